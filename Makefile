@@ -1,0 +1,44 @@
+# Everything starts here. It needs Python 3.11 or newer and make, and sets up the rest by itself.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+PORT ?= 8000
+HOST ?= 127.0.0.1
+DEMO ?= 1
+# More arguments for pytest: make test ARGS="tests/ledger -k seal"
+ARGS ?=
+JOBS ?= 2
+
+PY := .venv/bin/python
+RUNTIME := .venv/.runtime
+DEV := .venv/.dev
+PACKAGES := $(wildcard config workspaces ledger connectors approvals recovery demo bench)
+
+help: ## What can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+up: $(RUNTIME) ## Set everything up and run it (PORT=8000, DEMO=0 for an empty desk)
+	@exec $(PY) -m config.processes --with-parent --port $(PORT) --host $(HOST) --demo $(DEMO)
+
+test: $(DEV) ## Run every test, browser tests included (ARGS="-k word")
+	@exec $(PY) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+check: $(DEV) ## What CI asks before the tests: format, rules, types, floors, migrations, templates
+	@exec $(PY) .ci/check $(PACKAGES)
+
+bench: $(DEV) ## Measure, print one line of JSON, write bench/latest.json
+	@exec $(PY) -m bench
+
+chaos: $(DEV) ## Every fault of the list, seeded, against the invariants (ARGS="--seed 7")
+	@exec $(PY) -m pytest tests/crash -m chaos $(ARGS)
+
+screenshots: $(DEV) ## Pictures of the pages, from the running demo's own data
+	@exec $(PY) -m tests.browser.screenshots
+
+$(RUNTIME): requirements/runtime.lock
+	@sh config/local/bootstrap.sh requirements/runtime.lock $@
+
+$(DEV): requirements/dev.lock
+	@sh config/local/bootstrap.sh requirements/dev.lock $@
+
+.PHONY: help up test check bench chaos screenshots

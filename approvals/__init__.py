@@ -1,0 +1,1 @@
+"""Approvals: policy, the gate for agents, and the questions put to people."""

@@ -1,0 +1,100 @@
+"""Who may answer an approval, and whether what was answered is enough.
+
+Entitled is who is active, may approve in the workspace, stands in the team that is asked, and is
+neither requester nor the agent's owner (unless the rule says selfApproval). Superuser status never
+counts.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.contrib.auth.models import AnonymousUser
+
+from approvals.matching import assign
+from approvals.models import Approval, Requirement
+from workspaces.access import people_with
+from workspaces.models import Team, User
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The requirements of an approval, and which entitled person fills which of them."""
+
+    requirements: list[Requirement]
+    fits: dict[int, list[int]]
+    filled: dict[int, int]
+
+    @property
+    def complete(self) -> bool:
+        return len(self.filled) == sum(one.count for one in self.requirements)
+
+    def missing(self) -> list[tuple[Requirement, int]]:
+        """How many people each requirement still lacks."""
+        taken = list(self.filled.values())
+        lacking = [(one, one.count - taken.count(i)) for i, one in enumerate(self.requirements)]
+        return [(one, count) for one, count in lacking if count]
+
+
+def entitled(approval: Approval, people: Iterable[int] | None = None) -> dict[int, list[int]]:
+    """Person's id → the requirements (by index) they can fill, as the teams stand now."""
+    requirements = required(approval)
+    able = people_with("approve", approval.workspace)
+    if people is not None:
+        able = able.filter(pk__in=list(people))
+    barred = (
+        set() if approval.self_approval else {approval.requested_by_id, approval.agent_owner_id}
+    )
+    ids = [pk for pk in able.values_list("pk", flat=True) if pk not in barred]
+    teams = [one.team_id for one in requirements if one.team_id]
+    members: dict[int, set[int]] = {team: set() for team in teams}
+    stands = Team.objects.filter(pk__in=teams, group__user__in=ids)
+    for team, person in stands.values_list("pk", "group__user"):
+        members[team].add(person)
+    fits = {
+        person: [
+            place
+            for place, one in enumerate(requirements)
+            if one.team_id is None or person in members[one.team_id]
+        ]
+        for person in ids
+    }
+    return {person: places for person, places in fits.items() if places}
+
+
+def standing(approval: Approval, *, with_person: int | None = None) -> Standing:
+    """How far the approval is, counting only deciders who are still entitled.
+
+    `with_person` counts that person as if they had granted, too.
+    """
+    granted = approval.decisions.filter(granted=True).order_by("pk")
+    people = list(granted.values_list("person_id", flat=True))
+    if with_person is not None and with_person not in people:
+        people.append(with_person)
+    fits = entitled(approval, people)
+    ordered = {person: fits[person] for person in people if person in fits}
+    requirements = required(approval)
+    return Standing(requirements, ordered, assign(ordered, [one.count for one in requirements]))
+
+
+def counts(approval: Approval, person: User | AnonymousUser) -> bool:
+    """Whether this person's yes would bring the approval further."""
+    if person.pk is None:
+        return False
+    granted = [one.person_id for one in approval.decisions.all() if one.granted]
+    fits = entitled(approval, [*granted, person.pk])
+    places = [one.count for one in required(approval)]
+    before = {decider: fits[decider] for decider in granted if decider in fits}
+    after = before | ({person.pk: fits[person.pk]} if person.pk in fits else {})
+    return len(assign(after, places)) > len(assign(before, places))
+
+
+def required(approval: Approval) -> list[Requirement]:
+    """The requirements in their order, from what was prefetched if it was."""
+    return sorted(approval.requirements.all(), key=lambda one: one.position)
+
+
+def can_still_decide(approval: Approval) -> list[User]:
+    """The people who could decide now, for "who else can"."""
+    decided = approval.decisions.values_list("person_id", flat=True)
+    ids = set(entitled(approval)) - set(decided)
+    return list(User.objects.filter(pk__in=ids).order_by("name", "email"))

@@ -1,0 +1,121 @@
+"""Digests: what binds an approval to what will run, byte by byte.
+
+Every call has its own digest over everything that decides what it does; a plan's digest and an
+approval's digest are built over those. Canonical JSON is RFC 8785, the hash SHA-256 (FIPS 180-4).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from connectors.canonical import digest
+
+PLAN_FORM = "amends plan 1"
+APPROVAL_FORM = "amends approval 1"
+CALL_FORM = "amends call 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFacts:
+    """Everything that decides what one call does.
+
+    `fingerprint` is the state in which the target is expected just before the call. For a forward
+    action, which the agent sends itself, connection, its digest and the connector's version are
+    empty and the operation is the tool.
+    """
+
+    operation: str
+    args: Any
+    connection: str = ""
+    connection_digest: str = ""
+    connector_version: str = ""
+    fingerprint: str = ""
+    target_type: str = ""
+    target_id: str = ""
+    targets: Sequence[Mapping[str, Any]] = ()
+    key: str = ""
+    must_be_true: Mapping[str, Any] | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        facts = asdict(self)
+        facts["targets"] = [dict(target) for target in self.targets]
+        return facts
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field that differs between what was approved and what is there now."""
+
+    field: str
+    approved: Any
+    now: Any
+
+
+def call_digest(facts: CallFacts | Mapping[str, Any]) -> str:
+    """The digest of one call; a mapping is the facts as stored, its own digest left out."""
+    values = facts.as_json() if isinstance(facts, CallFacts) else dict(facts)
+    values.pop("digest", None)
+    return digest({"form": CALL_FORM, "call": values})
+
+
+def plan_digest(workspace: str, subject: Mapping[str, Any], call_digests: Sequence[str]) -> str:
+    """What a preview shows and posts back: the calls in their order, no rules, no expiry."""
+    return digest(
+        {
+            "form": PLAN_FORM,
+            "workspace": workspace,
+            "subject": dict(subject),
+            "calls": list(call_digests),
+        }
+    )
+
+
+def approval_digest(
+    workspace: str,
+    subject: Mapping[str, Any],
+    call_digests: Sequence[str],
+    rules: Sequence[Mapping[str, Any]],
+    expires_at: datetime,
+) -> str:
+    """What people approve: the calls, the rules because of which they are asked, and the expiry."""
+    return digest(
+        {
+            "form": APPROVAL_FORM,
+            "workspace": workspace,
+            "subject": dict(subject),
+            "calls": list(call_digests),
+            "rules": [dict(rule) for rule in rules],
+            "expires_at": expires_at.astimezone(UTC).isoformat(timespec="microseconds"),
+        }
+    )
+
+
+def diff(
+    approved: CallFacts | Mapping[str, Any], now: CallFacts | Mapping[str, Any]
+) -> list[Change]:
+    """Where two calls differ, field by field, by path."""
+    old = approved.as_json() if isinstance(approved, CallFacts) else dict(approved)
+    new = now.as_json() if isinstance(now, CallFacts) else dict(now)
+    old.pop("digest", None)
+    new.pop("digest", None)
+    return list(_changes("", old, new))
+
+
+def _changes(path: str, old: Any, new: Any) -> list[Change]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        found: list[Change] = []
+        for name in sorted({*old, *new}, key=str):
+            inner = f"{path}.{name}" if path else str(name)
+            if (name in old) != (name in new):
+                found.append(Change(inner, old.get(name), new.get(name)))
+                continue
+            found += _changes(inner, old.get(name), new.get(name))
+        return found
+    if isinstance(old, list | tuple) and isinstance(new, list | tuple) and len(old) == len(new):
+        found = []
+        for place, (before, after) in enumerate(zip(old, new, strict=True)):
+            found += _changes(f"{path}[{place}]", before, after)
+        return found
+    return [] if digest(old) == digest(new) else [Change(path, old, new)]

@@ -1,0 +1,76 @@
+"""Expiry: a question that nobody answered in time is rejected, and an unused grant with it.
+
+Time is the database's alone. Nothing waits for this sweep: late answers and late uses are refused
+by their own conditional UPDATE; the sweep tells whoever asked, and clears the inbox's history.
+"""
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from approvals import deciders
+from approvals.bells import ring_on_commit
+from approvals.inbox import locked
+from approvals.models import Approval, ApprovalState, GateKey
+from ledger import desk
+
+BATCH = 200
+KEYS_KEPT_DAYS = 400  # as long as event ids: an older key may be used anew
+LIVING = (ApprovalState.WAITING, ApprovalState.GRANTED)
+
+
+def expire_due() -> int:
+    """Expire what is due, oldest first; the number of approvals expired."""
+    due = Approval.objects.filter(state__in=LIVING, expires_at__lte=Now()).order_by("expires_at")
+    return sum(_expire(approval) for approval in due.only("pk", "workspace_id", "run_ref")[:BATCH])
+
+
+@transaction.atomic
+def _expire(approval: Approval) -> bool:
+    row = locked(approval)
+    moved = Approval.objects.filter(
+        pk=row.pk, state=row.state, state__in=LIVING, expires_at__lte=Now()
+    ).update(was=row.state, state=ApprovalState.EXPIRED, decided_at=Now())
+    if not moved:
+        return False
+    _say(row, "approval.expired", granted=row.state == ApprovalState.GRANTED)
+    ring_on_commit(row.pk)
+    return True
+
+
+def remind_due() -> int:
+    """At half time, put on the record who could still answer; the number of reminders."""
+    due = Approval.objects.open().filter(remind_at__lte=Now(), reminded_at=None)
+    return sum(_remind(approval) for approval in due.order_by("remind_at")[:BATCH])
+
+
+@transaction.atomic
+def _remind(approval: Approval) -> bool:
+    row = locked(approval)
+    waiting = Approval.objects.open().filter(pk=row.pk, reminded_at=None)
+    if not waiting.update(reminded_at=Now()):
+        return False
+    people = [person.pk for person in deciders.can_still_decide(row)]
+    _say(row, "approval.reminded", people=people, alarm=not people)
+    return True
+
+
+def forget_old_keys() -> int:
+    """Forget keys that nobody has used for so long that they may be used anew."""
+    old = GateKey.objects.filter(met_at__lt=Now() - timedelta(days=KEYS_KEPT_DAYS))
+    keys = list(old.values_list("agent_id", "key")[:BATCH])
+    for agent, key in keys:
+        GateKey.objects.filter(agent_id=agent, key=key).delete()
+    return len(keys)
+
+
+def _say(approval: Approval, event: str, **data: object) -> None:
+    desk.say(
+        approval.workspace,
+        event,
+        run=approval.run_ref,
+        action=approval.action.action if approval.action else "",
+        part="gate",
+        data={"approval": approval.pk, "digest": approval.digest, **data},
+    )

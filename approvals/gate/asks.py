@@ -1,0 +1,176 @@
+"""What an agent sends to `begin`: a planned action, and one try at it.
+
+The body is the event `action.planned` with two members more: `attempt`, an id that the caller makes
+anew for each try, and `retry`, the layer that tries again.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from approvals.digests import CallFacts
+from approvals.policy import Deed
+from connectors.canonical import digest
+from ledger.door import Refused, refuse
+from ledger.fold.actions import args_digest
+from ledger.fold.effects import planned_targets
+from ledger.ids import new_id
+from ledger.said import Said, Speaker
+from ledger.wire import EVENT_BYTES_MAX, read
+
+BODY_BYTES_MAX = EVENT_BYTES_MAX + 4 * 1024
+ATTEMPT_CHARACTERS_MAX = 120
+KEY_CHARACTERS_MAX = 200
+RETRIES = frozenset({"model", "tool", "workflow", "human"})
+_json = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A call that wants to be made. `planned` is its event, checked and masked."""
+
+    speaker: Speaker
+    planned: Said
+    key: str
+    attempt: str
+    retry: str = ""
+    explain: bool = False
+    targets: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return self.planned.data
+
+    @property
+    def tool(self) -> str:
+        return str(self.data["tool"])
+
+    @property
+    def args_digest(self) -> str:
+        """What must not differ under one key: tool, targets and arguments."""
+        return args_digest(self.tool, self.targets, self.data.get("args"))
+
+    @property
+    def subject_key(self) -> str:
+        return f"{self.speaker.agent_id} {self.key}"
+
+    def deed(self, labels: Mapping[str, Any]) -> Deed:
+        return Deed(
+            tool=self.tool,
+            args=self.data.get("args"),
+            targets=self.targets,
+            action_class=self.data.get("class") or "",
+            risk=self.data.get("risk") or "",
+            agent=self.speaker.name,
+            labels=labels,
+            saga=self.data.get("saga") or "",
+            trusted=self.speaker.trusted,
+        )
+
+    def facts(self) -> CallFacts:
+        """The call as an approval binds it. The fingerprint is the state the agent saw before."""
+        first = self.targets[0] if self.targets else {}
+        before = self.data.get("before")
+        return CallFacts(
+            operation=self.tool,
+            args=self.data.get("args"),
+            targets=self.targets,
+            target_type=str(first.get("type", "")),
+            target_id=str(first.get("id", "")),
+            fingerprint="" if before is None else digest(before),
+            key=self.key,
+            more={"agent": self.speaker.name},
+        )
+
+    def started(self, run: str, action: str, fence: int) -> Said:
+        """The event that this try has started, under the action that the key belongs to."""
+        data: dict[str, Any] = {"attempt": self.attempt, "fence": fence}
+        if self.retry:
+            data["retry"] = self.retry
+        event = {"id": new_id(), "type": "action.started", "run": run, "action": action}
+        return self._read(event | {"n": self.planned.n, "data": data})
+
+    def planned_as(self, action: str, replaces: list[str]) -> Said:
+        """The plan under the key's first action, in place of the plans that came to nothing."""
+        event = {
+            "id": self.planned.id,
+            "type": "action.planned",
+            "run": self.planned.run,
+            "action": action,
+            "n": self.planned.n,
+            "data": self.data | {"replaces": replaces},
+        }
+        return self._read(event)
+
+    def _read(self, event: dict[str, Any]) -> Said:
+        said = read(_json.encode(event), self.speaker, reserved=True)
+        if isinstance(said, Said):
+            return said
+        raise Refused(said[1])
+
+
+def ask_of(body: bytes, speaker: Speaker, *, explain: bool) -> Ask:
+    """The ask in a body. Raises Refused (400, 422) with what does not fit."""
+    loose = _object(body)
+    attempt, retry = loose.pop("attempt", None), loose.pop("retry", None)
+    if not isinstance(attempt, str) or not 0 < len(attempt) <= ATTEMPT_CHARACTERS_MAX:
+        raise refuse(
+            "schema",
+            "“attempt” is missing",
+            422,
+            f"A text of 1 to {ATTEMPT_CHARACTERS_MAX} characters, new for each try.",
+        )
+    if retry is not None and retry not in RETRIES:
+        raise refuse("schema", "“retry” does not fit", 422, f"One of {', '.join(sorted(RETRIES))}.")
+    loose.setdefault("id", new_id())
+    if loose.setdefault("type", "action.planned") != "action.planned":
+        raise refuse("schema", "begin takes action.planned and nothing else", 422)
+    said = read(_json.encode(loose), speaker)
+    if not isinstance(said, Said):
+        raise Refused(said[1])
+    targets: list[Mapping[str, Any]] = list(planned_targets(said.data))
+    key = said.data.get("key") or _own_key(said, targets, speaker)
+    if "key" not in said.data:
+        loose["data"] = loose["data"] | {"key": key}
+        kept = read(_json.encode(loose), speaker)
+        said = kept if isinstance(kept, Said) else said
+    return Ask(speaker, said, key, attempt, retry or "", explain, targets)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        loose = json.loads(body, object_pairs_hook=_once, parse_constant=_no_constant)
+    except RecursionError as deep:
+        raise refuse("unfit", "The body is nested too deep", 422) from deep
+    except (ValueError, UnicodeDecodeError) as wrong:
+        raise refuse("malformed", "The body is not JSON", 400, str(wrong)[:200]) from wrong
+    if not isinstance(loose, dict):
+        raise refuse("schema", "The body is not an object", 422)
+    return loose
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _own_key(said: Said, targets: list[Mapping[str, Any]], speaker: Speaker) -> str:
+    """The key of one logical operation, as the SDK makes it (DESIGN §5)."""
+    tool = said.data["tool"]
+    identity = {
+        "workspace": speaker.workspace,
+        "run": said.run,
+        "tool": tool,
+        "op": said.data.get("op") or tool,
+        "target": [{"type": target["type"], "id": target["id"]} for target in targets],
+    }
+    return f"sha256:{digest(identity)}"

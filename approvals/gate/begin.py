@@ -1,0 +1,129 @@
+"""`POST /api/v1/actions/begin`: the tool boundary in one round trip.
+
+What needs no people is answered here, on the awaited connection: look under the key's lock, decide
+by the table, record. What needs people, or the desk's own word in the ledger, is done in
+`approvals.gate.slowly`, under the same lock and by the same table.
+"""
+
+import asyncio
+from collections.abc import Generator
+from dataclasses import dataclass
+from datetime import timedelta
+from urllib.parse import parse_qs
+
+import msgspec
+
+from approvals.gate import slowly
+from approvals.gate.asks import BODY_BYTES_MAX, Ask, ask_of
+from approvals.gate.finds import Found, found_in, reads
+from approvals.gate.replies import Reply, explained, of_proceed, with_address
+from approvals.gate.table import Answer, Denied, InDoubt, InProgress, Proceed, decide
+from approvals.policy import inforce
+from ledger import drivers
+from ledger.door import answer, answer_problem, body_of, refuse, speaker_of
+from ledger.drivers import Rows
+from ledger.record import Batch
+from ledger.said import Problem
+from ledger.statements import LastWrites, Statement
+from workspaces import hot
+from workspaces.hot import Receive, Scope, Send
+
+TRIES_MAX = 3
+Steps = Generator[list[Statement], list[Rows], "Outcome"]
+
+RENEW_KEY = """
+UPDATE approvals_gatekey SET attempt = %b, lease_until = %b, denied = ''
+WHERE agent_id = %b AND key = %b"""
+RENEW_LEASE = """
+UPDATE approvals_gatekey SET lease_until = %b WHERE agent_id = %b AND key = %b AND attempt = %b"""
+RENEW_RUN = """
+UPDATE ledger_run SET lease_until = greatest(lease_until, %b) WHERE id = %b AND held_by = ''"""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsPolicy:
+    """This process has not compiled the policy in force."""
+
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsTime:
+    """People or the desk's own word are needed."""
+
+
+Outcome = Reply | NeedsPolicy | NeedsTime
+
+
+async def begin(scope: Scope, receive: Receive, send: Send) -> None:
+    speaker = await speaker_of(scope, "begin")
+    query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+    body = await body_of(scope, receive, BODY_BYTES_MAX)
+    ask = ask_of(body, speaker, explain=query.get("explain") == ["1"])
+    try:
+        reply = await _answered(ask)
+    except InProgress as busy:
+        told = {**msgspec.to_builtins(busy.problem), "lease_until": busy.lease_until.isoformat()}
+        await answer(send, 409, told, busy.headers, "application/problem+json")
+        return
+    if isinstance(reply.body, Problem):
+        await answer_problem(send, reply.body, reply.headers)
+    else:
+        await answer(send, 200, with_address(reply.body, speaker.workspace), reply.headers)
+
+
+async def _answered(ask: Ask) -> Reply:
+    for _ in range(TRIES_MAX):
+        async with hot.pool().connection() as connection:
+            outcome = await drivers.commit_async(steps(ask), connection)
+        if isinstance(outcome, Reply):
+            return outcome
+        if isinstance(outcome, NeedsTime):
+            return await slowly.call(slowly.begin, ask)
+        await asyncio.to_thread(slowly.compile_policy, ask.speaker.workspace_id, outcome.digest)
+    raise refuse("busy", "The policy changes too fast to judge", 503)
+
+
+def steps(ask: Ask) -> Steps:  # noqa: PLR0911 - one per kind of decision
+    """Look, decide, and write where that needs nobody. Without I/O of its own."""
+    found = found_in((yield reads(ask)))
+    policy = inforce.known(found.policy_digest)
+    if policy is None:
+        return NeedsPolicy(str(found.policy_digest))
+    decision, judgement = decide(ask, found, policy)
+    if ask.explain:
+        return explained(ask, found, decision, judgement)
+    if isinstance(decision, Answer):
+        if decision.renews:
+            yield LastWrites(_renewals(ask, found))
+        return Reply(decision.body)
+    if isinstance(decision, InDoubt) and not decision.is_new:
+        return Reply({"answer": "in_doubt", "action": decision.known.action})
+    if isinstance(decision, Denied) and found.denied == decision.code:
+        return Reply(decision.as_body())
+    if isinstance(decision, Proceed) and not decision.replaces:
+        return (yield from _proceed(ask, found, decision))
+    return NeedsTime()
+
+
+def _proceed(ask: Ask, found: Found, decision: Proceed) -> Steps:
+    events = [ask.started(decision.run, decision.action, decision.fence)]
+    if not decision.is_planned:
+        events.insert(0, ask.planned)
+    batch = Batch(ask.speaker, events)
+    yield from batch.meet_runs()
+    yield from batch.meet_keys()
+    for what in batch.problems.values():
+        return Reply(what)
+    until = found.now + timedelta(seconds=ask.speaker.stuck_after_seconds)
+    keep = (RENEW_KEY, [ask.attempt, until, ask.speaker.agent_id, ask.key])
+    yield LastWrites([*batch.writes(), keep])
+    return Reply(of_proceed(decision, until))
+
+
+def _renewals(ask: Ask, found: Found) -> list[Statement]:
+    until = found.now + timedelta(seconds=ask.speaker.stuck_after_seconds)
+    renewals: list[Statement] = [(RENEW_LEASE, [until, ask.speaker.agent_id, ask.key, ask.attempt])]
+    if found.run is not None:
+        renewals.append((RENEW_RUN, [until, found.run.id]))
+    return renewals

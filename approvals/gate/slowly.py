@@ -1,0 +1,275 @@
+"""What `begin` does where people are needed, or the desk itself has something to say.
+
+It runs in a thread, on Django's connection, in one transaction under the same locks as the quick
+way, and decides by the same table, so that nothing that changed in between is missed.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from django.db import OperationalError, close_old_connections, connections, transaction
+from psycopg.errors import DeadlockDetected
+
+from approvals import grants, manifests, questions
+from approvals.gate.asks import Ask
+from approvals.gate.finds import Found, found_in, reads
+from approvals.gate.replies import KEY_REUSED, Reply, of_proceed
+from approvals.gate.table import (
+    Answer,
+    Denied,
+    InDoubt,
+    KeyReused,
+    Proceed,
+    Question,
+    Use,
+    decide,
+    waiting,
+)
+from approvals.models import Approval, ApprovalState, GateKey, PolicyVersion
+from approvals.policy import Judgement, Policy, inforce
+from ledger import desk, drivers, intake
+from ledger.door import refuse
+from ledger.drivers import Rows
+from ledger.models import Action, Event
+from ledger.said import Said
+from ledger.statements import Statement
+from workspaces.models import Workspace
+
+THREADS_MAX = 8  # asking people is rare beside proceeding
+TRIES_MAX = 3
+OPEN_PER_AGENT_MAX = 20
+DIFFERENCES_MAX = 8
+
+T = TypeVar("T")
+_threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="gate")
+
+
+async def call(function: Callable[..., T], *args: Any) -> T:
+    """Run `function` in one of the gate's threads, with a connection of its own."""
+    return await asyncio.get_running_loop().run_in_executor(
+        _threads, _with_database, function, args
+    )
+
+
+def _with_database(function: Callable[..., T], args: tuple[Any, ...]) -> T:
+    close_old_connections()
+    try:
+        for tries_left in reversed(range(TRIES_MAX)):
+            try:
+                return function(*args)
+            except OperationalError as failed:
+                if not (tries_left and isinstance(failed.__cause__, DeadlockDetected)):
+                    raise
+    finally:
+        connections.close_all()
+    raise AssertionError("unreachable")
+
+
+def compile_policy(workspace_id: int, digest: str) -> None:
+    """Have the active policy of a workspace ready in this process."""
+    _with_database(_compile_policy, (workspace_id, digest))
+
+
+def _compile_policy(workspace_id: int, digest: str) -> None:
+    versions = PolicyVersion.objects.filter(workspace_id=workspace_id, digest=digest)
+    document = versions.values_list("document", flat=True).first()
+    if document is not None:
+        inforce.keep(digest, document)
+
+
+@transaction.atomic
+def begin(ask: Ask) -> Reply:  # noqa: PLR0911 - one per kind of decision
+    """Look again under the locks, decide by the table, and do what the quick way could not."""
+    found = drivers.run(_look(ask), desk.plain_connection())
+    policy = inforce.active(ask.speaker.workspace_id)
+    decision, judgement = decide(ask, found, policy)
+    match decision:
+        case Use():
+            return _use(ask, found, policy, judgement, decision)
+        case Question():
+            return _question(ask, found, policy, judgement, decision)
+        case Proceed():
+            return _proceed(ask, found, decision)
+        case Denied():
+            return _denied(ask, found, decision)
+        case InDoubt():
+            return _in_doubt(ask, decision)
+        case KeyReused():
+            return _key_reused(ask, decision)
+        case Answer():
+            return Reply(decision.body)
+
+
+def _look(ask: Ask) -> Generator[list[Statement], list[Rows], Found]:
+    return found_in((yield reads(ask)))
+
+
+def _use(ask: Ask, found: Found, policy: Policy, judgement: Judgement, decision: Use) -> Reply:
+    """Use the grant if everything is still as it was approved; otherwise people are asked anew."""
+    approval = (
+        Approval.objects.select_for_update(of=("self",))
+        .select_related("workspace", "action")
+        .get(pk=decision.approval)
+    )
+    why = _why_not(ask, approval, judgement, decision.proceed)
+    if why:
+        questions.void(approval, why=why)
+        if judgement.approval == "AUTO":
+            return _proceed(ask, found, decision.proceed)
+        return _question(ask, found, policy, judgement, Question(decision.proceed, why))
+    if not grants.use(approval.pk, approval.digest):
+        return _denied(ask, found, Denied("expired", "the grant was not used in time"))
+    return _proceed(ask, found, decision.proceed)
+
+
+def _why_not(  # noqa: PLR0911 - each reason ends it
+    ask: Ask, approval: Approval, judgement: Judgement, proceed: Proceed
+) -> str:
+    """What keeps the grant from being used, in words; empty if nothing does."""
+    if judgement.approval == "AUTO" and approval.state == ApprovalState.WAITING:
+        return "the policy no longer asks for this"
+    if proceed.replaces:
+        return "the call came to nothing and is made with other arguments"
+    facts = ask.facts()
+    if grants.digest_with(approval, [facts]) != approval.digest:
+        changed = [change for call in grants.differences(approval, [facts]) for change in call]
+        told = "; ".join(
+            f"{one.field} was {one.approved!r} and is {one.now!r}"
+            for one in changed[:DIFFERENCES_MAX]
+        )
+        return f"not what was approved: {told or 'the record of the approval was changed'}"
+    if judgement.approval == "AUTO":
+        return ""
+    if not grants.suffices(approval, judgement):
+        return "the policy has become stricter since"
+    if not grants.still_entitled(approval):
+        return "somebody who approved may no longer do so"
+    return ""
+
+
+def _question(
+    ask: Ask, found: Found, policy: Policy, judgement: Judgement, decision: Question
+) -> Reply:
+    workspace = _workspace(ask)
+    waits = Approval.objects.open().filter(workspace=workspace, agent_id=ask.speaker.agent_id or 0)
+    if waits.count() >= OPEN_PER_AGENT_MAX:
+        reason = f"{OPEN_PER_AGENT_MAX} questions of this agent are open: wait for answers"
+        return Reply({"answer": "denied", "code": "too_many_open", "reason": reason})
+    action = _planned(ask, decision.proceed)
+    shown, money = manifests.preview(ask, policy)
+    try:
+        approval = questions.ask_for_action(
+            action,
+            subject_key=ask.subject_key,
+            facts=ask.facts(),
+            judgement=judgement,
+            preview=shown,
+            agent_text=ask.data.get("intent"),
+            amount=money,
+            note=decision.note,
+            expires_seconds=policy.action_expires_seconds,
+        )
+    except questions.NobodyToAsk as nobody:
+        return _denied(ask, found, Denied("nobody_to_ask", str(nobody)))
+    return Reply(waiting(action.action, approval.pk, approval.expires_at))
+
+
+def _planned(ask: Ask, proceed: Proceed) -> Action:
+    """The action in the ledger, planned now if it was not."""
+    if not proceed.is_planned:
+        _record(ask, [_plan(ask, proceed)])
+    return Action.objects.select_related("run", "agent__owner", "workspace").get(
+        workspace_id=ask.speaker.workspace_id, run__run=proceed.run, action=proceed.action
+    )
+
+
+def _plan(ask: Ask, proceed: Proceed) -> Said:
+    if not proceed.replaces:
+        return ask.planned
+    earlier = Event.objects.filter(
+        workspace_id=ask.speaker.workspace_id,
+        run=proceed.run,
+        action=proceed.action,
+        type="action.planned",
+    )
+    return ask.planned_as(proceed.action, list(earlier.values_list("event_id", flat=True)))
+
+
+def _proceed(ask: Ask, found: Found, decision: Proceed) -> Reply:
+    events = [] if decision.is_planned else [_plan(ask, decision)]
+    _record(ask, [*events, ask.started(decision.run, decision.action, decision.fence)])
+    until = found.now + timedelta(seconds=ask.speaker.stuck_after_seconds)
+    _key(ask).update(attempt=ask.attempt, lease_until=until, denied="")
+    return Reply(of_proceed(decision, until))
+
+
+def _denied(ask: Ask, found: Found, decision: Denied) -> Reply:
+    """Say no, and tell the ledger once per reason; the action itself is not begun."""
+    if found.denied != decision.code:
+        desk.say(
+            _workspace(ask),
+            "approval.denied",
+            run=ask.planned.run,
+            part="gate",
+            data={
+                "code": decision.code,
+                "reason": decision.reason,
+                "tool": ask.tool,
+                "agent": ask.speaker.name,
+                "key": ask.key,
+                "call": ask.args_digest,
+            },
+        )
+        _key(ask).update(denied=decision.code)
+    return Reply(decision.as_body())
+
+
+def _in_doubt(ask: Ask, decision: InDoubt) -> Reply:
+    known = decision.known
+    if decision.is_new:
+        error = {"type": "LeaseOver", "message": "the try ended without an outcome in its time"}
+        said: dict[str, Any] = {"attempt": known.attempt, "outcome": "unknown", "error": error}
+        if known.fence:
+            said["fence"] = known.fence
+        desk.say(
+            _workspace(ask),
+            "action.failed",
+            run=known.run,
+            action=known.action,
+            part="gate",
+            data=said,
+        )
+    return Reply({"answer": "in_doubt", "action": known.action, "run": known.run})
+
+
+def _key_reused(ask: Ask, decision: KeyReused) -> Reply:
+    known = decision.known
+    if "key_reused" not in known.flags:
+        desk.say(
+            _workspace(ask),
+            "action.refused",
+            run=known.run,
+            action=known.action,
+            part="gate",
+            data={"flag": "key_reused", "attempt": ask.attempt, "call": ask.args_digest},
+        )
+    return Reply(KEY_REUSED)
+
+
+def _record(ask: Ask, events: list[Said]) -> None:
+    recorded = intake.record(desk.plain_connection(), ask.speaker, events)
+    for one in recorded.answers:
+        if one.problem is not None:
+            what = one.problem
+            raise refuse("event", what.title, what.status, what.detail)
+
+
+def _key(ask: Ask) -> Any:
+    return GateKey.objects.filter(agent_id=ask.speaker.agent_id or 0, key=ask.key)
+
+
+def _workspace(ask: Ask) -> Workspace:
+    return Workspace.objects.get(pk=ask.speaker.workspace_id)

@@ -1,0 +1,190 @@
+"""Waiting for people: `GET /api/v1/approvals/{id}?wait=30`.
+
+A waiter holds a future and nothing else: no thread, no database connection. One subscription per
+process hears which approvals were decided; since a message may be lost, the same task also asks the
+database every few seconds, one query for all waiters together.
+
+The future is registered before the state is read. Otherwise a decision between the two would be
+missed, and the agent would wait for the whole of its time.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import defaultdict
+from typing import Any
+from urllib.parse import parse_qs
+
+from django.conf import settings
+from redis import RedisError
+from redis.asyncio import Redis
+
+from approvals.bells import CHANNEL
+from ledger.door import Refused, answer, refuse, speaker_of
+from ledger.said import Speaker
+from workspaces import hot
+from workspaces.hot import Receive, Scope, Send
+
+WAIT_SECONDS_MAX = 60
+ASK_EVERY_SECONDS = 3.0
+AGAIN_SECONDS_MAX = 5.0
+WAITERS_MAX = 20_000  # per process: each takes a few kilobytes
+
+logger = logging.getLogger(__name__)
+
+STATE = """
+SELECT a.id, CASE WHEN a.state IN ('waiting', 'granted') AND a.expires_at <= clock_timestamp()
+    THEN 'expired' ELSE a.state END, a.expires_at, a.decided_at, a.closing_reason, w.slug
+FROM approvals_approval a JOIN workspaces_workspace w ON w.id = a.workspace_id
+WHERE a.id = %s AND a.workspace_id = %s AND a.agent_id = %s"""
+NO_LONGER = """
+SELECT id FROM approvals_approval WHERE id = ANY(%s)
+AND (state <> 'waiting' OR expires_at <= clock_timestamp())"""
+
+
+class Waiters:
+    """Who waits in this process, and the task that wakes them."""
+
+    def __init__(self) -> None:
+        self._futures: dict[int, set[asyncio.Future[None]]] = defaultdict(set)
+        self._task: asyncio.Task[None] | None = None
+        self.count = 0
+
+    @contextlib.contextmanager
+    def registered(self, approval: int) -> Any:
+        """A future that is done when this approval may have been decided."""
+        if self.count >= WAITERS_MAX:
+            raise refuse("overloaded", "Too many wait here, come back in a moment", 503)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._futures[approval].add(future)
+        self.count += 1
+        self._start()
+        try:
+            yield future
+        finally:
+            self.count -= 1
+            waiting = self._futures[approval]
+            waiting.discard(future)
+            if not waiting:
+                del self._futures[approval]
+
+    def wake(self, approval: int) -> None:
+        for future in self._futures.get(approval, ()):
+            if not future.done():
+                future.set_result(None)
+
+    def _start(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._listen(), name="approvals: who waits")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _listen(self) -> None:
+        pause = 0.1
+        while True:
+            try:
+                async with Redis.from_url(settings.REDIS_URL) as client, client.pubsub() as heard:
+                    await heard.subscribe(CHANNEL)
+                    pause = 0.1
+                    await self._hear(heard)
+            except (RedisError, OSError) as away:
+                logger.warning("Decisions are not heard, only asked for: %s", away)
+                await self._ask()
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, AGAIN_SECONDS_MAX)
+
+    async def _hear(self, heard: Any) -> None:
+        loop = asyncio.get_running_loop()
+        ask_at = loop.time()
+        while True:
+            if loop.time() >= ask_at:
+                await self._ask()
+                ask_at = loop.time() + ASK_EVERY_SECONDS
+            left = max(0.05, ask_at - loop.time())
+            message = await heard.get_message(ignore_subscribe_messages=True, timeout=left)
+            if message is not None and message["data"].isdigit():
+                self.wake(int(message["data"]))
+
+    async def _ask(self) -> None:
+        """Wake those whose approval is decided, whether or not a message came."""
+        ids = list(self._futures)
+        if not ids:
+            return
+        try:
+            async with hot.pool().connection() as connection:
+                cursor = await connection.execute(NO_LONGER, [ids])
+                for (approval,) in await cursor.fetchall():
+                    self.wake(approval)
+        except Exception:
+            logger.warning("The database did not say which approvals are decided", exc_info=True)
+
+
+waiters = Waiters()
+
+
+async def approval(scope: Scope, receive: Receive, send: Send) -> None:
+    """The state of an approval of this agent; with `wait`, as soon as it is decided."""
+    speaker = await speaker_of(scope, "begin")
+    pk = int(scope["path_params"]["approval"])
+    seconds = wait_seconds(scope)
+    if not seconds:
+        await answer(send, 200, await _state(pk, speaker))
+        return
+    loop = asyncio.get_running_loop()
+    end, went = loop.time() + seconds, asyncio.ensure_future(gone(receive))
+    try:
+        found = await _waited(pk, speaker, end, went)
+    finally:
+        went.cancel()
+    await answer(send, 200, found)
+
+
+async def _waited(
+    pk: int, speaker: Speaker, end: float, went: asyncio.Future[None]
+) -> dict[str, Any]:
+    loop = asyncio.get_running_loop()
+    while True:
+        if went.done():
+            raise refuse("disconnected", "The client went away", 400)
+        with waiters.registered(pk) as decided:
+            found = await _state(pk, speaker)
+            left = end - loop.time()
+            if found["state"] != "waiting" or left <= 0:
+                return found
+            await asyncio.wait({decided, went}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+
+
+def wait_seconds(scope: Scope) -> float:
+    given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("wait", ["0"])[-1]
+    try:
+        return max(0.0, min(float(given), WAIT_SECONDS_MAX)) if len(given) < 10 else 0.0  # noqa: PLR2004
+    except ValueError:
+        raise refuse("schema", "“wait” is a number of seconds", 422) from None
+
+
+async def gone(receive: Receive) -> None:
+    """Returns when the client has gone away, so that nobody waits for a closed connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _state(pk: int, speaker: Speaker) -> dict[str, Any]:
+    async with hot.pool().connection() as connection:
+        cursor = await connection.execute(STATE, [pk, speaker.workspace_id, speaker.agent_id])
+        row = await cursor.fetchone()
+    if row is None:
+        raise Refused(refuse("not-found", "There is no such approval of this agent", 404).problem)
+    id_, state, expires_at, decided_at, reason, slug = row
+    return {
+        "id": str(id_),
+        "state": state,
+        "expires_at": expires_at.isoformat(),
+        "decided_at": decided_at.isoformat() if decided_at else None,
+        "reason": reason,
+        "url": f"{settings.AMENDS_URL}/w/{slug}/approvals/{id_}/",
+    }

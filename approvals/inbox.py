@@ -1,0 +1,273 @@
+"""The inbox: people's answers, each one act under a lock on its approval.
+
+What a person saw is bound to what they decide: the digest that the page showed is posted back.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from approvals import deciders
+from approvals.bells import ring_on_commit
+from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
+from approvals.questions import database_now
+from ledger import desk
+from ledger.models import Run
+from workspaces import access
+from workspaces.models import Team, User
+from workspaces.moves import CannotMove, move
+
+FRESH_SECONDS = 300
+REASON_CHARACTERS_MAX = 2_000
+SHOWN_SECONDS_MAX = 24 * 3600
+
+
+class OutOfDate(Exception):
+    """We stopped because the page showed something else than what stands now; show it anew."""
+
+
+class NeedsFreshLogin(Exception):
+    """We stopped because this wants a log-in under five minutes old; send them to log in again."""
+
+
+class NotYours(CannotMove):
+    """We stopped because this person's answer does not count here; the message says why."""
+
+
+@transaction.atomic
+def grant(
+    approval: Approval,
+    *,
+    by: User,
+    seen: str,
+    reason: str = "",
+    shown: Mapping[str, Any] | None = None,
+    shown_seconds: float | None = None,
+    login_at: datetime | None = None,
+) -> Approval:
+    """Say yes. Raises OutOfDate, NotYours, NeedsFreshLogin, or CannotMove where it is over.
+
+    `seen` is the digest that the page showed, `login_at` when the person last proved who they are.
+    """
+    approval = _locked(approval, seen)
+    _may_answer(approval, by)
+    standing = deciders.standing(approval, with_person=by.pk)
+    if by.pk not in standing.filled or not deciders.counts(approval, by):
+        raise NotYours(approval, ApprovalState.GRANTED, "your part of this is already given")
+    _check_fresh(approval, by, login_at)
+    decision = _decide(
+        approval,
+        by,
+        granted=True,
+        seen=seen,
+        reason=reason,
+        shown=shown,
+        shown_seconds=shown_seconds,
+        login_at=login_at,
+    )
+    _assign(approval, standing)
+    _say(
+        approval,
+        "approval.granted",
+        by=by,
+        reason=decision.reason,
+        complete=standing.complete,
+        fills=str(standing.requirements[standing.filled[by.pk]].team or ""),
+    )
+    if standing.complete:
+        unexpired = Q(expires_at__gt=Now())
+        move(
+            approval,
+            ApprovalState.GRANTED,
+            moves=APPROVAL_MOVES,
+            where=unexpired,
+            decided_at=Now(),
+        )
+        _say_action_approved(approval, by)
+        ring_on_commit(approval.pk)
+    return approval
+
+
+@transaction.atomic
+def reject(
+    approval: Approval,
+    *,
+    by: User,
+    seen: str,
+    reason: str,
+    shown: Mapping[str, Any] | None = None,
+    shown_seconds: float | None = None,
+) -> Approval:
+    """Say no; one no ends it. The reason reaches whoever asked."""
+    approval = _locked(approval, seen)
+    if not reason.strip():
+        raise NotYours(approval, ApprovalState.REJECTED, "say why, so that whoever asked can learn")
+    _may_answer(approval, by)
+    decision = _decide(
+        approval,
+        by,
+        granted=False,
+        seen=seen,
+        reason=reason,
+        shown=shown,
+        shown_seconds=shown_seconds,
+    )
+    _end(approval, ApprovalState.REJECTED, "approval.rejected", by, decision.reason)
+    return approval
+
+
+@transaction.atomic
+def withdraw(approval: Approval, *, by: User, reason: str) -> Approval:
+    """Take the question or an unused grant back: the requester, or anybody who may decide on it."""
+    approval = locked(approval)
+    if not may_withdraw(approval, by):
+        raise NotYours(approval, ApprovalState.WITHDRAWN, "only who asked or may decide withdraws")
+    _end(approval, ApprovalState.WITHDRAWN, "approval.withdrawn", by, reason)
+    return approval
+
+
+def locked(approval: Approval) -> Approval:
+    """The approval under a lock; its run first, for that is the order in which everybody locks."""
+    runs = Run.objects.filter(workspace=approval.workspace_id, run=approval.run_ref)
+    list(runs.select_for_update(no_key=True, of=("self",)).values_list("pk"))
+    row: Approval = (
+        Approval.objects.select_for_update(of=("self",))
+        .select_related("workspace", "action")
+        .get(pk=approval.pk)
+    )
+    return row
+
+
+def _locked(approval: Approval, seen: str) -> Approval:
+    """The approval as it stands, locked, if it can still be answered and is what was shown."""
+    fresh = locked(approval)
+    if fresh.state != ApprovalState.WAITING:
+        raise CannotMove(fresh, "answered", f"it is already {fresh.get_state_display().lower()}")
+    if fresh.expires_at <= database_now():
+        raise CannotMove(fresh, "answered", "it has expired, and an expired one is not granted")
+    if seen != fresh.digest:
+        raise OutOfDate("what was shown is not what would run now")
+    return fresh
+
+
+def may_withdraw(approval: Approval, by: User) -> bool:
+    """Whoever asked, whoever may decide, and whoever did decide and still may."""
+    if approval.requested_by_id == by.pk and access.may(by, "view", approval.workspace):
+        return True
+    if by.pk in deciders.entitled(approval, [by.pk]):
+        return True
+    decided = approval.decisions.filter(person=by).exists()
+    return decided and access.may(by, "approve", approval.workspace)
+
+
+def why_not(approval: Approval, person: User) -> str:
+    """Why this person cannot answer now, in words; empty if they can."""
+    if approval.state != ApprovalState.WAITING or approval.expires_at <= database_now():
+        return "It is no longer open."
+    try:
+        _may_answer(approval, person)
+    except NotYours as not_yours:
+        return f"You cannot answer: {not_yours}."
+    if not deciders.counts(approval, person):
+        return "Your part of this is already given; others are asked."
+    return ""
+
+
+def _may_answer(approval: Approval, by: User) -> None:
+    if approval.decisions.filter(person=by).exists():
+        raise NotYours(approval, "answered", "you have already answered")
+    if by.pk in deciders.entitled(approval, [by.pk]):
+        return
+    if by.pk in {approval.requested_by_id, approval.agent_owner_id}:
+        why = "whoever asked, and the agent's owner, do not count: it takes a second person"
+    elif not access.may(by, "approve", approval.workspace):
+        why = "it needs the permission “approve”"
+    else:
+        why = "this asks teams in which you do not stand"
+    raise NotYours(approval, "answered", why)
+
+
+def needs_fresh(approval: Approval, person: User) -> bool:
+    """Critical ones, and a person's own where the rule allows it, need a fresh log-in."""
+    own = person.pk in {approval.requested_by_id, approval.agent_owner_id}
+    return approval.fresh_login or own
+
+
+def is_fresh(login_at: datetime | None) -> bool:
+    return login_at is not None and database_now() - login_at <= timedelta(seconds=FRESH_SECONDS)
+
+
+def _check_fresh(approval: Approval, by: User, login_at: datetime | None) -> None:
+    if needs_fresh(approval, by) and not is_fresh(login_at):
+        raise NeedsFreshLogin("log in again: this needs a log-in under five minutes old")
+
+
+def _decide(
+    approval: Approval,
+    by: User,
+    *,
+    granted: bool,
+    seen: str,
+    reason: str,
+    shown: Mapping[str, Any] | None,
+    shown_seconds: float | None,
+    login_at: datetime | None = None,
+) -> Decision:
+    teams = Team.objects.filter(workspace=approval.workspace, group__user=by)
+    seconds = None if shown_seconds is None else min(max(shown_seconds, 0.0), SHOWN_SECONDS_MAX)
+    return Decision.objects.create(
+        approval=approval,
+        person=by,
+        granted=granted,
+        reason=reason.strip()[:REASON_CHARACTERS_MAX],
+        seen_digest=seen,
+        shown=dict(shown) if shown else None,
+        shown_seconds=seconds,
+        fresh_login_at=login_at,
+        teams=sorted(teams.values_list("name", flat=True)),
+    )
+
+
+def _assign(approval: Approval, standing: deciders.Standing) -> None:
+    """Write which decision fills which requirement; an earlier one may have changed places."""
+    for person, place in standing.filled.items():
+        approval.decisions.filter(person_id=person).exclude(
+            requirement=standing.requirements[place]
+        ).update(requirement=standing.requirements[place])
+
+
+def _end(approval: Approval, state: ApprovalState, event: str, by: User, reason: str) -> None:
+    kept = reason.strip()[:REASON_CHARACTERS_MAX]
+    move(
+        approval,
+        state,
+        moves=APPROVAL_MOVES,
+        decided_at=Now(),
+        closing_reason=kept,
+        closed_by=by,
+    )
+    _say(approval, event, by=by, reason=kept)
+    ring_on_commit(approval.pk)
+
+
+def _say(approval: Approval, event: str, *, by: User | None, **data: Any) -> None:
+    desk.say(
+        approval.workspace,
+        event,
+        run=approval.run_ref,
+        action=approval.action.action if approval.action else "",
+        by=by,
+        part="gate",
+        data={"approval": approval.pk, "digest": approval.digest, **data},
+    )
+
+
+def _say_action_approved(approval: Approval, by: User) -> None:
+    if approval.action is None:
+        return
+    people = [str(one.person) for one in approval.decisions.filter(granted=True).order_by("pk")]
+    _say(approval, "action.approved", by=by, people=people)

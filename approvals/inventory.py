@@ -1,0 +1,107 @@
+"""Every tool ever seen, with what the policy makes of it; unclassified ones first."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+
+from approvals.policy import Judgement, Policy, judge
+from approvals.rehearsal import deed_of
+from ledger.models import Action
+from workspaces.models import Workspace
+
+TOOLS_MAX = 500
+COUNT_MAX = 1_000
+
+# A loose index scan: one step in the index per tool, however many actions there are.
+NEWEST_OF_EACH = """
+WITH RECURSIVE newest AS (
+    (SELECT tool, id FROM ledger_action WHERE workspace_id = %(workspace)s
+     ORDER BY tool, id DESC LIMIT 1)
+    UNION ALL
+    SELECT next.tool, next.id FROM newest, LATERAL (
+        SELECT tool, id FROM ledger_action
+        WHERE workspace_id = %(workspace)s AND tool > newest.tool
+        ORDER BY tool, id DESC LIMIT 1) AS next
+)
+SELECT newest.id, (
+    SELECT count(*) FROM (
+        SELECT FROM ledger_action a WHERE a.workspace_id = %(workspace)s AND a.tool = newest.tool
+        LIMIT %(count)s) AS seen)
+FROM newest WHERE tool <> '' LIMIT %(tools)s"""
+
+UNDONE = """
+SELECT max(e.received_at) FROM ledger_event e WHERE e.workspace_id = %s
+AND e.type = 'action.compensated' AND e.run = %s AND e.action = %s"""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One tool of the inventory."""
+
+    tool: str
+    classified: bool
+    action_class: str
+    risk: str
+    answer: str
+    rule: str
+    twin: str
+    runnable: bool
+    seen: int
+    last_seen: datetime | None
+    last_undone: datetime | None
+
+
+def tools(workspace: Workspace, policy: Policy) -> list[Line]:
+    """The inventory; a compensation that the rules name without a twin shows as not runnable."""
+    asked = {"workspace": workspace.pk, "count": COUNT_MAX + 1, "tools": TOOLS_MAX}
+    with connection.cursor() as cursor:
+        cursor.execute(NEWEST_OF_EACH, asked)
+        counts = dict(cursor.fetchall())
+    rows = Action.objects.filter(pk__in=counts).select_related("agent", "run")
+    found = [_line(workspace, policy, action, counts[action.pk]) for action in rows]
+    return sorted(found, key=lambda line: (line.classified, line.tool))
+
+
+def _line(workspace: Workspace, policy: Policy, action: Action, seen: int) -> Line:
+    judgement = judge(policy, deed_of(action))
+    target = str(action.targets[0].get("type", "")) if action.targets else ""
+    twin = policy.twin(action.tool, target)
+    entry = policy.tool(action.tool)
+    words = f"{twin.connection}.{twin.operation}" if twin else _kind(judgement)
+    return Line(
+        tool=action.tool,
+        classified=entry is not None and entry.action_class is not None,
+        action_class=judgement.action_class,
+        risk=judgement.risk,
+        answer=judgement.approval,
+        rule=judgement.why,
+        twin=words,
+        runnable=twin is not None or judgement.compensation in {None, "NONE"},
+        seen=seen,
+        last_seen=action.planned_at or action.started_at,
+        last_undone=_last_undone(workspace, action.tool),
+    )
+
+
+def _kind(judgement: Judgement) -> str:
+    if judgement.compensation in {None, "NONE"}:
+        return "none"
+    return f"{judgement.compensation.lower()}, but no twin says how"
+
+
+def _last_undone(workspace: Workspace, tool: str) -> datetime | None:
+    """When a compensation of this tool was last verified, by the newest undone action."""
+    undone = (
+        Action.objects.filter(workspace=workspace, tool=tool, compensated="compensated")
+        .order_by("-id")
+        .values_list("run__run", "action")
+        .first()
+    )
+    if undone is None:
+        return None
+    with connection.cursor() as cursor:
+        cursor.execute(UNDONE, [workspace.pk, *undone])
+        row = cursor.fetchone()
+    at: datetime | None = row[0] if row else None
+    return at

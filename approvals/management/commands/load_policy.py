@@ -1,0 +1,42 @@
+"""Load a policy document from a file, save it as a version and put it in force."""
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+
+from approvals import versions
+from approvals.policy import Invalid
+from workspaces.models import User, Workspace
+
+
+class Command(BaseCommand):
+    help = "Save a JSON or YAML policy as a new version of a workspace and put it in force."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("workspace", help="the workspace's slug")
+        parser.add_argument("file", type=Path, help="the document, JSON or YAML")
+        parser.add_argument("--by", metavar="EMAIL", help="the person who answers for it")
+        parser.add_argument("--note", default="", help="why, in a sentence")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        workspace = Workspace.objects.filter(slug=options["workspace"]).first()
+        if workspace is None:
+            raise CommandError(f"There is no workspace “{options['workspace']}”.")
+        person = None
+        if options["by"]:
+            person = User.objects.filter(email=options["by"].lower()).first()
+            if person is None:
+                raise CommandError(f"There is no person {options['by']}.")
+        try:
+            source = options["file"].read_text(encoding="utf-8")
+            with transaction.atomic():
+                saved = versions.save(workspace, source, by=person, note=options["note"])
+                version = versions.activate(saved, by=person)
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise CommandError(f"{options['file']} cannot be read: {wrong}") from wrong
+        except Invalid as wrong:
+            lines = "\n".join(f"  {problem}" for problem in wrong.problems)
+            raise CommandError(f"{options['file']} is no policy:\n{lines}") from wrong
+        self.stdout.write(f"{version} is in force in {workspace.slug} ({version.digest[:12]}).")

@@ -1,0 +1,26 @@
+"""Policy versions, questions to people, and their answers."""
+
+from approvals.models.approvals import (
+    APPROVAL_MOVES,
+    Approval,
+    ApprovalState,
+    Decision,
+    Requirement,
+    SubjectKind,
+)
+from approvals.models.keys import GateKey
+from approvals.models.pauses import Pause, PauseKind
+from approvals.models.policy import PolicyVersion
+
+__all__ = [
+    "APPROVAL_MOVES",
+    "Approval",
+    "ApprovalState",
+    "Decision",
+    "GateKey",
+    "Pause",
+    "PauseKind",
+    "PolicyVersion",
+    "Requirement",
+    "SubjectKind",
+]

@@ -1,0 +1,251 @@
+"""A question put to people, who must answer it, and each person's answer."""
+
+from typing import ClassVar
+
+from django.contrib.auth.models import AnonymousUser
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Exists, F, OuterRef, Q
+from django.db.models.functions import Now
+
+from ledger.models import Action
+from ledger.models.actions import Risk
+from workspaces import moves
+from workspaces.access import workspaces_of
+from workspaces.models import Agent, Team, User, Workspace
+from workspaces.moves import BORN
+
+
+class SubjectKind(models.TextChoices):
+    ACTION = "action"
+    PLAN = "plan"
+
+
+class ApprovalState(models.TextChoices):
+    WAITING = "waiting"
+    GRANTED = "granted"
+    USED = "used"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+
+
+APPROVAL_MOVES = {
+    BORN: {ApprovalState.WAITING},
+    ApprovalState.WAITING: {
+        ApprovalState.GRANTED,
+        ApprovalState.REJECTED,
+        ApprovalState.EXPIRED,
+        ApprovalState.WITHDRAWN,
+    },
+    ApprovalState.GRANTED: {
+        ApprovalState.USED,
+        ApprovalState.EXPIRED,
+        ApprovalState.WITHDRAWN,
+    },
+    ApprovalState.USED: set(),
+    ApprovalState.REJECTED: set(),
+    ApprovalState.EXPIRED: set(),
+    ApprovalState.WITHDRAWN: set(),
+}
+
+
+class ApprovalQuerySet(models.QuerySet["Approval"]):
+    def visible_to(self, person: User | AnonymousUser) -> "ApprovalQuerySet":
+        return self.filter(workspace__in=workspaces_of(person, "view"))
+
+    def open(self) -> "ApprovalQuerySet":
+        """Asked and not yet answered, by the database's clock."""
+        return self.filter(state="waiting", expires_at__gt=Now())
+
+    def awaiting(self, person: User | AnonymousUser) -> "ApprovalQuerySet":
+        """Exactly what this person may decide now; the inbox and its badge are this list."""
+        from approvals import deciders
+
+        candidates = self._candidates(person)
+        answered = Exists(Decision.objects.filter(approval=OuterRef("pk")))
+        begun = (
+            candidates.filter(answered)
+            .select_related(None)
+            .select_related("workspace")
+            .prefetch_related("requirements", "decisions")
+        )
+        done = [approval.pk for approval in begun if not deciders.counts(approval, person)]
+        return candidates.exclude(pk__in=done) if done else candidates
+
+    def _candidates(self, person: User | AnonymousUser) -> "ApprovalQuerySet":
+        if not person.is_authenticated:
+            return self.none()
+        others = Q(self_approval=True) | (
+            (Q(requested_by__isnull=True) | ~Q(requested_by=person))
+            & (Q(agent_owner__isnull=True) | ~Q(agent_owner=person))
+        )
+        asked = Requirement.objects.filter(approval=OuterRef("pk")).filter(
+            Q(team__isnull=True) | Q(team__group__in=person.groups.all())
+        )
+        answered = Decision.objects.filter(approval=OuterRef("pk"), person=person)
+        return (
+            self.open()
+            .filter(others, workspace__in=workspaces_of(person, "approve"))
+            .filter(Exists(asked), ~Exists(answered))
+        )
+
+
+class Approval(models.Model):
+    """One question, about one forward action or one whole plan.
+
+    Its digest binds everything that would run; a grant is used once, in one conditional UPDATE by
+    the database's clock.
+    """
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    subject_kind = models.CharField(max_length=6, choices=SubjectKind.choices)
+    action = models.ForeignKey(
+        Action, on_delete=models.CASCADE, null=True, related_name="approvals"
+    )
+    plan_id = models.BigIntegerField(
+        null=True, help_text="Plain id of a plan, which lives upstairs"
+    )
+    subject_key = models.CharField(
+        max_length=400, help_text="Action: agent and key; asked once per key"
+    )
+
+    run_ref = models.CharField(max_length=120, blank=True, help_text="Run id of the subject")
+    case_ref = models.CharField(max_length=60, blank=True, help_text="Number of the plan's case")
+
+    subject = models.JSONField(default=dict, help_text="The subject as the digest holds it")
+    digest = models.CharField(max_length=64)
+    calls = models.JSONField(help_text="What would run, call by call, with each call's digest")
+    rules = models.JSONField(help_text="The matched rules, in words and as written")
+    headline = models.CharField(max_length=300)
+    previews = models.JSONField(default=list, help_text="One preview per call, as shown")
+    agent_text = models.JSONField(
+        null=True, help_text="What the agent wrote: goal, reason, confidence"
+    )
+    risk = models.CharField(max_length=8, choices=Risk.choices)
+    amount_minor = models.BigIntegerField(null=True)
+    currency = models.CharField(max_length=3, blank=True)
+
+    agent = models.ForeignKey(Agent, on_delete=models.PROTECT, null=True)
+    agent_owner = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    requested_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    reason = models.TextField(blank=True)
+    self_approval = models.BooleanField(default=False)
+    fresh_login = models.BooleanField(
+        default=False, help_text="Critical: log-in under 5 minutes old"
+    )
+
+    was = models.CharField(max_length=9, blank=True, default=BORN)
+    state = models.CharField(
+        max_length=9, choices=ApprovalState.choices, default=ApprovalState.WAITING
+    )
+    asked_at = models.DateTimeField()
+    remind_at = models.DateTimeField(null=True)
+    reminded_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField()
+    decided_at = models.DateTimeField(null=True)
+    used_at = models.DateTimeField(null=True)
+    closing_reason = models.TextField(blank=True, help_text="Why rejected or withdrawn")
+    closed_by = models.ForeignKey(
+        User,
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="+",
+        help_text="Who rejected or withdrew it; NULL with withdrawn: the desk, to ask anew",
+    )
+
+    objects = ApprovalQuerySet.as_manager()
+
+    class Meta:
+        constraints: ClassVar = [
+            moves.constraint(APPROVAL_MOVES, name="approval_moves"),
+            models.CheckConstraint(
+                condition=Q(subject_kind="action", action__isnull=False, plan_id__isnull=True)
+                | Q(subject_kind="plan", action__isnull=True, plan_id__isnull=False),
+                name="approval_has_one_subject",
+            ),
+            models.UniqueConstraint(
+                fields=["workspace", "plan_id"],
+                condition=Q(state__in=["waiting", "granted"]),
+                name="one_living_approval_of_a_plan",
+            ),
+            models.UniqueConstraint(
+                fields=["workspace", "subject_key"],
+                condition=Q(subject_kind="action", state__in=["waiting", "granted"]),
+                name="asked_once_per_key",
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["workspace", "expires_at", "id"],
+                condition=Q(state="waiting"),
+                name="approval_waiting",
+            ),
+            models.Index(fields=["workspace", "-id"], name="approval_newest_first"),
+            models.Index(fields=["action"], name="approval_of_action"),
+            models.Index(fields=["workspace", "subject_key", "-id"], name="approval_of_key"),
+            models.Index(
+                fields=["expires_at"],
+                condition=Q(state__in=["waiting", "granted"]),
+                name="approval_expiring",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.headline
+
+
+class Requirement(models.Model):
+    """Who must answer. All requirements must be met, and one decision fills one of them."""
+
+    approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="requirements")
+    team = models.ForeignKey(
+        Team, on_delete=models.PROTECT, null=True, help_text="NULL: anybody with approve"
+    )
+    count = models.PositiveSmallIntegerField(default=1)
+    position = models.PositiveSmallIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.count} of {self.team or 'anybody who may approve'}"
+
+
+class Decision(models.Model):
+    """One person's answer.
+
+    Four eyes is in the database too: requester and owner are copied here by trigger, then checked,
+    so that no code path can forget it.
+    """
+
+    approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="decisions")
+    requirement = models.ForeignKey(Requirement, on_delete=models.PROTECT, null=True)
+    person = models.ForeignKey(User, on_delete=models.PROTECT, related_name="decisions")
+    granted = models.BooleanField()
+    reason = models.TextField(blank=True)
+    seen_digest = models.CharField(max_length=64)
+    shown = models.JSONField(null=True, help_text="What was shown")
+    shown_seconds = models.FloatField(null=True)
+    fresh_login_at = models.DateTimeField(null=True)
+    at = models.DateTimeField(auto_now_add=True)
+    requester_id = models.BigIntegerField(null=True, editable=False)
+    owner_id = models.BigIntegerField(null=True, editable=False)
+    self_approval = models.BooleanField(default=False, editable=False)
+    teams = ArrayField(
+        models.CharField(max_length=80), default=list, help_text="As they stood then"
+    )
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["approval", "person"], name="one_answer_each"),
+            models.CheckConstraint(
+                condition=Q(self_approval=True)
+                | Q(granted=False)
+                | (
+                    (Q(requester_id__isnull=True) | ~Q(person_id=F("requester_id")))
+                    & (Q(owner_id__isnull=True) | ~Q(person_id=F("owner_id")))
+                ),
+                name="four_eyes",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.person} {'approved' if self.granted else 'rejected'}"

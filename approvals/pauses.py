@@ -1,0 +1,97 @@
+"""Pauses: what is stopped. While one stands, `begin` is denied and nothing is claimed."""
+
+from collections.abc import Iterable
+
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+
+from approvals.models import Pause, PauseKind
+from approvals.policy import globs
+from ledger import desk
+from ledger.models import Run
+from workspaces.models import User, Workspace
+from workspaces.moves import CannotMove
+
+REASON_CHARACTERS_MAX = 400
+STANDING_MAX = 200
+
+
+@transaction.atomic
+def pause(workspace: Workspace, kind: str, name: str = "", *, by: User, reason: str) -> Pause:
+    """Stop the workspace, an agent, a tool (a glob) or a connection.
+
+    Raises ValueError for a name that fits nothing and CannotMove where it is paused already.
+    """
+    kind = PauseKind(kind)
+    if (kind == PauseKind.WORKSPACE) != (not name):
+        raise ValueError("a workspace is paused without a name, everything else with one")
+    if kind == PauseKind.TOOL and (mistake := globs.mistake(name)):
+        raise ValueError(mistake)
+    if not reason.strip():
+        raise ValueError("say why, for whoever meets the pause")
+    row = Pause(workspace=workspace, kind=kind, name=name, paused_by=by)
+    row.reason = reason.strip()[:REASON_CHARACTERS_MAX]
+    try:
+        with transaction.atomic():
+            row.save()
+    except IntegrityError as already:
+        raise CannotMove(row, "paused", "it is already paused") from already
+    desk.say(workspace, "pause.placed", by=by, data=told(row))
+    return row
+
+
+@transaction.atomic
+def lift(standing_pause: Pause, *, by: User) -> None:
+    """Let it go on. Raises CannotMove if somebody was faster."""
+    moved = Pause.objects.filter(pk=standing_pause.pk, lifted_at=None).update(
+        lifted_at=Now(), lifted_by=by
+    )
+    if not moved:
+        raise CannotMove(standing_pause, "lifted", "it is already lifted")
+    desk.say(standing_pause.workspace, "pause.lifted", by=by, data=told(standing_pause))
+
+
+def told(one: Pause) -> dict[str, str]:
+    return {"kind": one.kind, "name": one.name, "reason": one.reason}
+
+
+def standing(
+    workspace_id: int,
+    *,
+    agent: str | None = None,
+    tool: str | None = None,
+    connection: str | None = None,
+) -> Pause | None:
+    """The pause that stops this, or None. Connection, tool and agent are names."""
+    rows = Pause.objects.filter(workspace_id=workspace_id, lifted_at=None)
+    found = rows.select_related("paused_by").order_by("pk")[:STANDING_MAX]
+    return first_fitting(found, agent=agent, tool=tool, connection=connection)
+
+
+def first_fitting(
+    rows: Iterable[Pause],
+    *,
+    agent: str | None = None,
+    tool: str | None = None,
+    connection: str | None = None,
+) -> Pause | None:
+    fits = (
+        row
+        for row in rows
+        if row.kind == PauseKind.WORKSPACE
+        or (row.kind == PauseKind.AGENT and row.name == agent)
+        or (row.kind == PauseKind.CONNECTION and row.name == connection)
+        or (row.kind == PauseKind.TOOL and tool is not None and globs.matches(row.name, tool))
+    )
+    return next(fits, None)
+
+
+def held_runs(one: Pause) -> int:
+    """How many live runs a pause holds up, for its banner; a tool's or connection's counts all."""
+    runs = Run.objects.filter(workspace=one.workspace, state="running", agent__isnull=False)
+    if one.kind == PauseKind.AGENT:
+        runs = runs.filter(agent__name=one.name)
+    elif one.kind == PauseKind.TOOL:
+        pattern = "^" + globs.posix(one.name) + "$"
+        runs = runs.filter(actions__tool__regex=pattern).distinct()
+    return runs.count()

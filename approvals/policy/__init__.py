@@ -1,0 +1,28 @@
+"""Policy: which actions are allowed, need approval or are denied, and how they are compensated."""
+
+from approvals.policy.document import Policy
+from approvals.policy.expressions import CannotEvaluate
+from approvals.policy.inforce import active, default
+from approvals.policy.judging import judge, strictest
+from approvals.policy.loading import load
+from approvals.policy.problems import Invalid, Problem
+from approvals.policy.twins import Call, Twin
+from approvals.policy.words import Deed, Judgement, Need, Rule
+
+__all__ = [
+    "Call",
+    "CannotEvaluate",
+    "Deed",
+    "Invalid",
+    "Judgement",
+    "Need",
+    "Policy",
+    "Problem",
+    "Rule",
+    "Twin",
+    "active",
+    "default",
+    "judge",
+    "load",
+    "strictest",
+]

@@ -1,0 +1,93 @@
+"""The policy document of DESIGN §7, read once into what the desk works with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from approvals.policy import globs
+from approvals.policy.twins import Call, Twin
+from approvals.policy.words import ActionClass, OrderLaw, Risk, Rule, Verify
+
+DUE_SECONDS: dict[Risk, int] = {
+    "low": 7 * 86400,
+    "medium": 3 * 86400,
+    "high": 86400,
+    "critical": 4 * 3600,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A catalogue entry: what the workspace itself says of a tool. Agents can only raise it."""
+
+    glob: str
+    action_class: ActionClass | None = None
+    risk: Risk | None = None
+    target: str = ""
+    title: str = ""
+    preview: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoCompensation:
+    """Off unless written; the other conditions of §9 are the engine's and always hold."""
+
+    enabled: bool = False
+    tools: tuple[str, ...] = ("*",)
+    publish: bool = False
+
+    def covers(self, tool: str) -> bool:
+        return self.enabled and any(globs.matches(glob, tool) for glob in self.tools)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    capture_intent: bool = True
+    capture_snapshot: bool = True
+    retention_days: int = 90
+    mask: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A document, compiled. The same digest is the same policy."""
+
+    digest: str
+    document: Mapping[str, Any]
+    rules: tuple[Rule, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    twins: tuple[Twin, ...] = ()
+    probes: Mapping[str, Call] = field(default_factory=dict)
+    audit: Audit = field(default_factory=Audit)
+    auto_compensation: AutoCompensation = field(default_factory=AutoCompensation)
+    halt_on_failure: bool = False
+    call_timeout_seconds: int = 30
+    stuck_after_seconds: int = 900
+    order_law: OrderLaw = "WARN"
+    verify: Verify = "NONE"
+    self_approval: bool = False
+    due: Mapping[Risk, int] = field(default_factory=lambda: dict(DUE_SECONDS))
+    action_expires_seconds: int = 3600
+    plan_expires_seconds: int = 24 * 3600
+
+    def due_seconds(self, risk: str) -> int:
+        """How long after a failure a case of this risk is due."""
+        return next((due for one, due in self.due.items() if one == risk), self.due["medium"])
+
+    def tool(self, name: str) -> Tool | None:
+        """The most specific catalogue entry that fits, or None."""
+        fitting = [tool for tool in self.tools if globs.matches(tool.glob, name)]
+        return max(fitting, key=lambda tool: globs.specificity(tool.glob), default=None)
+
+    def twin(self, tool: str, target_type: str) -> Twin | None:
+        """How effects of `tool` on targets of this type are undone; the most specific wins."""
+        fitting = [
+            twin
+            for twin in self.twins
+            if twin.target_type in {"", target_type} and globs.matches(twin.tool, tool)
+        ]
+        return max(
+            fitting,
+            key=lambda twin: (globs.specificity(twin.tool), bool(twin.target_type)),
+            default=None,
+        )

@@ -1,0 +1,60 @@
+"""The policy in force, compiled once per digest and shared by every request of the process.
+
+There is no signal and no restart: each look asks the database for the digest of the active version,
+which is one row by a unique index, and only an unknown digest is read and compiled.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+from approvals.models import PolicyVersion
+from approvals.policy.document import Policy
+from approvals.policy.loading import load
+from workspaces.models import Workspace
+
+COMPILED_MAX = 500  # policies kept per process; the largest takes about a megabyte
+
+_compiled: OrderedDict[str, Policy] = OrderedDict()
+_lock = Lock()
+
+
+@lru_cache(maxsize=1)
+def default() -> Policy:
+    """What holds where nobody has written a policy: the defaults of the classes."""
+    return load({"agentSafety": {"policies": {}}})
+
+
+def known(digest: str | None) -> Policy | None:
+    """The compiled policy of a digest, if this process has it; the default for None."""
+    if digest is None:
+        return default()
+    with _lock:
+        found = _compiled.get(digest)
+        if found is not None:
+            _compiled.move_to_end(digest)
+        return found
+
+
+def keep(digest: str, document: Mapping[str, Any]) -> Policy:
+    """Compile a stored document and keep it under its digest."""
+    policy = load(document)
+    with _lock:
+        _compiled[digest] = policy
+        while len(_compiled) > COMPILED_MAX:
+            _compiled.popitem(last=False)
+    return policy
+
+
+def active(workspace: Workspace | int) -> Policy:
+    """The policy in force in a workspace."""
+    workspace_id = workspace if isinstance(workspace, int) else workspace.pk
+    versions = PolicyVersion.objects.filter(workspace_id=workspace_id, active=True)
+    digest = versions.values_list("digest", flat=True).first()
+    found = known(digest)
+    if found is not None:
+        return found
+    document = versions.values_list("digest", "document").get()
+    return keep(*document)

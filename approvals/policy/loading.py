@@ -1,0 +1,288 @@
+"""From a document to a Policy: every field checked, every mistake with its place."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from approvals.policy import globs
+from approvals.policy.document import DUE_SECONDS, Audit, AutoCompensation, Policy, Tool
+from approvals.policy.fields import Form
+from approvals.policy.problems import Invalid, Path
+from approvals.policy.reading import Text, read
+from approvals.policy.twins import Call, Twin
+from approvals.policy.words import (
+    CLASSES,
+    COMPENSATIONS,
+    CONDITION_FACTS,
+    RISKS,
+    TWIN_FACTS,
+    VERDICTS,
+    VERIFIES,
+    Need,
+    Risk,
+    Rule,
+)
+from connectors.canonical import digest
+
+RULES_MAX = 2_000
+ENTRIES_MAX = 200
+PEOPLE_MAX = 10  # a rule that wants more people than this is a typing mistake
+DAY = 86400
+SECTIONS = (
+    "policies", "tools", "twins", "unwind", "audit", "autoCompensation", "verify", "due",
+    "stuckAfter", "selfApproval", "order", "expires",
+)  # fmt: skip
+RULE_FIELDS = (
+    "when", "risk", "approval", "requires", "expires", "compensation", "selfApproval", "verify",
+    "words",
+)  # fmt: skip
+MANIFEST_FIELDS = ("kind", "title", "rows", "amount", "currency", "recipients")
+MANIFEST_FACTS = frozenset({"tool", "args", "target", "targets"})
+KINDS = ("row", "money", "mail", "http", "calendar")
+CALL_FIELDS = ("connection", "operation", "args")
+
+
+def load(document: str | Mapping[str, Any]) -> Policy:
+    """A Policy from JSON or YAML text, or from values. Raises Invalid with every problem found.
+
+    The document is `{"agentSafety": {...}}` or what stands inside; our additions may be missing.
+    """
+    text = read(document) if isinstance(document, str) else Text(dict(document))
+    form = Form(text)
+    root: Path = ()
+    value = form.mapping(text.value, root)
+    if "agentSafety" in value:
+        form.mapping(value, root, ("agentSafety", "$schema", "version"))
+        root = ("agentSafety",)
+        value = value["agentSafety"]
+    policy = _policy(form, form.mapping(value, root, SECTIONS), root, text.value)
+    if form.problems:
+        raise Invalid(form.problems)
+    return policy
+
+
+def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy:
+    unwind = form.mapping(
+        value.get("unwind"),
+        (*root, "unwind"),
+        ("strategy", "onCompensationFailure", "timeout"),
+    )
+    at = (*root, "unwind")
+    form.choice(unwind.get("strategy"), (*at, "strategy"), ("LIFO",))
+    failure = form.choice(
+        unwind.get("onCompensationFailure"),
+        (*at, "onCompensationFailure"),
+        ("ALERT_AND_CONTINUE", "HALT"),
+    )
+    expires = form.mapping(value.get("expires"), (*root, "expires"), ("action", "plan"))
+    return Policy(
+        digest=digest(whole) if not form.problems else "",
+        document=whole if isinstance(whole, dict) else {},
+        rules=tuple(_rules(form, value.get("policies"), (*root, "policies"))),
+        tools=tuple(_tools(form, value.get("tools"), (*root, "tools"))),
+        twins=tuple(_twins(form, value.get("twins"), (*root, "twins"))),
+        audit=_audit(form, value.get("audit"), (*root, "audit")),
+        auto_compensation=_auto(form, value.get("autoCompensation"), (*root, "autoCompensation")),
+        halt_on_failure=failure == "HALT",
+        call_timeout_seconds=form.seconds(unwind.get("timeout"), (*at, "timeout"), 1, 60) or 30,
+        stuck_after_seconds=form.seconds(
+            value.get("stuckAfter"), (*root, "stuckAfter"), 30, 30 * DAY
+        )
+        or 900,
+        order_law=form.choice(value.get("order"), (*root, "order"), ("WARN", "ASK", "DENY"))
+        or "WARN",
+        verify=form.choice(value.get("verify"), (*root, "verify"), VERIFIES) or "NONE",
+        self_approval=form.claim(value.get("selfApproval"), (*root, "selfApproval")) or False,
+        due=_due(form, value.get("due"), (*root, "due")),
+        action_expires_seconds=form.seconds(
+            expires.get("action"), (*root, "expires", "action"), 60, 30 * DAY
+        )
+        or 3600,
+        plan_expires_seconds=form.seconds(
+            expires.get("plan"), (*root, "expires", "plan"), 60, 30 * DAY
+        )
+        or DAY,
+    )
+
+
+def _rules(form: Form, value: Any, path: Path) -> list[Rule]:
+    found: list[Rule] = []
+    for glob, given in form.mapping(value, path).items():
+        at = (*path, glob)
+        if mistake := globs.mistake(glob):
+            form.wrong(at, mistake)
+        listed = isinstance(given, list)
+        for place, rule in enumerate(given if listed else [given]):
+            found.append(_rule(form, glob, rule, (*at, place) if listed else at))
+    if len(found) > RULES_MAX:
+        form.wrong(path, f"more than {RULES_MAX} rules")
+    return found
+
+
+def _rule(form: Form, glob: str, value: Any, at: Path) -> Rule:
+    if value is None:
+        form.wrong(at, "an object is wanted here")
+    given = form.mapping(value, at, RULE_FIELDS)
+
+    def need(one: Any, path: Path) -> Need:
+        asked = form.mapping(one, path, ("group", "count"))
+        team = form.text(asked.get("group"), (*path, "group"), 80)
+        return Need(
+            team or None, form.number(asked.get("count"), (*path, "count"), 1, PEOPLE_MAX) or 1
+        )
+
+    rule = Rule(
+        glob=glob,
+        when=form.expression(given.get("when"), (*at, "when"), CONDITION_FACTS),
+        risk=form.choice(given.get("risk"), (*at, "risk"), RISKS),
+        approval=form.choice(given.get("approval"), (*at, "approval"), VERDICTS),
+        requires=tuple(form.each(given.get("requires"), (*at, "requires"), need, ENTRIES_MAX)),
+        expires_seconds=form.seconds(given.get("expires"), (*at, "expires"), 60, 30 * DAY),
+        compensation=form.choice(given.get("compensation"), (*at, "compensation"), COMPENSATIONS),
+        self_approval=form.claim(given.get("selfApproval"), (*at, "selfApproval")),
+        verify=form.choice(given.get("verify"), (*at, "verify"), VERIFIES),
+        words=form.text(given.get("words"), (*at, "words")),
+        path=at,
+    )
+    if rule.requires and rule.approval in {"AUTO", "DENY"}:
+        form.wrong((*at, "requires"), f"{rule.approval} asks nobody: leave one of the two out")
+    return rule
+
+
+def _tools(form: Form, value: Any, path: Path) -> list[Tool]:
+    found = []
+    for glob, given in form.mapping(value, path).items():
+        at = (*path, glob)
+        if mistake := globs.mistake(glob):
+            form.wrong(at, mistake)
+        tool = form.mapping(given, at, ("class", "risk", "target", "title", "preview"))
+        found.append(
+            Tool(
+                glob=glob,
+                action_class=form.choice(tool.get("class"), (*at, "class"), CLASSES),
+                risk=form.choice(tool.get("risk"), (*at, "risk"), RISKS),
+                target=form.text(tool.get("target"), (*at, "target"), 120),
+                title=form.text(tool.get("title"), (*at, "title")),
+                preview=_manifest(form, tool.get("preview"), (*at, "preview")),
+            )
+        )
+    return found
+
+
+def _manifest(form: Form, value: Any, at: Path) -> dict[str, Any]:
+    """How a call of the tool is shown: a kind, and CEL over `args`, `target`, `targets`, `tool`."""
+    given = form.mapping(value, at, MANIFEST_FIELDS)
+    found: dict[str, Any] = {
+        name: form.expression(given[name], (*at, name), MANIFEST_FACTS)
+        for name in ("title", "amount", "currency", "recipients")
+        if name in given
+    }
+    rows = form.mapping(given.get("rows"), (*at, "rows"))
+    found["rows"] = {
+        form.text(label, (*at, "rows"), 120): form.expression(
+            one, (*at, "rows", label), MANIFEST_FACTS
+        )
+        for label, one in rows.items()
+    }
+    if kind := form.choice(given.get("kind"), (*at, "kind"), KINDS):
+        found["kind"] = kind
+    return found if given else {}
+
+
+def _twins(form: Form, value: Any, path: Path) -> list[Twin]:
+    found: list[Twin] = []
+    for tool, given in form.mapping(value, path).items():
+        at = (*path, tool)
+        if mistake := globs.mistake(tool):
+            form.wrong(at, mistake)
+        listed = isinstance(given, list)
+        for place, twin in enumerate(given if listed else [given]):
+            here = (*at, place) if listed else at
+            found.append(_twin(form, tool, twin, here))
+        types = [twin.target_type for twin in found if twin.tool == tool]
+        if len(types) != len(set(types)):
+            form.wrong(at, "two twins for the same type of target")
+    return found
+
+
+def _twin(form: Form, tool: str, value: Any, at: Path) -> Twin:
+    fields = (*CALL_FIELDS, "target", "reversibility", "probe", "words")
+    given = form.mapping(value, at, fields)
+    call = _call(form, given, at)
+    probe = given.get("probe")
+    return Twin(
+        connection=call.connection,
+        operation=call.operation,
+        args=call.args,
+        tool=tool,
+        target_type=form.text(given.get("target"), (*at, "target"), 120),
+        reversibility=form.choice(
+            given.get("reversibility"),
+            (*at, "reversibility"),
+            ("exact", "compensable", "irreversible"),
+        ),
+        probe=_call(form, form.mapping(probe, (*at, "probe"), CALL_FIELDS), (*at, "probe"))
+        if probe is not None
+        else None,
+        words=form.text(given.get("words"), (*at, "words")),
+    )
+
+
+def _call(form: Form, given: dict[str, Any], at: Path) -> Call:
+    for name in ("connection", "operation"):
+        if not isinstance(given.get(name), str) or not given[name]:
+            form.wrong((*at, name) if name in given else at, f"“{name}” is missing")
+    args = form.mapping(given.get("args"), (*at, "args"))
+    return Call(
+        connection=form.text(given.get("connection"), (*at, "connection"), 120),
+        operation=form.text(given.get("operation"), (*at, "operation"), 120),
+        args={name: _argument(form, one, (*at, "args", name)) for name, one in args.items()},
+    )
+
+
+def _argument(form: Form, value: Any, path: Path) -> Any:
+    """A text is an expression; objects and lists are walked; other values stand for themselves."""
+    if isinstance(value, str):
+        return form.expression(value, path, TWIN_FACTS)
+    if isinstance(value, dict):
+        return {name: _argument(form, one, (*path, name)) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_argument(form, one, (*path, place)) for place, one in enumerate(value)]
+    return value
+
+
+def _audit(form: Form, value: Any, at: Path) -> Audit:
+    given = form.mapping(value, at, ("captureIntent", "captureSnapshot", "retention", "mask"))
+    intent = form.claim(given.get("captureIntent"), (*at, "captureIntent"))
+    snapshot = form.claim(given.get("captureSnapshot"), (*at, "captureSnapshot"))
+    retention = form.seconds(given.get("retention"), (*at, "retention"), DAY, 400 * DAY)
+    mask = form.each(
+        given.get("mask"), (*at, "mask"), lambda one, path: form.text(one, path, 200) or None, 500
+    )
+    return Audit(
+        capture_intent=intent is not False,
+        capture_snapshot=snapshot is not False,
+        retention_days=(retention or 90 * DAY) // DAY,
+        mask=tuple(mask),
+    )
+
+
+def _auto(form: Form, value: Any, at: Path) -> AutoCompensation:
+    if value is None or isinstance(value, bool):
+        return AutoCompensation(enabled=bool(value))
+    given = form.mapping(value, at, ("enabled", "tools", "publish"))
+    tools = form.each(
+        given.get("tools"), (*at, "tools"), lambda one, path: form.text(one, path, 200) or None, 500
+    )
+    return AutoCompensation(
+        enabled=form.claim(given.get("enabled"), (*at, "enabled")) is not False,
+        tools=tuple(tools) or ("*",),
+        publish=form.claim(given.get("publish"), (*at, "publish")) or False,
+    )
+
+
+def _due(form: Form, value: Any, at: Path) -> dict[Risk, int]:
+    given = form.mapping(value, at, RISKS)
+    return {
+        risk: form.seconds(given.get(risk), (*at, risk), 60) or seconds
+        for risk, seconds in DUE_SECONDS.items()
+    }

@@ -1,0 +1,141 @@
+"""From JSON or YAML text to plain values, with the place of every value in the text.
+
+JSON is read by the JSON reader, and YAML by the part of YAML that says the same things: no tags, no
+aliases (a few of them can stand for gigabytes), no dates, no duplicate keys.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from approvals.policy.problems import Invalid, Path, Problem
+
+DOCUMENT_CHARACTERS_MAX = 256 * 1024  # the largest policy we have seen has 40 KiB
+DEPTH_MAX = 24
+PLAIN_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A document as values, and where each stands: path → (line, column), counted from 1."""
+
+    value: Any
+    places: dict[Path, tuple[int, int]] = field(default_factory=dict)
+
+    def problem(self, path: Path, message: str, spelled_path: str) -> Problem:
+        known = path
+        while known and known not in self.places:
+            known = known[:-1]
+        line, column = self.places.get(known, (None, None))
+        return Problem(message, spelled_path, line, column)
+
+
+def read(source: str) -> Text:
+    """The values of a JSON or YAML document and their places. Raises Invalid."""
+    if len(source) > DOCUMENT_CHARACTERS_MAX:
+        raise Invalid([Problem(f"longer than {DOCUMENT_CHARACTERS_MAX} characters")])
+    if not source.strip():
+        raise Invalid([Problem("the document is empty", line=1, column=1)])
+    if source.lstrip()[0] in "{[":
+        return _read_json(source)
+    return _read_yaml(source)
+
+
+def _read_json(source: str) -> Text:
+    try:
+        value = json.loads(source, object_pairs_hook=_once, parse_constant=_no_constant)
+    except json.JSONDecodeError as wrong:
+        problem = Problem(f"not JSON: {wrong.msg}", line=wrong.lineno, column=wrong.colno)
+        raise Invalid([problem]) from wrong
+    except (ValueError, RecursionError) as wrong:
+        raise Invalid([Problem(f"not JSON: {wrong}")]) from wrong
+    # JSON is YAML but for tabs between values, which inside strings are not allowed anyway.
+    try:
+        return Text(value, _read_yaml(source.replace("\t", " ")).places)
+    except Invalid as wrong:
+        if any("deep" in problem.message for problem in wrong.problems):
+            raise
+        return Text(value)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"“{name}” stands twice in one object")
+        found[name] = value
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _read_yaml(source: str) -> Text:
+    try:
+        _check_events(source)
+        node = yaml.compose(source, Loader=yaml.SafeLoader)
+        reader = _Nodes()
+        return Text(reader.value(node, ()), reader.places)
+    except yaml.MarkedYAMLError as wrong:
+        place = _place(wrong.problem_mark or wrong.context_mark)
+        raise Invalid([Problem(f"not YAML: {wrong.problem}", "", *place)]) from wrong
+    except (yaml.YAMLError, RecursionError) as wrong:
+        raise Invalid([Problem(f"not YAML: {wrong}")]) from wrong
+
+
+def _place(mark: Any) -> tuple[int, int] | tuple[None, None]:
+    return (mark.line + 1, mark.column + 1) if mark else (None, None)
+
+
+def _check_events(source: str) -> None:
+    depth = 0
+    for event in yaml.parse(source, Loader=yaml.SafeLoader):
+        place = _place(event.start_mark)
+        if getattr(event, "tag", None):
+            raise Invalid([Problem("tags are not read", "", *place)])
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise Invalid([Problem("anchors and aliases are not read", "", *place)])
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEPTH_MAX:
+                raise Invalid([Problem(f"more than {DEPTH_MAX} levels deep", "", *place)])
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+class _Nodes:
+    """Turns composed YAML nodes into values, and remembers where they stood."""
+
+    def __init__(self) -> None:
+        self.places: dict[Path, tuple[int, int]] = {}
+        self._constructor = yaml.SafeLoader("")
+
+    def value(self, node: Any, path: Path) -> Any:
+        if node is None:
+            return None
+        here = (node.start_mark.line + 1, node.start_mark.column + 1)
+        self.places[path] = here
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(inner, (*path, place)) for place, inner in enumerate(node.value)]
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if node.tag not in PLAIN_TAGS:
+            kind = node.tag.rsplit(":", 1)[-1]
+            raise Invalid([Problem(f"{kind} is not a JSON value: quote it", "", *here)])
+        return self._constructor.construct_object(node)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name_node, value_node in node.value:
+            here = (name_node.start_mark.line + 1, name_node.start_mark.column + 1)
+            if not isinstance(name_node, yaml.ScalarNode):
+                raise Invalid([Problem("a name is a text", "", *here)])
+            name = str(name_node.value)
+            if name in found:
+                raise Invalid([Problem(f"“{name}” stands twice", "", *here)])
+            found[name] = self.value(value_node, (*path, name))
+            self.places[*path, name] = here  # people look for the name first
+        return found

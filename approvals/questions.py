@@ -1,0 +1,223 @@
+"""Questions: an approval is asked for one forward action or one whole plan.
+
+What people will see and what will run are frozen here, under one digest.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from approvals import digests
+from approvals.bells import ring_on_commit
+from approvals.digests import CallFacts
+from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Requirement, SubjectKind
+from approvals.policy import Judgement, Need
+from connectors.contract import Money
+from ledger import desk
+from ledger.models import Action
+from workspaces.models import Agent, Team, User, Workspace
+from workspaces.moves import move
+
+ACTION_EXPIRES_SECONDS = 3600
+PLAN_EXPIRES_SECONDS = 24 * 3600
+HEADLINE_CHARACTERS_MAX = 300
+REASON_CHARACTERS_MAX = 2_000
+
+
+class NobodyToAsk(Exception):
+    """We stopped because a requirement names a team that is not there; mend the policy."""
+
+
+def database_now() -> datetime:
+    """The database's clock, the only one that expiry knows."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement_timestamp()")
+        now: datetime = cursor.fetchone()[0]
+    return now
+
+
+@transaction.atomic
+def ask_for_action(
+    action: Action,
+    *,
+    subject_key: str,
+    facts: CallFacts,
+    judgement: Judgement,
+    preview: Mapping[str, Any],
+    agent_text: Mapping[str, Any] | None,
+    amount: Money | None = None,
+    note: str = "",
+    expires_seconds: int = ACTION_EXPIRES_SECONDS,
+) -> Approval:
+    """Put one forward action in front of people; `note` says why it is asked anew.
+
+    Whoever owns the agent never counts. Raises NobodyToAsk.
+    """
+    agent = action.agent
+    if agent is None:
+        raise NobodyToAsk("an action of the desk itself is approved with its plan")
+    return _ask(
+        Approval(
+            workspace=action.workspace,
+            subject_kind=SubjectKind.ACTION,
+            action=action,
+            subject_key=subject_key,
+            subject={"kind": "action", "agent": agent.name, "key": action.key},
+            run_ref=action.run.run,
+            headline=str(preview["title"])[:HEADLINE_CHARACTERS_MAX],
+            previews=[dict(preview)],
+            agent=agent,
+            agent_owner=agent.owner,
+            agent_text=dict(agent_text) if agent_text else None,
+            reason=note,
+            amount_minor=amount.amount_minor if amount else None,
+            currency=amount.currency if amount else "",
+        ),
+        [facts],
+        judgement,
+        judgement.expires_seconds or expires_seconds,
+    )
+
+
+@transaction.atomic
+def void(approval: Approval, *, why: str) -> None:
+    """The desk itself takes a question or an unused grant back, because it no longer fits."""
+    move(
+        approval,
+        ApprovalState.WITHDRAWN,
+        moves=APPROVAL_MOVES,
+        decided_at=Now(),
+        closing_reason=why[:REASON_CHARACTERS_MAX],
+    )
+    desk.say(
+        approval.workspace,
+        "approval.withdrawn",
+        run=approval.run_ref,
+        action=approval.action.action if approval.action else "",
+        part="gate",
+        data={
+            "approval": approval.pk,
+            "digest": approval.digest,
+            "reason": approval.closing_reason,
+        },
+    )
+    ring_on_commit(approval.pk)
+
+
+@transaction.atomic
+def ask_for_plan(
+    workspace: Workspace,
+    plan_id: int,
+    *,
+    case_ref: str,
+    calls: Sequence[CallFacts],
+    judgement: Judgement,
+    headline: str,
+    previews: Sequence[Mapping[str, Any]],
+    by: User | None,
+    reason: str,
+    amount: Money | None = None,
+    run: str = "",
+    agent: Agent | None = None,
+    expires_seconds: int = PLAN_EXPIRES_SECONDS,
+) -> Approval:
+    """Put a whole plan in front of the people whom the policy names.
+
+    `agent` is the agent of the run that is compensated: its owner never counts. The requester `by`
+    is None where the policy itself started the plan. Raises NobodyToAsk.
+    """
+    subject = {"kind": "plan", "id": plan_id, "case": case_ref}
+    return _ask(
+        Approval(
+            workspace=workspace,
+            subject_kind=SubjectKind.PLAN,
+            plan_id=plan_id,
+            subject_key=f"plan {plan_id}",
+            subject=subject,
+            run_ref=run,
+            case_ref=case_ref,
+            headline=headline[:HEADLINE_CHARACTERS_MAX],
+            previews=[dict(one) for one in previews],
+            agent=agent,
+            agent_owner=agent.owner if agent else None,
+            requested_by=by,
+            reason=reason,
+            amount_minor=amount.amount_minor if amount else None,
+            currency=amount.currency if amount else "",
+        ),
+        calls,
+        judgement,
+        judgement.expires_seconds or expires_seconds,
+    )
+
+
+def _ask(
+    approval: Approval, calls: Sequence[CallFacts], judgement: Judgement, expires_seconds: int
+) -> Approval:
+    now = database_now()
+    needs = teams_of(approval.workspace, judgement.requires or (Need(None, 1),))
+    approval.asked_at = now
+    approval.expires_at = now + timedelta(seconds=expires_seconds)
+    approval.remind_at = now + timedelta(seconds=expires_seconds / 2)
+    approval.calls = [one.as_json() | {"digest": digests.call_digest(one)} for one in calls]
+    approval.rules = list(judgement.rules)
+    approval.risk = judgement.risk
+    approval.self_approval = judgement.self_approval
+    approval.fresh_login = judgement.fresh_login
+    approval.digest = digest_of(approval)
+    approval.save(force_insert=True)
+    Requirement.objects.bulk_create(
+        Requirement(approval=approval, team=team, count=need.count, position=place)
+        for place, (need, team) in enumerate(needs)
+    )
+    desk.say(
+        approval.workspace,
+        "approval.requested",
+        run=approval.run_ref,
+        action=approval.action.action if approval.action else "",
+        by=approval.requested_by,
+        part="gate",
+        data=requested(approval, needs),
+    )
+    return approval
+
+
+def teams_of(workspace: Workspace, needs: Sequence[Need]) -> list[tuple[Need, Team | None]]:
+    """Each need with its team. Raises NobodyToAsk where the workspace has no such team."""
+    names = [need.team for need in needs if need.team]
+    teams = {team.name: team for team in Team.objects.filter(workspace=workspace, name__in=names)}
+    for name in names:
+        if name not in teams:
+            raise NobodyToAsk(
+                f"the policy asks team “{name}”, which {workspace.name} does not have"
+            )
+    return [(need, teams[need.team] if need.team else None) for need in needs]
+
+
+def digest_of(approval: Approval) -> str:
+    """The digest over what is stored, computed anew."""
+    return digests.approval_digest(
+        approval.workspace.slug,
+        approval.subject,
+        [digests.call_digest(call) for call in approval.calls],
+        approval.rules,
+        approval.expires_at,
+    )
+
+
+def requested(approval: Approval, needs: Sequence[tuple[Need, Team | None]]) -> dict[str, Any]:
+    """What the ledger keeps of the question."""
+    return {
+        "approval": approval.pk,
+        "subject": approval.subject,
+        "digest": approval.digest,
+        "headline": approval.headline,
+        "risk": approval.risk,
+        "rules": approval.rules,
+        "requires": [{"group": need.team, "count": need.count} for need, _ in needs],
+        "expires_at": approval.expires_at.isoformat(),
+        "reason": approval.reason,
+    }

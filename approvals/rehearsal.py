@@ -1,0 +1,125 @@
+"""What a policy would have said of what really happened: a dry run over the last days.
+
+It judges the newest actions of the ledger and the questions that are open now. Nothing is written.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from django.db.models.functions import Now
+
+from approvals.models import Approval, SubjectKind
+from approvals.policy import Deed, Judgement, Policy, judge
+from ledger.models import Action
+from workspaces.models import Workspace
+
+DAYS = 30
+ACTIONS_MAX = 20_000  # half a second of judging
+EXAMPLES_MAX = 20
+OPEN_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One action that the two policies judge differently."""
+
+    run: str
+    action: str
+    tool: str
+    was: str
+    becomes: str
+    why: str
+
+
+@dataclass(slots=True)
+class Rehearsal:
+    """How often each answer would have been given; by tool and in sum, and where it changes."""
+
+    days: int
+    judged: int = 0
+    capped: bool = False
+    sums: Counter[str] = field(default_factory=Counter)
+    before: Counter[str] = field(default_factory=Counter)
+    by_tool: Counter[tuple[str, str]] = field(default_factory=Counter)
+    examples: list[Example] = field(default_factory=list)
+    open_changes: list[str] = field(default_factory=list)
+
+    def words(self) -> str:
+        asked, denied = self.sums["MANUAL"], self.sums["DENY"]
+        times = "time" if asked == 1 else "times"
+        was = f"the policy in force: asked {self.before['MANUAL']}, denied {self.before['DENY']}"
+        newest = " (the newest)" if self.capped else ""
+        return (
+            f"Over {self.judged} actions{newest} of the last {self.days} days it would have asked "
+            f"{asked} {times} and denied {denied} ({was})."
+        )
+
+    def top_tools(self) -> list[tuple[str, int]]:
+        """What would be asked for most often."""
+        asked = [(tool, n) for (tool, answer), n in self.by_tool.items() if answer == "MANUAL"]
+        return sorted(asked, key=lambda one: -one[1])[:EXAMPLES_MAX]
+
+
+def deed_of(action: Action) -> Deed:
+    """An action of the ledger, as the policy judges it."""
+    return Deed(
+        tool=action.tool,
+        args=action.args,
+        targets=action.targets,
+        action_class=action.action_class,
+        risk=action.risk,
+        agent=action.agent.name if action.agent else "",
+        labels=action.run.labels,
+        saga=action.saga,
+        trusted=action.trusted,
+    )
+
+
+def rehearse(workspace: Workspace, new: Policy, current: Policy, *, days: int = DAYS) -> Rehearsal:
+    found = Rehearsal(days)
+    for action in _history(workspace, days):
+        deed = deed_of(action)
+        was, becomes = judge(current, deed), judge(new, deed)
+        found.judged += 1
+        found.sums[becomes.approval] += 1
+        found.before[was.approval] += 1
+        found.by_tool[action.tool, becomes.approval] += 1
+        if was.approval != becomes.approval and len(found.examples) < EXAMPLES_MAX:
+            found.examples.append(_example(action, was, becomes))
+    found.capped = found.judged == ACTIONS_MAX
+    found.open_changes = list(_open(workspace, new))
+    return found
+
+
+def _history(workspace: Workspace, days: int) -> Iterator[Action]:
+    rows = Action.objects.filter(
+        workspace=workspace,
+        agent__isnull=False,
+        planned_at__gte=Now() - timedelta(days=days),
+    ).exclude(tool="")
+    return rows.select_related("agent", "run").order_by("-id")[:ACTIONS_MAX].iterator()
+
+
+def _example(action: Action, was: Judgement, becomes: Judgement) -> Example:
+    return Example(
+        action.run.run, action.action, action.tool, was.approval, becomes.approval, becomes.why
+    )
+
+
+def _open(workspace: Workspace, new: Policy) -> Iterator[str]:
+    """What the new policy means for the questions that people are asked now."""
+    rows = (
+        Approval.objects.open()
+        .filter(workspace=workspace, subject_kind=SubjectKind.ACTION)
+        .select_related("action__agent", "action__run")
+    )
+    for approval in rows.order_by("expires_at")[:OPEN_MAX]:
+        if approval.action is None:
+            continue
+        judgement = judge(new, deed_of(approval.action))
+        if judgement.approval == "AUTO":
+            yield f"“{approval.headline}” would go on without people"
+        elif judgement.approval == "DENY":
+            yield f"“{approval.headline}” would be denied, whatever people answer"

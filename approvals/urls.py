@@ -1,0 +1,23 @@
+from django.urls import path
+
+from approvals.views import card, lists, policies
+
+app_name = "approvals"
+
+HERE = "w/<slug:workspace>/"
+
+urlpatterns = [
+    path(HERE + "approvals/", lists.inbox_list, name="inbox"),
+    path(HERE + "approvals/fresh/", lists.fresh, name="fresh"),
+    path(HERE + "approvals/history/", lists.history, name="history"),
+    path(HERE + "approvals/<int:pk>/", card.card, name="card"),
+    path(HERE + "approvals/<int:pk>/decide/", card.decide, name="decide"),
+    path(HERE + "approvals/<int:pk>/withdraw/", card.withdraw, name="withdraw"),
+    path(HERE + "policies/", policies.policies, name="policies"),
+    path(HERE + "policies/new/", policies.edit, name="policy_new"),
+    path(HERE + "policies/pauses/", policies.pause, name="pause"),
+    path(HERE + "policies/pauses/<int:pk>/lift/", policies.lift, name="lift"),
+    path(HERE + "policies/<int:number>/", policies.version, name="version"),
+    path(HERE + "policies/<int:number>/activate/", policies.activate, name="activate"),
+    path(HERE + "tools/", policies.tools, name="tools"),
+]

@@ -1,0 +1,161 @@
+"""The card and the answers to it. GET never decides; a link in a mail opens a page."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.core import signing
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from approvals import cards, deciders, freshness, inbox
+from approvals.models import Approval, ApprovalState
+from approvals.views.lists import approvals_of, context_of_list, zone_of
+from workspaces.access import may, require
+from workspaces.models import User, Workspace
+from workspaces.moves import CannotMove
+from workspaces.pages import Request, page, workspace_or_404
+
+SHOWN_SALT = "approvals.shown"
+SHOWN_AGE_SECONDS_MAX = 24 * 3600
+
+
+@login_required
+@require_GET
+def card(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    return page(request, "approvals/card.html", _card(request, here, approval), part="card")
+
+
+def _card(
+    request: Request,
+    here: Workspace,
+    approval: Approval,
+    *,
+    problem: dict[str, Any] | None = None,
+    reason: str = "",
+) -> dict[str, Any]:
+    person = request.user
+    sees = any(may(person, codename, here) for codename in ("approve", "recover", "view_sensitive"))
+    drawn = cards.card(approval, zone_of(person), sees=sees)
+    here_url = reverse("approvals:card", args=[here.slug, approval.pk])
+    return (
+        context_of_list(request, here, approval.pk)
+        | drawn
+        | {
+            "problem": problem,
+            "reason": reason,
+            "action": reverse("approvals:decide", args=[here.slug, approval.pk]),
+            "shown": signing.dumps(
+                {"digest": approval.digest, "at": timezone.now().timestamp()}, salt=SHOWN_SALT
+            ),
+            "withdraw_url": _withdraw_url(approval, person),
+        }
+        | _your_part(request, approval, here_url)
+    )
+
+
+def _withdraw_url(approval: Approval, person: User) -> str:
+    """Offered to whoever asked, and once it is granted to everybody who may decide."""
+    asked = approval.state == ApprovalState.WAITING and approval.requested_by_id == person.pk
+    granted = approval.state == ApprovalState.GRANTED
+    if not (asked or granted) or not inbox.may_withdraw(approval, person):
+        return ""
+    return reverse("approvals:withdraw", args=[approval.workspace.slug, approval.pk])
+
+
+def _your_part(request: Request, approval: Approval, here_url: str) -> dict[str, Any]:
+    """Whether this person may answer now, and if not, why not."""
+    person = request.user
+    why_not = inbox.why_not(approval, person)
+    if why_not:
+        return {"may_decide": False, "why_not": why_not}
+    at = freshness.login_at(request)
+    if inbox.needs_fresh(approval, person) and not inbox.is_fresh(at):
+        if not freshness.has_method(person):
+            why_not = "This needs a password or second factor of your own: set one up first."
+            return {"may_decide": False, "why_not": why_not}
+        return {"may_decide": False, "fresh_login_url": freshness.address(person, here_url)}
+    standing = deciders.standing(approval, with_person=person.pk)
+    wanted = sum(one.count for one in standing.requirements)
+    given = len(standing.filled)
+    completes = ", runs now" if standing.complete else ""
+    label = f"Approve ({given} of {wanted}{completes})" if wanted > 1 else "Approve"
+    return {"may_decide": True, "approve_label": label}
+
+
+@login_required
+@require_POST
+def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    require(request.user, "approve", here)
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    said = request.POST
+    seconds = _shown_seconds(said.get("shown", ""))
+    shown = {"title": approval.headline, "calls": len(approval.calls), "digest": said.get("digest")}
+    try:
+        if said.get("decision") == "grant":
+            inbox.grant(
+                approval,
+                by=request.user,
+                seen=said.get("digest", ""),
+                reason=said.get("reason", ""),
+                shown=shown,
+                shown_seconds=seconds,
+                login_at=freshness.login_at(request),
+            )
+        elif said.get("decision") == "reject":
+            inbox.reject(
+                approval,
+                by=request.user,
+                seen=said.get("digest", ""),
+                reason=said.get("reason", ""),
+                shown=shown,
+                shown_seconds=seconds,
+            )
+        else:
+            return HttpResponse("“decision” is grant or reject.", status=400)
+    except (CannotMove, inbox.OutOfDate, inbox.NeedsFreshLogin) as stale:
+        return _refused(request, here, pk, stale)
+    return _done(request, here, pk)
+
+
+@login_required
+@require_POST
+def withdraw(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    try:
+        inbox.withdraw(approval, by=request.user, reason=request.POST.get("reason", ""))
+    except CannotMove as stale:
+        return _refused(request, here, pk, stale)
+    return _done(request, here, pk)
+
+
+def _done(request: Request, here: Workspace, pk: int) -> HttpResponse:
+    if not request.htmx:
+        return redirect("approvals:card", workspace=here.slug, pk=pk)
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    return page(request, "approvals/card.html", _card(request, here, approval), part="card")
+
+
+def _refused(request: Request, here: Workspace, pk: int, why: Exception) -> HttpResponse:
+    """The card as it now stands, with what was typed; 409."""
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    problem = {"tone": "bad", "title": "Nothing was decided.", "text": f"{why}."}
+    typed = request.POST.get("reason", "")[: inbox.REASON_CHARACTERS_MAX]
+    context = _card(request, here, approval, problem=problem, reason=typed)
+    return page(request, "approvals/card.html", context, part="card", status=409)
+
+
+def _shown_seconds(token: str) -> float | None:
+    """How long the card was in front of the person, by our own signed stamp."""
+    try:
+        stamp = signing.loads(token, salt=SHOWN_SALT, max_age=SHOWN_AGE_SECONDS_MAX)
+    except signing.BadSignature:
+        return None
+    return max(0.0, datetime.now(UTC).timestamp() - float(stamp["at"]))

@@ -1,0 +1,236 @@
+"""Lists of approvals: the inbox, what is new in it, and what was decided."""
+
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse, JsonResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.html import format_html
+from django.views.decorators.http import require_GET
+
+from approvals import cards
+from approvals.models import Approval, ApprovalState
+from approvals.models.approvals import ApprovalQuerySet
+from workspaces import look
+from workspaces.access import may
+from workspaces.models import User, Workspace
+from workspaces.pages import Request, page, workspace_or_404
+
+PAGE = 50
+GONE_MAX = 200
+COUNT_MAX = 1_000
+SEARCH_CHARACTERS_MAX = 200
+
+
+def zone_of(person: User) -> ZoneInfo:
+    return ZoneInfo(person.timezone or "UTC")
+
+
+def approvals_of(here: Workspace) -> ApprovalQuerySet:
+    found: ApprovalQuerySet = Approval.objects.filter(workspace=here).select_related(
+        "workspace", "agent", "requested_by", "closed_by", "action__run"
+    )
+    return found
+
+
+def wanted(request: Request, here: Workspace) -> tuple[ApprovalQuerySet, str]:
+    """The list that the URL asks for: mine to decide, or everything that waits."""
+    view = "all" if request.GET.get("view") == "all" else "mine"
+    rows = approvals_of(here)
+    rows = rows.open() if view == "all" else rows.awaiting(request.user)
+    q = request.GET.get("q", "")[:SEARCH_CHARACTERS_MAX].strip()
+    return (rows.filter(headline__icontains=q) if q else rows), view
+
+
+def context_of_list(
+    request: Request, here: Workspace, current: int | None = None
+) -> dict[str, Any]:
+    rows, view = wanted(request, here)
+    after = _after(request.GET.get("after", ""))
+    ordered = rows.order_by("expires_at", "pk")
+    if after is not None:
+        at, pk = after
+        ordered = ordered.filter(expires_at__gte=at).exclude(expires_at=at, pk__lte=pk)
+    found = list(ordered.prefetch_related("requirements", "decisions")[: PAGE + 1])
+    number = rows.order_by()[: COUNT_MAX + 1].count()
+    zone = zone_of(request.user)
+    keep = {name: request.GET[name] for name in ("view", "q") if request.GET.get(name)}
+    more = None
+    if len(found) > PAGE:
+        last = found[PAGE - 1]
+        token = f"{last.expires_at.isoformat()}_{last.pk}"
+        more = "?" + urlencode(keep | {"after": token})
+    query = f"?{urlencode(keep)}" if keep else ""
+    oldest = rows.order_by("asked_at").values_list("asked_at", flat=True).first()
+    return {
+        "workspace": here,
+        "approvals": [_line(one, zone, query, current) for one in found[:PAGE]],
+        "views": _views(here, request.user, view),
+        "pager": {"label": look.count(number, COUNT_MAX), "next": more, "previous": ""},
+        "oldest": f"oldest {look.ago(oldest)}" if oldest else "",
+        "empty": None if found else _empty(request, here, keep.get("q", "")),
+        "fresh_url": reverse("approvals:fresh", args=[here.slug]) + query,
+        "since": timezone.now().isoformat(),
+    }
+
+
+def _after(text: str) -> tuple[datetime, int] | None:
+    at, _, pk = text.rpartition("_")
+    try:
+        moment = parse_datetime(at.replace(" ", "+"))
+    except ValueError:
+        return None
+    return (moment, int(pk)) if moment and moment.tzinfo and pk.isdigit() else None
+
+
+def _views(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
+    root = reverse("approvals:inbox", args=[here.slug])
+    mine = approvals_of(here).awaiting(person).order_by()[: COUNT_MAX + 1].count()
+    everything = approvals_of(here).open().order_by()[: COUNT_MAX + 1].count()
+    return [
+        {
+            "name": "Waiting for you",
+            "count": look.count(mine, COUNT_MAX),
+            "url": root,
+            "current": view == "mine",
+        },
+        {
+            "name": "All waiting",
+            "count": look.count(everything, COUNT_MAX),
+            "url": f"{root}?view=all",
+            "current": view == "all",
+        },
+        {
+            "name": "Decided",
+            "count": None,
+            "url": reverse("approvals:history", args=[here.slug]),
+            "current": view == "history",
+        },
+    ]
+
+
+def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
+    if q:
+        root = reverse("approvals:inbox", args=[here.slug])
+        return {
+            "icon": "search",
+            "title": f"Nothing that waits says “{q}”.",
+            "links": [{"label": "Drop the search", "url": root, "main": True}],
+        }
+    if not may(request.user, "approve", here):
+        return {
+            "icon": "lock",
+            "title": "You do not decide here.",
+            "text": "It needs the permission “approve”. The members page says who can give it.",
+        }
+    last = Approval.objects.filter(workspace=here, decided_at__isnull=False)
+    at = last.order_by("-decided_at").values_list("decided_at", flat=True).first()
+    text = f"The last one was decided {look.ago(at)}." if at else "No agent has asked yet."
+    return {"icon": "clear", "title": "Nothing waits for you.", "text": text}
+
+
+def _line(one: Approval, zone: ZoneInfo, query: str, current: int | None) -> dict[str, Any]:
+    wanted = sum(need.count for need in one.requirements.all())
+    given = sum(decision.granted for decision in one.decisions.all())
+    asked_by = f"asked by {one.requested_by or one.agent or 'the policy'}"
+    about = f"case {one.case_ref}" if one.case_ref else one.run_ref
+    return {
+        "id": one.pk,
+        "url": reverse("approvals:card", args=[one.workspace.slug, one.pk]) + query,
+        "title": one.headline,
+        "risk": one.risk,
+        "from": f"{asked_by}, {about}" if about else asked_by,
+        "expires": format_html("expires {}", look.moment(one.expires_at, "ago", zone)),
+        "progress": f"{given} of {wanted}" if wanted > 1 else "",
+        "current": one.pk == current,
+    }
+
+
+@login_required
+@require_GET
+def inbox_list(request: Request, workspace: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    return page(request, "approvals/inbox.html", context_of_list(request, here))
+
+
+@login_required
+@require_GET
+def fresh(request: Request, workspace: str) -> HttpResponse:
+    """What is new since the page was drawn, and which rows are gone."""
+    here = workspace_or_404(request, workspace)
+    try:
+        since = parse_datetime(request.GET.get("since", "").replace(" ", "+"))
+    except ValueError:
+        since = None
+    if since is None or since.tzinfo is None:
+        return HttpResponse(status=204)
+    now = timezone.now()
+    rows, _ = wanted(request, here)
+    new = rows.filter(asked_at__gt=since).order_by()[: COUNT_MAX + 1].count()
+    ended = Approval.objects.filter(workspace=here, decided_at__gt=since)
+    answered = Approval.objects.filter(
+        workspace=here, decisions__person=request.user, decisions__at__gt=since
+    )
+    gone = {*ended.values_list("pk", flat=True)[:GONE_MAX]}
+    gone |= {*answered.values_list("pk", flat=True)[:GONE_MAX]}
+    if not new and not gone:
+        return HttpResponse(status=204)
+    mine = approvals_of(here).awaiting(request.user).order_by()[: COUNT_MAX + 1].count()
+    told: dict[str, Any] = {"counts": {"approvals": look.count(mine, COUNT_MAX)}}
+    if new:  # the pill stays until the reader loads what is new, so `since` stays, too
+        return JsonResponse(told | {"new": new, "gone": [str(pk) for pk in gone]})
+    return JsonResponse(told | {"since": now.isoformat(), "gone": [str(pk) for pk in gone]})
+
+
+@login_required
+@require_GET
+def history(request: Request, workspace: str) -> HttpResponse:
+    """What was decided, newest first."""
+    here = workspace_or_404(request, workspace)
+    rows = approvals_of(here).exclude(state=ApprovalState.WAITING).order_by("-pk")
+    q = request.GET.get("q", "")[:SEARCH_CHARACTERS_MAX].strip()
+    if q:
+        rows = rows.filter(headline__icontains=q)
+    before = request.GET.get("after", "")
+    if before.isdigit() and len(before) < 19:  # noqa: PLR2004 - a bigint
+        rows = rows.filter(pk__lt=int(before))
+    found = list(rows.prefetch_related("decisions__person")[: PAGE + 1])
+    keep = {"q": q} if q else {}
+    more = "?" + urlencode(keep | {"after": found[PAGE - 1].pk}) if len(found) > PAGE else ""
+    zone = zone_of(request.user)
+    context = {
+        "workspace": here,
+        "q": q,
+        "approvals": [_past(one, zone) for one in found[:PAGE]],
+        "views": _views(here, request.user, "history"),
+        "oldest": "",
+        "pager": {"label": f"{len(found[:PAGE])} shown", "next": more, "previous": ""},
+        "empty": {"icon": "clear", "title": "Nothing has been decided yet."},
+    }
+    return page(request, "approvals/history.html", context)
+
+
+def _past(one: Approval, zone: ZoneInfo) -> dict[str, Any]:
+    words = [
+        f"{decision.person} {'yes' if decision.granted else 'no'}"
+        for decision in one.decisions.all()
+    ]
+    used = {ApprovalState.USED: look.moment(one.used_at, "ago", zone)}
+    took = look.span(one.decided_at - one.asked_at) if one.decided_at else ""
+    return {
+        "url": reverse("approvals:card", args=[one.workspace.slug, one.pk]),
+        "title": one.headline,
+        "risk": one.risk,
+        "state": cards.shown_state(one),
+        "subject": cards.subject(one),
+        "asked_by": str(one.requested_by or one.agent or "the policy"),
+        "decisions": ", ".join(words) or (str(one.closed_by) if one.closed_by else "nobody"),
+        "decided": look.moment(one.decided_at, "ago", zone),
+        "took": took,
+        "used": used.get(ApprovalState(one.state), "no"),
+    }

@@ -1,0 +1,247 @@
+"""The policy pages: what is in force, its versions, a new one with a dry run, and pauses."""
+
+import json
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from approvals import inventory, pauses, rehearsal, versions
+from approvals.forms import PauseForm, PolicyForm
+from approvals.models import Pause, PolicyVersion
+from approvals.policy import Invalid, Policy, active, default, load
+from approvals.views.lists import zone_of
+from workspaces import look
+from workspaces.access import NotAllowed, may, require
+from workspaces.models import Workspace
+from workspaces.moves import CannotMove
+from workspaces.pages import Request, page, workspace_or_404
+
+VERSIONS_SHOWN_MAX = 100
+PAUSES_SHOWN_MAX = 100
+
+
+def _versions(here: Workspace) -> list[PolicyVersion]:
+    rows = PolicyVersion.objects.filter(workspace=here).select_related("author")
+    return list(rows.order_by("-number")[:VERSIONS_SHOWN_MAX])
+
+
+def _source(version: PolicyVersion | None) -> str:
+    if version is None:
+        return json.dumps(default().document, indent=2) + "\n"
+    return version.source or json.dumps(version.document, indent=2) + "\n"
+
+
+def _in_force(here: Workspace) -> PolicyVersion | None:
+    return PolicyVersion.objects.filter(workspace=here, active=True).first()
+
+
+def _may_pause(request: Request, here: Workspace) -> bool:
+    return may(request.user, "recover", here) or may(request.user, "administer", here)
+
+
+def _page(
+    request: Request, here: Workspace, *, pause_form: PauseForm | None = None, status: int = 200
+) -> HttpResponse:
+    zone = zone_of(request.user)
+    standing = Pause.objects.filter(workspace=here, lifted_at=None).select_related("paused_by")
+    version = _in_force(here)
+    context = {
+        "workspace": here,
+        "version": version,
+        "source": _source(version),
+        "versions": [
+            {
+                "number": one.number,
+                "digest": one.digest[:12],
+                "author": one.author or "from a file",
+                "note": one.note,
+                "made": look.moment(one.created_at, "ago", zone),
+                "active": one.active,
+            }
+            for one in _versions(here)
+        ],
+        "pauses": [
+            {
+                "id": one.pk,
+                "what": f"{one.get_kind_display()} {one.name}".strip(),
+                "reason": one.reason,
+                "by": one.paused_by,
+                "since": look.moment(one.paused_at, "ago", zone),
+                "holds": pauses.held_runs(one),
+            }
+            for one in standing.order_by("-pk")[:PAUSES_SHOWN_MAX]
+        ],
+        "unmet": versions.unmet_now(here),
+        "pause_form": pause_form or PauseForm(),
+        "may_pause": _may_pause(request, here),
+        "may_administer": may(request.user, "administer", here),
+    }
+    return page(request, "approvals/policies.html", context, status=status)
+
+
+@login_required
+@require_GET
+def policies(request: Request, workspace: str) -> HttpResponse:
+    return _page(request, workspace_or_404(request, workspace))
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def edit(request: Request, workspace: str) -> HttpResponse:
+    """Write a version: check it with a dry run as often as you like, then save it."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    if request.method == "GET":
+        start = PolicyVersion.objects.filter(
+            workspace=here, number=_number(request.GET.get("from", ""))
+        ).first()
+        return _edit(
+            request, here, PolicyForm(initial={"source": _source(start or _in_force(here))})
+        )
+    form = PolicyForm(request.POST)
+    if not form.is_valid():
+        return _edit(request, here, form, status=422)
+    try:
+        policy = versions.check(here, form.cleaned_data["source"])
+    except Invalid as wrong:
+        return _edit(request, here, form, problems=wrong, status=422)
+    if request.POST.get("act") != "save":
+        return _edit(request, here, form, policy=policy)
+    said = form.cleaned_data
+    version = versions.save(here, said["source"], by=request.user, note=said["note"])
+    return redirect("approvals:version", workspace=here.slug, number=version.number)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004 - an integer
+
+
+def _edit(
+    request: Request,
+    here: Workspace,
+    form: PolicyForm,
+    *,
+    problems: Invalid | None = None,
+    policy: Policy | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    context = {
+        "workspace": here,
+        "form": form,
+        "problems": problems.problems if problems else [],
+        "rehearsal": rehearsal.rehearse(here, policy, active(here)) if policy else None,
+    }
+    return page(request, "approvals/policy_edit.html", context, status=status)
+
+
+@login_required
+@require_GET
+def version(request: Request, workspace: str, number: int) -> HttpResponse:
+    """One version, how it differs from the one in force, and what it would have said."""
+    here = workspace_or_404(request, workspace)
+    one = get_object_or_404(
+        PolicyVersion.objects.select_related("author", "workspace"), workspace=here, number=number
+    )
+    return _version(request, here, one)
+
+
+def _version(
+    request: Request, here: Workspace, one: PolicyVersion, *, problem: str = "", status: int = 200
+) -> HttpResponse:
+    current = _in_force(here)
+    before = current.document if current else default().document
+    context = {
+        "workspace": here,
+        "version": one,
+        "source": _source(one),
+        "current": current,
+        "made": look.moment(one.created_at, "ago", zone_of(request.user)),
+        "diff": versions.diff(before, one.document),
+        "rehearsal": None
+        if one.active
+        else rehearsal.rehearse(here, load(one.document), active(here)),
+        "problem": {"tone": "bad", "title": "Nothing was changed.", "text": problem}
+        if problem
+        else None,
+        "may_administer": may(request.user, "administer", here),
+    }
+    return page(request, "approvals/policy_version.html", context, status=status)
+
+
+@login_required
+@require_POST
+def activate(request: Request, workspace: str, number: int) -> HttpResponse:
+    """Put a version in force; the page says which one it saw in force."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    one = get_object_or_404(PolicyVersion, workspace=here, number=number)
+    current = _in_force(here)
+    if request.POST.get("seen") != (current.digest if current else ""):
+        text = "Another version was put in force since this page was drawn."
+        return _version(request, here, one, problem=text, status=409)
+    try:
+        versions.activate(one, by=request.user)
+    except Invalid as wrong:
+        return _version(request, here, one, problem=str(wrong), status=409)
+    messages.success(request, f"Version {one.number} is in force.")
+    return redirect("approvals:policies", workspace=here.slug)
+
+
+@login_required
+@require_POST
+def pause(request: Request, workspace: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    if not _may_pause(request, here):
+        raise NotAllowed("recover", here)
+    form = PauseForm(request.POST)
+    if not form.is_valid():
+        return _page(request, here, pause_form=form, status=422)
+    said: dict[str, Any] = form.cleaned_data
+    try:
+        pauses.pause(here, said["kind"], said["name"], by=request.user, reason=said["reason"])
+    except (ValueError, CannotMove) as wrong:
+        form.add_error(None, str(wrong))
+        return _page(request, here, pause_form=form, status=409)
+    return redirect("approvals:policies", workspace=here.slug)
+
+
+@login_required
+@require_POST
+def lift(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    if not _may_pause(request, here):
+        raise NotAllowed("recover", here)
+    one = get_object_or_404(Pause, workspace=here, pk=pk)
+    try:
+        pauses.lift(one, by=request.user)
+    except CannotMove:
+        messages.error(request, "Somebody has lifted it already.")
+    return redirect("approvals:policies", workspace=here.slug)
+
+
+@login_required
+@require_GET
+def tools(request: Request, workspace: str) -> HttpResponse:
+    """The inventory: every tool ever seen, unclassified first."""
+    here = workspace_or_404(request, workspace)
+    zone = zone_of(request.user)
+    lines = [
+        {
+            "line": line,
+            "seen": look.count(line.seen, inventory.COUNT_MAX),
+            "last_seen": look.moment(line.last_seen, "ago", zone),
+            "last_undone": look.moment(line.last_undone, "ago", zone) if line.last_undone else "",
+        }
+        for line in inventory.tools(here, active(here))
+    ]
+    empty = {
+        "icon": "tool",
+        "title": "No tool has been used yet.",
+        "text": "It appears here with the first action an agent records.",
+    }
+    context = {"workspace": here, "lines": lines, "empty": empty}
+    return page(request, "approvals/tools.html", context)

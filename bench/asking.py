@@ -1,0 +1,69 @@
+"""Asking a web process as a browser does: one connection that stays open, one request at a time."""
+
+import http.client
+import math
+import statistics
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+ANSWER_SECONDS_MAX = 60.0
+IDLE_SECONDS_MAX = 3.0
+"""The server closes a connection that is idle for five seconds."""
+
+
+@dataclass
+class Browser:
+    """A connection with a person's cookie; `took` is from the request to the answer's last byte."""
+
+    url: str
+    cookie: str
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        self._used = 0.0
+        self._talk = http.client.HTTPConnection(
+            str(parts.hostname), parts.port, timeout=ANSWER_SECONDS_MAX
+        )
+
+    def get(self, path: str) -> bytes:
+        return self._get(path, (200,))[1]
+
+    def took(self, path: str, expected: tuple[int, ...] = (200,)) -> float:
+        """Milliseconds."""
+        return self._get(path, expected)[0]
+
+    def _get(self, path: str, expected: tuple[int, ...]) -> tuple[float, bytes]:
+        if time.perf_counter() - self._used > IDLE_SECONDS_MAX:
+            self._talk.close()
+            self._talk.connect()
+        begun = time.perf_counter()
+        self._talk.request("GET", path, headers={"cookie": self.cookie})
+        answer = self._talk.getresponse()
+        body = answer.read()
+        self._used = time.perf_counter()
+        assert answer.status in expected, f"{path} answered {answer.status}"
+        spent = 1_000 * (self._used - begun)
+        return spent, body
+
+
+def p95(values: Iterable[float]) -> float:
+    """The value that 95 of 100 do not exceed (nearest rank)."""
+    ordered = sorted(values)
+    return ordered[math.ceil(0.95 * len(ordered)) - 1]
+
+
+def median_of(rounds: Iterable[dict[str, float]]) -> dict[str, float]:
+    """Key by key, the median of some rounds."""
+    found = list(rounds)
+    return {key: statistics.median([one[key] for one in found]) for key in found[0]}
+
+
+def rounded(values: dict[str, Any]) -> dict[str, Any]:
+    """Three significant digits: more would pretend."""
+    return {
+        key: float(f"{value:.3g}") if isinstance(value, float) else value
+        for key, value in values.items()
+    }

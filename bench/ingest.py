@@ -1,0 +1,194 @@
+"""How fast events come in over HTTP, measured against raw COPY; and how fast they are sealed.
+
+    python -m bench ingest
+
+gives `ingest_ratio` (4 clients, batches of 500 events of 1 KiB, 1 % duplicates,
+durable, folded), `seal_ratio`, and what they are made of.
+"""
+
+import http.client
+import json
+import random
+import statistics
+import sys
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+
+from bench.servers import Desk, own
+
+CLIENTS = 4
+BATCH_EVENTS = 500
+EVENTS_PER_RUN = 10
+DUPLICATES = 0.01
+EVENT_BYTES = 1024
+ROUNDS = 3
+COPY_ROWS = 20_000
+
+
+def events_of_run(run: str) -> list[dict[str, Any]]:
+    """One run of four actions: ten events of about 1 KiB."""
+    from ledger.ids import new_id
+
+    def event(type_: str, data: dict[str, Any], action: str = "", n: int = 0) -> dict[str, Any]:
+        found = {"id": new_id(), "type": type_, "time": "2026-11-21T10:02:15.120Z", "run": run,
+                 "n": n, "data": data}  # fmt: skip
+        found |= {"action": action} if action else {}
+        spare = EVENT_BYTES - len(json.dumps(found)) - len('"note": ""  ')
+        data["note"] = ("the customer asked for a window seat " * 40)[: max(0, spare)]
+        return found
+
+    person = {"id": f"c-{random.randrange(5000)}", "name": "Eve Field"}
+    found = [event("run.started", {"request": "Move my trip", "on_behalf_of": person})]
+    for n in range(1, 5):
+        target = {"type": "reservation", "id": f"R{random.randrange(10**6)}"}
+        plan = {
+            "tool": "update_flight",
+            "targets": [target],
+            "args": {"to": "LIS", "seat": n},
+            "key": f"{run}-{n}",
+            "class": "external_reversible",
+            "before": [{"to": "OPO"}],
+        }
+        done = {
+            "attempt": f"t{n}",
+            "result": {"ok": True},
+            "effects": [{"target": target, "after": {"to": "LIS"}, "reversibility": "exact"}],
+        }
+        found += [event("action.planned", plan, f"act_{n}", n),
+                  event("action.succeeded", done, f"act_{n}", n)]  # fmt: skip
+    return [*found, event("run.completed", {"summary": "done"})]
+
+
+def batches(count: int, prefix: str) -> list[bytes]:
+    """Bodies of 500 events of 50 runs; one event in a hundred comes again in the next one."""
+    bodies: list[bytes] = []
+    again: list[Any] = []
+    for number in range(count):
+        fresh = BATCH_EVENTS - len(again)
+        events = list(again)
+        for run in range(fresh // EVENTS_PER_RUN):
+            events += events_of_run(f"{prefix}-{number}-{run}")
+        again = random.sample(events, int(BATCH_EVENTS * DUPLICATES))
+        bodies.append(json.dumps(events).encode())
+    return bodies
+
+
+def post_all(url: str, token: str, bodies: list[bytes]) -> float:
+    """Send the bodies from four clients; seconds until the last answer."""
+    parts = urlsplit(url)
+    waiting, failures = list(bodies), []
+    headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+
+    def client() -> None:
+        connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
+        while True:
+            try:
+                body = waiting.pop()
+            except IndexError:
+                return
+            connection.request("POST", "/api/v1/events", body, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            if answer.status != 200 or b'"rejected"' in text:
+                failures.append(text[:400])
+
+    threads = [threading.Thread(target=client) for _ in range(CLIENTS)]
+    begun = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures[0]
+    return time.perf_counter() - begun
+
+
+def copy_rows(database_url: str, workspace_id: int) -> float:
+    """Rows a second of COPY into the event table, its indexes and partitions included."""
+    payload = json.dumps({"note": "x" * 700, "tool": "update_flight"})
+    columns = ("workspace_id, event_id, type, run, action, n, actor_kind, actor, data, salt,"
+               " digest")  # fmt: skip
+    with psycopg.connect(database_url) as connection:
+        begun = time.perf_counter()
+        with connection.cursor().copy(f"COPY ledger_event ({columns}) FROM STDIN") as copy:
+            for n in range(COPY_ROWS):
+                run = f"copy-{n // 10}"
+                told = (workspace_id, f"c{random.random()}", "action.planned", run, "act_1")
+                copy.write_row((*told, n % 10, "agent", "bench", payload, b"s" * 32, b"d" * 32))
+        connection.commit()
+        return COPY_ROWS / (time.perf_counter() - begun)
+
+
+def set_up() -> tuple[Any, str]:
+    import django
+
+    django.setup()
+    from workspaces import keys
+    from workspaces.models import Agent, Workspace
+
+    workspace = Workspace.objects.create(slug="bench", name="Bench")
+    agent = Agent.objects.create(workspace=workspace, name="bench")
+    return workspace, keys.create_key(agent, by=None, name="bench")[1]
+
+
+def seal_rate(workspace: Any) -> float:
+    """Events sealed a second, out of the backlog that ingest left."""
+    from ledger import sealer
+
+    begun, done = time.perf_counter(), 0
+    while count := sealer.seal(workspace):
+        done += count
+    return done / (time.perf_counter() - begun)
+
+
+def bytes_per_event(database_url: str) -> float:
+    tables = ("ledger_event", "ledger_eventkey", "ledger_action", "ledger_attempt", "ledger_effect",
+              "ledger_run", "ledger_leaf", "ledger_treenode")  # fmt: skip
+    with psycopg.connect(database_url) as connection:
+        total = 0
+        for table in tables:
+            row = connection.execute(
+                "SELECT coalesce(sum(pg_total_relation_size(relid)), 0)"
+                " FROM pg_partition_tree(%s::regclass)", [table]).fetchone()  # fmt: skip
+            whole = connection.execute(
+                "SELECT pg_total_relation_size(%s::regclass)", [table]).fetchone()  # fmt: skip
+            total += max(int((row or [0])[0]), int((whole or [0])[0]))
+        count = connection.execute("SELECT count(*) FROM ledger_event").fetchone()
+        return float(total) / max(1, (count or [0])[0])
+
+
+def measure(running: Desk, batch_count: int = 24) -> dict[str, float]:
+    workspace, token = set_up()
+    running.start_web()
+    post_all(running.url, token, batches(8, "warm"))
+    ingested, copied = [], []
+    for number in range(ROUNDS):
+        bodies = batches(batch_count, f"r{number}")
+        ingested.append(batch_count * BATCH_EVENTS / post_all(running.url, token, bodies))
+        copied.append(copy_rows(running.database_url, workspace.pk))
+    ingest, copy = statistics.median(ingested), statistics.median(copied)
+    seal = seal_rate(workspace)
+    return {
+        "ingest_ratio": round(ingest / copy, 3),
+        "seal_ratio": round(seal / ingest, 2),
+        "ingest_events_per_s": round(ingest),
+        "copy_rows_per_s": round(copy),
+        "seal_events_per_s": round(seal),
+        "bytes_per_event": round(bytes_per_event(running.database_url)),
+    }
+
+
+def main() -> None:
+    running = own()
+    try:
+        count = 8 if "--small" in sys.argv else 24
+        print(json.dumps(measure(running, count)))
+    finally:
+        running.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""The servers of the benchmarks: a durable PostgreSQL, a Valkey, and desks with processes.
+
+One of each serves a whole run. Every desk has a database of its own, cloned from an empty one that
+was migrated once, so that no measure sees what another left.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from config.local.places import ROOT, local_home
+from config.local.postgres import Postgres
+from config.local.valkey import Valkey
+from config.processes import process_list
+
+READY_SECONDS_MAX = 90.0
+STOP_SECONDS_MAX = 20.0
+TEMPLATE = "amends_empty"
+FOLDER = "AMENDS_BENCH_FOLDER"
+VALKEY_DATABASES = 16
+PLUGINS = ROOT / "bench" / "dist"
+"""The installed package whose entry point offers the no-op connector, for benchmarks only."""
+
+
+@dataclass
+class Desk:
+    """A desk on its own database; `environment` is what its processes see."""
+
+    database_url: str
+    environment: dict[str, str]
+    folder: Path
+    url: str = ""
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, name: str, *more: str, port: int = 0) -> subprocess.Popen[bytes]:
+        """One of the product's processes, as `make up` starts it."""
+        command = process_list(port, "127.0.0.1", demo=False)[name] + list(more)
+        log = (self.folder / f"{name}.log").open("ab")
+        environment = os.environ | self.environment | {"AMENDS_PROCESS": name}
+        if port:
+            environment["AMENDS_URL"] = f"http://localhost:{port}"
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        log.close()
+        self.processes.append(process)
+        return process
+
+    def start_web(self) -> None:
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.start("web", port=port)
+        wait_for(f"{self.url}/healthz")
+
+    def start_worker(self, *, concurrency: int = 2) -> None:
+        self.start("worker", "--concurrency", str(concurrency))
+        log = self.folder / "worker.log"
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while " ready." not in log.read_text(errors="replace"):
+            assert time.monotonic() < deadline, log.read_text(errors="replace")[-2_000:]
+            time.sleep(0.1)
+
+    def run(self, module: str, *arguments: str) -> dict[str, Any]:
+        """`python -m MODULE` against this desk; its last line is JSON."""
+        command = [sys.executable, "-W", "ignore", "-m", module, *arguments]
+        done = subprocess.run(
+            command, cwd=ROOT, env=os.environ | self.environment, check=True, stdout=subprocess.PIPE
+        )
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+
+
+@dataclass
+class Servers:
+    """PostgreSQL and Valkey, and the desks that were opened on them."""
+
+    postgres: Postgres
+    valkey: Valkey
+    folder: Path
+    desks: list[Desk] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def desk(self, name: str) -> Iterator[Desk]:
+        """An empty, migrated desk; at the end its processes and its database are gone."""
+        database = f"amends_{name}"
+        self._administer(f'CREATE DATABASE "{database}" TEMPLATE "{TEMPLATE}"')
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        number = 1 + len(self.desks) % (VALKEY_DATABASES - 1)
+        broker = f"{self.valkey.url}?db={number}"
+        found = Desk(self.postgres.url(database), {}, folder)
+        found.environment = self._environment(found.database_url, broker) | {FOLDER: str(folder)}
+        self.desks.append(found)
+        try:
+            yield found
+        finally:
+            found.stop()
+            self._administer(f'DROP DATABASE "{database}" WITH (FORCE)')
+
+    def prepare(self) -> None:
+        """The empty database from which every desk's is cloned."""
+        url = self.postgres.ensure(TEMPLATE)
+        migrate = [sys.executable, "-W", "ignore", "manage.py", "migrate", "-v", "0"]
+        collect = [*migrate[:4], "collectstatic", "--no-input", "-v", "0"]
+        for command in (migrate, collect):
+            surroundings = os.environ | self._environment(url, self.valkey.url)
+            subprocess.run(command, cwd=ROOT, check=True, env=surroundings)
+
+    def _environment(self, database_url: str, redis_url: str) -> dict[str, str]:
+        static = {"AMENDS_STATIC_ROOT": str(self.folder / "static")}
+        return environment(database_url, redis_url) | static
+
+    def _administer(self, statement: str) -> None:
+        with psycopg.connect(self.postgres.url("postgres"), autocommit=True) as session:
+            session.execute(statement)
+
+
+@contextlib.contextmanager
+def servers() -> Iterator[Servers]:
+    """Servers in a folder of their own, removed afterwards; fsync is on."""
+    folder: Path = local_home() / f"bench-{os.getpid()}"
+    folder.mkdir(mode=0o700, parents=True)
+    running = Servers(Postgres(folder), Valkey(folder), folder)
+    try:
+        running.postgres.start()
+        running.valkey.start()
+        running.prepare()
+        yield running
+    finally:
+        running.valkey.stop()
+        running.postgres.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def own() -> Desk:
+    """The desk that this process was started for: its environment names it."""
+    return Desk(os.environ["DATABASE_URL"], {}, Path(os.environ[FOLDER]))
+
+
+def environment(database_url: str, redis_url: str) -> dict[str, str]:
+    return {
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+        "DATABASE_URL": database_url,
+        "DATABASE_OWNER_URL": database_url,
+        "REDIS_URL": redis_url,
+        "AMENDS_URL": "http://localhost",
+        "DJANGO_SECRET_KEY": secrets.token_hex(32),
+        "AMENDS_SECRET_KEYS": urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        "AMENDS_METRICS_TOKEN": secrets.token_hex(16),
+        "AMENDS_LOG_LEVEL": "WARNING",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "sdk"), str(PLUGINS)]),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(url: str) -> None:
+    until = time.monotonic() + READY_SECONDS_MAX
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=2):  # noqa: S310 - our own process
+                return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)

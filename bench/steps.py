@@ -1,0 +1,208 @@
+"""How many compensation steps a second two workers make, measured against DBOS.
+
+    python -m bench steps
+
+gives `steps_ratio` (ours ÷ DBOS's, both as two processes on one PostgreSQL, each
+with one chain at a time), and what it is made of. Ours makes every commit of DESIGN §9 over a
+connector that does nothing; DBOS runs a workflow of as many empty steps.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import psycopg
+
+from bench.servers import Desk, own
+
+WORKERS = 2
+STEPS_SECONDS_MAX = 600.0
+POLICY = {
+    "agentSafety": {
+        "policies": {
+            "things.set": {"risk": "LOW", "approval": "AUTO", "compensation": "SNAPSHOT"},
+            "noop.restore": {"risk": "LOW", "approval": "AUTO"},
+        },
+        "twins": {
+            "things.set": {
+                "connection": "noop",
+                "operation": "restore",
+                "args": {"id": "target.id", "to": "before"},
+            }
+        },
+    }
+}
+
+DBOS_PROGRAM = """
+import sys, time
+from dbos import DBOS
+DBOS(config={"name": "bench", "system_database_url": sys.argv[1], "log_level": "ERROR"})
+
+@DBOS.step()
+def step(number: int) -> int:
+    return number
+
+@DBOS.workflow()
+def plan(steps: int) -> None:
+    for number in range(steps):
+        step(number)
+
+DBOS.launch()
+plan(20)
+print("ready", flush=True)
+sys.stdin.readline()
+began = time.time()
+for _ in range(int(sys.argv[2])):
+    plan(int(sys.argv[3]))
+print(began, time.time(), flush=True)
+DBOS.destroy()
+"""
+
+
+def set_up() -> tuple[Any, Any]:
+    import django
+
+    django.setup()
+    from approvals import versions
+    from connectors import connections
+    from workspaces.models import Agent, Workspace
+
+    workspace = Workspace.objects.create(slug="bench-steps", name="Bench")
+    connection = connections.create(workspace, "noop", "noop", {}, by=None)
+    connection.concurrency = 100
+    connection.save()
+    versions.activate(versions.save(workspace, json.dumps(POLICY), by=None), by=None)
+    return workspace, Agent.objects.create(workspace=workspace, name="bench")
+
+
+def fail(agent: Any, name: str, steps: int) -> None:
+    """A run that changed so many things and broke."""
+    import msgspec
+    from django.db import transaction
+
+    from ledger import intake
+    from ledger.desk import plain_connection
+    from ledger.ids import new_id
+    from ledger.said import Said, Speaker
+    from ledger.wire import read
+
+    workspace = agent.workspace
+    speaker = Speaker(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789")
+
+    def event(kind: str, action: str | None = None, **data: Any) -> Said:
+        body = {"id": new_id(), "type": kind, "run": name, "action": action, "data": data}
+        said = read(msgspec.json.encode(body), speaker)
+        assert isinstance(said, Said), said
+        return said
+
+    events = [event("run.started", request="bench")]
+    for number in range(steps):
+        target = {"type": "thing", "id": f"{name}-{number}"}
+        effect = {"target": target, "before": {"v": 1}, "after": {"v": 2}}
+        done = {"attempt": "a", "effects": [effect]}
+        plan = {"tool": "things.set", "targets": [target], "args": {"v": 2}}
+        act = f"act_{number}"
+        events += [event("action.planned", act, **plan), event("action.succeeded", act, **done)]
+    events.append(event("run.failed", error={"type": "Bench", "message": "bench"}))
+    for start in range(0, len(events), 500):
+        with transaction.atomic():
+            intake.record(plain_connection(), speaker, events[start : start + 500])
+
+
+def submit(plans: int, steps: int, agent: Any, prefix: str) -> list[int]:
+    """Plans through the whole path: events, triage, draft, submission."""
+    from recovery.models import Case
+    from recovery.planning import plans as drafting
+    from recovery.triage import triage
+
+    for number in range(plans):
+        fail(agent, f"{prefix}-{number}", steps)
+    triage.look()
+    found = []
+    for case in Case.objects.filter(run__run__startswith=f"{prefix}-"):
+        draft = drafting.draft(case)
+        plan = drafting.submit(
+            case, digest=draft.digest, revision=draft.case.revision, by=None, reason="bench"
+        )
+        found.append(plan.pk)
+    return found
+
+
+def start_workers(running: Desk) -> None:
+    for number in range(WORKERS):
+        running.start("worker", "--concurrency", "1", "--hostname", f"bench{number}@localhost")
+
+
+def finish(database_url: str, plan_ids: list[int]) -> float:
+    """Wait until every step is verified; steps a second from the first claim to the last end."""
+    deadline = time.monotonic() + STEPS_SECONDS_MAX
+    asking = (
+        "SELECT count(*) FILTER (WHERE s.state <> 'verified'), count(*),"
+        " extract(epoch FROM max(moved_at) - min(p.started_at))"
+        " FROM recovery_step s JOIN recovery_plan p ON p.id = s.plan_id WHERE p.id = ANY(%s)"
+    )
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        while True:
+            left, count, seconds = connection.execute(asking, [plan_ids]).fetchone() or (1, 0, 1)
+            if not left:
+                return float(count) / float(seconds)
+            assert time.monotonic() < deadline, f"{left} steps are not verified"
+            time.sleep(0.2)
+
+
+def ours(running: Desk, plans: int, steps: int) -> float:
+    _, agent = set_up()
+    start_workers(running)
+    finish(running.database_url, submit(WORKERS, 5, agent, "warm"))
+    return finish(running.database_url, submit(plans, steps, agent, "real"))
+
+
+def dbos(running: Desk, plans: int, steps: int) -> float:
+    with psycopg.connect(running.database_url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE dbos_bench")
+    url = running.database_url.replace("/amends_steps?", "/dbos_bench?", 1)
+    each = [str(plans // WORKERS), str(steps)]
+    command = [sys.executable, "-W", "ignore", "-c", DBOS_PROGRAM, url, *each]
+    processes = []
+    for _ in range(WORKERS):  # one after the other, for the first one migrates
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    times = []
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        said, _ = process.communicate(timeout=STEPS_SECONDS_MAX)
+        times.append([float(one) for one in said.split()])
+    seconds = max(end for _, end in times) - min(began for began, _ in times)
+    return plans // WORKERS * WORKERS * steps / seconds
+
+
+def measure(running: Desk, plans: int = 8, steps: int = 100) -> dict[str, float]:
+    theirs = dbos(running, plans, steps)
+    mine = ours(running, plans, steps)
+    return {
+        "steps_ratio": round(mine / theirs, 2),
+        "steps_per_s": round(mine, 1),
+        "dbos_steps_per_s": round(theirs, 1),
+    }
+
+
+def main() -> None:
+    plans, steps = (2, 20) if "--small" in sys.argv else (8, 100)
+    running = own()
+    try:
+        print(json.dumps(measure(running, plans, steps)))
+    finally:
+        running.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The HTTP API's document and the routers of every floor, under `/api/v1`.
+
+The hot endpoints are served in front of Django (config/door.py); their floors describe them as
+`documented`, OpenAPI path items by path, so that the page shows them with the rest.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import NinjaAPI
+from ninja.openapi.schema import OpenAPISchema
+
+from config.door import HOT_MODULES
+from workspaces.access import NotAllowed
+from workspaces.moves import CannotMove
+
+ROUTERS = ("ledger.api", "approvals.api", "recovery.api")
+PROBLEM = "application/problem+json"
+
+
+class DeskAPI(NinjaAPI):
+    def get_openapi_schema(
+        self, *, path_prefix: str | None = None, path_params: dict[str, Any] | None = None
+    ) -> OpenAPISchema:
+        schema = super().get_openapi_schema(path_prefix=path_prefix, path_params=path_params)
+        for name in HOT_MODULES:
+            schema["paths"].update(import_module(name).documented)
+        schema["components"].setdefault("securitySchemes", {})["AgentKey"] = {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An agent's API key",
+        }
+        return schema
+
+
+api = DeskAPI(
+    title="Amends",
+    version="1",
+    description=(
+        "What agents and people's scripts say to the desk. An agent's key ingests and asks; a "
+        "person's token acts like its owner, and never decides an approval."
+    ),
+    docs_url="/docs",
+    openapi_url="/openapi.json",
+    urls_namespace="api",
+)
+
+for _name in ROUTERS:
+    if find_spec(_name):
+        api.add_router("", import_module(_name).router)
+
+
+def problem(request: HttpRequest, status: int, title: str, detail: str) -> HttpResponse:
+    """An RFC 9457 problem."""
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+    answer = api.create_response(request, body, status=status)
+    answer["Content-Type"] = PROBLEM
+    return answer
+
+
+@api.exception_handler(NotAllowed)
+def not_allowed(request: HttpRequest, refusal: NotAllowed) -> HttpResponse:
+    return problem(request, 403, "Not allowed", str(refusal))
+
+
+@api.exception_handler(CannotMove)
+def cannot_move(request: HttpRequest, refusal: CannotMove) -> HttpResponse:
+    return problem(request, 409, "It has moved on", str(refusal))

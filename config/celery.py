@@ -1,0 +1,144 @@
+"""The Celery app. A message is a hint that carries an id: the table is the queue.
+
+So nothing here tries to make messages safe. They are acknowledged late, may come twice, may be
+lost, and have no results. What matters is that a publisher never waits long, and that a worker
+comes back by itself.
+"""
+
+import logging
+import os
+import time
+import warnings
+from typing import Any
+
+from celery import Celery, signals
+from celery.platforms import SecurityWarning
+from kombu.entity import Exchange, Queue
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+ENGINE_QUEUE = "engine"
+# A publisher is a person's click: it gives up soon, a sweep finds what was not said.
+PUBLISH_SECONDS_MAX = 0.2
+# One more try to connect, without a pause before it; kombu's own would be two seconds.
+AT_ONCE = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+# A worker waits longer than the ten seconds for which it listens in one go.
+LISTEN_SECONDS_MAX = 30
+# Longer than any chain that one task runs; then a message whose worker died is given out again.
+REDELIVER_SECONDS = 600
+TASK_SECONDS_MAX = 300
+TASK_SECONDS_HARD_MAX = 330
+# Connections last for this many tasks, then are made new, in case a server changed behind a proxy.
+TASKS_PER_CONNECTION_MAX = 1_000
+
+# It warns of root because of pickle, which we do not accept.
+warnings.filterwarnings("ignore", category=SecurityWarning)
+
+logger = logging.getLogger(__name__)
+BEAT_SECONDS = 10.0
+last_beat = [float("-inf")]
+
+app = Celery("amends")
+
+
+def queues() -> list[str]:
+    """The engine's own queue, and one for each class of connectors: a slow one starves no other."""
+    from connectors import registry
+
+    return [ENGINE_QUEUE, *(f"connector.{name}" for name in registry.names())]
+
+
+def queue(name: str) -> Queue:
+    return Queue(name, Exchange(name), routing_key=name)  # type: ignore[no-untyped-call]
+
+
+def configuration() -> dict[str, Any]:
+    from django.conf import settings
+
+    listening = settings.PROCESS == "worker"
+    timeout = LISTEN_SECONDS_MAX if listening else PUBLISH_SECONDS_MAX
+    return {
+        "broker_url": settings.BROKER_URL,
+        "broker_connection_timeout": 4 if listening else PUBLISH_SECONDS_MAX,
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        "broker_transport_options": {
+            "visibility_timeout": REDELIVER_SECONDS,
+            "unacked_restore_interval": 10,
+            "unacked_restore_throttle": 1,
+            "socket_timeout": timeout,
+            "socket_connect_timeout": timeout,
+            "socket_keepalive": True,
+            "queue_order_strategy": "round_robin",
+            **({} if listening else AT_ONCE),
+        },
+        "task_default_queue": ENGINE_QUEUE,
+        # An exchange each: on one exchange with one key, every queue would get every message.
+        "task_queues": [queue(name) for name in queues()],
+        "task_create_missing_queues": True,
+        "task_acks_late": True,
+        "task_reject_on_worker_lost": True,
+        "task_ignore_result": True,
+        "task_store_errors_even_if_ignored": False,
+        "task_time_limit": TASK_SECONDS_HARD_MAX,
+        "task_soft_time_limit": TASK_SECONDS_MAX,
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        "worker_prefetch_multiplier": 1,
+        # A task under way may have a call on the wire: losing the broker is no reason to kill it.
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        "worker_hijack_root_logger": False,
+        "worker_send_task_events": False,
+        "result_backend": None,
+        "CELERY_DB_REUSE_MAX": TASKS_PER_CONNECTION_MAX,
+        "timezone": "UTC",
+    }
+
+
+app.add_defaults(configuration)
+app.autodiscover_tasks()
+
+
+@signals.task_prerun.connect
+def leave_dead_connections(**_: object) -> None:
+    """Celery's own fix-up keeps a connection for a thousand tasks, a dead one too."""
+    from django.db import connections
+
+    for connection in connections.all(initialized_only=True):
+        connection.close_if_unusable_or_obsolete()
+
+
+@signals.setup_logging.connect
+def keep_our_logging(**_: object) -> None:
+    """Celery would replace what settings.LOGGING says."""
+
+
+@signals.task_prerun.connect
+def look_at_connections(**_: object) -> None:
+    """Celery keeps a connection for many tasks and never asks whether it still works.
+
+    Without this, a worker that met one restart of the database would fail each task from then on.
+    """
+    from django.db import close_old_connections
+
+    close_old_connections()
+
+
+@signals.heartbeat_sent.connect
+def say_that_the_worker_lives(**_: object) -> None:
+    """Sent by the loop that listens to the broker; on its own connection, for the pool forks."""
+    import psycopg
+    from django.conf import settings
+
+    from workspaces import beats
+
+    if time.monotonic() - last_beat[0] < BEAT_SECONDS:
+        return
+    last_beat[0] = time.monotonic()
+    try:
+        with psycopg.connect(
+            settings.DATABASE_URL, connect_timeout=2, autocommit=True
+        ) as connection:
+            connection.execute(beats.BEAT, ["worker", BEAT_SECONDS, ""])
+    except psycopg.Error:
+        logger.warning("The worker could not write a sign of life.")

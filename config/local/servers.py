@@ -1,0 +1,66 @@
+"""What the embedded servers have in common: a child on a leash, waited for, and ended politely."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 15.0
+LOG_LINES_SHOWN = 20
+
+
+class DidNotStart(Exception):
+    """An embedded server ended or stayed silent; the message carries the end of its log."""
+
+
+class Child:
+    """One server process of ours."""
+
+    def __init__(self, name: str, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(
+        self, command: list[str], *, answers: Callable[[], bool], ends_with: signal.Signals
+    ) -> None:
+        """Start it and return when it answers; raises DidNotStart with the end of its log."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd="/",  # the account it runs as may not be able to enter ours
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches us only; we end it in our order
+            )
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop(ends_with)
+                raise DidNotStart(f"{self.name} did not start.\n{self._end_of_log()}")
+            time.sleep(0.02)
+
+    def stop(self, politely: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(politely)
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _end_of_log(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-LOG_LINES_SHOWN:])

@@ -1,0 +1,274 @@
+"""Settings: safe for production by default, everything that differs comes from the environment.
+
+AMENDS_URL decides about transport: under https:// cookies are Secure, plain requests are redirected
+and HSTS is sent. Plain http:// is what `make up` uses, on this machine only.
+"""
+
+import os
+from typing import Any
+from urllib.parse import urlsplit
+
+from config import env
+from config.local.places import ROOT, local_home
+
+DEBUG = env.claim("AMENDS_DEBUG", default=False)
+# Which kind of process this is: web (pooled connections), worker, scheduler, sweeper or command.
+PROCESS = env.text("AMENDS_PROCESS", "command")
+
+# Where people reach the desk; links in mails start with it.
+AMENDS_URL = env.desk_url()
+SECURE = AMENDS_URL.startswith("https://")
+ALLOWED_HOSTS = [str(urlsplit(AMENDS_URL).hostname), *env.words("AMENDS_HOSTS")]
+if not SECURE:
+    ALLOWED_HOSTS += ["localhost", "127.0.0.1", "[::1]"]
+
+SECRET_KEY = env.secret("DJANGO_SECRET_KEY")
+SECRET_KEY_FALLBACKS = env.words("DJANGO_SECRET_KEY_FALLBACKS")
+# Keys of encrypted fields: the first encrypts, all decrypt, so a key is rotated by putting a new
+# one first.
+AMENDS_SECRET_KEYS = [key.strip() for key in env.secret("AMENDS_SECRET_KEYS").split(",")]
+AMENDS_METRICS_TOKEN = (
+    env.secret("AMENDS_METRICS_TOKEN") if env.embedded() else env.text("AMENDS_METRICS_TOKEN", "")
+)
+
+INSTALLED_APPS = [
+    "workspaces",
+    "ledger",
+    "connectors",
+    "approvals",
+    "recovery",
+    "config.apps.ProjectConfig",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "config.apps.CollectedFilesConfig",
+    "django.contrib.humanize",
+    "django.contrib.postgres",
+    "guardian",
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
+    "allauth.mfa",
+    "allauth.usersessions",
+    "csp",
+    "template_partials",
+    "django_htmx",
+    "ninja",
+]
+
+# Everything here runs in the event loop or is cheap; static files are served before Django
+# (config/static.py), because a middleware that is sync only would hold one thread for every waiting
+# request.
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "allauth.usersessions.middleware.UserSessionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+# The demo brings commands of its own; nothing else knows of it. AMENDS_DEMO loads and runs it.
+DEMO = env.claim("AMENDS_DEMO", default=False)
+if (DEMO or env.embedded()) and (ROOT / "demo" / "__init__.py").exists():
+    INSTALLED_APPS.append("demo")
+
+ROOT_URLCONF = "config.urls"
+ASGI_APPLICATION = "config.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [ROOT / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "config.context.desk",
+            ],
+        },
+    }
+]
+FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
+INSTALLED_APPS.append("django.forms")  # its templates, which the renderer above may override
+
+# Where the sealer remembers the last head of each log outside the database, so that a database that
+# went back is noticed. Empty: only in memory.
+AMENDS_HEADS_FOLDER = env.text(
+    "AMENDS_HEADS_FOLDER", str(local_home() / "heads") if env.embedded() else ""
+)
+
+# --- Database -------------------------------------------------------------------------------------
+
+STATEMENT_MILLISECONDS_MAX = {"web": 30_000}.get(PROCESS, 0)
+# Whoever waits for a row that somebody forgot in an open transaction gives up, and comes again.
+LOCK_MILLISECONDS_MAX = {"web": 10_000, "worker": 5_000, "sweeper": 5_000}.get(PROCESS, 0)
+
+
+def database(url: str) -> dict[str, Any]:
+    entry = env.database(url)
+    if PROCESS == "web":
+        # Celery's Django fix-up closes connections around every task and would close a pool with
+        # them:
+        # workers keep one plain connection each.
+        size = env.number("AMENDS_POOL_SIZE", 20)
+        entry["OPTIONS"]["pool"] = {"min_size": 1, "max_size": size, "timeout": 10}
+    else:
+        entry["CONN_MAX_AGE"] = None
+    given = entry["OPTIONS"].get("options", "")
+    entry["OPTIONS"]["options"] = (
+        f"{given} -c statement_timeout={STATEMENT_MILLISECONDS_MAX}"
+        f" -c lock_timeout={LOCK_MILLISECONDS_MAX}"
+    )
+    return entry
+
+
+DATABASES = {"default": database(env.database_url())}
+# The role that owns the tables: migrations, partitions, erasure. One role may be both.
+DATABASE_OWNER_URL = os.environ.get("DATABASE_OWNER_URL") or env.database_url()
+if env.database_url() != DATABASE_OWNER_URL:
+    DATABASES["owner"] = database(DATABASE_OWNER_URL) | {"TEST": {"MIRROR": "default"}}
+DATABASE_URL = env.database_url()
+REDIS_URL = env.redis_url()
+BROKER_URL = env.broker_url()
+# Connections of the hot door (config/door.py), which has a pool of its own.
+HOT_POOL_SIZE = env.number("AMENDS_HOT_POOL_SIZE", 10)
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": "amends",
+        "OPTIONS": {"socket_timeout": 1, "socket_connect_timeout": 0.5},
+    }
+}
+
+# --- People ---------------------------------------------------------------------------------------
+
+AUTH_USER_MODEL = "workspaces.User"
+AUTHENTICATION_BACKENDS = [
+    "django.contrib.auth.backends.ModelBackend",
+    "allauth.account.auth_backends.AuthenticationBackend",
+    "guardian.backends.ObjectPermissionBackend",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+AUTH_PASSWORD_VALIDATORS[1]["OPTIONS"] = {"min_length": 12}  # type: ignore[assignment]
+ANONYMOUS_USER_NAME = None  # guardian: nobody acts without an account
+GUARDIAN_RAISE_403 = True
+LOGIN_URL = "account_login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/"
+
+ACCOUNT_ADAPTER = "config.accounts.InvitedOnly"
+ACCOUNT_LOGIN_METHODS = {"email"}
+ACCOUNT_USER_MODEL_USERNAME_FIELD = None
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]
+ACCOUNT_EMAIL_VERIFICATION = "optional"  # an invitation reached the address already
+ACCOUNT_LOGOUT_ON_PASSWORD_CHANGE = True
+ACCOUNT_REAUTHENTICATION_TIMEOUT = 300
+ACCOUNT_DEFAULT_HTTP_PROTOCOL = "https" if SECURE else "http"
+ACCOUNT_SESSION_REMEMBER = True
+SOCIALACCOUNT_ADAPTER = "config.accounts.InvitedOnlySocial"
+SOCIALACCOUNT_ONLY = False
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
+MFA_PASSKEY_LOGIN_ENABLED = False
+MFA_TOTP_ISSUER = "Amends"
+USERSESSIONS_TRACK_ACTIVITY = False
+
+# --- Transport ------------------------------------------------------------------------------------
+
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = 14 * 24 * 3600
+SESSION_ENGINE = "django.contrib.sessions.backends.db"
+CSRF_TRUSTED_ORIGINS = [AMENDS_URL]
+SECURE_SSL_REDIRECT = SECURE
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]  # probes come from inside, over plain http
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if SECURE else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+if env.claim("AMENDS_TRUST_PROXY", default=False):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'none'"],
+        "script-src": ["'self'"],
+        "style-src": ["'self'"],
+        "img-src": ["'self'", "data:"],
+        "font-src": ["'self'"],
+        "connect-src": ["'self'"],
+        "manifest-src": ["'self'"],
+        "form-action": ["'self'"],
+        "frame-ancestors": ["'none'"],
+        "base-uri": ["'none'"],
+    }
+}
+
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024  # the largest blob of the wire format
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 2_000  # a bulk form with a thousand ids
+
+# --- Static files, language, time -----------------------------------------------------------------
+
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [ROOT / "static"]
+STATIC_ROOT = os.environ.get("AMENDS_STATIC_ROOT") or ROOT / ".local" / "static"
+HASHED_STATIC = env.claim("AMENDS_HASHED_STATIC", default=not DEBUG)
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "config.static.HashedStorage"
+        if HASHED_STATIC
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
+}
+LANGUAGE_CODE = "en"
+USE_I18N = True
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+# --- Mail and logs --------------------------------------------------------------------------------
+
+EMAIL_HOST = env.text("EMAIL_HOST", "localhost")
+EMAIL_PORT = env.number("EMAIL_PORT", 25)
+EMAIL_HOST_USER = env.text("EMAIL_HOST_USER", "")
+EMAIL_HOST_PASSWORD = env.text("EMAIL_HOST_PASSWORD", "")
+EMAIL_USE_TLS = env.claim("EMAIL_USE_TLS", default=False)
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env.text("AMENDS_FROM", "Amends <amends@localhost>")
+
+# Hosts ("host" or "host:port") that connectors may reach although they are not public, or not over
+# TLS. It cannot be changed in the console.
+OUTBOUND_ALLOW = env.words("AMENDS_OUTBOUND_ALLOW")
+# Where a trace can be read, with {trace_id} in it, such as https://traces.example.com/{trace_id}.
+AMENDS_TRACE_URL = env.text("AMENDS_TRACE_URL", "")
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["stderr"], "level": env.text("AMENDS_LOG_LEVEL", "INFO")},
+    "loggers": {
+        "django.server": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+        "httpx": {"level": "WARNING"},  # it logs whole URLs, and some carry a token
+    },
+}

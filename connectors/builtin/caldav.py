@@ -1,0 +1,295 @@
+"""`caldav`: put an event of a calendar back, or take away one that an agent made.
+
+Every write rests on the ETag that was read (RFC 4791, 5.3.4): somebody who changed the event
+meanwhile makes it fail with 412 instead of losing their change. An event's state is its plain
+fields and, as `ics`, its whole text; a recorded `ics` is put back as it was, recorded fields are
+written into the event as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from icalendar import Calendar, Event, vCalAddress, vText
+
+from connectors.canonical import same
+from connectors.contract import (
+    Answer,
+    Call,
+    CannotRead,
+    Connector,
+    DiffRow,
+    FieldDiff,
+    Finding,
+    Observation,
+    Operation,
+    Preview,
+    Refused,
+    State,
+    found_by_state,
+)
+from connectors.exchange import basic
+from connectors.outbound import Response
+
+WRITTEN = range(200, 300)
+TEXTS = ("summary", "location", "description", "status")
+TIMES = ("start", "end")
+REFUSALS = frozenset({400, 401, 403, 404, 405, 409, 412, 415, 423, 507})
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
+    """`url`: the collection, ending in "/"; a target's id is the name of a resource in it."""
+
+    url: str
+
+
+class Login(msgspec.Struct, forbid_unknown_fields=True):
+    user: str
+    password: str
+
+
+class RestoreEvent(msgspec.Struct, forbid_unknown_fields=True):
+    """`to`: the recorded fields (or `ics`), or null to delete the event."""
+
+    to: dict[str, Any] | None
+
+
+class DeleteEvent(msgspec.Struct, forbid_unknown_fields=True):
+    pass
+
+
+def _operation(name: str, title: str, schema: type[msgspec.Struct]) -> Operation:
+    return Operation(
+        name=name,
+        title=title,
+        args_schema=schema,
+        reversibility="exact",
+        idempotency="conditional",
+        probe="eventual",
+        horizon_seconds=30,
+        kind="calendar",
+    )
+
+
+class Caldav(Connector):
+    name = "caldav"
+    version = "1.0"
+    title = "Calendar (CalDAV)"
+    settings_schema = Settings
+    credential_schema = Login
+    operations = {
+        "restore_event": _operation("restore_event", "Restore an event", RestoreEvent),
+        "delete_event": _operation("delete_event", "Delete an event", DeleteEvent),
+    }
+
+    def check_settings(self, settings: Any) -> None:
+        parts = urlsplit(settings.url)
+        if parts.scheme not in {"https", "http"} or not parts.hostname or parts.query:
+            raise ValueError("The url has to begin with https:// and name a collection.")
+        if not parts.path.endswith("/"):
+            raise ValueError("The url names a collection, so it has to end with “/”.")
+
+    def preview(self, call: Call) -> Preview:
+        to = _wanted(call)
+        known = call.expected if isinstance(call.expected, dict) else to or {}
+        name = str(known.get("summary") or call.target.id)
+        now = (call.observed.state if call.observed else None) or {}
+        fields = _compared(to) if to is not None else {}
+        wrote = call.expected if isinstance(call.expected, dict) else {}
+        return Preview(
+            kind="calendar",
+            title=f"Delete the event “{name}”" if to is None else f"Restore the event “{name}”",
+            rows=[("Calendar", call.connection.settings.url), ("Event", call.target.id)]
+            + [(field, str(value)) for field, value in fields.items()],
+            will_send={"resource": _resource(call), "to": to},
+            must_be_true={"exists": False} if to is None else {"exists": True, "fields": fields},
+            diff=[
+                DiffRow(field, value, wrote.get(field), now.get(field))
+                for field, value in fields.items()
+                if not same(value, wrote.get(field))
+            ],
+        )
+
+    def observe(self, call: Call) -> Observation:
+        answer = _send(call, "GET")
+        if answer.status in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
+            return Observation(found=False, state=None)
+        if answer.status != HTTPStatus.OK:
+            raise CannotRead(f"The calendar answered {answer.status}.")
+        return Observation(
+            found=True, state=state_of(answer.text), version=answer.headers.get("etag")
+        )
+
+    def drifted(self, call: Call, observation: Observation) -> list[FieldDiff]:
+        """By the fields: servers write an event's text anew, so that two texts may say the same."""
+        if isinstance(call.expected, dict):
+            call = replace(call, expected=_compared(call.expected))
+        return super().drifted(call, observation)
+
+    def apply(self, call: Call) -> Answer:
+        observed = call.observed or self.observe(call)
+        if self.satisfied(call, observed):
+            return Answer(outcome="applied", evidence={"already": True})
+        if self.drifted(call, observed):
+            raise Refused("The event is not as the agent left it.")
+        to = _wanted(call)
+        if to is None:
+            answer = _send(call, "DELETE", {"if-match": _etag(observed)})
+        else:
+            condition = {"if-match": _etag(observed)} if observed.found else {"if-none-match": "*"}
+            answer = _send(call, "PUT", condition, _text(call, to, observed))
+        if to is None and answer.status in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
+            return Answer(outcome="applied", evidence={"gone": True})
+        if answer.status in REFUSALS:
+            raise Refused(f"The calendar refused: {answer.status}.")
+        if answer.status not in WRITTEN:
+            return Answer(outcome="unknown", detail=f"The calendar answered {answer.status}.")
+        return Answer(outcome="applied", evidence={"status": answer.status})
+
+    def probe(self, call: Call) -> Finding:
+        return found_by_state(self, call)
+
+
+def _wanted(call: Call) -> State | None:
+    args = call.operation.check_args(call.args)
+    if isinstance(args, DeleteEvent):
+        return None
+    to: State | None = args.to
+    if to is not None and not (set(to) & {"ics", *TEXTS, *TIMES}):
+        raise Refused("Nothing was recorded that an event could be restored from.")
+    return to
+
+
+def _compared(state: State) -> State:
+    """What two states are compared by: their plain fields, read from the text if need be."""
+    if isinstance(state.get("ics"), str):
+        state = {**state_of(state["ics"]), **state}
+    known = {"uid", "attendees", *TEXTS, *TIMES}
+    return {name: value for name, value in state.items() if name in known}
+
+
+def state_of(ics: str) -> State:
+    """An event's plain fields and its text; raises CannotRead where it is none."""
+    event = _event(_parsed(ics))
+    state: State = {"uid": str(event.get("uid", "")), "ics": ics}
+    state |= {name: str(event[name]) for name in TEXTS if name in event}
+    for name in TIMES:
+        property_ = event.get(f"dt{name}")
+        if property_ is not None:
+            state[name] = _said(property_.dt)
+    attendees = event.get("attendee", [])
+    if attendees:
+        many = attendees if isinstance(attendees, list) else [attendees]
+        state["attendees"] = sorted(str(one).removeprefix("mailto:") for one in many)
+    return state
+
+
+def _parsed(ics: str) -> Calendar:
+    try:
+        calendar = Calendar.from_ical(ics)
+    except (ValueError, IndexError, KeyError) as wrong:
+        raise CannotRead("The calendar holds something that is no event.") from wrong
+    if not isinstance(calendar, Calendar):
+        raise CannotRead("The calendar holds something that is no event.")
+    return calendar
+
+
+def _event(calendar: Calendar) -> Event:
+    for event in _events(calendar):
+        return event
+    raise CannotRead("The calendar holds something that is no event.")
+
+
+def _events(calendar: Calendar) -> Iterator[Event]:
+    """The event itself first, then the changed occurrences of one that repeats."""
+    events = [one for one in calendar.walk("VEVENT") if isinstance(one, Event)]
+    return iter(sorted(events, key=lambda one: "recurrence-id" in one))
+
+
+def _said(moment: date | datetime) -> str:
+    if isinstance(moment, datetime) and moment.tzinfo:
+        return moment.astimezone(UTC).isoformat()
+    return moment.isoformat()
+
+
+def _moment(name: str, text: Any) -> date | datetime:
+    try:
+        if len(str(text)) == len("2026-01-01"):
+            return date.fromisoformat(str(text))
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        raise Refused(f"The recorded {name} is no time.") from None
+
+
+def _text(call: Call, to: State, observed: Observation) -> bytes:
+    """The event as it will be written."""
+    if isinstance(to.get("ics"), str):
+        return _recorded(to["ics"])
+    if observed.found and observed.state:
+        calendar = _parsed(observed.state["ics"])
+        event = _event(calendar)
+    else:
+        calendar, event = Calendar(), Event()
+        calendar.add("prodid", "-//Amends//Recovery desk//EN")
+        calendar.add("version", "2.0")
+        event.add("uid", to.get("uid") or call.target.id)
+        calendar.add_component(event)
+    for name in TEXTS:
+        if name in to:
+            event.pop(name, None)
+            if to[name] is not None:
+                event.add(name, vText(to[name]))
+    for name in TIMES:
+        if to.get(name):
+            event.pop(f"dt{name}", None)
+            event.add(f"dt{name}", _moment(name, to[name]))
+    if "attendees" in to:
+        event.pop("attendee", None)
+        for address in to["attendees"] or []:
+            event.add("attendee", vCalAddress(f"mailto:{address}"))
+    event.pop("dtstamp", None)
+    event.add("dtstamp", datetime.now(UTC))
+    return bytes(calendar.to_ical())
+
+
+def _recorded(ics: str) -> bytes:
+    try:
+        state_of(ics)
+    except CannotRead:
+        raise Refused("The recorded text is no event.") from None
+    return ics.encode()
+
+
+def _resource(call: Call) -> str:
+    name = call.target.id.removesuffix(".ics")
+    if not name or name in {".", ".."}:
+        raise Refused("The target is not the name of an event.")
+    return f"{quote(name, safe='')}.ics"
+
+
+def _etag(observed: Observation) -> str:
+    if not observed.version:
+        raise Refused("The calendar gives no ETag, so nothing can be written safely.")
+    return observed.version
+
+
+def _send(
+    call: Call, method: str, headers: dict[str, str] | None = None, content: bytes = b""
+) -> Response:
+    login: Login = call.connection.credentials
+    return call.connection.outbound.request(
+        method,
+        call.connection.settings.url + _resource(call),
+        headers={
+            **(headers or {}),
+            **basic(login.user, login.password),
+            "content-type": "text/calendar; charset=utf-8",
+        },
+        content=content,
+    )

@@ -1,0 +1,225 @@
+"""`http`: an API described by a manifest, without a line of code.
+
+A manifest says how the target is read, what is sent, what each answer means, and how a lost try is
+found again (`connectors/manifest.py` has its form). An answer that no rule names is unknown. The
+address is a connection's setting and never a template; secrets go into the headers and nowhere
+else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from connectors.contract import (
+    Answer,
+    Call,
+    CannotRead,
+    Check,
+    Connector,
+    DiffRow,
+    Finding,
+    Money,
+    Observation,
+    Operation,
+    Preview,
+    Refused,
+    State,
+    found_by_state,
+)
+from connectors.exchange import (
+    OK,
+    Settings,
+    Token,
+    built,
+    complaint,
+    fits,
+    manifest_of,
+    rule_for,
+    send,
+    state_of,
+    version_of,
+)
+from connectors.manifest import Described, Read, operation_of
+from connectors.outbound import Response
+from connectors.templating import facts_of, filled, looked_up
+
+
+class Http(Connector):
+    name = "http"
+    version = "1.0"
+    title = "HTTP API (by manifest)"
+    settings_schema = Settings
+    credential_schema = Token
+
+    def operations_for(self, settings: Any) -> Mapping[str, Operation]:
+        described = manifest_of(settings).operations
+        return {name: operation_of(name, one) for name, one in described.items()}
+
+    def check_settings(self, settings: Any) -> None:
+        parts = urlsplit(settings.base_url)
+        if parts.scheme not in {"https", "http"} or not parts.hostname:
+            raise ValueError("The base_url has to begin with https:// and name a host.")
+        if parts.username or parts.query or parts.fragment:
+            raise ValueError("The base_url holds scheme, host, port and path, and nothing else.")
+        missing = sorted(set(manifest_of(settings).values) - set(settings.values))
+        if missing:
+            raise ValueError(f"The manifest also needs values for {', '.join(missing)}.")
+
+    def preview(self, call: Call) -> Preview:
+        described, facts = _described(call), facts_of(call)
+        args = call.operation.check_args(call.args)
+        money = _money(described, call)
+        facts["money"] = money.in_words() if money else "the whole amount"
+        sent = built(described.apply, facts)
+        wrote = call.expected if isinstance(call.expected, dict) else {}
+        now = (call.observed.state if call.observed else None) or {}
+        left = _left(described, facts)
+        return Preview(
+            kind=described.kind,
+            title=filled(described.title, facts),
+            rows=[("Request", f"{described.apply.method} {sent['path']}"), *_rows(args)],
+            will_send=sent,
+            must_be_true=left,
+            diff=[
+                DiffRow(name, value, wrote.get(name), now.get(name))
+                for name, value in left.get("fields", {}).items()
+            ],
+            money=money,
+        )
+
+    def observe(self, call: Call) -> Observation:
+        read = _described(call).read
+        if read is None:
+            raise CannotRead("The manifest does not say how this is read.")
+        answer = send(call, read.request)
+        if answer.status in read.gone:
+            return Observation(found=False, state=None)
+        if answer.status not in OK:
+            raise CannotRead(f"The service answered {answer.status}.")
+        said = answer.json()
+        if (read.absent and fits(read.absent, said)) or not _listed(call, read):
+            return Observation(found=False, state=None)
+        return Observation(found=True, state=state_of(read, said), version=version_of(read, answer))
+
+    def apply(self, call: Call) -> Answer:
+        described = _described(call)
+        if described.idempotency in {"conditional", "natural_key"} and described.read:
+            call = call if call.observed else replace(call, observed=self.observe(call))
+            if call.observed and self.satisfied(call, call.observed):
+                return Answer(outcome="applied", evidence={"already": True})
+        if described.idempotency == "conditional":
+            self._insist_on_the_state(call)
+        answer = send(call, described.apply)
+        rule = rule_for(described, answer)
+        if rule is None or rule.outcome == "unknown":
+            return Answer(outcome="unknown", detail=f"The service answered {answer.status}.")
+        if rule.outcome == "refused":
+            raise Refused(f"The service refused: {answer.status} {complaint(answer)}")
+        return Answer(outcome="applied", evidence={"status": answer.status, **_identity(answer)})
+
+    def _insist_on_the_state(self, call: Call) -> None:
+        """A conditional write rests on what was read; raises Refused where that has changed."""
+        if call.observed is None or call.observed.version is None:
+            raise Refused("The target has no version that the write could be conditional on.")
+        if self.drifted(call, call.observed):
+            raise Refused("The target is not as the agent left it.")
+
+    def probe(self, call: Call) -> Finding:
+        described, facts = _described(call), facts_of(call)
+        if described.trace is None:
+            return found_by_state(self, call)
+        answer = send(call, described.trace.request)
+        if answer.status not in OK:
+            return Finding(found="cannot_tell", evidence={"status": answer.status})
+        said = answer.json()
+        wanted = filled(described.trace.where, facts)
+        items = looked_up(said, described.trace.items)
+        ours = [item for item in items or [] if fits(wanted, item)]
+        for item in ours:
+            if not any(fits(failed, item) for failed in described.trace.failed):
+                return Finding(found="present", evidence=_known(item))
+        if described.trace.more and looked_up(said, described.trace.more) is True:
+            return Finding(found="cannot_tell", evidence={"more": True})
+        return Finding(
+            found="absent", evidence={"failed": len(ours), "looked_at": len(items or [])}
+        )
+
+    def verify(self, call: Call) -> Check:
+        """By the trace of our own try where there is one, else by what the target looks like."""
+        if _described(call).trace is None:
+            return super().verify(call)
+        finding = self.probe(call)
+        if finding.found == "present":
+            check = {"name": "found again by its key", "expected": True, "actual": True, "ok": True}
+            return Check(ok=True, checks=[check | {"evidence": finding.evidence}])
+        return super().verify(call)
+
+
+def _listed(call: Call, read: Read) -> bool:
+    """Whether the target is in the list in which it has to be; True where none is named."""
+    if read.listed is None:
+        return True
+    answer = send(call, read.listed.request)
+    if answer.status not in OK:
+        raise CannotRead(f"The service answered {answer.status}.")
+    items = looked_up(answer.json(), read.listed.items)
+    if not isinstance(items, list):
+        raise CannotRead("The answer does not hold the list that the manifest looks for.")
+    return bool(items)
+
+
+def _described(call: Call) -> Described:
+    return manifest_of(call.connection.settings).operations[call.operation.name]
+
+
+def _left(described: Described, facts: Mapping[str, Any]) -> State:
+    if described.leaves is None:
+        return {}
+    if described.leaves == "gone":
+        return {"exists": False}
+    fields = filled(described.leaves, facts)
+    if not isinstance(fields, dict):
+        raise Refused("What the operation should leave behind was not recorded.")
+    return {"exists": True, "fields": fields}
+
+
+def _money(described: Described, call: Call) -> Money | None:
+    """The amount that is named, else that of the charge as it was recorded."""
+    if described.money is None:
+        return None
+    facts = facts_of(call)
+    amount, currency = (
+        looked_up(facts, described.money.amount),
+        looked_up(facts, described.money.currency),
+    )
+    known = call.expected if isinstance(call.expected, dict) else {}
+    if not isinstance(amount, int):
+        amount = known.get("amount")
+    if not isinstance(currency, str):
+        currency = known.get("currency")
+    return Money(amount, currency.upper()) if isinstance(amount, int) and currency else None
+
+
+def _rows(args: Any) -> list[tuple[str, str]]:
+    given = {k: v for k, v in msgspec.to_builtins(args).items() if v is not None}
+    return [
+        (k, v if isinstance(v, str) else msgspec.json.encode(v).decode()) for k, v in given.items()
+    ]
+
+
+def _identity(answer: Response) -> State:
+    try:
+        return _known(answer.json())
+    except ValueError:
+        return {}
+
+
+def _known(item: Any) -> State:
+    """The few fields of an answer that are evidence."""
+    names = ("id", "object", "status", "amount", "currency", "created")
+    return {name: item[name] for name in names if isinstance(item, dict) and name in item}

@@ -1,0 +1,239 @@
+"""`smtp`: send one person a correction of a mail that cannot be unsent.
+
+The recipient is the recorded one: whom the agent wrote to, or the target itself; no argument can
+add another. The Message-ID is derived from the key, so that a mailbox that can be searched shows
+whether a lost answer was a mail. Mail has no other idempotency, so it is tried once.
+
+Until the message itself is on its way every failure is certain to have had no effect; a server that
+answers the message with 4xx or 5xx has not taken it (RFC 5321, 4.2.5). A connection lost in between
+leaves us not knowing.
+"""
+
+from __future__ import annotations
+
+import smtplib
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from email.message import EmailMessage
+from email.utils import format_datetime, localtime
+from http import HTTPStatus
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+import msgspec
+
+from connectors.addresses import AddressRefused, NotSent, is_allowed_by_name
+from connectors.builtin.letters import SendCorrection, address_of, composed, message_id
+from connectors.contract import (
+    Answer,
+    Call,
+    CannotRead,
+    Connector,
+    FieldDiff,
+    Finding,
+    Observation,
+    Operation,
+    Preview,
+    Refused,
+)
+from connectors.outbound import Outbound, tls
+
+TAKEN, TAKEN_FOR_ELSEWHERE, GO_AHEAD = 250, 251, 354
+REFUSALS = range(400, 600)
+LOOK_UP_HORIZON_SECONDS = 60
+"""How long after it was accepted a mail may take until a look-up shows it."""
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
+    """`look_up` is an address that answers 200 or 404 to `?id=<Message-ID>`; without it nothing is
+    read.
+    """
+
+    host: str
+    sender: str
+    port: int = 587
+    tls: Literal["starttls", "implicit", "none"] = "starttls"
+    look_up: str = ""
+
+
+class Login(msgspec.Struct, forbid_unknown_fields=True):
+    user: str = ""
+    password: str = ""
+    look_up_token: str = ""
+
+
+BLIND = Operation(
+    name="send_correction",
+    title="Send a correction by mail",
+    args_schema=SendCorrection,
+    reversibility="irreversible",
+    idempotency="none",
+    limit_seconds=30,
+    kind="mail",
+    reaches_people=True,
+    observes=False,
+    reads_back=False,
+)
+SEEING = replace(
+    BLIND,
+    probe="eventual",
+    horizon_seconds=LOOK_UP_HORIZON_SECONDS,
+    observes=True,
+    reads_back=True,
+)
+
+
+class LostOnTheWay(Exception):
+    """We stopped because nobody answered after the message was sent: it may have been taken."""
+
+
+class Smtp(Connector):
+    name = "smtp"
+    version = "1.0"
+    title = "Mail (SMTP)"
+    settings_schema = Settings
+    credential_schema = Login
+    operations = {"send_correction": BLIND}
+
+    def operations_for(self, settings: Any) -> Mapping[str, Operation]:
+        return {"send_correction": SEEING} if settings.look_up else self.operations
+
+    def check_settings(self, settings: Any) -> None:
+        try:
+            address_of(settings.sender)
+        except Refused as wrong:
+            raise ValueError(str(wrong)) from wrong
+
+    def preview(self, call: Call) -> Preview:
+        message = composed(call)
+        sent = {name: str(message[name]) for name in ("From", "To", "Subject", "Message-ID")}
+        args: SendCorrection = call.operation.check_args(call.args)
+        return Preview(
+            kind="mail",
+            title=f"Send a correction to {sent['To']}",
+            rows=[*sent.items(), ("Text", args.text)],
+            will_send={**sent, "text": args.text, "in_reply_to": args.in_reply_to},
+            must_be_true={"exists": True} if call.operation.reads_back else {},
+            recipients=[sent["To"]],
+        )
+
+    def observe(self, call: Call) -> Observation:
+        """Whether a mail with our Message-ID is there already."""
+        settings: Settings = call.connection.settings
+        if not settings.look_up:
+            raise CannotRead("Mail that was sent cannot be looked up over this connection.")
+        token = call.connection.credentials.look_up_token
+        answer = call.connection.outbound.request(
+            "GET",
+            f"{settings.look_up}?{urlencode({'id': message_id(call)})}",
+            headers={"authorization": f"Bearer {token}"} if token else {},
+        )
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return Observation(found=False, state=None)
+        if answer.status != HTTPStatus.OK:
+            raise CannotRead(f"The look-up answered {answer.status}.")
+        return Observation(found=True, state={"message_id": message_id(call)})
+
+    def drifted(self, call: Call, observation: Observation) -> list[FieldDiff]:
+        return []  # what was sent stays as it was sent
+
+    def apply(self, call: Call) -> Answer:
+        message = composed(call)
+        with _session(call) as server:
+            with _before_anything_is_sent():
+                _announce(server, message)
+            code, said = _hand_over(server, message)
+        if code in REFUSALS:
+            raise Refused(f"The mail server did not take the message: {code} {said}")
+        if code != TAKEN:
+            raise LostOnTheWay(f"The mail server answered in no way we know: {code} {said}")
+        return Answer(
+            outcome="applied", evidence={"message_id": str(message["Message-ID"]), "said": said}
+        )
+
+    def probe(self, call: Call) -> Finding:
+        found = self.observe(call).found
+        evidence = {"message_id": message_id(call)}
+        return Finding(found="present" if found else "absent", evidence=evidence)
+
+
+class _Server(smtplib.SMTP):
+    """smtplib over a socket that passed the address rule."""
+
+    def __init__(self, outbound: Outbound, *, implicit_tls: bool) -> None:
+        self._outbound = outbound
+        self._implicit_tls = implicit_tls
+        super().__init__(timeout=outbound.deadline.remaining())
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        connected = self._outbound.connect(host, port)
+        connected.settimeout(timeout)
+        if self._implicit_tls:
+            return tls().wrap_socket(connected, server_hostname=host)
+        return connected
+
+
+@contextmanager
+def _session(call: Call) -> Iterator[_Server]:
+    """A server that let us in; raises NotSent, for nothing has been sent so far."""
+    settings: Settings = call.connection.settings
+    login: Login = call.connection.credentials
+    deadline = call.connection.outbound.deadline
+    if settings.tls == "none" and not is_allowed_by_name(settings.host, settings.port):
+        raise AddressRefused("Only hosts named in OUTBOUND_ALLOW may go without TLS.")
+    server = _Server(call.connection.outbound, implicit_tls=settings.tls == "implicit")
+    with closing(server):
+        with _before_anything_is_sent():
+            server.connect(settings.host, settings.port)
+        if server.sock is None:
+            raise NotSent("The mail server closed the connection.")
+        with deadline.cutting(server.sock.fileno()):
+            with _before_anything_is_sent():
+                _let_in(server, settings, login)
+            yield server  # outside the above: what fails from here on is for the caller to judge
+
+
+@contextmanager
+def _before_anything_is_sent() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, smtplib.SMTPException) as failure:
+        raise NotSent(f"The mail server cannot be used: {failure}") from failure
+
+
+def _let_in(server: _Server, settings: Settings, login: Login) -> None:
+    server.ehlo_or_helo_if_needed()
+    if settings.tls == "starttls":
+        server._host = settings.host  # type: ignore[attr-defined]  # noqa: SLF001 - for the certificate
+        server.starttls(context=tls())
+        server.ehlo()
+    if login.user:
+        server.login(login.user, login.password)
+
+
+def _announce(server: _Server, message: EmailMessage) -> None:
+    """Everything before the message itself."""
+    sender = address_of(str(message["From"])).addr_spec
+    recipient = address_of(str(message["To"])).addr_spec
+    for code, said in (server.mail(sender), server.rcpt(recipient)):
+        if code not in {TAKEN, TAKEN_FOR_ELSEWHERE}:
+            raise Refused(f"The mail server refused: {code} {said.decode(errors='replace')}")
+    code, answer = server.docmd("DATA")
+    if code != GO_AHEAD:
+        raise Refused(f"The mail server refused: {code} {answer.decode(errors='replace')}")
+
+
+def _hand_over(server: _Server, message: EmailMessage) -> tuple[int, str]:
+    """Send the message; from here on a lost connection means that we do not know."""
+    message["Date"] = format_datetime(localtime())
+    body = message.as_bytes().replace(b"\r\n.", b"\r\n..")
+    if body.startswith(b"."):
+        body = b"." + body
+    try:
+        server.send(body.rstrip(b"\r\n") + b"\r\n.\r\n")
+        code, said = server.getreply()
+    except (OSError, smtplib.SMTPException) as lost:
+        raise LostOnTheWay("The connection was lost while the mail was handed over.") from lost
+    return code, said.decode(errors="replace")

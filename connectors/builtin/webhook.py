@@ -1,0 +1,257 @@
+"""`webhook`: undo through the customer's own service, which mounts `amends.twins` or speaks as it
+does.
+
+One address, signed as Standard Webhooks say; docs/twins.md is the protocol. Which operations there
+are, and what each leaves behind, is declared in the connection's settings, because only the
+service's engineers know. The service promises to do a key once; what it answers is believed only in
+the form `{outcome, observed}`, and anything else is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from connectors import signing
+from connectors.contract import (
+    Answer,
+    Call,
+    CannotRead,
+    Connector,
+    DiffRow,
+    Finding,
+    Kind,
+    Money,
+    Observation,
+    Operation,
+    Preview,
+    Recorded,
+    Refused,
+    Reversibility,
+    State,
+)
+from connectors.declared import struct_of
+
+WINDOW_SECONDS = 30 * 24 * 3600
+"""How long a service keeps keys unless it says otherwise."""
+
+CURRENCY_LETTERS = 3
+WORD_CHARACTERS_MAX = 80
+"""Of a recorded value in a title."""
+
+
+class Declared(msgspec.Struct, forbid_unknown_fields=True):
+    """One operation of the service.
+
+    `args` maps names to types ("text", "integer", "number", "flag", "object", "list"; "?" behind
+    the name: may be missing); without it any arguments pass. `leaves` is what is true afterwards:
+    "gone", "before" (the recorded snapshot is back), or fields with their values; without it
+    nothing can be read back and a step ends as reported.
+
+    `title` is what people read ("Refund {money} to card ending {card}"): names in braces are filled
+    from the recorded state and the arguments, `{target}` is type and id, and `{money}` the amount
+    that stands, in its smallest unit, under the name that `amount` gives, with its `currency`.
+    """
+
+    title: str
+    amount: str = ""
+    currency: str = ""
+    args: dict[str, str] | None = None
+    reversibility: Reversibility = "compensable"
+    kind: Kind = "http"
+    leaves: Literal["gone", "before"] | dict[str, Any] | None = None
+    observes: bool = True
+    window_seconds: int = WINDOW_SECONDS
+    limit_seconds: float = 15.0
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
+    url: str
+    operations: dict[str, Declared]
+
+
+class Signature(msgspec.Struct, forbid_unknown_fields=True):
+    """`secret`: `whsec_…`, shared with the service."""
+
+    secret: str
+
+
+class Seen(msgspec.Struct):
+    found: bool
+    state: State | None = None
+
+
+class Said(msgspec.Struct):
+    outcome: Literal["applied", "no_effect", "unknown"]
+    observed: Seen | None = None
+    detail: str = ""
+
+
+class Webhook(Connector):
+    name = "webhook"
+    version = "1.0"
+    title = "Your own service (signed webhook)"
+    settings_schema = Settings
+    credential_schema = Signature
+
+    def operations_for(self, settings: Any) -> Mapping[str, Operation]:
+        return {name: _operation(name, one) for name, one in settings.operations.items()}
+
+    def check_settings(self, settings: Any) -> None:
+        if not settings.url.startswith(("https://", "http://")):
+            raise ValueError("The url has to begin with https://.")
+        if not settings.operations:
+            raise ValueError("At least one operation has to be declared.")
+
+    def preview(self, call: Call) -> Preview:
+        declared: Declared = call.connection.settings.operations[call.operation.name]
+        call.operation.check_args(call.args)
+        was = call.before if isinstance(call.before, dict) else {}
+        wrote = call.expected if isinstance(call.expected, dict) else {}
+        now = (call.observed.state if call.observed else None) or {}
+        known = {**wrote, **call.args}
+        money = _money(declared, known)
+        return Preview(
+            kind=declared.kind,
+            title=_title(declared, call, known, money),
+            rows=[("Service", call.connection.settings.url), *_rows(call.args)],
+            will_send=_message(call, "apply"),
+            must_be_true=_left(declared, call.before),
+            diff=[
+                DiffRow(name, was.get(name), wrote.get(name), now.get(name))
+                for name in {**was, **wrote}
+                if was.get(name) != wrote.get(name)
+            ],
+            money=money,
+        )
+
+    def observe(self, call: Call) -> Observation:
+        said = _ask(call, "observe")
+        if said.observed is None:
+            raise CannotRead("The service does not say what the target looks like.")
+        return Observation(found=said.observed.found, state=said.observed.state)
+
+    def apply(self, call: Call) -> Answer:
+        said = _ask(call, "apply")
+        if said.outcome == "no_effect":
+            raise Refused(said.detail or "The service says that nothing happened.")
+        return Answer(
+            outcome=said.outcome,
+            detail=said.detail,
+            evidence={"observed": msgspec.to_builtins(said.observed)},
+        )
+
+    def probe(self, call: Call) -> Finding:
+        said = _ask(call, "probe")
+        found: Literal["present", "absent", "cannot_tell"] = "cannot_tell"
+        if said.outcome == "applied":
+            found = "present"
+        elif said.outcome == "no_effect":
+            found = "absent"
+        return Finding(found=found, evidence={"detail": said.detail})
+
+
+def _operation(name: str, declared: Declared) -> Operation:
+    return Operation(
+        name=name,
+        title=declared.title,
+        args_schema=struct_of(name, declared.args),
+        reversibility=declared.reversibility,
+        idempotency="native_key",
+        window_seconds=declared.window_seconds,
+        probe="strong",
+        limit_seconds=declared.limit_seconds,
+        kind=declared.kind,
+        moves_money=declared.kind == "money",
+        reaches_people=declared.kind == "mail",
+        observes=declared.observes,
+        reads_back=declared.observes and declared.leaves is not None,
+    )
+
+
+def _money(declared: Declared, known: State) -> Money | None:
+    amount, currency = known.get(declared.amount), known.get(declared.currency)
+    if not isinstance(amount, int) or not isinstance(currency, str):
+        return None
+    return Money(amount, currency.upper()[:CURRENCY_LETTERS])
+
+
+def _title(declared: Declared, call: Call, known: State, money: Money | None) -> str:
+    """The declared sentence with its names filled in; without any, the target follows it."""
+    target = f"{call.target.type} {call.target.id}"
+    if "{" not in declared.title:
+        return f"{declared.title}: {target}"
+    words = {"target": target, "money": money.in_words() if money else "what was paid"}
+
+    def filled(found: re.Match[str]) -> str:
+        value = words.get(found[1], known.get(found[1]))
+        return str(value)[:WORD_CHARACTERS_MAX] if isinstance(value, str | int) else target
+
+    return re.sub(r"\{(\w+)\}", filled, declared.title)
+
+
+def _left(declared: Declared, before: Recorded) -> State:
+    if declared.leaves == "gone":
+        return {"exists": False}
+    if declared.leaves == "before":
+        if isinstance(before, UnsetType):
+            raise Refused("No snapshot was recorded that could be restored.")
+        return {"exists": False} if before is None else {"exists": True, "fields": before}
+    if isinstance(declared.leaves, dict):
+        return {"exists": True, "fields": declared.leaves}
+    return {}
+
+
+def _rows(args: State) -> list[tuple[str, str]]:
+    return [
+        (name, value if isinstance(value, str) else msgspec.json.encode(value).decode())
+        for name, value in args.items()
+    ]
+
+
+def _message(call: Call, do: str) -> State:
+    message: State = {
+        "v": 1,
+        "do": do,
+        "operation": call.operation.name,
+        "key": call.key,
+        "target": {"type": call.target.type, "id": call.target.id},
+        "args": call.args,
+        "reason": call.reason,
+    }
+    recorded = {"before": call.before, "expected": call.expected}
+    return message | {name: value for name, value in recorded.items() if value is not UNSET}
+
+
+def _ask(call: Call, do: Literal["observe", "apply", "probe"]) -> Said:
+    """One signed message and its answer; raises Refused if it was refused before anything ran."""
+    body = msgspec.json.encode(_message(call, do))
+    secret, message_id = call.connection.credentials.secret, f"msg_{uuid.uuid4().hex}"
+    try:
+        signature = signing.headers_of(secret, body, message_id=message_id)
+    except signing.BadSecret as wrong:
+        raise Refused(str(wrong)) from wrong
+    headers = {"content-type": "application/json", **signature}
+    answer = call.connection.outbound.request(
+        "POST", call.connection.settings.url, headers=headers, content=body
+    )
+    if answer.status == HTTPStatus.UNAUTHORIZED:
+        raise Refused("The service did not accept the signature.")
+    try:
+        said = msgspec.json.decode(answer.body, type=Said)
+    except msgspec.DecodeError as wrong:
+        raise ValueError(f"The service answered {answer.status}, not in the protocol.") from wrong
+    if (
+        answer.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND}
+        and said.outcome == "no_effect"
+    ):
+        raise Refused(said.detail or f"The service refused the request ({answer.status}).")
+    if answer.status != HTTPStatus.OK:
+        raise ValueError(f"The service answered {answer.status}.")
+    return said

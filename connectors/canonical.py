@@ -1,0 +1,87 @@
+"""Canonical JSON (RFC 8785), digests over it, and when two JSON values mean the same."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import rfc8785
+
+INTEGER_MAX = 2**53 - 1
+"""RFC 8785 writes numbers as IEEE doubles; a larger integer is written as a string."""
+
+
+def canonical(value: Any) -> bytes:
+    """The one way to write a JSON value; raises ValueError for what JSON cannot hold."""
+    return rfc8785.dumps(_plain(value))
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical form, in hex."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def same(recorded: Any, found: Any) -> bool:
+    """Whether a recorded value and a found one mean the same, however each side writes it.
+
+    Equal as canonical JSON; or one is a number and the other the same number as text (how drivers
+    and JSON encoders treat decimals differently); or both are the same instant with another offset.
+    """
+    if _canonical_or_none(recorded) == _canonical_or_none(found) is not None:
+        return True
+    if _is_number(recorded) != _is_number(found):
+        return _decimal(recorded) is not None and _decimal(recorded) == _decimal(found)
+    if isinstance(recorded, str) and isinstance(found, str):
+        return _instant(recorded) is not None and _instant(recorded) == _instant(found)
+    if isinstance(recorded, dict) and isinstance(found, dict):
+        return recorded.keys() == found.keys() and all(
+            same(recorded[k], found[k]) for k in recorded
+        )
+    if isinstance(recorded, list) and isinstance(found, list):
+        return len(recorded) == len(found) and all(map(same, recorded, found))
+    return False
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool) or value is None or isinstance(value, str | float):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= INTEGER_MAX else str(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    raise ValueError(f"{type(value).__name__} is not JSON")
+
+
+def _canonical_or_none(value: Any) -> bytes | None:
+    try:
+        return canonical(value)
+    except ValueError:
+        return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _decimal(value: Any) -> Decimal | None:
+    if not (_is_number(value) or isinstance(value, str)):
+        return None
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def _instant(text: str) -> datetime | None:
+    if not len("2026-01-01T00:00Z") <= len(text) <= len("2026-01-01T00:00:00.000000+00:00:00"):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None

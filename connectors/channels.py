@@ -1,0 +1,172 @@
+"""Telling people: messages on their way to a channel or to one person, tried until they are there.
+
+`announce` and `write_to` only write rows, in the transaction of the deed that they tell of; a
+periodic job sends them. A message says what happened and where to look. It carries no arguments and
+no snapshots, and its link opens a page: nothing is decided by following it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import Any
+
+from django.db import connection as database
+from django.db import transaction
+from django.db.models.functions import Now
+
+from connectors import senders
+from connectors.models import Channel, Delivery
+from connectors.models.channels import ChannelKind, DeliveryState
+from workspaces import acts
+from workspaces.models import Secret, User, Workspace
+
+CHANNELS_MAX = 50
+TITLE_CHARACTERS_MAX = 200
+TEXT_CHARACTERS_MAX = 20_000
+PAUSES_SECONDS = (30, 120, 600, 3600, 3 * 3600, 6 * 3600, 12 * 3600)
+"""Between tries; after the last one the message has failed, about a day after it was written."""
+
+CLAIM_SECONDS = 300
+"""How long a claimed message is left alone; longer than any send takes."""
+
+BATCH = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is said: a title in one line, a text, and a link to a page of ours."""
+
+    title: str
+    text: str
+    url: str = ""
+
+    def cut(self) -> dict[str, str]:
+        title = " ".join(self.title.split())[:TITLE_CHARACTERS_MAX]
+        return asdict(Message(title, self.text[:TEXT_CHARACTERS_MAX], self.url))
+
+
+class BadChannel(ValueError):
+    """We stopped because the channel could not deliver anything like this; the text says why."""
+
+
+@transaction.atomic
+def create(
+    workspace: Workspace,
+    name: str,
+    kind: str,
+    *,
+    by: User | None,
+    settings: dict[str, Any] | None = None,
+    secret: dict[str, Any] | None = None,
+    subjects: list[str] | None = None,
+) -> Channel:
+    """Add a channel: mail wants settings "to", slack a secret "url", webhook "url" and "secret"."""
+    mine = Channel.objects.filter(workspace=workspace)
+    if mine.filter(name=name).exists():
+        raise BadChannel(f"There is a channel named “{name}” already.")
+    if mine.count() >= CHANNELS_MAX:
+        raise BadChannel(f"A workspace has at most {CHANNELS_MAX} channels.")
+    try:
+        senders.check(kind, settings or {}, secret or {})
+    except ValueError as wrong:
+        raise BadChannel(str(wrong)) from wrong
+    channel = Channel.objects.create(
+        workspace=workspace,
+        name=name,
+        kind=kind,
+        settings=settings or {},
+        subjects=subjects or [],
+        secret=Secret.objects.seal(workspace, f"channel {name}", secret) if secret else None,
+    )
+    acts.record(workspace, "channel.created", by=by, data={"channel": name, "kind": kind})
+    return channel
+
+
+@transaction.atomic
+def disable(channel: Channel, *, by: User | None) -> None:
+    if Channel.objects.filter(pk=channel.pk, disabled_at=None).update(disabled_at=Now()):
+        acts.record(channel.workspace, "channel.disabled", by=by, data={"channel": channel.name})
+
+
+def announce(workspace: Workspace, subject: str, message: Message, *, key: str) -> list[Delivery]:
+    """Put a message on its way to every channel of the subject; the same key, once each."""
+    channels = Channel.objects.filter(workspace=workspace, disabled_at=None)
+    made = [
+        Delivery(
+            workspace=workspace,
+            channel=channel,
+            kind=channel.kind,
+            subject=subject,
+            key=f"{key}/{channel.pk}",
+            message=message.cut(),
+        )
+        for channel in channels[:CHANNELS_MAX]
+        if not channel.subjects or any(fnmatchcase(subject, glob) for glob in channel.subjects)
+    ]
+    Delivery.objects.bulk_create(made, ignore_conflicts=True)
+    keys = [one.key for one in made]
+    return list(Delivery.objects.filter(workspace=workspace, key__in=keys))
+
+
+def write_to(
+    workspace: Workspace, address: str, subject: str, message: Message, *, key: str
+) -> Delivery:
+    """Put a mail to one person on its way; the same key, once."""
+    delivery, _ = Delivery.objects.get_or_create(
+        workspace=workspace,
+        key=key,
+        defaults={
+            "kind": ChannelKind.MAIL,
+            "recipient": address,
+            "subject": subject,
+            "message": message.cut(),
+        },
+    )
+    return delivery
+
+
+_CLAIM = """
+UPDATE connectors_delivery
+SET tries = tries + 1, next_try_at = statement_timestamp() + %s * interval '1 second'
+WHERE id IN (SELECT id FROM connectors_delivery
+             WHERE state = 'waiting' AND next_try_at <= statement_timestamp()
+             ORDER BY next_try_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING id
+"""
+
+
+def send_due() -> int:
+    """Send what is due, one claimed message after the other; returns how many were tried.
+
+    A process killed while sending leaves its message claimed for CLAIM_SECONDS; then it is sent
+    again: hearing of a case twice is better than never.
+    """
+    for tried in range(BATCH):
+        with database.cursor() as cursor:
+            cursor.execute(_CLAIM, [CLAIM_SECONDS])
+            row = cursor.fetchone()
+        if row is None:
+            return tried
+        _send(Delivery.objects.select_related("channel__secret", "workspace").get(pk=row[0]))
+    return BATCH
+
+
+def _send(delivery: Delivery) -> None:
+    try:
+        senders.send(delivery)
+    except Exception as failure:  # noqa: BLE001 - a mail library may raise anything; it is kept
+        _put_off(delivery, senders.said(delivery, failure))
+        return
+    Delivery.objects.filter(pk=delivery.pk).update(
+        state=DeliveryState.SENT, sent_at=Now(), last_error=""
+    )
+
+
+def _put_off(delivery: Delivery, error: str) -> None:
+    if delivery.tries > len(PAUSES_SECONDS):
+        Delivery.objects.filter(pk=delivery.pk).update(state=DeliveryState.FAILED, last_error=error)
+        return
+    pause = timedelta(seconds=PAUSES_SECONDS[delivery.tries - 1])
+    Delivery.objects.filter(pk=delivery.pk).update(next_try_at=Now() + pause, last_error=error)

@@ -1,0 +1,215 @@
+"""The contract test: the promises of `contract.Connector`, tried on a real system.
+
+An author writes one `Trial` per operation and runs every function of PROMISES over it, with pytest:
+
+    @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+    def test_promises(trial, promise):
+        promise(trial)
+
+`tests/connectors/test_contract.py` does so for every built-in connector. No database of the desk is
+needed, only the outside system, and a journal of it that says what really happened there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from connectors.contract import (
+    UNSET,
+    Answer,
+    Call,
+    Connector,
+    Operation,
+    Purpose,
+    Recorded,
+    Refused,
+    Session,
+    State,
+    Target,
+)
+from connectors.outbound import Deadline, Outbound
+from connectors.redaction import secrets_of
+from connectors.registry import faults_of
+
+
+class PromiseBroken(AssertionError):
+    """We stopped because the connector does not keep the contract; the text says where."""
+
+
+@dataclass(kw_only=True)
+class Trial:
+    """One operation of one connector, and how to set the stage for it.
+
+    `arrange` puts the target as an agent left it, in `expected`. `effects` counts what the outside
+    system itself says was done to the target since then. `disturb` changes the target as somebody
+    else would; leave it out where nothing can drift. `unreachable` are settings that lead nowhere.
+    """
+
+    connector: Connector
+    operation: str
+    settings: dict[str, Any]
+    credential: dict[str, Any]
+    target: Target
+    arrange: Callable[[], object]
+    effects: Callable[[], int]
+    args: State = field(default_factory=dict)
+    before: Recorded = UNSET
+    expected: Recorded = UNSET
+    disturb: Callable[[], object] | None = None
+    unreachable: dict[str, Any] = field(default_factory=dict)
+    key: str = "sha256:contract"
+
+    def call(self, purpose: Purpose = "observe", **changed: Any) -> Call:
+        """The call as the engine would make it."""
+        settings = changed.pop("settings", self.settings)
+        session = Session(
+            connection="contract",
+            purpose=purpose,
+            settings=msgspec.convert(settings, self.connector.settings_schema),
+            credentials=msgspec.convert(self.credential, self.connector.credential_schema),
+            outbound=Outbound(Deadline(self.declared.limit_seconds)),
+        )
+        call = Call(
+            operation=self.declared,
+            args=self.args,
+            target=self.target,
+            key=self.key,
+            connection=session,
+            before=self.before,
+            expected=self.expected,
+        )
+        return replace(call, **changed)
+
+    @property
+    def declared(self) -> Operation:
+        settings = msgspec.convert(self.settings, self.connector.settings_schema)
+        return self.connector.operations_for(settings)[self.operation]
+
+    def applied(self, **changed: Any) -> Answer:
+        """Apply, with a refusal as the outcome that it is."""
+        try:
+            return self.connector.apply(self.call("compensate", **changed))
+        except Refused as refusal:
+            return Answer(outcome="no_effect", detail=str(refusal))
+
+
+def insist(claim: bool, what: str) -> None:  # noqa: FBT001 - reads as a sentence
+    if not claim:
+        raise PromiseBroken(what)
+
+
+def it_is_whole(trial: Trial) -> None:
+    faults = list(faults_of(trial.connector, trial.connector.name))
+    insist(not faults, "; ".join(faults))
+    trial.declared.check_args(trial.args)
+
+
+def a_preview_is_pure(trial: Trial) -> None:
+    """The same call, the same preview; nothing of the credential in it; all of it JSON."""
+    trial.arrange()
+    blind = replace(trial.call().connection, credentials=None, outbound=Outbound(Deadline(0)))
+    one, two = (trial.connector.preview(trial.call(connection=blind)) for _ in range(2))
+    insist(one == two, "Two previews of one call differ.")
+    insist(bool(one.title), "A preview needs a title.")
+    insist("\n" not in one.title, "A title is one line.")
+    shown = msgspec.json.encode(one).decode()
+    for secret in secrets_of(trial.credential):
+        insist(secret not in shown, "The preview shows a credential.")
+    insist(trial.effects() == 0, "A preview changed something.")
+
+
+def looking_changes_nothing(trial: Trial) -> None:
+    if not trial.declared.observes:
+        return
+    trial.arrange()
+    one = trial.connector.observe(trial.call())
+    two = trial.connector.observe(trial.call())
+    insist(one.fingerprint == two.fingerprint, "Two looks at one state have two fingerprints.")
+    insist(trial.effects() == 0, "Looking changed something.")
+    insist(not trial.connector.drifted(trial.call(), one), "What nobody changed has drifted.")
+
+
+def it_is_done_and_reads_back(trial: Trial) -> None:
+    trial.arrange()
+    answer = trial.applied()
+    insist(answer.outcome == "applied", f"It was not applied: {answer}.")
+    insist(trial.effects() == 1, f"The system saw {trial.effects()} effects instead of one.")
+    if trial.declared.reads_back:
+        check = trial.connector.verify(trial.call())
+        insist(check.ok, f"What was done does not read back: {check.checks}.")
+
+
+def the_same_key_is_done_once(trial: Trial) -> None:
+    if not trial.declared.may_repeat:
+        return
+    trial.arrange()
+    trial.applied()
+    again = trial.applied()
+    insist(again.outcome == "applied", f"The second time is a success too, not {again}.")
+    insist(trial.effects() == 1, "The same key had two effects.")
+
+
+def done_already_is_a_success(trial: Trial) -> None:
+    """Another plan may find the work done; for the look before the call that is `satisfied`."""
+    if not (trial.declared.observes and trial.declared.reads_back):
+        return
+    trial.arrange()
+    trial.applied()
+    seen = trial.connector.observe(trial.call())
+    wanted = trial.connector.preview(trial.call()).must_be_true
+    if wanted:
+        insist(trial.connector.satisfied(trial.call(), seen), "Done, and yet not satisfied.")
+
+
+def a_probe_tells_before_from_after(trial: Trial) -> None:
+    if trial.declared.probe == "none":
+        return
+    trial.arrange()
+    before = trial.connector.probe(trial.call())
+    insist(before.found == "absent", f"Nothing was done, and the probe says {before.found}.")
+    trial.applied()
+    after = trial.connector.probe(trial.call())
+    insist(after.found == "present", f"It was done, and the probe says {after.found}.")
+    insist(trial.effects() == 1, "The probe changed something.")
+
+
+def somebody_elses_change_stands(trial: Trial) -> None:
+    if trial.disturb is None:
+        return
+    trial.arrange()
+    trial.disturb()
+    seen = trial.connector.observe(trial.call())
+    insist(bool(trial.connector.drifted(trial.call(), seen)), "The change was not noticed.")
+    if trial.declared.idempotency in {"conditional", "marker"}:
+        answer = trial.applied()
+        insist(answer.outcome == "no_effect", f"Written over somebody's change: {answer}.")
+        insist(trial.effects() == 0, "Somebody's change was overwritten.")
+
+
+def a_system_that_is_away_is_not_an_effect(trial: Trial) -> None:
+    if not trial.unreachable:
+        return
+    trial.arrange()
+    away = {**trial.settings, **trial.unreachable}
+    try:
+        answer = trial.applied(settings=away)
+    except Exception:  # noqa: BLE001 - any exception is the outcome unknown
+        return
+    insist(answer.outcome != "applied", "Applied, by a system that was not there.")
+
+
+PROMISES: tuple[Callable[[Trial], None], ...] = (
+    it_is_whole,
+    a_preview_is_pure,
+    looking_changes_nothing,
+    it_is_done_and_reads_back,
+    the_same_key_is_done_once,
+    done_already_is_a_success,
+    a_probe_tells_before_from_after,
+    somebody_elses_change_stands,
+    a_system_that_is_away_is_not_an_effect,
+)

@@ -1,0 +1,174 @@
+"""The verbs of connections: create, update, set_secret, disable, enable. Each is a recorded act.
+
+A connection's digest is part of what people approve, so `update` is the only way to change
+settings: it raises the revision, and a plan that was approved over the old ones stops.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_slug
+from django.db import transaction
+from django.utils import timezone
+
+from connectors import registry
+from connectors.canonical import canonical
+from connectors.contract import Connector, Purpose
+from connectors.models import Connection
+from connectors.models.connections import digest_of_settings
+from workspaces import acts
+from workspaces.models import Secret, User, Workspace
+
+SETTINGS_BYTES_MAX = 64 * 1024
+CONNECTIONS_MAX = 500
+"""Per workspace; a page lists them all."""
+
+
+CLOSED: dict[str, Any] = {"failures_in_a_row": 0, "open_until": None}
+"""The circuit breaker forgets what it knew of settings and credentials that are no more."""
+
+
+class BadSettings(ValueError):
+    """We stopped because settings or credentials do not fit the connector; the text says where."""
+
+
+class OutOfDate(Exception):
+    """We stopped because somebody changed the connection since it was shown. Load it again."""
+
+
+@transaction.atomic
+def create(
+    workspace: Workspace,
+    name: str,
+    connector: str,
+    settings: dict[str, Any],
+    *,
+    by: User | None,
+    sandbox_settings: dict[str, Any] | None = None,
+) -> Connection:
+    """Add a connection; raises BadSettings, or UnknownConnector."""
+    try:
+        validate_slug(name)
+    except ValidationError:
+        raise BadSettings("The name may hold letters, digits, - and _ only.") from None
+    mine = Connection.objects.filter(workspace=workspace)
+    if mine.filter(name=name).exists():
+        raise BadSettings(f"There is a connection named “{name}” already.")
+    if mine.count() >= CONNECTIONS_MAX:
+        raise BadSettings(f"A workspace has at most {CONNECTIONS_MAX} connections.")
+    check_settings(connector, settings, sandbox_settings or {})
+    connection = Connection.objects.create(
+        workspace=workspace,
+        name=name,
+        connector=connector,
+        settings=settings,
+        sandbox_settings=sandbox_settings or {},
+        settings_digest=digest_of_settings(connector, settings),
+    )
+    acts.record(workspace, "connection.created", by=by, data=_told(connection))
+    return connection
+
+
+@transaction.atomic
+def update(
+    connection: Connection,
+    settings: dict[str, Any],
+    *,
+    by: User | None,
+    revision: int,
+    sandbox_settings: dict[str, Any] | None = None,
+) -> Connection:
+    """Change settings, given the revision that was shown; raises BadSettings or OutOfDate."""
+    sandbox = connection.sandbox_settings if sandbox_settings is None else sandbox_settings
+    check_settings(connection.connector, settings, sandbox)
+    changed = Connection.objects.filter(pk=connection.pk, revision=revision).update(
+        settings=settings,
+        sandbox_settings=sandbox,
+        settings_digest=digest_of_settings(connection.connector, settings),
+        revision=revision + 1,
+        **CLOSED,
+    )
+    if not changed:
+        raise OutOfDate("Somebody changed this connection meanwhile.")
+    connection.refresh_from_db()
+    acts.record(connection.workspace, "connection.updated", by=by, data=_told(connection))
+    return connection
+
+
+@transaction.atomic
+def set_secret(
+    connection: Connection, purpose: Purpose, value: dict[str, Any], *, by: User | None
+) -> None:
+    """Write the credential of one purpose; the old one is gone. Raises BadSettings."""
+    connector = registry.get(connection.connector)
+    try:
+        msgspec.convert(value, connector.credential_schema)
+    except msgspec.ValidationError:
+        wanted = ", ".join(credential_fields(connector)) or "nothing"
+        raise BadSettings(
+            f"The credential does not fit; {connector.title} wants: {wanted}."
+        ) from None
+    field = f"{purpose}_secret"
+    old: Secret | None = getattr(connection, field)
+    new = Secret.objects.seal(connection.workspace, f"{connection.name} ({purpose})", value)
+    Connection.objects.filter(pk=connection.pk).update(**{field: new}, **CLOSED)
+    setattr(connection, field, new)
+    if old:
+        old.delete()
+    acts.record(
+        connection.workspace,
+        "connection.secret_set",
+        by=by,
+        data=_told(connection) | {"purpose": purpose},
+    )
+
+
+@transaction.atomic
+def disable(connection: Connection, *, by: User | None) -> None:
+    """Let nothing be called over it any more; a second time changes nothing."""
+    if Connection.objects.filter(pk=connection.pk, disabled_at=None).update(
+        disabled_at=timezone.now()
+    ):
+        connection.refresh_from_db()
+        acts.record(connection.workspace, "connection.disabled", by=by, data=_told(connection))
+
+
+@transaction.atomic
+def enable(connection: Connection, *, by: User | None) -> None:
+    if Connection.objects.filter(pk=connection.pk, disabled_at__isnull=False).update(
+        disabled_at=None, **CLOSED
+    ):
+        connection.refresh_from_db()
+        acts.record(connection.workspace, "connection.enabled", by=by, data=_told(connection))
+
+
+def check_settings(connector: str, settings: dict[str, Any], sandbox: dict[str, Any]) -> None:
+    """Raise BadSettings with one sentence that says where; UnknownConnector where there is none."""
+    plug = registry.get(connector)
+    for given in (settings, {**settings, **sandbox}):
+        try:
+            if len(canonical(given)) > SETTINGS_BYTES_MAX:
+                raise BadSettings(f"Settings may have {SETTINGS_BYTES_MAX} bytes.")
+            read = msgspec.convert(given, plug.settings_schema)
+            plug.operations_for(read)
+            plug.check_settings(read)
+        except (msgspec.ValidationError, ValueError) as wrong:
+            raise BadSettings(str(wrong)) from wrong
+
+
+def credential_fields(connector: Connector) -> list[str]:
+    """The names of what a credential holds, for the form; never a value."""
+    return [field.encode_name for field in msgspec.structs.fields(connector.credential_schema)]
+
+
+def _told(connection: Connection) -> dict[str, Any]:
+    """What the ledger hears: the digest, not the settings, for they may name people and places."""
+    return {
+        "connection": connection.name,
+        "connector": connection.connector,
+        "revision": connection.revision,
+        "settings_digest": connection.settings_digest,
+    }

@@ -1,0 +1,195 @@
+"""The form of a manifest: an outside API described as data, for the `http` connector.
+
+Shipped ones stand in `connectors/manifests/`, a deployment's own in the folders that the setting
+`CONNECTOR_MANIFESTS` names. The files belong to the deployment; the console only chooses among
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import msgspec
+import yaml
+from django.conf import settings
+
+from connectors.contract import Idempotency, Kind, Operation, ProbeStrength, Reversibility
+from connectors.declared import struct_of
+from connectors.templating import ROOTS, placeholders
+
+SHIPPED = Path(__file__).parent / "manifests"
+MANIFEST_BYTES_MAX = 256 * 1024
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True):
+    """`path` begins with "/"; `form` or `json` is the body; headers without a value stay out."""
+
+    method: Method
+    path: str
+    headers: dict[str, str] = {}
+    form: dict[str, Any] | None = None
+    json: Any = None
+
+
+class Rule(msgspec.Struct, forbid_unknown_fields=True):
+    """An answer with one of `status`, and each value in `where` (dotted path), means `outcome`."""
+
+    status: list[int]
+    outcome: Literal["applied", "refused", "unknown"]
+    where: dict[str, Any] = {}
+
+
+class Listing(msgspec.Struct, forbid_unknown_fields=True):
+    """A second look, for systems that still show what was put away: gone where `items` is empty."""
+
+    request: Request
+    items: str
+
+
+class Read(msgspec.Struct, forbid_unknown_fields=True):
+    """How the target is read. `state`: a dotted path to an object, or names with a path each.
+
+    `version`: "header:etag", or a path in the answer; `gone`: the statuses that mean it is not
+    there; `absent`: values of the answer that mean the same; `listed`: a list that has to hold it.
+    """
+
+    request: Request
+    state: str | dict[str, str] = ""
+    version: str = ""
+    gone: list[int] = msgspec.field(default_factory=lambda: [404, 410])
+    absent: dict[str, Any] = {}
+    listed: Listing | None = None
+
+
+class Trace(msgspec.Struct, forbid_unknown_fields=True):
+    """How an earlier try is found again: an item in `items` in which every path of `where` fits.
+
+    `failed`: values that mean that this item had no effect. `more`: a path that is true where the
+    answer was only a part of the list, so that not finding anything proves nothing.
+    """
+
+    request: Request
+    items: str
+    where: dict[str, Any]
+    failed: list[dict[str, Any]] = []
+    more: str = ""
+
+
+class Amount(msgspec.Struct, forbid_unknown_fields=True):
+    """Where the amount (minor units) and the currency of a money operation stand."""
+
+    amount: str
+    currency: str
+
+
+class Described(msgspec.Struct, forbid_unknown_fields=True):
+    """One operation. `title` is a template; `leaves` the post-condition's fields, or "gone"."""
+
+    title: str
+    reversibility: Reversibility
+    idempotency: Idempotency
+    apply: Request
+    answers: list[Rule]
+    args: dict[str, str] = {}
+    read: Read | None = None
+    trace: Trace | None = None
+    leaves: str | dict[str, Any] | None = None
+    window_seconds: int | None = None
+    probe: ProbeStrength = "none"
+    horizon_seconds: int = 0
+    limit_seconds: float = 15.0
+    kind: Kind = "http"
+    money: Amount | None = None
+    inverse: str = ""
+
+
+class Auth(msgspec.Struct, forbid_unknown_fields=True):
+    """`bearer`: the token as such; `basic`: user and password; `header`: the token in a named
+    header.
+    """
+
+    kind: Literal["bearer", "basic", "header", "none"] = "bearer"
+    header: str = ""
+
+
+class Manifest(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    version: str
+    title: str
+    operations: dict[str, Described]
+    auth: Auth = msgspec.field(default_factory=Auth)
+    headers: dict[str, str] = {}
+    values: dict[str, str] = {}
+    """Settings of a connection that templates may use, with what each is for."""
+
+
+@cache
+def manifests() -> Mapping[str, Manifest]:
+    """All manifests by name; raises ValueError that names the file of the first mistake."""
+    found: dict[str, Manifest] = {}
+    for file in _files():
+        try:
+            manifest = parsed(file.read_bytes())
+        except ValueError as wrong:
+            raise ValueError(f"{file.name}: {wrong}") from wrong
+        found[manifest.name] = manifest
+    return MappingProxyType(found)
+
+
+def _files() -> Iterator[Path]:
+    for folder in [SHIPPED, *map(Path, getattr(settings, "CONNECTOR_MANIFESTS", ()))]:
+        yield from sorted(folder.glob("*.yaml"))
+
+
+def parsed(text: bytes) -> Manifest:
+    """One manifest from YAML or JSON; raises ValueError with the place of the first mistake."""
+    if len(text) > MANIFEST_BYTES_MAX:
+        raise ValueError(f"a manifest has at most {MANIFEST_BYTES_MAX} bytes")
+    try:
+        manifest = msgspec.convert(yaml.safe_load(text), Manifest)
+    except (yaml.YAMLError, msgspec.ValidationError) as wrong:
+        raise ValueError(str(wrong)) from wrong
+    for name, described in manifest.operations.items():
+        _check(name, described)
+        operation_of(name, described)
+    return manifest
+
+
+def _check(name: str, described: Described) -> None:
+    requests = [described.apply]
+    requests += [part.request for part in (described.read, described.trace) if part]
+    for request in requests:
+        if not request.path.startswith("/") or request.path.startswith("//"):
+            raise ValueError(f"{name}: the path {request.path!r} has to begin with one /")
+    spoken_of = placeholders(msgspec.to_builtins(described))
+    strange = sorted({one for one in spoken_of if one.split(".")[0] not in ROOTS})
+    if strange:
+        raise ValueError(f"{name}: {', '.join(strange)} is nothing that a template can speak of")
+    if described.probe != "none" and not (described.trace or described.read):
+        raise ValueError(f"{name}: a probe needs a trace or something to read")
+
+
+def operation_of(name: str, described: Described) -> Operation:
+    return Operation(
+        name=name,
+        title=described.title.partition("{")[0].strip() or name,
+        args_schema=struct_of(name, described.args),
+        reversibility=described.reversibility,
+        idempotency=described.idempotency,
+        window_seconds=described.window_seconds,
+        probe=described.probe,
+        horizon_seconds=described.horizon_seconds,
+        limit_seconds=described.limit_seconds,
+        kind=described.kind,
+        moves_money=described.kind == "money",
+        reaches_people=described.kind == "mail",
+        observes=described.read is not None,
+        reads_back=described.trace is not None
+        or (described.read is not None and described.leaves is not None),
+    )

@@ -1,0 +1,207 @@
+"""The only way out over HTTP: one address rule, one deadline and one size cap for every connector.
+
+Redirects are not followed. The deadline covers the whole call, a silent name server and a body that
+drips in a byte a second included.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import httpcore
+import httpx
+import msgspec
+
+from connectors.addresses import (
+    CONNECT_SECONDS_MAX,
+    AddressRefused,
+    Deadline,
+    NotSent,
+    OutOfTime,
+    checked_addresses,
+    connected,
+    is_allowed_by_name,
+)
+
+__all__ = ["AddressRefused", "Deadline", "NotSent", "OutOfTime", "Outbound", "Response"]
+
+BODY_BYTES_MAX = 1024 * 1024
+"""More than any answer to a compensation needs."""
+
+
+class AnswerTooLarge(Exception):
+    """We stopped reading because the answer outgrew BODY_BYTES_MAX. What it said is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer, read to its end."""
+
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON; raises ValueError."""
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.DecodeError as wrong:
+            raise ValueError("The answer is not JSON.") from wrong
+
+    @property
+    def text(self) -> str:
+        return self.body.decode("utf-8", "replace")
+
+
+class Outbound:
+    """What a connector reaches the world with, for the time of one call."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        self.deadline = deadline
+
+    def connect(self, host: str, port: int) -> socket.socket:
+        """A checked TCP connection for other protocols; use it under `deadline.cutting`."""
+        return connected(host, port, self.deadline)
+
+    def addresses(self, host: str, port: int) -> list[str]:
+        """Checked addresses, for libraries that make the connection themselves."""
+        return checked_addresses(host, port, self.deadline)
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+        auth: tuple[str, str] | None = None,
+    ) -> Response:
+        """Send one HTTP request and read the whole answer.
+
+        Raises NotSent where nothing has left; OutOfTime, AnswerTooLarge or httpx.HTTPError where it
+        is not known what the other side did. Redirects come back as they are.
+        """
+        self.deadline.remaining()
+        sent = {"user-agent": "amends", **(headers or {}), "accept-encoding": "identity"}
+        with httpx.Client(
+            transport=_Transport(self.deadline), trust_env=False, follow_redirects=False
+        ) as client:
+            try:
+                request = client.build_request(method, url, headers=sent, content=content or None)
+                _insist_on_tls(request.url)
+                answer = client.send(request, stream=True, auth=auth)
+                body = _read(answer.iter_raw(), answer.headers)
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as failure:
+                raise NotSent(f"{request.url.host} cannot be reached: {failure}") from failure
+            except httpx.InvalidURL as wrong:
+                raise NotSent("The address is not a URL.") from wrong
+        names = {name.lower(): value for name, value in answer.headers.items()}
+        return Response(answer.status_code, names, body)
+
+
+def _insist_on_tls(url: httpx.URL) -> None:
+    """Credentials do not travel in the clear, except to hosts that the deployment names."""
+    if url.scheme == "https":
+        return
+    if url.scheme != "http" or not is_allowed_by_name(url.host, url.port or 80):
+        raise AddressRefused(
+            f"{url.scheme}://{url.host} is not https, nor named in OUTBOUND_ALLOW."
+        )
+
+
+def _read(chunks: Iterable[bytes], headers: httpx.Headers) -> bytes:
+    if headers.get("content-encoding", "identity") != "identity":
+        raise AnswerTooLarge("The answer is compressed, though we asked for it plain.")
+    body = bytearray()
+    for chunk in chunks:
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            raise AnswerTooLarge(f"The answer is larger than {BODY_BYTES_MAX} bytes.")
+    return bytes(body)
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    """Verified TLS, made once per process: reading certificates outlasts most calls.
+
+    The deployment may name its own authorities in SSL_CERT_FILE.
+    """
+    return httpx.create_ssl_context()
+
+
+class _Transport(httpx.HTTPTransport):
+    """httpx over sockets of ours: name checks, pinning and the deadline live there."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        super().__init__(verify=tls(), trust_env=False)
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=tls(), max_connections=1, network_backend=_Backend(deadline)
+        )
+
+
+class _Backend(httpcore.NetworkBackend):
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        sock = connected(host, port, self._deadline)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return _Stream(sock, self._deadline)
+
+
+class _Stream(httpcore.NetworkStream):
+    """A stream whose every operation ends at the call's deadline, not only each read."""
+
+    def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
+        self._sock = sock
+        self._deadline = deadline
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self._sock.settimeout(self._deadline.remaining())
+        try:
+            return self._sock.recv(max_bytes)
+        except OSError as failure:
+            raise httpcore.ReadError(str(failure)) from failure
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        rest = memoryview(buffer)
+        while rest:
+            self._sock.settimeout(self._deadline.remaining())
+            try:
+                rest = rest[self._sock.send(rest) :]
+            except OSError as failure:
+                raise httpcore.WriteError(str(failure)) from failure
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.NetworkStream:
+        self._sock.settimeout(min(self._deadline.remaining(), CONNECT_SECONDS_MAX))
+        try:
+            wrapped = ssl_context.wrap_socket(self._sock, server_hostname=server_hostname)
+        except OSError as failure:
+            self._sock.close()
+            raise httpcore.ConnectError(str(failure)) from failure
+        return _Stream(wrapped, self._deadline)
+
+    def get_extra_info(self, info: str) -> Any:
+        if info == "ssl_object" and isinstance(self._sock, ssl.SSLSocket):
+            return self._sock
+        return None

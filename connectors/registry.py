@@ -1,0 +1,110 @@
+"""Which connectors there are: the built-in ones and those of installed packages.
+
+A package offers a connector through the entry-point group `amends.connectors`; the entry point
+names a subclass of `Connector`. Whatever is wrong with one is a system check's error at start, and
+that one is left out: a broken plug-in must not stop the desk from undoing things elsewhere.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+
+import msgspec
+
+from connectors.contract import Connector
+
+GROUP = "amends.connectors"
+
+BUILT_IN: Mapping[str, str] = MappingProxyType(
+    {
+        "caldav": "connectors.builtin.caldav:Caldav",
+        "http": "connectors.builtin.http:Http",
+        "smtp": "connectors.builtin.smtp:Smtp",
+        "sql": "connectors.builtin.sql:Sql",
+        "webhook": "connectors.builtin.webhook:Webhook",
+    }
+)
+"""A table and not entry points, so that a checkout works without being installed."""
+
+
+class UnknownConnector(Exception):
+    """We stopped because no connector of this name is installed. Install its package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    connectors: Mapping[str, Connector]
+    faults: tuple[str, ...] = field(default=())
+
+
+def get(name: str) -> Connector:
+    """The connector of this name; raises UnknownConnector."""
+    try:
+        return registry().connectors[name]
+    except KeyError:
+        raise UnknownConnector(f"No connector named “{name}” is installed.") from None
+
+
+def names() -> list[str]:
+    return sorted(registry().connectors)
+
+
+@cache
+def registry() -> Registry:
+    """All usable connectors, found once per process; `registry.cache_clear()` finds them anew."""
+    found: dict[str, Connector] = {}
+    faults: list[str] = []
+    for entry in _offers():
+        try:
+            connector = entry.load()()
+        except Exception as fault:  # noqa: BLE001 - a plug-in may raise anything; it is reported
+            faults.append(f"{entry.name} ({entry.value}) cannot be loaded: {fault}")
+            continue
+        wrong = list(faults_of(connector, entry.name))
+        if entry.name in found:
+            wrong.append("another connector has this name already")
+        faults.extend(f"{entry.name} ({entry.value}): {one}" for one in wrong)
+        if not wrong:
+            found[entry.name] = connector
+    return Registry(MappingProxyType(found), tuple(faults))
+
+
+def _offers() -> Iterator[EntryPoint]:
+    for name, place in BUILT_IN.items():
+        yield EntryPoint(name=name, value=place, group=GROUP)
+    importlib.invalidate_caches()
+    yield from sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+
+
+def faults_of(connector: object, name: str) -> Iterator[str]:
+    """What a connector lacks of the contract, one sentence each; nothing where it is whole."""
+    if not isinstance(connector, Connector):
+        yield "is not a subclass of connectors.contract.Connector"
+        return
+    if getattr(connector, "name", None) != name:
+        yield f"calls itself {getattr(connector, 'name', None)!r}; entry point and name must agree"
+    for fact in ("version", "title"):
+        if not isinstance(getattr(connector, fact, None), str):
+            yield f"has no {fact}"
+    for schema in ("settings_schema", "credential_schema"):
+        declared = getattr(connector, schema)
+        if not (inspect.isclass(declared) and issubclass(declared, msgspec.Struct)):
+            yield f"{schema} is not a msgspec.Struct"
+    yield from _broken_promises(connector)
+
+
+def _broken_promises(connector: Connector) -> Iterator[str]:
+    for promise in ("preview", "observe", "apply"):
+        if getattr(type(connector), promise) is getattr(Connector, promise):
+            yield f"does not implement {promise}"
+    for key, operation in connector.operations.items():
+        if operation.name != key:
+            yield f"operation {key!r} has another name in itself"
+        elif operation.probe != "none" and type(connector).probe is Connector.probe:
+            yield f"operation {key!r} declares a probe, but probe is not implemented"

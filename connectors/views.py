@@ -1,0 +1,269 @@
+"""The connections' pages: health, settings, credentials that can only be written, and try-it."""
+
+from typing import Any, cast
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.http import require_GET, require_POST
+
+from connectors import calls, connections, registry, rehearsal
+from connectors.cards import line_of, row_of, told
+from connectors.contract import CannotRead, Purpose, Refused, Target
+from connectors.forms import (
+    CredentialForm,
+    NewConnectionForm,
+    RehearseForm,
+    SettingsForm,
+    TryForm,
+)
+from connectors.models import CallLog, Connection
+from workspaces import look
+from workspaces.access import may, require
+from workspaces.models import Workspace
+from workspaces.pages import Request, page, workspace_or_404
+
+CALLS_SHOWN_MAX = 30
+FIELDS_SHOWN_MAX = 60
+PURPOSES: tuple[Purpose, ...] = ("observe", "compensate")
+
+
+@login_required
+@require_GET
+def connection_list(request: Request, workspace: str) -> HttpResponse:
+    return _list(request, workspace_or_404(request, workspace), None)
+
+
+def _list(request: Request, here: Workspace, form: NewConnectionForm | None) -> HttpResponse:
+    administers = may(request.user, "administer", here)
+    context = {
+        "workspace": here,
+        "tab": "connectors",
+        "title": "Connectors",
+        "lead": "The outside systems that compensations reach, and how they are doing.",
+        "connections": [row_of(one) for one in Connection.objects.in_workspace(here)],
+        "new": {"form": form or NewConnectionForm(), "url": f"/w/{here.slug}/connectors/new/"}
+        if administers
+        else None,
+    }
+    wrong = form is not None and form.errors
+    return page(request, "workspaces/connections.html", context, status=422 if wrong else 200)
+
+
+@login_required
+@require_POST
+def make(request: Request, workspace: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    form = NewConnectionForm(request.POST)
+    if not form.is_valid():
+        return _list(request, here, form)
+    said = form.cleaned_data
+    try:
+        made = connections.create(
+            here, said["name"], said["connector"], said["settings"], by=request.user
+        )
+    except connections.BadSettings as wrong:
+        form.add_error("settings", str(wrong))
+        return _list(request, here, form)
+    messages.success(request, "The connection is made. It needs its credentials next.")
+    return redirect("connectors:connection", workspace=here.slug, name=made.name)
+
+
+def _found(request: Request, workspace: str, name: str) -> Connection:
+    here = workspace_or_404(request, workspace)
+    return get_object_or_404(
+        Connection.objects.select_related("workspace", "observe_secret", "compensate_secret"),
+        workspace=here,
+        name=name,
+    )
+
+
+@login_required
+@require_GET
+def connection(request: Request, workspace: str, name: str) -> HttpResponse:
+    return _one(request, _found(request, workspace, name))
+
+
+def _one(
+    request: Request,
+    one: Connection,
+    *,
+    settings: SettingsForm | None = None,
+    attempt: TryForm | None = None,
+    result: list[dict[str, Any]] | None = None,
+    rehearsal_form: RehearseForm | None = None,
+    beats: list[rehearsal.Beat] | None = None,
+) -> HttpResponse:
+    here, row = one.workspace, row_of(one)
+    operations = calls.operations_of(one)
+    trial = attempt or TryForm(operations=list(operations))
+    context = {
+        "workspace": here,
+        "tab": "connectors",
+        "title": one.name,
+        "lead": registry.get(one.connector).title,
+        "connection": row,
+        "facts": [
+            {"name": "Connector", "value": f"{one.connector} {row['version']}"},
+            {"name": "Health", "value": row["health"]},
+            {"name": "Settings", "value": one.settings_digest, "mono": True},
+            *(
+                {"name": f"Credential to {purpose}", "value": "set" if secret else "missing"}
+                for purpose, secret in zip(
+                    PURPOSES, (one.observe_secret, one.compensate_secret), strict=True
+                )
+            ),
+        ],
+        "operations": [told(operation) for operation in operations.values()],
+        "calls": [
+            line_of(call)
+            for call in CallLog.objects.filter(connection=one).order_by("-id")[:CALLS_SHOWN_MAX]
+        ],
+        "switch": {"url": f"{row['url']}switch/", "disabled": one.is_disabled}
+        if may(request.user, "administer", here)
+        else None,
+        "forms": _forms(one, settings) if may(request.user, "administer", here) else [],
+        "try": {"form": trial, "url": f"{row['url']}try/", "result": result}
+        if may(request.user, "recover", here)
+        else None,
+        "rehearse": {
+            "form": rehearsal_form
+            or RehearseForm(operations=list(operations), auto_id="rehearse_%s"),
+            "url": f"{row['url']}rehearse/",
+            "beats": beats,
+        }
+        if one.sandbox_settings and may(request.user, "administer", here)
+        else None,
+    }
+    wrong = (settings is not None and settings.errors) or (attempt is not None and attempt.errors)
+    return page(request, "workspaces/connection.html", context, status=422 if wrong else 200)
+
+
+def _forms(one: Connection, settings: SettingsForm | None) -> list[dict[str, Any]]:
+    url = f"/w/{one.workspace.slug}/connectors/{one.name}/"
+    shown = settings or SettingsForm(
+        initial={
+            "settings": one.settings,
+            "sandbox_settings": one.sandbox_settings,
+            "revision": one.revision,
+        }
+    )
+    return [
+        {
+            "title": "Settings",
+            "note": "a change voids approvals that were given over the old ones",
+            "form": shown,
+            "url": f"{url}settings/",
+            "act": "Change the settings",
+        },
+        *(
+            {
+                "title": f"Credential to {purpose}",
+                "note": "written, never shown",
+                "form": CredentialForm(connector=registry.get(one.connector), prefix=purpose),
+                "url": f"{url}credentials/{purpose}/",
+                "act": f"Set the credential to {purpose}",
+            }
+            for purpose in PURPOSES
+        ),
+    ]
+
+
+@login_required
+@require_POST
+def change_settings(request: Request, workspace: str, name: str) -> HttpResponse:
+    one = _found(request, workspace, name)
+    require(request.user, "administer", one.workspace)
+    form = SettingsForm(request.POST)
+    if not form.is_valid():
+        return _one(request, one, settings=form)
+    said = form.cleaned_data
+    try:
+        connections.update(
+            one,
+            said["settings"],
+            sandbox_settings=said["sandbox_settings"]
+            if "sandbox_settings" in request.POST
+            else None,
+            by=request.user,
+            revision=said["revision"],
+        )
+    except (connections.BadSettings, connections.OutOfDate) as wrong:
+        form.add_error("settings", str(wrong))
+        return _one(request, one, settings=form)
+    messages.success(request, "Saved. Plans that were approved over the old settings will stop.")
+    return redirect("connectors:connection", workspace=one.workspace.slug, name=one.name)
+
+
+@login_required
+@require_POST
+def set_credential(request: Request, workspace: str, name: str, purpose: str) -> HttpResponse:
+    one = _found(request, workspace, name)
+    require(request.user, "administer", one.workspace)
+    form = CredentialForm(request.POST, connector=registry.get(one.connector), prefix=purpose)
+    if form.is_valid():
+        try:
+            connections.set_secret(one, cast("Purpose", purpose), form.value(), by=request.user)
+        except connections.BadSettings as wrong:
+            messages.error(request, str(wrong))
+        else:
+            messages.success(request, f"The credential to {purpose} is set; the old one is gone.")
+    return redirect("connectors:connection", workspace=one.workspace.slug, name=one.name)
+
+
+@login_required
+@require_POST
+def switch(request: Request, workspace: str, name: str) -> HttpResponse:
+    """Disable the connection, or enable it again, as `act` says."""
+    one = _found(request, workspace, name)
+    require(request.user, "administer", one.workspace)
+    verb = connections.enable if request.POST.get("act") == "enable" else connections.disable
+    verb(one, by=request.user)
+    return redirect("connectors:connection", workspace=one.workspace.slug, name=one.name)
+
+
+@login_required
+@require_POST
+def attempt(request: Request, workspace: str, name: str) -> HttpResponse:
+    """Read one target now, with the credential to observe. Nothing is written out there."""
+    one = _found(request, workspace, name)
+    require(request.user, "recover", one.workspace)
+    form = TryForm(request.POST, operations=list(calls.operations_of(one)))
+    if not form.is_valid():
+        return _one(request, one, attempt=form)
+    said = form.cleaned_data
+    target = Target(said["target_type"], said["target_id"])
+    try:
+        seen = calls.observe(one, said["operation"], {}, target)
+    except (Refused, CannotRead) as reason:
+        form.add_error(None, str(reason))
+        return _one(request, one, attempt=form)
+    sensitive = may(request.user, "view_sensitive", one.workspace)
+    facts = [{"name": "Found", "value": "yes" if seen.found else "no, it is not there"}]
+    if sensitive:
+        fields = list((seen.state or {}).items())[:FIELDS_SHOWN_MAX]
+        facts += [{"name": key, "value": look.visible(value)} for key, value in fields]
+    facts.append({"name": "Fingerprint", "value": seen.fingerprint})
+    return _one(request, one, attempt=form, result=facts)
+
+
+@login_required
+@require_POST
+def rehearse(request: Request, workspace: str, name: str) -> HttpResponse:
+    """Try one twin in the sandbox; what it does there stays there."""
+    one = _found(request, workspace, name)
+    require(request.user, "administer", one.workspace)
+    names = list(calls.operations_of(one))
+    form = RehearseForm(request.POST, operations=names, auto_id="rehearse_%s")
+    if not form.is_valid():
+        return _one(request, one, rehearsal_form=form)
+    said = form.cleaned_data
+    target = Target(said["target_type"], said["target_id"])
+    try:
+        beats = rehearsal.rehearse(one, said["operation"], said["args"], target, by=request.user)
+    except rehearsal.NoSandbox as none:
+        form.add_error(None, str(none))
+        return _one(request, one, rehearsal_form=form)
+    return _one(request, one, rehearsal_form=form, beats=beats)

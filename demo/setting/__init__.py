@@ -1,0 +1,1 @@
+"""What stands on the stage before the agents come: workspaces, people, connections, policies."""

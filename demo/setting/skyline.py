@@ -1,0 +1,167 @@
+"""The demo's workspace: Skyline Airways, its people, agents, connections and policy."""
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from allauth.account.models import EmailAddress
+from django.db import transaction
+
+from approvals import versions
+from approvals.models import PolicyVersion
+from connectors import connections
+from connectors.models import Connection
+from demo import places
+from demo.outside import calendar
+from demo.setting import tables
+from demo.stories import asking, invoice, onboarding, ticket, trip
+from workspaces import entrance, keys, teams
+from workspaces.access import Codename
+from workspaces.models import Agent, APIKey, User, Workspace
+
+POLICY = Path(__file__).parents[1] / "policies" / "skyline.yaml"
+SLUG = "skyline"
+# Address, name, what the greeting says of them, teams.
+PEOPLE = [
+    ("ada@skyline.example", "Ada Nilsson", "administrator", ["administrators"]),
+    ("rina@skyline.example", "Rina Okafor", "operator", ["operators"]),
+    ("moreau@skyline.example", "Jeanne Moreau", "approver (finance)", ["finance"]),
+    ("lindqvist@skyline.example", "Tor Lindqvist", "approver (leads)", ["leads"]),
+    ("vik@skyline.example", "Vik Petrov", "viewer", ["viewers"]),
+]
+STRANGER = ("dev@harbor.example", "Dev Anand")
+MORE_TEAMS: dict[str, tuple[Codename, ...]] = {
+    "finance": ("view", "view_sensitive", "approve"),
+    "leads": ("view", "view_sensitive", "approve"),
+}
+AGENTS = {
+    onboarding.AGENT: "Onboards new colleagues",
+    ticket.AGENT: "Sorts and raises tickets",
+    trip.AGENT: "Books trips",
+    invoice.AGENT: "Sends invoices",
+    asking.AGENT: "Pays bills",
+    asking.JANITOR: "Tidies up repositories",
+}
+
+
+@transaction.atomic
+def prepare() -> dict[str, str]:
+    """Make what is missing; the log-ins by address. Safe to repeat."""
+    password = places.Kept().read().get("password") or secrets.token_urlsafe(9)
+    places.Kept().write(password=password)
+    ada = person(PEOPLE[0][0], PEOPLE[0][1], password)
+    workspace = Workspace.objects.filter(slug=SLUG).first() or entrance.open_workspace(
+        "Skyline Airways", SLUG, by=ada
+    )
+    for name, codenames in MORE_TEAMS.items():
+        if not workspace.teams.filter(name=name).exists():
+            teams.create(workspace, name, by=ada, may=codenames)
+    people(workspace, ada, password)
+    connect(workspace, ada)
+    activate(workspace, ada)
+    key_agents(workspace, ada)
+    stranger(password)
+    return dict.fromkeys([address for address, *_ in PEOPLE], password)
+
+
+def person(address: str, name: str, password: str) -> User:
+    found = User.objects.filter(email=address).first()
+    if found is None:
+        found = User.objects.create_user(address, password, name=name)
+        EmailAddress.objects.create(user=found, email=address, verified=True, primary=True)
+    return found
+
+
+def people(workspace: Workspace, ada: User, password: str) -> None:
+    for address, name, _, names in PEOPLE:
+        somebody = person(address, name, password)
+        for team in workspace.teams.filter(name__in=names).exclude(group__user=somebody):
+            teams.add(team, somebody, by=ada)
+
+
+def stranger(password: str) -> None:
+    """A second workspace that nobody of the first may see."""
+    dev = person(*STRANGER, password)
+    if not Workspace.objects.filter(slug="harbor").exists():
+        entrance.open_workspace("Harbor Clinic", "harbor", by=dev)
+
+
+def activate(workspace: Workspace, ada: User) -> None:
+    if not PolicyVersion.objects.filter(workspace=workspace).exists():
+        saved = versions.save(
+            workspace, POLICY.read_text(encoding="utf-8"), by=ada, note="The demo's"
+        )
+        versions.activate(saved, by=ada)
+
+
+def key_agents(workspace: Workspace, ada: User) -> None:
+    kept = places.Kept().read().get("keys", {})
+    for name, description in AGENTS.items():
+        agent, _ = Agent.objects.get_or_create(
+            workspace=workspace, name=name, defaults={"description": description, "owner": ada}
+        )
+        if name not in kept or not APIKey.objects.filter(agent=agent, revoked_at=None).exists():
+            _, kept[name] = keys.create_key(agent, by=ada, name="demo", trusted_runtime=True)
+    places.Kept().write(keys=kept)
+
+
+def connect(workspace: Workspace, ada: User) -> None:
+    """The company's database, the two services, the mail gateway and the calendar."""
+    where, secret = places.places(), {"secret": places.twins_secret()}
+    key = ["id"]
+    note = {"table": "ticket_notes", "key": ["ticket"], "text": "text",
+            "fixed": {"author": "Amends"}}  # fmt: skip
+    rows = {
+        "employee": {"table": "staff", "key": key, "version": "version"},
+        "ticket": {"table": "tickets", "key": key, "version": "version", "note": note},
+        "booking": {"table": "bookings", "key": key, "version": "version"},
+    }
+    login = places.outside_login()
+    one = Connector(workspace, ada)
+    one.make("company", "sql", {**places.outside_settings(), "tables": rows}, login, login)
+    refund = {"title": "Refund {money} to card ending {card}", "kind": "money",
+              "amount": "amount", "currency": "currency",
+              "leaves": {"status": "refunded"}}  # fmt: skip
+    release = {"title": "Release {target}, held by {holder}", "leaves": {"state": "released"}}
+    for name, url, operation, told in (
+        ("payments", where.payments, "refund", refund),
+        ("licences", where.licences, "release_licence", release),
+    ):
+        settings = {"url": f"{url}/amends", "operations": {operation: told}}
+        one.make(name, "webhook", settings, secret, secret)
+    mail = {"host": "127.0.0.1", "port": where.smtp_port, "tls": "none",
+            "sender": "Skyline Airways <care@skyline.example>",
+            "look_up": f"{where.mailbox}/messages"}  # fmt: skip
+    one.make("mail", "smtp", mail, {}, {})
+    login = {"user": calendar.OWNER, "password": calendar.OWNER}
+    one.make("calendar", "caldav", {"url": where.calendar + calendar.CALENDAR}, login, login)
+
+
+class Connector:
+    """Makes a connection with both credentials, unless it is there; ports may have moved."""
+
+    def __init__(self, workspace: Workspace, by: User) -> None:
+        self.workspace, self.by = workspace, by
+
+    def make(
+        self,
+        name: str,
+        connector: str,
+        settings: dict[str, Any],
+        observe: dict[str, Any],
+        compensate: dict[str, Any],
+    ) -> None:
+        found = Connection.objects.filter(workspace=self.workspace, name=name).first()
+        if found is None:
+            found = connections.create(self.workspace, name, connector, settings, by=self.by)
+            connections.set_secret(found, "observe", observe, by=self.by)
+            connections.set_secret(found, "compensate", compensate, by=self.by)
+        elif found.settings != settings:
+            connections.update(found, settings, by=self.by, revision=found.revision)
+
+
+def make_tables() -> None:
+    places.make_outside_database()
+    with psycopg.connect(places.outside_url(), autocommit=True) as database:
+        tables.create(database)

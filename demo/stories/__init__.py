@@ -1,0 +1,1 @@
+"""The stories that scripted agents play, each a real run against real systems."""

@@ -1,0 +1,106 @@
+"""The desk's own voice: events that people and the desk's parts put into the ledger.
+
+Call it in the transaction of the deed, so that the row and what the ledger tells of it are one.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from django.db import connection, transaction
+from psycopg import Connection
+
+from ledger import bells, drivers
+from ledger.fold.meaning import FAILED, SETTLED, SUCCEEDED
+from ledger.ids import new_id
+from ledger.models import Attempt, Event
+from ledger.record import record
+from ledger.said import Speaker
+from ledger.wire import of_desk
+from workspaces.models import User, Workspace
+
+
+class Saying(NamedTuple):
+    """One event of the desk, before it has an id."""
+
+    type: str
+    run: str = ""
+    action: str = ""
+    data: dict[str, Any] = {}
+
+
+def say(
+    workspace: Workspace,
+    type: str,  # noqa: A002 - the wire's word
+    *,
+    run: str = "",
+    action: str = "",
+    data: dict[str, Any] | None = None,
+    by: User | None = None,
+    part: str = "engine",
+) -> str:
+    """Record one event of the desk, fold it, and return its id.
+
+    With `by` the actor is that person, else the desk's `part`. `data` must be JSON; secrets in it
+    are masked like anybody's.
+    """
+    said = dict(data or {})
+    if type == SETTLED:
+        said = _of_what_is_known(workspace, run, action) | said
+    return say_all(workspace, [Saying(type, run, action, said)], by=by, part=part)[0]
+
+
+def say_all(
+    workspace: Workspace,
+    sayings: Sequence[Saying],
+    *,
+    by: User | None = None,
+    part: str = "engine",
+) -> list[str]:
+    """Record several events in one breath, for the price of little more than one."""
+    who = speaker(workspace, by=by, part=part)
+    events = [
+        {
+            "id": new_id(),
+            "type": one.type,
+            "run": one.run,
+            "action": one.action or None,
+            "data": one.data,
+        }
+        for one in sayings
+    ]
+    with transaction.atomic(savepoint=False):
+        said = [of_desk(who, event) for event in events]
+        recorded = drivers.run(record(who, said), plain_connection())
+        if recorded.runs:
+            transaction.on_commit(lambda: bells.ring(recorded.runs), robust=True)
+    return [one.id for one in said]
+
+
+def _of_what_is_known(workspace: Workspace, run: str, action: str) -> dict[str, Any]:
+    """Which statements a settlement has seen and so overrules, and which attempts it settles."""
+    events = Event.objects.filter(workspace=workspace, run=run, action=action)
+    attempts = Attempt.objects.filter(
+        action__run__workspace=workspace, action__run__run=run, action__action=action
+    )
+    return {
+        "seen": list(
+            events.filter(type__in=[SUCCEEDED, FAILED, SETTLED]).values_list("event_id", flat=True)
+        ),
+        "attempts": list(
+            attempts.filter(state__in=["running", "unknown", "contradiction"]).values_list(
+                "attempt", flat=True
+            )
+        ),
+    }
+
+
+def speaker(workspace: Workspace, *, by: User | None = None, part: str = "engine") -> Speaker:
+    kind, name = ("desk", part) if by is None else ("person", str(by.pk))
+    return Speaker(workspace.pk, workspace.slug, kind, name, mask=tuple(workspace.mask))
+
+
+def plain_connection() -> Connection[Any]:
+    """psycopg's own connection under Django's, with the transaction that is open on it."""
+    connection.ensure_connection()
+    plain: Connection[Any] = connection.connection
+    return plain

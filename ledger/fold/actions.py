@@ -1,0 +1,164 @@
+"""An action's row out of its events."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from ledger.canonical import digest
+from ledger.fold.attempts import AttemptRow, action_state, fold_attempts
+from ledger.fold.effects import EffectRow, all_compensated, fold_effects, planned_targets
+from ledger.fold.meaning import (
+    APPROVED,
+    COMPENSATED,
+    MOVES_ACTION,
+    PLANNED,
+    REFUSED,
+    STARTED,
+    SUCCEEDED,
+    VERIFIED,
+    meanings,
+    said,
+    text,
+)
+from ledger.said import Fact
+
+
+@dataclass(slots=True)
+class ActionRow:
+    action: str
+    n: int | None
+    first_place: int
+    last_place: int
+    state: str
+    tool: str = ""
+    action_class: str = ""
+    risk: str = ""
+    saga: str = ""
+    op: str = ""
+    key: str = ""
+    targets: Any = field(default_factory=list)
+    args: Any = None
+    args_digest: str = ""
+    intent: Any = None
+    compensation: Any = None
+    before: Any = None
+    result: Any = None
+    error: Any = None
+    compensated: str = "none"
+    verified: str = "not_yet"
+    checks: Any = None
+    settled_by: str = ""
+    flags: list[str] = field(default_factory=list)
+    trusted: bool = False
+    current_attempt: str = ""
+    fence: int = 0
+    planned_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    attempts: list[AttemptRow] = field(default_factory=list)
+    effects: list[EffectRow] = field(default_factory=list)
+
+    @property
+    def standing(self) -> int:
+        """How many of its effects happened or may have happened."""
+        return len(self.effects)
+
+
+def fold_action(action: str, facts: Iterable[Fact]) -> ActionRow:
+    """What all events of one action add up to."""
+    ordered = sorted({fact.event_id: fact for fact in facts}.values(), key=lambda f: f.event_id)
+    kinds = _by_kind(ordered)
+    flags: set[str] = set()
+    planned = kinds[PLANNED]
+    tried = fold_attempts(kinds, flags)
+    state = action_state(tried.rows, approved=bool(kinds[APPROVED]))
+    class_ = text(said(planned, "class", flags), 24)
+    found = fold_effects(kinds, tried.rows, state, class_, flags)
+    row = ActionRow(
+        action, _number(ordered, flags), min(f.place for f in ordered),
+        max(f.place for f in ordered), state, action_class=class_,
+        attempts=tried.rows, effects=found, current_attempt=tried.current, fence=tried.fence,
+        settled_by=tried.settled_by[:120],
+    )  # fmt: skip
+    _plan(row, planned, flags)
+    _outcome(row, kinds, flags)
+    row.compensated = all_compensated(found, kinds[COMPENSATED])
+    spoken = [*planned, *kinds[SUCCEEDED]]
+    row.trusted = bool(spoken) and all(fact.trusted for fact in spoken)
+    row.planned_at = _first(planned)
+    row.started_at = _first(kinds[STARTED])
+    row.finished_at = _first_end(tried.rows)
+    flags |= {text(fact.data.get("flag"), 40) for fact in kinds[REFUSED]} - {""}
+    row.flags = sorted(flags)
+    return row
+
+
+def _by_kind(ordered: list[Fact]) -> defaultdict[str, list[Fact]]:
+    """Facts by kind of statement, without the plans that a later one replaced."""
+    kinds: defaultdict[str, list[Fact]] = defaultdict(list)
+    for fact in ordered:
+        if fact.type in MOVES_ACTION:
+            kinds[fact.type].append(fact)
+            continue
+        for kind in meanings(fact):
+            kinds[kind].append(fact)
+    planned = kinds[PLANNED]
+    if len(planned) > 1:
+        replaced = {event for fact in planned for event in fact.data.get("replaces") or ()}
+        kinds[PLANNED] = [fact for fact in planned if fact.event_id not in replaced]
+    return kinds
+
+
+def _number(ordered: list[Fact], flags: set[str]) -> int | None:
+    numbers = [fact.n for fact in ordered if fact.n is not None]
+    if any(number != numbers[0] for number in numbers):
+        flags.add("disagree:n")
+    return numbers[0] if numbers else None
+
+
+def _plan(row: ActionRow, planned: list[Fact], flags: set[str]) -> None:
+    row.tool = text(said(planned, "tool", flags), 200)
+    row.risk = text(said(planned, "risk", flags), 8)
+    row.saga = text(said(planned, "saga", flags), 10)
+    row.op = text(said(planned, "op", flags), 200)
+    row.key = text(said(planned, "key", flags), 200)
+    row.args = said(planned, "args", flags)
+    row.intent = said(planned, "intent", set())  # worded anew at every try: no disagreement
+    row.compensation = said(planned, "compensation", flags)
+    row.before = said(planned, "before", set())
+    targets = [found for fact in planned if (found := planned_targets(fact.data))]
+    row.targets = targets[0] if targets else []
+    if any(other != row.targets for other in targets):
+        flags.add("disagree:targets")
+    if planned:
+        row.args_digest = args_digest(row.tool, row.targets, row.args)
+
+
+def args_digest(tool: str, targets: Any, args: Any) -> str:
+    """SHA-256 of tool, targets and arguments: what must not differ under one key."""
+    return digest({"tool": tool, "targets": targets, "args": args})
+
+
+def _outcome(row: ActionRow, kinds: dict[str, list[Fact]], flags: set[str]) -> None:
+    successes = [fact for attempt in row.attempts for fact in attempt.successes]
+    row.result = said(sorted(successes, key=lambda f: f.event_id), "result", flags)
+    if row.state in {"failed", "unknown"}:
+        errors = [attempt.error for attempt in row.attempts if attempt.error is not None]
+        row.error = errors[-1] if errors else None
+    verified = kinds[VERIFIED]
+    failed = [fact for fact in verified if fact.data.get("ok") is False]
+    if verified:
+        row.verified = "failed" if failed else "ok"
+        row.checks = (failed or verified)[0].data.get("checks")
+    if failed and len(failed) != len(verified):
+        flags.add("disagree:verified")
+
+
+def _first(facts: list[Fact]) -> datetime | None:
+    return min((fact.received for fact in facts), default=None)
+
+
+def _first_end(rows: list[AttemptRow]) -> datetime | None:
+    return min((row.finished_at for row in rows if row.finished_at), default=None)

@@ -1,0 +1,177 @@
+"""Attempts: what is known of each try at an action.
+
+    running < unknown < {succeeded, no_effect} < contradiction
+
+A fence is issued by `begin` alone, with the start of an attempt, and only when all earlier attempts
+are known to have had no effect. So a higher fence is itself the statement that the lower ones had
+none, and an outcome that comes with a fence other than its attempt's, or says otherwise for a lower
+one, is stale: kept, flagged, settling nothing.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from ledger.fold.meaning import FAILED, SETTLED, STARTED, SUCCEEDED, fence_of, text
+from ledger.said import Fact
+
+RANK = {"": -1, "running": 0, "unknown": 1, "succeeded": 2, "no_effect": 2, "contradiction": 3}
+OUTCOMES = {"applied": "succeeded", "succeeded": "succeeded", "no_effect": "no_effect"}
+Kinds = dict[str, list[Fact]]
+
+
+@dataclass(slots=True)
+class AttemptRow:
+    attempt: str
+    state: str = ""
+    fence: int | None = None
+    stale: bool = False
+    retry: str = ""
+    error: Any = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    successes: list[Fact] = field(default_factory=list)
+    success_claimed: bool = False
+
+    def learn(self, state: str) -> None:
+        self.state = join(self.state, state)
+
+
+@dataclass(slots=True)
+class Attempts:
+    rows: list[AttemptRow]
+    current: str
+    fence: int
+    settled_by: str
+
+
+def join(one: str, other: str) -> str:
+    """The least state that both are at most."""
+    if RANK[one] == RANK[other] == RANK["succeeded"] and one != other:
+        return "contradiction"
+    return one if RANK[one] >= RANK[other] else other
+
+
+def fold_attempts(kinds: Kinds, flags: set[str]) -> Attempts:
+    """The attempts of an action, in the order of fence and name; `kinds` holds facts by kind."""
+    issued = _issued(kinds[STARTED])
+    fence = max(issued.values(), default=0)
+    current = min((name for name, number in issued.items() if number == fence), default="")
+    default = current or _only_name(kinds)
+    rows: dict[str, AttemptRow] = {}
+
+    def row(name: str) -> AttemptRow:
+        return rows.setdefault(name, AttemptRow(name, fence=issued.get(name)))
+
+    for fact in kinds[STARTED]:
+        _start(row(_name(fact, default)), fact)
+    settled = _latest_settlements(kinds[SETTLED])
+    overruled = {seen for fact in kinds[SETTLED] for seen in fact.data.get("seen") or ()}
+    for kind in (SUCCEEDED, FAILED):
+        for fact in kinds[kind]:
+            _end(row(_name(fact, default)), kind, fact, issued, fence, overruled)
+    for fact in settled:
+        for name in fact.data.get("attempts") or list(rows) or [default]:
+            _settle(row(name), fact)
+    for found in rows.values():
+        if found.fence is not None and found.fence < fence:
+            found.state = "no_effect"
+    _flag(rows.values(), flags)
+    ordered = sorted(rows.values(), key=lambda found: (found.fence or 0, found.attempt))
+    by = settled[-1].actor if settled else ""
+    return Attempts(ordered, current, fence, by)
+
+
+def action_state(rows: Iterable[AttemptRow], *, approved: bool) -> str:
+    states = {found.state for found in rows if found.state}
+    if "contradiction" in states:
+        return "unknown"
+    for state in ("succeeded", "unknown", "running"):
+        if state in states:
+            return state
+    if states:
+        return "failed"
+    return "approved" if approved else "planned"
+
+
+def _flag(rows: Collection[AttemptRow], flags: set[str]) -> None:
+    if any(found.stale for found in rows):
+        flags.add("stale_fence")
+    if sum(found.success_claimed for found in rows) > 1:
+        flags.add("effect_twice")
+    if any(found.state == "contradiction" for found in rows):
+        flags.add("contradiction")
+
+
+def _issued(starts: list[Fact]) -> dict[str, int]:
+    issued: dict[str, int] = {}
+    for fact in starts:
+        fence, name = fence_of(fact), fact.data.get("attempt") or ""
+        if fence is not None:
+            issued[name] = max(fence, issued.get(name, 0))
+    return issued
+
+
+def _only_name(kinds: Kinds) -> str:
+    """Where an outcome names no attempt and only one is known, it is that one's."""
+    facts = [*kinds[STARTED], *kinds[SUCCEEDED], *kinds[FAILED]]
+    names = {name for fact in facts if (name := fact.data.get("attempt"))}
+    return str(names.pop()) if len(names) == 1 else ""
+
+
+def _name(fact: Fact, default: str) -> str:
+    name = fact.data.get("attempt")
+    return default if name is None or name == "" else str(name)[:120]
+
+
+def _start(row: AttemptRow, fact: Fact) -> None:
+    row.learn("running")
+    row.retry = row.retry or text(fact.data.get("retry"), 10)
+    row.started_at = min(filter(None, (row.started_at, fact.received)))
+
+
+def _end(
+    row: AttemptRow, kind: str, fact: Fact, issued: dict[str, int], fence: int, overruled: set[str]
+) -> None:
+    state = _said_state(kind, fact)
+    row.success_claimed |= state == "succeeded"
+    row.finished_at = min(filter(None, (row.finished_at, fact.received)))
+    if kind == FAILED and row.error is None:
+        row.error = fact.data.get("error")
+    if _is_stale(row, state, fact, issued, fence):
+        row.stale = True
+        return
+    if state == "succeeded":
+        row.successes.append(fact)
+    if fact.event_id not in overruled:
+        row.learn(state)
+
+
+def _said_state(kind: str, fact: Fact) -> str:
+    if kind == SUCCEEDED:
+        return "succeeded"
+    return "no_effect" if fact.data.get("outcome") == "no_effect" else "unknown"
+
+
+def _is_stale(row: AttemptRow, state: str, fact: Fact, issued: dict[str, int], fence: int) -> bool:
+    given = fence_of(fact)
+    if row.fence is not None:
+        return (given is not None and given != row.fence) or (
+            row.fence < fence and state != "no_effect"
+        )
+    return bool(issued) and given is not None
+
+
+def _settle(row: AttemptRow, fact: Fact) -> None:
+    state = OUTCOMES.get(str(fact.data.get("outcome")))
+    if state is not None:
+        row.learn("running")
+        row.learn(state)
+        row.finished_at = min(filter(None, (row.finished_at, fact.received)))
+
+
+def _latest_settlements(settlements: list[Fact]) -> list[Fact]:
+    """Those that no later settlement has seen."""
+    seen = {event for fact in settlements for event in fact.data.get("seen") or ()}
+    return [fact for fact in settlements if fact.event_id not in seen]

@@ -1,0 +1,186 @@
+"""Effects: what an action did to each target, one row per position.
+
+`before` is what the desk observed, else what `action.planned` said, else what the completion said;
+a replayed completion therefore never alters it. An action whose outcome is unknown, or which
+succeeded without a word about effects, may have done anything to its planned targets: each of them
+is an effect.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ledger.canonical import canonical
+from ledger.fold.attempts import AttemptRow
+from ledger.fold.meaning import COMPENSATED, OBSERVED, PLANNED, text
+from ledger.masking import holds_mask
+from ledger.said import Fact
+
+WITHOUT_EFFECT = frozenset({"read_only", "draft"})
+EFFECTS_OF_ACTION_MAX = 1_000
+
+
+@dataclass(slots=True)
+class EffectRow:
+    position: int
+    target_type: str
+    target_id: str
+    before: Any = None
+    after: Any = None
+    has_before: bool = False
+    has_after: bool = False
+    source: str = "reported"
+    summary: str = ""
+    reversibility: str = "unknown"
+    undo_until: datetime | None = None
+    affects: Any = None
+    compensated: str = "none"
+
+
+def planned_targets(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """`target` alone is short for a list of one."""
+    targets = data.get("targets")
+    if isinstance(targets, list) and targets:
+        return targets
+    return [data["target"]] if isinstance(data.get("target"), dict) else []
+
+
+def fold_effects(
+    kinds: dict[str, list[Fact]], rows: list[AttemptRow], state: str, class_: str, flags: set[str]
+) -> list[EffectRow]:
+    """The standing and undone effects of an action in this state, by position."""
+    if state not in {"succeeded", "unknown"}:
+        return []
+    targets = next(filter(None, (planned_targets(fact.data) for fact in kinds[PLANNED])), [])
+    said = _said_effects(rows, targets, flags)
+    if said is None:
+        said = [] if class_ in WITHOUT_EFFECT else [{"target": target} for target in targets]
+    known = Before(kinds, targets)
+    effects = [_row(n, one, known) for n, one in enumerate(said[:EFFECTS_OF_ACTION_MAX])]
+    _compensate(effects, kinds[COMPENSATED])
+    return effects
+
+
+def _said_effects(
+    rows: list[AttemptRow], targets: list[dict[str, Any]], flags: set[str]
+) -> list[dict[str, Any]] | None:
+    """Of each attempt that succeeded the list of its smallest event id; None if none has one.
+
+    A second attempt that succeeded did its effects once more; what it repeats word for word is one.
+    """
+    told = []
+    for row in rows:
+        lists = [one for fact in row.successes if (one := _listed(fact.data, targets)) is not None]
+        if any(other != lists[0] for other in lists[1:]):
+            flags.add("disagree:effects")
+        if lists:
+            told.append(lists[0])
+    if len(told) < 2:  # noqa: PLR2004 - the usual case, without comparing
+        return told[0] if told else None
+    found: list[dict[str, Any]] = []
+    known: set[bytes] = set()
+    for effects in told:
+        found += [effect for effect in effects if canonical(effect) not in known]
+        known |= {canonical(effect) for effect in effects}
+    return found
+
+
+def _listed(data: dict[str, Any], targets: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    effects = data.get("effects")
+    if isinstance(effects, list):
+        filled = (
+            effect if "target" in effect or not targets else effect | {"target": targets[0]}
+            for effect in effects
+            if isinstance(effect, dict)
+        )
+        return [effect for effect in filled if isinstance(effect.get("target"), dict)]
+    if not ({"target", "before", "after"} & data.keys()):
+        return None
+    target = data.get("target") or (targets[0] if targets else None)
+    if not isinstance(target, dict):
+        return None
+    names = ("before", "after", "summary", "reversibility", "undo_until", "affects")
+    return [{"target": target} | {name: data[name] for name in names if name in data}]
+
+
+class Before:
+    """Which snapshot of a target was taken before the act, and by whom."""
+
+    def __init__(self, kinds: dict[str, list[Fact]], targets: list[dict[str, Any]]) -> None:
+        self.observed: dict[tuple[str, str], list[Any]] = {}
+        self.planned: dict[tuple[str, str], list[Any]] = {}
+        self.observed_after: dict[tuple[str, str], list[Any]] = {}
+        for fact in kinds[OBSERVED]:
+            self._keep(self.observed, targets, fact.data, "before")
+            self._keep(self.observed_after, targets, fact.data, "after")
+        for fact in kinds[PLANNED]:
+            own = planned_targets(fact.data)
+            self._keep(self.observed, own, fact.data, "observed")
+            self._keep(self.planned, own, fact.data, "before")
+
+    @staticmethod
+    def _keep(
+        into: dict[tuple[str, str], list[Any]],
+        targets: list[dict[str, Any]],
+        data: dict[str, Any],
+        name: str,
+    ) -> None:
+        if name not in data:
+            return
+        snapshots = data[name] if isinstance(data[name], list) else [data[name]]
+        fresh: dict[tuple[str, str], list[Any]] = {}
+        for target, snapshot in zip(targets, snapshots, strict=False):
+            fresh.setdefault(_name(target), []).append(snapshot)
+        for of_target, values in fresh.items():
+            into.setdefault(of_target, values)
+
+
+def _name(target: dict[str, Any]) -> tuple[str, str]:
+    return str(target.get("type", ""))[:120], str(target.get("id", ""))[:400]
+
+
+def _row(position: int, said: dict[str, Any], known: Before) -> EffectRow:
+    name = _name(said["target"])
+    row = EffectRow(position, *name)
+    if name in known.observed:
+        row.before, row.has_before, row.source = known.observed[name][0], True, "observed"
+    elif name in known.planned:
+        row.before, row.has_before = known.planned[name][0], True
+    elif "before" in said:
+        row.before, row.has_before = said["before"], True
+    if name in known.observed_after:
+        row.after, row.has_after = known.observed_after[name][0], True
+    elif "after" in said:
+        row.after, row.has_after = said["after"], True
+    row.summary = text(said.get("summary"), 400)
+    row.reversibility = said.get("reversibility") or "unknown"
+    if row.reversibility == "exact" and holds_mask([row.before, row.after]):
+        row.reversibility = "compensable"
+    if isinstance(until := said.get("undo_until"), str):
+        row.undo_until = datetime.fromisoformat(until)
+    row.affects = said.get("affects")
+    return row
+
+
+def _compensate(effects: list[EffectRow], facts: list[Fact]) -> None:
+    for fact in facts:
+        positions = fact.data.get("positions")
+        if positions is None:
+            positions = [fact.data.get("position", 0)]
+        outcome = "corrected" if fact.data.get("outcome") == "corrected" else "compensated"
+        for effect in effects:
+            if effect.position in positions and effect.compensated != "compensated":
+                effect.compensated = outcome
+
+
+def all_compensated(effects: list[EffectRow], facts: list[Fact]) -> str:
+    """What the action as a whole is: the weaker word where its effects differ."""
+    states = {effect.compensated for effect in effects}
+    if not effects:
+        outcomes = {fact.data.get("outcome") for fact in facts}
+        return "none" if not facts else "corrected" if outcomes == {"corrected"} else "compensated"
+    if states == {"none"}:
+        return "none"
+    if "none" in states:
+        return "partly"
+    return "corrected" if "corrected" in states else "compensated"

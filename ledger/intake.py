@@ -1,0 +1,149 @@
+"""Intake: how events reach the ledger.
+
+`record` and `record_async` work in the caller's transaction and answer per event; the handlers here
+are the hot door for agents, `POST /api/v1/events` and `PUT /api/v1/blobs/{sha256}`.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from psycopg import AsyncConnection, Connection
+from psycopg.errors import DeadlockDetected, SerializationFailure
+
+from ledger import bells, drivers, wire
+from ledger import record as core
+from ledger.documented import documented
+from ledger.door import Refused, answer, answering, body_of, media_type, refuse, speaker_of
+from ledger.masking import Unfit, masked
+from ledger.record import Recorded
+from ledger.said import Answer, Problem, Said, Speaker
+from workspaces import hot
+from workspaces.hot import Receive, Scope, Send, route
+
+JSON_TYPES = frozenset({"application/json"})
+NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
+BLOB_BYTES_MAX = 8 * 1024 * 1024
+# A larger body is read in a thread, so that those who wait for approvals are not held up.
+INLINE_BYTES_MAX = 64 * 1024
+# Two batches that lock each other out are told by PostgreSQL; the second try finds the way free.
+TRIES_MAX = 3
+
+KEEP_BLOB = """
+INSERT INTO ledger_blob (workspace_id, sha256, content, byte_count, received_at)
+VALUES (%b, %b, %b, %b, clock_timestamp())
+ON CONFLICT (workspace_id, sha256) DO NOTHING RETURNING id"""
+
+
+def record(connection: Connection[Any], speaker: Speaker, events: Sequence[Said]) -> Recorded:
+    """Record in the transaction that is open on a plain connection."""
+    return drivers.run(core.record(speaker, events), connection)
+
+
+async def record_async(
+    connection: AsyncConnection[Any], speaker: Speaker, events: Sequence[Said]
+) -> Recorded:
+    """Record in the transaction that is open on an awaited connection."""
+    return await drivers.run_async(core.record(speaker, events), connection)
+
+
+async def events(scope: Scope, receive: Receive, send: Send) -> None:
+    """`POST /api/v1/events`: a JSON array or NDJSON, gzip or not; one answer per event."""
+    speaker = await speaker_of(scope, "ingest")
+    media = media_type(scope)
+    if media not in JSON_TYPES | NDJSON_TYPES:
+        raise refuse("media-type", "Send JSON or NDJSON", 415, media[:80])
+    body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
+    is_large = len(body) > INLINE_BYTES_MAX
+    read = await _call(is_large, read_batch, body, speaker, media in NDJSON_TYPES)
+    said = [one for one in read if isinstance(one, Said)]
+    recorded = await _recorded(speaker, said, is_large=is_large) if said else Recorded([])
+    await answer(send, 200, {"results": _in_order(read, recorded.answers)})
+    if recorded.runs:
+        await asyncio.to_thread(bells.ring, recorded.runs)
+
+
+def read_batch(
+    body: bytes,
+    speaker: Speaker,
+    ndjson: bool,  # noqa: FBT001 - called through a thread
+) -> list[Said | tuple[str, Problem]]:
+    try:
+        raws = wire.split(body, ndjson=ndjson)
+    except wire.Malformed as malformed:
+        raise Refused(malformed.problem) from malformed
+    return [wire.read(raw, speaker) for raw in raws]
+
+
+async def _recorded(speaker: Speaker, said: Sequence[Said], *, is_large: bool) -> Recorded:
+    for tries_left in reversed(range(TRIES_MAX)):
+        async with hot.pool().connection() as connection:
+            steps = core.record(speaker, said)
+            try:
+                return await drivers.commit_async(steps, connection, in_thread=is_large)
+            except (DeadlockDetected, SerializationFailure):
+                if not tries_left:
+                    raise
+    raise AssertionError("unreachable")
+
+
+def _in_order(
+    read: Sequence[Said | tuple[str, Problem]], answers: Sequence[Answer]
+) -> list[Answer]:
+    """The answers in the order in which the events came."""
+    recorded = iter(answers)
+    return [
+        next(recorded) if isinstance(one, Said) else Answer(one[0], "rejected", one[1])
+        for one in read
+    ]
+
+
+async def blob(scope: Scope, receive: Receive, send: Send) -> None:
+    """`PUT /api/v1/blobs/{sha256}`: the canonical JSON of a snapshot or result, already masked."""
+    speaker = await speaker_of(scope, "ingest")
+    sha256 = scope["path_params"]["sha256"]
+    body = await body_of(scope, receive, BLOB_BYTES_MAX)
+    await _call(len(body) > INLINE_BYTES_MAX, check_blob, body, sha256, speaker)
+    async with hot.pool().connection() as connection:
+        cursor = await connection.execute(
+            KEEP_BLOB, [speaker.workspace_id, sha256, body, len(body)]
+        )
+        is_new = await cursor.fetchone() is not None
+    await answer(send, 201 if is_new else 200, {"ref": f"sha256:{sha256}"})
+
+
+def check_blob(body: bytes, sha256: str, speaker: Speaker) -> None:
+    """Raise `Refused` unless the body is what its name says, JSON, and without a secret."""
+    if hashlib.sha256(body).hexdigest() != sha256:
+        raise refuse("digest", "The body is not what its name says", 422)
+    try:
+        value = msgspec.json.decode(body)
+        clean = masked(value, _paths_of_snapshots(speaker.mask))
+    except RecursionError as deep:
+        raise refuse("unfit", "The blob is nested too deep", 422) from deep
+    except Unfit as unfit:
+        raise refuse("unfit", "The blob cannot be kept", 422, str(unfit)) from unfit
+    except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
+        raise refuse("malformed", "The blob is not JSON", 400, str(wrong)) from wrong
+    if clean != value:
+        raise refuse("secret", "The blob holds what must be masked first", 422)
+
+
+def _paths_of_snapshots(mask: Sequence[str]) -> list[str]:
+    """The policy's paths as they apply inside a snapshot or result."""
+    parts = (path.partition(".") for path in mask)
+    return [rest for first, _, rest in parts if rest and first in {"before", "after", "result"}]
+
+
+async def _call(in_thread: bool, function: Any, *args: Any) -> Any:  # noqa: FBT001
+    return await asyncio.to_thread(function, *args) if in_thread else function(*args)
+
+
+__all__ = ["documented", "record", "record_async", "routes"]
+
+routes = [
+    route("POST", r"/api/v1/events", answering(events)),
+    route("PUT", r"/api/v1/blobs/(?P<sha256>[0-9a-f]{64})", answering(blob)),
+]

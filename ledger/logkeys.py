@@ -1,0 +1,81 @@
+"""The keys that sign heads, one living key per workspace; private halves are sealed secrets."""
+
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+
+from ledger import desk, notes
+from ledger.models import LogKey
+from ledger.notes import Head, Signer
+from workspaces.models import Secret, User, Workspace
+
+
+def signer(workspace: Workspace) -> Signer:
+    """The workspace's living key; made when first needed."""
+    found = living(workspace) or _make(workspace, _first_origin(workspace))
+    return Signer(found.origin, _private(found.pk), found.pk)
+
+
+def living(workspace: Workspace) -> LogKey | None:
+    return LogKey.objects.filter(workspace=workspace, retired_at=None).order_by("-pk").first()
+
+
+def published(workspace: Workspace) -> list[str]:
+    """Every public key that ever signed the log, the living one first."""
+    rows = LogKey.objects.filter(workspace=workspace).order_by("-pk")
+    return [notes.key_text(row.origin, bytes(row.public_key)) for row in rows]
+
+
+@transaction.atomic
+def rotate(workspace: Workspace, *, by: User | None) -> LogKey:
+    """Sign under the same origin with a new key from the next head on."""
+    old = living(workspace)
+    origin = old.origin if old else _first_origin(workspace)
+    LogKey.objects.filter(workspace=workspace, retired_at=None).update(retired_at=Now())
+    new = _make(workspace, origin)
+    desk.say(
+        workspace, "ledger.key_rotated", by=by, part="sealer",
+        data={"origin": origin, "public": notes.key_text(origin, bytes(new.public_key))},
+    )  # fmt: skip
+    return new
+
+
+def begin_anew(workspace: Workspace, last_good: Head) -> Signer:
+    """Start a new origin after the log went back; the old one is never signed over."""
+    count = LogKey.objects.filter(workspace=workspace).values("origin").distinct().count()
+    LogKey.objects.filter(workspace=workspace, retired_at=None).update(retired_at=Now())
+    _make(workspace, f"{_first_origin(workspace)}/{count + 1}")
+    new = signer(workspace)
+    desk.say(
+        workspace, "ledger.origin_changed", part="sealer",
+        data={"from": last_good.origin, "to": new.origin, "size": last_good.size,
+              "root": notes.base64_text(last_good.root)},
+    )  # fmt: skip
+    return new
+
+
+def _first_origin(workspace: Workspace) -> str:
+    return f"{urlsplit(settings.AMENDS_URL).netloc}/{workspace.slug}"
+
+
+def _make(workspace: Workspace, origin: str) -> LogKey:
+    private = Ed25519PrivateKey.generate()
+    sealed = Secret.objects.seal(
+        workspace, f"log key {origin}", {"seed": private.private_bytes_raw().hex()}
+    )
+    return LogKey.objects.create(
+        workspace=workspace,
+        origin=origin,
+        public_key=private.public_key().public_bytes_raw(),
+        secret=sealed,
+    )
+
+
+@lru_cache(maxsize=512)
+def _private(log_key_id: int) -> Ed25519PrivateKey:
+    row = LogKey.objects.select_related("secret").get(pk=log_key_id)
+    return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(row.secret.open()["seed"]))

@@ -1,0 +1,228 @@
+"""Masking: secrets never enter the ledger.
+
+The same rule as the client's (sdk/amends/masking.py), applied once more when events come in; both
+run the vectors of tests/data/masking.json. The same walk looks at everything else that JSON allows
+and the ledger does not, so that each value is touched once.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ledger.canonical import INTEGER_MAX, is_plain_float
+
+DEPTH_MAX = 32
+NAME_CHARACTERS_CACHED_MAX = 64
+NAMES_CACHED_MAX = 10_000
+CARD_DIGITS_MIN = 13
+CARD_MIN = 10 ** (CARD_DIGITS_MIN - 1)
+
+# Compared with a value's whole name, in lower case, with everything but letters and digits removed:
+# `API-Key`, `api_key` and `apiKey` are one name, `token_count` is another.
+SECRET_NAMES = frozenset(
+    {
+        "password", "passwd", "pwd", "passphrase", "secret", "clientsecret", "secretkey",
+        "token", "accesstoken", "refreshtoken", "idtoken", "authtoken", "bearertoken",
+        "sessiontoken", "apikey", "apitoken", "apisecret", "accesskey", "secretaccesskey",
+        "privatekey", "signingkey", "authorization", "proxyauthorization", "cookie", "setcookie",
+        "cvv", "cvv2", "cvc", "cvc2", "cardnumber", "creditcardnumber", "iban",
+    }
+)  # fmt: skip
+
+# A payment card: 13 to 19 digits that start with an issuer's digit, in groups or not, with a valid
+# check digit (Luhn, ISO/IEC 7812-1). Millisecond clocks start with 1 and are left alone.
+_CARD = re.compile(r"(?<![0-9A-Za-z])[2-6](?:[ -]?[0-9]){12,18}(?![0-9A-Za-z])")
+# Anything that could be one, in raw JSON: runs of digits that long are rare.
+_CARD_IN_BYTES = re.compile(rb"[2-6][0-9 -]{12}")
+_NOT_NAME = re.compile(r"[^a-z0-9]")
+_OPENING = "⟦masked:"
+
+
+class Unfit(ValueError):
+    """We stopped because the value is JSON that the ledger does not keep; the text says which."""
+
+
+class Look:
+    """What one walk over a value found out besides masking it.
+
+    `cards` and `nuls` say whether card numbers and NUL can occur at all, as the raw text tells
+    cheaply; where it is not known they are true.
+    """
+
+    __slots__ = ("cards", "names", "nuls", "plain")
+
+    def __init__(self, *, cards: bool = True, nuls: bool = True) -> None:
+        self.names = 0
+        self.plain = True
+        self.cards = cards
+        self.nuls = nuls
+
+    @classmethod
+    def at(cls, raw: bytes) -> "Look":
+        """For the value in this JSON text."""
+        is_escaped = b"\\u00" in raw
+        return cls(
+            cards=is_escaped or _CARD_IN_BYTES.search(raw) is not None,
+            nuls=is_escaped and b"\\u0000" in raw,
+        )
+
+
+def placeholder(tag: str) -> str:
+    """What stands where a secret stood; the tag says of which kind it was."""
+    return f"{_OPENING}{tag}⟧"
+
+
+def masked(data: Any, paths: Iterable[str] = ()) -> Any:
+    """A copy of `data` with names of the table, cards and policy paths replaced; raises `Unfit`."""
+    return mask_in_place(_copied(data, 0), paths, Look())
+
+
+def mask_in_place(data: Any, paths: Iterable[str], look: Look) -> Any:
+    """The same on a value that nobody else holds; gives it back, for a text is replaced.
+
+    A path is names joined by dots, `*` for any one name; lists are looked through. It starts at
+    `data`, and at each of `data.effects`, so that `before.ssn` finds every snapshot.
+    """
+    data = _clean(data, 0, look)
+    for path in paths:
+        names = path.split(".")
+        for root in [data, *_effects(data)]:
+            _mask_path(root, names)
+    return data
+
+
+def holds_mask(value: Any) -> bool:
+    """Whether a placeholder stands anywhere in a value: then it cannot be restored from here."""
+    if isinstance(value, dict):
+        return any(map(holds_mask, value.values()))
+    if isinstance(value, list):
+        return any(map(holds_mask, value))
+    return isinstance(value, str) and _OPENING in value
+
+
+def _copied(value: Any, depth: int) -> Any:
+    if depth > DEPTH_MAX + 1:
+        raise Unfit(f"it is nested deeper than {DEPTH_MAX} levels")
+    if isinstance(value, dict):
+        return {str(name): _copied(inner, depth + 1) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copied(inner, depth + 1) for inner in value]
+    return value
+
+
+def _clean(value: Any, depth: int, look: Look) -> Any:
+    """`value`, cleaned; objects and lists in place."""
+    kind = type(value)
+    if kind is str:
+        return _text(value, look) if look.cards or look.nuls else value
+    if kind is dict:
+        _clean_object(value, depth + 1, look)
+    elif kind is list:
+        _check_depth(depth + 1, value)
+        for place, inner in enumerate(value):
+            value[place] = _clean(inner, depth + 1, look)
+    elif kind is int:
+        return _integer(value)
+    elif kind is float and not is_plain_float(value):
+        look.plain = False
+    return value
+
+
+def _clean_object(value: dict[str, Any], depth: int, look: Look) -> None:
+    _check_depth(depth, value)
+    look.names += len(value)
+    careful = look.cards or look.nuls
+    for name, inner in value.items():
+        tag = _tags.get(name, _UNSEEN)
+        if tag is _UNSEEN:
+            tag = _tag_of(name, look)
+        if type(inner) is not str or careful:
+            cleaned = _clean(inner, depth, look)
+            if cleaned is not inner:
+                value[name] = cleaned
+        if tag is not None and not _empty(inner) and not _is_placeholder(inner):
+            value[name] = placeholder(tag)
+
+
+def _check_depth(depth: int, inside: Any) -> None:
+    if depth > DEPTH_MAX and inside:
+        raise Unfit(f"it is nested deeper than {DEPTH_MAX} levels")
+
+
+def _text(value: str, look: Look) -> str:
+    if look.nuls and "\x00" in value:
+        raise Unfit("a text holds the character NUL")
+    if not look.cards or len(value) < CARD_DIGITS_MIN:
+        return value
+    return _CARD.sub(_card, value)
+
+
+def _integer(value: int) -> Any:
+    if not -INTEGER_MAX <= value <= INTEGER_MAX:
+        raise Unfit("an integer is beyond 2^53 - 1: send it as text")
+    return placeholder("card") if value >= CARD_MIN and _is_card(str(value)) else value
+
+
+# Names met before and what they stand for; only plain ASCII ones, so that the others are looked at.
+_tags: dict[str, str | None] = {}
+_UNSEEN: Any = object()
+
+
+def _tag_of(name: str, look: Look) -> str | None:
+    if "\x00" in name:
+        raise Unfit("a name holds the character NUL")
+    tag = secret_name(name)
+    if not name.isascii():
+        look.plain = False
+    elif len(name) <= NAME_CHARACTERS_CACHED_MAX:
+        if len(_tags) >= NAMES_CACHED_MAX:
+            _tags.clear()
+        _tags[name] = tag
+    return tag
+
+
+def secret_name(name: str) -> str | None:
+    """The table's entry that this name is, or None."""
+    plain = _NOT_NAME.sub("", name.lower())
+    return plain if plain in SECRET_NAMES else None
+
+
+def _effects(data: Any) -> Sequence[Any]:
+    found = data.get("effects") if isinstance(data, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _mask_path(value: Any, names: list[str]) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _mask_path(item, names)
+    if not isinstance(value, dict):
+        return
+    for name in list(value) if names[0] == "*" else [names[0]]:
+        if name not in value:
+            continue
+        if len(names) > 1:
+            _mask_path(value[name], names[1:])
+        elif not _empty(value[name]) and not _is_placeholder(value[name]):
+            value[name] = placeholder("policy")
+
+
+def _empty(value: Any) -> bool:
+    """Nothing, a yes or a no gives no secret away, and is worth knowing when one recovers."""
+    return value is None or isinstance(value, bool) or value in ("", [], {})
+
+
+def _is_placeholder(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(_OPENING) and value.endswith("⟧")
+
+
+def _card(found: re.Match[str]) -> str:
+    return placeholder("card") if _is_card(found[0]) else found[0]
+
+
+def _is_card(text: str) -> bool:
+    if not _CARD.fullmatch(text):
+        return False
+    digits = [int(character) for character in text if character.isdigit()]
+    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
+    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0

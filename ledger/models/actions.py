@@ -1,0 +1,153 @@
+"""Actions and their attempts, as folded from events."""
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+from ledger.models.events import ACTION_ID_CHARACTERS_MAX
+from ledger.models.runs import Run
+from workspaces.models import Agent, Workspace
+
+
+class ActionState(models.TextChoices):
+    """`failed` always means no effect; before any attempt an action is planned or approved."""
+
+    PLANNED = "planned"
+    APPROVED = "approved"
+    RUNNING = "running"
+    UNKNOWN = "unknown"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class AttemptState(models.TextChoices):
+    """What is known only grows: running < unknown < {succeeded, no_effect} < contradiction."""
+
+    RUNNING = "running"
+    UNKNOWN = "unknown"
+    SUCCEEDED = "succeeded"
+    NO_EFFECT = "no_effect"
+    CONTRADICTION = "contradiction"
+
+
+class Compensated(models.TextChoices):
+    NONE = "none"
+    PARTLY = "partly"
+    COMPENSATED = "compensated"
+    CORRECTED = "corrected"
+
+
+class Verified(models.TextChoices):
+    NOT_YET = "not_yet"
+    OK = "ok"
+    FAILED = "failed"
+
+
+class ActionClass(models.TextChoices):
+    READ_ONLY = "read_only"
+    DRAFT = "draft"
+    INTERNAL_UPDATE = "internal_update"
+    EXTERNAL_REVERSIBLE = "external_reversible"
+    EXTERNAL_IRREVERSIBLE = "external_irreversible"
+
+
+class Risk(models.TextChoices):
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+
+class Action(models.Model):
+    """One tool call. Everything but the desk's own fields is a pure function of its events.
+
+    Workspace and agent are copies of the run's, without constraints of their own: the run has them,
+    and checking each row three times would cost ingest a tenth.
+    """
+
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.CASCADE, db_index=False, db_constraint=False
+    )
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="actions")
+    agent = models.ForeignKey(
+        Agent, on_delete=models.PROTECT, null=True, db_constraint=False, db_index=False
+    )
+    action = models.CharField(max_length=ACTION_ID_CHARACTERS_MAX)
+    n = models.IntegerField(null=True)
+    first_place = models.BigIntegerField(help_text="Breaks ties of n: the place of its first event")
+
+    tool = models.CharField(max_length=200, blank=True)
+    action_class = models.CharField(max_length=24, choices=ActionClass.choices, blank=True)
+    risk = models.CharField(max_length=8, choices=Risk.choices, blank=True)
+    saga = models.CharField(max_length=10, blank=True, help_text="pivot, retriable or nothing")
+    op = models.CharField(max_length=200, blank=True)
+    key = models.CharField(max_length=200, blank=True)
+    targets = models.JSONField(default=list, help_text="[{type, id}]")
+    args = models.JSONField(null=True)
+    args_digest = models.CharField(
+        max_length=64, blank=True, help_text="SHA-256 of tool, targets, args"
+    )
+    intent = models.JSONField(null=True, help_text="{goal, reason, confidence, model}")
+    compensation = models.JSONField(null=True, help_text="The agent's suggestion")
+    before = models.JSONField(null=True, help_text="Snapshots said by action.planned, per target")
+    result = models.JSONField(null=True)
+    error = models.JSONField(null=True)
+
+    state = models.CharField(max_length=10, choices=ActionState.choices)
+    compensated = models.CharField(
+        max_length=12, choices=Compensated.choices, default=Compensated.NONE
+    )
+    verified = models.CharField(max_length=8, choices=Verified.choices, default=Verified.NOT_YET)
+    checks = models.JSONField(null=True, help_text="[{name, expected, actual, ok}]")
+    settled_by = models.CharField(max_length=120, blank=True)
+    flags = ArrayField(models.CharField(max_length=40), default=list)
+    trusted = models.BooleanField(default=False)
+
+    current_attempt = models.CharField(max_length=120, blank=True, help_text="Of the last begin")
+    fence = models.BigIntegerField(default=0, help_text="Rises with every begin that proceeds")
+    planned_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    last_place = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["run", "action"], name="action_id_in_run")
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["run", "n", "first_place"], name="action_in_order"),
+            models.Index(fields=["agent", "key"], name="action_by_key", condition=~Q(key="")),
+            models.Index(fields=["workspace", "tool", "-id"], name="action_by_tool"),
+            models.Index(
+                fields=["workspace", "tool", "-id"],
+                condition=Q(compensated="compensated"),
+                name="action_undone_by_tool",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tool} {self.action}"
+
+
+class Attempt(models.Model):
+    """One try at an action. A stale fence is kept, flagged, and settles nothing."""
+
+    action = models.ForeignKey(Action, on_delete=models.CASCADE, related_name="attempts")
+    attempt = models.CharField(max_length=120)
+    state = models.CharField(max_length=13, choices=AttemptState.choices)
+    fence = models.BigIntegerField(null=True)
+    stale = models.BooleanField(default=False)
+    retry = models.CharField(max_length=10, blank=True, help_text="model, tool, workflow, human")
+    error = models.JSONField(null=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["action", "attempt"], name="attempt_in_action")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.attempt}: {self.state}"

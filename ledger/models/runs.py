@@ -1,0 +1,114 @@
+"""Runs and their checkpoints, as folded from events."""
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.contrib.postgres.search import SearchVectorField
+from django.db import models
+from django.db.models import F, Q
+
+from ledger.models.events import RUN_ID_CHARACTERS_MAX
+from workspaces.models import Agent, Workspace
+
+
+class RunState(models.TextChoices):
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Run(models.Model):
+    """One run of an agent. `revision` rises with every fold; triage looks at runs whose revision it
+    has not seen, never at "numbers above the last", which would lose late commits.
+    """
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    run = models.CharField(max_length=RUN_ID_CHARACTERS_MAX)
+    agent = models.ForeignKey(
+        Agent, on_delete=models.PROTECT, null=True, help_text="NULL: the desk itself"
+    )
+    model = models.CharField(max_length=120, blank=True)
+    request = models.TextField(blank=True, help_text="The user's words")
+    goal = models.TextField(blank=True)
+    customer = models.CharField(max_length=120, blank=True, help_text="on_behalf_of.id")
+    customer_name = models.CharField(max_length=200, blank=True)
+    on_behalf_of = models.JSONField(null=True)
+    labels = models.JSONField(default=dict)
+    trace = models.JSONField(null=True)
+
+    state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.RUNNING)
+    summary = models.TextField(blank=True)
+    error = models.JSONField(null=True, help_text="{type, message}")
+    failed_action = models.CharField(max_length=120, blank=True)
+    cancelled_by = models.CharField(max_length=200, blank=True)
+    reason = models.TextField(blank=True)
+    resumed_from = models.CharField(max_length=200, blank=True)
+    flags = ArrayField(models.CharField(max_length=40), default=list)
+
+    started_at = models.DateTimeField(null=True, help_text="Receipt of the first event")
+    ended_at = models.DateTimeField(null=True)
+    last_event_at = models.DateTimeField(null=True)
+    first_place = models.BigIntegerField(null=True)
+    last_place = models.BigIntegerField(null=True)
+    lease_until = models.DateTimeField(null=True, help_text="Renewed by every event and begin")
+
+    revision = models.BigIntegerField(default=0)
+    seen_revision = models.BigIntegerField(default=0, help_text="What triage last looked at")
+    held_by = models.CharField(
+        max_length=60, blank=True, help_text="Who stopped it: 'case 12'; begin is denied while set"
+    )
+    action_count = models.PositiveIntegerField(default=0)
+    effect_count = models.PositiveIntegerField(default=0)
+    search = SearchVectorField(
+        null=True, help_text="Words, and workspace, state and agent as lexemes of their own"
+    )
+    search_revision = models.BigIntegerField(default=0, help_text="What `search` was made of")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["workspace", "run"], name="run_id_in_workspace")
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["workspace", "-started_at", "-id"], name="run_newest_first"),
+            models.Index(
+                fields=["id"], name="run_unseen", condition=Q(seen_revision__lt=F("revision"))
+            ),
+            models.Index(fields=["lease_until"], name="run_lease", condition=Q(state="running")),
+            models.Index(
+                fields=["id"],
+                name="run_unsearchable",
+                condition=Q(search_revision__lt=F("revision")),
+            ),
+            GinIndex(fields=["search"], name="run_words"),
+        ]
+
+    def __str__(self) -> str:
+        return self.run
+
+
+class Checkpoint(models.Model):
+    """A safe pause point: state, what is done, what is pending, and a summary for people."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="checkpoints")
+    event_id = models.CharField(max_length=64)
+    name = models.CharField(max_length=200)
+    n = models.IntegerField(null=True)
+    place = models.BigIntegerField()
+    at = models.DateTimeField()
+    state = models.JSONField(null=True)
+    state_ref = models.CharField(max_length=200, blank=True)
+    completed = models.JSONField(default=list)
+    pending = models.JSONField(default=list)
+    recovery_mode = models.CharField(max_length=60, blank=True)
+    instructions = models.TextField(blank=True)
+    summary = models.TextField(blank=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["run", "event_id"], name="checkpoint_once")
+        ]
+
+    def __str__(self) -> str:
+        return self.name

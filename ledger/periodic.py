@@ -1,0 +1,24 @@
+"""What the ledger does again and again."""
+
+from ledger import acts, finding, partitions, sealer
+from workspaces.periodic import every
+
+
+@every(5, name="ledger.acts")
+def take_in_acts() -> None:
+    acts.take_in()
+
+
+@every(0.2, name="ledger.seal")
+def seal_what_waits() -> None:
+    sealer.seal_all()
+
+
+@every(2, name="ledger.words")
+def make_runs_findable() -> None:
+    finding.catch_up()
+
+
+@every(3600, name="ledger.partitions")
+def make_partitions_ahead() -> None:
+    partitions.make_ahead()

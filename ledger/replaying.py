@@ -1,0 +1,169 @@
+"""Replay: a run read back from the ledger alone, as it was known after each event."""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import reverse
+
+from ledger.fold import ActionRow, fold_action, fold_run, moves_action, moves_run
+from ledger.fold.effects import EffectRow
+from ledger.models import Event, Run
+from ledger.said import Fact
+from workspaces import look
+
+EVENTS_REPLAYED_MAX = 2_000
+STEPS_SHOWN = 200
+FIELDS_SHOWN_MAX = 60
+
+WORDS = {
+    "run.started": "The run started", "run.completed": "The run completed",
+    "run.failed": "The run failed", "run.cancelled": "The run was cancelled",
+    "run.resumed": "The run resumed", "run.checkpoint": "Checkpoint",
+    "action.planned": "Planned", "action.started": "Started", "action.succeeded": "Succeeded",
+    "action.failed": "Failed", "action.verified": "Checked", "action.approved": "Approved",
+    "action.compensated": "Compensated", "action.settled": "Settled",
+    "action.observed": "Observed by the desk",
+}  # fmt: skip
+
+
+@dataclass
+class Replay:
+    """The events of a run in the ledger's order, and the step at which we stand (from 1)."""
+
+    run: Run
+    events: list[Event]
+    step: int
+    is_cut: bool
+
+    def shown(self, url: str, *, sensitive: bool) -> dict[str, Any]:
+        """What the template needs."""
+        until = self.events[: self.step]
+        facts = [_fact(event) for event in until]
+        current = until[-1] if until else None
+        life = fold_run([fact for fact in facts if moves_run(fact.type)])
+        first = max(0, self.step - STEPS_SHOWN // 2)
+        steps = self.events[first : first + STEPS_SHOWN]
+        return {
+            "step": self.step,
+            "count": len(self.events),
+            "is_cut": self.is_cut,
+            "state": life.state,
+            "previous": f"{url}?step={self.step - 1}" if self.step > 1 else "",
+            "next": f"{url}?step={self.step + 1}" if self.step < len(self.events) else "",
+            "steps": [_line(event, n, self.step, url) for n, event in enumerate(steps, first + 1)],
+            "event": _event(current, self.run.workspace.slug, sensitive=sensitive)
+            if current
+            else None,
+            "actions": [_action(row, sensitive=sensitive) for row in _actions(until, facts)],
+        }
+
+
+def replay(run: Run, step: int | None) -> Replay:
+    """Load the run's events, at most 2,000; without a step we stand after the last one."""
+    found = list(
+        Event.objects.filter(
+            workspace_id=run.workspace_id, run=run.run, received_at__gte=run.started_at
+        ).order_by("place")[: EVENTS_REPLAYED_MAX + 1]
+    ) if run.started_at else []  # fmt: skip
+    events = found[:EVENTS_REPLAYED_MAX]
+    at = len(events) if step is None else max(1, min(step, len(events)))
+    return Replay(run, events, min(at, len(events)), len(found) > len(events))
+
+
+def _fact(event: Event) -> Fact:
+    return Fact(
+        event.event_id, event.type, event.n, event.data or {}, event.place, event.received_at,
+        event.actor_kind != "agent", event.actor, event.trusted, event.trace,
+    )  # fmt: skip
+
+
+def _actions(events: list[Event], facts: list[Fact]) -> list[ActionRow]:
+    grouped: dict[str, list[Fact]] = defaultdict(list)
+    for event, fact in zip(events, facts, strict=True):
+        if event.action and moves_action(fact.type):
+            grouped[event.action].append(fact)
+    rows = [fold_action(action, said) for action, said in grouped.items()]
+    return sorted(rows, key=lambda row: (row.n is None, row.n or 0, row.first_place))
+
+
+def words_of(event: Event) -> str:
+    word = WORDS.get(event.type)
+    return word or event.type.replace(".", ": ").replace("_", " ").capitalize()
+
+
+def _line(event: Event, number: int, current: int, url: str) -> dict[str, Any]:
+    data = event.data or {}
+    return {
+        "number": number,
+        "url": f"{url}?step={number}",
+        "current": number == current,
+        "words": words_of(event),
+        "what": data.get("tool") or data.get("name") or event.action,
+        "time": look.moment(event.received_at, "clock"),
+    }
+
+
+def _event(event: Event, slug: str, *, sensitive: bool) -> dict[str, Any]:
+    return {
+        "words": words_of(event),
+        "type": event.type,
+        "url": reverse("ledger:event", args=[slug, event.event_id]),
+        "id": event.event_id,
+        "actor": event.actor,
+        "actor_kind": event.actor_kind,
+        "received": look.moment(event.received_at, "full"),
+        "said_at": look.moment(event.time, "full") if event.time else "",
+        "erased": event.data is None,
+        "data": pretty(event.data) if sensitive else "",
+    }
+
+
+def pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)
+
+
+def _action(row: ActionRow, *, sensitive: bool) -> dict[str, Any]:
+    return {
+        "action": row.action,
+        "tool": row.tool or "a tool not named yet",
+        "targets": ", ".join(f"{one.get('type')} {one.get('id')}" for one in row.targets),
+        "state": row.state,
+        "compensated": "" if row.compensated == "none" else row.compensated,
+        "attempts": len(row.attempts),
+        "flags": [flag.replace("_", " ").replace(":", " on ") for flag in row.flags],
+        "args": pretty(row.args) if sensitive and row.args is not None else "",
+        "effects": [_effect(effect, sensitive=sensitive) for effect in row.effects],
+    }
+
+
+def _effect(effect: EffectRow, *, sensitive: bool) -> dict[str, Any]:
+    return {
+        "target": f"{effect.target_type} {effect.target_id}",
+        "summary": effect.summary,
+        "reversibility": effect.reversibility,
+        "compensated": "" if effect.compensated == "none" else effect.compensated,
+        "diff": diff_rows(effect) if sensitive else [],
+    }
+
+
+def diff_rows(effect: EffectRow) -> list[dict[str, Any]]:
+    """Was and now, field by field, for the diff tag; fields that stayed are left out."""
+    was = effect.before if isinstance(effect.before, dict) else {"value": effect.before}
+    now = effect.after if isinstance(effect.after, dict) else {"value": effect.after}
+    if effect.before is None and isinstance(effect.after, dict):
+        was = {}
+    if effect.after is None and isinstance(effect.before, dict):
+        now = {}
+    rows = []
+    for field in [*was, *(name for name in now if name not in was)]:
+        if was.get(field) != now.get(field) or (field in was) != (field in now):
+            kind = "added" if field not in was else "removed" if field not in now else "changed"
+            rows.append({"field": field, "was": _short(was.get(field)),
+                         "now": _short(now.get(field)), "kind": kind})  # fmt: skip
+    return rows[:FIELDS_SHOWN_MAX]
+
+
+def _short(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)

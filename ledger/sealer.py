@@ -1,0 +1,132 @@
+"""The sealer: takes events that wait and gives them their places in the workspace's Merkle log.
+
+It runs every 200 ms, beside ingest and not in it: a head under a row lock per request would cost an
+order of magnitude. One sealer at a time works on a workspace (advisory lock), and as many as there
+are schedulers work at once.
+"""
+
+import time
+from typing import Any
+
+from django.db import connection, transaction
+from psycopg import Cursor
+
+from ledger import logkeys, merkle, notes, witness
+from ledger.desk import plain_connection
+from ledger.leaves import leaf_bytes, stored_nodes
+from ledger.models import TreeHead
+from workspaces.models import Workspace
+
+EVENTS_AT_A_TIME = 5_000
+TURN_SECONDS_MAX = 5.0
+LOCK = 0x5EA1  # the first half of the advisory lock's key; the second is the workspace
+
+# A skip scan: one probe of the index per workspace, however much waits.
+WAITING_WORKSPACES = """
+WITH RECURSIVE found AS (
+    (SELECT workspace_id FROM ledger_unsealed ORDER BY workspace_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT u.workspace_id FROM ledger_unsealed u WHERE u.workspace_id > found.workspace_id
+            ORDER BY u.workspace_id LIMIT 1)
+    FROM found WHERE found.workspace_id IS NOT NULL
+) SELECT workspace_id FROM found WHERE workspace_id IS NOT NULL"""
+
+WAITING_EVENTS = """
+SELECT u.place, e.event_id, e.type, e.received_at, e.actor_kind || ':' || e.actor, e.digest
+FROM ledger_unsealed u
+JOIN ledger_event e ON e.place = u.place AND e.received_at = u.received_at
+WHERE u.workspace_id = %b ORDER BY u.place LIMIT %b"""
+
+NEW_LEAVES = """
+INSERT INTO ledger_leaf (workspace_id, index, place, hash)
+SELECT %b, index, place, hash FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[])
+AS u (index, place, hash)"""
+
+NEW_NODES = """
+INSERT INTO ledger_treenode (workspace_id, level, index, hash)
+SELECT %b, level, index, hash FROM unnest(%b::int[], %b::bigint[], %b::bytea[])
+AS u (level, index, hash)"""
+
+SEALED = "DELETE FROM ledger_unsealed WHERE place = ANY(%b::bigint[])"
+
+
+def seal_all() -> int:
+    """Seal what waits, some of every workspace in turn, for at most five seconds."""
+    done, until = 0, time.monotonic() + TURN_SECONDS_MAX
+    while time.monotonic() < until:
+        sealed = sum(seal(workspace) for workspace in _waiting())
+        done += sealed
+        if not sealed:
+            break
+    return done
+
+
+def _waiting() -> list[Workspace]:
+    with connection.cursor() as cursor:
+        cursor.execute(WAITING_WORKSPACES)
+        ids = [workspace_id for (workspace_id,) in cursor.fetchall()]
+    return list(Workspace.objects.filter(pk__in=ids)) if ids else []
+
+
+@transaction.atomic
+def seal(workspace: Workspace) -> int:
+    """Give up to 5,000 waiting events their leaves under one new head; returns how many."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [LOCK, workspace.pk])
+        if not cursor.fetchone()[0]:
+            return 0
+    rows = _run(WAITING_EVENTS, [workspace.pk, EVENTS_AT_A_TIME])
+    if not rows:
+        return 0
+    size = tree_size(workspace)
+    signer, extension = witness.checked(workspace, logkeys.signer(workspace), size)
+    growth = _grow(workspace, size, rows)
+    note = signer.sign(notes.checkpoint(signer.origin, growth.size, growth.root, extension))
+    TreeHead.objects.create(
+        workspace=workspace, origin=signer.origin, size=growth.size, root=growth.root, note=note
+    )
+    transaction.on_commit(lambda: witness.remember(note, signer), robust=True)
+    return len(rows)
+
+
+def tree_size(workspace: Workspace) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT index + 1 FROM ledger_leaf WHERE workspace_id = %s ORDER BY index DESC LIMIT 1",
+            [workspace.pk],
+        )
+        row = cursor.fetchone()
+    return row[0] if row else 0
+
+
+def frontier(workspace: Workspace, size: int) -> list[bytes]:
+    """The hashes of the peaks of the present tree."""
+    peaks = merkle.peaks(0, size)
+    stored = stored_nodes(workspace.pk, merkle.stored_for([(0, size)]))
+    return [merkle.hashed(node, stored) for node in peaks]
+
+
+def _grow(workspace: Workspace, size: int, rows: list[tuple[Any, ...]]) -> merkle.Growth:
+    growth = merkle.Growth(size, frontier(workspace, size))
+    hashes = []
+    for _, event, type_, received, actor, digest in rows:
+        leaf = leaf_bytes(
+            workspace=workspace.slug, event=event, type_=type_, received=received, actor=actor,
+            digest=bytes(digest),
+        )  # fmt: skip
+        hashes.append(merkle.leaf_hash(leaf))
+        growth.add(hashes[-1])
+    places = [row[0] for row in rows]
+    indexes = list(range(size, growth.size))
+    _run(NEW_LEAVES, [workspace.pk, indexes, places, hashes])
+    if growth.fresh:
+        levels, inner, found = (list(column) for column in zip(*growth.fresh, strict=True))
+        _run(NEW_NODES, [workspace.pk, levels, inner, found])
+    _run(SEALED, [places])
+    return growth
+
+
+def _run(sql: str, values: list[Any]) -> list[tuple[Any, ...]]:
+    cursor = Cursor(plain_connection())
+    cursor.execute(sql, values)
+    return cursor.fetchall() if cursor.description else []

@@ -1,0 +1,131 @@
+"""The SQL of recording, written for sets: one statement for a thousand rows.
+
+A long list travels as one text, its values parted by the character US (31) and NULL written as RS
+(30): joining and splitting happen in C on both sides, where an array is dumped value by value. JSON
+and ids cannot hold either character; in other texts they become spaces. What was one empty text
+comes back as none, so texts are read through `coalesce`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Statement = tuple[str, Sequence[Any]]
+
+PARTED, NOTHING = "\x1f", "\x1e"
+# The parameter of a joined list, in SQL.
+LIST = "string_to_array(%b, E'\\x1f', E'\\x1e')"
+
+
+def joined(values: Iterable[str | None]) -> str:
+    """A list of texts as one; see above."""
+    return PARTED.join([NOTHING if value is None else value for value in values])
+
+
+def joined_texts(values: Iterable[str]) -> str:
+    """A list of texts that anybody may have written."""
+    texts = list(values)
+    text = PARTED.join(texts)
+    if text.count(PARTED) != len(texts) - 1 or NOTHING in text:
+        return PARTED.join(one.replace(PARTED, " ").replace(NOTHING, " ") for one in texts)
+    return text
+
+
+def joined_numbers(values: Iterable[int]) -> str:
+    return PARTED.join(map(str, values))
+
+
+class LastWrites(list[Statement]):
+    """The statements after which nothing follows: a driver may commit with them."""
+
+
+# One probe per run, in the given (sorted) order, whatever the statistics say.
+LOCK_RUNS = """
+SELECT r.id, r.run, r.agent_id, r.started_at FROM unnest(%b::text[]) AS n (run)
+CROSS JOIN LATERAL (
+    SELECT id, run, agent_id, started_at FROM ledger_run
+    WHERE workspace_id = %b AND run = n.run LIMIT 1 FOR UPDATE
+) r"""
+
+NEW_RUNS = """
+INSERT INTO ledger_run (workspace_id, run, agent_id, model, request, goal, customer, customer_name,
+    labels, state, summary, failed_action, cancelled_by, reason, resumed_from, flags, revision,
+    seen_revision, search_revision, held_by, action_count, effect_count)
+SELECT %b, run, %b, '', '', '', '', '', '{}', 'running', '', '', '', '', '', '{}', 0, 0, 0, '', 0,
+    0
+FROM unnest(%b::text[]) AS run
+ON CONFLICT (workspace_id, run) DO NOTHING RETURNING id, run"""
+
+PLACES = """
+SELECT array_agg(nextval('ledger_place')), clock_timestamp() FROM generate_series(1, %b)"""
+
+NEW_KEYS = f"""
+INSERT INTO ledger_eventkey (workspace_id, event_id, content, place, received_at)
+SELECT %b, event_id, decode(content, 'hex'), place::bigint, %b::timestamptz
+FROM unnest({LIST}, {LIST}, {LIST}) AS u (event_id, content, place)
+ON CONFLICT (workspace_id, event_id) DO NOTHING RETURNING event_id"""  # noqa: S608
+
+KNOWN_KEYS = """
+SELECT event_id, content FROM ledger_eventkey
+WHERE workspace_id = %b AND event_id = ANY(%b::text[])"""
+
+# The bounds on received_at keep it from opening every partition.
+PRIOR_EVENTS = """
+SELECT e.run, e.action, e.event_id, e.type, e.n, e.data::text, e.place, e.received_at,
+    e.actor_kind <> 'agent', e.actor, e.trusted, e.trace::text
+FROM unnest(%b::text[], %b::text[]) AS u (run, action)
+JOIN ledger_event e ON e.workspace_id = %b AND e.run = u.run AND e.action = u.action
+WHERE e.received_at BETWEEN %b::timestamptz AND %b::timestamptz"""
+
+KNOWN_ACTIONS = """
+SELECT a.run_id, a.action,
+    (SELECT count(*) FROM ledger_effect f WHERE f.action_id = a.id AND NOT f.withdrawn)
+FROM unnest(%b::bigint[], %b::text[]) AS u (run_id, action)
+JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action"""
+
+NEW_EVENTS = f"""
+INSERT INTO ledger_event (place, received_at, workspace_id, event_id, type, "time", run, action, n,
+    trace, actor_kind, actor, key_prefix, trusted, data, salt, digest)
+SELECT place::bigint, %b::timestamptz, %b, event_id, type, "time"::timestamptz,
+    coalesce(run, ''), coalesce(action, ''), n::int, trace::jsonb, %b, %b, %b, %b, data::jsonb,
+    decode(salt, 'hex'), decode(digest, 'hex')
+FROM unnest({", ".join([LIST] * 11)})
+AS u (place, event_id, type, "time", run, action, n, trace, data, salt, digest)"""  # noqa: S608
+
+NEW_UNSEALED = f"""
+INSERT INTO ledger_unsealed (place, workspace_id, received_at)
+SELECT place::bigint, %b, %b::timestamptz FROM unnest({LIST}) AS place"""  # noqa: S608
+
+NEW_CONFLICTS = """
+INSERT INTO ledger_eventconflict (workspace_id, event_id, content, key_prefix, received_at)
+SELECT %b, event_id, content, %b, %b::timestamptz
+FROM unnest(%b::text[], %b::bytea[]) AS u (event_id, content)"""
+
+# Whoever waited for the lock may have read the clock first, and looking back starts at started_at.
+# An agent's event renews the lease, but not of a run that the desk has told to stop.
+TOUCH_RUNS = """
+UPDATE ledger_run r SET revision = r.revision + 1,
+    first_place = least(r.first_place, u.first_place),
+    last_place = greatest(r.last_place, u.last_place),
+    started_at = least(r.started_at, %b::timestamptz),
+    last_event_at = greatest(r.last_event_at, %b::timestamptz),
+    lease_until = CASE WHEN %b::boolean AND r.held_by = ''
+        THEN greatest(r.lease_until, %b::timestamptz + make_interval(secs => %b))
+        ELSE r.lease_until END,
+    action_count = r.action_count + u.actions, effect_count = r.effect_count + u.effects
+FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::int[], %b::int[])
+AS u (id, first_place, last_place, actions, effects)
+WHERE r.id = u.id"""
+
+FORGET_RUNS = "DELETE FROM ledger_run WHERE id = ANY(%b::bigint[])"
+
+# Only the attempt without a name can vanish: once one is named, the words are that one's.
+NAMELESS_ATTEMPTS = """
+DELETE FROM ledger_attempt t USING unnest(%b::bigint[], %b::text[]) AS u (run_id, action)
+JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action
+WHERE t.action_id = a.id AND t.attempt = ''"""
+
+WITHDRAW_EFFECTS = """
+UPDATE ledger_effect f SET withdrawn = true
+FROM unnest(%b::bigint[], %b::text[], %b::int[]) AS u (run_id, action, kept)
+JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action
+WHERE f.action_id = a.id AND f.position >= u.kept AND NOT f.withdrawn"""

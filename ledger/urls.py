@@ -1,0 +1,20 @@
+from django.urls import path
+
+from ledger.views import audit, events, runs
+
+app_name = "ledger"
+
+HERE = "w/<slug:workspace>/"
+
+urlpatterns = [
+    path(HERE + "audit/", audit.audit, name="audit"),
+    path(HERE + "runs/", runs.runs, name="runs"),
+    path(HERE + "runs/<path:run>/reveal/", runs.reveal, name="reveal"),
+    path(HERE + "runs/<path:run>/", runs.run, name="run"),
+    path(HERE + "ledger/", events.events, name="events"),
+    path(HERE + "ledger/verify/", events.verify, name="verify"),
+    path(HERE + "ledger/<path:event>/proof/", events.proof, name="proof"),
+    path(HERE + "ledger/<path:event>/download/", events.download, name="download"),
+    path(HERE + "ledger/<path:event>/reveal/", events.reveal, name="reveal_event"),
+    path(HERE + "ledger/<path:event>/", events.event, name="event"),
+]

@@ -1,0 +1,207 @@
+"""The ledger: every event, one event with its proof, and the log checked in the page."""
+
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpResponse, JsonResponse
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from ledger import audit, logkeys, proofs
+from ledger.keyset import ROWS_A_PAGE, page_of
+from ledger.models import Event
+from ledger.replaying import pretty, words_of
+from workspaces import acts, look
+from workspaces.access import may, require
+from workspaces.models import User, Workspace
+from workspaces.pages import Request, page, workspace_or_404
+
+KINDS = ("run", "action", "approval", "case", "plan", "step", "correction", "policy", "key")
+AGENTS_KINDS = ("run", "action")
+"""Of the others agents may not speak, and what they did not say has an index of its own."""
+PROOF_CHARACTERS_MAX = 100_000
+
+
+@login_required
+@require_GET
+def events(request: Request, workspace: str) -> HttpResponse:
+    """Everything that was recorded, newest first."""
+    here = workspace_or_404(request, workspace)
+    kind, run = request.GET.get("kind", ""), request.GET.get("run", "")[:120]
+    found = Event.objects.filter(workspace=here).defer("data", "salt", "trace")
+    if kind in KINDS:
+        found = found.filter(type__startswith=f"{kind}.")
+        if kind not in AGENTS_KINDS:
+            found = found.exclude(actor_kind="agent")
+    if run:
+        found = found.filter(run=run)
+    after = request.GET.get("after", "")
+    if after.isdecimal() and len(after) < 19:  # noqa: PLR2004 - a bigint
+        found = found.filter(place__lt=int(after))
+    rows = list(found.order_by("-place")[: ROWS_A_PAGE + 1])
+    shown, pager = page_of(request, rows, lambda event: str(event.place))
+    context = {
+        "workspace": here,
+        "views": _views(request, kind),
+        "run": run,
+        "events": [_row(here, event, _people(shown)) for event in shown],
+        "pager": pager,
+        "verify_url": reverse("ledger:verify", args=[here.slug]),
+        "empty": {"title": "Nothing is recorded", "text": "No event fits what you look for."},
+    }
+    return page(request, "ledger/events.html", context, part="rows")
+
+
+def _views(request: Request, kind: str) -> list[dict[str, Any]]:
+    words = [("", "All"), *((name, f"{name.capitalize()}s") for name in KINDS)]
+    return [
+        {"name": label.replace("Policys", "Policies"),
+         "url": f"{request.path}?kind={name}" if name else request.path, "current": name == kind}
+        for name, label in words
+    ]  # fmt: skip
+
+
+def _people(events: list[Event]) -> dict[str, str]:
+    ids = {event.actor for event in events if event.actor_kind == "person"}
+    people = User.objects.filter(pk__in=[int(one) for one in ids if one.isdecimal()])
+    return {str(person.pk): str(person) for person in people}
+
+
+def actor_words(event: Event, people: dict[str, str]) -> str:
+    if event.actor_kind == "person":
+        return people.get(event.actor, f"person {event.actor}")
+    return f"agent {event.actor}" if event.actor_kind == "agent" else f"the desk ({event.actor})"
+
+
+def _row(here: Workspace, event: Event, people: dict[str, str]) -> dict[str, Any]:
+    return {
+        "place": event.place,
+        "url": reverse("ledger:event", args=[here.slug, event.event_id]),
+        "words": words_of(event),
+        "type": event.type,
+        "actor": actor_words(event, people),
+        "run": event.run,
+        "run_url": reverse("ledger:run", args=[here.slug, event.run]) if event.run else "",
+        "action": event.action,
+        "received": look.moment(event.received_at),
+    }
+
+
+@login_required
+@require_GET
+def event(request: Request, workspace: str, event: str) -> HttpResponse:
+    """One event: who said it, when, and the proof that it is in the log."""
+    here = workspace_or_404(request, workspace)
+    return _show(request, here, _event_or_404(here, event), sensitive=False)
+
+
+@login_required
+@require_POST
+def reveal(request: Request, workspace: str, event: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    require(request.user, "view_sensitive", here)
+    found = _event_or_404(here, event)
+    acts.record(here, "payload.revealed", by=request.user, data={"event": found.event_id})
+    return _show(request, here, found, sensitive=True)
+
+
+def _event_or_404(here: Workspace, event_id: str) -> Event:
+    found = proofs.event_of(here, event_id)
+    if found is None:
+        raise Http404("There is no such event here, or its time of retention is over.")
+    return found
+
+
+def _show(request: Request, here: Workspace, found: Event, *, sensitive: bool) -> HttpResponse:
+    try:
+        proof, fault = proofs.inclusion_of(here, found), ""
+    except proofs.Tampered as tampered:
+        proof, fault = None, str(tampered)
+    if not proofs.is_as_digested(found):
+        fault = "The payload is not the one whose digest was sealed."
+    people = _people([found])
+    context = {
+        "workspace": here,
+        "event": _row(here, found, people) | {"id": found.event_id, "erased": found.data is None},
+        "facts": _facts(found, people),
+        "data": pretty(found.data) if sensitive else "",
+        "proof": proof,
+        "fault": fault,
+        "sealed": look.moment(proof.head.signed_at) if proof else "",
+        "may_reveal": not sensitive and may(request.user, "view_sensitive", here),
+        "public_keys": logkeys.published(here),
+    }
+    return page(request, "ledger/event.html", context)
+
+
+def _facts(found: Event, people: dict[str, str]) -> list[dict[str, Any]]:
+    values = (
+        ("Said by", actor_words(found, people), False),
+        ("With key", f"{found.key_prefix}…" if found.key_prefix else "", True),
+        ("Received", look.absolute(found.received_at), False),
+        ("By the agent's clock", look.absolute(found.time) if found.time else "", False),
+        ("Number in its run", found.n, False),
+        ("Place in the ledger", found.place, False),
+        ("Digest", f"sha256:{bytes(found.digest).hex()}", True),
+    )
+    return [
+        {"name": name, "value": value, "mono": mono} for name, value, mono in values
+        if value not in {None, ""}
+    ]  # fmt: skip
+
+
+@login_required
+@require_GET
+def proof(request: Request, workspace: str, event: str) -> HttpResponse:
+    """The tlog-proof file of an event."""
+    here = workspace_or_404(request, workspace)
+    found = proofs.inclusion_of(here, _event_or_404(here, event))
+    if found is None:
+        raise Http404("The event is not sealed yet: try again in a second.")
+    return _file(found.text, f"{found.index}.tlog-proof", "text/plain; charset=utf-8")
+
+
+@login_required
+@require_GET
+def download(request: Request, workspace: str, event: str) -> HttpResponse:
+    """Facts, salt and proof in one file, for those who may see payloads."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "view_sensitive", here)
+    found = proofs.download_of(here, event)
+    if found is None:
+        raise Http404("There is no such event, or it is not sealed yet, or its facts are erased.")
+    acts.record(here, "payload.revealed", by=request.user, data={"event": event})
+    answer = JsonResponse(found, json_dumps_params={"indent": 2, "ensure_ascii": False})
+    answer["Content-Disposition"] = 'attachment; filename="event-with-proof.json"'
+    return answer
+
+
+def _file(text: str, name: str, media: str) -> HttpResponse:
+    answer = HttpResponse(text, content_type=media)
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def verify(request: Request, workspace: str) -> HttpResponse:
+    """The log's head and keys; a proof that somebody brings is checked, and the log itself."""
+    here = workspace_or_404(request, workspace)
+    findings, verdict = [], None
+    if request.method == "POST" and request.POST.get("check") == "log":
+        findings = audit.audit(here)
+    elif request.method == "POST":
+        verdict = audit.check_proof(here, request.POST.get("proof", "")[:PROOF_CHARACTERS_MAX])
+    head = proofs.newest_head(here)
+    context = {
+        "workspace": here,
+        "head": head,
+        "size": look.count(head.size) if head else "",
+        "signed": look.moment(head.signed_at) if head else "",
+        "public_keys": logkeys.published(here),
+        "findings": findings,
+        "all_well": bool(findings) and all(finding.ok for finding in findings),
+        "verdict": verdict,
+        "ledger_url": reverse("ledger:events", args=[here.slug]),
+    }
+    return page(request, "ledger/verify.html", context)

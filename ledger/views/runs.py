@@ -1,0 +1,171 @@
+"""Runs: the list, and one run read back step by step from its events alone."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.db.models import Q
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+
+from ledger import finding, replaying
+from ledger.keyset import ROWS_A_PAGE, page_of
+from ledger.models import Run, RunState
+from workspaces import acts, look
+from workspaces.access import may, require
+from workspaces.models import Workspace
+from workspaces.pages import Request, page, workspace_or_404
+
+QUERY_CHARACTERS_MAX = 200
+STEP_DIGITS_MAX = 6
+
+
+@login_required
+@require_GET
+def runs(request: Request, workspace: str) -> HttpResponse:
+    """Runs, newest first; `q` is a run's id, or words of its request, errors, targets …"""
+    here = workspace_or_404(request, workspace)
+    q = request.GET.get("q", "").strip()[:QUERY_CHARACTERS_MAX]
+    if q and Run.objects.filter(workspace=here, run=q).exists():
+        return redirect("ledger:run", workspace=here.slug, run=q)
+    found = Run.objects.filter(workspace=here).select_related("agent")
+    state = request.GET.get("state", "")
+    if state in RunState.values:
+        found = found.filter(state=state)
+    if q:
+        found = finding.narrowed(found, here, q, state=state)
+    found = _after(found, request.GET.get("after", ""))
+    rows = list(found.order_by("-started_at", "-id")[: ROWS_A_PAGE + 1])
+    shown, pager = page_of(request, rows, _key)
+    context = {
+        "workspace": here,
+        "q": q,
+        "views": _views(request, state),
+        "runs": [_row(here, run) for run in shown],
+        "pager": pager,
+        "empty": _empty(q or state),
+    }
+    return page(request, "ledger/runs.html", context, part="rows")
+
+
+def _key(run: Run) -> str:
+    moment = run.started_at or datetime.now(UTC)
+    return f"{moment.isoformat()}_{run.pk}"
+
+
+def _after(found: Any, after: str) -> Any:
+    moment, _, number = after.rpartition("_")
+    try:
+        since = datetime.fromisoformat(moment)
+        place = int(number)
+    except ValueError:
+        return found
+    if since.tzinfo is None or place >= 2**63:
+        return found
+    return found.filter(Q(started_at__lt=since) | Q(started_at=since, id__lt=place))
+
+
+def _views(request: Request, state: str) -> list[dict[str, Any]]:
+    words = [("", "All"), *((value, str(label)) for value, label in RunState.choices)]
+    return [
+        {"name": label, "url": f"{request.path}?state={value}" if value else request.path,
+         "current": value == state}
+        for value, label in words
+    ]  # fmt: skip
+
+
+def _row(here: Workspace, run: Run) -> dict[str, Any]:
+    return {
+        "run": run.run,
+        "url": reverse("ledger:run", args=[here.slug, run.run]),
+        "state": run.state,
+        "request": run.request or run.goal or "no words were recorded",
+        "agent": run.agent.name if run.agent else "the desk",
+        "customer": run.customer_name or run.customer,
+        "actions": look.count(run.action_count),
+        "effects": look.count(run.effect_count),
+        "started": look.moment(run.started_at),
+    }
+
+
+def _empty(is_narrowed: str) -> dict[str, Any]:
+    if is_narrowed:
+        return {
+            "title": "No run fits",
+            "text": "Look for a run's id, or words of its request, error, tools or targets.",
+        }
+    return {
+        "title": "No runs yet",
+        "text": "They appear as soon as an agent sends its first event.",
+        "steps": ["Make a key in the settings", "pip install amends", "Wrap your tools"],
+    }
+
+
+@login_required
+@require_GET
+def run(request: Request, workspace: str, run: str) -> HttpResponse:
+    """What the desk knew of the run after each of its events; `step` is the event's number."""
+    here = workspace_or_404(request, workspace)
+    found = _run_or_404(here, run)
+    return _show(request, here, found, sensitive=False)
+
+
+@login_required
+@require_POST
+def reveal(request: Request, workspace: str, run: str) -> HttpResponse:
+    """The same page with payloads; that somebody saw them is on the record."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "view_sensitive", here)
+    found = _run_or_404(here, run)
+    acts.record(here, "payload.revealed", by=request.user, data={"run": found.run})
+    return _show(request, here, found, sensitive=True)
+
+
+def _run_or_404(here: Workspace, run: str) -> Run:
+    found = Run.objects.select_related("agent").filter(workspace=here, run=run).first()
+    if found is None:
+        raise Http404("There is no such run here.")
+    return found
+
+
+def _show(request: Request, here: Workspace, found: Run, *, sensitive: bool) -> HttpResponse:
+    url = reverse("ledger:run", args=[here.slug, found.run])
+    events_url = reverse("ledger:events", args=[here.slug])
+    step = request.GET.get("step", "")
+    at = int(step) if step.isdecimal() and len(step) <= STEP_DIGITS_MAX else None
+    context = {
+        "workspace": here,
+        "run": _row(here, found) | {"counts": _counts(found)},
+        "facts": _facts(found),
+        "replay": replaying.replay(found, at).shown(url, sensitive=sensitive),
+        "events_url": events_url,
+        "sensitive": sensitive,
+        "may_reveal": not sensitive and may(request.user, "view_sensitive", here),
+        "reveal_url": reverse("ledger:reveal", args=[here.slug, found.run]),
+    }
+    return page(request, "ledger/run.html", context, part="step")
+
+
+def _facts(found: Run) -> list[dict[str, Any]]:
+    values = (
+        ("Agent", found.agent.name if found.agent else "the desk itself"),
+        ("Model", found.model),
+        ("Customer", found.customer_name or found.customer),
+        ("Goal", found.goal),
+        ("Labels", ", ".join(f"{k}={v}" for k, v in found.labels.items())),
+        ("Ended with", found.summary or found.reason or _error(found)),
+        ("Noticed", ", ".join(word.replace("_", " ") for word in found.flags)),
+    )
+    return [{"name": name, "value": value} for name, value in values if value]
+
+
+def _counts(found: Run) -> str:
+    words = ((found.action_count, "action"), (found.effect_count, "effect"))
+    return ", ".join(f"{look.count(n)} {word}{'' if n == 1 else 's'}" for n, word in words)
+
+
+def _error(found: Run) -> str:
+    error = found.error if isinstance(found.error, dict) else {}
+    return ": ".join(str(error[name]) for name in ("type", "message") if error.get(name))

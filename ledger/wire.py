@@ -1,0 +1,253 @@
+"""The wire format of events (DESIGN §4): what fits, and what is wrong with what does not.
+
+A batch is never all-or-nothing: each event is read alone, and gets a problem of its own.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ledger import schemas
+from ledger.canonical import canonical
+from ledger.masking import Look, Unfit, mask_in_place, masked
+from ledger.said import Problem, Said, Speaker, problem
+
+EVENT_BYTES_MAX = 64 * 1024
+BATCH_EVENTS_MAX = 1_000
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+N_MAX = 2**31 - 1
+ID = re.compile(r"[\x21-\x7e]{1,64}")
+RUN_ID = re.compile(r"[\x21-\x7e]{1,120}")
+
+# White space before a colon: rare outside of texts, and then the quick count below proves nothing.
+_SPACED_COLONS = (b" :", b"\t:", b"\n:", b"\r:")
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+_any = msgspec.json.Decoder()
+
+
+class Malformed(Exception):
+    """We stopped because the batch as a whole cannot be read; `problem` is the answer."""
+
+    def __init__(self, what: Problem) -> None:
+        super().__init__(what.detail)
+        self.problem = what
+
+
+class Envelope(msgspec.Struct, forbid_unknown_fields=True):
+    """The members of an event. Nothing else may stand beside them, for it would be lost."""
+
+    id: str
+    type: str
+    run: str
+    action: str | None = None
+    n: int | None = None
+    time: str | None = None
+    trace: dict[str, Any] | None = None
+    data: dict[str, Any] = {}
+
+
+def split(body: bytes, *, ndjson: bool) -> list[bytes]:
+    """The bytes of each event of a batch; raises `Malformed`."""
+    if len(body) > BATCH_BYTES_MAX:
+        raise Malformed(problem("too-large", "The batch is too large", 413, "At most 8 MiB."))
+    events = _lines(body) if ndjson else _array(body)
+    if len(events) > BATCH_EVENTS_MAX:
+        raise Malformed(
+            problem("too-many", "Too many events", 413, f"At most {BATCH_EVENTS_MAX} in a batch.")
+        )
+    return events
+
+
+def _lines(body: bytes) -> list[bytes]:
+    return [line for line in body.split(b"\n") if line.strip()]
+
+
+def _array(body: bytes) -> list[bytes]:
+    try:
+        return [bytes(raw) for raw in _raws.decode(body)]
+    except RecursionError as deep:
+        raise Malformed(problem("malformed", "Nested too deep", 400)) from deep
+    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+        raise Malformed(
+            problem("malformed", "The body is not a JSON array", 400, str(wrong))
+        ) from wrong
+
+
+def read(raw: bytes, speaker: Speaker, *, reserved: bool = False) -> Said | tuple[str, Problem]:
+    """One event, checked and masked; or its id, as far as it has one, with what is wrong.
+
+    `reserved` admits what only `begin` may say of an action (its fence, replaced arguments).
+    """
+    event_id = ""
+    try:
+        loose = _decoded(raw)
+        if isinstance(loose, dict) and isinstance(loose.get("id"), str):
+            event_id = loose["id"][:64]
+        envelope = _envelope(loose)
+        look = Look.at(raw)
+        said = _said(envelope, speaker, look)
+        _no_name_twice(raw, look, loose)
+        _checked(said, reserved=reserved)
+    except _Wrong as wrong:
+        return event_id, wrong.problem
+    return said
+
+
+def of_desk(speaker: Speaker, event: dict[str, Any]) -> Said:
+    """One of the desk's own events, which needs no checks but is masked all the same."""
+    copied = event | {"data": masked(event.get("data", {}))}
+    return _said(msgspec.convert(copied, Envelope), speaker, Look())
+
+
+class _Wrong(Exception):
+    def __init__(self, kind: str, title: str, status: int = 422, detail: str = "") -> None:
+        super().__init__(title)
+        self.problem = problem(kind, title, status, detail)
+
+
+def _decoded(raw: bytes) -> Any:
+    if len(raw) > EVENT_BYTES_MAX:
+        raise _Wrong("too-large", "The event is too large", 413, "At most 64 KiB.")
+    try:
+        return _any.decode(raw)
+    except RecursionError as deep:
+        raise _Wrong("unfit", "The event is nested too deep") from deep
+    except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
+        raise _Wrong("malformed", "The event is not JSON", 400, str(wrong)) from wrong
+
+
+def _envelope(loose: Any) -> Envelope:
+    try:
+        envelope = msgspec.convert(loose, Envelope)
+    except msgspec.ValidationError as wrong:
+        raise _Wrong("schema", "The event does not fit the wire format", 422, str(wrong)) from wrong
+    if not ID.fullmatch(envelope.id):
+        raise _Wrong("schema", "The id is not 1 to 64 printable ASCII characters")
+    if not RUN_ID.fullmatch(envelope.run):
+        raise _Wrong("schema", "The run is not 1 to 120 printable ASCII characters")
+    if envelope.action is not None and not RUN_ID.fullmatch(envelope.action):
+        raise _Wrong("schema", "The action is not 1 to 120 printable ASCII characters")
+    if envelope.n is not None and not 0 <= envelope.n <= N_MAX:
+        raise _Wrong("schema", "n is not between 0 and 2^31 - 1")
+    return envelope
+
+
+def _said(envelope: Envelope, speaker: Speaker, look: Look) -> Said:
+    time = None if envelope.time is None else _moment(envelope.time)
+    try:
+        data = mask_in_place(envelope.data, speaker.mask, look)
+        trace = envelope.trace and mask_in_place(envelope.trace, (), look)
+    except Unfit as unfit:
+        raise _Wrong(
+            "unfit", "The event holds what the ledger does not keep", 422, str(unfit)
+        ) from None
+    _leave_out(data, speaker)
+    said = Said(
+        envelope.id, envelope.type, envelope.run, envelope.action or "", envelope.n, time,
+        trace or None, data, b"",
+    )  # fmt: skip
+    said.content = canonical(as_kept(said), plain=look.plain)
+    return said
+
+
+def _checked(said: Said, *, reserved: bool) -> None:
+    if said.type not in schemas.AGENT_TYPES:
+        if schemas.is_desk_type(said.type):
+            raise _Wrong(
+                "desk-only", "Only the desk says this", 403, f"{said.type} is refused from a key."
+            )
+        raise _Wrong("unknown-type", "Unknown type of event", 422, said.type[:80])
+    if said.type.startswith("action.") != bool(said.action):
+        raise _Wrong("schema", "Exactly the events of an action name an action")
+    try:
+        msgspec.convert(said.data, schemas.AGENT_TYPES[said.type])
+    except msgspec.ValidationError as wrong:
+        raise _Wrong("schema", "The data does not fit its type", 422, str(wrong)) from wrong
+    if not reserved:
+        for name in schemas.RESERVED.get(said.type, ()):
+            if name in said.data:
+                raise _Wrong("reserved", f"“{name}” is given by begin", 403)
+
+
+def _leave_out(data: dict[str, Any], speaker: Speaker) -> None:
+    """What the workspace's settings say is not captured."""
+    if not speaker.capture_intent:
+        data.pop("intent", None)
+    if not speaker.capture_snapshot:
+        for holder in _snapshot_holders(data):
+            holder.pop("before", None)
+            holder.pop("after", None)
+
+
+def _snapshot_holders(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield data
+    effects = data.get("effects")
+    for effect in effects if isinstance(effects, list) else []:
+        if isinstance(effect, dict):
+            yield effect
+
+
+def _no_name_twice(raw: bytes, look: Look, loose: dict[str, Any]) -> None:
+    """Refuse duplicate names, which every JSON decoder drops in silence.
+
+    A name is followed by `":`. If no white space stands between, the count of `":` is at least the
+    number of names in the text, so when it equals the number of names that survived decoding, none
+    was dropped. Otherwise a slow decoder counts for sure.
+    """
+    survived = look.names + len(loose)
+    if raw.count(b'":') == survived and not any(spaced in raw for spaced in _SPACED_COLONS):
+        return
+    try:
+        json.loads(raw, object_pairs_hook=_pairs)
+    except _Twice as twice:
+        raise _Wrong(
+            "duplicate-name", "A name stands twice in one object", 422, str(twice)
+        ) from None
+
+
+class _Twice(Exception):
+    pass
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Twice(next(name for name in names if names.count(name) > 1)[:80])
+    return found
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            raise _Wrong("schema", "time has no offset from UTC")
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError) as wrong:
+        raise _Wrong("schema", "time is not RFC 3339", 422, text[:40]) from wrong
+
+
+def moment_text(moment: datetime) -> str:
+    """RFC 3339 in UTC with three digits of a second, or six where three lose something."""
+    digits = "milliseconds" if moment.microsecond % 1000 == 0 else "microseconds"
+    return moment.astimezone(UTC).isoformat(timespec=digits).replace("+00:00", "Z")
+
+
+def as_kept(said: Said) -> dict[str, Any]:
+    """The event as the ledger keeps it and as its digest covers it."""
+    event: dict[str, Any] = {"id": said.id, "type": said.type, "data": said.data}
+    if said.run:
+        event["run"] = said.run
+    if said.action:
+        event["action"] = said.action
+    if said.n is not None:
+        event["n"] = said.n
+    if said.time is not None:
+        event["time"] = moment_text(said.time)
+    if said.trace:
+        event["trace"] = said.trace
+    return event

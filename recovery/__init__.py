@@ -1,0 +1,1 @@
+"""Recovery: cases, plans, the engine that compensates, and the corrections people read."""

@@ -1,0 +1,298 @@
+"""The HTTP API of the recovery queue: the same verbs as the pages, with the same checks.
+
+A person's token acts like its owner, in its one workspace. It posts the digest and the revision
+that it saw, and it never decides an approval. What cannot be done is an RFC 9457 problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import wraps
+from typing import Any, TypeVar
+
+from django.http import HttpRequest, JsonResponse
+from django.shortcuts import get_object_or_404
+from ninja import Field, Router, Schema
+from ninja.security import HttpBearer
+
+from ledger.models import Checkpoint
+from recovery import search, shown
+from recovery.casework import cases, closing, resuming
+from recovery.casework.casework import Empty
+from recovery.casework.closing import CannotClose, Left
+from recovery.casework.outdated import OutOfDate
+from recovery.casework.resuming import CannotResume
+from recovery.corrections import CannotPublish, draft, publish
+from recovery.models import Case, Correction, Plan
+from recovery.planning import plans
+from recovery.planning.plans import CannotSubmit
+from workspaces import access, keys
+from workspaces.models import PersonToken, User
+
+PROBLEM = "application/problem+json"
+LIMIT_DEFAULT = 50
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class PersonAuth(HttpBearer):
+    """`Authorization: Bearer amends_…` of a person's token."""
+
+    def authenticate(self, request: HttpRequest, token: str) -> PersonToken | None:
+        return keys.person_of(token)
+
+
+class AsPerson(HttpRequest):
+    auth: PersonToken
+
+
+router = Router(auth=PersonAuth(), tags=["recovery"])
+
+
+class Compensate(Schema):
+    digest: str = Field(max_length=64)
+    revision: int
+    reason: str = Field(min_length=1, max_length=2_000)
+    reach: int | None = None
+    choices: dict[int, str] = Field(default_factory=dict, max_length=1_000)
+
+
+class Resume(Schema):
+    digest: str = Field(max_length=64)
+    revision: int
+    reason: str = Field(default="", max_length=2_000)
+    checkpoint: int | None = None
+
+
+class Residue(Schema):
+    text: str = Field(min_length=1, max_length=4_000)
+    owner: str = Field(max_length=320)
+    due_at: datetime
+    effect: int | None = None
+
+
+class Close(Schema):
+    outcome: str = Field(max_length=20)
+    reason: str = Field(min_length=1, max_length=4_000)
+    revision: int
+    left: list[Residue] = Field(default_factory=list, max_length=200)
+
+
+class Seen(Schema):
+    revision: int
+
+
+class Publish(Schema):
+    revision: int
+    ways: list[str] = Field(default_factory=lambda: ["link"], max_length=3)
+
+
+def problem(status: int, title: str, detail: str, **more: Any) -> JsonResponse:
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
+    return JsonResponse(body, status=status, content_type=PROBLEM)
+
+
+def answering(operation: F) -> F:
+    """Say what stopped us as a problem, with what the caller needs to try again."""
+
+    @wraps(operation)
+    def answered(*args: Any, **given: Any) -> Any:
+        try:
+            return operation(*args, **given)
+        except OutOfDate as stale:
+            return problem(409, "Out of date", str(stale), revision=stale.case.revision)
+        except search.QueryError as wrong:
+            return problem(422, "The query cannot be read", wrong.message, position=wrong.position)
+        except (CannotSubmit, CannotClose, CannotResume, CannotPublish, Empty) as stopped:
+            return problem(422, "Not possible now", str(stopped))
+        except search.BadPlace as wrong:
+            return problem(400, "No such place", str(wrong))
+
+    return answered  # type: ignore[return-value]
+
+
+@router.get("/cases", summary="Cases that a query means, a page at a time")
+@answering
+def list_cases(
+    request: AsPerson,
+    q: str = "",
+    order: str = search.DEFAULT_ORDER,
+    after: str = "",
+    limit: int = LIMIT_DEFAULT,
+    everything: bool = False,  # noqa: FBT001, FBT002 - a query parameter has a name on the wire
+) -> Any:
+    token = allowed(request, "view")
+    found = search.find(
+        token.workspace,
+        q,
+        by=token.person,
+        order=order,
+        after=after,
+        limit=limit,
+        everything=everything,
+    )
+    number = search.count(token.workspace, q, by=token.person, everything=everything)
+    return {
+        "cases": [shown.case(one) for one in found.cases],
+        "after": found.after,
+        "count": number.number,
+        "count_is_capped": number.capped,
+        "is_cut_to_recent": found.is_cut,
+    }
+
+
+@router.get("/cases/{int:pk}", summary="One case with its plans and corrections")
+@answering
+def get_case(request: AsPerson, pk: int) -> Any:
+    case = case_of(request, pk, "view")
+    return shown.case(case) | {
+        "plans": [shown.plan(one) for one in case.plans.order_by("number")],
+        "corrections": [shown.correction(one) for one in case.corrections.order_by("pk")],
+    }
+
+
+@router.get("/cases/{int:pk}/preview", summary="What compensating, resuming or closing would do")
+@answering
+def preview(
+    request: AsPerson,
+    pk: int,
+    verb: str = "compensate",
+    checkpoint: int | None = None,
+    choice: str = "",
+) -> Any:
+    """`choice` is `effect:how` pairs with commas between, how being rebase, override or skip."""
+    case = case_of(request, pk, "view")
+    place = checkpoint_of(case, checkpoint)
+    if verb == "resume":
+        return shown.resume(resuming.preview(case, checkpoint=place))
+    if verb == "close":
+        return shown.closing(case)
+    if verb != "compensate":
+        return problem(422, "No such verb", "compensate, resume or close")
+    sensitive = access.may(request.auth.person, "view_sensitive", case.workspace)
+    drafted = plans.draft(case, reach=place, choices=read_choices(choice))
+    return shown.draft(drafted, sensitive=sensitive)
+
+
+@router.post("/cases/{int:pk}/compensate", summary="Submit the plan that was previewed")
+@answering
+def compensate(request: AsPerson, pk: int, given: Compensate) -> Any:
+    case = case_of(request, pk, "recover")
+    plan = plans.submit(
+        case,
+        digest=given.digest,
+        revision=given.revision,
+        by=request.auth.person,
+        reason=given.reason,
+        reach=checkpoint_of(case, given.reach),
+        choices=given.choices,
+    )
+    return shown.plan(plan)
+
+
+@router.post("/cases/{int:pk}/resume", summary="Issue the directive that was previewed")
+@answering
+def resume(request: AsPerson, pk: int, given: Resume) -> Any:
+    case = case_of(request, pk, "recover")
+    directive = resuming.commit(
+        case,
+        digest=given.digest,
+        revision=given.revision,
+        by=request.auth.person,
+        reason=given.reason,
+        checkpoint=checkpoint_of(case, given.checkpoint),
+    )
+    return {"directive": directive.pk, "acknowledge_by": directive.acknowledge_by}
+
+
+@router.post("/cases/{int:pk}/close", summary="Close the case")
+@answering
+def close(request: AsPerson, pk: int, given: Close) -> Any:
+    case = case_of(request, pk, "recover")
+    closed = closing.close(
+        case,
+        outcome=given.outcome,
+        reason=given.reason,
+        by=request.auth.person,
+        seen=given.revision,
+        left=[left_of(one) for one in given.left],
+    )
+    return shown.case(closed)
+
+
+@router.post("/cases/{int:pk}/claim", summary="Take the case in hand for a quarter of an hour")
+@answering
+def claim(request: AsPerson, pk: int, given: Seen) -> Any:
+    case = case_of(request, pk, "recover")
+    return shown.case(cases.claim(case, by=request.auth.person, seen=given.revision))
+
+
+@router.post("/cases/{int:pk}/release", summary="Give the case back")
+@answering
+def release(request: AsPerson, pk: int, given: Seen) -> Any:
+    case = case_of(request, pk, "recover")
+    return shown.case(cases.release(case, by=request.auth.person, seen=given.revision))
+
+
+@router.post("/cases/{int:pk}/corrections", summary="Draft what each affected person is told")
+@answering
+def draft_corrections(request: AsPerson, pk: int) -> Any:
+    case = case_of(request, pk, "recover")
+    return {"corrections": [shown.correction(one) for one in draft(case)]}
+
+
+@router.get("/corrections/{int:pk}", summary="One correction with its facts")
+@answering
+def get_correction(request: AsPerson, pk: int) -> Any:
+    found = correction_of(request, pk, "view")
+    return shown.correction(found) | {"facts": found.facts, "wording": found.wording}
+
+
+@router.post("/corrections/{int:pk}/publish", summary="Publish a correction and send it")
+@answering
+def publish_correction(request: AsPerson, pk: int, given: Publish) -> Any:
+    found = correction_of(request, pk, "recover")
+    published = publish(found, by=request.auth.person, seen=given.revision, ways=given.ways)
+    return shown.correction(published)
+
+
+@router.get("/plans/{int:pk}", summary="A plan and how its steps stand")
+@answering
+def get_plan(request: AsPerson, pk: int) -> Any:
+    token = allowed(request, "view")
+    return shown.plan(get_object_or_404(Plan, pk=pk, workspace=token.workspace))
+
+
+def allowed(request: AsPerson, codename: access.Codename) -> PersonToken:
+    """The token, if its owner holds the permission in its workspace; raises NotAllowed (403)."""
+    access.require(request.auth.person, codename, request.auth.workspace)
+    return request.auth
+
+
+def case_of(request: AsPerson, pk: int, codename: access.Codename) -> Case:
+    token = allowed(request, codename)
+    found = Case.objects.select_related("run", "workspace", "agent", "cause", "claimed_by")
+    return get_object_or_404(found, pk=pk, workspace=token.workspace)
+
+
+def correction_of(request: AsPerson, pk: int, codename: access.Codename) -> Correction:
+    token = allowed(request, codename)
+    found = Correction.objects.select_related("case__run", "workspace")
+    return get_object_or_404(found, pk=pk, workspace=token.workspace)
+
+
+def checkpoint_of(case: Case, pk: int | None) -> Checkpoint | None:
+    return None if pk is None else get_object_or_404(Checkpoint, pk=pk, run=case.run_id)
+
+
+def read_choices(text: str) -> dict[int, str]:
+    """`17:rebase,18:skip`; what cannot be read is left out."""
+    pairs = (one.partition(":") for one in text.split(",")[:1_000])
+    return {int(effect): how for effect, _, how in pairs if effect.strip().isdigit()}
+
+
+def left_of(given: Residue) -> Left:
+    owner = User.objects.filter(email__iexact=given.owner, is_active=True).first()
+    if owner is None:
+        raise CannotClose(f"There is nobody with the address {given.owner}.")
+    return Left(text=given.text, owner=owner, due_at=given.due_at, effect_id=given.effect)

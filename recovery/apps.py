@@ -1,0 +1,9 @@
+from django.apps import AppConfig
+
+
+class RecoveryConfig(AppConfig):
+    name = "recovery"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from recovery.engine import listening  # noqa: F401 - it hears from now on

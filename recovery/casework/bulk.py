@@ -1,0 +1,262 @@
+"""Bulk: one act on many cases, on ids frozen at the dry run.
+
+Each case keeps its own plan, its own approval and its own checks: what changed since the dry run is
+refused by itself, and says why. Stop works at any time, for what has not begun.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import Count, Q
+from django.utils import timezone
+
+from connectors.contract import Money
+from ledger import desk
+from ledger.models import Reversibility
+from recovery import search
+from recovery.casework import closing
+from recovery.casework.casework import Empty, held_by_another
+from recovery.casework.closing import CannotClose
+from recovery.casework.outdated import OutOfDate
+from recovery.models import BulkItem, BulkJob, Case, CaseOutcome, Plan
+from recovery.planning import plans
+from recovery.planning.plans import CannotSubmit
+from recovery.planning.previews import sketch
+from recovery.triage.facts import facts_of
+from workspaces import access
+from workspaces.models import User, Workspace
+from workspaces.moves import CannotMove
+
+logger = logging.getLogger(__name__)
+
+CASES_MAX = 500
+"""Of one job; a larger set is worked off in several, each with its own dry run."""
+
+BATCH = 10
+WORKING_SECONDS_MAX = 300
+"""An item in hand for longer was lost with its worker; submitting it again does nothing twice."""
+
+DETAIL_CHARACTERS_MAX = 400
+COMPENSATE, CLOSE = "compensate", "close"
+VERBS = (COMPENSATE, CLOSE)
+
+
+class TooMany(Exception):
+    """We stopped because the query means more cases than one job may hold: narrow it down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eligible:
+    """A case that the job would act on, as it was seen."""
+
+    case: Case
+    digest: str
+    headline: str
+    approval: str
+    money: Money | None
+    reversibility: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotEligible:
+    case: Case
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a job would do, on exactly these cases; `amounts` by currency, in its smallest unit."""
+
+    verb: str
+    query: str
+    eligible: list[Eligible] = field(default_factory=list)
+    not_eligible: list[NotEligible] = field(default_factory=list)
+
+    @property
+    def customers(self) -> int:
+        return len({one.case.customer for one in self.eligible if one.case.customer})
+
+    @property
+    def irreversible(self) -> int:
+        return sum(one.reversibility == Reversibility.IRREVERSIBLE for one in self.eligible)
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for one in self.eligible:
+            if one.money is not None:
+                currency = one.money.currency
+                found[currency] = found.get(currency, 0) + one.money.amount_minor
+        return found
+
+
+def dry_run(
+    workspace: Workspace,
+    verb: str,
+    *,
+    by: User,
+    query: str = "",
+    ids: Sequence[int] | None = None,
+) -> DryRun:
+    """Who would be acted on, and who not and why. Raises TooMany or QueryError; writes nothing."""
+    if verb not in VERBS:
+        raise Empty("Compensate or close.")
+    found = search.matching(workspace, search.parse(query), by=by)
+    if ids is not None:
+        found = Case.objects.filter(workspace=workspace, pk__in=list(ids)[: CASES_MAX + 1])
+    cases = list(
+        found.select_related("workspace", "run__workspace", "run__agent", "claimed_by").order_by(
+            "pk"
+        )[: CASES_MAX + 1]
+    )
+    if len(cases) > CASES_MAX:
+        raise TooMany(f"At most {CASES_MAX} cases at once.")
+    seen = DryRun(verb, query)
+    for case in cases:
+        _sort(seen, case, by)
+    return seen
+
+
+def _sort(seen: DryRun, case: Case, by: User) -> None:
+    other = held_by_another(case, by)
+    if other is not None:
+        seen.not_eligible.append(NotEligible(case, f"{other} has claimed it."))
+    elif seen.verb == CLOSE:
+        hindrance = closing.why_not(case, facts_of(case.run))
+        if hindrance:
+            seen.not_eligible.append(NotEligible(case, hindrance))
+        else:
+            words = f"Close: {case.headline}"
+            seen.eligible.append(Eligible(case, "", words, "", None, case.reversibility))
+    else:
+        draft = sketch(case)
+        if draft.why_not:
+            seen.not_eligible.append(NotEligible(case, draft.why_not))
+        else:
+            weakest = str(draft.drafted.reversibility)
+            seen.eligible.append(
+                Eligible(
+                    draft.case, draft.digest, draft.headline, draft.approval, draft.money, weakest
+                )
+            )
+
+
+@transaction.atomic
+def start(
+    workspace: Workspace,
+    verb: str,
+    *,
+    by: User,
+    reason: str,
+    frozen: Sequence[tuple[int, int, str]],
+    query: str = "",
+) -> BulkJob:
+    """Begin a job on what the dry run showed: (case id, revision, digest) of each."""
+    if verb not in VERBS or not reason.strip():
+        raise Empty("Say what is to be done, and why.")
+    if not 0 < len(frozen) <= CASES_MAX:
+        raise TooMany(f"Between one and {CASES_MAX} cases at once.")
+    known = set(
+        Case.objects.filter(workspace=workspace, pk__in=[one[0] for one in frozen]).values_list(
+            "pk", flat=True
+        )
+    )
+    job = BulkJob.objects.create(
+        workspace=workspace, verb=verb, query=query[:1000], reason=reason[:4_000], started_by=by
+    )
+    items = {pk: (revision, digest) for pk, revision, digest in frozen if pk in known}
+    BulkItem.objects.bulk_create(
+        BulkItem(job=job, case_id=pk, revision=revision, digest=digest)
+        for pk, (revision, digest) in sorted(items.items())
+    )
+    data = {"job": job.pk, "verb": verb, "cases": sorted(items), "query": query, "reason": reason}
+    desk.say(workspace, "case.bulk_started", by=by, data=data)
+    return job
+
+
+@transaction.atomic
+def stop(job: BulkJob, *, by: User) -> int:
+    """Leave out what has not begun; how many. What was submitted has its own stop."""
+    now = timezone.now()
+    BulkJob.objects.filter(pk=job.pk, stopped_at=None, ended_at=None).update(stopped_at=now)
+    left = job.items.filter(state="waiting").update(state="stopped", detail=f"Stopped by {by}.")
+    if left:
+        desk.say(job.workspace, "case.bulk_stopped", by=by, data={"job": job.pk, "left": left})
+    return left
+
+
+def sweep() -> int:
+    """Work on a few items of any job; the number that came to an end."""
+    lost = timezone.now() - timedelta(seconds=WORKING_SECONDS_MAX)
+    todo = BulkItem.objects.filter(
+        Q(state="waiting") | Q(state="working", taken_at__lt=lost), job__stopped_at=None
+    ).select_related("job__workspace", "job__started_by", "case__workspace")
+    done = 0
+    for item in todo.order_by("pk")[:BATCH]:
+        taken = BulkItem.objects.filter(pk=item.pk, state=item.state, taken_at=item.taken_at)
+        if taken.update(state="working", taken_at=timezone.now()):
+            _work(item)
+            done += 1
+    _end_jobs()
+    return done
+
+
+def _work(item: BulkItem) -> None:
+    state, detail, plan = "done", "", None
+    job = item.job
+    try:
+        access.require(job.started_by, "recover", job.workspace)
+        if job.verb == CLOSE:
+            _close(item)
+        else:
+            plan = _compensate(item)
+            detail = plan.headline
+    except access.NotAllowed as refused:
+        state, detail = "refused", f"{job.started_by} may no longer do this: {refused}"
+    except (OutOfDate, CannotSubmit, CannotClose, CannotMove, Empty) as refused:
+        state, detail = "refused", str(refused)
+    BulkItem.objects.filter(pk=item.pk).update(
+        state=state, detail=detail[:DETAIL_CHARACTERS_MAX], plan_id=plan.pk if plan else None
+    )
+
+
+def _compensate(item: BulkItem) -> Plan:
+    return plans.submit(
+        item.case,
+        digest=item.digest,
+        revision=item.revision,
+        by=item.job.started_by,
+        reason=item.job.reason,
+    )
+
+
+def _close(item: BulkItem) -> None:
+    closing.close(
+        item.case,
+        outcome=CaseOutcome.EXPECTED,
+        reason=item.job.reason,
+        by=item.job.started_by,
+        seen=item.revision,
+    )
+
+
+def _end_jobs() -> None:
+    busy = Q(items__state__in=["waiting", "working"])
+    over = (
+        BulkJob.objects.filter(ended_at=None)
+        .annotate(busy=Count("items", filter=busy))
+        .filter(busy=0)
+    )
+    BulkJob.objects.filter(pk__in=[job.pk for job in over]).update(ended_at=timezone.now())
+
+
+def counts(job: BulkJob) -> dict[str, int]:
+    """How many items stand in each state, and how many cases are restored: done is not fixed."""
+    found = dict(job.items.values_list("state").annotate(number=Count("pk")))
+    closed = job.items.filter(case__outcome=CaseOutcome.RESTORED).count()
+    return {str(state): int(number) for state, number in found.items()} | {"restored": closed}

@@ -1,0 +1,139 @@
+"""Cases: what people do with one. Claim, release, comment, report, reopen; `closing` closes.
+
+Every change posts the revision that the person saw. A claim is a lease that others see: it ends by
+itself after a quarter of an hour in which its holder did nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from ledger.models import Run
+from recovery.casework.casework import Empty, holder_of, locked, say
+from recovery.models import Case, CaseState, Comment, Report, ReportSource
+from recovery.planning.drafting import connections_of
+from recovery.triage import casefile, opening, triage
+from recovery.triage.facts import facts_of
+from recovery.triage.reasons import reasons
+from workspaces.models import User
+from workspaces.moves import CannotMove
+
+CLAIM_SECONDS = 15 * 60
+TEXT_CHARACTERS_MAX = 8_000
+
+
+@transaction.atomic
+def claim(case: Case, *, by: User, seen: int) -> Case:
+    """Take the case in hand; raises CannotMove where somebody else has it, OutOfDate."""
+    case = locked(case, seen=seen)
+    if case.state == CaseState.CLOSED:
+        raise CannotMove(case, "claimed", "The case is closed.")
+    holder = holder_of(case)
+    if holder is not None and holder != by:
+        raise CannotMove(case, "claimed", f"{holder} has claimed it already.")
+    case.claimed_by, case.claimed_until = by, _until()
+    case.save(update_fields=["claimed_by", "claimed_until"])
+    if holder is None:
+        say(case, "case.claimed", by=by)
+    return case
+
+
+@transaction.atomic
+def release(case: Case, *, by: User, seen: int) -> Case:
+    """Give the case back; only its holder can. Releasing what is free changes nothing."""
+    case = locked(case, seen=seen)
+    holder = holder_of(case)
+    if holder is not None and holder != by:
+        raise CannotMove(case, "released", f"{holder} has claimed it.")
+    if case.claimed_by_id is not None:
+        case.claimed_by, case.claimed_until = None, None
+        case.save(update_fields=["claimed_by", "claimed_until"])
+        say(case, "case.released", by=by)
+    return case
+
+
+def touch(case: Case, *, by: User) -> None:
+    """Whoever holds the claim is busy with it: the lease starts anew."""
+    Case.objects.filter(pk=case.pk, claimed_by=by, claimed_until__gt=timezone.now()).update(
+        claimed_until=_until()
+    )
+
+
+def let_idle_claims_go() -> int:
+    """Clear leases that are over, so that a list by claimant says who works on what."""
+    return Case.objects.filter(claimed_until__lt=timezone.now()).update(
+        claimed_by=None, claimed_until=None
+    )
+
+
+@transaction.atomic
+def comment(case: Case, *, by: User, text: str) -> Comment:
+    """Add a comment. It changes nothing that anybody saw, so it needs no revision."""
+    said = Comment.objects.create(case=case, person=by, text=_text(text))
+    touch(case, by=by)
+    say(case, "case.commented", by=by, data={"comment": said.pk, "text": said.text})
+    return said
+
+
+@transaction.atomic
+def report(
+    run: Run, *, text: str, by: User | None = None, source: str = ReportSource.OPERATOR
+) -> Case:
+    """Say that a run, an agent's or the desk's own, did wrong: its case opens, or learns of it."""
+    text = _text(text)
+    run = (
+        Run.objects.select_for_update(no_key=True, of=("self",))
+        .select_related("workspace", "agent")
+        .get(pk=run.pk)
+    )
+    case = Case.objects.select_for_update(of=("self",)).filter(run=run).first()
+    if case is None:
+        facts = facts_of(run)
+        file = casefile.case_file(facts, reasons(facts), connections_of([run.workspace_id]))
+        case = opening.keep(facts, None, reasons(facts), file)
+    said = Report.objects.create(case=case, source=source, person=by, text=text)
+    say(
+        case,
+        "case.reported",
+        by=by,
+        data={"report": said.pk, "source": source, "text": text},
+        part="trail" if by is None else "desk",
+    )
+    triage.look([run.pk])
+    case.refresh_from_db()
+    return case
+
+
+@transaction.atomic
+def reopen(case: Case, *, by: User, seen: int, reason: str) -> Case:
+    """Bring a closed case back into the queue."""
+    case = locked(case, seen=seen)
+    if case.state != CaseState.CLOSED:
+        raise CannotMove(case, CaseState.OPEN, "The case is open already.")
+    reason = _text(reason)
+    Report.objects.create(case=case, source=ReportSource.OPERATOR, person=by, text=reason)
+    case.state = CaseState.OPEN
+    case.reopened_at = timezone.now()
+    case.corrections_drafted_at = None
+    case.outcome, case.closing_reason = "", ""
+    case.closed_at, case.closed_by = None, None
+    case.revision += 1
+    case.save()
+    say(case, "case.reopened", by=by, data={"reason": reason})
+    triage.look([case.run_id])
+    case.refresh_from_db()
+    return case
+
+
+def _until() -> datetime:
+    return timezone.now() + timedelta(seconds=CLAIM_SECONDS)
+
+
+def _text(text: str) -> str:
+    text = text.strip()
+    if not text:
+        raise Empty("A few words are needed.")
+    return text[:TEXT_CHARACTERS_MAX]

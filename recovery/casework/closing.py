@@ -1,0 +1,208 @@
+"""Closing: how a case ends, by a person or by the desk, and never with a doubt in it.
+
+A closing answers the reasons that stand at that moment: only another one brings the case back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from ledger.models import Action, Effect, Run
+from recovery.casework.casework import Empty, held_by_another, locked, say
+from recovery.engine import starting
+from recovery.models import (
+    Case,
+    CaseOutcome,
+    CaseState,
+    Cause,
+    Directive,
+    Plan,
+    PlanState,
+    Residue,
+    StepState,
+)
+from recovery.models.plans import LIVING
+from recovery.triage.facts import RunFacts, facts_of
+from recovery.triage.reasons import reasons
+from recovery.triage.words import plural
+from workspaces import access
+from workspaces.models import User
+from workspaces.moves import CannotMove
+
+REASON_CHARACTERS_MAX = 4_000
+RESIDUES_MAX = 200
+BY_PEOPLE = (
+    CaseOutcome.CORRECTED,
+    CaseOutcome.PARTLY,
+    CaseOutcome.EXPECTED,
+    CaseOutcome.ALREADY_HANDLED,
+    CaseOutcome.DUPLICATE,
+)
+"""`restored` and `resumed` are the desk's to find, not anybody's to say."""
+
+
+class CannotClose(Exception):
+    """We stopped because something is in the way of closing; the sentence says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Something that could not be undone: what, who looks after it, and until when."""
+
+    text: str
+    owner: User
+    due_at: datetime
+    effect_id: int | None = None
+
+
+def why_not(case: Case, facts: RunFacts) -> str:
+    """Why the case cannot be closed now; empty where it can."""
+    if case.state == CaseState.CLOSED:
+        return "The case is closed already."
+    plan = case.plans.filter(state__in=LIVING).first()
+    if plan is not None:
+        return f"Plan {plan.number} has not ended: stop it first."
+    unknown = facts.unknown()
+    if unknown:
+        return f"Settle {unknown[0].tool} first: nobody knows whether it happened."
+    lost = [step for step in facts.troubled if StepState.UNKNOWN in {step.state, step.was}]
+    if lost:
+        return f"Settle step {lost[0].position} first: it was sent, and its outcome is unknown."
+    return ""
+
+
+@transaction.atomic
+def close(
+    case: Case,
+    *,
+    outcome: str,
+    reason: str,
+    by: User,
+    seen: int,
+    left: Sequence[Left] = (),
+) -> Case:
+    """End the case as `outcome`; raises CannotClose, OutOfDate, or CannotMove if another has it."""
+    case = locked(case, seen=seen)
+    other = held_by_another(case, by)
+    if other is not None:
+        raise CannotMove(case, CaseState.CLOSED, f"{other} has claimed it.")
+    facts = facts_of(_run(case))
+    hindrance = why_not(case, facts) or _unfit(case, outcome, left)
+    if hindrance:
+        raise CannotClose(hindrance)
+    if not reason.strip():
+        raise Empty("Say why it is closed.")
+    for one in left:
+        Residue.objects.create(
+            case=case,
+            effect_id=one.effect_id,
+            text=one.text[:REASON_CHARACTERS_MAX],
+            owner=one.owner,
+            due_at=one.due_at,
+        )
+    _forget_leftovers(case, by)
+    _end(case, facts, outcome, reason.strip()[:REASON_CHARACTERS_MAX], by=by, left=left)
+    if outcome == CaseOutcome.EXPECTED:
+        Run.objects.filter(pk=case.run_id, held_by=f"case {case.pk}").update(held_by="")
+    return case
+
+
+def restored(case: Case) -> bool:
+    """The desk's own closing: every effect was undone and read back. False if it was closed before.
+
+    The caller holds the transaction, and has checked that nothing stands or is in doubt. No lock is
+    taken beyond the case's own row, for the caller holds its plan's.
+    """
+    case = Case.objects.select_for_update(of=("self",)).get(pk=case.pk)
+    if case.state == CaseState.CLOSED:
+        return False
+    facts = facts_of(_run(case))
+    _end(case, facts, CaseOutcome.RESTORED, "Every effect was undone, and read back.")
+    return True
+
+
+def resumed(case: Case, facts: RunFacts) -> None:
+    """The desk's own closing: the run went on as directed, and came to a good end."""
+    _end(case, facts, CaseOutcome.RESUMED, "The run went on and came to its end.")
+
+
+def _end(
+    case: Case,
+    facts: RunFacts,
+    outcome: str,
+    reason: str,
+    *,
+    by: User | None = None,
+    left: Sequence[Left] = (),
+) -> None:
+    present = [one.key for one in reasons(facts)]
+    present += [str(one["key"]) for one in case.evidence if isinstance(one, dict) and "key" in one]
+    case.state, case.outcome = CaseState.CLOSED, outcome
+    case.closing_reason, case.closed_by, case.closed_at = reason, by, timezone.now()
+    case.claimed_by = case.claimed_until = None
+    case.answered = sorted({*case.answered, *present})
+    case.revision += 1
+    case.save()
+    if case.cause_id is not None:
+        Cause.objects.filter(pk=case.cause_id).update(last_closed_at=case.closed_at)
+    Directive.objects.filter(
+        run=case.run_id, kind="resume", acknowledged_at=None, withdrawn_at=None
+    ).update(withdrawn_at=case.closed_at)
+    standing = [standing_words(action, effect) for action, effect in facts.standing()]
+    told = [{"text": one.text, "owner": one.owner.pk} for one in left]
+    data = {"outcome": outcome, "reason": reason, "standing": standing, "residue": told}
+    say(case, "case.closed", by=by, data=data, part="engine")
+
+
+def standing_words(action: Action, effect: Effect) -> dict[str, Any]:
+    return {
+        "action": action.action,
+        "position": effect.position,
+        "tool": action.tool,
+        "target": {"type": effect.target_type, "id": effect.target_id},
+    }
+
+
+def _unfit(case: Case, outcome: str, left: Sequence[Left]) -> str:
+    if outcome not in BY_PEOPLE:
+        return "A case cannot be closed as that by hand."
+    if outcome == CaseOutcome.PARTLY and not left:
+        return "Say what is left, who looks after it, and until when."
+    if len(left) > RESIDUES_MAX:
+        return f"At most {plural(RESIDUES_MAX, 'thing')} can be left."
+    return next(filter(None, (_unfit_residue(case, one) for one in left)), "")
+
+
+def _unfit_residue(case: Case, one: Left) -> str:
+    if not access.may(one.owner, "view", case.workspace):
+        return f"{one.owner} is not in this workspace."
+    if one.due_at <= timezone.now():
+        return "A due date lies ahead."
+    effects = Effect.objects.filter(action__run=case.run_id)
+    if one.effect_id is not None and not effects.filter(pk=one.effect_id).exists():
+        return "What is left is an effect of this run."
+    return ""
+
+
+def _forget_leftovers(case: Case, by: User) -> None:
+    """Steps of a stopped plan that waited for a person wait no longer."""
+    for plan in Plan.objects.filter(case=case, state=PlanState.STOPPED):
+        starting.supersede(plan, by=by, why="The case was closed.")
+
+
+def _run(case: Case) -> Run:
+    return Run.objects.select_related("workspace", "agent").get(pk=case.run_id)
+
+
+@transaction.atomic
+def done(residue: Residue, *, by: User) -> None:
+    """What was left is dealt with; a second time changes nothing."""
+    moved = Residue.objects.filter(pk=residue.pk, done_at=None).update(done_at=timezone.now())
+    if moved:
+        say(residue.case, "case.residue_done", by=by, data={"residue": residue.pk})

@@ -1,0 +1,252 @@
+"""Resuming: what a run would do if it went on from a checkpoint, and the directive that says so.
+
+The desk never runs forward actions itself. It tells the agent, which polls; `run.resumed` is the
+acknowledgement, and where none comes in time the case comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from connectors.canonical import digest
+from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Run
+from recovery.casework.casework import changed, held_by_another, locked, say
+from recovery.casework.outdated import OutOfDate
+from recovery.models import Case, CaseState, Directive, Plan
+from recovery.models.plans import LIVING
+from recovery.planning.drafting import is_behind
+from recovery.triage.facts import READING, RunFacts, facts_of
+from recovery.triage.words import listed, target_words
+from workspaces.models import User
+from workspaces.moves import CannotMove
+
+LABELS = {
+    "skip": "done – skipped",
+    "repeat_same_key": "repeat – same key, safe",
+    "repeat_may_duplicate": "repeat – may duplicate",
+    "repeat_new_key": "repeat – new key",
+    "new": "new",
+}
+STEPS_MAX = 1_000
+ACKNOWLEDGE_SECONDS_MIN = 60
+
+
+class CannotResume(Exception):
+    """We stopped because the run cannot go on from there; the sentence says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeStep:
+    """One call that the resumed run would come to, and what would happen with it."""
+
+    action: str
+    tool: str
+    targets: Sequence[dict[str, Any]]
+    label: str
+    key: str
+    why: str = ""
+
+    @property
+    def words(self) -> str:
+        return LABELS[self.label]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "action": self.action,
+            "tool": self.tool,
+            "targets": list(self.targets),
+            "label": self.label,
+            "key": self.key,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """What a directive would say. `standing` are effects that would be doubled, `stale` why the
+    checkpoint no longer holds.
+    """
+
+    case: Case
+    facts: RunFacts
+    checkpoint: Checkpoint | None
+    steps: list[ResumeStep]
+    standing: list[tuple[Action, Effect]]
+    digest: str
+    checked_at: datetime
+    stale: str = ""
+    hindrances: list[str] = field(default_factory=list)
+
+    @property
+    def why_not(self) -> str:
+        return next(iter(self.hindrances), "")
+
+
+def preview(case: Case, *, checkpoint: Checkpoint | None = None) -> Resume:
+    """How the run would go on from `checkpoint`, or from its start. Writes nothing."""
+    case = Case.objects.select_related("workspace", "run__workspace", "run__agent").get(pk=case.pk)
+    facts = facts_of(case.run)
+    behind = [one for one in facts.actions if checkpoint is None or is_behind(one, checkpoint)]
+    steps = [_step(facts, action) for action in behind[:STEPS_MAX]]
+    steps += _pending(facts, checkpoint, steps)
+    unsafe = {step.action for step in steps if step.label == "repeat_may_duplicate"}
+    standing = [(a, e) for a, e in facts.standing() if a.action in unsafe]
+    stale = staleness(facts, checkpoint)
+    body = {
+        "run": case.run.run,
+        "from": checkpoint.event_id if checkpoint else None,
+        "steps": [step.as_json() for step in steps],
+    }
+    return Resume(
+        case=case,
+        facts=facts,
+        checkpoint=checkpoint,
+        steps=steps,
+        standing=standing,
+        digest=digest(body),
+        checked_at=timezone.now(),
+        stale=stale,
+        hindrances=[one for one in _hindrances(case, facts, unsafe, stale) if one],
+    )
+
+
+def staleness(facts: RunFacts, checkpoint: Checkpoint | None) -> str:
+    """Why a checkpoint no longer holds: what it rests on has been undone since."""
+    if checkpoint is None:
+        return ""
+    undone = [
+        action.tool
+        for action in facts.actions
+        if not is_behind(action, checkpoint) and action.compensated != Compensated.NONE
+    ]
+    if not undone:
+        return ""
+    return f"It rests on {listed(list(dict.fromkeys(undone)))}, which was undone since."
+
+
+def _step(facts: RunFacts, action: Action) -> ResumeStep:
+    label, why = _label(facts, action)
+    return ResumeStep(
+        action=action.action,
+        tool=action.tool,
+        targets=action.targets or [],
+        label=label,
+        key=action.key,
+        why=why,
+    )
+
+
+def _label(facts: RunFacts, action: Action) -> tuple[str, str]:
+    if action.compensated != Compensated.NONE:
+        return "repeat_new_key", "It was undone, so its old key is dead."
+    if action in facts.unknown():
+        return "repeat_may_duplicate", "Nobody knows whether it happened."
+    if action.state == ActionState.SUCCEEDED:
+        if action.key or _reads(facts, action):
+            return "skip", "Its first result is answered again."
+        return "repeat_may_duplicate", "It has no key by which it would be recognised."
+    if action.state == ActionState.FAILED:
+        return "repeat_same_key", "It had no effect."
+    return "new", "It was planned and never started."
+
+
+def _reads(facts: RunFacts, action: Action) -> bool:
+    return facts.judgement(action).action_class in READING
+
+
+def _pending(
+    facts: RunFacts, checkpoint: Checkpoint | None, known: Sequence[ResumeStep]
+) -> list[ResumeStep]:
+    """What the checkpoint says is still to come, and the ledger has not seen."""
+    names = {action.action for action in facts.actions} | {step.tool for step in known}
+    coming = checkpoint.pending if checkpoint is not None else []
+    fresh = [str(one) for one in coming if isinstance(one, str) and one not in names]
+    return [
+        ResumeStep(action=name, tool=name, targets=[], label="new", key="")
+        for name in fresh[:STEPS_MAX]
+    ]
+
+
+def _hindrances(case: Case, facts: RunFacts, unsafe: set[str], stale: str) -> list[str]:
+    lease = facts.run.lease_until
+    live = not facts.has_ended and lease is not None and lease > facts.now
+    plan = Plan.objects.filter(case=case, state__in=LIVING).first()
+    unknown = facts.unknown()
+    doubled = [action.tool for action in facts.actions if action.action in unsafe]
+    return [
+        "The case is closed: reopen it first." if case.state == CaseState.CLOSED else "",
+        f"Plan {plan.number} has not ended: stop it first." if plan else "",
+        "It was told to resume already." if case.state == CaseState.RESUMING else "",
+        "The run still goes on by itself." if live else "",
+        f"Settle {unknown[0].tool} first: nobody knows whether it happened." if unknown else "",
+        f"{listed(doubled)} might be done twice: undo it first." if doubled else "",
+        f"The checkpoint is stale. {stale}" if stale else "",
+    ]
+
+
+def commit(
+    case: Case,
+    *,
+    digest: str,
+    revision: int,
+    by: User,
+    reason: str = "",
+    checkpoint: Checkpoint | None = None,
+) -> Directive:
+    """Issue the directive that was previewed; raises OutOfDate, CannotResume, CannotMove."""
+    with transaction.atomic():
+        case = locked(case, seen=revision)
+        other = held_by_another(case, by)
+        if other is not None:
+            raise CannotMove(case, CaseState.RESUMING, f"{other} has claimed it.")
+        resume = preview(case, checkpoint=checkpoint)
+        if resume.digest != digest:
+            raise OutOfDate(case, "What would happen has changed since you saw it.")
+        if resume.why_not:
+            raise CannotResume(resume.why_not)
+        return _issue(case, resume, by, reason)
+
+
+def _issue(case: Case, resume: Resume, by: User, reason: str) -> Directive:
+    now = timezone.now()
+    seconds = max(resume.facts.policy.stuck_after_seconds, ACKNOWLEDGE_SECONDS_MIN)
+    standing_of(case.run_id).update(withdrawn_at=now)
+    directive = Directive.objects.create(
+        run_id=case.run_id,
+        kind="resume",
+        checkpoint=resume.checkpoint,
+        steps=[step.as_json() for step in resume.steps],
+        issued_by=by,
+        acknowledge_by=now + timedelta(seconds=seconds),
+    )
+    Run.objects.filter(pk=case.run_id).update(held_by="")
+    changed(case, state=CaseState.RESUMING)
+    data = {
+        "directive": directive.pk,
+        "from": resume.checkpoint.name if resume.checkpoint else None,
+        "steps": directive.steps,
+        "reason": reason[:4_000],
+        "digest": resume.digest,
+    }
+    say(case, "resume.directed", by=by, data=data)
+    return directive
+
+
+def standing_of(run_id: int) -> QuerySet[Directive]:
+    """What the desk wants of a run now: at most one directive."""
+    return Directive.objects.filter(run=run_id, acknowledged_at=None, withdrawn_at=None)
+
+
+def step_title(step: ResumeStep) -> str:
+    """`charge_card on card 4421`"""
+    first = next(iter(step.targets), None)
+    if not isinstance(first, dict):
+        return step.tool
+    where = target_words(str(first.get("type", "")), str(first.get("id", "")))
+    return f"{step.tool} on {where}" if where else step.tool

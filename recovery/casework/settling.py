@@ -1,0 +1,179 @@
+"""Settling: what became of a call whose outcome nobody knows, said by a person with evidence.
+
+The word of a person is an event with their name. For an action of an agent it ends the doubt in the
+ledger; for a step it moves the step, and the engine goes on from there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from ledger import desk
+from ledger.models import Action, Run
+from recovery.casework.casework import Empty, held_by_another, locked
+from recovery.casework.outdated import OutOfDate
+from recovery.engine import keys, starting, steps
+from recovery.models import Case, CaseState, PlanState, Step, StepState
+from recovery.tasks import run_plan
+from recovery.triage import triage
+from recovery.triage.facts import facts_of
+from workspaces.models import User
+from workspaces.moves import CannotMove
+from workspaces.wake import wake_on_commit
+
+APPLIED, NO_EFFECT = "applied", "no_effect"
+OUTCOMES = (APPLIED, NO_EFFECT)
+EVIDENCE_CHARACTERS_MAX = 8_000
+
+
+@transaction.atomic
+def settle_action(
+    case: Case, action: Action, *, outcome: str, evidence: str, by: User, seen: int
+) -> Case:
+    """Say whether an agent's call happened; raises OutOfDate, CannotMove or Empty."""
+    case = locked(case, seen=seen)
+    _check(case, by, outcome)
+    doubtful = {one.pk for one in facts_of(case.run).unknown()}
+    if action.pk not in doubtful:
+        raise CannotMove(action, outcome, f"The outcome of {action.tool} is known.")
+    said = {"outcome": outcome, "evidence": {"text": _text(evidence)}, "case": case.pk}
+    desk.say(
+        case.workspace, "action.settled", run=case.run.run, action=action.action, data=said, by=by
+    )
+    triage.look([case.run_id])
+    case.refresh_from_db()
+    return case
+
+
+@transaction.atomic
+def settle_step(
+    step: Step, *, outcome: str, evidence: str, by: User, seen: int, again: bool = False
+) -> Step:
+    """Say whether a compensating call happened; raises OutOfDate, CannotMove or Empty.
+
+    What happened is read back. What did not is tried once more if the person says so (`again`), and
+    else the step is skipped; of a step that is still unknown the absence itself leads to a try.
+    """
+    step = _locked_step(step, by, outcome, seen)
+    text = _text(evidence)
+    say = {"outcome": outcome, "evidence": {"text": text}}
+    kept = (step.evidence or {}) | {"person": {"id": by.pk, "outcome": outcome, "text": text}}
+    if step.state not in {StepState.UNKNOWN, StepState.NEEDS_HUMAN}:
+        raise CannotMove(step, outcome, "The outcome of this step is known.")
+    if outcome == APPLIED:
+        _move(step, StepState.APPLIED, by=by, note=text, say=say, evidence=kept, probes=0)
+    elif step.state == StepState.NEEDS_HUMAN and not again:
+        _move(step, StepState.SKIPPED, by=by, note=text, say=say, evidence=kept)
+    else:
+        _move(step, StepState.READY, by=by, note=text, say=say, evidence=kept, **_again(step))
+    return step
+
+
+@transaction.atomic
+def try_again(step: Step, *, reason: str, by: User, seen: int) -> Step:
+    """Authorise one more try of a step that certainly had no effect; raises as above."""
+    step = _locked_step(step, by, NO_EFFECT, seen)
+    if is_lost(step):
+        raise CannotMove(step, StepState.READY, "First say whether it happened.")
+    _move(step, StepState.READY, by=by, note=_text(reason), say={"again": True}, **_again(step))
+    return step
+
+
+@transaction.atomic
+def skip(step: Step, *, reason: str, by: User, seen: int) -> Step:
+    """Leave the effect as it is; raises CannotMove for what was sent and is not settled."""
+    step = _locked_step(step, by, NO_EFFECT, seen)
+    if is_lost(step):
+        raise CannotMove(step, StepState.SKIPPED, "First say whether it happened.")
+    _move(step, StepState.SKIPPED, by=by, note=_text(reason), say={"skipped": True})
+    return step
+
+
+def is_lost(step: Step) -> bool:
+    """Whether the step was sent and nobody knows what became of it."""
+    return step.state == StepState.UNKNOWN or (
+        step.state == StepState.NEEDS_HUMAN and step.was == StepState.UNKNOWN
+    )
+
+
+def steps_in_doubt(case: Case) -> list[Step]:
+    """Steps of the case that wait for a person's word, newest plan first."""
+    waiting = Step.objects.filter(
+        plan__case=case, state__in=[StepState.UNKNOWN, StepState.NEEDS_HUMAN, StepState.DRIFTED]
+    ).exclude(plan__state=PlanState.SUPERSEDED)
+    return list(waiting.select_related(*steps.RECORDED).order_by("-plan__number", "position"))
+
+
+def actions_in_doubt(case: Case) -> list[Action]:
+    """Calls of the run of which nobody knows whether they happened."""
+    run = Run.objects.select_related("workspace", "agent").get(pk=case.run_id)
+    return facts_of(run).unknown()
+
+
+def _locked_step(step: Step, by: User, outcome: str, seen: int) -> Step:
+    """The step as it is, under the case's lock. Not under the run's: a worker that holds the step
+    may be waiting for that.
+    """
+    case = Case.objects.select_for_update(of=("self",)).get(pk=step.plan.case_id)
+    if case.revision != seen:
+        raise OutOfDate(case)
+    _check(case, by, outcome)
+    return steps.load(step.pk)
+
+
+def _check(case: Case, by: User, outcome: str) -> None:
+    if outcome not in OUTCOMES:
+        raise Empty("Say whether it happened or not.")
+    other = held_by_another(case, by)
+    if other is not None:
+        raise CannotMove(case, outcome, f"{other} has claimed it.")
+
+
+def _again(step: Step) -> dict[str, Any]:
+    """A named person authorises one more try: where the old key might be dead, under a new one."""
+    operation_repeats = step.state == StepState.UNKNOWN and _may_repeat(step)
+    changes: dict[str, Any] = {"lease_until": None, "wake_at": None, "probes": 0, "claims": 0}
+    if operation_repeats:
+        return changes
+    generation = step.generation + 1
+    action = step.effect.action
+    return changes | {
+        "generation": generation,
+        "key": keys.of_undo(
+            workspace=step.workspace.slug,
+            connection=step.connection.name,
+            operation=step.operation,
+            run=action.run.run,
+            action=action.action,
+            position=step.effect.position,
+            args=step.args,
+            generation=generation,
+        ),
+    }
+
+
+def _may_repeat(step: Step) -> bool:
+    from recovery.engine import wire
+
+    return wire.operation_of(step).may_repeat
+
+
+def _move(step: Step, to: str, *, by: User, note: str, say: dict[str, Any], **changes: Any) -> None:
+    steps.move(step, to, by=by, note=note, say=say, **changes)
+    # The run before its case, as triage locks them.
+    Run.objects.filter(pk=step.effect.action.run_id).update(revision=F("revision") + 1)
+    if step.plan.state == PlanState.RUNNING:
+        starting.move_case(step.plan.case, CaseState.RECOVERING)
+    else:
+        Case.objects.filter(pk=step.plan.case_id).update(revision=F("revision") + 1)
+    wake_on_commit(run_plan, step.plan_id)
+
+
+def _text(text: str) -> str:
+    text = text.strip()
+    if not text:
+        raise Empty("Say what you saw, and where.")
+    return text[:EVIDENCE_CHARACTERS_MAX]

@@ -1,0 +1,22 @@
+"""Corrections: what one affected person is told about one case.
+
+Facts are drafted from the ledger by templates, never by a model; the wording may be edited, the
+facts may not. Publishing gives the correction its link and its entry in the log.
+"""
+
+from recovery.corrections.drafting import draft, edit
+from recovery.corrections.links import find, link_of
+from recovery.corrections.publishing import CannotPublish, publish, revoke
+from recovery.corrections.reporting import TooManyReports, still_wrong
+
+__all__ = [
+    "CannotPublish",
+    "TooManyReports",
+    "draft",
+    "edit",
+    "find",
+    "link_of",
+    "publish",
+    "revoke",
+    "still_wrong",
+]

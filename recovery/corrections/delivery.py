@@ -1,0 +1,106 @@
+"""Delivery: how the person hears of a correction, and that this is on the record.
+
+Messages are `connectors.channels`' to send, with its retries; here it is noted what became of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from connectors import channels
+from connectors.channels import Message
+from connectors.models import Channel, Delivery
+from connectors.models.channels import ChannelKind, DeliveryState
+from recovery.casework.casework import say
+from recovery.models import Correction, CorrectionDelivery
+
+MAIL, WEBHOOK, LINK = "mail", "webhook", "link"
+WAYS = (MAIL, WEBHOOK, LINK)
+SUBJECT = "correction.published"
+BATCH = 200
+
+
+def why_not(correction: Correction, ways: Sequence[str]) -> str:
+    """Why it cannot go out on these ways; empty where it can."""
+    strange = [way for way in ways if way not in WAYS]
+    if strange:
+        return f"There is no way “{strange[0]}” to tell somebody."
+    if not ways:
+        return "Choose how the person is told."
+    if MAIL in ways and "@" not in correction.contact:
+        return "No mail address of this person is known."
+    if WEBHOOK in ways and not webhooks(correction).exists():
+        return "No signed webhook takes corrections in this workspace."
+    return ""
+
+
+def webhooks(correction: Correction) -> QuerySet[Channel]:
+    """Signed webhooks that name corrections among their subjects: the customer's own product."""
+    found = Channel.objects.filter(
+        workspace=correction.workspace_id, kind=ChannelKind.WEBHOOK, disabled_at=None
+    )
+    return found.filter(subjects__contains=[SUBJECT]) | found.filter(
+        subjects__contains=["correction.*"]
+    )
+
+
+def send(correction: Correction, link: str, ways: Sequence[str]) -> None:
+    """Put it on its way; the caller holds the transaction of the publishing."""
+    message = Message(title=correction.title, text=correction.lead, url=link)
+    if LINK in ways:
+        _note(correction, LINK, state="made", sent_at=timezone.now())
+    if MAIL in ways:
+        key = f"correction/{correction.reference}/mail"
+        channels.write_to(correction.workspace, correction.contact, SUBJECT, message, key=key)
+        _note(correction, MAIL, address=correction.contact, message_key=key)
+    if WEBHOOK in ways:
+        for channel in webhooks(correction):
+            key = f"correction/{correction.reference}/{channel.pk}"
+            Delivery.objects.create(
+                workspace=correction.workspace,
+                channel=channel,
+                kind=channel.kind,
+                subject=SUBJECT,
+                key=key,
+                message=message.cut(),
+            )
+            _note(correction, WEBHOOK, address=channel.name, message_key=key)
+
+
+def _note(correction: Correction, way: str, **more: object) -> None:
+    CorrectionDelivery.objects.create(correction=correction, channel=way, **more)
+
+
+def follow() -> int:
+    """Note what became of messages on their way; the number that came to an end."""
+    waiting = CorrectionDelivery.objects.filter(state="waiting").exclude(message_key="")
+    ended = 0
+    for one in waiting.select_related("correction__workspace").order_by("pk")[:BATCH]:
+        ended += _followed(one)
+    return ended
+
+
+@transaction.atomic
+def _followed(one: CorrectionDelivery) -> int:
+    message = Delivery.objects.filter(
+        workspace=one.correction.workspace_id, key=one.message_key
+    ).first()
+    if message is None:
+        return 0
+    ended = message.state != DeliveryState.WAITING
+    moved = CorrectionDelivery.objects.filter(pk=one.pk, state="waiting").update(
+        state=message.state,
+        tries=message.tries,
+        next_try_at=None if ended else message.next_try_at,
+        sent_at=message.sent_at,
+        last_error=message.last_error,
+    )
+    if ended and moved:
+        what = "delivered" if message.state == DeliveryState.SENT else "undelivered"
+        data = {"correction": one.correction.reference, "way": one.channel, "tries": message.tries}
+        say(one.correction.case, f"correction.{what}", data=data, part="delivery")
+    return int(ended and bool(moved))

@@ -1,0 +1,122 @@
+"""Drafting: one correction per case and affected person, and the editing of its words."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from django.db import transaction
+
+from recovery.casework.casework import locked, say
+from recovery.casework.outdated import OutOfDate
+from recovery.corrections import wording
+from recovery.corrections.facts import Person, facts_for, people
+from recovery.models import Case, Correction, CorrectionState
+from recovery.triage.facts import facts_of
+from workspaces.models import User
+from workspaces.moves import CannotMove
+
+ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
+PEOPLE_MAX = 200
+TITLE_CHARACTERS_MAX = 200
+LEAD_CHARACTERS_MAX = 2_000
+SENTENCE_CHARACTERS_MAX = 500
+
+
+@transaction.atomic
+def draft(case: Case) -> list[Correction]:
+    """Draft, or draft anew, what each affected person is told. Idempotent.
+
+    A draft follows the facts and keeps edited words; what was published stays, and a new draft is
+    made only where the facts have changed since.
+    """
+    case = locked(case)
+    run = facts_of(case.run)
+    corrections = []
+    for person, theirs in list(people(run).values())[:PEOPLE_MAX]:
+        facts = facts_for(case, run, person, theirs)
+        corrections.append(_keep(case, person, facts))
+    return corrections
+
+
+def _keep(case: Case, person: Person, facts: dict[str, object]) -> Correction:
+    last = case.corrections.filter(person_id=person.id).order_by("-pk").first()
+    if last is not None and last.state != CorrectionState.DRAFT:
+        if last.state == CorrectionState.PUBLISHED and last.facts == facts:
+            return last
+        last = None
+    if last is None:
+        return Correction.objects.create(
+            workspace_id=case.workspace_id,
+            case=case,
+            reference=_reference(),
+            person_id=person.id,
+            person_name=person.name,
+            contact=person.contact,
+            facts=facts,
+            title=wording.title(facts),
+            lead=wording.lead(facts),
+        )
+    if last.facts != facts:
+        _follow(last, facts)
+    return last
+
+
+def _follow(correction: Correction, facts: dict[str, object]) -> None:
+    """New facts; words that nobody has edited follow them."""
+    if correction.title == wording.title(correction.facts):
+        correction.title = wording.title(facts)
+    if correction.lead == wording.lead(correction.facts):
+        correction.lead = wording.lead(facts)
+    correction.facts = facts
+    correction.revision += 1
+    correction.save(update_fields=["facts", "title", "lead", "revision"])
+
+
+def _reference() -> str:
+    """`AM-2F7K-09QX`: read over the telephone, so without letters that look like others."""
+    letters = "".join(secrets.choice(ALPHABET) for _ in range(8))
+    return f"AM-{letters[:4]}-{letters[4:]}"
+
+
+@transaction.atomic
+def edit(
+    correction: Correction,
+    *,
+    by: User,
+    seen: int,
+    title: str,
+    lead: str,
+    words: Mapping[str, str],
+) -> Correction:
+    """Change the wording of a draft; raises OutOfDate or CannotMove. Facts have no way in."""
+    correction = lock(correction, seen=seen)
+    if correction.state != CorrectionState.DRAFT:
+        raise CannotMove(correction, "edited", "It was published already.")
+    known = {str(item["id"]) for item in correction.facts["items"]}
+    said = {
+        name: text.strip()[:SENTENCE_CHARACTERS_MAX]
+        for name, text in words.items()
+        if name in known and text.strip()
+    }
+    correction.title = title.strip()[:TITLE_CHARACTERS_MAX] or correction.title
+    correction.lead = lead.strip()[:LEAD_CHARACTERS_MAX] or correction.lead
+    correction.wording = said
+    correction.revision += 1
+    correction.save(update_fields=["title", "lead", "wording", "revision"])
+    data = {"correction": correction.reference, "title": correction.title, "words": said}
+    say(correction.case, "correction.edited", by=by, data=data)
+    return correction
+
+
+def lock(correction: Correction, *, seen: int | None = None) -> Correction:
+    """The correction under its lock and its case's; raises OutOfDate."""
+    locked(correction.case)
+    now = (
+        Correction.objects.select_for_update(of=("self",))
+        .select_related("case__run", "case__workspace", "workspace")
+        .get(pk=correction.pk)
+    )
+    if seen is not None and now.revision != seen:
+        raise OutOfDate(now.case, "Somebody changed this correction since you saw it.")
+    return now

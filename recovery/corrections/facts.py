@@ -1,0 +1,252 @@
+"""Facts: what happened to one person's things, from the ledger and the steps, in plain sentences.
+
+The same ledger gives the same facts. Their canonical JSON is what the published event vouches for,
+so nothing here may hold what the person is not meant to see: no prompts, no intent, no internal ids
+but those of the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ledger.masking import holds_mask
+from ledger.models import Action, Compensated, Effect
+from recovery.models import Case, Step, StepState
+from recovery.triage.facts import READING, RunFacts
+from recovery.triage.headlines import verb
+from recovery.triage.words import capitalised, changed_fields, clean, listed, plural, singular
+from workspaces import look
+
+VERSION = 1
+ITEMS_MAX = 500
+UNCHANGED_MAX = 50
+FIELDS_TOLD_MAX = 3
+VALUE_CHARACTERS_MAX = 60
+NOBODY = ""
+
+WORDS = {
+    "restored": "Restored",
+    "compensated": "Compensated",
+    "corrected": "Corrected",
+    "unchanged": "Unchanged",
+    "left": "Left as it is",
+    "not_undone": "Could not be restored",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Whom a correction is for."""
+
+    id: str
+    name: str
+    contact: str
+
+
+def people(facts: RunFacts) -> dict[str, tuple[Person, list[tuple[Action, Effect]]]]:
+    """Everybody affected by the run, each with the effects on what is theirs."""
+    found: dict[str, tuple[Person, list[tuple[Action, Effect]]]] = {}
+    for action in facts.actions:
+        for effect in facts.effects.get(action.pk, ()):
+            person = person_of(effect.affects or facts.run.on_behalf_of)
+            if person is not None:
+                found.setdefault(person.id, (person, []))[1].append((action, effect))
+    return found
+
+
+def person_of(said: Any) -> Person | None:
+    if not isinstance(said, dict) or not said.get("id"):
+        return None
+    contact = said.get("contact")
+    return Person(
+        id=str(said["id"])[:120],
+        name=clean(str(said.get("name") or ""))[:200],
+        contact=str(contact)[:320] if isinstance(contact, str) else "",
+    )
+
+
+def facts_for(
+    case: Case, run: RunFacts, person: Person, theirs: Sequence[tuple[Action, Effect]]
+) -> dict[str, Any]:
+    """What this person is told, as JSON."""
+    steps = steps_of(case, [effect.pk for _, effect in theirs])
+    items = [item(action, effect, steps.get(effect.pk)) for action, effect in theirs[:ITEMS_MAX]]
+    own = run.run.customer == person.id
+    return {
+        "version": VERSION,
+        "items": items,
+        "unchanged": _untouched(run) if own else [],
+        "why": why(case),
+        "reviewed": reviewed(case),
+        "record": {"run": run.run.run, "workspace": run.run.workspace.slug},
+    }
+
+
+def steps_of(case: Case, effects: Sequence[int]) -> dict[int, Step]:
+    """The last step that ended well for each effect."""
+    ended = Step.objects.filter(
+        plan__case=case, effect__in=effects, state__in=[StepState.VERIFIED, StepState.REPORTED]
+    )
+    return {step.effect_id: step for step in ended.select_related("plan").order_by("pk")}
+
+
+def item(action: Action, effect: Effect, step: Step | None) -> dict[str, Any]:
+    """One effect: what changed, and what was done about it."""
+    outcome = outcome_of(effect, step)
+    return {
+        "id": f"{action.action}.{effect.position}",
+        "target": {"type": effect.target_type, "id": effect.target_id},
+        "outcome": outcome,
+        "word": WORDS[outcome],
+        "what": what(action, effect),
+        "did": did(effect, outcome, step),
+        "changed_at": action.finished_at.isoformat() if action.finished_at else None,
+        "undone_at": step.moved_at.isoformat() if step else None,
+        "read_back": step is not None and step.state == StepState.VERIFIED,
+    }
+
+
+def outcome_of(effect: Effect, step: Step | None) -> str:
+    """Only what was verified and exact counts as restored."""
+    if effect.compensated == Compensated.CORRECTED:
+        return "corrected"
+    if effect.compensated == Compensated.COMPENSATED:
+        exact = step is not None and step.reversibility == "exact"
+        verified = step is not None and step.state == StepState.VERIFIED
+        return "restored" if exact and verified else "compensated"
+    return "not_undone" if effect.reversibility == "irreversible" else "left"
+
+
+def what(action: Action, effect: Effect) -> str:
+    """`The priority of ticket T-182 was changed from “normal” to “high”.`"""
+    target = friendly(effect.target_type, effect.target_id)
+    how = verb(effect, action)
+    if how == "created":
+        return f"{capitalised(target)} was made."
+    if how == "deleted":
+        return f"{capitalised(target)} was removed."
+    if how != "changed":
+        return f"{capitalised(clean(action.tool))} was done for {target}."
+    fields = changed_fields(effect.before, effect.after)
+    if not fields or len(fields) > FIELDS_TOLD_MAX:
+        return f"{capitalised(target)} was changed."
+    if len(fields) == 1:
+        return f"The {field_words(fields[0])} of {target} was changed{_values(effect, fields[0])}."
+    return f"{capitalised(listed([field_words(one) for one in fields]))} of {target} were changed."
+
+
+def did(effect: Effect, outcome: str, step: Step | None) -> str:
+    """What was done about it."""
+    moved = (step.preview or {}).get("money") if step else None
+    if isinstance(moved, dict) and moved.get("amount_minor"):
+        amount = look.money(int(moved["amount_minor"]), str(moved.get("currency", "")))
+        return f"{amount} was paid back."
+    if outcome == "restored" and effect.has_before and effect.before is None:
+        return "It was removed again."
+    return {
+        "restored": "It was put back to how it was before.",
+        "compensated": "It was cancelled.",
+        "corrected": "It cannot be taken back. A correction was sent.",
+        "not_undone": "It cannot be taken back.",
+    }.get(outcome, "It was left as it is.")
+
+
+def friendly(target_type: str, target_id: str) -> str:
+    """`ticket T-182`: of an id with a path in it the last part, which people know it by."""
+    short = target_id.rstrip("/").rpartition("/")[2] or target_id
+    return clean(f"{singular(target_type)} {short}").strip() or "something"
+
+
+def field_words(name: str) -> str:
+    return clean(name.replace("_", " ")) or "content"
+
+
+def _values(effect: Effect, field: str) -> str:
+    before, after = ((side or {}).get(field) for side in (effect.before, effect.after))
+    if any(holds_mask(one) or not _is_plain(one) for one in (before, after)):
+        return ""
+    return f" from {_said(before)} to {_said(after)}"
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) and len(str(value)) <= VALUE_CHARACTERS_MAX
+
+
+def _said(value: Any) -> str:
+    return f"“{clean(value)}”" if isinstance(value, str) else str(value)
+
+
+def _untouched(run: RunFacts) -> list[dict[str, Any]]:
+    """What was looked at and not changed."""
+    touched = {
+        (effect.target_type, effect.target_id)
+        for effects in run.effects.values()
+        for effect in effects
+    }
+    seen: dict[tuple[str, str], None] = {}
+    for action in run.actions:
+        if action.action_class in READING or not run.effects.get(action.pk):
+            seen |= dict.fromkeys(_targets(action))
+    return [
+        {
+            "id": f"unchanged.{kind}.{name}",
+            "target": {"type": kind, "id": name},
+            "what": f"{capitalised(friendly(kind, name))} was not touched.",
+            "word": WORDS["unchanged"],
+        }
+        for kind, name in [one for one in seen if one not in touched][:UNCHANGED_MAX]
+    ]
+
+
+def _targets(action: Action) -> Iterable[tuple[str, str]]:
+    for target in action.targets or []:
+        if isinstance(target, dict) and target.get("id"):
+            yield str(target.get("type", "")), str(target["id"])
+
+
+def why(case: Case) -> str:
+    """Why it was corrected, without a word of blame or of machinery."""
+    said = {
+        "verification_failed": "A check found that this is not what was asked for.",
+        "verification_missing": "Nobody could confirm that this is what was asked for.",
+        "failed_with_effects": "The work stopped half-way, so what had been done was undone.",
+        "stalled": "The work stopped half-way, so what had been done was undone.",
+        "cancelled_with_effects": "The request was cancelled after part of it had been done.",
+        "late_effect": "This was done after the request had been cancelled.",
+        "same_call_twice": "The same thing was done twice.",
+        "effect_twice": "The same thing was done twice.",
+        "unapproved": "This was done without the approval that it needs.",
+        "denied": "This should not have been done.",
+        "reported": "Somebody told us that this was wrong.",
+    }
+    codes = [str(one.get("code")) for one in case.evidence if isinstance(one, dict)]
+    found = [said[code] for code in (*codes, *case.reasons) if code in said]
+    return found[0] if found else "A check found that this was a mistake."
+
+
+def reviewed(case: Case) -> dict[str, Any]:
+    """Whether and by whom it was reviewed: roles, never names."""
+    from recovery.corrections.reviewing import reviewers
+
+    return reviewers(case)
+
+
+def review_words(reviewed: dict[str, Any]) -> str:
+    """`2 people reviewed this before it was done (finance, leads). A computer check read …`"""
+    count, roles = int(reviewed.get("approvers", 0)), reviewed.get("roles") or []
+    parts = []
+    if count:
+        who = f" ({listed(roles)})" if roles else ""
+        what_ = "reviewed this before it was done"
+        parts.append(f"{capitalised(plural(count, 'person', 'people'))} {what_}{who}.")
+    elif reviewed.get("automatic"):
+        parts.append("It was put right automatically, by a rule that people had approved.")
+    elif reviewed.get("by_person"):
+        parts.append("A member of staff looked at it and had it put right.")
+    else:
+        parts.append("A member of staff has looked at it.")
+    if reviewed.get("read_back"):
+        parts.append("A computer check read it back afterwards: it is as it was before.")
+    return " ".join(parts)

@@ -1,0 +1,42 @@
+"""Records: what the affected person can download and anybody can check offline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ledger import proofs
+from recovery.models import Correction
+
+
+def record_of(correction: Correction) -> dict[str, Any]:
+    """Facts and words with their salt, and, once sealed, the entry that vouches for them.
+
+    `event`, `salt` and `proof` are what `python -m amends verify` checks; `facts_digest` in the
+    event is SHA-256 over `facts_salt` and the canonical JSON (RFC 8785) of `facts`.
+    """
+    found: dict[str, Any] = {
+        "correction": correction.reference,
+        "facts": correction.facts,
+        "words": {
+            "title": correction.title,
+            "lead": correction.lead,
+            "wording": correction.wording,
+        },
+        "facts_salt": bytes(correction.facts_salt or b"").hex(),
+    }
+    sealed = proofs.download_of(correction.workspace, correction.event_id)
+    if sealed is None:
+        return found | {"proof": None, "note": "Not sealed yet: download it again in a minute."}
+    return found | sealed
+
+
+def words(correction: Correction) -> str:
+    """`entry 18 204 of a sealed log`"""
+    if not correction.event_id:
+        return "not published yet"
+    event = proofs.event_of(correction.workspace, correction.event_id)
+    found = proofs.inclusion_of(correction.workspace, event) if event is not None else None
+    if found is None:
+        return "its entry is being sealed"
+    number = f"{found.index:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    return f"entry {number} of a sealed log"

@@ -1,0 +1,1 @@
+"""The engine: claim, check, intend, act, settle, verify. One effect, whatever breaks."""

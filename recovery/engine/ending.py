@@ -1,0 +1,71 @@
+"""The end of a plan: when nothing of it lives any more, and what that means for its case."""
+
+from django.db import transaction
+from django.db.models import F
+
+from ledger.models import Action, ActionState, Compensated, Effect, Run
+from recovery.casework import closing
+from recovery.engine import starting
+from recovery.engine.clock import Clock
+from recovery.models import Case, CaseState, Plan, PlanState, StepState
+from recovery.models.steps import ENDED
+from workspaces.moves import CannotMove
+
+
+def finish(plan_id: int) -> None:
+    """End a plan all of whose steps have ended.
+
+    The run is locked before its plan and its case, as triage and the start of a plan do; another
+    order would meet them in a deadlock.
+    """
+    try:
+        with transaction.atomic():
+            plan, run = starting.locked(plan_id)
+            if not plan.steps.exclude(state__in=ENDED).exists():
+                _finish(plan, run)
+    except CannotMove:
+        return
+
+
+def _finish(plan: Plan, run: Run) -> None:
+    if plan.state == PlanState.STOPPED:
+        if Plan.objects.filter(pk=plan.pk, ended_at=None).update(ended_at=Clock()):
+            starting.move_case(plan.case, CaseState.OPEN)
+            _let_triage_look(run)
+        return
+    starting.move(plan, PlanState.FINISHED, ended_at=Clock())
+    counts = {
+        state: plan.steps.filter(state=state).count()
+        for state in (StepState.VERIFIED, StepState.REPORTED, StepState.SKIPPED)
+    }
+    starting.say(plan, "plan.finished", data={str(state): n for state, n in counts.items()})
+    if is_restored(plan, run):
+        closing.restored(plan.case)
+    else:
+        starting.move_case(plan.case, CaseState.OPEN)
+    _let_triage_look(run)
+
+
+def is_restored(plan: Plan, run: Run) -> bool:
+    """Whether every step was verified, no effect stands, and nothing is in doubt."""
+    if plan.steps.exclude(state=StepState.VERIFIED).exists():
+        return False
+    effects = Effect.objects.filter(action__run=run, withdrawn=False)
+    doubtful = Action.objects.filter(run=run, state__in=[ActionState.UNKNOWN, ActionState.RUNNING])
+    return not (
+        doubtful.exists()
+        or effects.filter(action__state=ActionState.SUCCEEDED)
+        .exclude(compensated=Compensated.COMPENSATED)
+        .exists()
+    )
+
+
+def wait_for_people(plan_id: int) -> None:
+    """What is left of the plan waits for a person: the case goes back into the queue as open."""
+    Case.objects.filter(plans=plan_id, state=CaseState.RECOVERING).update(
+        state=CaseState.OPEN, revision=F("revision") + 1
+    )
+
+
+def _let_triage_look(run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(revision=F("revision") + 1)

@@ -1,0 +1,80 @@
+"""Named crash points, so that a test can end a process at the worst moment.
+
+`FAULT=point:deed:nth`, several divided by commas, and nothing at all where it is not set. Deeds:
+`kill` (SIGKILL), `stop` (SIGSTOP), `raise`, `cut` (the database connection goes), or seconds to
+sleep. `nth` is the how-manieth passing of the point, counted over all processes that share
+`FAULT_FOLDER`; `*` is each one.
+"""
+
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from django.db import connection
+
+logger = logging.getLogger(__name__)
+
+
+class Injected(RuntimeError):
+    """We stopped because a test asked for it."""
+
+
+class Fault(NamedTuple):
+    deed: str
+    nth: str
+
+
+def _asked_for() -> dict[str, Fault]:
+    faults = {}
+    for one in filter(None, os.environ.get("FAULT", "").split(",")):
+        name, deed, nth = one.split(":")
+        faults[name] = Fault(deed, nth)
+    return faults
+
+
+FAULTS = _asked_for()
+_passed: dict[str, int] = {}
+
+
+def point(name: str) -> None:
+    """Pass a crash point; costs a dictionary look-up where no fault is asked for."""
+    fault = FAULTS.get(name)
+    if fault is None:
+        return
+    count = _count(name)
+    if fault.nth not in {"*", str(count)}:
+        return
+    logger.warning("fault at %s (%d): %s", name, count, fault.deed)
+    _do(fault.deed)
+
+
+def _count(name: str) -> int:
+    folder = os.environ.get("FAULT_FOLDER")
+    if folder is None:
+        _passed[name] = _passed.get(name, 0) + 1
+        return _passed[name]
+    count = 1
+    while True:
+        try:
+            Path(folder, f"{name}.{count}").touch(exist_ok=False)
+        except FileExistsError:
+            count += 1
+        else:
+            return count
+
+
+def _do(deed: str) -> None:
+    match deed:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "raise":
+            raise Injected(deed)
+        case "cut":
+            connection.connection.pgconn.finish()
+        case seconds:
+            time.sleep(float(seconds))

@@ -1,0 +1,206 @@
+"""Intents: the row that commits before the first byte leaves.
+
+In one transaction everything that was approved is held once more against what would be sent now,
+and the lease must outlast the call. Without a committed intent nothing is ever sent.
+"""
+
+import json
+from copy import copy
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.db import connection, transaction
+
+from approvals import digests, grants, policy
+from approvals.models import Approval, PolicyVersion
+from connectors import calls
+from connectors.contract import Observation, Operation, Refused
+from recovery.engine import binding, claims, faults, steps
+from recovery.engine.claims import Held
+from recovery.engine.sql import PLAN_RUNS, lease_outlasts
+from recovery.models import Step, StepAttempt, StepState
+
+
+@dataclass(frozen=True)
+class Void:
+    """Why what was approved is not what would run; `diff` says it field by field."""
+
+    why: str
+    diff: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A committed intent: the try, and the step as it goes out."""
+
+    step: Step
+    attempt: StepAttempt
+
+
+@transaction.atomic
+def intend(held: Held, operation: Operation, observation: Observation | None) -> Intent | None:
+    """Commit the intent, or give the step up and say why; raises CannotMove if it is not ours."""
+    step = copy(held.step)
+    fresh = read_anew(step)
+    pause = claims.pause_of(step) if fresh.paused else None
+    if pause is not None:
+        steps.release(step, claims.NOT_NOW_SECONDS, note=f"Paused: {pause.reason}")
+        return None
+    void = why_void(step, operation, fresh)
+    if void is not None:
+        claims.needs_human(step, void.why, evidence={"diff": void.diff})
+        return None
+    intent = Intent(step, _write(step, operation, observation))
+    faults.point("intending")
+    return intent
+
+
+FRESH_SQL = """
+SELECT s.connection_digest, s.connector_version, s.operation, s.args, s.target_type, s.target_id,
+       s.expected, s.fingerprint, s.post_condition, s.digest, s.key,
+       p.policy_digest, p.approval_id, c.name, c.connector, c.settings, c.disabled_at,
+       EXISTS (SELECT FROM approvals_pause WHERE workspace_id = s.workspace_id
+               AND lifted_at IS NULL),
+       (SELECT v.digest FROM approvals_policyversion v
+        WHERE v.workspace_id = s.workspace_id AND v.active)
+FROM recovery_step s JOIN recovery_plan p ON p.id = s.plan_id
+     JOIN connectors_connection c ON c.id = s.connection_id
+WHERE s.id = %s
+"""
+FROZEN = (
+    "connection_digest", "connector_version", "operation", "args", "target_type", "target_id",
+    "expected", "fingerprint", "post_condition", "digest", "key",
+)  # fmt: skip
+JSON_AT = frozenset({"args", "expected", "post_condition", "settings"})
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """What stands beside the step at the moment of the intent."""
+
+    paused: bool
+    policy_digest: str | None
+
+
+def read_anew(step: Step) -> Fresh:
+    """Bring the step, its plan and its connection to what the database says now, in one query."""
+    with connection.cursor() as cursor:
+        cursor.execute(FRESH_SQL, [step.pk])
+        row = cursor.fetchone()
+    for name, value in zip(FROZEN, row, strict=False):
+        setattr(step, name, _decoded(name, value))
+    step.connection, step.plan = copy(step.connection), copy(step.plan)
+    step.plan.policy_digest, step.plan.approval_id = row[11:13]
+    step.connection.name, step.connection.connector = row[13:15]
+    step.connection.settings = _decoded("settings", row[15])
+    step.connection.disabled_at = row[16]
+    return Fresh(*row[17:])
+
+
+def _decoded(name: str, value: Any) -> Any:
+    """Django leaves jsonb as text, so that each field may decode it in its own way."""
+    return json.loads(value) if name in JSON_AT and isinstance(value, str) else value
+
+
+def _write(step: Step, operation: Operation, observation: Observation | None) -> StepAttempt:
+    step.tries += 1
+    steps.move(
+        step,
+        StepState.INTENDED,
+        where=[PLAN_RUNS, lease_outlasts(operation.limit_seconds + calls.GRACE_SECONDS)],
+        say={
+            "args": step.args,
+            "sent_under": step.key,
+            "before": [observation.state] if observation else None,
+            "fingerprint": observation.fingerprint if observation else "",
+        },
+        tries=step.tries,
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(ATTEMPT_SQL, {"step": step.pk, "fence": step.fence, "key": step.key})
+        pk, number, moment = cursor.fetchone()
+    return StepAttempt(
+        pk=pk, step=step, number=number, fence=step.fence, key=step.key, intended_at=moment
+    )
+
+
+ATTEMPT_SQL = """
+INSERT INTO recovery_stepattempt (step_id, number, fence, key, intended_at, outcome, detail)
+SELECT %(step)s, coalesce(max(number), 0) + 1, %(fence)s, %(key)s, clock_timestamp(), '', ''
+FROM recovery_stepattempt WHERE step_id = %(step)s
+RETURNING id, number, intended_at
+"""
+
+
+def why_void(step: Step, operation: Operation, fresh: Fresh) -> Void | None:
+    """What differs from what was approved: the call, the connector, the rules or the people."""
+    return _call_changed(step) or _approval_lost(step) or _rules_stricter(step, operation, fresh)
+
+
+def _call_changed(step: Step) -> Void | None:
+    try:
+        facts = binding.facts_of(step, step.connection)
+    except Refused as refused:
+        return Void(str(refused), [])
+    if step.connection.is_disabled:
+        return Void(f"The connection {step.connection.name} is disabled.", [])
+    if digests.call_digest(facts) == step.digest:
+        return None
+    return Void("This is not the call that was approved.", _diff(step, facts))
+
+
+def _diff(step: Step, facts: digests.CallFacts) -> list[dict[str, Any]]:
+    """Against the approval's own copy of the call, or what the step was drafted with."""
+    approved: Any = None
+    if step.plan.approval_id is not None:
+        written = Approval.objects.values_list("calls", flat=True).get(pk=step.plan.approval_id)
+        approved = next((one for one in written if one.get("digest") == step.digest), None)
+    if approved is None:
+        approved = facts.as_json() | {
+            "connection_digest": step.connection_digest,
+            "connector_version": step.connector_version,
+        }
+    return [asdict(change) for change in digests.diff(approved, facts)]
+
+
+def _approval_lost(step: Step) -> Void | None:
+    if step.plan.approval_id is None:
+        return None
+    approval = Approval.objects.get(pk=step.plan.approval_id)
+    if approval.state != "used":
+        return Void("Its approval is no longer in force.", [])
+    if all(one.get("digest") != step.digest for one in approval.calls):
+        return Void("This call is not among those that were approved.", [])
+    if not grants.still_entitled(approval):
+        return Void("One who approved it may no longer do so.", [])
+    return None
+
+
+def _rules_stricter(step: Step, operation: Operation, fresh: Fresh) -> Void | None:
+    """The policy is evaluated again, but only where it is another one than at the drafting."""
+    if (fresh.policy_digest or policy.default().digest) == step.plan.policy_digest:
+        return None
+    now = policy.active(step.workspace_id)
+    if now.digest == step.plan.policy_digest:
+        return None
+    deed = binding.deed_of(step, step.connection, operation)
+    judgement = policy.judge(now, deed)
+    then = _policy_of(step)
+    if then is not None and not judgement.stricter_than(policy.judge(then, deed)):
+        return None
+    if judgement.approval == "AUTO":
+        return None
+    return Void(f"The policy has become stricter: {judgement.why}", [])
+
+
+def _policy_of(step: Step) -> policy.Policy | None:
+    """The policy under which the step was drafted, if its version is still kept."""
+    digest = step.plan.policy_digest
+    if not digest or digest == policy.default().digest:
+        return policy.default()
+    document = (
+        PolicyVersion.objects.filter(workspace_id=step.workspace_id, digest=digest)
+        .values_list("document", flat=True)
+        .first()
+    )
+    return None if document is None else policy.load(document)

@@ -1,0 +1,261 @@
+"""Starting and stopping a plan.
+
+A plan starts in one transaction under its run's row lock: what it was drafted from still stands, no
+call of the run is under way, its grant is used, the run is held. A run that is alive is first told
+to stop; from then on the door denies it every `begin` and its lease is not renewed, so that an
+agent which does not listen cannot hold it up for ever.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from approvals import digests, grants
+from approvals.models import Approval, ApprovalState
+from ledger import desk
+from ledger.models import Action, ActionState, Run, RunState
+from recovery.engine import basis, binding, steps
+from recovery.engine.clock import Clock
+from recovery.models import PLAN_MOVES, Case, CaseState, Directive, Plan, PlanState, Step, StepState
+from workspaces import moves
+from workspaces.models import User
+from workspaces.moves import CannotMove
+
+ENDED_QUESTIONS = {
+    ApprovalState.REJECTED: "It was rejected.",
+    ApprovalState.EXPIRED: "Nobody answered in time.",
+    ApprovalState.WITHDRAWN: "The question was withdrawn.",
+}
+UNSENT = (StepState.BLOCKED, StepState.READY, StepState.CLAIMED)
+ON_THE_WIRE = (StepState.INTENDED, StepState.UNKNOWN, StepState.APPLIED)
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What a stop did, and what it could not: these calls are seen through."""
+
+    cancelled: int
+    on_the_wire: list[Step]
+
+
+def start(plan_id: int) -> bool:
+    """One go at starting; True if it made the plan run."""
+    try:
+        with transaction.atomic():
+            return _start(*locked(plan_id))
+    except CannotMove:
+        return False
+
+
+def locked(plan_id: int) -> tuple[Plan, Run]:
+    """The plan and its run, both locked, the run first, like everybody who starts or drafts."""
+    run = Run.objects.select_for_update(of=("self",)).get(case__plans=plan_id)
+    return locked_alone(plan_id), run
+
+
+def locked_alone(plan_id: int) -> Plan:
+    """The plan alone. A worker holds a step while it writes to the run, so whoever goes on to steps
+    that may be in hand must not hold the run."""
+    return (
+        Plan.objects.select_for_update(of=("self",))
+        .select_related("case__run", "workspace", "reach", "drafted_by")
+        .get(pk=plan_id)
+    )
+
+
+def _start(plan: Plan, run: Run) -> bool:
+    if plan.state == PlanState.WAITING and not _may_start(plan):
+        return False
+    if plan.state not in {PlanState.WAITING, PlanState.STARTING}:
+        return False
+    outdated = why_outdated(plan, run)
+    if outdated:
+        end_unstarted(plan, PlanState.SUPERSEDED, outdated)
+        return False
+    if plan.state == PlanState.WAITING and plan.approval_id is not None:
+        approval = Approval.objects.get(pk=plan.approval_id)
+        if not grants.use(approval.pk, approval.digest):
+            return False
+    hold(plan, run)
+    if is_live(run):
+        if plan.state == PlanState.WAITING:
+            _tell_to_stop(plan, run)
+        return False
+    _run(plan)
+    return True
+
+
+def _may_start(plan: Plan) -> bool:
+    """Whether the people have said yes; where they have said no, that ends the plan."""
+    if plan.approval_id is None:
+        return True
+    state = Approval.objects.values_list("state", flat=True).get(pk=plan.approval_id)
+    ended = ENDED_QUESTIONS.get(ApprovalState(state))
+    if ended is not None:
+        end_unstarted(plan, PlanState.REJECTED, ended)
+    return bool(state == ApprovalState.GRANTED)
+
+
+def why_outdated(plan: Plan, run: Run) -> str:
+    """Why the plan is not the one that would be drafted, or approved, now; or nothing."""
+    if plan.case.state == CaseState.CLOSED:
+        return "Its case was closed."
+    if run.revision != plan.run_revision and basis.of_run(run) != plan.basis:
+        return "The run has changed since the plan was drafted."
+    found = list(plan.steps.order_by("position").values_list("digest", flat=True))
+    if binding.plan_digest(plan, plan.workspace.slug, found) != plan.digest:
+        return "Its steps are not those that were drafted."
+    if plan.approval_id is None:
+        return ""
+    approval = Approval.objects.get(pk=plan.approval_id)
+    approved = digests.approval_digest(
+        plan.workspace.slug, approval.subject, found, approval.rules, approval.expires_at
+    )
+    return "" if approved == approval.digest else "Its steps are not those that were approved."
+
+
+def hold(plan: Plan, run: Run) -> None:
+    """From here on `begin` is denied to the run."""
+    Run.objects.filter(pk=run.pk).update(held_by=f"case {plan.case_id}")
+
+
+def is_live(run: Run) -> bool:
+    """Whether the run, or one of its calls, may still act. Bounded: nothing renews a held lease."""
+    if not Run.objects.filter(pk=run.pk, lease_until__gt=Clock()).exists():
+        return False
+    calling = Action.objects.filter(run=run, state=ActionState.RUNNING)
+    return run.state == RunState.RUNNING or calling.exists()
+
+
+def _tell_to_stop(plan: Plan, run: Run) -> None:
+    move(plan, PlanState.STARTING)
+    standing = Directive.objects.filter(
+        run=run, acknowledged_at__isnull=True, withdrawn_at__isnull=True
+    )
+    standing.update(withdrawn_at=Clock())
+    Directive.objects.create(
+        run=run, kind="stop", issued_by=plan.drafted_by, acknowledge_by=run.lease_until
+    )
+    say(plan, "plan.starting", data={"waits_for": run.run})
+
+
+def _run(plan: Plan) -> None:
+    move(plan, PlanState.RUNNING, started_at=Clock())
+    Directive.objects.filter(
+        run_id=plan.case.run_id,
+        kind="stop",
+        acknowledged_at__isnull=True,
+        withdrawn_at__isnull=True,
+    ).update(acknowledged_at=Clock())
+    move_case(plan.case, CaseState.RECOVERING)
+    say(plan, "plan.started")
+
+
+def end_unstarted(plan: Plan, state: str, why: str, *, by: User | None = None) -> None:
+    """End a plan of which nothing was sent; the caller holds both locks."""
+    was = plan.state
+    move(plan, state, ended_at=Clock())
+    for step in _steps(plan, UNSENT):
+        steps.cancel(step, note=why, by=by)
+    if was == PlanState.STARTING:
+        let_go(plan)
+    move_case(plan.case, CaseState.OPEN)
+    say(plan, f"plan.{state}", by=by, data={"reason": why})
+
+
+def let_go(plan: Plan) -> None:
+    """The run may go on: nothing of the plan has happened."""
+    Run.objects.filter(pk=plan.case.run_id, held_by=f"case {plan.case_id}").update(held_by="")
+    Directive.objects.filter(
+        run_id=plan.case.run_id, acknowledged_at__isnull=True, withdrawn_at__isnull=True
+    ).update(withdrawn_at=Clock())
+
+
+@transaction.atomic
+def stop(plan: Plan, *, by: User, reason: str = "") -> Stopped:
+    """Cancel what is not sent, and say what is on the wire; raises CannotMove if it has ended."""
+    unstarted = Plan.objects.filter(pk=plan.pk, state__in=[PlanState.WAITING, PlanState.STARTING])
+    plan = locked(plan.pk)[0] if unstarted.exists() else locked_alone(plan.pk)
+    why = reason or f"Stopped by {by}."
+    if plan.state in {PlanState.WAITING, PlanState.STARTING}:
+        count = plan.steps.count()
+        end_unstarted(plan, PlanState.STOPPED, why, by=by)
+        Plan.objects.filter(pk=plan.pk).update(stopped_by=by)
+        return Stopped(count, [])
+    move(plan, PlanState.STOPPED, stopped_by=by)
+    cancelled = _cancel_unsent(plan, why, by)
+    wire = _steps(plan, ON_THE_WIRE)
+    say(
+        plan,
+        "plan.stopped",
+        by=by,
+        data={
+            "reason": why,
+            "cancelled": cancelled,
+            "on_the_wire": [steps.action_of(step) for step in wire],
+        },
+    )
+    return Stopped(cancelled, wire)
+
+
+def _cancel_unsent(plan: Plan, why: str, by: User | None) -> int:
+    """Each by compare and swap: a step that was sent meanwhile is no longer ours to cancel."""
+    cancelled = 0
+    for step in _steps(plan, UNSENT):
+        try:
+            with transaction.atomic():
+                steps.cancel(step, note=why, by=by)
+        except CannotMove:
+            continue
+        cancelled += 1
+    return cancelled
+
+
+@transaction.atomic
+def supersede(plan: Plan, *, by: User | None, why: str) -> None:
+    """Make room for a new plan of the same case: what waits for people or its turn is cancelled.
+
+    Raises CannotMove while one of its calls is on the wire.
+    """
+    plan = locked_alone(plan.pk)
+    wire = plan.steps.filter(state__in=[StepState.CLAIMED, *ON_THE_WIRE]).first()
+    if wire is not None:
+        raise CannotMove(plan, PlanState.SUPERSEDED, f"step {wire.position} is under way")
+    for step in _steps(plan, [*UNSENT, StepState.DRIFTED, StepState.NEEDS_HUMAN]):
+        steps.cancel(step, note=why, by=by)
+    if plan.state in PLAN_MOVES and PlanState.SUPERSEDED in PLAN_MOVES[plan.state]:
+        move(plan, PlanState.SUPERSEDED, ended_at=Clock())
+        say(plan, "plan.superseded", by=by, data={"reason": why})
+
+
+def _steps(plan: Plan, states: "list[str] | tuple[str, ...]") -> list[Step]:
+    found = Step.objects.filter(plan=plan, state__in=list(states)).order_by("position")
+    return list(found.select_related(*steps.RECORDED))
+
+
+def move(plan: Plan, to: str, **changes: Any) -> None:
+    """Move the plan; raises CannotMove."""
+    moves.move(plan, to, moves=PLAN_MOVES, **changes)
+
+
+def move_case(case: Case, to: str) -> None:
+    """Let the case say what its plan does; a closed one stays closed."""
+    Case.objects.filter(pk=case.pk).exclude(state__in=[to, CaseState.CLOSED]).update(
+        state=to, revision=F("revision") + 1
+    )
+
+
+def say(
+    plan: Plan, what: str, *, by: User | None = None, data: dict[str, object] | None = None
+) -> None:
+    """Write an event into the plan's own run."""
+    desk.say(
+        plan.workspace,
+        what,
+        run=steps.run_of(plan),
+        data={"case": plan.case_id, "of": plan.case.run.run, "digest": plan.digest} | (data or {}),
+        by=by,
+        part="engine",
+    )

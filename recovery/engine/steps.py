@@ -1,0 +1,161 @@
+"""Moves of a step: one conditional UPDATE that carries the fencing token, and its ledger event.
+
+Whoever calls holds the transaction. The event goes to the plan's own run, in which each step is an
+action: so that a plan can be read back, and undone, like the run of any agent.
+
+The UPDATE is written by hand. A step makes five moves, each in its own commit, and Django needs
+longer to put one together than PostgreSQL to carry it out.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from django.db import connection, transaction
+
+from ledger import desk
+from ledger.desk import Saying
+from recovery.engine.sql import NOW, Sql, in_seconds
+from recovery.models import STEP_MOVES, Plan, Step, StepState
+from workspaces.models import User
+from workspaces.moves import CannotMove
+
+RECORDED: Final = (
+    "workspace",
+    "plan__case",
+    "connection__observe_secret",
+    "connection__compensate_secret",
+    "effect__action__run",
+)
+
+JSON_COLUMNS: Final = frozenset({"drift", "evidence"})
+
+
+def load(step_id: int) -> Step:
+    """The step with everything that the engine reads of it, in one query."""
+    return Step.objects.select_related(*RECORDED).get(pk=step_id)
+
+
+def run_of(plan: Plan) -> str:
+    """The id of the run as which the desk records a plan."""
+    return f"desk-plan-{plan.pk}"
+
+
+def action_of(step: Step) -> str:
+    return f"step-{step.position}"
+
+
+def move(
+    step: Step,
+    to: str,
+    *,
+    by: User | None = None,
+    note: str = "",
+    where: Iterable[Sql] = (),
+    say: dict[str, Any] | None = None,
+    **changes: Any,
+) -> None:
+    """Move the step from where we saw it, under the fence we hold; raises CannotMove.
+
+    `note` tells people why it stands where it stands, `say` is what the event tells beyond that.
+    """
+    told = moved(step, to, note=note, where=where, say=say, **changes)
+    desk.say_all(step.workspace, [told], by=by)
+
+
+def moved(
+    step: Step,
+    to: str,
+    *,
+    note: str = "",
+    where: Iterable[Sql] = (),
+    say: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Saying:
+    """Move the step and give its event, for a caller who has more to say in the same breath."""
+    seen = step.state
+    if to not in STEP_MOVES[seen]:
+        raise CannotMove(step, to)
+    _swap(step, to, where, changes | {"note": note})
+    return saying(step, to, {"was": seen, "note": note} | (say or {}))
+
+
+def _swap(step: Step, to: str, where: Iterable[Sql], changes: dict[str, Any]) -> None:
+    """Compare and swap on state and fence."""
+    sets: list[tuple[str, Sql]] = [("was", Sql("state")), ("state", Sql("%s", (to,)))]
+    sets += [("moved_at", NOW), *((name, _value(name, new)) for name, new in changes.items())]
+    conditions = [Sql("id = %s AND state = %s AND fence = %s", (step.pk, step.state, step.fence))]
+    conditions += where
+    text = (
+        f"UPDATE recovery_step SET {', '.join(f'{name} = {sql.text}' for name, sql in sets)}"  # noqa: S608
+        f" WHERE {' AND '.join(sql.text for sql in conditions)}"
+    )
+    values = [value for _, sql in sets for value in sql.values]
+    values += [value for sql in conditions for value in sql.values]
+    with connection.cursor() as cursor:
+        cursor.execute(text, values)
+        if cursor.rowcount != 1:
+            raise CannotMove(step, to)
+    step.was, step.state = step.state, to
+    for name, new in changes.items():
+        if not isinstance(new, Sql):
+            setattr(step, name, new)
+
+
+def _value(name: str, new: Any) -> Sql:
+    if isinstance(new, Sql):
+        return new
+    if name in JSON_COLUMNS:
+        return Sql("%s::jsonb", (None if new is None else json.dumps(new),))
+    return Sql("%s", (new,))
+
+
+def saying(step: Step, what: str, data: dict[str, Any]) -> Saying:
+    """The step's event, in the run of its plan."""
+    facts: dict[str, Any] = {
+        "tool": f"{step.connection.name}.{step.operation}",
+        "targets": [{"type": step.target_type, "id": step.target_id}],
+        "position": step.position,
+        "fence": step.fence,
+    }
+    if step.tries:
+        facts["attempt"] = f"{step.generation}.{step.tries}"
+    return Saying(f"step.{what}", run_of(step.plan), action_of(step), facts | data)
+
+
+def refused(step: Step, detail: str) -> Saying:
+    """That a try is known to have had no effect. The step goes on, so this is no move."""
+    return saying(step, "no_effect", {"outcome": "no_effect", "detail": detail})
+
+
+@transaction.atomic
+def cancel(step: Step, *, note: str, by: User | None = None) -> None:
+    """Cancel a step that has not been sent; raises CannotMove."""
+    move(step, StepState.CANCELLED, by=by, note=note, wake_at=None, lease_until=None)
+
+
+def put_off(step: Step, seconds: float, *, note: str, **changes: Any) -> None:
+    """Let a step that cannot go on now be looked at again in a while. No move, so no event."""
+    values = {"wake_at": in_seconds(seconds), "note": note} | changes
+    sets = [(name, _value(name, new)) for name, new in values.items()]
+    text = ", ".join(f"{name} = {sql.text}" for name, sql in sets)
+    seen = (step.pk, step.state, step.fence)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE recovery_step SET {text} WHERE id = %s AND state = %s AND fence = %s",  # noqa: S608
+            [*(value for _, sql in sets for value in sql.values), *seen],
+        )
+
+
+def release(step: Step, seconds: float, *, note: str, **changes: Any) -> None:
+    """Give back a claim under which nothing was sent; it does not count as one."""
+    with transaction.atomic():
+        move(
+            step,
+            StepState.READY,
+            note=note,
+            lease_until=None,
+            wake_at=in_seconds(seconds),
+            claims=Sql("claims - 1"),
+            **changes,
+        )

@@ -1,0 +1,77 @@
+"""The sweeper: straight on the database, it finds what a lost message left behind.
+
+It does no work of a plan by itself, for a step that takes its process down must not take the
+sweeper with it: it sends the hint again. How often is bounded per plan, so that a long queue does
+not fill with copies.
+"""
+
+from django.db import connection
+
+from recovery import tasks
+from workspaces.wake import wake
+
+PLANS_MAX = 500
+"""Hints in one sweep; the next sweep is a second later."""
+
+HINT_SECONDS = 5.0
+"""Between two hints for the same plan."""
+
+QUIET_SECONDS = 3.0
+"""A step that moved just now is in somebody's hands, or its own hint is on its way."""
+
+IDLE_SECONDS = 30.0
+"""A running plan in which nothing seems due is looked at this often all the same."""
+
+# What is due: a lease that is over, a time that has come, a step whose turn nobody took, a plan
+# whose question was decided or whose run has stopped. The hint's time is taken by compare and swap,
+# so two sweepers send one hint.
+DUE_SQL = """
+WITH due AS (
+    SELECT DISTINCT s.plan_id AS id
+    FROM recovery_step s JOIN recovery_plan p ON p.id = s.plan_id
+    WHERE p.state IN ('running', 'stopped') AND (
+        (s.state IN ('claimed', 'intended') AND s.lease_until < clock_timestamp())
+        OR (s.state IN ('unknown', 'applied', 'ready')
+            AND coalesce(s.wake_at, s.moved_at + %(quiet)s * interval '1 second')
+                < clock_timestamp()))
+    UNION
+    SELECT p.id FROM recovery_plan p LEFT JOIN approvals_approval a ON a.id = p.approval_id
+    WHERE p.state = 'waiting' AND (a.id IS NULL OR a.state NOT IN ('waiting', 'used'))
+    UNION
+    SELECT p.id FROM recovery_plan p WHERE p.state = 'starting'
+    UNION
+    SELECT p.id FROM recovery_plan p
+    WHERE p.state = 'running'
+      AND coalesce(p.hinted_at, p.started_at) < clock_timestamp() - %(idle)s * interval '1 second'
+      AND NOT EXISTS (
+        SELECT FROM recovery_step s WHERE s.plan_id = p.id
+        AND s.state IN ('claimed', 'intended') AND s.lease_until >= clock_timestamp())
+)
+UPDATE recovery_plan SET hinted_at = clock_timestamp()
+WHERE id IN (
+    SELECT p.id FROM recovery_plan p JOIN due USING (id)
+    WHERE coalesce(p.hinted_at, '-infinity') < clock_timestamp() - %(hint)s * interval '1 second'
+    ORDER BY p.hinted_at NULLS FIRST LIMIT %(most)s FOR UPDATE OF p SKIP LOCKED)
+RETURNING id
+"""
+
+
+def sweep() -> int:
+    """Send a hint for each plan that has something due; returns how many."""
+    found = due()
+    return sum(wake(tasks.run_plan, plan_id) for plan_id in found)
+
+
+def due() -> list[int]:
+    """Plans with something due and no hint just now; each is given to one sweeper."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            DUE_SQL,
+            {
+                "quiet": QUIET_SECONDS,
+                "idle": IDLE_SECONDS,
+                "hint": HINT_SECONDS,
+                "most": PLANS_MAX,
+            },
+        )
+        return [plan_id for (plan_id,) in cursor.fetchall()]

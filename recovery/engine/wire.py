@@ -1,0 +1,60 @@
+"""A step's calls to its connector, each with everything that the step knows of itself."""
+
+from datetime import datetime
+from typing import Any
+
+from connectors import calls
+from connectors.contract import Answer, Check, FieldDiff, Finding, Observation, Operation, Target
+from recovery.engine import snapshots
+from recovery.models import Step
+
+
+def target_of(step: Step) -> Target:
+    return Target(step.target_type, step.target_id)
+
+
+def operation_of(step: Step) -> Operation:
+    """What the connector says of the step's operation; raises Refused where it is gone."""
+    return calls.operation_of(step.connection, step.operation)
+
+
+def observe(step: Step) -> Observation:
+    """Read the target; raises CannotRead."""
+    return calls.observe(*_call(step), **_facts(step))
+
+
+def satisfied(step: Step, observation: Observation) -> bool:
+    return calls.satisfied(*_call(step), observation, **_facts(step))
+
+
+def drifted(step: Step, observation: Observation) -> list[FieldDiff]:
+    return calls.drifted(*_call(step), observation, **_facts(step))
+
+
+def apply(step: Step, observation: Observation | None, sent_at: datetime) -> Answer:
+    """Send it. Never raises."""
+    return calls.apply(*_call(step), **_facts(step), observed=observation, sent_at=sent_at)
+
+
+def probe(step: Step, sent_at: datetime) -> Finding:
+    """Look for the effect of an earlier try. Never raises."""
+    return calls.probe(*_call(step), **_facts(step), sent_at=sent_at)
+
+
+def verify(step: Step) -> Check:
+    """Read back; raises CannotRead."""
+    return calls.verify(*_call(step), **_facts(step))
+
+
+def _call(step: Step) -> tuple[Any, str, dict[str, Any], Target]:
+    return step.connection, step.operation, step.args, target_of(step)
+
+
+def _facts(step: Step) -> Any:
+    return {
+        "key": step.key,
+        "before": snapshots.before_of(step.effect),
+        "expected": snapshots.expected_of(step),
+        "must_be_true": step.post_condition,
+        "reason": step.plan.reason,
+    }

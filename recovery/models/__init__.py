@@ -1,0 +1,48 @@
+"""Cases, plans, steps, and what people are told."""
+
+from recovery.models.bulk import BulkItem, BulkJob, SavedView
+from recovery.models.cases import (
+    Case,
+    CaseOutcome,
+    CaseState,
+    Cause,
+    Comment,
+    Readback,
+    Report,
+    ReportSource,
+    Residue,
+    Silence,
+    Suggestion,
+)
+from recovery.models.corrections import Correction, CorrectionDelivery, CorrectionState
+from recovery.models.directives import Directive
+from recovery.models.plans import PLAN_MOVES, Plan, PlanState
+from recovery.models.steps import STEP_MOVES, Step, StepAttempt, StepState
+
+__all__ = [
+    "PLAN_MOVES",
+    "STEP_MOVES",
+    "BulkItem",
+    "BulkJob",
+    "Case",
+    "CaseOutcome",
+    "CaseState",
+    "Cause",
+    "Comment",
+    "Correction",
+    "CorrectionDelivery",
+    "CorrectionState",
+    "Directive",
+    "Plan",
+    "PlanState",
+    "Readback",
+    "Report",
+    "ReportSource",
+    "Residue",
+    "SavedView",
+    "Silence",
+    "Step",
+    "StepAttempt",
+    "StepState",
+    "Suggestion",
+]

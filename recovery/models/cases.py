@@ -1,0 +1,269 @@
+"""Cases: one failed or suspicious run in the recovery queue."""
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.contrib.postgres.search import SearchVectorField
+from django.db import models
+from django.db.models import F, Q
+
+from ledger.models import Action, Reversibility, Run
+from ledger.models.actions import Risk
+from workspaces.models import Agent, User, Workspace
+
+
+class CaseState(models.TextChoices):
+    OPEN = "open"
+    WAITING = "waiting", "Waiting for approval"
+    RECOVERING = "recovering"
+    RESUMING = "resuming"
+    CLOSED = "closed"
+
+
+class CaseOutcome(models.TextChoices):
+    """How a case ended; it never closes with an unknown outcome or a live plan."""
+
+    RESTORED = "restored"
+    CORRECTED = "corrected"
+    RESUMED = "resumed"
+    PARTLY = "partly", "Partly restored"
+    EXPECTED = "expected"
+    ALREADY_HANDLED = "already_handled", "Already handled"
+    DUPLICATE = "duplicate"
+
+
+class Suggestion(models.TextChoices):
+    SETTLE = "settle", "Settle first"
+    RESUME = "resume"
+    COMPENSATE = "compensate"
+    CLOSE = "close"
+
+
+class Cause(models.Model):
+    """Like failures together: a fingerprint of tool, error type and normalised message."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    fingerprint = models.CharField(max_length=64)
+    tool = models.CharField(max_length=200)
+    error_type = models.CharField(max_length=200)
+    message = models.CharField(max_length=400)
+    first_seen_at = models.DateTimeField(auto_now_add=True)
+    last_seen_at = models.DateTimeField(auto_now=True)
+    last_closed_at = models.DateTimeField(null=True)
+    case_count = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["workspace", "fingerprint"], name="cause_once")
+        ]
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Case(models.Model):
+    """A case, written so that the queue reads its row alone.
+
+    What a list shows is kept here in words, renewed by triage whenever the run's revision rises.
+    """
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="case")
+    agent = models.ForeignKey(Agent, on_delete=models.PROTECT, null=True)
+    cause = models.ForeignKey(Cause, on_delete=models.SET_NULL, null=True, related_name="cases")
+    state = models.CharField(max_length=10, choices=CaseState.choices, default=CaseState.OPEN)
+    revision = models.BigIntegerField(default=1, help_text="Every change posts the one it saw")
+
+    reasons = ArrayField(models.CharField(max_length=40), default=list, help_text="What opened it")
+    evidence = models.JSONField(default=list, help_text="[{code, key, words}] of the reasons now")
+    answered = ArrayField(
+        models.CharField(max_length=200),
+        default=list,
+        help_text="Keys of reasons that a closing has seen; only others reopen it",
+    )
+    headline = models.CharField(max_length=400)
+    brief = models.CharField(
+        max_length=200, blank=True, help_text="The trouble alone, for a line of the queue"
+    )
+    risk = models.CharField(max_length=8, choices=Risk.choices)
+    risk_rank = models.PositiveSmallIntegerField(help_text="0 low … 3 critical, for sorting")
+    failed_action = models.ForeignKey(
+        Action, on_delete=models.SET_NULL, null=True, related_name="+"
+    )
+    failed_tool = models.CharField(max_length=200, blank=True)
+    failed_target = models.CharField(max_length=400, blank=True)
+    customer = models.CharField(max_length=120, blank=True)
+    customer_name = models.CharField(max_length=200, blank=True)
+    request = models.TextField(blank=True)
+    suggestion = models.CharField(max_length=10, choices=Suggestion.choices)
+    suggestion_reason = models.CharField(max_length=400)
+    suggestion_text = models.CharField(
+        max_length=400, blank=True, help_text="Refund $1 286, restore 2 flights"
+    )
+    reversibility = models.CharField(
+        max_length=12,
+        choices=Reversibility.choices,
+        default=Reversibility.UNKNOWN,
+        help_text="The plan's sign is its weakest step's",
+    )
+    needs_approval = models.CharField(max_length=200, blank=True, help_text="In words; empty: none")
+    amount_minor = models.BigIntegerField(null=True)
+    currency = models.CharField(max_length=3, blank=True)
+    unknown_count = models.PositiveIntegerField(default=0)
+    standing_count = models.PositiveIntegerField(default=0, help_text="Effects not compensated")
+
+    failed_at = models.DateTimeField()
+    opened_at = models.DateTimeField(auto_now_add=True)
+    reopened_at = models.DateTimeField(null=True)
+    due_at = models.DateTimeField(null=True, help_text="Policy's due time or first undo window")
+    claimed_by = models.ForeignKey(
+        User, on_delete=models.SET_NULL, null=True, related_name="claims"
+    )
+    claimed_until = models.DateTimeField(null=True)
+    closed_at = models.DateTimeField(null=True)
+    closed_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    outcome = models.CharField(max_length=16, choices=CaseOutcome.choices, blank=True)
+    closing_reason = models.TextField(blank=True)
+    probes = models.PositiveSmallIntegerField(
+        default=0, help_text="How often its unknown calls were asked for by itself"
+    )
+    probe_at = models.DateTimeField(null=True)
+    corrections_drafted_at = models.DateTimeField(null=True)
+    considered_revision = models.BigIntegerField(
+        default=0, help_text="Up to which auto-compensation has looked"
+    )
+    search = SearchVectorField(null=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(
+                fields=["id"],
+                condition=Q(
+                    state="open", suggestion="compensate", considered_revision__lt=F("revision")
+                ),
+                name="case_to_be_considered",
+            ),
+            models.Index(
+                fields=["workspace", "-risk_rank", "-failed_at", "-id"],
+                condition=~Q(state="closed"),
+                name="case_open_by_risk",
+            ),
+            models.Index(
+                fields=["workspace", "-failed_at", "-id"],
+                condition=~Q(state="closed"),
+                name="case_open_newest",
+            ),
+            models.Index(
+                fields=["workspace", "due_at", "id"],
+                condition=~Q(state="closed"),
+                name="case_open_by_due",
+            ),
+            models.Index(fields=["workspace", "-failed_at", "-id"], name="case_newest"),
+            models.Index(
+                fields=["workspace", "-risk_rank", "-failed_at", "-id"],
+                condition=Q(state="closed"),
+                name="case_closed_by_risk",
+            ),
+            # What the saved views of the queue count.
+            models.Index(
+                fields=["workspace", "-risk_rank", "-failed_at", "-id"],
+                condition=~Q(state="closed") & Q(unknown_count__gt=0),
+                name="case_of_unknown_outcome",
+            ),
+            models.Index(
+                fields=["workspace", "-risk_rank", "-failed_at", "-id"],
+                condition=~Q(state="closed") & Q(reversibility="irreversible"),
+                name="case_irreversible",
+            ),
+            models.Index(fields=["workspace", "customer"], name="case_by_customer"),
+            GinIndex(fields=["search"], name="case_words"),
+            models.Index(
+                fields=["probe_at", "id"],
+                condition=Q(state="open", suggestion="settle"),
+                name="case_to_be_asked_for",
+            ),
+            models.Index(
+                fields=["closed_at"],
+                condition=Q(state="closed", corrections_drafted_at=None),
+                name="case_to_be_told_of",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.headline
+
+
+class ReportSource(models.TextChoices):
+    OPERATOR = "operator"
+    AGENT = "agent"
+    END_USER = "end_user", "affected person"
+
+
+class Report(models.Model):
+    """Somebody says that a run did wrong; it stands until the case is closed."""
+
+    case = models.ForeignKey(Case, on_delete=models.CASCADE, related_name="reports")
+    source = models.CharField(max_length=8, choices=ReportSource.choices)
+    person = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    text = models.TextField()
+    at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.text[:60]
+
+
+class Silence(models.Model):
+    """That triage has looked at a run whose lease ended with no end of the run.
+
+    The clock changes no revision, so without this row the same silent runs would be looked at again
+    and again; a renewed lease makes it out of date.
+    """
+
+    run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="silence")
+    lease_until = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"silent since {self.lease_until:%Y-%m-%d %H:%M}"
+
+
+class Readback(models.Model):
+    """An action that its rule wants read back over a connection, until that was done."""
+
+    action = models.OneToOneField(Action, on_delete=models.CASCADE, related_name="readback")
+    state = models.CharField(max_length=10, default="waiting")
+    due_at = models.DateTimeField()
+    tries = models.PositiveSmallIntegerField(default=0)
+    detail = models.CharField(max_length=400, blank=True, help_text="Why it was given up")
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["due_at"], condition=Q(state="waiting"), name="readback_due")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action_id}: {self.state}"
+
+
+class Comment(models.Model):
+    case = models.ForeignKey(Case, on_delete=models.CASCADE, related_name="comments")
+    person = models.ForeignKey(User, on_delete=models.PROTECT)
+    text = models.TextField()
+    at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.text[:60]
+
+
+class Residue(models.Model):
+    """What could not be undone, with an owner and a due date."""
+
+    case = models.ForeignKey(Case, on_delete=models.CASCADE, related_name="residues")
+    effect = models.ForeignKey("ledger.Effect", on_delete=models.SET_NULL, null=True)
+    text = models.TextField()
+    owner = models.ForeignKey(User, on_delete=models.PROTECT)
+    due_at = models.DateTimeField()
+    done_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return self.text[:60]

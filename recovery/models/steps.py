@@ -1,0 +1,180 @@
+"""Steps: one compensation of one effect, and the only moves it can make.
+
+The table of moves below is the Python rule and, through a check constraint on the pair
+(`was`, `state`), the database's too: editing it without a migration fails `makemigrations --check`.
+"""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from connectors.models import Connection
+from ledger.models import Effect, Reversibility
+from ledger.models.actions import Risk
+from recovery.models.plans import Plan
+from workspaces.models import Workspace
+
+BORN = ""
+
+
+class StepState(models.TextChoices):
+    BLOCKED = "blocked"
+    READY = "ready"
+    CLAIMED = "claimed"
+    INTENDED = "intended"
+    UNKNOWN = "unknown"
+    APPLIED = "applied"
+    VERIFIED = "verified"
+    REPORTED = "reported"
+    DRIFTED = "drifted"
+    NEEDS_HUMAN = "needs_human"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+STEP_MOVES: dict[str, frozenset[str]] = {
+    BORN: frozenset({StepState.BLOCKED, StepState.READY}),
+    StepState.BLOCKED: frozenset({StepState.READY, StepState.SKIPPED, StepState.CANCELLED}),
+    StepState.READY: frozenset({StepState.CLAIMED, StepState.SKIPPED, StepState.CANCELLED}),
+    StepState.CLAIMED: frozenset(
+        {
+            StepState.INTENDED,
+            StepState.READY,
+            StepState.DRIFTED,
+            StepState.NEEDS_HUMAN,
+            StepState.VERIFIED,
+            StepState.CANCELLED,
+        }
+    ),
+    StepState.INTENDED: frozenset(
+        {StepState.APPLIED, StepState.READY, StepState.NEEDS_HUMAN, StepState.UNKNOWN}
+    ),
+    StepState.UNKNOWN: frozenset({StepState.APPLIED, StepState.READY, StepState.NEEDS_HUMAN}),
+    StepState.APPLIED: frozenset({StepState.VERIFIED, StepState.REPORTED, StepState.NEEDS_HUMAN}),
+    StepState.DRIFTED: frozenset({StepState.SKIPPED, StepState.CANCELLED}),
+    StepState.NEEDS_HUMAN: frozenset(
+        {StepState.APPLIED, StepState.READY, StepState.SKIPPED, StepState.CANCELLED}
+    ),
+    StepState.VERIFIED: frozenset(),
+    StepState.REPORTED: frozenset(),
+    StepState.SKIPPED: frozenset(),
+    StepState.CANCELLED: frozenset(),
+}
+
+ENDED = frozenset(state for state, moves in STEP_MOVES.items() if not moves)
+
+
+def allowed_pairs() -> Q:
+    """Every (`was`, `state`) of the table as one condition."""
+    condition = Q()
+    for was, moves in STEP_MOVES.items():
+        if moves:
+            condition |= Q(was=was, state__in=sorted(moves))
+    return condition
+
+
+class Step(models.Model):
+    """Frozen facts above, the moving part below.
+
+    Active states are unique per plan, and per target over all plans; an effect has one living step
+    in all plans.
+    """
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="steps")
+    position = models.PositiveIntegerField(help_text="1 is the newest effect and runs first")
+    effect = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="steps")
+    connection = models.ForeignKey(Connection, on_delete=models.PROTECT)
+    connection_digest = models.CharField(max_length=64)
+    connector_version = models.CharField(max_length=40)
+    operation = models.CharField(max_length=120)
+    args = models.JSONField()
+    target_type = models.CharField(max_length=120)
+    target_id = models.CharField(max_length=400)
+    expected = models.JSONField(null=True, help_text="State expected just before the call")
+    fingerprint = models.CharField(max_length=64, blank=True, help_text="Digest of that state")
+    post_condition = models.JSONField(null=True)
+    preview = models.JSONField(default=dict)
+    digest = models.CharField(max_length=64, help_text="Of this one call")
+    risk = models.CharField(max_length=8, choices=Risk.choices)
+    reversibility = models.CharField(max_length=12, choices=Reversibility.choices)
+    rules = models.JSONField(default=list)
+    override_drift = models.BooleanField(default=False)
+
+    was = models.CharField(max_length=11, blank=True)
+    state = models.CharField(max_length=11, choices=StepState.choices)
+    moved_at = models.DateTimeField(auto_now_add=True)
+    fence = models.BigIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True)
+    claims = models.PositiveSmallIntegerField(default=0)
+    tries = models.PositiveSmallIntegerField(default=0)
+    generation = models.PositiveSmallIntegerField(
+        default=1, help_text="Rises only when a named person authorises one more try"
+    )
+    key = models.CharField(max_length=80, help_text="Pure function of the undo, not of the plan")
+    wake_at = models.DateTimeField(
+        null=True, help_text="Not before this: back-off or probe horizon"
+    )
+    probes = models.PositiveSmallIntegerField(default=0)
+    note = models.TextField(blank=True, help_text="Why it stands where it stands, for people")
+    drift = models.JSONField(null=True, help_text="[{field, was, agent_wrote, now}]")
+    evidence = models.JSONField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=allowed_pairs(), name="step_moves"),
+            models.UniqueConstraint(fields=["plan", "position"], name="step_position_in_plan"),
+            models.UniqueConstraint(
+                fields=["plan"],
+                condition=Q(state__in=["claimed", "intended"]),
+                name="one_active_step_of_a_plan",
+            ),
+            models.UniqueConstraint(
+                fields=["workspace", "target_type", "target_id"],
+                condition=Q(state__in=["claimed", "intended", "unknown", "applied"])
+                | Q(state="needs_human", was="unknown"),
+                name="one_active_step_of_a_target",
+            ),
+            models.UniqueConstraint(
+                fields=["effect"],
+                condition=~Q(state__in=["verified", "reported", "skipped", "cancelled"]),
+                name="one_living_step_of_an_effect",
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["state", "wake_at", "id"],
+                condition=~Q(state__in=["verified", "reported", "skipped", "cancelled"]),
+                name="step_living",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"step {self.position}: {self.operation}"
+
+
+class StepAttempt(models.Model):
+    """One try at a step: committed before the first byte leaves, completed after the answer."""
+
+    step = models.ForeignKey(Step, on_delete=models.CASCADE, related_name="attempts")
+    number = models.PositiveSmallIntegerField()
+    fence = models.BigIntegerField()
+    key = models.CharField(max_length=80)
+    intended_at = models.DateTimeField()
+    answered_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=10, blank=True, help_text="applied, no_effect, unknown")
+    detail = models.TextField(blank=True)
+    evidence = models.JSONField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["step", "number"], name="attempt_number_in_step")
+        ]
+        indexes: ClassVar = [
+            # The key outlives the plan: an earlier plan's tries are found by it.
+            models.Index(fields=["key"], name="attempt_by_key")
+        ]
+
+    def __str__(self) -> str:
+        return f"try {self.number}"

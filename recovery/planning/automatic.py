@@ -1,0 +1,114 @@
+"""By itself: compensation without a person, only where policy allows it and every condition holds.
+
+The conditions are those of DESIGN §9. A case that misses one waits in the queue like any other.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from django.db.models import F
+from django.utils import timezone
+
+from approvals import policy
+from ledger.models import Reversibility
+from recovery.casework.outdated import OutOfDate
+from recovery.models import Case, CaseState, Plan, Step, Suggestion
+from recovery.planning import plans
+from recovery.planning.making import DraftStep, rests_on_reports
+from recovery.planning.plans import CannotSubmit, Draft
+from workspaces.moves import CannotMove
+
+logger = logging.getLogger(__name__)
+
+BATCH = 20
+AGAIN_SECONDS = 3600
+REASON = "By policy: every step is low risk, exact and repeatable."
+
+
+def sweep() -> int:
+    """Consider open cases that nobody has considered as they now are; the number started."""
+    waiting = Case.objects.filter(
+        state=CaseState.OPEN,
+        suggestion=Suggestion.COMPENSATE,
+        considered_revision__lt=F("revision"),
+    )
+    started = 0
+    for case in waiting.select_related("workspace", "run").order_by("pk")[:BATCH]:
+        seen = case.revision
+        taken = Case.objects.filter(pk=case.pk, considered_revision__lt=seen)
+        if taken.update(considered_revision=seen):
+            started += _consider(case)
+    return started
+
+
+def _consider(case: Case) -> bool:
+    """Start the plan if all conditions hold."""
+    if not policy.active(case.workspace).auto_compensation.enabled:
+        return False
+    if case.reversibility != Reversibility.EXACT or case.risk_rank > 0 or case.plans.exists():
+        return False
+    draft = plans.draft(case)
+    hindrance = why_not(draft)
+    if hindrance:
+        logger.info("case %s is not compensated by itself: %s", case.pk, hindrance)
+        return False
+    try:
+        plans.submit(
+            case,
+            digest=draft.digest,
+            revision=draft.case.revision,
+            by=None,
+            reason=REASON,
+            automatic=True,
+        )
+    except (OutOfDate, CannotSubmit, CannotMove) as overtaken:
+        logger.info("case %s is not compensated by itself: %s", case.pk, overtaken)
+        return False
+    return True
+
+
+def why_not(draft: Draft) -> str:
+    """Which condition does not hold, in one sentence; empty where all do."""
+    if draft.why_not:
+        return draft.why_not
+    if not draft.facts.has_ended and not draft.facts.is_silent:
+        return "The run is live."
+    if draft.cannot or draft.facts.reports or draft.case.claimed_by_id:
+        return "It needs a person: not all can be undone, or somebody looks at it already."
+    if any(case_reason in {"reported", "step_needs_person"} for case_reason in draft.case.reasons):
+        return "Somebody reported it."
+    return next(filter(None, (_why_not_step(draft, one) for one in draft.steps)), "")
+
+
+def _why_not_step(draft: Draft, one: DraftStep) -> str:
+    hindrances = {
+        "The policy does not allow it for this tool.": not draft.policy.auto_compensation.covers(
+            one.action.tool
+        ),
+        "A step needs approval.": one.judgement.approval != "AUTO",
+        "A step is above low risk.": one.judgement.risk != "low",
+        "A step is not exact.": one.step.reversibility != Reversibility.EXACT,
+        "A step may not be repeated.": not one.operation.may_repeat,
+        "Only the agent suggests the step.": one.suggested_by_agent,
+        "A snapshot was only reported.": rests_on_reports(one),
+        "A target could not be read.": one.drift_state not in {"unchanged", "later", "already"},
+        "It was undone within the hour already.": _lately(draft, one),
+    }
+    return next((words for words, holds in hindrances.items() if holds), "")
+
+
+def _lately(draft: Draft, one: DraftStep) -> bool:
+    """Whether this agent's tool was undone on this target by itself within the hour."""
+    since = timezone.now() - timedelta(seconds=AGAIN_SECONDS)
+    recent = Plan.objects.filter(
+        workspace=draft.case.workspace_id, automatic=True, submitted_at__gt=since
+    )
+    return Step.objects.filter(
+        plan__in=recent,
+        target_type=one.step.target_type,
+        target_id=one.step.target_id,
+        effect__action__tool=one.action.tool,
+        effect__action__run__agent=draft.run.agent_id,
+    ).exists()

@@ -1,0 +1,152 @@
+"""Drifts: whether targets still look as the agent left them, read now for the page that asks.
+
+The engine looks again inside each step's lease; what is found here only helps people to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from django.db import connection, connections
+from msgspec import UNSET
+
+from connectors import calls
+from connectors.contract import (
+    CannotRead,
+    FieldDiff,
+    Observation,
+    Recorded,
+    Refused,
+    Target,
+    drift,
+)
+from recovery.engine import snapshots
+from recovery.planning.making import DraftStep, Place
+
+PARALLEL_MAX = 8
+OBSERVED_MAX = 200
+SECONDS_MAX = 20.0
+"""A page waits no longer; what was not read by then is said to be unread."""
+
+
+def look(steps: Sequence[DraftStep]) -> dict[Place, Recorded]:
+    """Mark each step with what is found, and give back the states that were read.
+
+    Only the newest step on a target can be held against the target itself; an older one is held
+    against what the newer will have restored. Stands outside any transaction.
+    """
+    newest: dict[Place, DraftStep] = {}
+    for one in steps:
+        place = (one.step.target_type, one.step.target_id)
+        if place in newest:
+            _between(one)
+        elif one.operation.observes:
+            newest[place] = one
+        else:
+            one.drift_state = "unobservable"
+    found = observe([*newest.values()][:OBSERVED_MAX])
+    seen: dict[Place, Recorded] = {}
+    for place, one in newest.items():
+        observation = found.get(id(one))
+        if observation is None:
+            one.drift_state = "unknown"
+            continue
+        seen[place] = observation.state if observation.found else None
+        _compare(one, observation)
+    return seen
+
+
+def observe(steps: Sequence[DraftStep]) -> dict[int, Observation]:
+    """What the targets look like, by the id of the step object; what cannot be read is missing."""
+    if len(steps) <= 1 or connection.in_atomic_block:  # other threads would not see its rows
+        read = ((id(one), _read(one)) for one in steps)
+        return {key: observation for key, observation in read if observation is not None}
+    pool = ThreadPoolExecutor(max_workers=min(PARALLEL_MAX, len(steps)))
+    try:
+        futures: dict[int, Future[Observation | None]] = {
+            id(one): pool.submit(_read_apart, one) for one in steps
+        }
+        done, _ = wait(futures.values(), timeout=SECONDS_MAX)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    results = {key: future.result() for key, future in futures.items() if future in done}
+    return {key: observation for key, observation in results.items() if observation is not None}
+
+
+def _read_apart(one: DraftStep) -> Observation | None:
+    try:
+        return _read(one)
+    finally:
+        connections.close_all()
+
+
+def _read(one: DraftStep) -> Observation | None:
+    step = one.step
+    target = Target(step.target_type, step.target_id)
+    try:
+        return calls.observe(
+            step.connection,
+            step.operation,
+            step.args,
+            target,
+            key=step.key,
+            expected=_expected(one),
+        )
+    except (CannotRead, Refused) as unread:
+        one.notes.append(f"The target could not be read: {unread}")
+        return None
+
+
+def _compare(one: DraftStep, observation: Observation) -> None:
+    step = one.step
+    target = Target(step.target_type, step.target_id)
+    known: Any = {
+        "key": step.key,
+        "expected": _expected(one),
+        "must_be_true": step.post_condition,
+    }
+    about = (step.connection, step.operation, step.args, target, observation)
+    try:
+        if calls.satisfied(*about, **known):
+            one.drift_state = "already"
+            return
+        differences = calls.drifted(*about, **known)
+    except (CannotRead, Refused) as unread:
+        one.drift_state = "unknown"
+        one.notes.append(str(unread))
+        return
+    _mark(one, differences)
+
+
+def _between(one: DraftStep) -> None:
+    """Whether somebody changed the target between two writes of the agent."""
+    later = _expected(one)
+    if one.chosen or later is UNSET:
+        one.drift_state = "later"
+        return
+    left = snapshots.after_of(one.effect)
+    _mark(one, drift(left, Observation(found=later is not None, state=later)))
+    if one.drift_state == "unchanged":
+        one.drift_state = "later"
+
+
+def _mark(one: DraftStep, differences: Sequence[FieldDiff]) -> None:
+    one.drift_state = "drifted" if differences else "unchanged"
+    one.drift = [_row(one, difference) for difference in differences]
+
+
+def _row(one: DraftStep, difference: FieldDiff) -> dict[str, Any]:
+    before = snapshots.before_of(one.effect)
+    was = before.get(difference.field) if isinstance(before, dict) else None
+    return {
+        "field": difference.field,
+        "was": was,
+        "agent_wrote": difference.expected,
+        "now": difference.actual,
+    }
+
+
+def _expected(one: DraftStep) -> Recorded:
+    return one.step.expected if one.step.fingerprint else UNSET

@@ -1,0 +1,207 @@
+"""Plans: written once, when somebody submits what was previewed; what would run is frozen then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django.db import transaction
+from django.utils import timezone
+
+from approvals import questions
+from ledger import desk
+from ledger.models import Checkpoint, Run
+from recovery.casework.casework import held_by_another
+from recovery.casework.outdated import OutOfDate
+from recovery.engine import basis, starting
+from recovery.models import Case, CaseState, Directive, Plan, PlanState, Step, StepState
+from recovery.planning.previews import CHOICES, Draft, draft, next_number
+from recovery.tasks import run_plan
+from workspaces.models import User
+from workspaces.moves import BORN, CannotMove
+from workspaces.wake import wake_on_commit
+
+__all__ = ["CHOICES", "CannotSubmit", "Draft", "draft", "start", "stop", "submit"]
+
+REASON_CHARACTERS_MAX = 2_000
+
+
+class CannotSubmit(Exception):
+    """We stopped because this plan may not run as it is; the sentence says what is in the way."""
+
+
+def submit(
+    case: Case,
+    *,
+    digest: str,
+    revision: int,
+    by: User | None,
+    reason: str,
+    reach: Checkpoint | None = None,
+    choices: Mapping[int, str] | None = None,
+    automatic: bool = False,
+) -> Plan:
+    """Freeze what was previewed and start it, or put it in front of the people the policy names.
+
+    Raises OutOfDate where the draft is no longer the one of this digest and revision, CannotSubmit
+    where it may not run, CannotMove where somebody else has claimed the case. `automatic` and no
+    `by`: the policy itself compensates.
+    """
+    drafted = draft(case, reach=reach, choices=choices)
+    other = held_by_another(drafted.case, by)
+    if other is not None:
+        raise CannotMove(drafted.case, CaseState.RECOVERING, f"{other} has claimed it.")
+    if drafted.case.revision != revision:
+        raise OutOfDate(drafted.case)
+    if drafted.digest != digest:
+        raise OutOfDate(drafted.case, "The plan has changed since you saw it: look at it again.")
+    if drafted.why_not:
+        raise CannotSubmit(drafted.why_not)
+    _make_room(drafted.case, by)
+    return _write(drafted, by=by, reason=reason[:REASON_CHARACTERS_MAX], automatic=automatic)
+
+
+def start(plan: Plan) -> bool:
+    """Start it if it may; True if it runs now. Harmless to repeat."""
+    started = starting.start(plan.pk)
+    wake_on_commit(run_plan, plan.pk)
+    return started
+
+
+def stop(plan: Plan, *, by: User, reason: str = "") -> starting.Stopped:
+    """Cancel what is not sent and say what is on the wire; raises CannotMove."""
+    return starting.stop(plan, by=by, reason=reason)
+
+
+@transaction.atomic
+def _write(drafted: Draft, *, by: User | None, reason: str, automatic: bool) -> Plan:
+    run = Run.objects.select_for_update().get(pk=drafted.run.pk)
+    case = Case.objects.select_for_update().get(pk=drafted.case.pk)
+    if case.revision != drafted.case.revision:
+        raise OutOfDate(case)
+    if run.revision != drafted.run.revision:
+        raise OutOfDate(case, "The run went on since you saw it: look at the plan again.")
+    plan = _plan(drafted, case, run, by=by, reason=reason, automatic=automatic)
+    _steps(plan, drafted)
+    _say(plan, drafted, by)
+    if drafted.judgement is not None and drafted.judgement.approval == "MANUAL":
+        _ask(plan, drafted, by)
+        _move(case, CaseState.WAITING, plan)
+    else:
+        _move(case, CaseState.RECOVERING, plan)
+        starting.start(plan.pk)
+    wake_on_commit(run_plan, plan.pk)
+    plan.refresh_from_db()
+    return plan
+
+
+def _make_room(case: Case, by: User | None) -> None:
+    """What an earlier plan left for people is superseded; what it has on the wire stops us.
+
+    In a transaction of its own: whoever holds a step may wait for the run, so we must not hold it.
+    """
+    open_ended = [PlanState.WAITING, PlanState.STARTING, PlanState.RUNNING, PlanState.STOPPED]
+    for plan in case.plans.filter(state__in=open_ended).order_by("number"):
+        try:
+            starting.supersede(plan, by=by, why="A new plan takes its place.")
+        except CannotMove as busy:
+            raise CannotSubmit(f"Plan {plan.number} still runs: {busy.why}.") from busy
+
+
+def _plan(
+    drafted: Draft, case: Case, run: Run, *, by: User | None, reason: str, automatic: bool
+) -> Plan:
+    return Plan.objects.create(
+        workspace_id=case.workspace_id,
+        case=case,
+        number=next_number(case),
+        was=BORN,
+        state=PlanState.WAITING,
+        digest=drafted.digest,
+        headline=drafted.headline,
+        reach=drafted.reach,
+        case_revision=case.revision,
+        run_revision=run.revision,
+        basis=basis.of_run(run),
+        policy_digest=drafted.policy.digest,
+        halt_on_failure=drafted.policy.halt_on_failure,
+        automatic=automatic,
+        override_drift="override" in drafted.choices.values(),
+        drafted_by=by,
+        reason=reason,
+        submitted_at=timezone.now(),
+    )
+
+
+def _steps(plan: Plan, drafted: Draft) -> None:
+    """Born ready where nothing newer is in front, else blocked."""
+    rows = []
+    for one in drafted.steps:
+        one.step.plan = plan
+        one.step.was = BORN
+        one.step.state = StepState.READY if one.step.position == 1 else StepState.BLOCKED
+        rows.append(one.step)
+    Step.objects.bulk_create(rows)
+
+
+def _say(plan: Plan, drafted: Draft, by: User | None) -> None:
+    desk.say(
+        plan.workspace,
+        "plan.submitted",
+        run=drafted.run.run,
+        by=by,
+        part="policy",
+        data={
+            "case": plan.case_id,
+            "plan": plan.number,
+            "digest": plan.digest,
+            "headline": plan.headline,
+            "reason": plan.reason,
+            "automatic": plan.automatic,
+            "reach": plan.reach.name if plan.reach else None,
+            "steps": [
+                {
+                    "position": one.step.position,
+                    "undoes": [one.action.action, one.effect.position],
+                    "digest": one.step.digest,
+                    "title": one.preview.title,
+                    "chosen": one.chosen,
+                }
+                for one in drafted.steps
+            ],
+            "left": [[one.action.action, one.effect.position] for one in drafted.skipped],
+            "cannot": [
+                [one.action.action, one.effect.position, one.code] for one in drafted.cannot
+            ],
+        },
+    )
+
+
+def _ask(plan: Plan, drafted: Draft, by: User | None) -> None:
+    assert drafted.judgement is not None  # noqa: S101 - _write asks only where one says MANUAL
+    approval = questions.ask_for_plan(
+        plan.workspace,
+        plan.pk,
+        case_ref=str(plan.case_id),
+        calls=[one.facts for one in drafted.steps],
+        judgement=drafted.judgement,
+        headline=plan.headline,
+        previews=[one.step.preview for one in drafted.steps],
+        by=by,
+        reason=plan.reason,
+        amount=drafted.money,
+        run=drafted.run.run,
+        agent=drafted.run.agent,
+        expires_seconds=drafted.policy.plan_expires_seconds,
+    )
+    Plan.objects.filter(pk=plan.pk).update(approval_id=approval.pk)
+
+
+def _move(case: Case, state: str, plan: Plan) -> None:
+    """The case follows its plan. Directives to resume are withdrawn: going back comes first."""
+    Directive.objects.filter(
+        run_id=case.run_id, kind="resume", acknowledged_at=None, withdrawn_at=None
+    ).update(withdrawn_at=timezone.now())
+    case.state = state
+    case.revision += 1
+    case.save(update_fields=["state", "revision"])
+    Plan.objects.filter(pk=plan.pk).update(case_revision=case.revision)

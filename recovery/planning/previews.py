@@ -1,0 +1,189 @@
+"""Previews: the plan as it would be, in memory, for everybody who asks. It has no rows.
+
+Its digest is what a page posts back: submission drafts again, and only the same calls on the same
+states become a plan. Overriding drift and rebasing are other plans, on what the target looks like
+now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Max
+from django.utils import timezone
+
+from approvals.digests import call_digest
+from approvals.policy import Judgement, Policy
+from connectors.contract import Money
+from ledger.models import Checkpoint, Run
+from recovery.engine import binding
+from recovery.models import Case, CaseState, Plan, StepState
+from recovery.planning import drifts, plan_words
+from recovery.planning.drafting import Cannot, Drafted, connections_of, draft_steps
+from recovery.planning.making import CannotUndo, DraftStep
+from recovery.triage.casefile import judgement_of
+from recovery.triage.facts import RunFacts, facts_of
+
+CHOICES = ("rebase", "override", "skip")
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """What would run, as it stands at `checked_at`. `digest` is what a preview posts back."""
+
+    case: Case
+    facts: RunFacts
+    policy: Policy
+    drafted: Drafted
+    reach: Checkpoint | None
+    choices: Mapping[int, str]
+    judgement: Judgement | None
+    digest: str
+    headline: str
+    checked_at: datetime
+    number: int
+    too_long: str = ""
+
+    @property
+    def run(self) -> Run:
+        return self.facts.run
+
+    @property
+    def steps(self) -> list[DraftStep]:
+        return self.drafted.steps
+
+    @property
+    def cannot(self) -> list[Cannot]:
+        return self.drafted.cannot
+
+    @property
+    def skipped(self) -> list[Cannot]:
+        return self.drafted.skipped
+
+    @property
+    def lead(self) -> str:
+        return plan_words.lead(self.drafted)
+
+    @property
+    def money(self) -> Money | None:
+        return plan_words.money(self.steps)
+
+    @property
+    def approval(self) -> str:
+        """Who has to approve, in words; empty where nobody has to."""
+        return plan_words.approval(self.judgement)
+
+    @property
+    def why_not(self) -> str:
+        """Why this cannot be submitted, in one sentence; empty where it can."""
+        return self.too_long or _why_not_now(self.case, self.facts) or _why_not_so(self)
+
+
+def draft(
+    case: Case,
+    *,
+    reach: Checkpoint | None = None,
+    choices: Mapping[int, str] | None = None,
+) -> Draft:
+    """The plan for everything that stands back to `reach`, with drift seen now.
+
+    `choices` maps effect ids to rebase, override or skip, for targets that have drifted. Reads the
+    outside world, so it stands outside any transaction; writes nothing.
+    """
+    case = _fresh(case)
+    facts = facts_of(case.run)
+    connections = connections_of([case.workspace_id])
+    chosen = {effect: how for effect, how in (choices or {}).items() if how in CHOICES}
+    try:
+        drafted = draft_steps(facts, connections, reach=reach)
+        seen = drifts.look(drafted.steps)
+        if chosen:
+            drafted = draft_steps(facts, connections, reach=reach, choices=chosen, seen=seen)
+            drifts.look(drafted.steps)
+    except CannotUndo as long:
+        return _draft(case, facts, Drafted(), reach=reach, choices=chosen, too_long=str(long))
+    return _draft(case, facts, drafted, reach=reach, choices=chosen)
+
+
+def sketch(case: Case) -> Draft:
+    """The same plan without a look at the outside world, for dry runs over many cases.
+
+    Its digest is that of a draft whose targets have not drifted, so it can be submitted: then the
+    targets are looked at.
+    """
+    case = _fresh(case)
+    facts = facts_of(case.run)
+    try:
+        drafted = draft_steps(facts, connections_of([case.workspace_id]))
+    except CannotUndo as long:
+        return _draft(case, facts, Drafted(), too_long=str(long))
+    return _draft(case, facts, drafted)
+
+
+def _draft(
+    case: Case,
+    facts: RunFacts,
+    drafted: Drafted,
+    *,
+    reach: Checkpoint | None = None,
+    choices: Mapping[int, str] | None = None,
+    too_long: str = "",
+) -> Draft:
+    return Draft(
+        case=case,
+        facts=facts,
+        policy=facts.policy,
+        drafted=drafted,
+        reach=reach,
+        choices=choices or {},
+        judgement=judgement_of(drafted),
+        digest=_digest(case, reach, drafted),
+        headline=plan_words.headline(drafted),
+        checked_at=timezone.now(),
+        number=next_number(case),
+        too_long=too_long,
+    )
+
+
+def _why_not_now(case: Case, facts: RunFacts) -> str:
+    if case.state == CaseState.CLOSED:
+        return "The case is closed: reopen it first."
+    if case.state in {CaseState.WAITING, CaseState.RECOVERING}:
+        return "A plan of this case is on its way already."
+    unknown = facts.unknown()
+    if unknown:
+        return f"Settle {unknown[0].tool} first: nobody knows whether it happened."
+    lost = [step for step in facts.troubled if step.state == StepState.UNKNOWN]
+    lost += [step for step in facts.troubled if step.was == StepState.UNKNOWN]
+    if lost:
+        return f"Settle step {lost[0].position} first: it was sent, and its outcome is unknown."
+    return ""
+
+
+def _why_not_so(drafted: Draft) -> str:
+    if not drafted.steps:
+        return "Nothing that stands can be undone from here."
+    if drafted.judgement is not None and drafted.judgement.approval == "DENY":
+        return f"The policy does not allow it: {drafted.judgement.why}."
+    waiting = [one for one in drafted.steps if one.needs_choice]
+    if waiting:
+        return f"Step {waiting[0].step.position} has drifted: choose what should happen."
+    return ""
+
+
+def _digest(case: Case, reach: Checkpoint | None, drafted: Drafted) -> str:
+    return binding.plan_digest(
+        Plan(case=case, reach=reach),
+        case.workspace.slug,
+        [call_digest(one.facts) for one in drafted.steps],
+    )
+
+
+def next_number(case: Case) -> int:
+    return (case.plans.aggregate(last=Max("number"))["last"] or 0) + 1
+
+
+def _fresh(case: Case) -> Case:
+    return Case.objects.select_related("workspace", "run__workspace", "run__agent").get(pk=case.pk)

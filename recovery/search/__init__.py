@@ -1,0 +1,35 @@
+"""Search: one `q` drives the list, its count, the export, bulk acts, saved views and the API."""
+
+from recovery.search.language import KEYS, Field, Query, QueryError, Text, parse
+from recovery.search.lists import (
+    DEFAULT_ORDER,
+    ORDERS,
+    BadPlace,
+    Count,
+    Found,
+    count,
+    find,
+    matching,
+    place_of,
+)
+from recovery.search.suggestions import Suggestion, suggest
+
+__all__ = [
+    "DEFAULT_ORDER",
+    "KEYS",
+    "ORDERS",
+    "BadPlace",
+    "Count",
+    "Field",
+    "Found",
+    "Query",
+    "QueryError",
+    "Suggestion",
+    "Text",
+    "count",
+    "find",
+    "matching",
+    "parse",
+    "place_of",
+    "suggest",
+]

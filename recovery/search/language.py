@@ -1,0 +1,258 @@
+"""The query language of the queue: text in, a tree out, or the place of the first mistake.
+
+    query  = either
+    either = all { "OR" all }
+    all    = term { term }
+    term   = [ "-" ] ( "(" either ")" | key ":" value { "," value } | word | '"' text '"' )
+
+Nothing here knows of tables: `terms` makes conditions out of the tree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+QUERY_CHARACTERS_MAX = 1000
+TERMS_MAX = 50
+VALUES_MAX = 50
+DEPTH_MAX = 8
+
+KEYS = (
+    "is", "has", "tool", "target", "agent", "model", "customer", "run", "state", "cause", "claimed",
+    "connector", "opened", "age", "amount", "risk", "reason", "outcome",
+)  # fmt: skip
+
+
+class QueryError(ValueError):
+    """We stopped because the query cannot be read; `position` counts characters from 0."""
+
+    def __init__(self, message: str, position: int, length: int = 1) -> None:
+        super().__init__(message)
+        self.message = message
+        self.position = position
+        self.length = max(length, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    text: str
+    position: int
+    quoted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`key:value,value`: one of the values has to fit."""
+
+    key: str
+    values: tuple[Value, ...]
+    position: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A word or a quoted phrase to be found in what the case says."""
+
+    text: str
+    position: int
+    length: int
+    phrase: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    part: Node
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    parts: tuple[Node, ...]
+
+
+Node = Field | Text | Not | All | Either
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query that was read: the text as given, and its tree (None: everything)."""
+
+    text: str
+    tree: Node | None = None
+    terms: tuple[Field | Text, ...] = field(default=())
+
+    def mentions(self, *keys: str) -> bool:
+        """Whether any term is about one of these keys."""
+        return any(isinstance(term, Field) and term.key in keys for term in self.terms)
+
+    @property
+    def has_text(self) -> bool:
+        return any(isinstance(term, Text) for term in self.terms)
+
+    def without(self, term: Field | Text) -> str:
+        """The text with one term taken out, for an empty result that offers to drop each part."""
+        start = term.position
+        if start and self.text[start - 1] == "-":
+            start -= 1
+        return " ".join((self.text[:start] + self.text[term.position + term.length :]).split())
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    kind: str  # ( ) - or text field end
+    position: int
+    length: int
+    text: str = ""
+    key: str = ""
+    values: tuple[Value, ...] = ()
+
+
+_KEY = re.compile(r"([A-Za-z_]+):")
+_BARE = re.compile(r'[^\s,()"]+')
+_WORD = re.compile(r'[^\s()"]+')
+
+
+def parse(text: str) -> Query:
+    """Read a query; raises QueryError. Nothing or blanks is the query for everything."""
+    if len(text) > QUERY_CHARACTERS_MAX:
+        raise QueryError(
+            f"A query has at most {QUERY_CHARACTERS_MAX} characters.", QUERY_CHARACTERS_MAX
+        )
+    text = text.replace("\0", " ")
+    tokens = [*_tokens(text), Token("end", len(text), 1)]
+    terms = [token for token in tokens if token.kind in {"text", "field", "phrase"}]
+    if len(terms) > TERMS_MAX:
+        raise QueryError(f"A query has at most {TERMS_MAX} terms.", terms[TERMS_MAX].position)
+    if len(tokens) == 1:
+        return Query(text)
+    reader = _Reader(tokens)
+    tree = reader.either(0)
+    reader.expect("end", "There is a bracket too many.")
+    return Query(text, tree, tuple(reader.terms))
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    place = 0
+    while place < len(text):
+        character = text[place]
+        if character.isspace():
+            place += 1
+        elif character in "()":
+            yield Token(character, place, 1)
+            place += 1
+        elif character == "-" and place + 1 < len(text) and not text[place + 1].isspace():
+            yield Token("-", place, 1)
+            place += 1
+        elif character == '"':
+            value, after = _quoted(text, place)
+            yield Token("phrase", place, after - place, value.text)
+            place = after
+        else:
+            token = _field_or_word(text, place)
+            yield token
+            place += token.length
+
+
+def _field_or_word(text: str, place: int) -> Token:
+    key = _KEY.match(text, place)
+    if key and key[1].lower() in KEYS:
+        values, after = _values(text, key.end(), place)
+        return Token("field", place, after - place, key=key[1].lower(), values=values)
+    found = _WORD.match(text, place)
+    word = found[0] if found else text[place]
+    if key and not word.startswith(("http:", "https:")):
+        raise QueryError(
+            f"There is no key “{key[1]}”. Put the words in quotes to search for them.",
+            place,
+            len(key[1]),
+        )
+    return Token("or" if word == "OR" else "text", place, len(word), word)
+
+
+def _values(text: str, place: int, start: int) -> tuple[tuple[Value, ...], int]:
+    values: list[Value] = []
+    while True:
+        if place < len(text) and text[place] == '"':
+            value, place = _quoted(text, place)
+        else:
+            found = _BARE.match(text, place)
+            if not found:
+                raise QueryError("A value is missing here.", min(place, len(text)))
+            value, place = Value(found[0], place), found.end()
+        values.append(value)
+        if len(values) > VALUES_MAX:
+            raise QueryError(f"A key takes at most {VALUES_MAX} values.", start, place - start)
+        if place >= len(text) or text[place] != ",":
+            return tuple(values), place
+        place += 1
+
+
+def _quoted(text: str, place: int) -> tuple[Value, int]:
+    end = text.find('"', place + 1)
+    if end < 0:
+        raise QueryError("This quotation mark is never closed.", place, len(text) - place)
+    return Value(text[place + 1 : end], place, quoted=True), end + 1
+
+
+class _Reader:
+    """Reads tokens by recursive descent, one method for each line of the grammar."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.tokens = tokens
+        self.place = 0
+        self.terms: list[Field | Text] = []
+
+    @property
+    def now(self) -> Token:
+        return self.tokens[self.place]
+
+    def expect(self, kind: str, message: str) -> Token:
+        token = self.now
+        if token.kind != kind:
+            raise QueryError(message, token.position, token.length)
+        self.place += 1
+        return token
+
+    def either(self, depth: int) -> Node:
+        if depth > DEPTH_MAX:
+            raise QueryError(f"Brackets go at most {DEPTH_MAX} deep.", self.now.position)
+        parts = [self.all(depth)]
+        while self.now.kind == "or":
+            self.place += 1
+            parts.append(self.all(depth))
+        return parts[0] if len(parts) == 1 else Either(tuple(parts))
+
+    def all(self, depth: int) -> Node:
+        parts = [self.term(depth)]
+        while self.now.kind not in {"or", ")", "end"}:
+            parts.append(self.term(depth))
+        return parts[0] if len(parts) == 1 else All(tuple(parts))
+
+    def term(self, depth: int) -> Node:
+        token = self.now
+        self.place += 1
+        if token.kind == "-":
+            if self.now.kind in {"-", "or"}:
+                raise QueryError("What should be left out is missing here.", self.now.position)
+            return Not(self.term(depth))
+        if token.kind == "(":
+            inner = self.either(depth + 1)
+            self.expect(")", "A closing bracket is missing.")
+            return inner
+        if token.kind == "field":
+            return self.kept(Field(token.key, token.values, token.position, token.length))
+        if token.kind in {"text", "phrase"}:
+            phrase = token.kind == "phrase"
+            return self.kept(Text(token.text, token.position, token.length, phrase))
+        raise QueryError("A term is missing here.", token.position, token.length)
+
+    def kept(self, term: Field | Text) -> Node:
+        self.terms.append(term)
+        return term

@@ -1,0 +1,181 @@
+"""Lists: what a query finds, a page at a time, in an order that never jumps.
+
+Paging is by key and never by OFFSET; counts stop at a limit, and count exactly what is listed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import F, Q, QuerySet
+from django.db.models.fields.tuple_lookups import TupleGreaterThan, TupleLessThan
+from django.utils import timezone
+
+from recovery.models import Case, CaseState
+from recovery.search.language import Query, parse
+from recovery.search.terms import Reader, condition
+from workspaces.models import User, Workspace
+
+PAGE_CASES = 50
+PAGE_CASES_MAX = 200
+COUNT_MAX = 10_000
+RECENT_DAYS = 90
+"""Closed cases and free text are searched this far back, unless the reader asks for all."""
+AFTER_CHARACTERS_MAX = 400
+
+
+class BadPlace(ValueError):
+    """We stopped because `after` is not a place that a page of this order gave out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Columns of a total order, all in one direction, as an index holds them."""
+
+    columns: tuple[str, ...]
+    descending: bool = True
+
+
+ORDERS = {
+    "risk": Order(("risk_rank", "failed_at", "id")),
+    "newest": Order(("failed_at", "id")),
+    "due": Order(("due_at", "id"), descending=False),
+}
+DEFAULT_ORDER = "risk"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One page. `after` is the place behind its last case, empty where nothing follows."""
+
+    cases: list[Case]
+    query: Query
+    after: str
+    order: str
+    is_cut: bool = field(default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    number: int
+    capped: bool
+
+    def __str__(self) -> str:
+        return f"{self.number:,}+" if self.capped else f"{self.number:,}"
+
+
+def matching(
+    workspace: Workspace, query: Query, *, by: User | None, everything: bool = False
+) -> QuerySet[Case]:
+    """The cases that a query means. Without a word on the state, only those that are not closed."""
+    now = timezone.now()
+    found = Case.objects.filter(workspace=workspace)
+    if query.tree is not None:
+        found = found.filter(condition(query.tree, Reader(by, now, workspace)))
+    if not asks_for_closed(query):
+        found = found.exclude(state=CaseState.CLOSED)
+    if is_cut(query, everything=everything):
+        found = found.filter(failed_at__gt=now - timedelta(days=RECENT_DAYS))
+    return found
+
+
+def asks_for_closed(query: Query) -> bool:
+    """Whether the query itself says which states it wants."""
+    if query.mentions("state", "outcome"):
+        return True
+    return any(
+        getattr(term, "key", "") == "is"
+        and any(value.text.lower() in {"open", "closed"} for value in term.values)  # type: ignore[union-attr]
+        for term in query.terms
+    )
+
+
+def is_cut(query: Query, *, everything: bool) -> bool:
+    """Whether the list says "Searched the last 90 days; search all"."""
+    if everything or query.mentions("age", "opened", "run"):
+        return False
+    return query.has_text or asks_for_closed(query)
+
+
+def find(
+    workspace: Workspace,
+    text: str,
+    *,
+    by: User | None,
+    order: str = DEFAULT_ORDER,
+    after: str = "",
+    limit: int = PAGE_CASES,
+    everything: bool = False,
+) -> Found:
+    """A page of the cases that `text` means; raises QueryError or BadPlace."""
+    query = parse(text)
+    order = order if order in ORDERS else DEFAULT_ORDER
+    limit = min(max(limit, 1), PAGE_CASES_MAX)
+    cases = matching(workspace, query, by=by, everything=everything)
+    cases = _behind(cases, ORDERS[order], after).order_by(*_ordering(ORDERS[order]))
+    page = list(cases.select_related("run", "agent", "cause", "claimed_by")[: limit + 1])
+    more = len(page) > limit
+    page = page[:limit]
+    for case in page:
+        case.workspace = workspace  # a line's addresses begin with it
+    return Found(
+        cases=page,
+        query=query,
+        after=place_of(page[-1], order) if more else "",
+        order=order,
+        is_cut=is_cut(query, everything=everything),
+    )
+
+
+def count(workspace: Workspace, text: str, *, by: User | None, everything: bool = False) -> Count:
+    """How many cases the list would show, up to COUNT_MAX."""
+    cases = matching(workspace, parse(text), by=by, everything=everything)
+    number = cases.order_by().values("pk")[: COUNT_MAX + 1].count()
+    return Count(min(number, COUNT_MAX), capped=number > COUNT_MAX)
+
+
+def place_of(case: Case, order: str) -> str:
+    """The place of a case in an order, to be given back as `after`."""
+    values = [getattr(case, column) for column in ORDERS[order].columns]
+    plain = [value.isoformat() if isinstance(value, datetime) else value for value in values]
+    return base64.urlsafe_b64encode(json.dumps(plain).encode()).decode().rstrip("=")
+
+
+def _place(order: Order, after: str) -> tuple[Any, ...]:
+    try:
+        padded = after[:AFTER_CHARACTERS_MAX] + "=" * (-len(after) % 4)
+        values = json.loads(base64.urlsafe_b64decode(padded))
+        return tuple(
+            datetime.fromisoformat(value) if column.endswith("_at") and value else _whole(value)
+            for column, value in zip(order.columns, values, strict=True)
+        )
+    except (ValueError, TypeError, binascii.Error) as wrong:
+        raise BadPlace("This is not a place in the list.") from wrong
+
+
+def _whole(value: Any) -> int | None:
+    if value is not None and (not isinstance(value, int) or abs(value) >= 2**63):
+        raise ValueError(value)
+    return value
+
+
+def _behind(cases: QuerySet[Case], order: Order, after: str) -> QuerySet[Case]:
+    if not after:
+        return cases
+    place = _place(order, after)
+    columns = tuple(F(column) for column in order.columns)
+    if order.descending:
+        return cases.filter(TupleLessThan(columns, place))
+    first = order.columns[0]  # nulls stand last, and compare with nothing
+    if place[0] is None:
+        return cases.filter(Q(**{f"{first}__isnull": True}), id__gt=place[-1])
+    return cases.filter(Q(TupleGreaterThan(columns, place)) | Q(**{f"{first}__isnull": True}))
+
+
+def _ordering(order: Order) -> list[str]:
+    return [f"-{column}" if order.descending else column for column in order.columns]

@@ -1,0 +1,82 @@
+"""Suggestions while somebody types a query: keys, then the values that a key can have here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recovery.models import Case, CaseOutcome, CaseState
+from recovery.search.language import KEYS
+from recovery.search.terms import HAS, IS, RISKS
+from workspaces.models import Agent, Workspace
+
+SUGGESTIONS_MAX = 10
+LOOKED_AT_MAX = 2_000
+"""Values are gathered from the newest open cases, so that typing stays quick in a large queue."""
+
+FIXED = {
+    "is": tuple(IS),
+    "has": tuple(HAS),
+    "risk": RISKS,
+    "state": tuple(CaseState.values),
+    "outcome": tuple(CaseOutcome.values),
+    "age": ("<1h", "<24h", "<7d", ">24h"),
+    "opened": ("<24h", "<7d"),
+    "claimed": ("me",),
+}
+COLUMNS = {
+    "tool": "failed_tool",
+    "target": "failed_target",
+    "customer": "customer",
+    "model": "run__model",
+    "cause": "cause__fingerprint",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """`text` replaces the query from `start` to the cursor."""
+
+    text: str
+    start: int
+
+
+def suggest(workspace: Workspace, text: str, cursor: int | None = None) -> list[Suggestion]:
+    """What could stand where the cursor is; never raises."""
+    typed = text[: len(text) if cursor is None else max(cursor, 0)]
+    start = max(typed.rfind(" "), typed.rfind("(")) + 1
+    if typed[start:].startswith("-"):
+        start += 1
+    key, colon, value = typed[start:].partition(":")
+    if not colon:
+        keys = [f"{name}:" for name in KEYS if name.startswith(key.lower()) and key]
+        return [Suggestion(name, start) for name in keys[:SUGGESTIONS_MAX]]
+    last = value.rpartition(",")[2]
+    place = len(typed) - len(last)
+    known = [
+        name for name in _values(workspace, key.lower()) if name.lower().startswith(last.lower())
+    ]
+    return [Suggestion(_quoted(name), place) for name in known[:SUGGESTIONS_MAX]]
+
+
+def _values(workspace: Workspace, key: str) -> list[str]:
+    if key in FIXED:
+        return list(FIXED[key])
+    if key == "agent":
+        return list(
+            Agent.objects.filter(workspace=workspace)
+            .order_by("name")
+            .values_list("name", flat=True)
+        )
+    if key not in COLUMNS:
+        return []
+    newest = (
+        Case.objects.filter(workspace=workspace)
+        .exclude(state=CaseState.CLOSED)
+        .order_by("-failed_at", "-id")
+        .values_list(COLUMNS[key], flat=True)[:LOOKED_AT_MAX]
+    )
+    return sorted({value for value in newest if value})
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if any(mark in value for mark in " ,()") else value

@@ -1,0 +1,264 @@
+"""Terms: each key of the query language as a condition on cases.
+
+Values are data, never SQL. Every key is read by one function in the table at the end; what it
+cannot read it refuses with the position of the value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+
+from django.contrib.postgres.search import SearchQuery
+from django.db.models import Exists, OuterRef, Q
+
+from approvals.models import Pause, PauseKind
+from ledger.models import Action, Reversibility, Run
+from recovery.models import CaseOutcome, CaseState, Comment, Plan, Step
+from recovery.search.language import Either, Field, Node, Not, QueryError, Text, Value
+from workspaces.models import User, Workspace
+
+RISKS = ("low", "medium", "high", "critical")
+AMOUNT_MAX = Decimal(10) ** 15
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who asks, when and where: `is:mine` and `age:` mean nothing without."""
+
+    person: User | None
+    now: datetime
+    workspace: Workspace
+
+
+def condition(node: Node, reader: Reader) -> Q:
+    """The condition that a tree stands for; raises QueryError."""
+    if isinstance(node, Text):
+        return words(node, reader)
+    if isinstance(node, Not):
+        return ~condition(node.part, reader)
+    if isinstance(node, Field):
+        return _any(KEYS[node.key](value, reader) for value in node.values)
+    parts = [condition(part, reader) for part in node.parts]
+    if isinstance(node, Either):
+        return _any(parts)
+    together = Q()
+    for part in parts:
+        together &= part
+    return together
+
+
+def words(text: Text, reader: Reader) -> Q:
+    """Full text; a bare word also finds longer ones that start with it, and a run by its id.
+
+    The run is looked up first: an OR that reaches into another table would cost the words' index.
+    """
+    if text.phrase:
+        return Q(search=SearchQuery(text.text, config="simple", search_type="phrase"))
+    if not re.search(r"\w", text.text):
+        raise QueryError("There is no word in this to search for.", text.position, text.length)
+    # Quoted: PostgreSQL takes it apart as it took the text apart (T-182 is “t” and “-182”).
+    raw = "'{}':*".format(text.text.replace("\\", "").replace("'", "''"))
+    found = Q(search=SearchQuery(raw, config="simple", search_type="raw"))
+    named = Run.objects.filter(workspace=reader.workspace, run=text.text).values_list("pk").first()
+    return found | Q(run_id=named[0]) if named else found
+
+
+def _any(parts: Iterable[Q]) -> Q:
+    either = Q()
+    for part in parts:
+        either |= part
+    return either
+
+
+def _like(column: str) -> Callable[[Value, Reader], Q]:
+    """Equal without case; `*` stands for anything."""
+
+    def read(value: Value, reader: Reader) -> Q:
+        if "*" not in value.text:
+            return Q(**{f"{column}__iexact": value.text})
+        pattern = "^" + ".*".join(re.escape(part) for part in value.text.split("*")) + "$"
+        return Q(**{f"{column}__iregex": pattern})
+
+    return read
+
+
+def _either_like(*columns: str) -> Callable[[Value, Reader], Q]:
+    readers = [_like(column) for column in columns]
+    return lambda value, reader: _any(read(value, reader) for read in readers)
+
+
+def _one_of(
+    column: str, known: Mapping[str, str] | tuple[str, ...]
+) -> Callable[[Value, Reader], Q]:
+    def read(value: Value, reader: Reader) -> Q:
+        wanted = value.text.lower().replace("-", "_")
+        if wanted not in known:
+            raise unknown(value, known)
+        return Q(**{column: wanted})
+
+    return read
+
+
+def unknown(value: Value, known: Iterable[str]) -> QueryError:
+    listed = ", ".join(sorted(known))
+    return QueryError(
+        f"“{value.text}” is none of: {listed}.", value.position, max(len(value.text), 1)
+    )
+
+
+_AGE = re.compile(r"([<>]?)(\d{1,5})(m|h|d|w)")
+_UNIT = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def _age(column: str) -> Callable[[Value, Reader], Q]:
+    def read(value: Value, reader: Reader) -> Q:
+        found = _AGE.fullmatch(value.text.lower())
+        if not found:
+            raise QueryError(
+                "An age is written like <24h, >30m, <7d or <2w.", value.position, len(value.text)
+            )
+        moment = reader.now - timedelta(**{_UNIT[found[3]]: int(found[2])})
+        return Q(**{f"{column}__{'lt' if found[1] == '>' else 'gt'}": moment})
+
+    return read
+
+
+def opened(value: Value, reader: Reader) -> Q:
+    """An age, or a day: `opened:2026-11-21`, `opened:>2026-11-01`."""
+    text = value.text
+    if _AGE.fullmatch(text.lower()):
+        return _age("opened_at")(value, reader)
+    sign = text[0] if text[:1] in {"<", ">"} else ""
+    try:
+        day = datetime.fromisoformat(text.removeprefix(sign)[:10]).replace(tzinfo=reader.now.tzinfo)
+    except ValueError:
+        raise QueryError("A day is written like 2026-11-21.", value.position, len(text)) from None
+    if sign:
+        return Q(**{f"opened_at__{'lt' if sign == '<' else 'gte'}": day})
+    return Q(opened_at__gte=day, opened_at__lt=day + timedelta(days=1))
+
+
+def amount(value: Value, reader: Reader) -> Q:
+    """In whole units of whatever currency the case has: `amount:>1000`."""
+    sign = value.text[0] if value.text[:1] in {"<", ">"} else ""
+    try:
+        minor = Decimal(value.text.removeprefix(sign)) * 100
+    except InvalidOperation:
+        minor = Decimal(-1)
+    if not (minor.is_finite() and 0 <= minor <= AMOUNT_MAX):
+        raise QueryError(
+            "An amount is written like >1000 or <9.50.", value.position, len(value.text)
+        )
+    lookup = {"<": "amount_minor__lt", ">": "amount_minor__gt", "": "amount_minor"}[sign]
+    return Q(**{lookup: int(minor)})
+
+
+def risk(value: Value, reader: Reader) -> Q:
+    sign = value.text[0] if value.text[:1] in {"<", ">"} else ""
+    name = value.text.removeprefix(sign).lower()
+    if name not in RISKS:
+        raise unknown(value, RISKS)
+    lookup = {"<": "risk_rank__lt", ">": "risk_rank__gt", "": "risk_rank"}[sign]
+    return Q(**{lookup: RISKS.index(name)})
+
+
+def claimed(value: Value, reader: Reader) -> Q:
+    if value.text.lower() == "me":
+        return mine(reader)
+    living = Q(claimed_until__gt=reader.now)
+    return living & _either_like("claimed_by__name", "claimed_by__email")(value, reader)
+
+
+def cause(value: Value, reader: Reader) -> Q:
+    return Q(cause__fingerprint__startswith=value.text.lower())
+
+
+def connector(value: Value, reader: Reader) -> Q:
+    """The connection, or its kind, of any step of any plan of the case."""
+    steps = Step.objects.filter(plan__case=OuterRef("pk"))
+    named = _either_like("connection__name", "connection__connector")(value, reader)
+    return Q(Exists(steps.filter(named)))
+
+
+def mine(reader: Reader) -> Q:
+    return Q(claimed_by=reader.person, claimed_until__gt=reader.now)
+
+
+def paused(reader: Reader) -> Q:
+    """What a standing pause names: the workspace, the agent, or the failed tool."""
+    standing = Pause.objects.filter(workspace=OuterRef("workspace"), lifted_at=None)
+    return (
+        Q(Exists(standing.filter(kind=PauseKind.WORKSPACE)))
+        | Q(Exists(standing.filter(kind=PauseKind.AGENT, name=OuterRef("agent__name"))))
+        | Q(Exists(standing.filter(kind=PauseKind.TOOL, name=OuterRef("failed_tool"))))
+    )
+
+
+IS: Mapping[str, Callable[[Reader], Q]] = {
+    "open": lambda _: ~Q(state=CaseState.CLOSED),
+    "closed": lambda _: Q(state=CaseState.CLOSED),
+    "mine": mine,
+    "unclaimed": lambda reader: Q(claimed_by=None) | Q(claimed_until__lte=reader.now),
+    "unknown": lambda _: Q(unknown_count__gt=0),
+    "irreversible": lambda _: Q(reversibility=Reversibility.IRREVERSIBLE),
+    "overdue": lambda reader: Q(due_at__lt=reader.now) & ~Q(state=CaseState.CLOSED),
+    "paused": paused,
+}
+
+HAS: Mapping[str, Callable[[], Q]] = {
+    "approval": lambda: Q(Exists(Plan.objects.filter(case=OuterRef("pk"), state="waiting"))),
+    "comment": lambda: Q(Exists(Comment.objects.filter(case=OuterRef("pk")))),
+    "drift": lambda: Q(Exists(Step.objects.filter(plan__case=OuterRef("pk"), state="drifted"))),
+}
+
+
+def is_(value: Value, reader: Reader) -> Q:
+    try:
+        return IS[value.text.lower()](reader)
+    except KeyError:
+        raise unknown(value, IS) from None
+
+
+def has(value: Value, reader: Reader) -> Q:
+    try:
+        return HAS[value.text.lower()]()
+    except KeyError:
+        raise unknown(value, HAS) from None
+
+
+def reason(value: Value, reader: Reader) -> Q:
+    return Q(reasons__contains=[value.text.lower()])
+
+
+def tool(value: Value, reader: Reader) -> Q:
+    """The tool that the case is about; with it, any tool of the run where the name is exact."""
+    if "*" in value.text:
+        return _like("failed_tool")(value, reader)
+    called = Action.objects.filter(run=OuterRef("run"), tool=value.text)
+    return Q(failed_tool__iexact=value.text) | Q(Exists(called))
+
+
+KEYS: Mapping[str, Callable[[Value, Reader], Q]] = {
+    "is": is_,
+    "has": has,
+    "tool": tool,
+    "target": _like("failed_target"),
+    "agent": _like("agent__name"),
+    "model": _like("run__model"),
+    "customer": _either_like("customer", "customer_name"),
+    "run": _like("run__run"),
+    "state": _one_of("state", tuple(CaseState.values)),
+    "cause": cause,
+    "claimed": claimed,
+    "connector": connector,
+    "opened": opened,
+    "age": _age("failed_at"),
+    "amount": amount,
+    "risk": risk,
+    "reason": reason,
+    "outcome": _one_of("outcome", tuple(CaseOutcome.values)),
+}

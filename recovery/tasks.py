@@ -1,0 +1,14 @@
+"""Tasks: a message is a hint that carries an id, and decides nothing."""
+
+from celery import Task, shared_task
+
+from recovery.engine import engine, queues
+from workspaces.wake import wake
+
+
+@shared_task(bind=True, acks_late=True, ignore_result=True)
+def run_plan(self: "Task[..., None]", plan_id: int) -> None:
+    queue = (self.request.delivery_info or {}).get("routing_key") or queues.ENGINE
+    more = engine.advance(plan_id, queue=queue)
+    if more:
+        wake(run_plan, plan_id, queue=more)

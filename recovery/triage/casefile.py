@@ -1,0 +1,160 @@
+"""The case's row: what the queue shows, as a pure function of facts and a sketched plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from approvals.policy import Judgement, strictest
+from approvals.policy.words import RISKS
+from connectors.models import Connection
+from ledger.models import Action
+from recovery.models import Suggestion
+from recovery.planning import plan_words
+from recovery.planning.drafting import Drafted, draft_steps
+from recovery.planning.making import CannotUndo
+from recovery.triage.causes import Likeness, likeness
+from recovery.triage.facts import RunFacts
+from recovery.triage.headlines import blamed_action, brief, headline
+from recovery.triage.reasons import Reason
+from recovery.triage.suggestion import suggest
+from recovery.triage.words import shortened, target_words
+
+REQUEST_CHARACTERS_MAX = 4_000
+SEARCHED_CHARACTERS_MAX = 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFile:
+    """The columns of the row, what makes it like others, and the words it is found by."""
+
+    columns: Mapping[str, Any]
+    alike: Likeness
+    searched: str
+    drafted: Drafted
+
+
+def case_file(
+    facts: RunFacts,
+    reasons: Sequence[Reason],
+    connections: Mapping[tuple[int, str], Connection],
+) -> CaseFile:
+    try:
+        drafted = draft_steps(facts, connections)
+    except CannotUndo:  # longer than one plan; the preview says how to go about it
+        drafted = Drafted()
+    blamed = blamed_action(facts, reasons)
+    columns = (
+        _failure(facts, reasons, blamed)
+        | _person(facts)
+        | _advice(facts, drafted)
+        | _urgency(facts, reasons, blamed)
+    )
+    return CaseFile(columns, likeness(facts, reasons), _searched(facts, columns, blamed), drafted)
+
+
+def judgement_of(drafted: Drafted) -> Judgement | None:
+    """What the policy says of the plan as a whole."""
+    return strictest([one.judgement for one in drafted.steps]) if drafted.steps else None
+
+
+def _failure(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> dict[str, Any]:
+    return {
+        "agent": facts.run.agent,
+        "reasons": list(dict.fromkeys(reason.code for reason in reasons)),
+        "evidence": [reason.as_json() for reason in reasons],
+        "headline": headline(facts, reasons),
+        "brief": brief(facts, reasons),
+        "failed_action": blamed,
+        "failed_tool": blamed.tool if blamed else "",
+        "failed_target": _target(facts, blamed),
+    }
+
+
+def _target(facts: RunFacts, blamed: Action | None) -> str:
+    if blamed is None:
+        return ""
+    effects = facts.effects.get(blamed.pk)
+    if effects:
+        return target_words(effects[0].target_type, effects[0].target_id)[:400]
+    first = next((one for one in blamed.targets or [] if isinstance(one, dict)), {})
+    return target_words(str(first.get("type", "")), str(first.get("id", "")))[:400]
+
+
+def _person(facts: RunFacts) -> dict[str, Any]:
+    return {
+        "customer": facts.run.customer,
+        "customer_name": facts.run.customer_name,
+        "request": shortened(facts.run.request, REQUEST_CHARACTERS_MAX),
+    }
+
+
+def _advice(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
+    suggestion, why = suggest(facts)
+    judgement = judgement_of(drafted)
+    money = plan_words.money(drafted.steps)
+    text = {
+        Suggestion.SETTLE: "Find out what happened first",
+        Suggestion.RESUME: "Resume the run",
+        Suggestion.CLOSE: "Nothing to undo",
+    }.get(suggestion, plan_words.brief(drafted))
+    return {
+        "suggestion": suggestion,
+        "suggestion_reason": shortened(why, 400),
+        "suggestion_text": text,
+        "reversibility": drafted.reversibility,
+        "needs_approval": plan_words.approval(judgement)[:200],
+        "amount_minor": money.amount_minor if money else None,
+        "currency": money.currency[:3].upper() if money else "",
+        "unknown_count": len(facts.unknown()),
+        "standing_count": len(facts.standing()),
+    }
+
+
+def _urgency(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> dict[str, Any]:
+    risk = _risk(facts, blamed)
+    failed_at = _failed_at(facts, reasons, blamed)
+    due = failed_at + timedelta(seconds=facts.policy.due_seconds(risk))
+    windows = [effect.undo_until for _, effect in facts.standing() if effect.undo_until]
+    return {
+        "risk": risk,
+        "risk_rank": RISKS.index(risk),
+        "failed_at": failed_at,
+        "due_at": min([due, *windows]),
+    }
+
+
+def _risk(facts: RunFacts, blamed: Action | None) -> str:
+    """The highest of what stands or is unknown; else of the action that failed."""
+    concerned = {action.pk: action for action, _ in facts.standing()}
+    concerned |= {action.pk: action for action in facts.unknown()}
+    found = [facts.judgement(action).risk for action in concerned.values()]
+    if not found and blamed is not None:
+        found = [facts.judgement(blamed).risk]
+    return max(found, key=RISKS.index, default="low")
+
+
+def _failed_at(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> datetime:
+    run = facts.run
+    if facts.is_silent and run.lease_until:
+        return run.lease_until
+    moments = (run.ended_at, blamed and blamed.finished_at, blamed and blamed.started_at)
+    return next((one for one in (*moments, run.last_event_at, run.started_at) if one), facts.now)
+
+
+def _searched(facts: RunFacts, columns: Mapping[str, Any], blamed: Action | None) -> str:
+    """Everything that free text looks through, in one string."""
+    error = (blamed.error if blamed else None) or facts.run.error or {}
+    said = [str(value) for value in error.values()] if isinstance(error, dict) else [str(error)]
+    targets = [effect.target_id for _, effect in facts.standing()[:50]]
+    words = [
+        *(str(columns[name]) for name in ("headline", "failed_tool", "failed_target", "customer")),
+        facts.run.run,
+        facts.run.customer_name,
+        *said,
+        *targets,
+        facts.run.request,
+    ]
+    return " ".join(words).replace("\0", " ")[:SEARCHED_CHARACTERS_MAX]

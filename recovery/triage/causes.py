@@ -1,0 +1,86 @@
+"""Causes: like failures together, by a fingerprint of tool, error type and normalised message."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import F
+from django.utils import timezone
+
+from recovery.models import Cause
+from recovery.triage.facts import RunFacts
+from recovery.triage.headlines import blamed_action
+from recovery.triage.reasons import Reason
+from recovery.triage.words import shortened
+from workspaces.models import Workspace
+
+MESSAGE_CHARACTERS_MAX = 400
+MEMBERS_OF_TEXT = (
+    (re.compile(r"https?://\S+"), "<url>"),
+    (re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+"), "<mail>"),
+    (re.compile(r"['\"“”‘’`][^'\"“”‘’`]{1,200}['\"“”‘’`]"), "<text>"),
+    (re.compile(r"\b(?=[0-9a-z_-]*\d)[0-9a-z][0-9a-z_-]{5,}\b", re.IGNORECASE), "<id>"),
+    (re.compile(r"\d+(?:[.,]\d+)*"), "<n>"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """What makes two failures alike."""
+
+    tool: str
+    error_type: str
+    message: str
+
+    @property
+    def fingerprint(self) -> str:
+        text = f"{self.tool}\x1f{self.error_type}\x1f{self.message.lower()}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def likeness(facts: RunFacts, reasons: Sequence[Reason]) -> Likeness:
+    """The failure's tool, error type and message without what differs from run to run."""
+    action = blamed_action(facts, reasons)
+    error = (action.error if action else None) or facts.run.error
+    code = reasons[0].code if reasons else "reported"
+    tool = action.tool if action else ""
+    if isinstance(error, dict) and code not in {"verification_failed", "reported"}:
+        kind = str(error.get("type") or code)
+        return Likeness(tool[:200], kind[:200], normalised(str(error.get("message") or "")))
+    if action is not None and action.checks:
+        names = sorted({str(check.get("name")) for check in action.checks if not check.get("ok")})
+        return Likeness(tool[:200], code, normalised(", ".join(names)))
+    return Likeness(tool[:200], code, "")
+
+
+def normalised(message: str) -> str:
+    """A message without addresses, ids, quoted texts and numbers."""
+    text = shortened(message, 4 * MESSAGE_CHARACTERS_MAX)
+    for pattern, sign in MEMBERS_OF_TEXT:
+        text = pattern.sub(sign, text)
+    return text[:MESSAGE_CHARACTERS_MAX]
+
+
+def keep(workspace: Workspace, alike: Likeness) -> Cause:
+    """The cause's row, made when it is new; `last_seen_at` moves with each case."""
+    cause, _ = Cause.objects.get_or_create(
+        workspace=workspace,
+        fingerprint=alike.fingerprint,
+        defaults={"tool": alike.tool, "error_type": alike.error_type, "message": alike.message},
+    )
+    return cause
+
+
+def joined(cause: Cause) -> None:
+    """A case more has this cause."""
+    Cause.objects.filter(pk=cause.pk).update(
+        case_count=F("case_count") + 1, last_seen_at=timezone.now()
+    )
+
+
+def left(cause_id: int | None) -> None:
+    if cause_id is not None:
+        Cause.objects.filter(pk=cause_id, case_count__gt=0).update(case_count=F("case_count") - 1)

@@ -1,0 +1,210 @@
+"""What the ledger knows of runs, gathered for triage in a constant number of queries per batch.
+
+Everything that decides what a case says (reasons, headline, suggestion, cause) is a pure function
+of these facts, so that looking twice says the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+
+from django.utils import timezone
+
+from approvals.models import Approval, ApprovalState
+from approvals.policy import Deed, Judgement, Policy, judge
+from ledger.models import (
+    Action,
+    ActionState,
+    Attempt,
+    AttemptState,
+    Checkpoint,
+    Compensated,
+    Effect,
+    Run,
+    RunState,
+)
+from recovery.models import Directive, PlanState, Readback, Report, Step, StepState
+from recovery.triage.policies import policies_of
+
+READING = frozenset({"read_only", "draft"})
+ACTIONS_LOOKED_AT_MAX = 2_000
+"""Of one run. A longer one is judged by its newest actions; its case says that it is long."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """One run as it stands now. `actions` are in the order of the run, oldest first."""
+
+    run: Run
+    policy: Policy
+    policy_since: datetime | None
+    now: datetime
+    actions: Sequence[Action] = ()
+    effects: Mapping[int, Sequence[Effect]] = field(default_factory=dict)
+    attempts: Mapping[int, Sequence[Attempt]] = field(default_factory=dict)
+    checkpoints: Sequence[Checkpoint] = ()
+    allowed: frozenset[int | None] = frozenset()
+    troubled: Sequence[Step] = ()
+    reports: Sequence[Report] = ()
+    directive: Directive | None = None
+    unread: Mapping[int, Readback] = field(default_factory=dict)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the run has not ended and its lease has."""
+        lease = self.run.lease_until
+        return self.run.state == RunState.RUNNING and lease is not None and lease < self.now
+
+    @property
+    def has_ended(self) -> bool:
+        return self.run.state != RunState.RUNNING
+
+    def standing(self) -> list[tuple[Action, Effect]]:
+        """Effects that nobody has undone, in the order in which they would be: newest first."""
+        return [
+            (action, effect)
+            for action in reversed(self.actions)
+            if action.state in {ActionState.SUCCEEDED, ActionState.UNKNOWN}
+            for effect in sorted(self.effects.get(action.pk, ()), key=_position, reverse=True)
+            if effect.compensated == Compensated.NONE
+        ]
+
+    def done(self) -> list[tuple[Action, Effect]]:
+        """Effects of everything that succeeded, undone or not, in the order of the run."""
+        return [
+            (action, effect)
+            for action in self.actions
+            if action.state == ActionState.SUCCEEDED
+            for effect in self.effects.get(action.pk, ())
+        ]
+
+    def unknown(self) -> list[Action]:
+        """Actions of which nobody knows whether they happened."""
+        return [
+            action
+            for action in self.actions
+            if action.state == ActionState.UNKNOWN
+            or (action.state == ActionState.RUNNING and (self.is_silent or self.has_ended))
+        ]
+
+    def contradicts(self, action: Action) -> bool:
+        return any(
+            one.state == AttemptState.CONTRADICTION for one in self.attempts.get(action.pk, ())
+        )
+
+    def deed(self, action: Action) -> Deed:
+        """The action as the policy judges it."""
+        return deed_of(action, self.run)
+
+    def judgement(self, action: Action) -> Judgement:
+        return judge(self.policy, self.deed(action))
+
+    def action(self, name: str) -> Action | None:
+        return next((action for action in self.actions if action.action == name), None)
+
+
+def deed_of(action: Action, run: Run) -> Deed:
+    return Deed(
+        tool=action.tool,
+        args=action.args,
+        targets=action.targets or (),
+        action_class=action.action_class,
+        risk=action.risk,
+        agent=run.agent.name if run.agent else "",
+        labels=run.labels or {},
+        saga=action.saga,
+        trusted=action.trusted,
+    )
+
+
+def gather(
+    runs: Sequence[Run],
+    *,
+    policies: Mapping[int, tuple[Policy, datetime | None]],
+    now: datetime,
+) -> list[RunFacts]:
+    """Facts of each run, in the given order; `policies` by workspace id, with when each came."""
+    ids = [run.pk for run in runs]
+    actions = _by(Action.objects.filter(run__in=ids).order_by("run", "n", "first_place"), "run_id")
+    kept = {run: found[-ACTIONS_LOOKED_AT_MAX:] for run, found in actions.items()}
+    action_ids = [action.pk for found in kept.values() for action in found]
+    told = Effect.objects.filter(action__in=action_ids, withdrawn=False)
+    effects = _by(told.order_by("position"), "action_id")
+    attempts = _by(Attempt.objects.filter(action__in=action_ids).order_by("pk"), "action_id")
+    checkpoints = _by(Checkpoint.objects.filter(run__in=ids).order_by("place"), "run_id")
+    allowed = frozenset(_allowed(action_ids))
+    troubled, reports = _troubled(ids), _reports(ids)
+    directives = {
+        one.run_id: one
+        for one in Directive.objects.filter(run__in=ids, kind="resume").order_by("pk")
+    }
+    unread = {one.action_id: one for one in Readback.objects.filter(action__in=action_ids)}
+    return [
+        RunFacts(
+            run=run,
+            policy=policies[run.workspace_id][0],
+            policy_since=policies[run.workspace_id][1],
+            now=now,
+            actions=kept.get(run.pk, ()),
+            effects=effects,
+            attempts=attempts,
+            checkpoints=checkpoints.get(run.pk, ()),
+            allowed=allowed,
+            troubled=troubled.get(run.pk, ()),
+            reports=reports.get(run.pk, ()),
+            directive=directives.get(run.pk),
+            unread=unread,
+        )
+        for run in runs
+    ]
+
+
+def facts_of(run: Run) -> RunFacts:
+    """The facts of one run, for pages and previews; its workspace and agent are loaded."""
+    return gather([run], policies=policies_of([run]), now=timezone.now())[0]
+
+
+def _allowed(action_ids: Sequence[int]) -> Iterable[int | None]:
+    """Actions that people approved."""
+    found = Approval.objects.filter(
+        action__in=action_ids, state__in=[ApprovalState.GRANTED, ApprovalState.USED]
+    )
+    return found.values_list("action_id", flat=True)
+
+
+def _troubled(run_ids: Sequence[int]) -> dict[int, list[Step]]:
+    """Steps that wait for a person, of plans that nobody has replaced."""
+    waiting = Step.objects.filter(
+        plan__case__run__in=run_ids,
+        state__in=[StepState.NEEDS_HUMAN, StepState.DRIFTED, StepState.UNKNOWN],
+    ).exclude(plan__state=PlanState.SUPERSEDED)
+    found: dict[int, list[Step]] = defaultdict(list)
+    for step in waiting.select_related("plan__case").order_by("pk"):
+        found[step.plan.case.run_id].append(step)
+    return found
+
+
+def _reports(run_ids: Sequence[int]) -> dict[int, list[Report]]:
+    found: dict[int, list[Report]] = defaultdict(list)
+    for report in (
+        Report.objects.filter(case__run__in=run_ids).select_related("case").order_by("pk")
+    ):
+        found[report.case.run_id].append(report)
+    return found
+
+
+def _by(rows: Iterable[T], column: str) -> dict[int, list[T]]:
+    grouped: dict[int, list[T]] = defaultdict(list)
+    for row in rows:
+        grouped[getattr(row, column)].append(row)
+    return grouped
+
+
+def _position(effect: Effect) -> int:
+    return effect.position

@@ -1,0 +1,172 @@
+"""Headlines: one sentence from facts, never from what a model wrote.
+
+“Agent “airline-desk” changed flights on reservation XEHM4B, then its verification failed.”
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ledger.models import Action, Effect
+from recovery.triage.facts import RunFacts
+from recovery.triage.reasons import Reason
+from recovery.triage.words import (
+    capitalised,
+    changed_fields,
+    clean,
+    listed,
+    plural,
+    shortened,
+    singular,
+    target_words,
+)
+
+HEADLINE_CHARACTERS_MAX = 400
+BRIEF_CHARACTERS_MAX = 120
+ERROR_CHARACTERS_MAX = 120
+CHECK_CHARACTERS_MAX = 80
+FIELDS_NAMED_MAX = 3
+
+Did = tuple[str, str, tuple[str, ...]]
+
+
+def headline(facts: RunFacts, reasons: Sequence[Reason]) -> str:
+    """What went wrong, in one sentence."""
+    who = f"Agent “{facts.run.agent.name}”" if facts.run.agent else "The desk"
+    did = deeds(facts)
+    wrong = trouble(facts, reasons)
+    bare = wrong.removeprefix("then ").removeprefix("and ")
+    return shortened(f"{who} {did}, {wrong}" if did else f"{who} {bare}", HEADLINE_CHARACTERS_MAX)
+
+
+def brief(facts: RunFacts, reasons: Sequence[Reason]) -> str:
+    """The trouble alone, for a line that names the action beside it: `Failed: 504 Gateway …`."""
+    said = trouble(facts, reasons).removeprefix("then ").removeprefix("and ")
+    first = reasons[0] if reasons else None
+    code = first.code if first else ""
+    if first and code == "verification_failed":
+        said = f"Verification failed{_check(facts, first).replace(' at', ':', 1)}"
+    elif code in {"failed_with_effects", "outcome_unknown"}:
+        start = "Failed" if code == "failed_with_effects" else "Outcome unknown"
+        why = _error(facts)
+        said = f"{start}: {why}" if why else start
+    is_tool = "." in said.partition(" ")[0]
+    return shortened(said if is_tool else capitalised(said), BRIEF_CHARACTERS_MAX)
+
+
+def deeds(facts: RunFacts) -> str:
+    """`changed flights on reservation XEHM4B and created user 12`; empty where nothing was done.
+
+    What nobody knows to have happened is no deed; what was undone meanwhile still is one, so that a
+    headline does not change under the hands of those who recover.
+    """
+    groups: dict[tuple[str, str], list[tuple[Action, Effect]]] = defaultdict(list)
+    for action, effect in facts.done():
+        groups[verb(effect, action), effect.target_type].append((action, effect))
+    said: dict[str, list[str]] = defaultdict(list)
+    for (how, kind), found in groups.items():
+        said[_how(how, found)].append(_what(kind, found))
+    return listed([f"{how} {listed(whats)}" for how, whats in said.items()])
+
+
+def verb(effect: Effect, action: Action) -> str:
+    """What happened to the target, as far as snapshots tell; else that the tool ran on it."""
+    if effect.has_before and effect.before is None and effect.after is not None:
+        return "created"
+    if effect.has_after and effect.after is None and effect.before is not None:
+        return "deleted"
+    if effect.before is not None:
+        return "changed"
+    return f"ran {clean(action.tool)} on"
+
+
+def _how(how: str, found: Sequence[tuple[Action, Effect]]) -> str:
+    """`changed`, or `changed priority on` where all that was changed is few fields of one."""
+    if how != "changed" or len({effect.target_id for _, effect in found}) > 1:
+        return how
+    effect = found[-1][1]
+    fields = changed_fields(effect.before, effect.after)
+    return f"changed {listed(fields)} on" if 0 < len(fields) <= FIELDS_NAMED_MAX else how
+
+
+def _what(kind: str, found: Sequence[tuple[Action, Effect]]) -> str:
+    targets = list(dict.fromkeys(effect.target_id for _, effect in found))
+    if len(targets) > 1:
+        return plural(len(targets), singular(kind) or "target")
+    return target_words(kind, targets[0])
+
+
+def trouble(facts: RunFacts, reasons: Sequence[Reason]) -> str:
+    """What went wrong, as the second half of a sentence; the weightiest reason decides."""
+    if not reasons:
+        return "then ended without anything that needs a person"
+    reason = reasons[0]
+    tool = getattr(facts.action(reason.action), "tool", "") if reason.action else ""
+    said = {
+        "step_needs_person": "and undoing it needs a person",
+        "outcome_unknown": f"and may have run {tool}: its outcome is unknown",
+        "past_its_time": f"and may have run {tool}: it never said how it ended",
+        "contradiction": f"and says both that {tool} succeeded and that it did not",
+        "late_effect": f"and {tool} took effect after the run was cancelled",
+        "verification_failed": f"then its verification failed{_check(facts, reason)}",
+        "verification_missing": "and nobody has verified it",
+        "failed_with_effects": f"then failed{_failure(facts)}",
+        "cancelled_with_effects": "and was cancelled half-way",
+        "stalled": "then fell silent",
+        "key_reused": f"and used the key of {tool} again with other arguments",
+        "effect_twice": f"and {tool} took effect twice",
+        "same_call_twice": f"and called {tool} twice with the same arguments",
+        "unapproved": f"and ran {tool} without the approval that its rule asks for",
+        "denied": f"and ran {tool}, which is never allowed",
+        "out_of_order": f"and ran {tool} out of order, after the pivot",
+        "not_resumed": "and did not resume in time",
+    }
+    return said.get(reason.code, "and somebody reported it")
+
+
+def _check(facts: RunFacts, reason: Reason) -> str:
+    """` at “T-204 is raised”`: the first check that failed, by its name alone."""
+    action = facts.action(reason.action) if reason.action else None
+    names = [
+        str(check.get("name") or "")
+        for check in (action.checks if action else None) or []
+        if isinstance(check, dict) and not check.get("ok")
+    ]
+    name = shortened(names[0], CHECK_CHARACTERS_MAX) if names else ""
+    return f" at “{name}”" if name else ""
+
+
+def _failure(facts: RunFacts) -> str:
+    """` at send_email (504 Gateway Timeout)`"""
+    action, text = failed_action(facts), _error(facts)
+    at = f" at {clean(action.tool)}" if action and action.tool else ""
+    return f"{at} ({text})" if text else at
+
+
+def _error(facts: RunFacts) -> str:
+    action = failed_action(facts)
+    error = (action.error if action else None) or facts.run.error or {}
+    if not isinstance(error, dict):
+        return ""
+    return shortened(str(error.get("message") or error.get("type") or ""), ERROR_CHARACTERS_MAX)
+
+
+def failed_action(facts: RunFacts) -> Action | None:
+    """The action that the run names as the failed one, else the last that failed."""
+    named = facts.action(facts.run.failed_action) if facts.run.failed_action else None
+    if named is not None:
+        return named
+    return next((one for one in reversed(facts.actions) if one.error), None)
+
+
+def blamed_action(facts: RunFacts, reasons: Sequence[Reason]) -> Action | None:
+    """The action that the queue shows as the failed one."""
+    for reason in reasons:
+        found = facts.action(reason.action) if reason.action else None
+        if reason.code == "failed_with_effects":
+            found = failed_action(facts) or found
+        if found is not None:
+            return found
+    standing = facts.standing()
+    return standing[0][0] if standing else failed_action(facts)

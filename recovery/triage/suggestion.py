@@ -1,0 +1,79 @@
+"""Suggestion: what to do next with a case, and why in one sentence."""
+
+from __future__ import annotations
+
+from ledger.models import Action, ActionState, Compensated, RunState
+from recovery.models import StepState, Suggestion
+from recovery.triage.facts import RunFacts
+from recovery.triage.words import listed, plural
+
+
+def suggest(facts: RunFacts) -> tuple[Suggestion, str]:
+    """The next step and its reason. Pure: the same facts, the same advice."""
+    lost = [step for step in facts.troubled if step.state == StepState.UNKNOWN]
+    unknown = facts.unknown()
+    if unknown:
+        tools = listed(list(dict.fromkeys(action.tool for action in unknown)))
+        return Suggestion.SETTLE, f"First find out whether {tools} happened: nobody knows yet."
+    if lost:
+        return Suggestion.SETTLE, f"Step {lost[0].position} was sent and its outcome is unknown."
+    forward = _forward(facts)
+    if forward:
+        return Suggestion.RESUME, forward
+    standing = facts.standing()
+    if standing:
+        effects = plural(len(standing), "effect")
+        verb = "stands" if len(standing) == 1 else "stand"
+        return Suggestion.COMPENSATE, f"{effects} of this run {verb}, and {_why(facts)}."
+    return _without_effects(facts)
+
+
+def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
+    if facts.run.state in {RunState.FAILED, RunState.CANCELLED} or facts.is_silent:
+        if any(action.compensated != Compensated.NONE for action in facts.actions):
+            return Suggestion.CLOSE, "Everything that stood has been put right."
+        return Suggestion.RESUME, "Nothing has taken effect, so the run can be taken up again."
+    return Suggestion.CLOSE, "No effect stands and no outcome is unknown."
+
+
+def _forward(facts: RunFacts) -> str:
+    """Why going forward is better than going back; empty if it is not."""
+    if facts.run.state == RunState.COMPLETED:
+        return ""
+    pivot = next(
+        (
+            action
+            for action in facts.actions
+            if action.saga == "pivot"
+            and action.state == ActionState.SUCCEEDED
+            and action.compensated == Compensated.NONE
+        ),
+        None,
+    )
+    if pivot is None or facts.reports or facts.troubled:
+        return ""
+    rest = _after(facts, pivot)
+    if not all(action.saga == "retriable" for action in rest):
+        return ""
+    if not rest and not (facts.checkpoints and facts.checkpoints[-1].pending):
+        return ""
+    return f"The pivot {pivot.tool} has succeeded, and what remains can be retried."
+
+
+def _after(facts: RunFacts, pivot: Action) -> list[Action]:
+    """What came after the pivot and has not succeeded."""
+    place = list(facts.actions).index(pivot)
+    return [one for one in facts.actions[place + 1 :] if one.state != ActionState.SUCCEEDED]
+
+
+def _why(facts: RunFacts) -> str:
+    if any(action.verified == "failed" for action in facts.actions):
+        return "what it did was found to be wrong"
+    said = {
+        RunState.FAILED: "the run failed before its end",
+        RunState.CANCELLED: "the run was cancelled",
+    }
+    found = said.get(RunState(facts.run.state))
+    if found:
+        return found
+    return "the run fell silent" if facts.is_silent else "they are in doubt"

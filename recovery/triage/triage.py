@@ -1,0 +1,112 @@
+"""Triage: looks at every run that changed since it last looked, and opens, renews or reopens cases.
+
+The table is the queue: a run whose revision is above its seen revision is looked at. Never "numbers
+above the last", which would lose late commits. Looking is idempotent, and many may look at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, QuerySet
+from django.utils import timezone
+
+from ledger.models import Run, RunState
+from recovery.models import Case, Silence
+from recovery.planning.drafting import connections_of
+from recovery.triage import following, opening, readback
+from recovery.triage.casefile import case_file
+from recovery.triage.facts import RunFacts, gather
+from recovery.triage.policies import policies_of
+from recovery.triage.reasons import reasons
+
+BATCH_RUNS = 50
+"""Each batch holds its runs' row locks for its transaction; ingest of those runs waits as long."""
+
+BATCHES_MAX = 40
+"""Of one look, so that a large backlog does not keep one call busy for ever."""
+
+SILENT_DAYS_MAX = 30
+"""A run that fell silent longer ago was looked at, or is of no use to anybody."""
+
+
+def look(run_ids: Sequence[int] | None = None) -> int:
+    """Look at what is unseen, or at these runs, seen or not; the number of runs looked at."""
+    if run_ids is not None:
+        for start in range(0, len(run_ids), BATCH_RUNS):
+            _look_at(Run.objects.filter(pk__in=run_ids[start : start + BATCH_RUNS]))
+        return len(run_ids)
+    looked = 0
+    for _ in range(BATCHES_MAX):
+        found = _look_at(Run.objects.filter(seen_revision__lt=F("revision")))
+        looked += found
+        if found < BATCH_RUNS:
+            break
+    return looked
+
+
+def listen_for_silence() -> int:
+    """Look at runs whose lease has ended since the last look; the clock changes no revision."""
+    now = timezone.now()
+    heard = Silence.objects.filter(run=OuterRef("pk"), lease_until__gte=OuterRef("lease_until"))
+    silent = Run.objects.filter(
+        ~Exists(heard),
+        state=RunState.RUNNING,
+        agent__isnull=False,
+        lease_until__lt=now,
+        lease_until__gt=now - timedelta(days=SILENT_DAYS_MAX),
+    )
+    return _look_at(silent)
+
+
+@transaction.atomic
+def _look_at(wanted: QuerySet[Run]) -> int:
+    """One batch: what nobody else is looking at."""
+    runs = list(
+        wanted.select_for_update(no_key=True, skip_locked=True, of=("self",))
+        .select_related("workspace", "agent")
+        .order_by("pk")[:BATCH_RUNS]
+    )
+    if not runs:
+        return 0
+    now = timezone.now()
+    cases = {
+        case.run_id: case
+        for case in Case.objects.select_for_update(of=("self",))
+        .filter(run__in=[run.pk for run in runs])
+        .order_by("pk")
+    }
+    connections = connections_of({run.workspace_id for run in runs})
+    for facts in gather(runs, policies=policies_of(runs), now=now):
+        _consider(facts, cases.get(facts.run.pk), connections)
+    _remember(runs, now)
+    return len(runs)
+
+
+def _consider(facts: RunFacts, case: Case | None, connections: opening.Connections) -> None:
+    if case is None and facts.run.agent_id is None:
+        return  # the desk's own run: only a person opens its case
+    readback.want(facts)
+    found = reasons(facts)
+    if case is None and not found:
+        return
+    case = opening.keep(facts, case, found, case_file(facts, found, connections))
+    following.follow(facts, case, found)
+
+
+def _remember(runs: Sequence[Run], now: datetime) -> None:
+    """All are seen as they now stand: nothing else can have changed them under their locks."""
+    Run.objects.filter(pk__in=[run.pk for run in runs]).update(seen_revision=F("revision"))
+    silent = [run for run in runs if run.state == RunState.RUNNING and run.lease_until]
+    Silence.objects.bulk_create(
+        [
+            Silence(run=run, lease_until=run.lease_until)
+            for run in silent
+            if run.lease_until and run.lease_until < now
+        ],
+        update_conflicts=True,
+        unique_fields=["run"],
+        update_fields=["lease_until"],
+    )

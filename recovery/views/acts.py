@@ -1,0 +1,66 @@
+"""What can be done about a case, in the order of the page, and why not where not."""
+
+from typing import Any
+
+from recovery.casework import casework
+from recovery.models import Case, CaseState, Suggestion
+from recovery.triage.words import listed
+from recovery.views.here import case_url
+from workspaces.access import may
+from workspaces.models import User
+
+BUSY = {
+    CaseState.WAITING: "its plan waits for approval",
+    CaseState.RECOVERING: "its plan is running",
+    CaseState.RESUMING: "the run was told to resume",
+}
+
+
+def offered(case: Case, person: User) -> list[dict[str, Any]]:
+    """Resume, compensate, settle and close; the suggested one leads."""
+    url, blocked = case_url(case), _blocked(case, person)
+    if case.state == CaseState.CLOSED:
+        return []
+    doubt = "settle the unknown outcome first" if case.unknown_count else ""
+    standing = "" if case.standing_count else "no effect stands"
+    entries = [
+        ("Resume…", "resume", "r", Suggestion.RESUME, blocked or doubt),
+        ("Compensate…", "compensate", "u", Suggestion.COMPENSATE, blocked or doubt or standing),
+        ("Close…", "close", "e", Suggestion.CLOSE, blocked or doubt),
+    ]
+    waiting = "" if case.state == CaseState.RECOVERING else blocked
+    if case.unknown_count or case.suggestion == Suggestion.SETTLE:
+        entries.insert(0, ("Settle…", "settle", "s", Suggestion.SETTLE, waiting))
+    return [
+        {
+            "label": label,
+            "url": f"{url}{place}/",
+            "key": key,
+            "main": case.suggestion == suggestion,
+            "why_not": why_not,
+        }
+        for label, place, key, suggestion, why_not in entries
+    ]
+
+
+def why_not(acts: list[dict[str, Any]]) -> str:
+    """Why some of them are not offered, each reason once."""
+    reasons = list(dict.fromkeys(act["why_not"] for act in acts if act["why_not"]))
+    if not reasons:
+        return ""
+    if len(reasons) == 1 and all(act["why_not"] for act in acts):
+        return f"Not now: {reasons[0]}."
+    named = []
+    for reason in reasons:
+        labels = [act["label"].rstrip("…") for act in acts if act["why_not"] == reason]
+        named.append(f"{listed(labels)}: {reason}")
+    return ". ".join(named) + "."
+
+
+def _blocked(case: Case, person: User) -> str:
+    if not may(person, "recover", case.workspace):
+        return "this needs the permission “recover”"
+    other = casework.held_by_another(case, person)
+    if other is not None:
+        return f"{other} has claimed it"
+    return BUSY.get(CaseState(case.state), "")

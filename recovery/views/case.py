@@ -1,0 +1,220 @@
+"""One case: understood in ten seconds, acted on in thirty."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_GET, require_POST
+
+from recovery.casework import cases, casework
+from recovery.casework.outdated import OutOfDate
+from recovery.engine import starting
+from recovery.models import Case
+from recovery.models.plans import LIVING
+from recovery.planning import plans
+from recovery.triage.facts import RunFacts, facts_of
+from recovery.views import acts, compensate, plan_card, story, tabs
+from recovery.views.here import case_or_404, case_url, head, queue_url
+from workspaces import look
+from workspaces.access import may, require
+from workspaces.models import User
+from workspaces.moves import CannotMove
+from workspaces.pages import Request, page
+
+EFFECTS_SHOWN_MAX = 200
+
+
+WAITING = {
+    "waiting": "Nothing runs before the people whom the policy names have agreed.",
+    "recovering": "The plan runs, newest step first. This page keeps itself up to date.",
+    "resuming": "The agent was told where to go on. If it does not answer, the case returns.",
+}
+
+
+@login_required
+@require_GET
+def case(request: Request, workspace: str, pk: int) -> HttpResponse:
+    found = case_or_404(request, workspace, pk)
+    cases.touch(found, by=request.user)
+    return page(request, "recovery/case.html", _context(request, found))
+
+
+@login_required
+@require_GET
+def progress(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """The plan's part of the page alone, while it runs."""
+    found = case_or_404(request, workspace, pk)
+    return page(request, "recovery/case.html", _context(request, found), part="plan")
+
+
+@login_required
+@require_GET
+def outlook(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """What compensating would do, with the targets as they are now: loaded when the page stands."""
+    found = case_or_404(request, workspace, pk)
+    require(request.user, "recover", found.workspace)
+    draft = plans.draft(found)
+    sensitive = may(request.user, "view_sensitive", found.workspace)
+    context = {
+        "workspace": found.workspace,
+        "case": head(found),
+        "outlook": compensate.outlook(draft, sensitive=sensitive),
+        "outlook_preview": f"{case_url(found)}compensate/",
+    }
+    return page(request, "recovery/case.html", context, part="outlook")
+
+
+def _context(request: Request, case: Case) -> dict[str, Any]:
+    facts = facts_of(case.run)
+    offered = acts.offered(case, request.user)
+    compensating = next((one for one in offered if one["key"] == "u"), {"why_not": "closed"})
+    sensitive = may(request.user, "view_sensitive", case.workspace)
+    tab = request.GET.get("tab", tabs.TABS[0])
+    tab = tab if tab in tabs.TABS else tabs.TABS[0]
+    return {
+        "workspace": case.workspace,
+        "case": head(case) | {"opened_because": ", ".join(case.reasons).replace("_", " ")},
+        "queue_url": queue_url(case.workspace),
+        "claim": _claim(case, request.user),
+        "acts": offered,
+        "acts_why": acts.why_not(offered),
+        "outlook_url": "" if compensating["why_not"] else f"{case_url(case)}outlook/",
+        "outlook_preview": f"{case_url(case)}compensate/",
+        "suggestion": _suggestion(case),
+        "story": story.of(case, facts, sensitive=sensitive),
+        "effects": _effects(facts),
+        "plan": plan_card.card(case, request.user),
+        "notices": _notices(case),
+        "residue": _residue(case),
+        "tab": tab,
+        "tabs": tabs.listed(case, tab),
+        **tabs.chosen(request, case, facts, tab),
+    }
+
+
+def _claim(case: Case, person: User) -> dict[str, Any] | None:
+    if case.state == "closed" or not may(person, "recover", case.workspace):
+        return None
+    holder = casework.holder_of(case)
+    return {
+        "by": str(holder) if holder else "",
+        "mine": holder == person,
+        "url": f"{case_url(case)}claim/",
+        "until": look.moment(case.claimed_until, "clock") if holder else "",
+    }
+
+
+def _suggestion(case: Case) -> dict[str, str] | None:
+    """The next step and its reason; what is waited for while nothing is to be done."""
+    if case.state == "closed":
+        return None
+    if case.state != "open":
+        return {"title": case.get_state_display().capitalize(), "reason": WAITING[case.state]}
+    return {"title": case.get_suggestion_display().capitalize(), "reason": case.suggestion_reason}
+
+
+def _notices(case: Case) -> list[dict[str, Any]]:
+    if case.state != "closed":
+        return []
+    who = f" by {case.closed_by}" if case.closed_by else " by the desk itself"
+    words = case.get_outcome_display()
+    when = look.ago(case.closed_at) if case.closed_at else ""
+    text = f"{who} {when}. {case.closing_reason}".strip()
+    notice: dict[str, Any] = {"tone": "ok", "title": f"Closed as {words.lower()}", "text": text}
+    correction = tabs.correction_of(case)
+    if correction is not None:
+        state = "published" if correction["state"] == "published" else "a draft"
+        label = f"The correction for {case.customer_name or 'the person'} is {state}"
+        notice["links"] = [{"label": label, "url": correction["url"]}]
+    return [notice]
+
+
+def _effects(facts: RunFacts) -> list[dict[str, Any]]:
+    return [
+        {
+            "summary": effect.summary or f"{action.tool} changed it",
+            "target": f"{effect.target_type} {effect.target_id}",
+            "reversibility": effect.reversibility,
+            "until": f"undo {look.ago(effect.undo_until)}" if effect.undo_until else "",
+            "standing": {
+                "none": "stands",
+                "compensated": "undone",
+                "corrected": "corrected",
+            }.get(effect.compensated, effect.compensated),
+        }
+        for action in reversed(facts.actions)
+        for effect in reversed(facts.effects.get(action.pk, ()))
+    ][:EFFECTS_SHOWN_MAX]
+
+
+def _residue(case: Case) -> list[dict[str, str]]:
+    return [
+        {
+            "effect": one.text,
+            "owner": str(one.owner),
+            "due": "done" if one.done_at else f"due {look.ago(one.due_at)}",
+        }
+        for one in case.residues.select_related("owner").order_by("due_at")
+    ]
+
+
+@login_required
+@require_POST
+def claim(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Claim or release, as `act` says."""
+    case = case_or_404(request, workspace, pk)
+    require(request.user, "recover", case.workspace)
+    verb = cases.release if request.POST.get("act") == "release" else cases.claim
+    try:
+        verb(case, by=request.user, seen=_revision(request))
+    except (CannotMove, OutOfDate) as refusal:
+        messages.warning(request, str(refusal))
+    return redirect(case_url(case))
+
+
+@login_required
+@require_POST
+def comment(request: Request, workspace: str, pk: int) -> HttpResponse:
+    case = case_or_404(request, workspace, pk)
+    require(request.user, "recover", case.workspace)
+    try:
+        cases.comment(case, by=request.user, text=request.POST.get("comment", ""))
+    except casework.Empty as empty:
+        messages.warning(request, str(empty))
+    return redirect(f"{case_url(case)}?tab=activity#more")
+
+
+@login_required
+@require_POST
+def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Stop what has not been sent, and say what is on the wire."""
+    case = case_or_404(request, workspace, pk)
+    require(request.user, "recover", case.workspace)
+    plan = case.plans.filter(state__in=LIVING).first()
+    if plan is None:
+        messages.info(request, "No plan was running any more.")
+        return redirect(case_url(case))
+    stopped: starting.Stopped = plans.stop(plan, by=request.user)
+    messages.success(request, str(stopped))
+    return redirect(case_url(case))
+
+
+@login_required
+@require_POST
+def reopen(request: Request, workspace: str, pk: int) -> HttpResponse:
+    case = case_or_404(request, workspace, pk)
+    require(request.user, "recover", case.workspace)
+    try:
+        cases.reopen(
+            case, by=request.user, seen=_revision(request), reason=request.POST.get("why", "")
+        )
+    except (CannotMove, OutOfDate, casework.Empty) as refusal:
+        messages.warning(request, str(refusal))
+    return redirect(case_url(case))
+
+
+def _revision(request: Request) -> int:
+    said = request.POST.get("revision", "")
+    return int(said) if said.isdigit() else -1

@@ -1,0 +1,123 @@
+"""The preview of closing: what stays as it is, how the case ends, and who owns what is left."""
+
+from datetime import datetime, time, timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.utils.dateparse import parse_date
+from django.views.decorators.http import require_http_methods
+from django_htmx.http import HttpResponseClientRedirect
+
+from recovery.casework import casework, closing
+from recovery.casework.outdated import OutOfDate
+from recovery.models import Case, CaseOutcome
+from recovery.triage.facts import RunFacts, facts_of
+from recovery.views.here import case_or_404, case_url, head, queue_url, stale
+from workspaces.access import people_with, require
+from workspaces.moves import CannotMove
+from workspaces.pages import Request, page
+
+NOTES = {
+    CaseOutcome.EXPECTED: "the agent did what it should; every effect stays",
+    CaseOutcome.ALREADY_HANDLED: "somebody put it right outside the desk",
+    CaseOutcome.DUPLICATE: "another case has it",
+    CaseOutcome.PARTLY: "something could not be undone; it gets an owner and a date",
+    CaseOutcome.CORRECTED: "it cannot be undone, and the person was told",
+}
+DUE_DAYS = 7
+PEOPLE_MAX = 200
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def close(request: Request, workspace: str, pk: int) -> HttpResponse:
+    case = case_or_404(request, workspace, pk)
+    require(request.user, "recover", case.workspace)
+    facts = facts_of(case.run)
+    if request.method == "GET":
+        return _show(request, case, facts)
+    said = request.POST
+    try:
+        closing.close(
+            case,
+            outcome=said.get("ending", ""),
+            reason=said.get("why", ""),
+            by=request.user,
+            seen=int(said.get("revision", "0") or 0),
+            left=_left(request, case, facts),
+        )
+    except (OutOfDate, CannotMove, closing.CannotClose, casework.Empty) as refusal:
+        return _show(request, case, facts, problem=refusal)
+    messages.success(request, "The case is closed.")
+    target = case_url(case)
+    return HttpResponseClientRedirect(target) if request.htmx else redirect(target)
+
+
+def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Left]:
+    """Every standing effect gets the chosen owner and date; none where nobody was chosen."""
+    said, owner = request.POST, request.POST.get("owner", "")
+    day = parse_date(said.get("due", "")) if said.get("due") else None
+    if said.get("ending") != CaseOutcome.PARTLY or not owner.isdigit() or day is None:
+        return []
+    person = people_with("view", case.workspace).filter(pk=owner).first()
+    if person is None:
+        return []
+    due = timezone.make_aware(datetime.combine(day, time(23, 59)))
+    return [
+        closing.Left(
+            text=closing.standing_words(action, effect)["summary"],
+            owner=person,
+            due_at=due,
+            effect_id=effect.pk,
+        )
+        for action, effect in facts.standing()
+    ][: closing.RESIDUES_MAX]
+
+
+def _show(
+    request: Request, case: Case, facts: RunFacts, *, problem: Exception | None = None
+) -> HttpResponse:
+    if problem is not None:
+        case.refresh_from_db()
+    standing, said = facts.standing(), request.POST
+    chosen = said.get("ending") or (CaseOutcome.EXPECTED if not standing else "")
+    people = people_with("view", case.workspace).order_by("name")[:PEOPLE_MAX]
+    context: dict[str, Any] = {
+        "workspace": case.workspace,
+        "case": head(case),
+        "queue_url": queue_url(case.workspace),
+        "title": f"Close {case.run.run}",
+        "lead": "What stands stays as it is. Nothing is sent.",
+        "standing": [
+            {
+                "summary": effect.summary or f"{action.tool} changed it",
+                "target": f"{effect.target_type} {effect.target_id}",
+                "reversibility": effect.reversibility,
+            }
+            for action, effect in standing
+        ],
+        "endings": [
+            {
+                "value": outcome,
+                "label": CaseOutcome(outcome).label,
+                "note": NOTES[outcome],
+                "selected": outcome == chosen,
+                "why_not": "",
+            }
+            for outcome in closing.BY_PEOPLE
+        ],
+        "people": [{"value": str(one.pk), "label": str(one)} for one in people] if standing else [],
+        "owner": said.get("owner", str(request.user.pk)),
+        "due": said.get("due", f"{timezone.localdate() + timedelta(days=DUE_DAYS)}"),
+        "problem": stale(problem) if problem else None,
+        "why": said.get("why", ""),
+        "why_not": closing.why_not(case, facts),
+        "commit_label": "Close the case",
+        "action": f"{case_url(case)}close/",
+    }
+    status = 409 if problem else 200
+    return page(request, "recovery/close.html", context, part="preview", status=status)

@@ -1,0 +1,273 @@
+"""The preview of a compensation: exactly what would run, and the one button that commits it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+from django_htmx.http import HttpResponseClientRedirect
+
+from connectors.contract import Preview
+from ledger.models import Checkpoint
+from recovery.casework import casework
+from recovery.casework.outdated import OutOfDate
+from recovery.models import Case
+from recovery.planning import plan_words, plans
+from recovery.planning.making import DraftStep
+from recovery.triage.words import listed
+from recovery.views import story
+from recovery.views.here import case_or_404, case_url, head, queue_url, stale
+from workspaces import look
+from workspaces.access import may, require
+from workspaces.moves import CannotMove
+from workspaces.pages import Request, page
+
+OUTLOOK_STEPS_MAX = 20
+CHOICES = {
+    "rebase": ("Keep the later change", "writes back only what the agent changed and nobody since"),
+    "override": ("Restore everything", "needs one person more; the later change is lost"),
+    "skip": ("Leave it as it is", "this effect stays; the case says so"),
+}
+DRIFT_WORDS = {
+    "unchanged": "unchanged since the agent",
+    "drifted": "drifted",
+    "already": "already as it should be",
+    "later": "a newer step comes first",
+    "unobservable": "cannot be read beforehand",
+}
+# Nothing in these needs a second look.
+UNTOUCHED = {"unchanged", "already", "later"}
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """GET shows the plan; POST with `act=commit` submits exactly the plan that was shown."""
+    case = case_or_404(request, workspace, pk)
+    require(request.user, "recover", case.workspace)
+    said = request.POST or request.GET
+    reach, choices = _reach(case, said.get("reach", "")), _choices(said)
+    if request.method == "GET" or said.get("act") != "commit":
+        return _show(request, case, reach, choices)
+    other = casework.held_by_another(case, request.user)
+    if other is not None:
+        problem = CannotMove(case, "recovering", f"{other} has claimed this case.")
+        return _show(request, case, reach, choices, problem=problem)
+    try:
+        plan = plans.submit(
+            case,
+            digest=said.get("digest", ""),
+            revision=int(said.get("revision", "0") or 0),
+            by=request.user,
+            reason=said.get("why", ""),
+            reach=reach,
+            choices=choices,
+        )
+    except (OutOfDate, CannotMove, plans.CannotSubmit) as refusal:
+        return _show(request, case, reach, choices, problem=refusal)
+    words = "It waits for approval." if plan.state == "waiting" else "It runs now."
+    messages.success(request, f"Plan {plan.number} is submitted. {words}")
+    target = case_url(case)
+    return HttpResponseClientRedirect(target) if request.htmx else redirect(target)
+
+
+def _reach(case: Case, said: str) -> Checkpoint | None:
+    return Checkpoint.objects.filter(run=case.run, pk=said).first() if said.isdigit() else None
+
+
+def _choices(said: Mapping[str, str]) -> dict[int, str]:
+    """What was chosen for drifted effects: `effect-<id>` → rebase, override or skip."""
+    return {
+        int(name.removeprefix("effect-")): said[name]
+        for name in said
+        if name.startswith("effect-") and name[7:].isdigit() and said[name] in CHOICES
+    }
+
+
+def _show(
+    request: Request,
+    case: Case,
+    reach: Checkpoint | None,
+    choices: dict[int, str],
+    *,
+    problem: Exception | None = None,
+) -> HttpResponse:
+    draft = plans.draft(case, reach=reach, choices=choices)
+    shown, sensitive = draft.case, may(request.user, "view_sensitive", case.workspace)
+    context = {
+        "workspace": case.workspace,
+        "case": head(shown),
+        "queue_url": queue_url(case.workspace),
+        "plan_number": draft.number,
+        "digest": draft.digest,
+        "digest_short": f"{draft.digest[:4]} {draft.digest[4:8]}…{draft.digest[-4:]}",
+        "checked": look.moment(draft.checked_at),
+        "title": draft.headline,
+        "lead": draft.lead,
+        "steps": [
+            _step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)
+        ],
+        "cannot": [
+            {"title": one.title, "text": one.text} for one in (*draft.cannot, *draft.skipped)
+        ],
+        "told": _before_it_runs(draft),
+        "reach": _reaches(case, reach),
+        "problem": stale(problem) if problem else None,
+        "why": request.POST.get("why", ""),
+        "commit_label": _label(draft),
+        "why_not": draft.why_not,
+        "action": f"{case_url(case)}compensate/",
+    }
+    status = 409 if problem else 200
+    return page(request, "recovery/compensate.html", context, part="preview", status=status)
+
+
+def outlook(draft: plans.Draft, *, sensitive: bool) -> dict[str, Any]:
+    """The plan in short, for the page of its case."""
+    steps = [_step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)]
+    for shown in steps:
+        changed = [f"{row['field']} is now “{_text(row['now'])}”" for row in shown["drift"]]
+        shown["since"] = f"Since the agent: {listed(changed)}." if changed else ""
+    return {
+        "checked": look.moment(draft.checked_at),
+        "steps": steps[:OUTLOOK_STEPS_MAX],
+        "cannot": [{"title": one.title, "text": one.text} for one in draft.cannot],
+        "approval": draft.approval,
+    }
+
+
+def _label(draft: plans.Draft) -> str:
+    words = plan_words.brief(draft.drafted)
+    return f"Ask for approval: {words[:1].lower()}{words[1:]}" if draft.approval else words
+
+
+def _before_it_runs(draft: plans.Draft) -> list[dict[str, str]]:
+    failing = (
+        "stop everything that is not sent"
+        if draft.policy.halt_on_failure
+        else "alert, go on with steps on other targets; the case stays open"
+    )
+    approval = f"for the whole plan: {draft.approval}" if draft.approval else "none is needed"
+    told = plan_words.recipients(draft.steps)
+    by_mail = f"{listed(told)} by this plan itself; " if told else ""
+    return [
+        {"name": "Approval", "value": approval},
+        {"name": "If a step fails", "value": failing},
+        {
+            "name": "Who is told",
+            "value": f"{by_mail}the affected person only through the correction",
+        },
+    ]
+
+
+def _reaches(case: Case, reach: Checkpoint | None) -> dict[str, Any]:
+    points = Checkpoint.objects.filter(run=case.run).order_by("-place")
+    return {
+        "value": reach.pk if reach else "",
+        "options": [
+            {"value": "", "label": "to the start", "selected": reach is None},
+            *(
+                {
+                    "value": one.pk,
+                    "label": f"to checkpoint {one.name}",
+                    "selected": reach is not None and one.pk == reach.pk,
+                }
+                for one in points
+            ),
+        ],
+    }
+
+
+def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
+    connection, action = one.step.connection, one.action
+    when = action.started_at or action.planned_at
+    at = f" ({when:%H:%M:%S})" if when else ""
+    undoes = f"undoes {action.tool}{at} · {connection.name} · {one.step.operation}"
+    if one.notes:
+        undoes += " · " + " ".join(one.notes)
+    drifted = one.drift_state == "drifted"
+    return {
+        "number": number,
+        "title": one.preview.title,
+        "reversibility": one.step.reversibility,
+        "undoes": undoes,
+        "call": _call(one, sensitive=sensitive),
+        "diff": [] if drifted or not sensitive else _difference(one),
+        "drift": _drift(one) if drifted and sensitive else [],
+        "drift_state": "unchanged" if one.drift_state in UNTOUCHED else one.drift_state,
+        "drift_words": DRIFT_WORDS.get(one.drift_state, "could not be read"),
+        "choices": _offered(one) if drifted or one.chosen else [],
+        "target": f"{one.step.target_type} {one.step.target_id}",
+        "approval": "" if one.judgement.approval == "AUTO" else "asks for approval",
+    }
+
+
+def _call(one: DraftStep, *, sensitive: bool) -> dict[str, Any] | None:
+    """What will be sent. A row's columns stand in its diff; the raw call has everything."""
+    if not sensitive:
+        return {"sends": [{"name": "Payload", "value": "hidden: needs view_sensitive"}]}
+    preview = one.preview
+    sends = [{"name": name, "value": value} for name, value in preview.rows]
+    raw = json.dumps(preview.will_send, indent=2, ensure_ascii=False, default=str)
+    return {"sends": sends, "afterwards": _afterwards(preview), "raw": raw}
+
+
+def _afterwards(preview: Preview) -> list[dict[str, str]]:
+    """What reading back must find; of a row its diff says it already."""
+    wanted = preview.must_be_true
+    if not wanted.get("exists", True):
+        return [{"name": "It is there", "value": "no"}]
+    fields = {} if preview.kind == "row" else wanted.get("fields") or {}
+    if wanted and not fields and preview.kind != "row":
+        return [{"name": "It is found there", "value": "yes"}]
+    return [{"name": name, "value": _text(value)} for name, value in fields.items()]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _difference(one: DraftStep) -> list[dict[str, Any]]:
+    """What the step writes over: as it is now, and as it will be."""
+    if one.preview.must_be_true.get("exists") is False:
+        return story.whole(one.step.expected, None, sensitive=True)
+    if one.preview.kind not in ("row", "calendar"):
+        return []
+    return [
+        {"field": row.field, "was": row.agent_wrote, "now": row.was, "kind": "changed"}
+        for row in one.preview.diff
+        if row.was != row.agent_wrote
+    ]
+
+
+def _drift(one: DraftStep) -> list[dict[str, Any]]:
+    """Where the target is not as the agent left it, and what the plan as shown would make of it."""
+    fields = one.preview.must_be_true.get("fields") or {}
+    return [
+        {
+            "field": row["field"] or "the whole",
+            "was": row["was"],
+            "wrote": row["agent_wrote"],
+            "now": row["now"],
+            "becomes": fields.get(row["field"]),
+            "kind": "drifted",
+        }
+        for row in one.drift
+    ]
+
+
+def _offered(one: DraftStep) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": f"effect-{one.effect.pk}",
+            "value": value,
+            "label": label,
+            "note": note,
+            "selected": one.chosen == value,
+        }
+        for value, (label, note) in CHOICES.items()
+    ]

@@ -1,0 +1,212 @@
+"""Corrections for operators: the list, the words, publishing and revoking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+
+from recovery import corrections
+from recovery.casework.outdated import OutOfDate
+from recovery.corrections import CannotPublish, delivery
+from recovery.models import Correction, CorrectionState
+from recovery.views.correction_card import card, case_url
+from recovery.views.public import private, trail_context
+from workspaces import look
+from workspaces.access import require
+from workspaces.models import Workspace
+from workspaces.moves import CannotMove
+from workspaces.pages import Request, page, workspace_or_404
+
+PAGE_CORRECTIONS = 50
+COUNT_MAX = 1_000
+VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "all": ("All", {}),
+    "draft": ("Drafts", {"state": CorrectionState.DRAFT}),
+    "unread": ("Not read", {"state": CorrectionState.PUBLISHED, "first_read_at": None}),
+    "published": ("Published", {"state": CorrectionState.PUBLISHED}),
+    "wrong": ("Still wrong", {"still_wrong_at__isnull": False}),
+}
+
+
+@login_required
+@require_GET
+def correction_list(request: Request, workspace: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    chosen = request.GET.get("view", "all")
+    chosen = chosen if chosen in VIEWS else "all"
+    rows = Correction.objects.filter(workspace=here, **VIEWS[chosen][1])
+    after = request.GET.get("after", "")
+    if after.isdigit():
+        rows = rows.filter(pk__lt=int(after[:18]))
+    found = list(
+        rows.select_related("case__run")
+        .prefetch_related("deliveries")
+        .order_by("-pk")[: PAGE_CORRECTIONS + 1]
+    )
+    shown = found[:PAGE_CORRECTIONS]
+    context = {
+        "workspace": here,
+        "views": [_view(here, name, chosen) for name in VIEWS],
+        "corrections": [_row(here, one) for one in shown],
+        "pager": _pager(here, chosen, shown, more=len(found) > PAGE_CORRECTIONS),
+        "empty": {
+            "icon": "corrections",
+            "title": "No corrections here",
+            "text": "When a case has been recovered, what each affected person is told is drafted"
+            " here.",
+        },
+    }
+    return page(request, "recovery/corrections.html", context)
+
+
+def _view(here: Workspace, name: str, chosen: str) -> dict[str, Any]:
+    words, condition = VIEWS[name]
+    rows = Correction.objects.filter(workspace=here, **condition).order_by()
+    number = rows.values("pk")[: COUNT_MAX + 1].count()
+    return {
+        "name": words,
+        "count": look.count(number, COUNT_MAX),
+        "url": f"{reverse('recovery:corrections', args=[here.slug])}?view={name}",
+        "current": name == chosen,
+    }
+
+
+def _row(here: Workspace, one: Correction) -> dict[str, Any]:
+    return {
+        "url": reverse("recovery:correction", args=[here.slug, one.pk]),
+        "number": one.reference,
+        "state": one.state,
+        "title": one.title,
+        "person": one.person_name or one.person_id,
+        "run": one.case.run.run,
+        "case_url": case_url(here, one),
+        "published": look.moment(one.published_at),
+        "read": _read(one),
+        "delivery": _delivered(one),
+    }
+
+
+def _read(one: Correction) -> str:
+    if one.still_wrong_at is not None:
+        return "says that something is still wrong"
+    if one.first_read_at is None:
+        return "not read" if one.published_at else "—"
+    return f"read {one.read_count} times" if one.read_count > 1 else "read"
+
+
+def _delivered(one: Correction) -> str:
+    said = {"waiting": "on its way", "sent": "sent", "failed": "could not be sent", "made": "made"}
+    deliveries = sorted(one.deliveries.all(), key=lambda sent: sent.pk)
+    return ", ".join(f"{sent.channel} {said.get(sent.state, sent.state)}" for sent in deliveries)
+
+
+def _pager(here: Workspace, chosen: str, shown: list[Correction], *, more: bool) -> dict[str, Any]:
+    base = f"{reverse('recovery:corrections', args=[here.slug])}?view={chosen}"
+    return {
+        "label": f"{len(shown)} shown",
+        "previous": "",
+        "next": f"{base}&after={shown[-1].pk}" if more else "",
+    }
+
+
+def found_or_404(here: Workspace, pk: int) -> Correction:
+    rows = Correction.objects.select_related("case__run", "case__workspace", "workspace")
+    return get_object_or_404(rows, pk=pk, workspace=here)
+
+
+@login_required
+@require_GET
+def correction(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    return _one(request, found_or_404(here, pk))
+
+
+def _one(
+    request: Request, one: Correction, *, problem: str = "", status: int = 200
+) -> HttpResponse:
+    context = card(request, one)
+    if problem:
+        context["problem"] = {"tone": "bad", "title": "Nothing was changed", "text": problem}
+    return page(request, "recovery/correction.html", context, status=status)
+
+
+@login_required
+@require_GET
+def preview(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """The page as the person sees it, draft or not; it counts as nobody's reading."""
+    one = found_or_404(workspace_or_404(request, workspace), pk)
+    return private(render(request, "recovery/trail.html", trail_context(one, {})))
+
+
+@login_required
+@require_POST
+def save(request: Request, workspace: str, pk: int) -> HttpResponse:
+    one = _recoverable(request, workspace, pk)
+    try:
+        _edit(request, one)
+    except (OutOfDate, CannotMove) as stale:
+        return _one(request, found_or_404(one.workspace, pk), problem=str(stale), status=409)
+    messages.success(request, "The words are saved.")
+    return redirect("recovery:correction", workspace=workspace, pk=pk)
+
+
+@login_required
+@require_POST
+def publish(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Save the words as they stand in the form, then publish exactly those."""
+    one = _recoverable(request, workspace, pk)
+    try:
+        edited = _edit(request, one)
+        ways = request.POST.getlist("delivery") or [delivery.LINK]
+        corrections.publish(edited, by=request.user, seen=edited.revision, ways=ways)
+    except (OutOfDate, CannotMove) as stale:
+        return _one(request, found_or_404(one.workspace, pk), problem=str(stale), status=409)
+    except CannotPublish as stopped:
+        return _one(request, found_or_404(one.workspace, pk), problem=str(stopped), status=422)
+    messages.success(request, "Published.")
+    return redirect("recovery:correction", workspace=workspace, pk=pk)
+
+
+@login_required
+@require_POST
+def revoke(request: Request, workspace: str, pk: int) -> HttpResponse:
+    one = _recoverable(request, workspace, pk)
+    try:
+        corrections.revoke(one, by=request.user, seen=_seen(request))
+    except (OutOfDate, CannotMove) as stale:
+        return _one(request, found_or_404(one.workspace, pk), problem=str(stale), status=409)
+    messages.success(request, "The link opens nothing any more.")
+    return redirect("recovery:correction", workspace=workspace, pk=pk)
+
+
+def _recoverable(request: Request, workspace: str, pk: int) -> Correction:
+    here = workspace_or_404(request, workspace)
+    require(request.user, "recover", here)
+    return found_or_404(here, pk)
+
+
+def _edit(request: Request, one: Correction) -> Correction:
+    words = {
+        name.removeprefix("word-"): str(text)
+        for name, text in request.POST.items()
+        if name.startswith("word-")
+    }
+    return corrections.edit(
+        one,
+        by=request.user,
+        seen=_seen(request),
+        title=request.POST.get("title", ""),
+        lead=request.POST.get("lead", ""),
+        words=words,
+    )
+
+
+def _seen(request: Request) -> int:
+    given = request.POST.get("revision", "")
+    return int(given) if given.isdigit() and len(given) < 18 else -1  # noqa: PLR2004

@@ -1,0 +1,166 @@
+"""The correction trail: what an affected person reads, without an account.
+
+Whoever has the link sees this and nothing else. A wrong, an expired and a revoked link are answered
+with the same page and the same status.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_safe
+
+from recovery import corrections
+from recovery.casework.casework import Empty
+from recovery.corrections import TooManyReports, records
+from recovery.corrections.facts import review_words
+from recovery.corrections.links import was_read
+from recovery.models import Correction
+
+DONE = frozenset({"restored", "compensated", "corrected"})
+LASTING = frozenset({"corrected", "not_undone"})
+TEXT_CHARACTERS_MAX = 4_000
+
+
+@never_cache
+@require_safe
+def trail(request: HttpRequest, token: str) -> HttpResponse:
+    correction = corrections.find(token)
+    if correction is None:
+        return gone(request)
+    if request.method == "GET":
+        was_read(correction)
+    links = {
+        "report": {
+            "url": reverse("recovery:trail_report", args=[token]),
+            "sent": "sent" in request.GET,
+        },
+        "download": reverse("recovery:trail_record", args=[token]),
+    }
+    return private(render(request, "recovery/trail.html", trail_context(correction, links)))
+
+
+@never_cache
+@require_safe
+def record(request: HttpRequest, token: str) -> HttpResponse:
+    """The facts with their salt and the proof, as `python -m amends verify` takes them."""
+    correction = corrections.find(token)
+    if correction is None:
+        return gone(request)
+    answer = JsonResponse(records.record_of(correction), json_dumps_params={"indent": 2})
+    answer["Content-Disposition"] = f'attachment; filename="{correction.reference}.json"'
+    return private(answer)
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def report(request: HttpRequest, token: str) -> HttpResponse:
+    """“Something is still wrong.” Reading the form changes nothing; sending it opens a case."""
+    correction = corrections.find(token)
+    if correction is None:
+        return gone(request)
+    if request.method != "POST":
+        return _form(request, correction, token)
+    text = request.POST.get("text", "")[:TEXT_CHARACTERS_MAX]
+    try:
+        corrections.still_wrong(correction, text)
+    except Empty:
+        return _form(request, correction, token, error="Write a few words, please.", status=422)
+    except TooManyReports:
+        error = "We have heard from you several times, and a person is looking at it."
+        return _form(request, correction, token, error=error, text=text, status=429)
+    return redirect(f"{reverse('recovery:trail', args=[token])}?sent=1")
+
+
+def _form(
+    request: HttpRequest,
+    correction: Correction,
+    token: str,
+    *,
+    error: str = "",
+    text: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    context = {
+        "publisher": correction.workspace.name,
+        "correction": {"title": correction.title, "number": correction.reference},
+        "trail_url": reverse("recovery:trail", args=[token]),
+        "action": reverse("recovery:trail_report", args=[token]),
+        "text": text,
+        "error": error,
+    }
+    return private(render(request, "recovery/report.html", context, status=status))
+
+
+def gone(request: HttpRequest) -> HttpResponse:
+    return private(render(request, "recovery/trail_gone.html", {}, status=404))
+
+
+def private(answer: HttpResponse) -> HttpResponse:
+    """Keep the address out of search engines and of other sites' logs."""
+    answer["X-Robots-Tag"] = "noindex, nofollow"
+    answer["Referrer-Policy"] = "no-referrer"
+    return answer
+
+
+def trail_context(correction: Correction, links: dict[str, Any]) -> dict[str, Any]:
+    """What the trail's template shows, of a draft as of a published correction."""
+    facts = correction.facts
+    return {
+        "publisher": correction.workspace.name,
+        "correction": {
+            "title": correction.title,
+            "lead": correction.lead,
+            "when": when(correction),
+            "number": correction.reference,
+        },
+        "changed": [*(_changed(correction, one) for one in facts["items"]), *_untouched(facts)],
+        "lasting": [
+            {"what": f"{one['what']} {_did(correction, one)}", "word": one["word"]}
+            for one in facts["items"]
+            if one["outcome"] in LASTING
+        ],
+        "reviewed": review_words(facts["reviewed"]),
+        "record": {
+            "words": records.words(correction),
+            "verify_url": "",
+            "download_url": links.get("download", ""),
+        },
+        "report": links.get("report", {}),
+        "question": None,
+    }
+
+
+def when(correction: Correction) -> str:
+    """The time of publishing where the workspace is, for no script may put the reader's own."""
+    moment = correction.published_at or correction.drafted_at
+    zone = ZoneInfo(correction.workspace.timezone or "UTC")
+    there = moment.astimezone(zone)
+    return f"{there:%B} {there.day}, {there:%Y, %H:%M} {there.tzname()}"
+
+
+def _changed(correction: Correction, one: dict[str, Any]) -> dict[str, str]:
+    done = one["outcome"] in DONE
+    return {
+        "what": one["what"],
+        "did": _did(correction, one),
+        "tone": "ok" if done else "calm",
+        "sign": "✓" if done else "○",
+        "word": one["word"],
+    }
+
+
+def _did(correction: Correction, one: dict[str, Any]) -> str:
+    return str(correction.wording.get(one["id"]) or one["did"])
+
+
+def _untouched(facts: dict[str, Any]) -> list[dict[str, str]]:
+    return [
+        {"what": one["what"], "did": "", "tone": "calm", "sign": "○", "word": one["word"]}
+        for one in facts["unchanged"]
+    ]

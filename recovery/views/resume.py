@@ -1,0 +1,130 @@
+"""The preview of a resume: what the agent would skip, repeat and do anew. The desk runs nothing."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+from django_htmx.http import HttpResponseClientRedirect
+
+from ledger.models import Checkpoint
+from recovery.casework import resuming
+from recovery.casework.outdated import OutOfDate
+from recovery.models import Case
+from recovery.views.here import case_or_404, case_url, head, queue_url, stale
+from workspaces import look
+from workspaces.access import require
+from workspaces.moves import CannotMove
+from workspaces.pages import Request, page
+
+LABELS = {
+    "skip": "done",
+    "repeat_same_key": "same_key",
+    "repeat_may_duplicate": "may_duplicate",
+    "repeat_new_key": "new_key",
+    "new": "new",
+}
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def resume(request: Request, workspace: str, pk: int) -> HttpResponse:
+    case = case_or_404(request, workspace, pk)
+    require(request.user, "recover", case.workspace)
+    said = request.POST or request.GET
+    points = list(Checkpoint.objects.filter(run=case.run).order_by("-place"))
+    wanted = said.get("checkpoint")
+    chosen = next((one for one in points if str(one.pk) == wanted), None)
+    if wanted is None and points:
+        chosen = points[0]
+    if request.method == "GET":
+        return _show(request, case, points, chosen)
+    try:
+        resuming.commit(
+            case,
+            digest=said.get("digest", ""),
+            revision=int(said.get("revision", "0") or 0),
+            by=request.user,
+            reason=said.get("why", ""),
+            checkpoint=chosen,
+        )
+    except (OutOfDate, CannotMove, resuming.CannotResume) as refusal:
+        return _show(request, case, points, chosen, problem=refusal)
+    messages.success(request, "The run is told to go on. If the agent does not answer, it returns.")
+    target = case_url(case)
+    return HttpResponseClientRedirect(target) if request.htmx else redirect(target)
+
+
+def _show(
+    request: Request,
+    case: Case,
+    points: list[Checkpoint],
+    chosen: Checkpoint | None,
+    *,
+    problem: Exception | None = None,
+) -> HttpResponse:
+    preview = resuming.preview(case, checkpoint=chosen)
+    name = f"checkpoint {chosen.name}" if chosen else "the start"
+    context: dict[str, Any] = {
+        "workspace": case.workspace,
+        "case": head(preview.case),
+        "queue_url": queue_url(case.workspace),
+        "title": f"Resume from {name}",
+        "lead": "The agent is told where to go on; it acts itself, through the same gate.",
+        "digest": preview.digest,
+        "digest_short": f"{preview.digest[:4]}…{preview.digest[-4:]}",
+        "checked": look.moment(preview.checked_at),
+        "checkpoints": _points(preview, points, chosen),
+        "reach": chosen.pk if chosen else "",
+        "steps": [_step(one) for one in preview.steps],
+        "standing": [
+            {
+                "title": effect.summary or action.tool,
+                "text": f"stands on {effect.target_type} {effect.target_id}",
+            }
+            for action, effect in preview.standing
+        ],
+        "agent": [
+            {"name": "Run", "value": case.run.run},
+            {"name": "From", "value": name},
+            {"name": "Agent", "value": case.agent.name if case.agent else ""},
+        ],
+        "instructions": chosen.instructions if chosen else "",
+        "problem": stale(problem) if problem else None,
+        "why": request.POST.get("why", ""),
+        "why_not": preview.why_not,
+        "commit_label": f"Resume from {name}",
+        "action": f"{case_url(case)}resume/",
+    }
+    status = 409 if problem else 200
+    return page(request, "recovery/resume.html", context, part="preview", status=status)
+
+
+def _points(
+    preview: resuming.Resume, points: list[Checkpoint], chosen: Checkpoint | None
+) -> list[dict[str, Any]]:
+    return [
+        *(
+            {
+                "value": one.pk,
+                "label": one.name,
+                "selected": chosen is not None and one.pk == chosen.pk,
+                "stale": "stale" if resuming.staleness(preview.facts, one) else "",
+            }
+            for one in points
+        ),
+        {"value": "", "label": "the start", "selected": chosen is None, "stale": ""},
+    ]
+
+
+def _step(one: resuming.ResumeStep) -> dict[str, Any]:
+    targets = ", ".join(f"{t.get('type')} {t.get('id')}" for t in one.targets)
+    return {
+        "title": resuming.step_title(one),
+        "tool": one.tool,
+        "target": targets,
+        "label": LABELS[one.label],
+        "words": one.why,
+    }

@@ -1,0 +1,269 @@
+"""Deciding what nobody but a person can know: an outcome, or what becomes of a step that waits.
+
+Nothing is sent from here. What the person saw goes to the record under their name.
+"""
+
+import json
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+from django_htmx.http import HttpResponseClientRedirect
+
+from connectors.contract import CannotRead, Refused
+from ledger.models import Action
+from recovery.casework import casework, settling
+from recovery.casework.outdated import OutOfDate
+from recovery.engine import wire
+from recovery.models import Case, Step, StepState
+from recovery.triage import asking
+from recovery.triage.facts import facts_of
+from recovery.views.here import case_or_404, case_url, head, queue_url, stale
+from recovery.views.story import short_key
+from workspaces import look
+from workspaces.access import may, require
+from workspaces.models import User
+from workspaces.moves import CannotMove
+from workspaces.pages import Request, page
+
+ATTEMPTS_SHOWN_MAX = 20
+FIELDS_SHOWN_MAX = 30
+HAPPENED = ("applied", "It happened", "Its effect stands and can be undone like any other.")
+NEVER = ("no_effect", "It did not happen", "Nothing of it stands. A resume may repeat it.")
+READ_BACK = ("applied", "It is done", "It is read back, and counts only if that shows it.")
+SENT_ANEW = ("no_effect", "It did not happen", "It is sent again, under the same key.")
+AGAIN = ("again", "It did not happen: try once more", "Sent again in your name, under a new key.")
+LEAVE = ("skip", "Leave the effect as it is", "The step is skipped, and the effect stands.")
+STOPPED = (StepState.UNKNOWN, StepState.NEEDS_HUMAN)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """The doubt that the address names, else the first one of the case."""
+    case = case_or_404(request, workspace, pk)
+    require(request.user, "recover", case.workspace)
+    subject = _subject(request, case)
+    if subject is None:
+        messages.info(request, "Nothing is in doubt here any more.")
+        return redirect(case_url(case))
+    if request.method == "GET":
+        return _show(request, case, subject)
+    try:
+        _decide(request, case, subject)
+    except (OutOfDate, CannotMove, casework.Empty) as refusal:
+        return _show(request, case, subject, problem=refusal)
+    messages.success(request, "Written down, in your name.")
+    target = case_url(case)
+    return HttpResponseClientRedirect(target) if request.htmx else redirect(target)
+
+
+def _subject(request: Request, case: Case) -> Action | Step | None:
+    said = request.POST or request.GET
+    actions, steps = settling.actions_in_doubt(case), settling.steps_in_doubt(case)
+    if "step" in said:
+        return next((one for one in steps if str(one.pk) == said["step"]), None)
+    if "action" in said:
+        return next((one for one in actions if said["action"] in (str(one.pk), one.action)), None)
+    return actions[0] if actions else steps[0] if steps else None
+
+
+def _decide(request: Request, case: Case, subject: Action | Step) -> None:
+    said = request.POST
+    way, words = said.get("outcome", ""), said.get("evidence", "")
+    seen = int(said["revision"]) if said.get("revision", "").isdigit() else -1
+    by: User = request.user
+    if isinstance(subject, Action):
+        settling.settle_action(case, subject, outcome=way, evidence=words, by=by, seen=seen)
+    elif way == "skip" and settling.is_lost(subject):
+        settling.settle_step(subject, outcome="no_effect", evidence=words, by=by, seen=seen)
+    elif way == "skip":
+        settling.skip(subject, reason=words, by=by, seen=seen)
+    elif way == "again" and not settling.is_lost(subject):
+        settling.try_again(subject, reason=words, by=by, seen=seen)
+    else:
+        again, outcome = way == "again", "no_effect" if way == "again" else way
+        settling.settle_step(
+            subject, outcome=outcome, evidence=words, by=by, seen=seen, again=again
+        )
+
+
+def _show(
+    request: Request, case: Case, subject: Action | Step, *, problem: Exception | None = None
+) -> HttpResponse:
+    if problem is not None:
+        case.refresh_from_db()
+    sensitive = may(request.user, "view_sensitive", case.workspace)
+    about = (
+        _of_action(case, subject, sensitive=sensitive)
+        if isinstance(subject, Action)
+        else _of_step(subject, sensitive=sensitive)
+    )
+    other = casework.held_by_another(case, request.user)
+    context: dict[str, Any] = {
+        "workspace": case.workspace,
+        "case": head(case),
+        "queue_url": queue_url(case.workspace),
+        "subject_id": subject.pk,
+        "others": _others(case, subject),
+        "evidence": request.POST.get("evidence", ""),
+        "problem": stale(problem) if problem else None,
+        "why_not": f"{other} has claimed this case." if other else "",
+        "action": f"{case_url(case)}settle/",
+        **about,
+    }
+    chosen = request.POST.get("outcome") or about.get("found", "")
+    context["ways"] = [
+        {"value": value, "label": label, "note": note, "selected": value == chosen}
+        for value, label, note in about["ways"]
+    ]
+    status = 409 if problem else 200
+    return page(request, "recovery/settle.html", context, part="preview", status=status)
+
+
+def _others(case: Case, subject: Action | Step) -> list[dict[str, str]]:
+    """What else of this case waits for a word."""
+    found = [
+        *((f"?action={one.pk}", one.tool, one) for one in settling.actions_in_doubt(case)),
+        *((f"?step={one.pk}", _title(one), one) for one in settling.steps_in_doubt(case)),
+    ]
+    return [
+        {"url": f"{case_url(case)}settle/{query}", "label": label}
+        for query, label, one in found
+        if one != subject
+    ]
+
+
+def _title(step: Step) -> str:
+    return str(step.preview.get("title") or f"{step.operation} {step.target_id}")
+
+
+def _of_action(case: Case, action: Action, *, sensitive: bool) -> dict[str, Any]:
+    """An agent's call without an answer: what was sent, and what a probe sees now."""
+    targets = ", ".join(f"{one.get('type')} {one.get('id')}" for one in action.targets or [])
+    sent_at = action.started_at or action.planned_at
+    error = action.error if isinstance(action.error, dict) else {}
+    sent = [
+        ("Tool", action.tool),
+        ("Target", targets),
+        ("Sent", f"{sent_at:%d %B %Y, %H:%M:%S} UTC" if sent_at else ""),
+        ("Key", short_key(action.key)),
+        ("Answer", str(error.get("message") or error.get("type") or "none came")),
+    ]
+    probes, found = _asked(case, action)
+    return {
+        "kind": "action",
+        "title": f"Did {action.tool} happen?",
+        "lead": "The agent sent it and never learned how it ended. Until somebody knows,"
+        " this run is neither resumed nor undone.",
+        "sent": _facts(sent),
+        "raw": _raw(action.args) if sensitive else "",
+        "probes": probes,
+        "ways": [HAPPENED, NEVER],
+        "found": found,
+        "target_now": [],
+        "evidence_label": "How do you know?",
+        "commit_label": "Settle with this evidence",
+    }
+
+
+def _asked(case: Case, action: Action) -> tuple[list[dict[str, Any]], str]:
+    facts = facts_of(case.run)
+    if not asking.can_ask(facts, action):
+        return [], ""
+    asked = asking.ask(facts, action)
+    saw = json.dumps(asked.finding.evidence, default=str) if asked.finding.evidence else ""
+    return [{"words": asked.words, "saw": saw, "time": "just now"}], asked.outcome
+
+
+def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
+    """A step of a plan that the engine leaves to people."""
+    lost, title = settling.is_lost(step), _title(step)
+    sent = [
+        ("Step", f"{step.position} of plan {step.plan.number}"),
+        ("Call", f"{step.connection.name} · {step.operation}"),
+        ("Target", f"{step.target_type} {step.target_id}"),
+        ("Key", short_key(step.key)),
+        ("It waits because", step.note or step.get_state_display()),
+    ]
+    return {
+        "kind": "step",
+        "title": f"Was it done? {title}" if lost else f"What becomes of it? {title}",
+        "lead": "It was sent, and its outcome is unknown."
+        if lost
+        else "The engine has left this step to a person; the others go on without it.",
+        "sent": _facts(sent),
+        "raw": _raw(step.args) if sensitive else "",
+        "probes": _attempts(step),
+        "ways": _ways(step, lost=lost),
+        "target_now": _target_now(step) if sensitive else [],
+        "replan_url": f"{case_url(step.plan.case)}compensate/"
+        if step.state == StepState.DRIFTED
+        else "",
+        "evidence_label": "How do you know?" if lost else "Why?",
+        "commit_label": "Settle with this evidence" if lost else "Decide this step",
+    }
+
+
+def _ways(step: Step, *, lost: bool) -> list[tuple[str, str, str]]:
+    if step.state == StepState.DRIFTED:
+        return [LEAVE]
+    if step.state == StepState.UNKNOWN:
+        return [READ_BACK, SENT_ANEW]
+    again = AGAIN if lost else ("again", "Try once more", AGAIN[2])
+    return [READ_BACK, again, LEAVE]
+
+
+def _attempts(step: Step) -> list[dict[str, Any]]:
+    tries = step.attempts.order_by("-number")[:ATTEMPTS_SHOWN_MAX]
+    return [
+        {
+            "words": f"Try {one.number}: {one.outcome.replace('_', ' ') or 'no answer'}."
+            f" {one.detail}".strip(),
+            "saw": "",
+            "time": look.moment(one.intended_at, "clock"),
+        }
+        for one in tries
+    ]
+
+
+def _target_now(step: Step) -> list[dict[str, Any]]:
+    """Before the call and now, of the fields that the step is about; nothing if it is not read."""
+    try:
+        seen = wire.observe(step)
+    except (CannotRead, Refused):
+        return []
+    wanted = (step.post_condition or {}).get("fields") or {}
+    before = step.expected if isinstance(step.expected, dict) else {}
+    now = seen.state or {}
+    if not seen.found or not before:
+        there = "there" if seen.found else "not there"
+        return [{"field": "the whole", "was": "there", "now": there, "kind": "changed"}]
+    names = [name for name in {**wanted, **before} if name in wanted or name in now]
+    return [
+        {
+            "field": name,
+            "was": before.get(name),
+            "now": now.get(name),
+            "kind": "same" if before.get(name) == now.get(name) else "changed",
+            "note": "as the step wants it"
+            if name in wanted and now.get(name) == wanted[name]
+            else "",
+        }
+        for name in names[:FIELDS_SHOWN_MAX]
+    ]
+
+
+def _is_so(name: str, wanted: dict[str, Any], now: dict[str, Any]) -> bool:
+    return name in wanted and now.get(name) == wanted[name]
+
+
+def _facts(pairs: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in pairs if value]
+
+
+def _raw(args: object) -> str:
+    return json.dumps(args, indent=2, ensure_ascii=False, default=str) if args else ""

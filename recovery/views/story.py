@@ -1,0 +1,195 @@
+"""The story of a run, read back from the ledger alone: what was asked, done, and how it went."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ledger.masking import holds_mask
+from ledger.models import Action, Attempt, Checkpoint, Effect
+from recovery.models import Case
+from recovery.triage.facts import RunFacts
+from recovery.triage.words import plural
+from workspaces import look
+
+ITEMS_SHOWN_MAX = 300
+FIELDS_SHOWN_MAX = 40
+# Of a thing that came or went as a whole.
+FIELDS_OF_A_WHOLE_MAX = 8
+VALUE_CHARACTERS_MAX = 300
+HIDDEN = "hidden: needs view_sensitive"
+# How a state is marked in the margin: tone and sign.
+MARKS = {
+    "succeeded": ("ok", "✓"),
+    "failed": ("bad", "✕"),
+    "unknown": ("wait", "?"),
+    "running": ("busy", "◔"),
+}
+WORDS = {"read_only": "read-only", "draft": "draft"}
+
+
+def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
+    """The story for a page. Without `sensitive` it holds no payload, only what was done to what."""
+    told: list[tuple[tuple[int, int], dict[str, Any]]] = []
+    for action in facts.actions[-ITEMS_SHOWN_MAX:]:
+        effects = list(facts.effects.get(action.pk, ()))
+        attempts = facts.attempts.get(action.pk, ())
+        item = _action(case, action, effects, attempts, sensitive=sensitive)
+        told.append(((action.n or 0, action.first_place), item))
+    told += [((one.n or 0, one.place), _checkpoint(one)) for one in facts.checkpoints]
+    told.sort(key=lambda entry: entry[0])
+    changing = sum(bool(facts.effects.get(action.pk)) for action in facts.actions)
+    count = plural(len(facts.actions), "action")
+    return {
+        "summary": f"{count} · {changing} with effects",
+        "items": [item for _, item in told],
+    }
+
+
+def _checkpoint(one: Checkpoint) -> dict[str, Any]:
+    return {
+        "kind": "checkpoint",
+        "tool": one.name,
+        "sign": "⚑",
+        "tone": "calm",
+        "text": one.summary,
+        "time": look.moment(one.at, "clock"),
+    }
+
+
+def _action(
+    case: Case,
+    action: Action,
+    effects: list[Effect],
+    attempts: Iterable[Attempt],
+    *,
+    sensitive: bool,
+) -> dict[str, Any]:
+    tone, sign = MARKS.get(action.state, ("calm", "○"))
+    targets = ", ".join(f"{one.get('type')} {one.get('id')}" for one in action.targets or [])
+    failed = case.failed_action_id == action.pk
+    reads = action.action_class in WORDS
+    said = "; ".join(effect.summary for effect in effects if effect.summary)
+    return {
+        "kind": "action",
+        "tool": action.tool,
+        "word": WORDS.get(action.action_class, ""),
+        "tone": "bad" if failed else tone if not reads else "calm",
+        "sign": sign if not reads or action.state == "failed" else "○",
+        "state": "" if reads and action.state == "succeeded" else action.state,
+        "reversibility": _weakest(effects),
+        "pivot": action.saga == "pivot",
+        "target": targets,
+        "text": said or targets,
+        "error": _error(action),
+        "time": look.moment(action.started_at or action.planned_at, "clock"),
+        "diff": _difference(effects, sensitive=sensitive),
+        "verification": _checks(action, sensitive=sensitive),
+        "intent": _intent(action) if sensitive else "",
+        "attempts": [
+            {"words": _attempt(one), "time": look.moment(one.started_at, "clock")}
+            for one in attempts
+        ],
+        "key": short_key(action.key),
+        "open": failed,
+        "trace_url": "",
+        "url": f"/w/{case.workspace.slug}/runs/{case.run.run}/#{action.action}",
+    }
+
+
+def short_key(key: str) -> str:
+    """A digest by its ends, as people compare them; any other key as it is."""
+    return f"{key[:15]}…{key[-6:]}" if key.startswith("sha256:") else key
+
+
+def _weakest(effects: list[Effect]) -> str:
+    order = ("irreversible", "unknown", "compensable", "exact")
+    found = {effect.reversibility for effect in effects}
+    return next((one for one in order if one in found), "")
+
+
+def _error(action: Action) -> str:
+    said = action.error if isinstance(action.error, dict) else {}
+    words = f"{said.get('type', '')}: {said.get('message', '')}".strip(": ")
+    if action.state == "failed":
+        return f"{words} · outcome: nothing happened" if words else "Failed; nothing happened"
+    if action.state == "unknown":
+        return f"{words} · outcome: unknown, it may have happened".lstrip(" ·")
+    return ""
+
+
+def _attempt(one: Attempt) -> str:
+    retry = f"{one.retry} retry" if one.retry else "first try"
+    stale = ", stale: it settles nothing" if one.stale else ""
+    return f"{retry}: {one.get_state_display().lower().replace('_', ' ')}{stale}"
+
+
+def _intent(action: Action) -> str:
+    said = action.intent if isinstance(action.intent, dict) else {}
+    parts = [str(said[name]) for name in ("goal", "reason") if said.get(name)]
+    if said.get("confidence") is not None:
+        parts.append(f"confidence {said['confidence']}")
+    return " · ".join(parts)
+
+
+def _checks(action: Action, *, sensitive: bool) -> list[dict[str, Any]]:
+    checks = [one for one in action.checks or [] if isinstance(one, dict)]
+    return [
+        {
+            "name": one.get("name", ""),
+            "ok": bool(one.get("ok")),
+            "expected": one.get("expected") if sensitive else HIDDEN,
+            "actual": one.get("actual") if sensitive else HIDDEN,
+        }
+        for one in checks
+    ]
+
+
+def _difference(effects: list[Effect], *, sensitive: bool) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for effect in effects:
+        if effect.has_before and effect.has_after:
+            rows += difference(effect.before, effect.after, sensitive=sensitive)
+    return rows[:FIELDS_SHOWN_MAX]
+
+
+def difference(before: object, after: object, *, sensitive: bool) -> list[dict[str, Any]]:
+    """Was and now, field by field; only what differs."""
+    if before is None or after is None:
+        return whole(before, after, sensitive=sensitive)
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return []
+    return [
+        {
+            "field": name,
+            "was": before.get(name) if sensitive else HIDDEN,
+            "now": after.get(name) if sensitive else HIDDEN,
+            "kind": "changed",
+            "note": "masked" if holds_mask([before.get(name), after.get(name)]) else "",
+        }
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
+
+
+def whole(before: object, after: object, *, sensitive: bool) -> list[dict[str, Any]]:
+    """What came or went, field by field while they are few; without `sensitive` only that."""
+    kind, side = ("added", "now") if before is None else ("removed", "was")
+    state = after if before is None else before
+    if not sensitive or not isinstance(state, dict):
+        word = "made" if kind == "added" else "there"
+        return [{"field": "the whole", side: word, "kind": kind}]
+    named = [name for name, value in state.items() if value is not None]
+    rows = [
+        {"field": name, side: _at_a_glance(state[name]), "kind": kind}
+        for name in named[:FIELDS_OF_A_WHOLE_MAX]
+    ]
+    more = len(named) - len(rows)
+    return [*rows, {"field": "…", side: plural(more, "field") + " more", "kind": kind}][
+        : len(rows) + bool(more)
+    ]
+
+
+def _at_a_glance(value: object) -> object:
+    """A value in one line; of a long text only how long it is, for the raw call has it."""
+    if isinstance(value, str) and (value.count("\n") > 1 or len(value) > VALUE_CHARACTERS_MAX):
+        return f"a text of {plural(len(value.splitlines()), 'line')}"
+    return value

@@ -1,0 +1,54 @@
+"""Amends for agents: act through the desk, and what went wrong can be made good.
+
+`connect()` gives the desk, `desk.run(...)` opens a run, `run.action(...)` or `@desk.tool(...)`
+makes one call. docs/agents.md tells the rest.
+"""
+
+from amends.actions import Action
+from amends.client import Desk, connect
+from amends.errors import (
+    AmendsError,
+    ApprovalTimeout,
+    Compensated,
+    Denied,
+    DeskUnreachable,
+    InDoubt,
+    InProgress,
+    KeyRefused,
+    KeyReused,
+    MissingOutcome,
+    NoEffect,
+    NoRun,
+    Refused,
+    SpoolFull,
+    Stopped,
+    TooLarge,
+)
+from amends.runs import Run, current_run
+from amends.tools import no_undo, undo
+
+__all__ = [
+    "Action",
+    "AmendsError",
+    "ApprovalTimeout",
+    "Compensated",
+    "Denied",
+    "Desk",
+    "DeskUnreachable",
+    "InDoubt",
+    "InProgress",
+    "KeyRefused",
+    "KeyReused",
+    "MissingOutcome",
+    "NoEffect",
+    "NoRun",
+    "Refused",
+    "Run",
+    "SpoolFull",
+    "Stopped",
+    "TooLarge",
+    "connect",
+    "current_run",
+    "no_undo",
+    "undo",
+]

@@ -1,0 +1,278 @@
+"""An action: one call of one tool, announced before and recorded after."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from amends.canonical import digest, idempotency_key
+from amends.errors import AmendsError, Compensated, MissingOutcome, NoEffect, TooLarge
+from amends.events import cut, new_id
+from amends.gate import Ask
+from amends.masking import TooDeep, holds_mask
+from amends.policy import is_gated
+from amends.spool import KeyRow, KeyState
+from amends.values import UNSET, Unset, plain
+
+if TYPE_CHECKING:
+    from amends.runs import Run
+
+log = logging.getLogger("amends")
+
+Target = tuple[str, object] | Mapping[str, object]
+Outcome = Literal["no_effect", "unknown"]
+Answer = TypeVar("Answer")
+PAIR = 2
+
+
+class Action:
+    """Use it with `with`: it asks the desk on entering, and an exception inside is a failure.
+
+    `replayed` is true if this call was made before: then `result` is what it answered, and the body
+    should do nothing. `perform` keeps that rule by itself.
+    """
+
+    def __init__(
+        self, run: Run, tool: str, *, key: str | None, wait_seconds: float, **planned: Any
+    ) -> None:
+        self.run, self.tool = run, tool
+        self.targets: list[dict[str, str]] = planned["targets"]
+        self.effect_class: str = planned["class"]
+        self._planned = {name: value for name, value in planned.items() if value is not UNSET}
+        self._key, self._wait_seconds = key, wait_seconds
+        self._retry: str | None = self._planned.pop("retry", None)
+        self._row: KeyRow | None = None
+        self._returned: Any = UNSET
+        self.settled = False
+
+    @property
+    def row(self) -> KeyRow:
+        """What is known of the call: its key, id, number, attempt and state."""
+        if self._row is None:
+            raise AmendsError("this action has not begun")
+        return self._row
+
+    @property
+    def id(self) -> str:
+        return self.row.action
+
+    @property
+    def replayed(self) -> bool:
+        return self.row.state == "succeeded" and not self.settled
+
+    @property
+    def result(self) -> Any:
+        """What the call answered, in its masked form."""
+        return self.row.result
+
+    def begin(self) -> Self:
+        """Ask whether the call may be made. See `amends.gate.Gate.begin` for what it raises."""
+        key = self._key or self._own_key()
+        self.run.last_action = None
+        for _ in range(2):
+            ask = self._ask(key)
+            self.run.last_action = str(ask.planned.event["action"])
+            try:
+                self._row = self._gate(ask)
+            except Compensated as undone:
+                if not self.run.repeats(key):
+                    raise
+                key = undone.next_key  # The desk has told this run to do it anew.
+            else:
+                self.run.last_action = self._row.action
+                return self
+        raise AmendsError("the desk has undone this call twice while it was asked for")
+
+    def perform(self, call: Callable[..., Answer], *args: Any, **kwargs: Any) -> Answer:
+        """Make the call, unless it was made before: then give its first (masked) result.
+
+        If nothing else is said before the body ends, what it returns is recorded as the result.
+        """
+        if self.replayed:
+            first: Answer = self.result
+            return first
+        answer = call(*args, **kwargs)
+        self._returned = answer
+        return answer
+
+    def succeeded(
+        self,
+        result: Any = UNSET,
+        *,
+        before: Any = UNSET,
+        after: Any = UNSET,
+        effects: Sequence[Mapping[str, Any]] | None = None,
+        **more: Any,
+    ) -> None:
+        """Record the success. `before` and `after` are snapshots of the target, one per target.
+
+        `more` holds `summary`, `reversibility`, `undo_until` or `affects` of each effect. For
+        effects that differ give `effects` instead: each with `target` and any of these. A call
+        that was made before has been recorded already.
+        """
+        if self.replayed:
+            return
+        told: dict[str, Any] = {} if result is UNSET else {"result": result}
+        try:
+            if effects is not None:
+                told["effects"] = [
+                    {**effect, "target": as_targets(effect["target"])[0]} for effect in effects
+                ]
+            elif self.effect_class not in ("read_only", "draft"):
+                told["effects"] = self._effects(before, after, more)
+            self._settle("action.succeeded", told, "succeeded")
+        except (TooLarge, TooDeep, ValueError, KeyError) as error:
+            self._succeeded_bare(error)
+        for listener in list(self.run.on_success):
+            listener(self)
+
+    def failed(
+        self,
+        error: BaseException | str,
+        *,
+        outcome: Outcome = "unknown",
+        retryable: bool = False,
+    ) -> None:
+        """Record the failure. Say `no_effect` only where you know that nothing happened."""
+        kind = "Error" if isinstance(error, str) else type(error).__name__
+        said = {"type": kind, "message": cut(str(error)), "retryable": retryable}
+        self.run.failed_action = self.id
+        self._settle("action.failed", {"error": said, "outcome": outcome}, outcome)
+
+    def verified(self, checks: Sequence[Mapping[str, Any] | tuple[str, Any, Any]]) -> bool:
+        """Record a read-back: checks of name, expected and actual. Whether all of them hold."""
+        told = [_check(check) for check in checks]
+        ok = all(check["ok"] for check in told)
+        self.run.say("action.verified", {"ok": ok, "checks": told}, n=self.row.n, action=self.id)
+        return ok
+
+    def __enter__(self) -> Self:
+        return self.begin()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.settled or self.replayed:
+            return
+        if isinstance(error, NoEffect):
+            self.failed(error, outcome="no_effect", retryable=error.retryable)
+        elif error is not None:
+            self.failed(error)
+        elif self._returned is not UNSET:
+            self.succeeded(self._returned)
+        else:
+            missing = MissingOutcome(f"{self.tool} ended without succeeded(...) or failed(...)")
+            self.failed(missing)
+            raise missing
+
+    def _own_key(self) -> str:
+        return idempotency_key(
+            workspace=self.run.desk.workspace,
+            run=self.run.id,
+            tool=self.tool,
+            targets=self.targets,
+            op=self._planned["op"],
+        )
+
+    def _ask(self, key: str) -> Ask:
+        """A planned action with a number of its own; a known key keeps its first number."""
+        known = self.run.desk.spool.find(key)
+        n = known.n if known else self.run.next_n()
+        action = known.action if known else f"act_{n}_{secrets.token_hex(3)}"
+        planned = self.run.build(
+            "action.planned", {"tool": self.tool, "key": key, **self._planned}, n=n, action=action
+        )
+        data = planned.data
+        asked = {name: data.get(name) for name in ("tool", "targets", "args")}
+        gated = is_gated(
+            self.run.desk.policy, tool=self.tool, effect_class=self.effect_class,
+            risk=data.get("risk"),
+        )  # fmt: skip
+        return Ask(planned, key, digest(asked), new_id(), self._retry, gated)
+
+    def _gate(self, ask: Ask) -> KeyRow:
+        event = ask.planned.event
+        told = {"attempt": ask.attempt} | ({"retry": ask.retry} if ask.retry else {})
+        started = self.run.build("action.started", told, n=event["n"], action=event["action"])
+        return self.run.desk.gate.begin(ask, started=started, wait_seconds=self._wait_seconds)
+
+    def _settle(self, event: str, data: dict[str, Any], state: KeyState) -> None:
+        if self.settled:
+            raise AmendsError("the outcome of this call is recorded already")
+        data = {"attempt": self.row.attempt, **data}
+        if self.row.fence is not None:
+            data["fence"] = self.row.fence
+        told = self.run.build(event, data, n=self.row.n, action=self.id)
+        row = replace(self.row, state=state, result=told.data.get("result"))
+        self.run.desk.send(told, key=row)
+        self._row, self.settled = row, True
+
+    def _succeeded_bare(self, error: Exception) -> None:
+        """The call was made, so that much is recorded, whatever is wrong with what was said of it.
+
+        What is too large or too deep is left out and logged; a mistake in the code is raised.
+        """
+        data: dict[str, Any] = {"result": {"not_recorded": cut(str(error))}}
+        if self.effect_class not in ("read_only", "draft"):
+            data["effects"] = [{"target": target} for target in self.targets]
+        self._settle("action.succeeded", data, "succeeded")
+        if not isinstance(error, TooLarge | TooDeep):
+            raise error
+        log.warning("%s succeeded, but its result or snapshots are not kept: %s", self.id, error)
+
+    def _effects(self, before: Any, after: Any, more: dict[str, Any]) -> list[dict[str, Any]]:
+        befores, afters = self._per_target(before), self._per_target(after)
+        effects = []
+        for target, was, now in zip(self.targets, befores, afters, strict=True):
+            effect = {"target": target, "before": was, "after": now, **more}
+            known = {name: value for name, value in effect.items() if value is not UNSET}
+            effects.append(self._honest(known))
+        return effects
+
+    def _honest(self, effect: dict[str, Any]) -> dict[str, Any]:
+        """A state that holds a masked field cannot be restored exactly."""
+        shown = self.run.build("action.succeeded", {"effects": [effect]}).data["effects"][0]
+        if effect.get("reversibility") == "exact" and holds_mask(shown.get("before")):
+            effect["reversibility"] = "unknown"
+        return effect
+
+    def _per_target(self, snapshot: Any) -> list[Any]:
+        return per_target(snapshot, len(self.targets))
+
+
+def per_target(snapshot: Any, count: int) -> list[Any]:
+    """Snapshots, one per target. ValueError if there are not as many."""
+    if snapshot is UNSET or count == 0:
+        return [UNSET] * count
+    snapshots = [snapshot] if count == 1 and not isinstance(snapshot, list) else snapshot
+    if not isinstance(snapshots, list) or len(snapshots) != count:
+        raise ValueError(f"{count} targets need a list of {count} snapshots")
+    return [plain(one) for one in snapshots]
+
+
+def as_targets(target: Target | Sequence[Target] | None) -> list[dict[str, str]]:
+    """`("reservation", "XEHM4B")`, a mapping of type and id, or a list of these."""
+    if target is None:
+        return []
+    if isinstance(target, Mapping):
+        return [{"type": str(target["type"]), "id": str(target["id"])}]
+    if isinstance(target, tuple) and len(target) == PAIR and isinstance(target[0], str):
+        return [{"type": target[0], "id": str(target[1])}]
+    return [one for each in target for one in as_targets(each)]  # type: ignore[arg-type]
+
+
+def _check(check: Mapping[str, Any] | tuple[str, Any, Any]) -> dict[str, Any]:
+    if isinstance(check, tuple):
+        check = dict(zip(("name", "expected", "actual"), check, strict=True))
+    told: dict[str, Any] = plain(check)
+    return {**told, "ok": bool(told.get("ok", told.get("expected") == told.get("actual")))}
+
+
+__all__ = ["UNSET", "Action", "Outcome", "Target", "Unset", "as_targets", "per_target"]

@@ -1,0 +1,100 @@
+"""Each error finishes the sentence "we stopped because ..." and says what to do about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class AmendsError(Exception):
+    """The parent of everything this package raises."""
+
+
+class NoEffect(AmendsError):
+    """Raise it in a tool or a twin where it *knows* that nothing happened: a documented refusal.
+
+    Everything else that goes wrong, a time-out above all, counts as an unknown outcome.
+    """
+
+    def __init__(self, message: str = "", *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class Denied(AmendsError):
+    """The desk does not allow the call. Do not make it; `reason` is for the model or a person."""
+
+    def __init__(self, reason: str, answer: dict[str, Any] | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.answer = answer or {}
+
+
+class Stopped(Denied):
+    """The desk has told this run to stop. Leave the run; its work is recovered by the desk."""
+
+
+class ApprovalTimeout(AmendsError):
+    """Nobody has decided within the caller's deadline. Ask again later under the same key."""
+
+    def __init__(self, approval: str, url: str) -> None:
+        super().__init__(f"nobody has decided yet: {url or approval}")
+        self.approval = approval
+        self.url = url
+
+
+class InDoubt(AmendsError):
+    """An earlier try of this call may have happened. A probe or a person settles it; wait."""
+
+
+class Compensated(AmendsError):
+    """This call succeeded once and was undone since. Its key is dead; `next_key` is a new one."""
+
+    def __init__(self, message: str, next_key: str) -> None:
+        super().__init__(message)
+        self.next_key = next_key
+
+
+class InProgress(AmendsError):
+    """Another try of this call is under way. Wait for it, or until its lease is over."""
+
+
+class KeyReused(AmendsError):
+    """Other arguments were sent under a used key. A second operation needs an `op` of its own."""
+
+
+class DeskUnreachable(AmendsError):
+    """The desk cannot be reached and the call needs it. Try again when it is back."""
+
+    def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class KeyRefused(AmendsError):
+    """The desk does not know this API key, or it lacks the scope. Make a new one in the console."""
+
+
+class Refused(AmendsError):
+    """The desk does not accept what was sent (RFC 9457). `problem` says which part and why."""
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        title = problem.get("detail") or problem.get("title") or "the desk refused the request"
+        super().__init__(f"{status}: {title}")
+        self.status = status
+        self.problem = problem
+
+
+class TooLarge(AmendsError):
+    """A statement is above the limits of the wire format. Name large values by reference."""
+
+
+class SpoolFull(AmendsError):
+    """Too much waits to be sent. Nothing more is done, since it could not be recorded."""
+
+
+class MissingOutcome(AmendsError):
+    """The body of an action ended without saying how it went. Call `succeeded` or `failed`."""
+
+
+class NoRun(AmendsError):
+    """A tool was called outside any run. Open one with `with desk.run(...)`."""

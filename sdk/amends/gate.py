@@ -1,0 +1,176 @@
+"""The gate: may this call be made now? Asked of the desk; of the spool while the desk is away.
+
+It fails closed. What needs the desk is not done without it, and what may be done without it is on
+disk before it happens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from amends.errors import (
+    ApprovalTimeout,
+    Compensated,
+    Denied,
+    DeskUnreachable,
+    InDoubt,
+    InProgress,
+    KeyReused,
+    Refused,
+    Stopped,
+)
+from amends.events import Statement
+from amends.sender import Sender
+from amends.spool import KeyRow, KeyState, Spool, compact
+from amends.wire import Wire
+
+log = logging.getLogger("amends")
+
+BEGIN_TRIES = 3
+BEGIN_PAUSE_SECONDS = 0.2
+POLL_SECONDS = 30
+AWAY_PAUSE_SECONDS = 1.0
+# Reasons for a denial that mean: the whole run is over, not only this call.
+RUN_IS_OVER = frozenset({"run_ended", "recovery", "stopped"})
+
+CONFLICT = 409
+
+Waits = Callable[[dict[str, Any]], None]
+
+
+@dataclass
+class Ask:
+    """One call that wants to be made: what is planned, and one try at it."""
+
+    planned: Statement
+    key: str
+    asked: str
+    attempt: str
+    retry: str | None
+    gated: bool
+
+    def row(self, state: KeyState, *, answer: dict[str, Any] | None = None) -> KeyRow:
+        event, known = self.planned.event, answer or {}
+        return KeyRow(
+            key=self.key, run=event["run"], action=known.get("action") or event["action"],
+            n=event["n"], asked=self.asked, attempt=self.attempt, fence=known.get("fence"),
+            state=state, result=known.get("result"),
+        )  # fmt: skip
+
+
+class Gate:
+    """Asks, waits and remembers. `on_wait` hears once of each approval that is waited for."""
+
+    def __init__(self, spool: Spool, wire: Wire, sender: Sender, *, on_wait: Waits | None) -> None:
+        self._spool, self._wire, self._sender = spool, wire, sender
+        self._on_wait = on_wait
+
+    def begin(self, ask: Ask, *, started: Statement, wait_seconds: float) -> KeyRow:
+        """The row of the key: `running` if the call is to be made now, `succeeded` if it was.
+
+        `started` is the statement of this try, kept in the spool if the desk is away. Raises
+        Denied, Stopped, ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated or
+        DeskUnreachable.
+        """
+        self._spool.need_room()
+        try:
+            self._sender.drain(ask.planned.event["run"])
+            answer = self._ask(ask)
+        except DeskUnreachable as away:
+            return self._alone(ask, started, away)
+        if answer["answer"] == "wait":
+            answer = self._wait(ask, answer, wait_seconds)
+        return self._heed(ask, answer)
+
+    def _ask(self, ask: Ask) -> dict[str, Any]:
+        """Send `begin`, again with the same attempt where the answer was lost."""
+        self._spool.keep(ask.planned.blobs)
+        body = {**ask.planned.event, "attempt": ask.attempt}
+        if ask.retry:
+            body["retry"] = ask.retry
+        for left in reversed(range(BEGIN_TRIES)):
+            try:
+                self._sender.upload(tuple(ask.planned.blobs))
+                answer = self._wire.post("actions/begin", compact(body).encode())
+            except DeskUnreachable as away:
+                if not left:
+                    raise
+                time.sleep(away.retry_after or BEGIN_PAUSE_SECONDS)
+            except Refused as refused:
+                raise _meaning(refused) from refused
+            else:
+                if not isinstance(answer.get("answer"), str):
+                    raise DeskUnreachable("the answer is not the desk's")
+                return answer
+        raise AssertionError("the last try returns or raises")
+
+    def _wait(self, ask: Ask, answer: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Poll until people have decided, then ask anew: the answer to that decides."""
+        end = time.monotonic() + seconds
+        if self._on_wait is not None:
+            self._on_wait(answer)
+        log.info("waiting for an approval: %s", answer.get("url") or answer["approval"])
+        while answer["answer"] == "wait":
+            left = end - time.monotonic()
+            if left <= 0:
+                raise ApprovalTimeout(str(answer["approval"]), str(answer.get("url") or ""))
+            try:
+                path = f"approvals/{answer['approval']}"
+                seen = self._wire.get(path, wait_seconds=max(1, min(POLL_SECONDS, left)))
+                if seen.get("state") != "waiting":
+                    answer = self._ask(ask)
+            except DeskUnreachable as away:
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(max(away.retry_after, AWAY_PAUSE_SECONDS))
+        return answer
+
+    def _heed(self, ask: Ask, answer: dict[str, Any]) -> KeyRow:
+        said = answer["answer"]
+        if said in ("proceed", "replay"):
+            row = ask.row("running" if said == "proceed" else "succeeded", answer=answer)
+            self._spool.note(row)
+            return row
+        if said == "in_doubt":
+            self._spool.note(ask.row("unknown", answer=answer))
+            raise InDoubt(f"it is not known whether {answer.get('action')} happened")
+        if said == "compensated":
+            raise Compensated("this call was undone", str(answer["next_key"]))
+        if said == "denied":
+            reason = str(answer.get("reason") or "the desk does not allow it")
+            raise (Stopped if answer.get("code") in RUN_IS_OVER else Denied)(reason, answer)
+        raise DeskUnreachable(f"the desk answers {said!r}, which this client does not know")
+
+    def _alone(self, ask: Ask, started: Statement, away: DeskUnreachable) -> KeyRow:
+        """The desk is away: answer from our own keys, and from the last policy."""
+        row = self._spool.find(ask.key)
+        if row and row.asked != ask.asked and row.state != "no_effect":
+            raise KeyReused("other arguments were sent under this key") from away
+        if row and row.state == "succeeded":
+            return row
+        if row and row.state in ("running", "unknown"):
+            raise InDoubt(f"it is not known whether {row.action} happened") from away
+        if ask.gated:
+            raise DeskUnreachable(f"{away}; this call may not be made without it") from away
+        running = ask.row("running")
+        if row:
+            running = dataclasses.replace(running, action=row.action, n=row.n)
+            ask.planned.event.update(action=row.action, n=row.n)
+            started.event.update(action=row.action, n=row.n)
+        self._spool.write(ask.planned.event, blobs=ask.planned.blobs)
+        self._spool.write(started.event, key=running)
+        self._sender.wake()
+        return running
+
+
+def _meaning(refused: Refused) -> Exception:
+    if refused.status == CONFLICT:
+        return InProgress(str(refused))
+    if str(refused.problem.get("type", "")).endswith("key-reused"):
+        return KeyReused(str(refused))
+    return refused

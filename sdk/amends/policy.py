@@ -1,0 +1,94 @@
+"""What the last policy says while the desk is away: is this call to be kept back?
+
+The desk judges; this is only the fallback, and where it cannot tell it keeps the call back. A
+condition cannot be evaluated here: it counts as met where it asks or forbids, and not where it
+allows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+EXTERNAL = frozenset({"external_reversible", "external_irreversible"})
+CLASSES = ("read_only", "draft", "internal_update", "external_reversible", "external_irreversible")
+RISKS = ("low", "medium", "high", "critical")
+ASKED_FROM = RISKS.index("high")
+
+
+def is_gated(
+    document: Mapping[str, Any] | None, *, tool: str, effect_class: str, risk: str | None
+) -> bool:
+    """Whether the call needs the desk. Without a policy every external class does."""
+    safety = (document or {}).get("agentSafety")
+    if not isinstance(safety, Mapping) or effect_class not in CLASSES:
+        return effect_class in EXTERNAL or effect_class not in CLASSES
+    base = _base_risk(safety, tool, effect_class, risk)
+    verdict = _by_rules(safety.get("policies") or {}, tool, base=base, said=_risk(risk))
+    return base >= ASKED_FROM if verdict is None else verdict
+
+
+def mask_paths(document: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The paths that the workspace wants masked."""
+    safety = (document or {}).get("agentSafety") or {}
+    paths = (safety.get("audit") or {}).get("mask") or []
+    return tuple(path for path in paths if isinstance(path, str))
+
+
+def _by_rules(policies: Mapping[str, Any], tool: str, *, base: int, said: int) -> bool | None:
+    """Of the rules that are met, the most specific glob decides, among equals the strictest."""
+    globs = [glob for glob in policies if _matches(glob, tool)]
+    for place in sorted({_specificity(glob) for glob in globs}, reverse=True):
+        rules = [
+            rule
+            for glob in globs
+            if _specificity(glob) == place
+            for rule in (policies[glob] if isinstance(policies[glob], list) else [policies[glob]])
+        ]
+        if any(_asks(rule, base, said) for rule in rules):
+            return True
+        if any(rule.get("when") is None for rule in rules):
+            return False
+    return None
+
+
+def _asks(rule: Mapping[str, Any], base: int, said: int) -> bool:
+    """An explicit word stands; without one, people are asked from high risk up."""
+    approval = str(rule.get("approval") or "").upper()
+    if approval:
+        return approval != "AUTO"
+    own = rule.get("risk")
+    return (max(_risk(own), said) if own else base) >= ASKED_FROM
+
+
+def _base_risk(safety: Mapping[str, Any], tool: str, said_class: str, said: str | None) -> int:
+    """The catalogue's class and risk may be raised by what the agent says, never lowered."""
+    tools = safety.get("tools") or {}
+    fitting = sorted((glob for glob in tools if _matches(glob, tool)), key=_specificity)
+    entry = tools[fitting[-1]] if fitting else {}
+    known = [name for name in (said_class, entry.get("class")) if name in CLASSES]
+    of_class = {"internal_update": 1, "external_reversible": 1, "external_irreversible": 2}
+    by_class = of_class.get(max(known, key=CLASSES.index), 0)
+    return max(_risk(entry["risk"]) if entry.get("risk") else by_class, _risk(said))
+
+
+def _risk(said: Any) -> int:
+    """A risk as a number; one that is not known counts as the highest, none as the lowest."""
+    if not said:
+        return 0
+    word = str(said).lower()
+    return RISKS.index(word) if word in RISKS else len(RISKS) - 1
+
+
+def _matches(glob: str, tool: str) -> bool:
+    """`*` stands for any characters, `?` for one, as on the desk."""
+    words = {"*": ".*", "?": "."}
+    pattern = "".join(words.get(one) or re.escape(one) for one in glob)
+    return re.fullmatch(pattern, tool, re.DOTALL) is not None
+
+
+def _specificity(glob: str) -> tuple[bool, int, int]:
+    """The greater, the more specific: no wildcard first, then more letters, then fewer `*`."""
+    wild = glob.count("*") + glob.count("?")
+    return (wild == 0, len(glob) - wild, -glob.count("*"))

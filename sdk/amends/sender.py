@@ -1,0 +1,149 @@
+"""The sender: takes events from the spool to the desk, in order, until each is there.
+
+One bad event never holds up the others: it is set aside with the desk's reason and reported.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from amends.errors import DeskUnreachable, KeyRefused, Refused
+from amends.spool import Spool, Waiting
+from amends.wire import Wire
+
+log = logging.getLogger("amends")
+# Our own, so that a retry in the background never disturbs the agent's seeded `random`.
+_chance = random.Random()  # noqa: S311 - a delay is no secret
+
+Parked = Callable[[dict[str, Any], dict[str, Any]], None]
+
+IDLE_SECONDS = 5.0
+# After this many seconds without success the pause between tries grows no more.
+PAUSE_SECONDS_MAX = 30.0
+# An API key that is refused will not be accepted in the next second.
+REFUSED_PAUSE_SECONDS = 60.0
+# Answers that blame what was sent. Others (a proxy's 404, say) must cost no event its place.
+ITS_OWN_FAULT = frozenset({400, 413, 422})
+
+
+class Sender:
+    """A background thread that starts with the first event and ends with `close`."""
+
+    def __init__(self, spool: Spool, wire: Wire, *, on_parked: Parked | None = None) -> None:
+        self._spool, self._wire, self._on_parked = spool, wire, on_parked
+        self._sending = threading.Lock()
+        self._bell, self._over = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def wake(self) -> None:
+        """Say that something waits; returns at once."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._work, name="amends-sender", daemon=True)
+            self._thread.start()
+        self._bell.set()
+
+    def drain(self, run: str | None = None) -> None:
+        """Send all that waits (of one run) now. Raises DeskUnreachable or KeyRefused."""
+        with self._sending:
+            while batch := self._spool.waiting(run):
+                self._send(batch)
+
+    def flush(self, seconds: float) -> bool:
+        """Try for so long; whether everything is sent. What is not stays in the spool."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                self.drain()
+            except DeskUnreachable:
+                if time.monotonic() >= end:
+                    return False
+                time.sleep(min(0.2, seconds))
+            except KeyRefused:
+                return False
+            else:
+                return True
+
+    def close(self) -> None:
+        self._over.set()
+        self._bell.set()
+        if self._thread is not None:
+            self._thread.join(timeout=1)
+
+    def upload(self, names: list[str] | tuple[str, ...]) -> None:
+        """Send the blobs of these hashes that are not there yet.
+
+        One that the desk will not take is dropped: what happened matters more than its snapshot.
+        """
+        for sha256 in names:
+            body = self._spool.blob(sha256)
+            if body is None:
+                continue
+            try:
+                self._wire.put_blob(sha256, body)
+            except Refused as refused:
+                if refused.status not in ITS_OWN_FAULT:
+                    raise DeskUnreachable(f"not the desk: {refused}") from refused
+                log.error("the desk refused a snapshot: %s", refused)  # noqa: TRY400
+            self._spool.blob_sent(sha256)
+
+    def _work(self) -> None:
+        pause = 0.0
+        while not self._over.is_set():
+            self._bell.wait(IDLE_SECONDS)
+            self._bell.clear()
+            try:
+                self.drain()
+                pause = 0.0
+            except DeskUnreachable as reason:
+                pause = min(max(2 * pause, 0.5, reason.retry_after), PAUSE_SECONDS_MAX)
+                log.info("the desk is away (%s); what happens is kept in the spool", reason)
+            except KeyRefused as reason:
+                pause = REFUSED_PAUSE_SECONDS
+                log.error("the desk refuses this API key: %s", reason)  # noqa: TRY400
+            except Exception:  # The edge of the thread: it must live on.
+                pause = PAUSE_SECONDS_MAX
+                log.exception("events could not be sent; they stay in the spool")
+            self._over.wait(pause * _chance.uniform(0.75, 1.25))
+
+    def _send(self, batch: list[Waiting]) -> None:
+        """Send a batch; where the desk refuses it whole, look for the event that is to blame."""
+        try:
+            for event in batch:
+                self.upload(tuple(event.blobs))
+            body = "[" + ",".join(event.body for event in batch) + "]"
+            answer = self._wire.post("events", body.encode())
+        except Refused as refused:
+            if refused.status not in ITS_OWN_FAULT:
+                raise DeskUnreachable(f"this does not look like the desk: {refused}") from refused
+            if len(batch) == 1:
+                self._park(batch[0], refused.problem or {"title": str(refused)})
+                return
+            half = len(batch) // 2
+            self._send(batch[:half])
+            self._send(batch[half:])
+            return
+        self._settle(batch, answer.get("results"))
+
+    def _settle(self, batch: list[Waiting], results: Any) -> None:
+        if not isinstance(results, list) or len(results) != len(batch):
+            raise DeskUnreachable("the answer is not the desk's")
+        taken = []
+        for event, result in zip(batch, results, strict=True):
+            if result.get("status") in ("accepted", "duplicate"):
+                taken.append(event.place)
+            else:
+                self._park(event, result.get("problem") or result)
+        self._spool.sent(taken)
+
+    def _park(self, event: Waiting, problem: dict[str, Any]) -> None:
+        self._spool.park(event.place, problem)
+        said = json.loads(event.body)
+        log.error("the desk refused %s %s: %s", said["type"], said["id"], problem)
+        if self._on_parked is not None:
+            self._on_parked(said, problem)

@@ -1,0 +1,254 @@
+"""The spool: what happened is on disk before it is sent, and stays there until the desk has it.
+
+One SQLite file per API key. Every write is durable when it returns. Beside the events it keeps what
+this agent knows of its own keys, so that a call is not made twice while the desk is away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from amends.errors import SpoolFull
+
+# Above this no new call is begun; outcomes of calls already made are always written.
+BYTES_MAX = 512 * 1024 * 1024
+# The limits of one POST /api/v1/events, with some room for the brackets.
+BATCH_EVENTS_MAX = 1000
+BATCH_BYTES_MAX = 8 * 1024 * 1024 - 64 * 1024
+# As long as the ledger keeps keys.
+KEEP_SECONDS = 400 * 24 * 3600
+
+_TABLES = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+CREATE TABLE IF NOT EXISTS events (place INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,
+    id TEXT NOT NULL UNIQUE, body TEXT NOT NULL, blobs TEXT NOT NULL, problem TEXT);
+CREATE INDEX IF NOT EXISTS waiting ON events (place) WHERE problem IS NULL;
+CREATE INDEX IF NOT EXISTS waiting_of_run ON events (run, place) WHERE problem IS NULL;
+CREATE TABLE IF NOT EXISTS blobs (sha256 TEXT PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, n INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, run TEXT NOT NULL, action TEXT NOT NULL,
+    n INTEGER NOT NULL, asked TEXT NOT NULL, attempt TEXT NOT NULL, fence INTEGER,
+    state TEXT NOT NULL, result TEXT, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+KeyState = Literal["planned", "running", "unknown", "succeeded", "no_effect"]
+
+
+@dataclass(frozen=True)
+class KeyRow:
+    """What this agent knows of one of its keys. `asked` is the digest of tool, targets and args."""
+
+    key: str
+    run: str
+    action: str
+    n: int
+    asked: str
+    attempt: str
+    fence: int | None
+    state: KeyState
+    result: Any = None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """An event that the desk does not have yet."""
+
+    place: int
+    body: str
+    blobs: Sequence[str]
+
+
+class Spool:
+    """Safe to use from several threads, and from several processes that share the file."""
+
+    def __init__(self, path: Path, *, bytes_max: int = BYTES_MAX) -> None:
+        self.path = path
+        self.bytes_max = bytes_max
+        self._lock = threading.RLock()
+        self._process = -1
+        self._database = self._open()
+        with self._writing() as database:
+            database.execute("DELETE FROM keys WHERE at < ?", [time.time() - KEEP_SECONDS])
+
+    def write(
+        self,
+        event: Mapping[str, Any],
+        *,
+        blobs: Mapping[str, bytes] | None = None,
+        key: KeyRow | None = None,
+    ) -> None:
+        """Put an event in line, with its blobs and what it says of a key, in one transaction."""
+        with self._writing() as database:
+            self._keep_blobs(database, blobs or {})
+            database.execute(
+                "INSERT INTO events (run, id, body, blobs) VALUES (?, ?, ?, ?)",
+                [event["run"], event["id"], compact(event), json.dumps(list(blobs or {}))],
+            )
+            if key:
+                self._note(database, key)
+
+    def keep(self, blobs: Mapping[str, bytes]) -> None:
+        """Keep blobs that are to be sent with a question instead of an event."""
+        with self._writing() as database:
+            self._keep_blobs(database, blobs)
+
+    def note(self, key: KeyRow) -> None:
+        """Remember what is known of a key."""
+        with self._writing() as database:
+            self._note(database, key)
+
+    def find(self, key: str) -> KeyRow | None:
+        """What this agent knows of a key."""
+        row = self._read(
+            "SELECT key, run, action, n, asked, attempt, fence, state, result FROM keys"
+            " WHERE key = ?",
+            [key],
+        )
+        if not row:
+            return None
+        known: list[Any] = list(row[0])
+        known[-1] = json.loads(known[-1]) if known[-1] else None
+        return KeyRow(*known)
+
+    def next_n(self, run: str, *, above: int = 0) -> int:
+        """The next number in a run: counted from 1, never given twice, also after a crash."""
+        with self._writing() as database:
+            row = database.execute(
+                "INSERT INTO runs (run, n) VALUES (?, ?)"
+                " ON CONFLICT (run) DO UPDATE SET n = max(n, ?) + 1 RETURNING n",
+                [run, above + 1, above],
+            ).fetchone()
+        return int(row[0])
+
+    def waiting(self, run: str | None = None) -> list[Waiting]:
+        """The oldest events that the desk does not have, as many as one request may carry."""
+        where, values = ("AND run = ?", [run]) if run else ("", [])
+        rows = self._read(
+            f"SELECT place, body, blobs FROM events WHERE problem IS NULL {where}"  # noqa: S608
+            f" ORDER BY place LIMIT {BATCH_EVENTS_MAX}",
+            values,
+        )
+        batch: list[Waiting] = []
+        size = 0
+        for place, body, blobs in rows:
+            size += len(body.encode()) + 1
+            if batch and size > BATCH_BYTES_MAX:
+                break
+            batch.append(Waiting(place, body, json.loads(blobs)))
+        return batch
+
+    def sent(self, places: Iterable[int]) -> None:
+        """Forget events that the desk has."""
+        with self._writing() as database:
+            database.executemany("DELETE FROM events WHERE place = ?", [[p] for p in places])
+
+    def park(self, place: int, problem: Mapping[str, Any]) -> None:
+        """Set an event aside that the desk will never take, with the reason it gave."""
+        with self._writing() as database:
+            database.execute(
+                "UPDATE events SET problem = ? WHERE place = ?", [json.dumps(problem), place]
+            )
+
+    def parked(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Events set aside, each with the problem, oldest first, at most a thousand."""
+        rows = self._read(
+            "SELECT body, problem FROM events WHERE problem IS NOT NULL ORDER BY place LIMIT 1000"
+        )
+        return [(json.loads(body), json.loads(problem)) for body, problem in rows]
+
+    def blob(self, sha256: str) -> bytes | None:
+        """A blob that is still to be sent."""
+        row = self._read("SELECT body FROM blobs WHERE sha256 = ?", [sha256])
+        return bytes(row[0][0]) if row else None
+
+    def blob_sent(self, sha256: str) -> None:
+        with self._writing() as database:
+            database.execute("DELETE FROM blobs WHERE sha256 = ?", [sha256])
+
+    def remember(self, name: str, value: Any) -> None:
+        """Keep a fact, such as the last policy fetched, over restarts."""
+        with self._writing() as database:
+            database.execute(
+                "INSERT INTO facts (name, value) VALUES (?, ?)"
+                " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                [name, json.dumps(value)],
+            )
+
+    def recall(self, name: str) -> Any:
+        row = self._read("SELECT value FROM facts WHERE name = ?", [name])
+        return json.loads(row[0][0]) if row else None
+
+    def need_room(self) -> None:
+        """Raise SpoolFull if so much waits that another call could not be recorded."""
+        used = self._read(
+            "SELECT (c.page_count - f.freelist_count) * s.page_size"
+            " FROM pragma_page_count c, pragma_freelist_count f, pragma_page_size s"
+        )[0][0]
+        if used > self.bytes_max:
+            raise SpoolFull(f"{used} bytes wait in {self.path}")
+
+    def close(self) -> None:
+        with self._lock:
+            self._database.close()
+
+    def _open(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
+        os.close(descriptor)
+        database = sqlite3.connect(
+            self.path, isolation_level=None, check_same_thread=False, timeout=30
+        )
+        database.executescript(_TABLES)
+        self._process = os.getpid()
+        return database
+
+    def _living(self) -> sqlite3.Connection:
+        """A forked child may not use its parent's connection."""
+        if self._process != os.getpid():
+            self._database = self._open()
+        return self._database
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            database = self._living()
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield database
+            except BaseException:
+                database.execute("ROLLBACK")
+                raise
+            database.execute("COMMIT")
+
+    def _read(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._lock:
+            return self._living().execute(sql, values).fetchall()
+
+    def _keep_blobs(self, database: sqlite3.Connection, blobs: Mapping[str, bytes]) -> None:
+        database.executemany(
+            "INSERT INTO blobs (sha256, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            list(blobs.items()),
+        )
+
+    def _note(self, database: sqlite3.Connection, row: KeyRow) -> None:
+        result = None if row.result is None else json.dumps(row.result)
+        database.execute(
+            "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [row.key, row.run, row.action, row.n, row.asked, row.attempt, row.fence, row.state,
+             result, time.time()],
+        )  # fmt: skip
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

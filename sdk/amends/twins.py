@@ -1,0 +1,227 @@
+"""Twins: the undo of a tool, living in the engineer's own service and called by the desk.
+
+Mount `Twins.wsgi` or `Twins.asgi` under one address and give that address and the signing secret to
+a `webhook` connection. Each key is done once, whatever the desk repeats. docs/twins.md has the
+protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from amends import webhooks
+from amends.canonical import digest
+from amends.errors import NoEffect
+from amends.twin_store import KeyStore, SqliteKeys
+
+log = logging.getLogger("amends.twins")
+
+# The largest request that is read; snapshots above 64 KiB travel by reference.
+BODY_BYTES_MAX = 1024 * 1024
+# An operation, a key, the type or id of a target.
+TEXT_MAX = 400
+
+Outcome = Literal["applied", "no_effect", "unknown"]
+State: TypeAlias = dict[str, Any]
+Observe = Callable[[State, State], State | None]
+Probe = Callable[[State, State, str], bool | None]
+Apply = Callable[[State, State, str], State | None]
+
+
+@dataclass
+class Undo:
+    """One twin: what undoes, what looks, and what finds out whether a lost call took effect."""
+
+    name: str
+    apply: Apply
+    look: Observe | None = None
+    find: Probe | None = None
+
+    def observe(self, function: Observe) -> Observe:
+        """Register how to read the target: its fields, or None where it is not there."""
+        self.look = function
+        return function
+
+    def probe(self, function: Probe) -> Probe:
+        """Register how to find out whether a key took effect: True, False, or None for unknown."""
+        self.find = function
+        return function
+
+    def observed(self, args: State, target: State) -> State | None:
+        if self.look is None:
+            return None
+        state = self.look(args, target)
+        return {"found": state is not None, "state": state}
+
+
+class Twins:
+    """The twins of one service behind one address."""
+
+    def __init__(
+        self, secrets: str | Iterable[str], *, store: KeyStore | str = "twins.sqlite"
+    ) -> None:
+        """`secrets` are `whsec_…`, several while they are changed.
+
+        `store` remembers keys: the path of a SQLite file, or an object with the methods of
+        `KeyStore` for a service on several machines.
+        """
+        self.secrets = [secrets] if isinstance(secrets, str) else list(secrets)
+        for secret in self.secrets:
+            webhooks.secret_bytes(secret)
+        self.store = SqliteKeys(store) if isinstance(store, str) else store
+        self.undos: dict[str, Undo] = {}
+        self._running: set[str] = set()
+
+    def undo(self, name: str) -> Callable[[Apply], Undo]:
+        """Register a function `(args, target, key)` as the undo of this name.
+
+        It may return the fields of the target as it left them. Where it knows that nothing happened
+        it raises `amends.NoEffect`; any other exception is an unknown outcome.
+        """
+
+        def register(function: Apply) -> Undo:
+            if name in self.undos:
+                raise ValueError(f"there is an undo {name} already")
+            self.undos[name] = Undo(name, function)
+            return self.undos[name]
+
+        return register
+
+    def answer(self, headers: dict[str, str], body: bytes) -> tuple[int, State]:
+        """The whole protocol: HTTP status and JSON answer for one signed request."""
+        try:
+            webhooks.check(self.secrets, headers=headers, body=body)
+        except webhooks.BadSignature as reason:
+            return 401, {"detail": str(reason)}
+        try:
+            request = _request(body)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            return 400, {"outcome": "no_effect", "detail": f"the request is malformed: {error}"}
+        undo = self.undos.get(request["operation"])
+        if undo is None:
+            return 404, {"outcome": "no_effect", "detail": f"no undo {request['operation']}"}
+        try:
+            return 200, self._do(undo, request)
+        except Exception as error:  # The edge of the service: whatever it was, we do not know.
+            log.exception("the twin %s failed", undo.name)
+            return 200, _said("unknown", detail=type(error).__name__)
+
+    def _do(self, undo: Undo, request: State) -> State:
+        args, target = request["args"], request["target"]
+        if request["do"] == "observe":
+            return _said("no_effect", undo.observed(args, target))
+        if request["do"] == "probe":
+            return self._probe(undo, args, target, request["key"])
+        return self._apply(undo, args, target, request["key"])
+
+    def _apply(self, undo: Undo, args: State, target: State, key: str) -> State:
+        asked = digest({"operation": undo.name, "args": args, "target": target})
+        row = self.store.start(key, asked)
+        if row is not None and row.asked != asked:
+            return _said("unknown", detail="this key was used for another request")
+        if row is not None:
+            return row.answer or self._probe(undo, args, target, key)
+        self._running.add(key)
+        try:
+            state = undo.apply(args, target, key)
+        except NoEffect as reason:
+            self.store.forget(key)
+            return _said("no_effect", detail=str(reason))
+        finally:
+            self._running.discard(key)
+        observed = undo.observed(args, target)
+        if observed is None and state is not None:
+            observed = {"found": True, "state": state}
+        answer = _said("applied", observed)
+        self.store.finish(key, answer)
+        return answer
+
+    def _probe(self, undo: Undo, args: State, target: State, key: str) -> State:
+        """A key never seen is absent; one that began and did not end is for `probe` to find out."""
+        row = self.store.find(key)
+        if row is None:
+            return _said("no_effect", undo.observed(args, target))
+        if row.answer is not None:
+            return row.answer
+        may_ask = undo.find is not None and key not in self._running
+        took_effect = undo.find(args, target, key) if undo.find and may_ask else None
+        if took_effect is None:
+            return _said("unknown", undo.observed(args, target), "begun, its end is not known")
+        if not took_effect:
+            self.store.forget(key)
+            return _said("no_effect", undo.observed(args, target))
+        answer = _said("applied", undo.observed(args, target))
+        self.store.finish(key, answer)
+        return answer
+
+    def wsgi(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Mount this in Flask, Django, Bottle or any other WSGI server."""
+        length = environ.get("CONTENT_LENGTH") or "0"
+        size = int(length) if length.isdigit() else 0
+        if environ["REQUEST_METHOD"] != "POST" or size > BODY_BYTES_MAX:
+            status, answer = 405 if size <= BODY_BYTES_MAX else 413, {"detail": "POST, up to 1 MiB"}
+        else:
+            headers = {
+                name[5:].replace("_", "-").lower(): value
+                for name, value in environ.items()
+                if name.startswith("HTTP_")
+            }
+            status, answer = self.answer(headers, environ["wsgi.input"].read(size))
+        body = json.dumps(answer).encode()
+        start_response(
+            f"{status} {_REASONS[status]}",
+            [("Content-Type", "application/json"), ("Content-Length", str(len(body)))],
+        )
+        return [body]
+
+    async def asgi(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        """Mount this in FastAPI, Starlette or any other ASGI server. Twins run in a thread."""
+        if scope["type"] != "http":
+            return
+        body, more = b"", scope["method"] == "POST"
+        while more and len(body) <= BODY_BYTES_MAX:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        if scope["method"] != "POST" or len(body) > BODY_BYTES_MAX:
+            status, answer = 413 if body else 405, {"detail": "POST, up to 1 MiB"}
+        else:
+            headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
+            status, answer = await asyncio.to_thread(self.answer, headers, body)
+        kind = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": status, "headers": kind})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+
+_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found",
+            405: "Method Not Allowed", 413: "Content Too Large"}  # fmt: skip
+
+
+def _said(outcome: Outcome, observed: State | None = None, detail: str = "") -> State:
+    return {"outcome": outcome, "observed": observed, "detail": detail}
+
+
+def _request(body: bytes) -> State:
+    """The request, checked; ValueError, KeyError or TypeError where it is not as it must be."""
+    request = json.loads(body)
+    if request["v"] != 1 or request["do"] not in ("observe", "apply", "probe"):
+        raise ValueError("v must be 1 and do one of observe, apply, probe")
+    target = request["target"]
+    # Looking is done under no key: whoever tries a connection has none yet.
+    key = request["key"] if request["do"] != "observe" else request["key"] or "none"
+    texts = (request["operation"], key, target["type"], target["id"])
+    if not all(isinstance(text, str) and 0 < len(text) <= TEXT_MAX for text in texts):
+        raise ValueError("operation, key and target must be texts")
+    if not isinstance(request["args"], dict):
+        raise TypeError("args must be an object")
+    return {**request, "target": {"type": target["type"], "id": target["id"]}}

@@ -1,0 +1,88 @@
+"""The one place that speaks HTTP with the desk, and tells "not reachable" from "refused"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from amends.errors import DeskUnreachable, KeyRefused, Refused
+
+CONNECT_SECONDS = 3.0
+READ_SECONDS = 10.0
+# A long poll answers within the seconds asked for; this much later it is lost.
+POLL_GRACE_SECONDS = 10.0
+# Answers that say "not now": the same request may succeed later.
+NOT_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class Wire:
+    """A connection to one desk under one key. Safe to use from several threads."""
+
+    def __init__(self, url: str, key: str) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError("the address of the desk starts with https:// or http://")
+        self._client = httpx.Client(
+            base_url=url.rstrip("/") + "/api/v1/",
+            headers={"Authorization": f"Bearer {key}", "Accept": "application/json"},
+            timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
+            follow_redirects=False,
+        )
+
+    def get(
+        self,
+        path: str,
+        *,
+        wait_seconds: float = 0,
+        params: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """One JSON object. With `wait_seconds` the desk may take that long to answer."""
+        if not wait_seconds:
+            return self._call("GET", path, params=params)
+        limit = httpx.Timeout(wait_seconds + POLL_GRACE_SECONDS, connect=CONNECT_SECONDS)
+        return self._call("GET", path, params={"wait": str(int(wait_seconds))}, timeout=limit)
+
+    def post(self, path: str, body: bytes) -> dict[str, Any]:
+        return self._call("POST", path, content=body, headers={"Content-Type": "application/json"})
+
+    def put_blob(self, sha256: str, body: bytes) -> None:
+        kind = {"Content-Type": "application/json"}
+        self._call("PUT", f"blobs/{sha256}", content=body, headers=kind)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _call(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        """Raises DeskUnreachable, KeyRefused, or Refused with the status and the problem."""
+        try:
+            answer = self._client.request(method, path, **more)
+        except httpx.HTTPError as error:
+            raise DeskUnreachable(f"{type(error).__name__}: {error}") from error
+        if answer.status_code in NOT_NOW:
+            raise DeskUnreachable(
+                f"the desk answers {answer.status_code}", retry_after=_retry_after(answer)
+            )
+        content = _object(answer)
+        if answer.status_code in (401, 403):
+            raise KeyRefused(str(content.get("detail") or "the desk does not accept this API key"))
+        if not answer.is_success:
+            raise Refused(answer.status_code, content)
+        return content
+
+
+def _object(answer: httpx.Response) -> dict[str, Any]:
+    if not answer.content:
+        return {}
+    try:
+        content = answer.json()
+    except ValueError as error:
+        if answer.is_success:
+            raise DeskUnreachable("the answer is not the desk's") from error
+        return {"title": answer.reason_phrase}
+    return content if isinstance(content, dict) else {"items": content}
+
+
+def _retry_after(answer: httpx.Response) -> float:
+    text = answer.headers.get("Retry-After", "")
+    return min(float(text), 60.0) if text.isascii() and text.isdigit() else 0.0

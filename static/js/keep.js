@@ -1,0 +1,43 @@
+// Keep: nothing that was typed is lost. If a form's answer is a conflict (409) or a complaint (422),
+// the text is put back into the fields of the same name; it is forgotten once it has been accepted.
+
+const typed = 'textarea[name], input[name][type="text"], input[name]:not([type])';
+// Not form.action: a field of that name would stand in its place.
+const address = (form) => new URL(form.getAttribute("action") || location.href, location.href).pathname;
+const slot = (form, field) => `amends.kept:${address(form)}:${field.name}`;
+
+function fields(form) {
+  return [...form.querySelectorAll(typed)].filter((field) => field.value && !field.readOnly);
+}
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.method !== "post" || form.hasAttribute("data-keep-nothing")) return;
+  for (const field of fields(form)) sessionStorage.setItem(slot(form, field), field.value);
+}, true);
+
+function restore(root) {
+  for (const form of root.querySelectorAll('form[method="post"]')) {
+    for (const field of form.querySelectorAll(typed)) {
+      const text = sessionStorage.getItem(slot(form, field));
+      if (text && !field.value) field.value = text;
+    }
+  }
+}
+
+function forget() {
+  for (const name of Object.keys(sessionStorage)) {
+    if (name.startsWith("amends.kept:")) sessionStorage.removeItem(name);
+  }
+}
+
+// A whole page: the server marks a refusal on <main>.
+if (document.querySelector("main[data-refused]")) restore(document);
+else forget();
+
+document.addEventListener("htmx:afterSettle", (event) => {
+  const { xhr, requestConfig } = event.detail;
+  if (!xhr || requestConfig?.verb === "get") return;
+  if (xhr.status >= 400) restore(document);
+  else forget();
+});

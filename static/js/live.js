@@ -1,0 +1,81 @@
+// Live: the page learns of news within two seconds, and never moves under the reader's hand.
+//
+//   <div data-fresh="/w/air/queue/fresh/?q=…&since=…">   answers 204, or JSON
+//     {"new": 2, "since": "…", "counts": {"queue": 23}, "gone": ["41"]}
+//     "new" shows the pill inside ([data-pill], a link that loads them), "counts" the side badges,
+//     "gone" takes rows (data-id) out of an inbox, or greys them in a list under selection.
+//
+//   <section data-poll="/w/air/cases/7/progress/" id="progress">   answers this section anew;
+//     without data-poll in the answer the asking ends.
+import { whisper } from "./say.js";
+
+const EVERY_SECONDS = 2;
+const SLOWEST_SECONDS = 30;
+
+let wait = EVERY_SECONDS;
+
+// Typing or choosing: news would move what the reader is about to send.
+function isBusy() {
+  const active = document.activeElement;
+  const typing = active?.closest("form[method='post'], dialog[open]") && active.matches("input, textarea, select");
+  return Boolean(typing || document.querySelector(".row-pick:checked, dialog[open]"));
+}
+
+function show(place, news) {
+  const pill = place.querySelector("[data-pill]") ?? document.querySelector("[data-pill]");
+  if (pill && news.new) {
+    const text = `+${news.new} new`;
+    if (pill.firstChild?.textContent !== text) whisper(`${news.new} new, press n to load`);
+    pill.querySelector("[data-pill-text]").textContent = text;
+    pill.hidden = false;
+  }
+  for (const [name, number] of Object.entries(news.counts ?? {})) {
+    for (const badge of document.querySelectorAll(`[data-count="${CSS.escape(name)}"]`)) {
+      badge.textContent = number;
+    }
+  }
+  for (const id of news.gone ?? []) {
+    const row = place.querySelector(`[data-id="${CSS.escape(String(id))}"]`);
+    if (!row) continue;
+    const here = row.contains(document.activeElement) || row.querySelector("[aria-current], :checked");
+    if (here) row.classList.add("gone");
+    else row.remove();
+  }
+  if (news.since) place.dataset.since = news.since;
+  for (const updated of place.querySelectorAll("[data-updated]")) {
+    updated.dateTime = new Date().toISOString();
+  }
+}
+
+async function ask(place) {
+  const url = new URL(place.dataset.fresh, location.href);
+  if (place.dataset.since) url.searchParams.set("since", place.dataset.since);
+  const answer = await fetch(url, { headers: { Accept: "application/json" }, credentials: "same-origin" });
+  if (answer.status === 200) show(place, await answer.json());
+  else if (answer.status !== 204) throw new Error(`fresh: ${answer.status}`);
+}
+
+async function renew(section) {
+  if (section.contains(document.activeElement) && section.querySelector("details[open] textarea, dialog[open]")) return;
+  await window.htmx.ajax("GET", section.dataset.poll, { target: section, swap: "outerHTML" });
+}
+
+async function round() {
+  const places = document.querySelectorAll("[data-fresh]");
+  const sections = document.querySelectorAll("[data-poll]");
+  if (!document.hidden && (places.length || sections.length) && !isBusy()) {
+    try {
+      for (const place of places) await ask(place);
+      for (const section of sections) await renew(section);
+      wait = EVERY_SECONDS;
+    } catch {
+      wait = Math.min(wait * 2, SLOWEST_SECONDS); // a desk in trouble is not asked harder
+    }
+  }
+  setTimeout(round, wait * 1000);
+}
+
+setTimeout(round, wait * 1000);
+document.addEventListener("visibilitychange", () => {
+  wait = EVERY_SECONDS;
+});

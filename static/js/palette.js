@@ -1,0 +1,101 @@
+// Palette: Ctrl/Cmd K. Goes to places and does what the page can do now, on what is selected now.
+// It only presses what stands in the page: nothing here can do what a click could not.
+import { entries, register } from "./keys.js";
+
+const dialog = document.getElementById("palette");
+const input = dialog?.querySelector("input");
+const list = dialog?.querySelector("[role='listbox']");
+const none = dialog?.querySelector("[data-none]");
+const CHOICES_MAX = 40;
+
+let choices = [];
+let at = 0;
+
+function available() {
+  const selected = document.querySelectorAll(".row-pick:checked").length;
+  const offered = entries().filter((entry) => entry.label && entry.key !== "Mod+k" && (entry.when?.() ?? true));
+  const named = new Map(offered.map((entry) => [entry.label, entry]));
+  for (const link of document.querySelectorAll(".side .places a")) {
+    const label = link.querySelector(".place").textContent;
+    if (!named.has(label)) named.set(label, { label, group: "Go to", key: "", run: () => link.click() });
+  }
+  return [...named.values()].map((entry) => ({
+    ...entry,
+    label: selected && entry.element?.closest("[data-selection]") ? `${entry.label} (${selected} selected)` : entry.label,
+  }));
+}
+
+function matches(label, words) {
+  const text = label.toLowerCase();
+  return words.every((word) => text.includes(word));
+}
+
+function mark() {
+  [...list.children].forEach((option, index) => {
+    option.setAttribute("aria-selected", String(index === at));
+    if (index === at) {
+      input.setAttribute("aria-activedescendant", option.id);
+      option.scrollIntoView({ block: "nearest" });
+    }
+  });
+  if (!choices.length) input.removeAttribute("aria-activedescendant");
+}
+
+function show() {
+  const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+  choices = available().filter((entry) => matches(`${entry.label} ${entry.group}`, words)).slice(0, CHOICES_MAX);
+  const jump = dialog.dataset.jump;
+  if (jump && /^\S{6,}$/.test(input.value.trim())) {
+    const id = input.value.trim();
+    choices.push({ label: `Open ${id}`, group: "By its id", run: () => location.assign(jump + encodeURIComponent(id)) });
+  }
+  at = 0;
+  list.replaceChildren(
+    ...choices.map((entry, index) => {
+      const option = document.createElement("div");
+      option.setAttribute("role", "option");
+      option.id = `choice-${index}`;
+      const label = document.createElement("span");
+      label.textContent = entry.label;
+      const group = document.createElement("span");
+      group.className = "muted small";
+      group.textContent = entry.key ? `${entry.group} · ${entry.key}` : entry.group;
+      option.append(label, group);
+      option.addEventListener("click", () => choose(index));
+      return option;
+    }),
+  );
+  none.hidden = choices.length > 0;
+  mark();
+}
+
+function choose(index) {
+  const entry = choices[index];
+  if (!entry) return;
+  dialog.close();
+  entry.run();
+}
+
+function open() {
+  if (!dialog || dialog.open) return;
+  const before = document.activeElement;
+  input.value = "";
+  dialog.showModal();
+  show();
+  dialog.addEventListener("close", () => before?.focus?.({ preventScroll: true }), { once: true });
+}
+
+if (dialog) {
+  input.addEventListener("input", show);
+  input.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step && choices.length) {
+      at = (at + step + choices.length) % choices.length;
+      mark();
+    } else if (event.key === "Enter") choose(at);
+    else return;
+    event.preventDefault();
+  });
+  register({ key: "Mod+k", label: "Go anywhere, do anything", group: "Everywhere", run: open });
+  for (const opener of document.querySelectorAll("[data-opens='palette']")) opener.addEventListener("click", open);
+}

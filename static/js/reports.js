@@ -1,0 +1,36 @@
+// Reports: what to tell when an answer did not come, and where the focus goes when one did.
+import { say } from "./say.js";
+
+const kept = "Your text is kept. Nothing was sent twice.";
+
+document.addEventListener("htmx:sendError", () => {
+  say(`The desk cannot be reached from here. ${kept} Try again when the connection is back.`, {
+    seconds: 0,
+  });
+});
+
+document.addEventListener("htmx:timeout", () => {
+  say(`No answer yet, so it is not known whether this was done. ${kept} Reload to see.`, {
+    seconds: 0,
+  });
+});
+
+document.addEventListener("htmx:responseError", (event) => {
+  const { status } = event.detail.xhr;
+  if (status < 500) return;
+  say(`The desk answered with an error (${status}). ${kept} Reload to see what stands.`, {
+    seconds: 0,
+  });
+});
+
+// After a decision the focus goes to the result, which the server marks; else it stays.
+document.addEventListener("htmx:afterSettle", (event) => {
+  const result = event.detail.elt.querySelector?.("[data-focus]") ??
+    (event.detail.elt.matches?.("[data-focus]") ? event.detail.elt : null);
+  if (!result) return;
+  if (!result.hasAttribute("tabindex")) result.setAttribute("tabindex", "-1");
+  result.focus({ preventScroll: false });
+});
+
+// A page that came back whole after a POST (no htmx) does the same.
+document.querySelector("main [data-focus]")?.focus();

@@ -1,0 +1,69 @@
+"""The same desk under a policy that asks two people, worked in the browser from queue to trail."""
+
+import re
+from contextlib import contextmanager
+
+from demo.airline import corpus
+from demo.setting.airline import POLICIES
+from tests.airline.desk import CORPUS, SETTLE_SECONDS_MAX, replay, wait_until
+from tests.airline.test_airline import differing
+from tests.browser.conftest import DESKTOP, session_of
+
+RUNS = 6
+
+
+@contextmanager
+def at_the_desk(browser, desk, person):
+    """A page of somebody who has just logged in."""
+    context = browser.new_context(base_url=desk.web.url, viewport=DESKTOP)
+    context.set_default_timeout(20_000)
+    context.add_cookies([session_of(person, desk.web.url)])
+    yield context.new_page()
+    context.close()
+
+
+def test_two_people_approve_in_the_browser_and_only_then_the_booking_is_put_back(
+    airline_desk, approvers, processes, browser, ada
+):
+    recorded = corpus.load(CORPUS, limit=RUNS)
+    wrong = [run for run in recorded.runs if not run.correct and run.touched]
+    policy = POLICIES / "airline-two-people.yaml"
+    replay(processes, airline_desk.web, airline_desk.outside, "--limit", str(RUNS), policy=policy)
+    wait_until(lambda: len(standing(airline_desk)) == len(wrong), SETTLE_SECONDS_MAX)
+    run = wrong[0]
+    case = next(case for case in standing(airline_desk) if case["run"] == run.run)
+
+    with at_the_desk(browser, airline_desk, ada) as page:
+        page.goto("/w/airline/queue/")
+        page.locator(f"tr[data-id='{case['id']}'] .row-link").click()
+        page.get_by_role("link", name=re.compile("^Compensate")).click()
+        page.get_by_placeholder(re.compile("^Why")).fill("The wrong booking was changed")
+        page.get_by_role("button", name=re.compile("^Ask for approval")).click()
+        page.wait_for_url(re.compile(rf"/cases/{case['id']}/$"))
+        assert "waits for approval" in page.content()
+    assert differing(recorded, [run], airline_desk.outside), "nothing runs before two agree"
+
+    for person in approvers.values():
+        assert differing(recorded, [run], airline_desk.outside), "one of two is not enough"
+        approve(browser, airline_desk, person)
+
+    wait_until(lambda: airline_desk.get(f"/cases/{case['id']}")["outcome"], SETTLE_SECONDS_MAX)
+    assert airline_desk.get(f"/cases/{case['id']}")["outcome"] == "restored"
+    assert differing(recorded, [run], airline_desk.outside) == []
+    with at_the_desk(browser, airline_desk, ada) as page:
+        page.goto("/w/airline/queue/")
+        assert page.locator(f"tr[data-id='{case['id']}']").count() == 0
+
+
+def standing(desk) -> list[dict[str, object]]:
+    return [case for case in desk.cases("is:open") if case["standing"]]
+
+
+def approve(browser, desk, person) -> None:
+    with at_the_desk(browser, desk, person) as page:
+        page.goto("/w/airline/approvals/")
+        page.locator("a.row-link").first.click()
+        page.get_by_label(re.compile("Reason")).first.fill("Checked with the customer")
+        button = page.get_by_role("button", name=re.compile("^Approve"))
+        button.click()
+        button.wait_for(state="hidden")

@@ -1,0 +1,65 @@
+"""What the stories about approvals are told with."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+from approvals.digests import CallFacts
+from approvals.models import Approval
+from approvals.policy import Judgement, Need
+from approvals.questions import ask_for_plan
+from ledger.models import Event
+from workspaces import teams
+from workspaces.models import Team, User, Workspace
+
+
+def person(name: str, *standing: Team) -> User:
+    found = User.objects.create_user(f"{name}@example.com", name=name.title())
+    for team in standing:
+        teams.add(team, found, by=None)
+    return found
+
+
+def refund(amount: int = 100) -> CallFacts:
+    return CallFacts(
+        connection="payments",
+        connection_digest="c" * 64,
+        connector_version="1.0",
+        operation="refund",
+        args={"charge": "ch_1", "amount": amount},
+        fingerprint="f" * 64,
+        target_type="charge",
+        target_id="ch_1",
+    )
+
+
+def asker(workspace: Workspace, ada: User) -> Callable[..., Approval]:
+    """Asks for a plan of one refund, the way recovery does."""
+    numbers = count(1)
+
+    def ask(*requires: Need, calls=None, by=ada, **judged) -> Approval:
+        said = {"approval": "MANUAL", "risk": "high", "action_class": "external_irreversible"}
+        return ask_for_plan(
+            workspace,
+            next(numbers),
+            case_ref="12",
+            calls=calls or [refund()],
+            judgement=Judgement(**(said | {"requires": requires or (Need(None, 1),)} | judged)),
+            headline="Refund 1.00 EUR to the card ending 4421",
+            previews=[{"kind": "money", "title": "Refund 1.00 EUR"}],
+            by=by,
+            reason="charged twice",
+        )
+
+    return ask
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def told(workspace: Workspace, event_type: str) -> list[Any]:
+    """What the ledger says of this type, oldest first."""
+    events = Event.objects.filter(workspace=workspace, type=event_type).order_by("place")
+    return [event.data for event in events]

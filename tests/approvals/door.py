@@ -1,0 +1,104 @@
+"""Agents at the real door, in front of the real tables."""
+
+import asyncio
+import itertools
+import json
+
+import httpx
+from django.conf import settings
+
+from approvals.gate import closing
+from config.door import Door
+from ledger.door import known_keys
+from ledger.ids import new_id
+from workspaces import hot
+
+_attempts = itertools.count(1)
+
+
+async def no_django(scope, receive, send):
+    raise AssertionError("the hot door serves this itself")
+
+
+def visit(story, connections_max=4):
+    """Run `story(client)`, an async function, with the door open."""
+
+    async def talk():
+        known_keys.forget()
+        await hot.open_pool(settings.DATABASE_URL, connections_max=connections_max)
+        transport = httpx.ASGITransport(app=Door(no_django))
+        try:
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://desk", timeout=60
+            ) as client:
+                return await story(client)
+        finally:
+            await closing()
+            await hot.close_pool()
+
+    return asyncio.run(talk())
+
+
+def planned(tool="crm.update", run="run_1", action="act_1", attempt=None, **more):
+    """The body of `begin` as the SDK sends it."""
+    data = {
+        "tool": tool,
+        "targets": [{"type": "contact", "id": "c7"}],
+        "args": {"name": "Eve"},
+        "class": "external_reversible",
+        "key": "key-1",
+    }
+    members = {name: more.pop(name) for name in ("retry", "n", "id") if name in more}
+    return {
+        "id": new_id(),
+        "type": "action.planned",
+        "run": run,
+        "action": action,
+        "n": 1,
+        "attempt": attempt or f"try-{next(_attempts)}",
+        "data": data | {name.rstrip("_"): value for name, value in more.items()},
+    } | members
+
+
+class Agent:
+    """One agent with its key: what it asks, and what it says of its runs."""
+
+    def __init__(self, token):
+        self.token = token
+
+    def request(self, method, path, body=None):
+        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        headers = {"authorization": f"Bearer {self.token}", "content-type": "application/json"}
+
+        async def story(client):
+            return await client.request(method, path, content=content, headers=headers)
+
+        return visit(story)
+
+    def begin(self, body=None, *, explain=False, **planning):
+        query = "?explain=1" if explain else ""
+        asked = body if body is not None else planned(**planning)
+        return self.request("POST", f"/api/v1/actions/begin{query}", asked)
+
+    def say(self, event_type, run="run_1", action=None, **data):
+        event = {"id": new_id(), "type": event_type, "run": run, "data": data}
+        if action:
+            event["action"] = action
+        answer = self.request("POST", "/api/v1/events", [event])
+        assert answer.json()["results"][0]["status"] == "accepted", answer.json()
+
+    def succeeded(self, said, **more):
+        body = said.json()
+        data = {"fence": body["fence"], "attempt": more.pop("attempt"), **more}
+        self.say("action.succeeded", body["run"], body["action"], **data)
+
+    def failed(self, said, *, attempt, outcome):
+        body = said.json()
+        self.say(
+            "action.failed",
+            body["run"],
+            body["action"],
+            fence=body["fence"],
+            attempt=attempt,
+            outcome=outcome,
+        )

@@ -1,0 +1,215 @@
+"""Deciding: by people entitled to it, on what they saw, once."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from approvals import grants, inbox
+from approvals.bells import approval_decided
+from approvals.models import Approval, ApprovalState, Decision
+from approvals.policy import Need
+from tests.approvals.cast import now, person, refund, told
+from workspaces import teams
+from workspaces.moves import CannotMove
+
+
+def let_it_expire(approval):
+    Approval.objects.filter(pk=approval.pk).update(expires_at=now() - timedelta(seconds=1))
+
+
+def test_a_second_person_approves_and_the_grant_runs_once(ask, ben, acme):
+    approval = ask()
+
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+
+    assert grants.use(approval.pk, approval.digest) is True
+    assert grants.use(approval.pk, approval.digest) is False
+    assert [one["reason"] for one in told(acme, "approval.granted")] == ["checked"]
+    assert len(told(acme, "approval.used")) == 1
+
+
+def test_whoever_asked_cannot_answer_nor_can_the_owner_of_the_agent(ask, ada, finance, agent):
+    teams.add(finance, ada, by=None)
+    approval = ask()
+
+    with pytest.raises(inbox.NotYours, match="second person"):
+        inbox.grant(approval, by=ada, seen=approval.digest)
+
+    assert Approval.objects.awaiting(ada).count() == 0
+
+
+def test_the_database_refuses_one_pair_of_eyes_whatever_the_code_says(ask, ada):
+    approval = ask()
+
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Decision.objects.create(
+            approval=approval, person=ada, granted=True, seen_digest=approval.digest
+        )
+
+
+def test_what_was_not_shown_is_not_approved(ask, ben):
+    approval = ask()
+
+    with pytest.raises(inbox.OutOfDate):
+        inbox.grant(approval, by=ben, seen="0" * 64)
+
+
+def test_two_teams_are_two_people_even_for_someone_in_both(ask, ben, cleo, finance, leads):
+    teams.add(leads, ben, by=None)
+    approval = ask(Need("finance", 1), Need("leads", 1))
+
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.WAITING
+    with pytest.raises(CannotMove):
+        inbox.grant(approval, by=ben, seen=approval.digest)
+
+    inbox.grant(approval, by=cleo, seen=approval.digest)
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.GRANTED
+    places = {one.person.name: one.requirement.team.name for one in approval.decisions.all()}
+    assert places == {"Ben": "finance", "Cleo": "leads"}
+
+
+def test_someone_in_both_teams_moves_over_when_only_their_first_place_is_left(
+    ask, ben, leads, finance
+):
+    teams.add(leads, ben, by=None)
+    fred = person("fred", finance)
+    approval = ask(Need("finance", 1), Need("leads", 1))
+    inbox.grant(approval, by=ben, seen=approval.digest)
+
+    assert list(Approval.objects.awaiting(fred)) == [approval]
+    inbox.grant(approval, by=fred, seen=approval.digest)
+
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.GRANTED
+
+
+def test_a_part_that_is_already_given_is_not_asked_again(ask, ben, finance):
+    fred = person("fred", finance)
+    approval = ask(Need("finance", 1), Need("leads", 1))
+    inbox.grant(approval, by=ben, seen=approval.digest)
+
+    assert Approval.objects.awaiting(fred).count() == 0
+    with pytest.raises(inbox.NotYours, match="already given"):
+        inbox.grant(approval, by=fred, seen=approval.digest)
+
+
+def test_law_2_a_late_grant_is_refused_and_so_is_a_late_use(ask, ben):
+    late, granted = ask(), ask()
+    inbox.grant(granted, by=ben, seen=granted.digest)
+    for approval in (late, granted):
+        let_it_expire(approval)
+        approval.refresh_from_db()
+
+    with pytest.raises(CannotMove, match="expired"):
+        inbox.grant(late, by=ben, seen=late.digest)
+    assert grants.use(granted.pk, granted.digest) is False
+
+
+def test_law_1_one_byte_of_difference_is_another_digest_and_shows_where(ask):
+    approval = ask()
+
+    assert grants.digest_with(approval, [refund(100)]) == approval.digest
+    assert grants.digest_with(approval, [refund(101)]) != approval.digest
+    (changes,) = grants.differences(approval, [refund(101)])
+    assert [(one.field, one.approved, one.now) for one in changes] == [("args.amount", 100, 101)]
+
+
+def test_a_stranger_sees_nothing_and_decides_nothing(ask, dev):
+    approval = ask()
+
+    assert Approval.objects.visible_to(dev).count() == 0
+    assert Approval.objects.awaiting(dev).count() == 0
+    with pytest.raises(inbox.NotYours):
+        inbox.grant(approval, by=dev, seen=approval.digest)
+
+
+def test_a_superuser_without_a_team_decides_nothing(ask, ada):
+    root = person("root")
+    root.is_superuser = root.is_staff = True
+    root.save()
+    approval = ask()
+
+    assert Approval.objects.awaiting(root).count() == 0
+    with pytest.raises(inbox.NotYours):
+        inbox.grant(approval, by=root, seen=approval.digest)
+
+
+def test_an_approver_who_left_no_longer_stands_behind_the_grant(ask, ben):
+    approval = ask()
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    assert grants.still_entitled(approval)
+
+    ben.is_active = False
+    ben.save()
+
+    assert not grants.still_entitled(approval)
+
+
+def test_a_no_ends_it_and_its_reason_is_kept(ask, ben, cleo, django_capture_on_commit_callbacks):
+    heard = []
+    listen = lambda approval_id, **_: heard.append(approval_id)  # noqa: E731
+    approval_decided.connect(listen, weak=False)
+    approval = ask(Need("finance", 1), Need("leads", 1))
+
+    with django_capture_on_commit_callbacks(execute=True):
+        inbox.reject(approval, by=ben, seen=approval.digest, reason="the wrong card")
+    approval_decided.disconnect(listen)
+
+    approval.refresh_from_db()
+    assert (approval.state, approval.closing_reason) == ("rejected", "the wrong card")
+    assert heard == [approval.pk]
+    with pytest.raises(CannotMove):
+        inbox.grant(approval, by=cleo, seen=approval.digest)
+
+
+def test_an_unused_grant_can_be_withdrawn_and_then_does_not_run(ask, ben):
+    approval = ask()
+    inbox.grant(approval, by=ben, seen=approval.digest)
+
+    inbox.withdraw(approval, by=ben, reason="seen the second mail")
+
+    assert grants.use(approval.pk, approval.digest) is False
+
+
+def test_critical_needs_a_fresh_log_in(ask, ben):
+    approval = ask(fresh_login=True, risk="critical")
+
+    for login_at in (None, now() - timedelta(minutes=6)):
+        with pytest.raises(inbox.NeedsFreshLogin):
+            inbox.grant(approval, by=ben, seen=approval.digest, login_at=login_at)
+
+    inbox.grant(approval, by=ben, seen=approval.digest, login_at=now())
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.GRANTED
+
+
+def test_a_team_of_one_may_approve_its_own_when_the_rule_says_so_and_freshly(ask, ada, finance):
+    teams.add(finance, ada, by=None)
+    approval = ask(self_approval=True)
+
+    with pytest.raises(inbox.NeedsFreshLogin):
+        inbox.grant(approval, by=ada, seen=approval.digest)
+    inbox.grant(approval, by=ada, seen=approval.digest, login_at=now())
+
+    assert approval.decisions.get().self_approval is True
+
+
+@pytest.mark.parametrize("was", ["", *ApprovalState.values])
+@pytest.mark.parametrize("state", ApprovalState.values)
+def test_table_of_moves_and_constraint_are_one(ask, was, state):
+    from approvals.models import APPROVAL_MOVES
+
+    approval = ask()
+    allowed = state in APPROVAL_MOVES[was]
+    try:
+        with transaction.atomic():
+            Approval.objects.filter(pk=approval.pk).update(was=was, state=state)
+            connection.check_constraints()
+    except IntegrityError:
+        assert not allowed
+    else:
+        assert allowed

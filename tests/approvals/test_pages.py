@@ -1,0 +1,225 @@
+"""The inbox in a browser without JavaScript: what is shown, and that only a POST decides."""
+
+import re
+import time
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth import HASH_SESSION_KEY
+from django.test import Client
+from django.utils import timezone
+
+from approvals import inbox
+from approvals.models import Approval, ApprovalState
+from approvals.policy import Need
+from tests.approvals.cast import person, refund
+from workspaces import teams
+
+PASSWORD = "a long password of somebody"
+LIST, HISTORY = "/w/acme/approvals/", "/w/acme/approvals/history/"
+
+
+@pytest.fixture
+def as_person(client):
+    def enter(who, *, proved_seconds_ago=None):
+        browser = Client()
+        if proved_seconds_ago is None:
+            browser.force_login(who)
+            return browser
+        who.set_password(PASSWORD)
+        who.save()
+        browser.post("/accounts/login/", {"login": who.email, "password": PASSWORD})
+        session = browser.session
+        for record in session["account_authentication_methods"]:
+            record["at"] = time.time() - proved_seconds_ago
+        session.save()
+        return browser
+
+    return enter
+
+
+def card_of(approval):
+    return f"/w/acme/approvals/{approval.pk}/"
+
+
+def decide(browser, approval, decision="grant", digest=None, reason="checked", **headers):
+    said = {"decision": decision, "digest": digest or approval.digest, "reason": reason}
+    return browser.post(f"{card_of(approval)}decide/", said, headers=headers)
+
+
+def test_an_approver_finds_reads_and_decides_without_a_script(as_person, ask, ben):
+    approval, browser = ask(), as_person(ben)
+
+    listed = browser.get(LIST).content.decode()
+    assert card_of(approval) in listed
+    shown = browser.get(card_of(approval)).content.decode()
+    assert approval.headline in shown
+    assert "payments.refund" in shown
+    stamp = re.search(r'name="shown" value="([^"]+)"', shown)[1]
+    said = {"decision": "grant", "digest": approval.digest, "reason": "ok", "shown": stamp}
+    answered = browser.post(f"{card_of(approval)}decide/", said)
+
+    assert answered.status_code == 302
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.GRANTED
+    decision = approval.decisions.get()
+    assert decision.shown_seconds >= 0
+    assert decision.shown["digest"] == approval.digest
+    assert card_of(approval) not in browser.get(LIST).content.decode()
+    assert card_of(approval) in browser.get(HISTORY).content.decode()
+
+
+def test_a_scanner_that_opens_every_link_decides_nothing(as_person, ask, ben):
+    approval, browser = ask(), as_person(ben)
+    for path in (card_of(approval), f"{card_of(approval)}decide/", f"{card_of(approval)}withdraw/"):
+        for query in ("", "?decision=grant&digest=" + approval.digest):
+            assert browser.get(path + query).status_code in {200, 405}
+
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.WAITING
+
+
+def test_a_stale_page_is_told_409_and_loses_nothing_typed(as_person, ask, ben, cleo, finance):
+    approval = ask()
+    inbox.grant(approval, by=cleo, seen=approval.digest)
+
+    answered = decide(as_person(ben), approval, reason="my long thought")
+
+    assert answered.status_code == 409
+    assert "already granted" in answered.content.decode()
+    other = ask()
+    answered = decide(as_person(ben), other, digest="0" * 64, reason="my long thought")
+    assert answered.status_code == 409
+    assert "my long thought" in answered.content.decode()
+
+
+def test_with_htmx_only_the_card_comes_back(as_person, ask, ben):
+    approval = ask()
+    answered = decide(as_person(ben), approval, **{"HX-Request": "true"})
+
+    html = answered.content.decode()
+    assert answered.status_code == 200
+    assert "<html" not in html
+    assert 'id="card"' in html
+
+
+def test_the_badge_equals_the_list(as_person, ask, ben, cleo):
+    for _ in range(3):
+        ask()
+    ask(Need("leads", 1))
+    both = ask(Need("finance", 1), Need("leads", 1))
+    inbox.grant(both, by=ben, seen=both.digest)
+
+    for who, expected in ((ben, 3), (cleo, 5)):
+        html = as_person(who).get(LIST).content.decode()
+        assert len(set(re.findall(r'data-id="(\d+)"', html))) == expected
+        assert Approval.objects.awaiting(who).count() == expected
+        assert re.search(rf'data-count="approvals"[^>]*>\s*{expected}\s*<', html)
+
+
+def test_a_stranger_and_a_viewer_cannot_decide(as_person, ask, dev, operators):
+    approval = ask()
+    viewer = person("vera", operators)
+    assert as_person(dev).get(card_of(approval)).status_code == 404
+    assert decide(as_person(dev), approval).status_code == 404
+    assert decide(as_person(viewer), approval).status_code == 403
+    assert Client().get(LIST).status_code == 302
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.WAITING
+
+
+def test_critical_asks_for_a_fresh_log_in_first(as_person, ask, ben):
+    approval = ask(fresh_login=True, risk="critical")
+    stale = as_person(ben, proved_seconds_ago=600)
+    assert "reauthenticate" in stale.get(card_of(approval)).content.decode()
+    assert decide(stale, approval).status_code == 409
+    fresh = as_person(ben, proved_seconds_ago=10)
+    assert decide(fresh, approval).status_code == 302
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.GRANTED
+
+
+def test_whoever_comes_through_single_sign_on_alone_is_never_fresh(as_person, ask, ben):
+    approval = ask(fresh_login=True, risk="critical")
+    browser = as_person(ben, proved_seconds_ago=1)
+    session = browser.session
+    for record in session["account_authentication_methods"]:
+        record["method"] = "socialaccount"
+    session.save()
+    ben.set_unusable_password()
+    ben.save()
+    session[HASH_SESSION_KEY] = ben.get_session_auth_hash()
+    session.save()
+
+    assert "set one up first" in browser.get(card_of(approval)).content.decode()
+    assert decide(browser, approval).status_code == 409
+
+
+def test_what_an_agent_writes_is_escaped_and_its_hidden_characters_are_seen(as_person, ask, ben):
+    nasty = "<script>alert(1)</script> pay\u202etxe"
+    approval = ask(calls=[replace(refund(), args={"note": nasty})])
+    Approval.objects.filter(pk=approval.pk).update(
+        agent_text={"goal": nasty}, previews=[], headline="Refund"
+    )
+
+    html = as_person(ben).get(card_of(approval)).content.decode()
+
+    assert "<script>alert" not in html
+    assert "⟦U+202E⟧" in html
+    assert "hidden" in html.lower()
+
+
+def test_whoever_asked_withdraws_and_learns_why_they_cannot_answer(as_person, ask, ada):
+    approval, browser = ask(), as_person(ada)
+    assert "second person" in browser.get(card_of(approval)).content.decode()
+
+    assert (
+        browser.post(f"{card_of(approval)}withdraw/", {"reason": "wrong case"}).status_code == 302
+    )
+    approval.refresh_from_db()
+    assert (approval.state, approval.closing_reason) == ("withdrawn", "wrong case")
+
+
+def test_live_news_say_what_is_new_and_what_is_gone(as_person, ask, ben, cleo):
+    browser = as_person(ben)
+    gone = ask()
+    since = (timezone.now() - timedelta(seconds=1)).isoformat()
+    Approval.objects.filter(pk=gone.pk).update(asked_at=timezone.now() - timedelta(hours=1))
+    inbox.grant(gone, by=cleo, seen=gone.digest)
+    ask()
+
+    news = browser.get("/w/acme/approvals/fresh/", {"since": since}).json()
+
+    assert news["new"] == 1
+    assert news["gone"] == [str(gone.pk)]
+    assert news["counts"] == {"approvals": "1"}
+
+
+@pytest.mark.parametrize("query", ["?after=x", "?after=2026_1", "?view=%00", "?q=" + "x" * 5000])
+def test_no_address_breaks_the_list(as_person, ask, ben, query):
+    ask()
+    assert as_person(ben).get(LIST + query).status_code == 200
+    assert as_person(ben).get(HISTORY + query).status_code == 200
+
+
+def test_a_long_list_is_paged_without_gaps(as_person, ask, ben, monkeypatch):
+    from approvals.views import lists
+
+    monkeypatch.setattr(lists, "PAGE", 2)
+    wanted = {str(ask().pk) for _ in range(5)}
+    browser, seen, path = as_person(ben), set(), LIST
+    while path:
+        html = browser.get(path).content.decode()
+        seen |= set(re.findall(r'data-id="(\d+)"', html))
+        found = re.search(r'href="(\?[^"]*after[^"]*)"', html)
+        path = LIST + found[1].replace("&amp;", "&") if found else None
+
+    assert seen == wanted
+
+
+def test_teams_are_asked_as_they_stand_now(ask, ben, finance, leads):
+    approval = ask(Need("leads", 1))
+    assert Approval.objects.awaiting(ben).count() == 0
+    teams.add(leads, ben, by=None)
+    assert list(Approval.objects.awaiting(ben)) == [approval]

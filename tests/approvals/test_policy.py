@@ -1,0 +1,227 @@
+"""The policy document: read with every mistake in its place, and judged as DESIGN §7 says."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from approvals.policy import CannotEvaluate, Deed, Invalid, judge, load, strictest
+from approvals.policy.words import CLASSES, RISKS, VERDICTS
+
+FIELDS_OWN_FORM = """
+{"agentSafety": {
+  "policies": {
+    "github.delete_repository": {"risk": "CRITICAL", "approval": "MANUAL", "compensation": "NONE"},
+    "crm.update_contact":       {"risk": "MEDIUM", "approval": "AUTO", "compensation": "SNAPSHOT"},
+    "email.send_notification":  {"risk": "HIGH", "approval": "AUTO", "compensation": "CORRECTION"},
+    "slack.post_message":       {"risk": "LOW", "approval": "AUTO", "compensation": "DELETE"},
+    "payments.refund": [
+      {"when": "args.amount > 100000", "risk": "HIGH", "approval": "MANUAL", "expires": "30m",
+       "requires": [{"group": "finance", "count": 1}, {"group": "leads", "count": 1}]},
+      {"risk": "MEDIUM", "approval": "AUTO"}]},
+  "twins": {
+    "crm.update_contact": {"connection": "crm", "operation": "restore",
+                           "args": {"id": "target.id", "to": "before"}}},
+  "unwind": {"strategy": "LIFO", "onCompensationFailure": "ALERT_AND_CONTINUE", "timeout": "30s"},
+  "audit": {"captureIntent": true, "captureSnapshot": true, "retention": "90d",
+            "mask": ["args.card.*"]}}}
+"""
+
+
+def judged(document, tool, **deed):
+    return judge(load(document), Deed(tool=tool, **deed))
+
+
+def test_the_format_of_the_field_is_accepted_as_it_is():
+    policy = load(FIELDS_OWN_FORM)
+
+    assert policy.audit.mask == ("args.card.*",)
+    assert policy.halt_on_failure is False
+    assert judge(policy, Deed(tool="github.delete_repository")).fresh_login is True
+    twin = policy.twin("crm.update_contact", "contact")
+    facts = {"target": {"type": "contact", "id": "c7"}, "before": {"name": "Eve"}}
+    assert twin.arguments(facts) == {"id": "c7", "to": {"name": "Eve"}}
+
+
+def test_a_large_refund_asks_two_teams_and_a_small_one_nobody():
+    large = judged(FIELDS_OWN_FORM, "payments.refund", args={"amount": 100001})
+    small = judged(FIELDS_OWN_FORM, "payments.refund", args={"amount": 5})
+
+    assert [(need.team, need.count) for need in large.requires] == [("finance", 1), ("leads", 1)]
+    assert (large.approval, large.risk, large.expires_seconds) == ("MANUAL", "high", 1800)
+    assert small.approval == "AUTO"
+
+
+def test_a_condition_that_cannot_be_evaluated_is_read_carefully():
+    without_amount = judged(FIELDS_OWN_FORM, "payments.refund", args={})
+    assert without_amount.approval == "MANUAL"
+
+    allows = {"policies": {"a": [{"when": "args.small < 5", "approval": "AUTO"}], "*": {
+        "approval": "DENY"}}}  # fmt: skip
+    assert judged(allows, "a", args={}).approval == "DENY"
+
+
+def test_the_most_specific_glob_wins_and_among_equals_the_strictest():
+    document = {
+        "policies": {
+            "*": {"approval": "DENY"},
+            "crm.*": {"approval": "AUTO"},
+            "crm.delete": [{"approval": "AUTO"}, {"approval": "MANUAL"}],
+        }
+    }
+    assert judged(document, "mail.send").approval == "DENY"
+    assert judged(document, "crm.read").approval == "AUTO"
+    assert judged(document, "crm.delete").approval == "MANUAL"
+
+
+@pytest.mark.parametrize(
+    ("said", "trusted", "approval", "risk"),
+    [
+        ("read_only", True, "AUTO", "low"),
+        ("read_only", False, "AUTO", "medium"),
+        ("internal_update", False, "AUTO", "medium"),
+        ("external_irreversible", False, "MANUAL", "high"),
+        ("", False, "AUTO", "medium"),
+        ("nonsense", False, "AUTO", "medium"),
+    ],
+)
+def test_without_a_rule_the_class_decides(said, trusted, approval, risk):
+    found = judged({}, "some.tool", action_class=said, trusted=trusted)
+    assert (found.approval, found.risk) == (approval, risk)
+
+
+def test_law_9b_an_agent_cannot_lower_the_class_of_the_catalogue():
+    document = {"tools": {"mail.*": {"class": "external_irreversible"}}}
+
+    found = judged(document, "mail.send", action_class="read_only", risk="low", trusted=True)
+
+    assert (found.action_class, found.approval, found.risk) == (
+        "external_irreversible", "MANUAL", "high",
+    )  # fmt: skip
+
+
+def test_risk_on_the_wire_raises_and_an_explicit_auto_stands():
+    assert judged({}, "some.tool", risk="critical").approval == "MANUAL"
+    document = {"policies": {"some.*": {"risk": "LOW", "approval": "AUTO"}}}
+    found = judged(document, "some.tool", risk="critical")
+    assert (found.approval, found.risk) == ("AUTO", "critical")
+
+
+def test_a_rule_without_a_word_asks_from_high_up():
+    document = {"policies": {"a": {"risk": "HIGH"}, "b": {"risk": "MEDIUM"}}}
+    assert judged(document, "a").approval == "MANUAL"
+    assert judged(document, "b").approval == "AUTO"
+
+
+def test_a_plan_is_as_strict_as_its_strictest_step():
+    steps = [
+        judged(FIELDS_OWN_FORM, "payments.refund", args={"amount": 100001}),
+        judged(FIELDS_OWN_FORM, "github.delete_repository"),
+        judged(FIELDS_OWN_FORM, "crm.update_contact"),
+    ]
+    plan = strictest(steps)
+
+    assert (plan.approval, plan.risk, plan.fresh_login) == ("MANUAL", "critical", True)
+    assert sorted(need.team or "" for need in plan.requires) == ["finance", "leads"]
+    assert len(plan.rules) == len({str(rule) for step in steps for rule in step.rules})
+
+
+def test_every_mistake_is_told_with_its_place():
+    with pytest.raises(Invalid) as refused:
+        load(
+            '{"agentSafety": {"policies": {\n "a.*": {"aproval": "MANUAL",\n  "when": "args..x"}}}}'
+        )
+
+    told = [(problem.line, problem.path, problem.message) for problem in refused.value.problems]
+    assert told[0][:2] == (2, 'agentSafety.policies."a.*".aproval')
+    assert "did you mean approval?" in told[0][2]
+    assert told[1][:2] == (3, 'agentSafety.policies."a.*".when')
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        "policies: [",
+        "policies:\n  a: &x {risk: LOW}\n  b: *x",
+        "policies:\n  a: {risk: LOW}\n  a: {risk: HIGH}",
+        '{"policies": {"a": {}, "a": {}}}',
+        '{"due": {"low": NaN}}',
+        "due: {low: 2026-01-01}",
+        "policies: !!python/object:os.system {}",
+        "[" * 100 + "]" * 100,
+        "a: " * 5,
+        '{"policies": {"a*b*c*d*e*f*g*h": {}}}',
+        '{"policies": {"": {}}}',
+        '{"policies": {"a": null}}',
+        '{"policies": {"a": {"requires": [{"group": "x", "count": 0}]}}}',
+        '{"policies": {"a": {"approval": "AUTO", "requires": [{"group": "x"}]}}}',
+        '{"unwind": {"strategy": "FIFO"}}',
+        '{"twins": {"a": {"operation": "restore"}}}',
+        '{"twins": {"a": {"connection": "c", "operation": "o", "args": {"x": "os.environ"}}}}',
+        "x" * (256 * 1024 + 1),
+    ],
+)
+def test_what_is_no_policy_is_refused_and_never_breaks(source):
+    with pytest.raises(Invalid):
+        load(source)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "args.l.all(x, args.l.all(y, x > y))",
+        "args.l . all (x, args.l.map(y, y).size() > 0)",
+        'args.l.all(x, r"\\" == "" || args.l.all(y, y > 0))',
+        "(" * 50 + "1" + ")" * 50,
+        "args.l.all(x, x in [" + "1," * 1000 + "1])",
+        "unknown_fact == 1",
+    ],
+)
+def test_a_condition_that_could_take_for_ever_is_refused(condition):
+    with pytest.raises(Invalid):
+        load({"policies": {"a": {"when": condition}}})
+
+
+def test_a_loop_over_too_many_facts_counts_as_not_evaluated():
+    document = {"policies": {"a": {"when": "args.l.all(x, x in args.l)", "approval": "MANUAL"}}}
+    assert judged(document, "a", args={"l": list(range(5000))}).approval == "MANUAL"
+
+
+def test_yaml_and_json_are_the_same_policy():
+    written = load("policies:\n  a.*: {risk: HIGH, approval: MANUAL}\n")
+    assert (
+        written.digest == load('{"policies": {"a.*": {"risk":"HIGH","approval":"MANUAL"}}}').digest
+    )
+
+
+def test_a_twin_without_its_facts_says_so():
+    twin = load(FIELDS_OWN_FORM).twin("crm.update_contact", "contact")
+    with pytest.raises(CannotEvaluate):
+        twin.arguments({"target": {}})
+
+
+@given(
+    verdicts=st.lists(st.sampled_from(VERDICTS), min_size=1, max_size=5),
+    wire=st.sampled_from(["", *CLASSES]),
+    risk=st.sampled_from(["", *RISKS]),
+)
+def test_neither_more_rules_nor_the_wire_ever_loosen_a_judgement(verdicts, wire, risk):
+    document = {"policies": {"a": [{"approval": verdict} for verdict in verdicts]}}
+    silent = judged(document, "a")
+    loud = judged(document, "a", action_class=wire, risk=risk)
+
+    assert silent.approval == max(verdicts, key=VERDICTS.index)
+    assert VERDICTS.index(loud.approval) >= VERDICTS.index(silent.approval)
+    assert RISKS.index(loud.risk) >= RISKS.index("medium") - 1
+
+
+def test_the_example_of_the_guide_is_a_policy_and_means_what_it_says():
+    guide = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
+    source = guide.split("```yaml\n")[1].split("```")[0]
+
+    large = judged(source, "payments.refund", args={"amount": 100001})
+    assert [need.team for need in large.requires] == ["finance", "leads"]
+    assert large.why == "Refunds above 1 000.00 need finance and a lead"
+    assert judged(source, "mail.send", trusted=True).approval == "MANUAL"

@@ -1,0 +1,141 @@
+"""The policy pages without JavaScript: write, check, rehearse, put in force; pause and lift."""
+
+import json
+
+import pytest
+from django.test import Client
+
+from approvals import pauses, versions
+from approvals.models import Pause, PolicyVersion
+from approvals.policy import Deed, active, judge
+from ledger import desk, intake
+from ledger.ids import new_id
+from ledger.said import Said, Speaker
+from ledger.wire import read
+from tests.approvals.cast import person
+from workspaces import teams
+
+POLICIES, NEW, TOOLS = "/w/acme/policies/", "/w/acme/policies/new/", "/w/acme/tools/"
+DENIES = 'policies:\n  crm.*: {approval: DENY, words: "nobody touches the CRM"}\n'
+
+
+@pytest.fixture
+def ada_s(ada):
+    browser = Client()
+    browser.force_login(ada)
+    return browser
+
+
+@pytest.fixture
+def viewer(acme, leads):
+    browser = Client()
+    browser.force_login(person("vera", leads))
+    return browser
+
+
+@pytest.fixture
+def history(acme, agent):
+    """Three updates that an agent made."""
+    speaker = Speaker(acme.pk, acme.slug, "agent", agent.name, agent.pk, "0123456789")
+    for number in range(3):
+        data = {
+            "tool": "crm.update",
+            "targets": [{"type": "contact", "id": "c7"}],
+            "args": {"name": "Eve"},
+        }
+        event = {
+            "id": new_id(),
+            "type": "action.planned",
+            "run": "run_1",
+            "n": number,
+            "data": data,
+        }
+        said = read(json.dumps(event | {"action": f"act_{number}"}).encode(), speaker)
+        assert isinstance(said, Said)
+        intake.record(desk.plain_connection(), speaker, [said])
+
+
+def test_a_policy_is_written_rehearsed_saved_and_put_in_force(ada_s, acme, history):
+    checked = ada_s.post(NEW, {"source": DENIES, "act": "check"}).content.decode()
+    assert "asked 0 times and denied 3" in checked
+    assert PolicyVersion.objects.count() == 0
+
+    saved = ada_s.post(NEW, {"source": DENIES, "act": "save", "note": "after the leak"})
+    assert saved.headers["Location"] == f"{POLICIES}1/"
+    assert "nobody touches the CRM" in ada_s.get(f"{POLICIES}1/").content.decode()
+    assert judge(active(acme), Deed(tool="crm.update")).approval == "AUTO"
+
+    ada_s.post(f"{POLICIES}1/activate/", {"seen": ""})
+    assert judge(active(acme), Deed(tool="crm.update")).approval == "DENY"
+    shown = ada_s.get(POLICIES).content.decode()
+    assert "after the leak" in shown
+
+
+def test_a_mistake_is_shown_with_its_line_and_nothing_typed_is_lost(ada_s):
+    wrong = "policies:\n  crm.*: {aproval: DENY}\n"
+    answered = ada_s.post(NEW, {"source": wrong, "act": "save"})
+
+    html = answered.content.decode()
+    assert answered.status_code == 422
+    assert "Line 2, column 11" in html
+    assert "did you mean approval?" in html
+    assert "aproval: DENY" in html
+    assert PolicyVersion.objects.count() == 0
+
+
+def test_two_people_cannot_put_versions_in_force_past_each_other(ada_s, acme, ada):
+    first = versions.save(acme, "policies: {}", by=ada)
+    second = versions.save(acme, DENIES, by=ada)
+    versions.activate(first, by=ada)
+
+    assert ada_s.post(f"{POLICIES}{second.number}/activate/", {"seen": ""}).status_code == 409
+    assert PolicyVersion.objects.get(active=True) == first
+
+
+def test_a_viewer_reads_and_changes_nothing(viewer, acme, ada):
+    version = versions.save(acme, DENIES, by=ada)
+    for path in (POLICIES, f"{POLICIES}{version.number}/", TOOLS):
+        assert viewer.get(path).status_code == 200
+    assert viewer.get(NEW).status_code == 403
+    assert viewer.post(NEW, {"source": DENIES, "act": "save"}).status_code == 403
+    assert viewer.post(f"{POLICIES}1/activate/", {"seen": ""}).status_code == 403
+    assert (
+        viewer.post(f"{POLICIES}pauses/", {"kind": "workspace", "reason": "x"}).status_code == 403
+    )
+    assert not PolicyVersion.objects.filter(active=True).exists()
+
+
+def test_a_pause_is_placed_shown_and_lifted(ada_s, acme):
+    place = {"kind": "tool", "name": "mail.*", "reason": "wrong recipients"}
+    ada_s.post(f"{POLICIES}pauses/", place)
+    assert pauses.standing(acme.pk, tool="mail.send")
+    html = ada_s.get(POLICIES).content.decode()
+    assert "wrong recipients" in html
+
+    assert ada_s.post(f"{POLICIES}pauses/", place).status_code == 409
+    assert ada_s.post(f"{POLICIES}pauses/", {"kind": "tool", "reason": "x"}).status_code == 422
+    ada_s.post(f"{POLICIES}pauses/{Pause.objects.get().pk}/lift/")
+    assert pauses.standing(acme.pk, tool="mail.send") is None
+
+
+def test_the_inventory_shows_what_nobody_classified_and_what_cannot_be_undone(
+    ada_s, acme, ada, history
+):
+    source = "policies:\n  crm.*: {approval: AUTO, compensation: SNAPSHOT}\n"
+    versions.activate(versions.save(acme, source, by=ada), by=ada)
+
+    html = ada_s.get(TOOLS).content.decode()
+
+    assert "Unclassified" in html
+    assert "Not runnable" in html
+    assert "crm.<wbr>update" in html
+
+
+def test_a_requirement_that_nobody_can_meet_any_more_is_told(ada_s, acme, ada, ben, finance):
+    asks = "policies:\n  a: {approval: MANUAL, requires: [{group: finance}]}\n"
+    versions.activate(versions.save(acme, asks, by=ada), by=ada)
+    assert "Nobody can meet" not in ada_s.get(POLICIES).content.decode()
+
+    teams.remove(finance, ben, by=None)
+
+    assert "Nobody can meet" in ada_s.get(POLICIES).content.decode()

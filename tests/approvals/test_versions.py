@@ -1,0 +1,78 @@
+"""Versions of the policy: saved by a person, put in force at once."""
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from approvals import pauses, versions
+from approvals.policy import Deed, Invalid, active, judge
+from tests.approvals.cast import told
+from workspaces.moves import CannotMove
+
+ASKS_FINANCE = '{"policies": {"a": {"approval": "MANUAL", "requires": [{"group": "finance"}]}}}'
+
+
+def test_a_version_put_in_force_is_judged_by_at_once_without_a_restart(acme, ada):
+    assert judge(active(acme), Deed(tool="a")).approval == "AUTO"
+
+    first = versions.save(acme, '{"policies": {"a": {"approval": "DENY"}}}', by=ada)
+    assert judge(active(acme), Deed(tool="a")).approval == "AUTO"
+    versions.activate(first, by=ada)
+    assert judge(active(acme), Deed(tool="a")).approval == "DENY"
+
+    second = versions.save(acme, "policies: {}", by=ada, note="too strict")
+    versions.activate(second, by=ada)
+    assert judge(active(acme), Deed(tool="a")).approval == "AUTO"
+    assert [one["number"] for one in told(acme, "policy.activated")] == [1, 2]
+
+
+def test_what_the_lower_floors_read_is_copied_onto_the_workspace(acme, ada):
+    source = (
+        '{"audit": {"mask": ["args.card.*"], "retention": "30d", "captureIntent": false},'
+        ' "stuckAfter": "5m"}'
+    )
+    versions.activate(versions.save(acme, source, by=ada), by=ada)
+
+    acme.refresh_from_db()
+    assert (acme.mask, acme.retention_days) == (["args.card.*"], 30)
+    assert (acme.stuck_after_seconds, acme.capture_intent) == (300, False)
+
+
+def test_a_requirement_that_nobody_can_meet_is_refused_when_saved(acme, ada, finance):
+    with pytest.raises(Invalid, match="nobody can meet this"):
+        versions.save(acme, ASKS_FINANCE, by=ada)
+    with pytest.raises(Invalid, match="no team"):
+        versions.save(acme, ASKS_FINANCE.replace("finance", "lawyers"), by=ada)
+
+
+def test_one_person_in_two_teams_cannot_meet_a_requirement_of_both(acme, ada, ben, leads):
+    from workspaces import teams
+
+    both = '{"policies": {"a": {"requires": [{"group": "finance"}, {"group": "leads"}]}}}'
+    teams.add(leads, ben, by=None)
+    with pytest.raises(Invalid, match="line 1"):
+        versions.save(acme, both, by=ada)
+
+
+def test_a_policy_is_loaded_from_a_file_by_command(acme, ada, ben, tmp_path, capsys):
+    file = tmp_path / "policy.yaml"
+    file.write_text("policies:\n  a: {approval: MANUAL, requires: [{group: finance}]}\n")
+
+    call_command("load_policy", "acme", str(file), by="ada@example.com")
+    assert judge(active(acme), Deed(tool="a")).requires[0].team == "finance"
+
+    file.write_text("policies:\n  a: {aproval: MANUAL}\n")
+    with pytest.raises(CommandError, match=r"line 2, column 7.*did you mean approval"):
+        call_command("load_policy", "acme", str(file))
+
+
+def test_a_pause_stands_until_somebody_lifts_it_once(acme, ada):
+    placed = pauses.pause(acme, "tool", "mail.*", by=ada, reason="wrong recipients")
+
+    assert pauses.standing(acme.pk, tool="mail.send") == placed
+    assert pauses.standing(acme.pk, tool="crm.read") is None
+    with pytest.raises(CannotMove):
+        pauses.pause(acme, "tool", "mail.*", by=ada, reason="again")
+    pauses.lift(placed, by=ada)
+    assert pauses.standing(acme.pk, tool="mail.send") is None
+    with pytest.raises(CannotMove):
+        pauses.lift(placed, by=ada)

@@ -1,0 +1,215 @@
+"""Waiting for people, racing for a decision, and time running out."""
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from approvals import bells, expiry, grants, inbox
+from approvals.gate.waiting import waiters
+from approvals.models import Approval, ApprovalState
+from tests.approvals.cast import person, told
+from tests.approvals.door import Agent as Trip
+from tests.approvals.door import planned, visit
+from workspaces.moves import CannotMove
+
+pytestmark = pytest.mark.django_db(transaction=True)
+IRREVERSIBLE = {"class_": "external_irreversible"}
+
+
+@pytest.fixture
+def trip(key, acme, ada, ben, leads):
+    return Trip(key)
+
+
+async def until_waiting(count):
+    while waiters.count < count:  # noqa: ASYNC110 - nobody rings when somebody begins to wait
+        await asyncio.sleep(0.02)
+
+
+def in_a_thread(function, *args):
+    """A person in another process, with a connection of their own."""
+
+    def act():
+        try:
+            function(*args)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+def test_a_waiting_agent_hears_the_decision_at_once(trip, ben):
+    trip.begin(**IRREVERSIBLE)
+    approval = Approval.objects.get()
+
+    async def story(client):
+        path = f"/api/v1/approvals/{approval.pk}?wait=20"
+        headers = {"authorization": f"Bearer {trip.token}"}
+        waiting = asyncio.create_task(client.get(path, headers=headers))
+        await until_waiting(1)
+        await asyncio.sleep(0.2)
+        start = asyncio.get_running_loop().time()
+        decide = in_a_thread(lambda: inbox.grant(approval, by=ben, seen=approval.digest))
+        said = await waiting
+        seconds = asyncio.get_running_loop().time() - start
+        decide.join()
+        return said.json(), seconds
+
+    said, seconds = visit(story)
+
+    assert said["state"] == "granted"
+    assert seconds < 2.5  # sooner than the task that asks the database
+
+
+def test_a_lost_message_costs_seconds_and_no_more(trip, ben, monkeypatch):
+    trip.begin(**IRREVERSIBLE)
+    approval = Approval.objects.get()
+    monkeypatch.setattr(bells, "CHANNEL", "somewhere else")
+
+    async def story(client):
+        path = f"/api/v1/approvals/{approval.pk}?wait=20"
+        waiting = asyncio.create_task(
+            client.get(path, headers={"authorization": f"Bearer {trip.token}"})
+        )
+        await until_waiting(1)
+        seen = approval.digest
+        decide = in_a_thread(
+            lambda: inbox.reject(approval, by=ben, seen=seen, reason="no, the other card")
+        )
+        said = await waiting
+        decide.join()
+        return said.json()
+
+    said = visit(story)
+    assert (said["state"], said["reason"]) == ("rejected", "no, the other card")
+
+
+def test_a_thousand_agents_wait_on_four_connections_and_no_thread(trip, ben):
+    trip.begin(**IRREVERSIBLE)
+    approval = Approval.objects.get()
+
+    async def story(client):
+        path = f"/api/v1/approvals/{approval.pk}?wait=60"
+        headers = {"authorization": f"Bearer {trip.token}"}
+        threads = threading.active_count()
+        asked = [asyncio.create_task(client.get(path, headers=headers)) for _ in range(1000)]
+        await until_waiting(1000)
+        await asyncio.sleep(0.3)
+        held = threading.active_count() - threads
+        decide = in_a_thread(lambda: inbox.grant(approval, by=ben, seen=approval.digest))
+        said = [answer.json()["state"] for answer in await asyncio.gather(*asked)]
+        decide.join()
+        return held, said
+
+    held, said = visit(story)
+
+    assert held <= 2
+    assert said == ["granted"] * 1000
+    assert waiters.count == 0
+
+
+def test_eight_people_race_and_each_place_is_filled_once(ask, finance, acme):
+    people = [person(f"racer{number}", finance) for number in range(8)]
+    approval = ask()
+    start, heard = threading.Barrier(8), []
+
+    def decide(by):
+        start.wait()
+        try:
+            inbox.grant(approval, by=by, seen=approval.digest)
+            heard.append("granted")
+        except CannotMove:
+            heard.append("too late")
+
+    for thread in [in_a_thread(decide, one) for one in people]:
+        thread.join()
+
+    assert sorted(heard) == ["granted"] + ["too late"] * 7
+    assert approval.decisions.count() == 1
+    assert len(told(acme, "approval.granted")) == 1
+
+
+def test_eight_uses_of_one_grant_are_one_use(ask, ben, acme):
+    approval = ask()
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    start, used = threading.Barrier(8), []
+
+    def use():
+        start.wait()
+        used.append(grants.use(approval.pk, approval.digest))
+
+    for thread in [in_a_thread(use) for _ in range(8)]:
+        thread.join()
+
+    assert sorted(used) == [False] * 7 + [True]
+    assert len(told(acme, "approval.used")) == 1
+
+
+def test_the_same_person_in_two_browsers_decides_once(ask, ben):
+    approval = ask()
+    start, heard = threading.Barrier(2), []
+
+    def decide(yes):
+        start.wait()
+        try:
+            if yes:
+                inbox.grant(approval, by=ben, seen=approval.digest)
+            else:
+                inbox.reject(approval, by=ben, seen=approval.digest, reason="no")
+            heard.append(yes)
+        except CannotMove:
+            pass
+
+    for thread in [in_a_thread(decide, yes) for yes in (True, False)]:
+        thread.join()
+
+    assert len(heard) == 1
+    approval.refresh_from_db()
+    assert approval.state == ("granted" if heard[0] else "rejected")
+
+
+def test_eight_tries_of_one_gated_call_use_the_grant_once(trip, ben):
+    trip.begin(attempt="a0", **IRREVERSIBLE)
+    approval = Approval.objects.get()
+    inbox.grant(approval, by=ben, seen=approval.digest)
+
+    async def story(client):
+        headers = {"authorization": f"Bearer {trip.token}"}
+        asked = [
+            client.post("/api/v1/actions/begin", json=planned(**IRREVERSIBLE), headers=headers)
+            for _ in range(8)
+        ]
+        return [
+            said.json().get("answer", said.status_code) for said in await asyncio.gather(*asked)
+        ]
+
+    heard = visit(story, connections_max=8)
+
+    assert sorted(map(str, heard)) == ["409"] * 7 + ["proceed"]
+
+
+def test_what_nobody_answered_expires_and_the_agent_is_told(trip, acme):
+    trip.begin(attempt="a1", **IRREVERSIBLE)
+    Approval.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+
+    assert expiry.expire_due() == 1
+    assert expiry.expire_due() == 0
+
+    assert Approval.objects.get().state == ApprovalState.EXPIRED
+    assert len(told(acme, "approval.expired")) == 1
+    assert trip.begin(attempt="a1", **IRREVERSIBLE).json()["code"] == "expired"
+
+
+def test_half_way_somebody_is_reminded_once(ask, acme, ben, cleo):
+    approval = ask()
+    Approval.objects.filter(pk=approval.pk).update(remind_at=timezone.now())
+
+    assert expiry.remind_due() == 1
+    assert expiry.remind_due() == 0
+    assert set(told(acme, "approval.reminded")[0]["people"]) == {ben.pk, cleo.pk}

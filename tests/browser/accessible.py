@@ -1,0 +1,31 @@
+"""Is a page usable by everybody? axe-core says what a machine can see of it."""
+
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page
+
+AXE = Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js"
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa", "best-practice"]
+NODES_SHOWN = 5
+
+
+def assert_accessible(page: Page) -> None:
+    """Fail with each violation of WCAG 2.2 AA, its elements and how to mend them."""
+    page.evaluate(AXE.read_text())  # over the debugger, so the page's own CSP stays as it is
+    options = {
+        "runOnly": {"type": "tag", "values": TAGS},
+        "rules": {"target-size": {"enabled": True}},
+        "resultTypes": ["violations"],
+    }
+    found: dict[str, Any] = page.evaluate("options => axe.run(document, options)", options)
+    said = [line for violation in found["violations"] for line in lines(violation)]
+    assert not said, f"{page.url} is not accessible:\n" + "\n".join(said)
+
+
+def lines(violation: dict[str, Any]) -> list[str]:
+    nodes = violation["nodes"]
+    said = [f"{violation['id']} ({violation['impact']}): {violation['help']}"]
+    for node in nodes[:NODES_SHOWN]:
+        said += [f"    {node['html'][:200]}", f"        {node['failureSummary']}"]
+    return said + ([f"    and {len(nodes) - NODES_SHOWN} more"] if len(nodes) > NODES_SHOWN else [])

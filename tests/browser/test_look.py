@@ -1,0 +1,65 @@
+"""The pages of the entrance and of a person's account, for everybody and at every width."""
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.accessible import assert_accessible
+from tests.browser.conftest import DESKTOP, Visit
+from workspaces import entrance
+from workspaces.models import User
+
+NARROW = {"width": 320, "height": 700}
+LOOKS = [("light", DESKTOP), ("dark", NARROW)]
+OWN_PAGES = [
+    "/accounts/2fa/",
+    "/accounts/2fa/totp/activate/",
+    "/accounts/password/change/",
+    "/accounts/reauthenticate/",
+    "/accounts/logout/",
+    "/w/airline/settings/",
+    "/w/airline/settings/members/",
+    "/w/airline/settings/keys/",
+    "/w/airline/connectors/",
+    "/w/airline/audit/",
+]
+
+
+@pytest.fixture
+def ada(transactional_db: None) -> User:
+    person: User = User.objects.create_user("ada@example.com", "a long enough secret", name="Ada")
+    entrance.open_workspace("Airline desk", "airline", by=person)
+    return person
+
+
+def overflow(page: Page) -> int:
+    """How many pixels the page is wider than its window, or a box clips of what is in it."""
+    width: int = page.evaluate(
+        """() => Math.max(
+            document.documentElement.scrollWidth - document.documentElement.clientWidth,
+            ...[...document.querySelectorAll(".card")].map(box => box.scrollWidth - box.clientWidth)
+        )"""
+    )
+    return width
+
+
+@pytest.mark.parametrize(("scheme", "size"), LOOKS)
+def test_a_stranger_can_use_the_entrance(visit: Visit, scheme: str, size: dict[str, int]) -> None:
+    page = visit(color_scheme=scheme, viewport=size)
+
+    for path in ("/accounts/login/", "/accounts/password/reset/"):
+        page.goto(path)
+        assert page.locator("h1").count() == 1
+        assert_accessible(page)
+        assert overflow(page) <= 0
+
+
+@pytest.mark.parametrize(("scheme", "size"), LOOKS)
+def test_everybody_can_use_the_pages_of_their_account_and_workspace(
+    visit: Visit, ada: User, scheme: str, size: dict[str, int]
+) -> None:
+    page = visit(ada, color_scheme=scheme, viewport=size)
+
+    for path in OWN_PAGES:
+        page.goto(path)
+        assert_accessible(page)
+        assert overflow(page) <= 0, path

@@ -1,0 +1,159 @@
+"""Working the queue: by keys alone, without scripts, and two people at once."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from recovery.models import Case, Plan
+from recovery.triage import triage
+from tests.browser.accessible import assert_accessible
+from tests.browser.conftest import PHONE, Visit
+from tests.recovery.cases import conftest as cast
+from workspaces.models import User
+
+acme, operators, leads = cast.acme, cast.operators, cast.leads
+ada, ben, cleo, finn, dev, globex = (
+    cast.ada,
+    cast.ben,
+    cast.cleo,
+    cast.finn,
+    cast.dev,
+    cast.globex,
+)
+agent, policy, tell, ticket, raised = cast.agent, cast.policy, cast.tell, cast.ticket, cast.raised
+outbound, shop, shop_connection, shop_url = (
+    cast.outbound,
+    cast.shop,
+    cast.shop_connection,
+    cast.shop_url,
+)
+LOOKS = [("light", None), ("dark", PHONE)]
+
+
+@pytest.fixture
+def case(transactional_db: None, raised: Any) -> Case:
+    triage.look()
+    return Case.objects.get()
+
+
+def on_its_preview(page: Page, case: Case, act: str = "compensate") -> None:
+    page.goto(f"/w/acme/cases/{case.pk}/{act}/")
+
+
+def test_ada_goes_from_the_queue_to_a_running_plan_without_a_mouse(
+    visit: Visit, case: Case, ada: User
+) -> None:
+    page = visit(ada)
+    page.goto("/w/acme/queue/")
+
+    page.keyboard.press("j")
+    page.keyboard.press("Space")
+    page.locator("#peek").wait_for()
+    assert_accessible(page)
+    page.keyboard.press("Escape")
+    page.locator("#peek").wait_for(state="detached")
+    page.locator(".row-link:focus").wait_for()  # where the peek was opened
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/cases/{case.pk}/")
+    page.keyboard.press("c")
+    page.get_by_text("Claimed by you").wait_for()
+    page.keyboard.press("u")
+    page.wait_for_url("**/compensate/")
+    page.keyboard.press("Control+Enter")  # the browser asks for the reason first
+    assert not Plan.objects.exists()
+    page.get_by_placeholder(re.compile("^Why")).focus()
+    page.keyboard.type("The wrong ticket")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(300)
+    assert not Plan.objects.exists()  # no single key commits, nor does the field
+    page.keyboard.press("Control+Enter")
+    page.wait_for_url(f"**/cases/{case.pk}/")
+
+    assert Plan.objects.get().reason == "The wrong ticket"
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    page.wait_for_url("**/queue/")
+
+
+def test_the_second_of_two_operators_learns_it_and_loses_nothing_typed(
+    visit: Visit, case: Case, ada: User, finn: User
+) -> None:
+    first, second = visit(ada), visit(finn)
+    for page in (first, second):
+        on_its_preview(page, case)
+    first.get_by_placeholder(re.compile("^Why")).fill("The wrong ticket")
+    first.keyboard.press("Control+Enter")
+    first.wait_for_url(f"**/cases/{case.pk}/")
+
+    second.get_by_placeholder(re.compile("^Why")).fill("I saw it too, and had much to say")
+    second.keyboard.press("Control+Enter")
+    second.locator("[data-focus]").wait_for()
+
+    assert Plan.objects.count() == 1
+    why = second.get_by_placeholder(re.compile("^Why"))
+    assert why.input_value() == "I saw it too, and had much to say"
+    assert "Nothing was changed" in second.locator("[data-focus]").inner_text()
+    assert_accessible(second)
+
+
+def test_everything_works_without_scripts(visit: Visit, case: Case, ada: User) -> None:
+    page = visit(ada, java_script_enabled=False)
+    page.goto("/w/acme/queue/")
+    page.locator(".row-link").first.click()
+    page.get_by_role("link", name=re.compile("^Compensate")).click()
+
+    page.get_by_placeholder(re.compile("^Why")).fill("The wrong ticket")
+    page.get_by_role("button", name=re.compile("^Restore")).click()
+
+    page.wait_for_url(f"**/cases/{case.pk}/")
+    assert "Plan 1 is submitted" in page.content()
+
+
+def test_without_scripts_a_refusal_keeps_what_was_typed(
+    visit: Visit, case: Case, ada: User
+) -> None:
+    page = visit(ada, java_script_enabled=False)
+    on_its_preview(page, case)
+    Case.objects.update(revision=99)
+
+    page.get_by_placeholder(re.compile("^Why")).fill("The wrong ticket")
+    page.get_by_role("button", name=re.compile("^Restore")).click()
+
+    assert "It has changed since you saw it" in page.content()
+    assert page.get_by_placeholder(re.compile("^Why")).input_value() == "The wrong ticket"
+
+
+@pytest.mark.parametrize(("scheme", "size"), LOOKS)
+def test_every_page_of_a_case_is_for_everybody(
+    visit: Visit, case: Case, ada: User, shop: Any, scheme: str, size: dict[str, int] | None
+) -> None:
+    options = {"viewport": size} if size else {}
+    page = visit(ada, color_scheme=scheme, **options)
+    here = f"/w/acme/cases/{case.pk}/"
+    tabs = [f"{here}?tab={tab}" for tab in ("related", "activity", "correction")]
+    previews = [f"{here}{act}/" for act in ("close", "resume", "compensate")]
+    queue = ["/w/acme/queue/", f"/w/acme/queue/?peek={case.pk}", "/w/acme/queue/?q=is:nonsense"]
+
+    for path in [*queue, "/w/acme/queue/?q=tool:nobody", here, *tabs, *previews]:
+        page.goto(path)
+        if path == here:
+            page.locator("#outlook .steps").wait_for()
+        assert_accessible(page)
+        assert too_wide(page) <= 0, path
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+    on_its_preview(page, case)
+    page.get_by_label(re.compile("^Keep the later change")).check()
+    page.get_by_role("button", name="Show the plan with this choice").click()
+    page.locator("[data-commits]:not([disabled])").wait_for()
+    assert_accessible(page)
+
+
+def too_wide(page: Page) -> int:
+    width: int = page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    return width

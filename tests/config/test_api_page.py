@@ -1,0 +1,37 @@
+"""The API's page tells of every endpoint, also of those that are served in front of Django."""
+
+import re
+
+import pytest
+
+from config.door import Door
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def document(client):
+    return client.get("/api/v1/openapi.json").json()
+
+
+def test_every_hot_endpoint_is_described(document):
+    served = {
+        (route.method.lower(), route.path.pattern)
+        for route in Door(None)._routes
+        if route.path.pattern.startswith("/api")
+    }
+    described = {
+        (method, path) for path, methods in document["paths"].items() for method in methods
+    }
+    for method, pattern in served:
+        assert any(
+            known == method and re.fullmatch(pattern, sample(path)) for known, path in described
+        ), f"{method} {pattern} is not on the page"
+
+
+def sample(path: str) -> str:
+    return path.replace("{sha256}", "a" * 64).replace("{id}", "7").replace("{run}", "run_1")
+
+
+def test_the_address_that_people_know_leads_there(client):
+    assert client.get("/api/docs").url == "/api/v1/docs"

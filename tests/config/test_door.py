@@ -1,0 +1,109 @@
+"""The door of the web process: health, metrics, static files, and a database that went away."""
+
+import json
+import time
+import urllib.request
+from urllib.error import HTTPError
+
+import pytest
+from django.db import connection
+
+from tests.processes import Process, Processes
+
+TERMINATE_OTHERS = """
+    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
+@pytest.fixture
+def web(processes: Processes) -> Process:
+    return processes.web(AMENDS_METRICS_TOKEN="")
+
+
+def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, method=method, headers=named), timeout=10
+        ) as answer:
+            return answer.status, dict(answer.headers), answer.read()
+    except HTTPError as error:
+        return error.code, dict(error.headers), error.read()
+
+
+def test_a_web_process_alone_lives_but_is_not_ready_and_says_who_is_missing(web: Process) -> None:
+    alive, _, _ = ask(f"{web.url}/healthz")
+    ready, _, body = ask(f"{web.url}/readyz")
+
+    assert alive == 200
+    assert ready == 503
+    checks = json.loads(body)["checks"]
+    assert checks["database"] == checks["broker"] == "ok"
+    assert checks["worker"] == checks["scheduler"] == checks["sweeper"] == "never ran"
+
+
+def test_with_worker_scheduler_and_sweeper_each_says_that_it_lives(
+    web: Process, processes: Processes
+) -> None:
+    processes.worker()
+    processes.scheduler()
+    processes.sweeper()
+    deadline = time.monotonic() + 20
+
+    while ask(f"{web.url}/readyz")[0] != 200 and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+    status, _, body = ask(f"{web.url}/readyz")
+    assert status == 200, body
+
+
+def test_metrics_are_for_this_machine_or_for_who_has_the_token(
+    web: Process, processes: Processes
+) -> None:
+    guarded = processes.web(AMENDS_METRICS_TOKEN="a-token-for-prometheus")
+    ask(f"{web.url}/healthz")
+
+    status, _, body = ask(f"{web.url}/metrics")
+    proxied, _, _ = ask(f"{web.url}/metrics", X_Forwarded_For="203.0.113.9")
+    without, _, _ = ask(f"{guarded.url}/metrics")
+    with_token, _, _ = ask(f"{guarded.url}/metrics", Authorization="Bearer a-token-for-prometheus")
+
+    assert (status, proxied, without, with_token) == (200, 403, 403, 200)
+    assert b'amends_hot_request_seconds_count{method="GET",path="/healthz"' in body
+
+
+def test_the_wrong_method_is_told_which_one_is_right(web: Process) -> None:
+    status, headers, body = ask(f"{web.url}/healthz", "POST")
+
+    assert status == 405
+    assert headers["allow"] == "GET"
+    assert json.loads(body)["title"] == "Method not allowed"
+
+
+def test_static_files_are_served_before_django_and_nothing_above_them(web: Process) -> None:
+    status, headers, body = ask(f"{web.url}/static/amends.css")
+    again, _, _ = ask(f"{web.url}/static/amends.css", If_None_Match=headers["etag"])
+    above, _, _ = ask(f"{web.url}/static/../pyproject.toml")
+    escaped, _, _ = ask(f"{web.url}/static/%2e%2e/pyproject.toml")
+    posted, _, _ = ask(f"{web.url}/static/amends.css", "POST")
+
+    assert status == 200
+    assert body
+    assert headers["content-type"].startswith("text/css")
+    assert headers["x-content-type-options"] == "nosniff"
+    assert (again, above, escaped, posted) == (304, 404, 404, 405)
+
+
+def test_a_web_process_finds_its_database_again_after_every_connection_was_cut(
+    web: Process,
+) -> None:
+    ask(f"{web.url}/readyz")
+    with connection.cursor() as cursor:
+        cursor.execute(TERMINATE_OTHERS)
+    deadline = time.monotonic() + 10
+
+    while json.loads(ask(f"{web.url}/readyz")[2])["checks"]["database"] != "ok":
+        assert time.monotonic() < deadline
+
+    assert ask(f"{web.url}/accounts/login/")[0] == 200

@@ -1,0 +1,148 @@
+"""`make up` as somebody types it: it answers, it ends, and it leaves nothing behind."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from config.local.places import ROOT
+from tests.processes import answers, free_port
+
+pytestmark = pytest.mark.xdist_group("make-up")  # each fills both cores for a while
+
+UP_SECONDS_MAX = 180.0
+GONE_SECONDS_MAX = 40.0
+# What a local desk reads nothing of: here it has servers of its own, as a newcomer would.
+NOT_INHERITED = (
+    "DATABASE_URL",
+    "DATABASE_OWNER_URL",
+    "REDIS_URL",
+    "AMENDS_URL",
+    "DJANGO_SECRET_KEY",
+)
+
+
+class Desk:
+    """A `make up` of its own, in a home of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.port = free_port()
+        self.url = f"http://localhost:{self.port}"
+        kept = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+        self.environment = kept | {"AMENDS_LOCAL": str(home)}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-m",
+            "config.processes",
+            "--port",
+            str(self.port),
+            "--demo",
+            "0",
+        ]
+        with (self.home / "up.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=self.environment, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + UP_SECONDS_MAX
+        while not answers(f"{self.url}/readyz"):
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.1)
+        return self.process
+
+    def said(self) -> str:
+        return (self.home / "up.log").read_text()
+
+    def left_behind(self) -> list[str]:
+        """Command lines of processes that still belong to this desk, by their environment."""
+        mark = f"AMENDS_LOCAL={self.home}".encode()
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:  # it ended while we looked, or is not ours
+                continue
+        return found
+
+    def is_gone(self) -> bool:
+        deadline = time.monotonic() + GONE_SECONDS_MAX
+        while self.left_behind():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+        return True
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    yield desk
+    if desk.process is not None and desk.process.poll() is None:
+        desk.process.terminate()
+        desk.process.wait(GONE_SECONDS_MAX)
+
+
+def try_another(desk: Desk) -> subprocess.CompletedProcess[str]:
+    """Somebody types `make up` again in the same checkout."""
+    return subprocess.run(
+        [sys.executable, "-m", "config.processes", "--port", str(free_port())],
+        cwd=ROOT,
+        env=desk.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_a_killed_desk_leaves_nothing_and_starts_again_and_ctrl_c_stops_it(desk: Desk) -> None:
+    first = desk.start()
+    secrets = (desk.home / "secrets.env").read_bytes()
+    first.kill()
+    first.wait()
+    assert desk.is_gone(), desk.left_behind()
+
+    second = desk.start()
+    refused = try_another(desk)
+    with urllib.request.urlopen(f"{desk.url}/readyz") as answer:
+        ready = json.load(answer)
+    second.send_signal(signal.SIGINT)
+
+    assert second.wait(GONE_SECONDS_MAX) == 0
+    assert desk.is_gone(), desk.left_behind()
+    assert refused.returncode == 1
+    assert f"already running here: {desk.url}" in refused.stderr
+    assert {"database", "broker", "worker", "scheduler", "sweeper"} <= set(ready["checks"])
+    assert (desk.home / "secrets.env").read_bytes() == secrets
+
+
+def test_a_taken_port_is_named_before_anything_is_started(desk: Desk) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", desk.port))
+        other.listen()
+        refused = subprocess.run(
+            [sys.executable, "-m", "config.processes", "--port", str(desk.port)],
+            cwd=ROOT,
+            env=desk.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+
+    assert refused.returncode == 1
+    assert f"Port {desk.port} is taken" in refused.stderr
+    assert not (desk.home / "postgres").exists()

@@ -1,0 +1,91 @@
+"""A worker outlives its servers: the database and the broker may restart under it."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+from django.db import connection
+
+from config.local.postgres import Postgres
+from recovery.tasks import run_plan
+from tests.config.test_door import TERMINATE_OTHERS, ask
+from tests.conftest import started
+from tests.processes import Process, Processes
+from tests.servers import TEMPLATE
+from workspaces.wake import broker, wake
+
+WAIT_SECONDS_MAX = 40.0
+NO_PLAN = 404  # there is none: the worker looks for it in the database, and says so
+SAID = "Plan matching query does not exist"
+
+
+@pytest.fixture
+def worker(processes: Processes) -> Process:
+    return processes.worker(concurrency=1)
+
+
+def soon(happened: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not happened():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def looks_for_a_plan(worker: Process) -> bool:
+    """One task is sent, and ends at the database."""
+    before = worker.said().count("DoesNotExist(")
+    assert wake(run_plan, NO_PLAN)
+    return soon(lambda: worker.said().count("DoesNotExist(") > before)
+
+
+def test_a_worker_goes_on_after_all_its_connections_to_the_database_were_cut(
+    worker: Process,
+) -> None:
+    assert looks_for_a_plan(worker), worker.said()
+    with connection.cursor() as cursor:
+        cursor.execute(TERMINATE_OTHERS)
+
+    assert looks_for_a_plan(worker)
+    assert "OperationalError" not in worker.said()
+
+
+def test_a_worker_finds_the_broker_again_after_a_restart(worker: Process) -> None:
+    assert looks_for_a_plan(worker), worker.said()
+
+    started["valkey"].stop()
+    time.sleep(0.5)
+    started["valkey"].start()
+
+    assert looks_for_a_plan(worker), worker.said()
+
+
+def test_a_worker_goes_on_when_a_broker_that_hung_comes_back(worker: Process) -> None:
+    assert looks_for_a_plan(worker), worker.said()
+    os.kill(started["valkey"].pid, signal.SIGSTOP)
+    try:
+        assert not wake(run_plan, NO_PLAN)
+    finally:
+        os.kill(started["valkey"].pid, signal.SIGCONT)
+    broker.forget()
+
+    assert looks_for_a_plan(worker), worker.said()
+
+
+def test_a_web_process_outlives_its_database(processes: Processes, own_postgres: Postgres) -> None:
+    url = own_postgres.url(TEMPLATE)
+    web = processes.web(DATABASE_URL=url, DATABASE_OWNER_URL=url)
+    assert own_postgres.pid is not None
+    web.wait_until_ready()
+
+    os.kill(own_postgres.pid, signal.SIGKILL)
+    away = ask(f"{web.url}/readyz")
+    own_postgres.stop()
+    own_postgres.start()
+    web.wait_until_ready()
+
+    assert away[0] == 503
+    assert ask(f"{web.url}/accounts/login/")[0] == 200

@@ -1,0 +1,156 @@
+"""Every test runs against a real PostgreSQL and a real Valkey, started here.
+
+`db` tests are rolled back. After tests that commit (`transactional_db`, `live_server`) the database
+is emptied with its triggers off, since the ledger's refuse a flush, as they should; or cloned anew
+from the migrated template where that is not enough.
+"""
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from django.conf import settings
+
+from config.local.postgres import Postgres
+from config.local.valkey import Valkey
+from tests import servers
+from tests.processes import Processes
+
+started: dict[str, Any] = {}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if settings.configured:
+        raise pytest.UsageError(
+            "Unset DJANGO_SETTINGS_MODULE: the tests choose their own settings."
+        )
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        folder = servers.home() / f"run-{os.getpid()}"
+        started["postgres"] = servers.start(folder)
+    else:
+        folder = Path(worker["amends_folder"])
+    started["folder"] = folder
+    name = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    started["valkey"] = valkey = Valkey(folder, f"valkey-{name}")
+    valkey.start()
+    postgres = Postgres(folder, durable=False)
+    started["database"] = f"test_{name}"
+    started["administration"] = postgres.url("postgres")
+    servers.clone(started["administration"], started["database"])
+    os.environ.update(servers.environment(postgres.url(started["database"]), valkey.url))
+    import django
+
+    django.setup()
+    started["fresh"] = servers.look(os.environ["DATABASE_URL"])
+    let_commits_be_cleaned()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """pytest-django would load settings in a worker before its own database is chosen."""
+    del os.environ["DJANGO_SETTINGS_MODULE"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """xdist: tell each worker where the one PostgreSQL is."""
+    node.workerinput["amends_folder"] = str(started["folder"])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if "valkey" in started:
+        started["valkey"].stop()
+    if "postgres" in started:
+        started["postgres"].stop()
+        shutil.rmtree(started["folder"], ignore_errors=True)
+
+
+def clone_anew() -> None:
+    from django.db import connections
+
+    connections.close_all()
+    started["clones"] = started.get("clones", 0) + 1
+    servers.clone(started["administration"], started["database"], number=started["clones"])
+    with redis.Redis.from_url(started["valkey"].url) as client:
+        client.flushall()
+
+
+def clean() -> None:
+    """The database as it was: emptied where that is enough, else cloned anew."""
+    from django.db import connections
+
+    connections.close_all()
+    if not servers.empty(os.environ["DATABASE_URL"], started["fresh"]):
+        clone_anew()
+        return
+    with redis.Redis.from_url(started["valkey"].url) as client:
+        client.flushall()
+
+
+def let_commits_be_cleaned() -> None:
+    from django.test import TransactionTestCase
+
+    def _fixture_teardown(self: TransactionTestCase) -> None:
+        clean()
+
+    TransactionTestCase._fixture_teardown = _fixture_teardown  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def django_db_setup() -> None:
+    """The database is there already, migrated; pytest-django has nothing to make."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def only_loopback() -> Iterator[None]:
+    """No test talks to the outside: a connection that is not local fails at once."""
+    patch = pytest.MonkeyPatch()
+    connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
+
+    def refuse_outside(address: Any) -> None:
+        host = address[0] if isinstance(address, tuple) else None
+        if host is not None and host not in {"localhost", "::1"} and not host.startswith("127."):
+            raise AssertionError(f"A test reached for {address}: only loopback is allowed.")
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        refuse_outside(address)
+        return connect(self, address)
+
+    def guarded_ex(self: socket.socket, address: Any) -> int:
+        refuse_outside(address)
+        return connect_ex(self, address)
+
+    patch.setattr(socket.socket, "connect", guarded)
+    patch.setattr(socket.socket, "connect_ex", guarded_ex)
+    yield
+    patch.undo()
+
+
+@pytest.fixture
+def own_postgres(tmp_path: Path) -> Iterator[Postgres]:
+    """A migrated server of this test's own, durable: to be killed, filled or made read-only.
+
+    `own_postgres.url(servers.TEMPLATE)` is its database, for `processes.web(DATABASE_URL=…)`.
+    """
+    server = servers.start(tmp_path / "own", durable=True)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def processes(transactional_db: None, tmp_path: Path) -> Iterator[Processes]:
+    """Start the product's own processes against this test's database (tests/processes.py).
+
+    What they are to see must be committed, so the test is transactional.
+    """
+    running = Processes(tmp_path)
+    yield running
+    running.stop()
+    for process in running.started:
+        print(f"--- {process.name} ({process.log})\n{process.said()}")  # noqa: T201 - shown on failure

@@ -1,0 +1,149 @@
+"""The agent moved a flight in Eve's calendar, and made an event that should not be there."""
+
+import uuid
+
+import pytest
+
+from connectors import calls
+from connectors.contract import Refused, Target
+
+MORNING = {
+    "summary": "Flight to Oslo",
+    "location": "Gate 12",
+    "start": "2026-12-01T08:00:00+00:00",
+    "end": "2026-12-01T10:00:00+00:00",
+}
+EVENING = {**MORNING, "start": "2026-12-01T18:00:00+00:00", "end": "2026-12-01T20:00:00+00:00"}
+
+
+def ics(uid, state):
+    def stamp(text):
+        return text.replace("-", "").replace(":", "").replace("+0000", "Z")
+
+    return (
+        "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//agent//EN\r\nBEGIN:VEVENT\r\n"
+        f"UID:{uid}\r\nDTSTAMP:20261101T000000Z\r\nSUMMARY:{state['summary']}\r\n"
+        f"LOCATION:{state['location']}\r\nDTSTART:{stamp(state['start'])}\r\n"
+        f"DTEND:{stamp(state['end'])}\r\nX-SEAT:14C\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+    )
+
+
+@pytest.fixture
+def flight(calendar):
+    """As the agent left it: in the evening."""
+    uid = f"flight-{uuid.uuid4()}"
+    calendar.put(f"{uid}.ics", content=ics(uid, EVENING)).raise_for_status()
+    return Target("event", uid)
+
+
+def restore(connection, target, to=MORNING, expected=EVENING, **facts):
+    args = {"to": to}
+    return calls.apply(
+        connection, "restore_event", args, target, key="k", expected=expected, **facts
+    )
+
+
+def test_a_moved_flight_is_put_back_and_keeps_what_nobody_recorded(
+    calendar, calendar_connection, flight
+):
+    answer = restore(calendar_connection, flight)
+
+    text = calendar.get(f"{flight.id}.ics").text
+    read_back = calls.verify(calendar_connection, "restore_event", {"to": MORNING}, flight)
+    assert answer.outcome == "applied"
+    assert "DTSTART:20261201T080000Z" in text
+    assert "X-SEAT:14C" in text
+    assert read_back.ok
+
+
+def test_doing_it_twice_is_a_success(calendar_connection, flight):
+    assert restore(calendar_connection, flight).outcome == "applied"
+    assert restore(calendar_connection, flight).evidence == {"already": True}
+
+
+def test_an_event_that_the_agent_made_is_deleted_and_gone_is_success(
+    calendar, calendar_connection, flight
+):
+    def delete():
+        return calls.apply(
+            calendar_connection, "delete_event", {}, flight, key="k", expected=EVENING
+        )
+
+    assert delete().outcome == "applied"
+    assert calendar.get(f"{flight.id}.ics").status_code == 404
+    assert delete().outcome == "applied"
+
+
+def test_an_event_that_the_agent_deleted_comes_back_as_it_was(
+    calendar, calendar_connection, flight
+):
+    text = ics(flight.id, MORNING)
+    calendar.delete(f"{flight.id}.ics").raise_for_status()
+
+    answer = restore(calendar_connection, flight, to={"ics": text}, expected=None)
+
+    seen = calls.observe(calendar_connection, "restore_event", {"to": None}, flight)
+    assert answer.outcome == "applied"
+    assert MORNING.items() <= (seen.state or {}).items()
+
+
+def test_somebody_elses_change_is_not_overwritten(calendar, calendar_connection, flight):
+    moved = {**EVENING, "location": "Gate 40"}
+    calendar.put(f"{flight.id}.ics", content=ics(flight.id, moved)).raise_for_status()
+
+    answer = restore(calendar_connection, flight)
+
+    assert answer.outcome == "no_effect"
+    assert "Gate 40" in calendar.get(f"{flight.id}.ics").text
+
+
+def test_a_change_between_the_look_and_the_write_fails_its_condition(
+    calendar, calendar_connection, flight
+):
+    seen = calls.observe(calendar_connection, "restore_event", {"to": MORNING}, flight)
+    noted = ics(flight.id, EVENING).replace("X-SEAT:14C", "X-SEAT:2A")
+    calendar.put(f"{flight.id}.ics", content=noted).raise_for_status()
+
+    answer = restore(calendar_connection, flight, observed=seen)
+
+    assert answer.outcome == "no_effect"
+    assert "412" in answer.detail
+    assert "X-SEAT:2A" in calendar.get(f"{flight.id}.ics").text
+
+
+def test_a_probe_reads_what_became_of_it(calendar_connection, flight):
+    def probe():
+        return calls.probe(
+            calendar_connection,
+            "restore_event",
+            {"to": MORNING},
+            flight,
+            key="k",
+            expected=EVENING,
+        ).found
+
+    assert probe() == "absent"
+    restore(calendar_connection, flight)
+    assert probe() == "present"
+
+
+@pytest.mark.parametrize("name", ["", "..", ".ics"])
+def test_a_target_is_the_name_of_an_event(calendar_connection, name):
+    with pytest.raises(Refused):
+        calls.preview(calendar_connection, "delete_event", {}, Target("event", name))
+
+
+def test_a_name_cannot_leave_the_calendar(calendar_connection):
+    card = calls.preview(calendar_connection, "delete_event", {}, Target("event", "../other/x"))
+
+    assert card.will_send["resource"] == "..%2Fother%2Fx.ics"
+
+
+def test_the_preview_says_which_event_and_what_changes(calendar_connection, flight):
+    card = calls.preview(
+        calendar_connection, "restore_event", {"to": MORNING}, flight, expected=EVENING
+    )
+
+    assert card.title == "Restore the event “Flight to Oslo”"
+    changed = {row.field: (row.was, row.agent_wrote) for row in card.diff}
+    assert changed["start"] == (MORNING["start"], EVENING["start"])

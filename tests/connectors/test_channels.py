@@ -1,0 +1,121 @@
+"""People are told: by mail, Slack-shaped webhook and signed webhook, until it has arrived."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.core import mail as outbox
+from django.db.models.functions import Now
+from standardwebhooks import Webhook
+
+from connectors import channels
+from connectors.channels import Message
+from connectors.models import Delivery
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+NEWS = Message(
+    "A compensation failed", "The refund of <b>ch_1</b> needs a person.", "http://localhost/c/1"
+)
+
+
+@pytest.fixture
+def receiver(outsides, outbound):
+    outbound.append("127.0.0.1")
+    return outsides("receiver")
+
+
+def told(delivery):
+    delivery.refresh_from_db()
+    return delivery.state, delivery.tries
+
+
+def test_everybody_who_asked_for_the_subject_is_told_once(acme, ada):
+    channels.create(acme, "ops", "mail", by=ada, settings={"to": ["ops@acme.example"]})
+    channels.create(
+        acme, "money", "mail", by=ada, settings={"to": ["cfo@acme.example"]}, subjects=["refund.*"]
+    )
+
+    for _ in range(2):
+        channels.announce(acme, "step.failed", NEWS, key="step-1")
+    channels.send_due()
+    channels.send_due()
+
+    [letter] = outbox.outbox
+    assert letter.to == ["ops@acme.example"]
+    assert letter.subject == "A compensation failed"
+    assert letter.body.endswith("http://localhost/c/1\n")
+
+
+def test_one_person_is_written_to_once(acme):
+    for _ in range(2):
+        channels.write_to(acme, "eve@x.example", "correction.published", NEWS, key="c-1")
+    channels.send_due()
+
+    assert [letter.to for letter in outbox.outbox] == [["eve@x.example"]]
+
+
+def test_a_slack_message_cannot_smuggle_in_links(acme, ada, receiver):
+    channels.create(acme, "chat", "slack", by=ada, secret={"url": receiver.at["url"] + "/slack"})
+    [delivery] = channels.announce(acme, "case.opened", NEWS, key="s-1")
+
+    channels.send_due()
+
+    [got] = [one for one in receiver.journal.entries() if one["path"] == "/slack"]
+    assert told(delivery) == ("sent", 1)
+    assert "&lt;b&gt;ch_1&lt;/b&gt;" in json.loads(got["body"])["text"]
+
+
+def test_a_signed_webhook_can_be_checked_by_its_receiver(acme, ada, receiver):
+    secret = {"url": receiver.at["url"] + "/signed", "secret": SECRET}
+    channels.create(acme, "product", "webhook", by=ada, secret=secret)
+    channels.announce(acme, "correction.published", NEWS, key="w-1")
+
+    channels.send_due()
+
+    [got] = [one for one in receiver.journal.entries() if one["path"] == "/signed"]
+    said = Webhook(SECRET).verify(got["body"], got["headers"])
+    assert said["type"] == "correction.published"
+    assert said["data"]["workspace"] == "acme"
+
+
+def test_a_receiver_that_is_away_is_tried_again_and_given_up_after_a_day(acme, ada, receiver):
+    away = {"url": receiver.at["url"] + "/canary-away?status=503"}
+    channels.create(acme, "away", "slack", by=ada, secret=away)
+    [delivery] = channels.announce(acme, "case.opened", NEWS, key="a-1")
+
+    channels.send_due()
+    assert told(delivery) == ("waiting", 1)
+    assert "503" in delivery.last_error
+    assert channels.send_due() == 0  # not before its time
+
+    for _ in channels.PAUSES_SECONDS:
+        Delivery.objects.update(next_try_at=Now() - timedelta(seconds=1))
+        channels.send_due()
+    assert told(delivery) == ("failed", 1 + len(channels.PAUSES_SECONDS))
+
+
+def test_a_secret_address_shows_in_no_error(acme, ada, outbound):
+    secret = {"url": "http://10.0.0.1/services/canary-T0/B0"}
+    channels.create(acme, "inside", "slack", by=ada, secret=secret)
+    [delivery] = channels.announce(acme, "case.opened", NEWS, key="x-1")
+
+    channels.send_due()
+
+    delivery.refresh_from_db()
+    assert delivery.state == "waiting"
+    assert "canary" not in delivery.last_error
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "secret"),
+    [
+        ("mail", {}, {}),
+        ("mail", {"to": ["nobody"]}, {}),
+        ("slack", {}, {"url": "ftp://x"}),
+        ("webhook", {}, {"url": "https://x.example", "secret": ""}),
+        ("pigeon", {}, {"url": "https://x.example"}),
+    ],
+)
+def test_a_channel_that_could_not_send_is_not_made(acme, ada, kind, settings, secret):
+    with pytest.raises(channels.BadChannel):
+        channels.create(acme, "x", kind, by=ada, settings=settings, secret=secret)

@@ -1,0 +1,83 @@
+"""Somebody else's package brings a connector; a broken one harms nobody."""
+
+import sys
+
+import pytest
+from django.core.checks import run_checks
+
+from connectors import registry
+
+GOOD = """
+from connectors.contract import *
+
+class Pigeon(Connector):
+    name = "pigeon"
+    version = "0.1"
+    title = "Carrier pigeons"
+    operations = {
+        "recall": Operation(
+            name="recall", title="Recall a pigeon", args_schema=NothingSchema,
+            reversibility="compensable", idempotency="natural_key",
+        )
+    }
+
+    def preview(self, call):
+        return Preview(kind="http", title=f"Recall {call.target.id}")
+
+    def observe(self, call):
+        return Observation(found=True, state={})
+
+    def apply(self, call):
+        return Answer(outcome="applied")
+"""
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Puts a package with one entry point on the path, as pip would."""
+
+    def put(name, module, source):
+        (tmp_path / f"{module}.py").write_text(source)
+        dist = tmp_path / f"{module}-1.0.dist-info"
+        dist.mkdir()
+        (dist / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+        (dist / "entry_points.txt").write_text(f"[amends.connectors]\n{name} = {module}:Pigeon\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        registry.registry.cache_clear()
+
+    yield put
+    registry.registry.cache_clear()
+    for module in ("pigeons", "broken", "halfway", "usurper"):
+        sys.modules.pop(module, None)
+
+
+def test_a_package_brings_its_connector(install):
+    install("pigeon", "pigeons", GOOD)
+
+    assert registry.get("pigeon").title == "Carrier pigeons"
+    assert registry.registry().faults == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "source", "why"),
+    [
+        ("pigeon", "broken", "raise RuntimeError('no pigeons today')", "no pigeons today"),
+        ("pigeon", "halfway", GOOD.replace("def apply", "def _apply"), "does not implement apply"),
+        ("dove", "pigeons", GOOD, "calls itself 'pigeon'"),
+        ("sql", "usurper", GOOD.replace('"pigeon"', '"sql"'), "has this name already"),
+        ("pigeon", "pigeons", GOOD.replace('="natural_key"', '="native_key"'), "needs the window"),
+    ],
+)
+def test_a_broken_one_is_left_out_and_told_of_at_start(install, name, module, source, why):
+    install(name, module, source)
+
+    told = [one for one in run_checks(tags=["connectors"]) if why in one.msg]
+
+    assert len(told) == 1
+    assert set(registry.BUILT_IN) <= set(registry.names())
+    assert registry.get("sql").title == "PostgreSQL"
+
+
+def test_what_is_not_installed_is_named():
+    with pytest.raises(registry.UnknownConnector, match="pigeon"):
+        registry.get("pigeon")

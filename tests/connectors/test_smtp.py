@@ -1,0 +1,128 @@
+"""The agent wrote to the wrong person. What can be done is one correction, to that person, once."""
+
+from dataclasses import replace
+
+import pytest
+
+from connectors import calls
+from connectors.builtin import smtp
+from connectors.contract import Refused, Target
+
+SENT = {"to": "eve@other.example", "subject": "Invoice 12"}
+TARGET = Target("mail", "<orig-1@acme.example>")
+ARGS = {
+    "subject": "Please disregard our invoice 12",
+    "text": "It was meant for somebody else.\n.\nWe are sorry.",
+    "in_reply_to": "<orig-1@acme.example>",
+}
+
+
+def send(connection, key, args=ARGS, expected=SENT, target=TARGET):
+    return calls.apply(connection, "send_correction", args, target, key=key, expected=expected)
+
+
+def arrived(mail, subject=ARGS["subject"]):
+    return [one for one in mail.journal.entries() if one["subject"] == subject]
+
+
+def test_the_recorded_recipient_gets_one_correction(mail, mail_connection):
+    answer = send(mail_connection, "m-1", {**ARGS, "subject": "one"})
+
+    [letter] = arrived(mail, "one")
+    assert answer.outcome == "applied"
+    assert letter["to"] == ["eve@other.example"]
+    assert letter["in_reply_to"] == "<orig-1@acme.example>"
+    assert letter["text"].replace("\r\n", "\n").strip() == ARGS["text"]
+    assert letter["message_id"] == answer.evidence["message_id"]
+
+
+def test_the_mailbox_tells_whether_it_was_sent(mail, mail_connection):
+    args = {**ARGS, "subject": "probe me"}
+    facts = calls.Facts(key="m-2", expected=SENT)
+
+    before = calls.probe(mail_connection, "send_correction", args, TARGET, **facts)
+    send(mail_connection, "m-2", args)
+    after = calls.probe(mail_connection, "send_correction", args, TARGET, **facts)
+    read_back = calls.verify(mail_connection, "send_correction", args, TARGET, **facts)
+
+    assert (before.found, after.found) == ("absent", "present")
+    assert read_back.ok
+
+
+def test_a_server_that_dies_after_taking_the_mail_leaves_us_not_knowing(mail, mail_connection):
+    args = {**ARGS, "subject": "vanish"}
+
+    answer = send(mail_connection, "m-3", args)
+
+    assert answer.outcome == "unknown"
+    assert len(arrived(mail, "vanish")) == 1
+    found = calls.probe(mail_connection, "send_correction", args, TARGET, key="m-3", expected=SENT)
+    assert found.found == "present"
+
+
+def test_an_answer_that_drips_in_is_cut_at_the_limit(mail, mail_connection, monkeypatch):
+    monkeypatch.setattr(smtp, "SEEING", replace(smtp.SEEING, limit_seconds=1.0))
+
+    answer = send(mail_connection, "m-4", {**ARGS, "subject": "drip"})
+
+    assert answer.outcome == "unknown"
+    assert len(arrived(mail, "drip")) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ({**ARGS, "subject": "refuse"}, SENT),
+        ({**ARGS, "subject": "nobody"}, {"to": "nobody@other.example"}),
+    ],
+)
+def test_a_documented_refusal_is_no_effect(mail, mail_connection, args, expected):
+    answer = send(mail_connection, "m-5", args, expected)
+
+    assert answer.outcome == "no_effect"
+    assert arrived(mail, args["subject"]) == []
+
+
+def test_a_wrong_password_is_no_effect_and_stays_unseen(mail, mail_connection, ada):
+    from connectors import connections
+
+    wrong = {"user": "desk", "password": "canary-wrong"}
+    connections.set_secret(mail_connection, "compensate", wrong, by=ada)
+
+    answer = send(mail_connection, "m-6", {**ARGS, "subject": "locked out"})
+
+    assert answer.outcome == "no_effect"
+    assert "canary" not in repr(answer)
+    assert arrived(mail, "locked out") == []
+
+
+@pytest.mark.parametrize(
+    ("args", "expected", "target", "why"),
+    [
+        ({**ARGS, "to": "mallory@evil.example"}, SENT, TARGET, "not whom the agent wrote to"),
+        (ARGS, {"subject": "x"}, TARGET, "No recipient is recorded"),
+        (ARGS, {"to": ["a@x.example", "b@x.example"]}, TARGET, "Several recipients"),
+        ({**ARGS, "subject": "hi\r\nBcc: mallory@evil.example"}, SENT, TARGET, "cannot be written"),
+        (ARGS, {"to": "eve@x.example, mallory@evil.example"}, TARGET, "not one that mail"),
+        (ARGS, {"to": "eve@x.example\r\nRCPT TO:<m@evil.example>"}, TARGET, "not one that mail"),
+    ],
+)
+def test_no_argument_reaches_anybody_else(mail_connection, args, expected, target, why):
+    with pytest.raises(Refused, match=why):
+        calls.preview(mail_connection, "send_correction", args, target, expected=expected)
+
+
+def test_without_a_look_up_it_is_a_receipt_only(mail_connection):
+    del mail_connection.settings["look_up"]
+
+    operation = calls.operation_of(mail_connection, "send_correction")
+
+    assert (operation.probe, operation.reads_back, operation.may_repeat) == ("none", False, False)
+
+
+def test_the_preview_is_the_mail_as_its_recipient_will_see_it(mail_connection):
+    card = calls.preview(mail_connection, "send_correction", ARGS, TARGET, expected=SENT, key="k")
+
+    assert card.title == "Send a correction to eve@other.example"
+    assert card.recipients == ["eve@other.example"]
+    assert ("Text", ARGS["text"]) in card.rows

@@ -1,0 +1,135 @@
+"""A customer's own licence service undoes what only it can undo."""
+
+import time
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from connectors import calls
+from connectors.builtin import webhook
+from connectors.contract import CannotRead, Target
+
+
+@pytest.fixture
+def mood(licences):
+    base = licences.at["url"].removesuffix("/amends")
+
+    def change(word):
+        httpx.post(f"{base}/mood", content=word).raise_for_status()
+
+    change("well")
+    yield change
+    change("well")
+
+
+@pytest.fixture
+def licence(licences, request):
+    """A licence that no other test has touched."""
+    return Target("licence", f"L-{request.node.name}")
+
+
+def release(connection, target, key):
+    return calls.apply(connection, "release_licence", {}, target, key=key)
+
+
+def probe(connection, target, key):
+    return calls.probe(connection, "release_licence", {}, target, key=key).found
+
+
+def released(licences, name):
+    return [one for one in licences.journal.entries() if one["released"] == name]
+
+
+def test_a_licence_is_released_once_and_read_back(licences, licence_connection, mood):
+    target = Target("licence", "L-7")
+
+    seen = calls.observe(licence_connection, "release_licence", {}, target, key="w-0")
+    first = release(licence_connection, target, "w-1")
+    again = release(licence_connection, target, "w-1")
+    read_back = calls.verify(licence_connection, "release_licence", {}, target, key="w-1")
+
+    assert seen.state == {"holder": "mia", "seat": 7}
+    assert (first.outcome, again.outcome) == ("applied", "applied")
+    assert read_back.ok
+    assert len(released(licences, "L-7")) == 1
+
+
+def test_a_licence_that_is_gone_already_is_a_success(licence_connection, mood, licence):
+    assert release(licence_connection, licence, "w-gone").outcome == "applied"
+
+
+def test_a_service_that_breaks_after_the_effect_is_asked_again(licences, licence_connection, mood):
+    target = Target("licence", "L-8")
+    mood("dies-after")
+    answer = release(licence_connection, target, "w-8")
+    mood("well")
+
+    assert answer.outcome == "unknown"
+    assert probe(licence_connection, target, "w-8") == "present"
+    assert len(released(licences, "L-8")) == 1
+
+
+def test_a_key_that_never_arrived_is_proven_absent(licence_connection, mood, licence):
+    assert probe(licence_connection, licence, "w-never") == "absent"
+
+
+def test_no_effect_is_believed_only_from_the_service_itself(licence_connection, mood, licence):
+    mood("locked")
+
+    answer = release(licence_connection, licence, "w-locked")
+
+    assert answer.outcome == "no_effect"
+    assert answer.detail == "the licence is locked by billing"
+
+
+@pytest.mark.parametrize("word", ["garbled", "huge"])
+def test_any_other_answer_is_unknown(licence_connection, mood, licence, word):
+    mood(word)
+
+    assert release(licence_connection, licence, f"w-{word}").outcome == "unknown"
+
+
+def test_an_answer_that_drips_in_is_cut_at_the_limit(
+    licence_connection, mood, licence, monkeypatch
+):
+    declared = webhook._operation
+    monkeypatch.setattr(
+        webhook, "_operation", lambda *given: replace(declared(*given), limit_seconds=1.0)
+    )
+    mood("slow")
+    began = time.monotonic()
+
+    answer = release(licence_connection, licence, "w-slow")
+
+    assert answer.outcome == "unknown"
+    assert time.monotonic() - began < 2
+
+
+def test_a_wrong_signing_secret_is_refused(licence_connection, licence, ada, mood):
+    from connectors import connections
+
+    wrong = {"secret": "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}
+    for purpose in ("observe", "compensate"):
+        connections.set_secret(licence_connection, purpose, wrong, by=ada)
+
+    assert release(licence_connection, licence, "w-sig").outcome == "no_effect"
+    with pytest.raises(CannotRead, match="signature"):
+        calls.observe(licence_connection, "release_licence", {}, licence, key="w-sig")
+
+
+def test_arguments_that_were_not_declared_are_refused(licence_connection, licence):
+    answer = calls.apply(
+        licence_connection, "release_licence", {"seat": "seven"}, licence, key="w-args"
+    )
+
+    assert answer.outcome == "no_effect"
+    assert "seat" in answer.detail
+
+
+def test_a_service_that_is_down_is_no_effect(licence_connection, licence):
+    licence_connection.settings["url"] = "http://127.0.0.1:9/amends"
+
+    answer = release(licence_connection, licence, "w-down")
+
+    assert answer.outcome == "no_effect"

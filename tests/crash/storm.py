@@ -1,0 +1,142 @@
+"""A storm: many plans at work in real processes, while something of theirs is broken on purpose."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import redis
+from django.db import connections
+
+from recovery import tasks
+from recovery.models import Plan
+from tests.conftest import started
+from tests.crash.oracle import at_rest, until, violations
+from tests.outside.world import World
+from tests.processes import Process, Processes
+from tests.recovery.engine.desk import plan_for
+from workspaces.wake import wake
+
+PLANS = 6
+REST_SECONDS_MAX = 120.0
+MENDING = ("restore", "refund", "slowly", "conditional")
+"""Operations that no lost answer may leave to a person."""
+
+LOSSES: tuple[dict[str, Any], ...] = (
+    {"fail_after": 1},
+    {"reset_after": 1},
+    {"truncate": 1},
+    {"sleep_after": 2.0},
+    {"drip": 2},
+    {"fail": 1},
+)
+
+
+@dataclass
+class Storm:
+    """What a fault may break: the processes, the servers, the outside world, the messages."""
+
+    processes: Processes
+    environment: dict[str, str]
+    outside: World
+    make: Callable[[str], Any]
+    connection: Any
+    chance: random.Random
+    workers: list[Process] = field(default_factory=list)
+    sweepers: list[Process] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+
+    def begin(self, *, count: int = PLANS, **environment: str) -> None:
+        """Processes first, then plans of mixed operations, then the hints."""
+        self.environment |= environment
+        self.sweepers = [self.processes.sweeper(**self.environment)]
+        self.workers = [self.processes.worker(concurrency=3, **self.environment)]
+        self.plans += [self.plan(f"s{number}") for number in range(count)]
+        self.hint()
+
+    def plan(self, name: str) -> Plan:
+        return plan_for(self.make(name), self.connection, self.chance.choice(MENDING))
+
+    def hint(self, times: int = 1) -> None:
+        for _ in range(times):
+            for plan in self.plans:
+                wake(tasks.run_plan, plan.pk)
+
+    def lose_answers(self, share: float) -> None:
+        """Let the outside world's answers get lost, each in its own way."""
+        for number in range(PLANS):
+            for thing in range(3):
+                if self.chance.random() < share:
+                    self.outside.mischief(f"s{number}{thing}", **self.chance.choice(LOSSES))
+
+    def worker(self, **environment: str) -> Process:
+        worker = self.processes.worker(concurrency=2, **(self.environment | environment))
+        self.workers.append(worker)
+        return worker
+
+    def some_time(self, least: float, most: float) -> None:
+        time.sleep(self.chance.uniform(least, most))
+
+    def end(self) -> list[str]:
+        """Wait until every step is at rest, then ask for the invariants."""
+        until(lambda: at_rest(self.plans), REST_SECONDS_MAX, "every step at rest")
+        return violations(self.plans, self.outside)
+
+
+def broker() -> Any:
+    return started["valkey"]
+
+
+def talk_to_broker() -> Any:
+    return redis.Redis.from_url(broker().url, socket_timeout=2)
+
+
+@contextlib.contextmanager
+def administration() -> Iterator[Any]:
+    with psycopg.connect(started["administration"], autocommit=True) as session:
+        yield session
+
+
+def restart_database() -> None:
+    """At once, as a crash does it: whoever is connected finds that out."""
+    postgres = started["postgres"]
+    os.kill(postgres.pid, signal.SIGQUIT)
+    until(lambda: not postgres.alive(), 20, "the database is down")
+    postgres.start()
+    connections.close_all()  # ours among them
+
+
+def make_read_only(*, really: bool) -> None:
+    with administration() as session:
+        name, state = started["database"], "on" if really else "off"
+        session.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = {state}')
+        session.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+        )
+    connections.close_all()
+
+
+def children(pid: int) -> list[int]:
+    """A process and all that hang from it."""
+    command = ["ps", "-o", "pid=", "--ppid", str(pid)]
+    found = subprocess.run(command, check=False, capture_output=True, text=True)
+    below = [int(one) for one in found.stdout.split()]
+    return [pid, *(deeper for one in below for deeper in children(one))]
+
+
+def stopped(process: Process) -> list[int]:
+    """Those of a process's children that were stopped by SIGSTOP."""
+    found = []
+    for pid in children(process.pid):
+        with contextlib.suppress(OSError):
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if state == "T":
+                found.append(pid)
+    return found

@@ -1,0 +1,98 @@
+"""Skyline Airways: the demo's own outside world, people and stories, on this test's database."""
+
+import os
+import socket
+import sys
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from tests.browser import conftest as seen
+from tests.processes import answers
+
+browser = seen.browser
+PORTS = 5
+
+
+def five_ports() -> int:
+    """The first of five free ports in a row."""
+    for first in range(20_000 + os.getpid() % 9_000, 40_000, PORTS):
+        if all(is_free(port) for port in range(first, first + PORTS)):
+            return first
+    raise AssertionError("No five free ports in a row.")
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.fixture
+def surroundings(transactional_db, tmp_path, monkeypatch):
+    """Where the outside world is, in the environment of this process and of all it starts."""
+    own = os.environ["DATABASE_URL"]
+    name = f"skyline_{os.getpid()}"
+    with psycopg.connect(own, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+    outside = own.replace(urlsplit(own).path, f"/{name}", 1)
+    sockets = psycopg.conninfo.conninfo_to_dict(outside)["host"]
+    monkeypatch.setenv("DEMO_DATABASE_URL", outside)
+    monkeypatch.setenv("DEMO_HOME", str(tmp_path / "demo"))
+    monkeypatch.setenv("DEMO_PORT", str(five_ports()))
+    monkeypatch.setenv("AMENDS_OUTBOUND_ALLOW", f"127.0.0.1,localhost,{sockets}")
+    yield outside
+    with psycopg.connect(own, autocommit=True) as server:
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def skyline(surroundings, processes, settings, monkeypatch):
+    """The demo as `make up` runs it, but for its agents: those play what a test asks of them."""
+    from demo import places
+    from demo.setting import skyline as setting
+    from tests.examples.desk import Skyline
+
+    settings.OUTBOUND_ALLOW = os.environ["AMENDS_OUTBOUND_ALLOW"].split(",")
+    setting.make_tables()
+    setting.prepare()
+    world = processes.run("world", [sys.executable, "-m", "demo.world"], PYTHONPATH=seen_paths())
+    web = processes.web()
+    monkeypatch.setenv("AMENDS_URL", web.url)
+    for start in (processes.worker, processes.scheduler, processes.sweeper):
+        start()
+    world.wait_until(lambda: answers(f"{places.places().mailbox}/journal"))
+    return Skyline(web.url, surroundings)
+
+
+def seen_paths() -> str:
+    from config.local.places import ROOT
+
+    return os.pathsep.join([str(ROOT), str(ROOT / "sdk")])
+
+
+@pytest.fixture
+def at_the_desk(skyline, browser):
+    """A page of somebody of Skyline, just logged in: `at_the_desk("rina")`; without, of anybody."""
+    from workspaces.models import User
+
+    contexts: list[Any] = []
+    wrong: list[str] = []
+
+    def sits(name="", **options):
+        where = {"base_url": skyline.url, "viewport": seen.DESKTOP}
+        context = browser.new_context(**where | options)
+        context.set_default_timeout(20_000)
+        if name:
+            person = User.objects.get(email__startswith=f"{name}@")
+            context.add_cookies([seen.session_of(person, skyline.url)])
+        contexts.append(context)
+        page = context.new_page()
+        seen.listen(page, wrong)
+        return page
+
+    yield sits
+    for context in contexts:
+        context.close()
+    assert not wrong, "\n".join(wrong)

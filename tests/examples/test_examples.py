@@ -1,0 +1,109 @@
+"""The examples that must work as told, worked in the browser by the people of Skyline Airways."""
+
+import re
+
+from demo.stories import doubt, invoice, onboarding, ticket, trip
+from tests.examples.desk import act, commit, for_everybody, open_case, publish, until
+
+
+def test_onboarding_and_ticket_are_put_right_and_the_person_reads_it(skyline, at_the_desk):
+    stage = skyline.stage()
+    hired = skyline.case_of(onboarding.play(stage))
+    raised = skyline.case_of(ticket.play(stage))
+    rina = at_the_desk("rina")
+
+    rina.goto("/w/skyline/queue/")
+    for_everybody(rina)
+    open_case(rina, hired)
+    rina.locator("#outlook .steps").wait_for()
+    for_everybody(rina)
+    act(rina, "Compensate")
+    for_everybody(rina)
+    commit(rina, "The mail gateway was down", "^Release")
+    rina.locator("#plan").wait_for()
+
+    assert skyline.outcome_of(hired) == "restored"
+    released = [entry["what"] for entry in skyline.journal("licences")]
+    assert released == ["assigned", "released"]
+    assert skyline.row("staff", hired.failed_target.split()[-1]) is None
+    assert skyline.journal("mailbox") == [], "nothing was mailed"
+    rina.goto(f"/w/skyline/cases/{hired.pk}/")
+    for_everybody(rina)
+
+    open_case(rina, raised)
+    act(rina, "Compensate")
+    commit(rina, "The wrong ticket was raised", "^Restore")
+
+    assert skyline.outcome_of(raised) == "restored"
+    assert skyline.row("tickets", "T-182")["priority"] == "normal"
+    assert skyline.row("tickets", "T-204")["priority"] == "normal"
+    assert "by mistake" in skyline.notes("T-182")[0]
+    trail = publish(rina, raised)
+    nora = at_the_desk()
+    nora.goto(trail)
+    for_everybody(nora)
+    assert "T-182" in nora.content()
+    assert "Restored" in nora.content()
+
+
+def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
+    skyline, at_the_desk
+):
+    stage = skyline.stage()
+    booked = skyline.case_of(trip.play(stage))
+    mailed = skyline.case_of(invoice.play(stage))
+    rina, moreau = at_the_desk("rina"), at_the_desk("moreau")
+
+    for case, verb in ((booked, "refund"), (mailed, "send a correction")):
+        open_case(rina, case)
+        act(rina, "Compensate")
+        commit(rina, "The customer has nothing of it", f"^Ask for approval: {verb}")
+        rina.get_by_text("waits for approval").first.wait_for()
+    for_everybody(rina)
+    assert [entry["what"] for entry in skyline.journal("payments")] == ["charged"]
+
+    for _ in (booked, mailed):
+        moreau.goto("/w/skyline/approvals/")
+        moreau.locator("a.row-link").first.click()
+        for_everybody(moreau)
+        moreau.get_by_label(re.compile("Reason")).first.fill("Checked with the customer")
+        button = moreau.get_by_role("button", name=re.compile("^Approve"))
+        button.click()
+        button.wait_for(state="hidden")
+
+    assert skyline.outcome_of(booked) == "restored"
+    assert [entry["what"] for entry in skyline.journal("payments")] == ["charged", "refunded"]
+    assert skyline.row("bookings", booked.headline.partition("booking ")[2][:7]) is None
+    until(lambda: "Correction" in str(skyline.journal("mailbox")))
+    rina.goto(f"/w/skyline/cases/{mailed.pk}/")
+    until(lambda: rina.reload() and rina.locator(".headline a.button", has_text="Close").count())
+    act(rina, "Close")
+    for_everybody(rina)
+    rina.get_by_label(re.compile("^Corrected")).check()
+    commit(rina, "It cannot be unsent; the reader was asked to delete it", "^Close the case")
+    assert skyline.outcome_of(mailed) == "corrected"
+    trail = publish(rina, mailed)
+    rina.goto(trail)
+    for_everybody(rina)
+    assert "could not be undone" in rina.content()
+
+
+def test_nobody_guesses_what_nobody_knows(skyline, at_the_desk):
+    case = skyline.case_of(doubt.play(skyline.stage()))
+    rina, vik = at_the_desk("rina"), at_the_desk("vik")
+
+    open_case(vik, case)
+    assert vik.locator(".headline a.button").count() == 0
+    assert vik.goto(f"/w/skyline/cases/{case.pk}/settle/").status == 403
+    open_case(rina, case)
+    assert rina.locator(".headline a.button").count() == 1, "it is settled before anything else"
+    act(rina, "Settle")
+    for_everybody(rina)
+    rina.get_by_label(re.compile("^It happened")).check()
+    rina.get_by_label("How do you know?").fill("The provider's page shows ch_00001 as paid")
+    rina.keyboard.press("Control+Enter")
+    rina.wait_for_url(re.compile(r"/cases/\d+/$"))
+
+    case.refresh_from_db()
+    assert (case.unknown_count, case.suggestion) == (0, "compensate")
+    for_everybody(rina)

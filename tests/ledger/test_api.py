@@ -1,0 +1,102 @@
+"""Reading over HTTP: own runs for agents, payloads for those who may, proofs for everybody."""
+
+import json
+
+import pytest
+from django.test import Client
+
+from amends.proofs import LogKey, verify
+from ledger import sealer
+from tests.ledger.conftest import event, tell
+from workspaces import keys, teams
+from workspaces.models import Act, Agent, User, Workspace
+
+
+@pytest.fixture
+def agent_key(trip_desk, ada):
+    return keys.create_key(trip_desk, by=ada, name="laptop")[1]
+
+
+@pytest.fixture
+def person(northwind):
+    """Make a person's token, with these permissions."""
+
+    def make(name, *may):
+        user = User.objects.create_user(f"{name}@northwind.example", name=name)
+        teams.add(teams.create(northwind, name, by=None, may=may), user, by=None)
+        return keys.create_token(northwind, by=user, name="script")[1]
+
+    return make
+
+
+def get(path, token):
+    return Client().get(f"/api/v1/{path}", headers={"authorization": f"Bearer {token}"})
+
+
+@pytest.fixture
+def trip(speaker):
+    tell(
+        speaker,
+        event("run.started", data={"request": "Move my flight"}),
+        event("action.planned", action="a1", n=1, data={
+            "tool": "update_flight", "targets": [{"type": "flight", "id": "F1"}],
+            "args": {"to": "LIS"}, "before": [{"to": "OPO"}]}),
+        event("action.succeeded", action="a1", n=1, data={"result": {"ok": True}}),
+    )  # fmt: skip
+
+
+def test_an_agent_reads_its_own_run_and_nobody_elses(trip, northwind, agent_key, ada):
+    found = get("runs/run_1", agent_key).json()
+    assert found["request"] == "Move my flight"
+    (action,) = found["actions"]
+    assert (action["args"], action["effects"][0]["before"]) == ({"to": "LIS"}, {"to": "OPO"})
+    assert get("runs/run_1/actions/a1", agent_key).json()["result"] == {"ok": True}
+    assert get("runs/run_1/actions/a2", agent_key).status_code == 404
+
+    other = Agent.objects.create(workspace=northwind, name="mail-desk", owner=ada)
+    stranger = keys.create_key(other, by=ada, name="x")[1]
+    assert get("runs/run_1", stranger).status_code == 404
+    blind = keys.create_key(other, by=ada, name="y", scopes=["ingest"])[1]
+    assert get("runs/run_1", blind).status_code == 401
+
+
+def test_payloads_are_shown_to_those_who_may_and_it_is_recorded(trip, person):
+    blind = get("runs/run_1", person("vic", "view")).json()
+    assert "request" not in blind
+    assert "args" not in blind["actions"][0]
+
+    seen = get("runs/run_1", person("sue", "view", "view_sensitive")).json()
+    assert seen["actions"][0]["args"] == {"to": "LIS"}
+    assert Act.objects.get(type="payload.revealed").data == {"run": "run_1"}
+
+    assert get("runs/run_1", person("nobody")).status_code == 403
+
+
+def test_another_workspace_sees_nothing(trip, ada):
+    elsewhere = Workspace.objects.create(slug="southwind", name="Southwind")
+    agent = Agent.objects.create(workspace=elsewhere, name="trip-desk", owner=ada)
+    assert get("runs/run_1", keys.create_key(agent, by=ada, name="x")[1]).status_code == 404
+
+
+def test_heads_and_proofs_are_handed_out(trip, northwind, agent_key, speaker):
+    assert get("ledger/head", agent_key).status_code == 404
+    one = event("run.completed")
+    tell(speaker, one)
+    assert get(f"ledger/proof/{one['id']}", agent_key).status_code == 404
+    sealer.seal(northwind)
+
+    public = [LogKey.parse(line) for line in get("ledger/key", agent_key).text.splitlines()]
+    found = verify(get(f"ledger/proof/{one['id']}", agent_key).text, public)
+    assert found.leaf["event"] == one["id"]
+    size = found.size
+    assert get("ledger/head", agent_key).text.splitlines()[1] == str(size)
+    body = get(f"ledger/consistency?old=1&new={size}", agent_key).json()
+    assert len(body["proof"]) >= 1
+    assert get(f"ledger/consistency?old=9&new={size}", agent_key).status_code == 422
+    assert get("ledger/consistency?old=x&new=2", agent_key).status_code == 422
+    assert get("ledger/head", "amends_0000000000_x").status_code == 401
+
+
+def test_the_openapi_page_tells_of_the_hot_door_too(client):
+    paths = json.loads(client.get("/api/v1/openapi.json").content)["paths"]
+    assert {"/api/v1/events", "/api/v1/blobs/{sha256}", "/api/v1/runs/{run}"} <= paths.keys()

@@ -1,0 +1,46 @@
+"""The audit page: people's acts from the ledger, and nobody else's."""
+
+import pytest
+
+from ledger import desk
+from workspaces import entrance
+from workspaces.models import User
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def ada(db):
+    return User.objects.create_user("ada@example.com", "a long enough secret", name="Ada Nilsson")
+
+
+@pytest.fixture
+def airline(ada):
+    return entrance.open_workspace("Airline desk", "airline", by=ada)
+
+
+def test_an_act_of_a_person_is_listed_with_its_entry_and_the_desks_own_words_are_not(
+    client, ada, airline
+):
+    desk.say(airline, "policy.activated", by=ada, data={"number": 3})
+    desk.say(airline, "case.opened", part="triage", data={"reason": "machine"})
+    client.force_login(ada)
+
+    page = client.get("/w/airline/audit/").text
+
+    assert "policy activated" in page
+    assert "Ada Nilsson" in page
+    assert "case opened" not in page
+
+
+def test_the_audit_goes_on_page_by_page(client, ada, airline):
+    for number in range(53):
+        desk.say(airline, "policy.activated", by=ada, data={"number": number})
+    client.force_login(ada)
+
+    first = client.get("/w/airline/audit/?kind=rules")
+    older = client.get("/w/airline/audit/" + first.context["pager"]["next"])
+
+    assert len(first.context["acts"]) == 50
+    assert len(older.context["acts"]) == 3
+    assert older.context["pager"]["next"] == ""

@@ -1,0 +1,102 @@
+"""The ledger only grows, week by week, and takes in what people did."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from ledger import acts, partitions
+from ledger.checks import append_only
+from ledger.models import Event
+from ledger.models.events import AppendOnly
+from tests.ledger.conftest import event, tell
+from workspaces import keys
+from workspaces.models import Act
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE ledger_event SET type = 'run.failed'",
+        "UPDATE ledger_event SET data = NULL, salt = NULL",
+        "DELETE FROM ledger_event",
+        "TRUNCATE ledger_event",
+        "UPDATE {} SET type = 'run.failed'",
+        "DELETE FROM {}",
+        "TRUNCATE {}",
+        "TRUNCATE ledger_event_default",
+    ],
+)
+def test_no_row_changes_or_goes(speaker, statement):
+    tell(speaker, event("run.started"))
+    partition = partitions.week_of(datetime.now(UTC)).name
+
+    with pytest.raises(DatabaseError, match="only grows"), transaction.atomic():
+        connection.cursor().execute(statement.format(partition))
+
+    assert Event.objects.get().type == "run.started"
+
+
+def test_the_queryset_refuses_too(speaker):
+    tell(speaker, event("run.started"))
+    with pytest.raises(AppendOnly):
+        Event.objects.all().delete()
+    with pytest.raises(AppendOnly):
+        Event.objects.update(type="x")
+
+
+def test_only_erasure_empties_a_payload(speaker):
+    tell(speaker, event("run.started"))
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL amends.erasing = 'yes'")
+        cursor.execute("UPDATE ledger_event SET data = NULL, salt = NULL")
+        with pytest.raises(DatabaseError, match="only grows"), transaction.atomic():
+            cursor.execute("UPDATE ledger_event SET actor = 'somebody'")
+
+
+def test_partitions_are_made_ahead_and_guarded(db):
+    later = datetime.now(UTC) + timedelta(days=300)
+    made = partitions.make_ahead(later)
+    assert len(made) == partitions.WEEKS_AHEAD + 1
+    assert partitions.make_ahead(later) == []
+    with pytest.raises(DatabaseError, match="only grows"), transaction.atomic():
+        connection.cursor().execute(f"TRUNCATE {made[0]}")
+
+
+def test_an_event_lands_in_its_week_and_not_in_the_default(speaker):
+    tell(speaker, event("run.started"))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM ledger_event_default")
+        assert cursor.fetchone() == (0,)
+
+
+def test_a_missing_partition_is_noticed(speaker):
+    week = partitions.week_of(datetime.now(UTC))
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE {week.name}")
+    tell(speaker, event("run.started"))
+
+    with pytest.raises(partitions.PartitionMissing, match=week.name):
+        partitions.make_ahead()
+
+
+def test_what_people_did_is_taken_in_once(trip_desk, ada):
+    keys.create_key(trip_desk, by=ada, name="laptop")
+
+    assert acts.take_in() == 1
+    assert acts.take_in() == 0
+
+    taken = Event.objects.get(type="key.created")
+    assert (taken.actor_kind, taken.actor) == ("person", str(ada.pk))
+    assert Act.objects.filter(taken_in_at=None).count() == 0
+
+
+def test_the_check_at_the_start_says_what_is_missing(db):
+    def ids():
+        return [message.id for message in append_only(databases=["default"])]
+
+    assert ids() == ["ledger.I001"]  # tests run as the owner
+    partition = partitions.week_of(datetime.now(UTC)).name
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TRIGGER ledger_event_no_truncate ON {partition}")
+    assert ids() == ["ledger.E001", "ledger.I001"]

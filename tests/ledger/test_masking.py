@@ -1,0 +1,70 @@
+"""Secrets never enter: the rule shared with the client, and canonical JSON."""
+
+import json
+from decimal import Decimal
+
+import pytest
+import rfc8785
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+
+from config.local.places import ROOT
+from ledger.canonical import canonical, is_plain
+from ledger.masking import Look, Unfit, holds_mask, mask_in_place, masked
+
+VECTORS = json.loads((ROOT / "tests" / "data" / "masking.json").read_text())["vectors"]
+JSON = some.recursive(
+    some.none() | some.booleans() | some.integers(-(2**53) + 1, 2**53 - 1)
+    | some.floats(allow_nan=False, allow_infinity=False) | some.text(),
+    lambda inner: some.lists(inner) | some.dictionaries(some.text(), inner),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
+def test_the_shared_vectors(vector):
+    paths = vector.get("paths", [])
+    assert masked(vector["in"], paths) == vector["out"]
+    assert masked(vector["out"], paths) == vector["out"]
+    raw = json.dumps(vector["in"], ensure_ascii=False).encode()
+    assert mask_in_place(json.loads(raw), paths, Look.at(raw)) == vector["out"]
+    escaped = json.dumps(vector["in"]).encode()
+    assert mask_in_place(json.loads(escaped), paths, Look.at(escaped)) == vector["out"]
+
+
+def test_digits_hidden_behind_escapes_are_found():
+    raw = b'{"x": "' + "".join(f"\\u00{ord(c):02x}" for c in "4242424242424242").encode() + b'"}'
+    assert holds_mask(mask_in_place(json.loads(raw), (), Look.at(raw)))
+
+
+def test_the_callers_own_value_is_left_alone():
+    data = {"password": "hunter2", "list": [{"token": "x"}]}
+    masked(data)
+    assert data == {"password": "hunter2", "list": [{"token": "x"}]}
+
+
+def test_thirty_two_levels_are_kept_and_one_more_is_not():
+    def nested(levels):
+        value: object = 1
+        for _ in range(levels):
+            value = {"a": value}
+        return value
+
+    assert masked(nested(32)) == nested(32)
+    with pytest.raises(Unfit):
+        masked(nested(33))
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(JSON)
+def test_the_fast_encoder_writes_what_rfc_8785_says(value):
+    if is_plain(value):
+        assert canonical(value, plain=True) == rfc8785.dumps(value)
+    assert canonical(value) == rfc8785.dumps(value)
+
+
+@given(some.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_comes_back_from_postgresql_with_the_same_digest(number):
+    """numeric writes 1e300 as an integer of 301 digits."""
+    if abs(number) >= 1e16:
+        assert canonical(int(Decimal(repr(number)))) == canonical(number)

@@ -1,0 +1,162 @@
+"""The record's pages: runs, one run step by step, the ledger, one event, the log checked."""
+
+import pytest
+from django.db import connection
+
+from ledger import desk, proofs, sealer
+from ledger.models import Leaf, Run
+from tests.ledger.conftest import event, tell
+from workspaces import teams
+from workspaces.models import Act, User
+
+
+@pytest.fixture
+def sue(northwind):
+    """She may see everything."""
+    return member(northwind, "sue", "view", "view_sensitive")
+
+
+@pytest.fixture
+def vic(northwind):
+    return member(northwind, "vic", "view")
+
+
+def member(workspace, name, *may):
+    person = User.objects.create_user(f"{name}@northwind.example", name=name.capitalize())
+    teams.add(teams.create(workspace, name, by=None, may=may), person, by=None)
+    return person
+
+
+@pytest.fixture
+def trip(speaker, northwind):
+    said = [
+        event("run.started", data={"request": "Move my \u202eflight", "goal": "be in Lisbon"}),
+        event("action.planned", action="a/1", n=1, data={
+            "tool": "update_flight", "targets": [{"type": "flight", "id": "F1"}],
+            "args": {"to": "LIS"}, "before": [{"to": "OPO", "seat": 3}]}),
+        event("action.succeeded", action="a/1", n=1, data={
+            "effects": [{"target": {"type": "flight", "id": "F1"}, "after": {"to": "LIS"},
+                         "reversibility": "exact"}]}),
+        event("run.checkpoint", n=2, data={"name": "flights_moved"}),
+    ]  # fmt: skip
+    tell(speaker, *said)
+    sealer.seal(northwind)
+    return said
+
+
+def get(client, person, path, **query):
+    client.force_login(person)
+    return client.get(f"/w/northwind/{path}", query)
+
+
+def test_runs_are_listed_and_found(client, vic, trip, speaker):
+    tell(speaker, *(event("run.started", run=f"more_{n}") for n in range(60)))
+    first = get(client, vic, "runs/")
+    assert first.status_code == 200
+    assert first.text.count("<tr data-id") == 50
+    second = client.get(first.context["pager"]["next"])
+    assert second.text.count("<tr data-id") == 11
+    assert "Move my <mark" in second.text  # what hides is shown
+    assert get(client, vic, "runs/", q="run_1")["location"] == "/w/northwind/runs/run_1/"
+    assert "No run fits" in get(client, vic, "runs/", q="nothing").text
+    assert get(client, vic, "runs/", state="failed").text.count("<tr data-id") == 0
+    assert get(client, vic, "runs/", after="x_9").status_code == 200
+
+
+def test_a_run_is_read_back_step_by_step(client, vic, trip):
+    last = get(client, vic, "runs/run_1/")
+    assert "Known after step 4 of 4" in last.text
+    assert "Reported done" in last.text
+    planned = get(client, vic, "runs/run_1/", step=2)
+    assert "Known after step 2 of 4" in planned.text
+    assert "Planned" in planned.text
+    assert "Reported done" not in planned.text
+    assert get(client, vic, "runs/run_1/", step=999).status_code == 200
+    assert get(client, vic, "runs/nobody/").status_code == 404
+
+
+def test_payloads_are_revealed_to_those_who_may_and_it_is_recorded(client, vic, sue, trip):
+    assert "OPO" not in get(client, vic, "runs/run_1/").text
+    assert client.post("/w/northwind/runs/run_1/reveal/").status_code == 403
+    assert "OPO" not in get(client, sue, "runs/run_1/").text
+
+    shown = client.post("/w/northwind/runs/run_1/reveal/")
+    assert "OPO" in shown.text
+    assert Act.objects.get(type="payload.revealed").person == sue
+
+
+def test_the_ledger_lists_everything_and_one_event_has_its_proof(client, sue, trip, northwind):
+    desk.say(northwind, "case.opened", run="run_1", by=sue, data={"case": 1})
+    listed = get(client, sue, "ledger/")
+    assert listed.text.count("<tr data-id") == 5
+    assert "Sue" in listed.text
+    assert get(client, sue, "ledger/", kind="action").text.count("<tr data-id") == 2
+    assert get(client, sue, "ledger/", after="1").status_code == 200
+
+    sealed = get(client, sue, f"ledger/{trip[1]['id']}/")
+    assert "Entry <b>1</b> of 4" in sealed.text
+    assert "LIS" not in sealed.text
+    assert "LIS" in client.post(f"/w/northwind/ledger/{trip[1]['id']}/reveal/").text
+    proof = get(client, sue, f"ledger/{trip[1]['id']}/proof/")
+    assert proof.text == proofs.proof_of(northwind, trip[1]["id"])
+    assert get(client, sue, f"ledger/{trip[1]['id']}/download/").json()["event"]["n"] == 1
+    assert get(client, sue, "ledger/none/").status_code == 404
+
+
+def test_only_those_of_the_workspace_come_in(client, trip, ada):
+    for path in ("runs/", "runs/run_1/", "ledger/", f"ledger/{trip[0]['id']}/", "ledger/verify/"):
+        assert get(client, ada, path).status_code == 404
+
+
+def test_the_log_is_checked_in_the_page(client, vic, trip, northwind):
+    assert "All as it was signed" in check(client, vic).text
+    proof = proofs.proof_of(northwind, trip[0]["id"])
+    path = "/w/northwind/ledger/verify/"
+    assert "Proven" in client.post(path, {"proof": proof, "check": "proof"}).text
+    bad = client.post(path, {"proof": proof.replace("index 0", "index 1"), "check": "proof"})
+    assert "Not proven" in bad.text
+    assert "Not proven" in client.post(path, {"proof": "hello", "check": "proof"}).text
+
+
+def check(client, person):
+    client.force_login(person)
+    return client.post("/w/northwind/ledger/verify/", {"check": "log"})
+
+
+CRIMES = {
+    "an edited payload": "UPDATE ledger_event SET data = '{}' WHERE type = 'action.planned'",
+    "an edited digest": "UPDATE ledger_event SET digest = sha256('x') WHERE type = 'run.started'",
+    "another actor": "UPDATE ledger_event SET actor = 'ada' WHERE type = 'run.started'",
+    "a deleted event": "DELETE FROM ledger_event WHERE type = 'action.planned'",
+    "swapped leaves": "UPDATE ledger_leaf SET place = 4 - index WHERE index < 40",
+    "a truncated tail": "DELETE FROM ledger_leaf WHERE index > 30",
+    "a forked head": "UPDATE ledger_treehead SET root = sha256('x')",
+    "another tree": "UPDATE ledger_treenode SET hash = sha256('x')",
+    "an unsigned head": "UPDATE ledger_treehead SET note = replace(note, '40', '41')",
+}
+
+
+@pytest.mark.parametrize("crime", CRIMES)
+def test_tampering_is_detected(client, vic, northwind, speaker, crime):
+    events = [event("run.started", run=f"r{n}") for n in range(36)]
+    events += [event("action.planned", action="a", data={"tool": "t"}) for _ in range(4)]
+    tell(speaker, *events)
+    sealer.seal(northwind)
+    assert "All as it was signed" in check(client, vic).text
+
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        if crime == "swapped leaves":
+            first = Leaf.objects.earliest("index").place
+            cursor.execute("ALTER TABLE ledger_leaf DROP CONSTRAINT leaf_once")
+            cursor.execute(f"UPDATE ledger_leaf SET place = {first} + 39 - index")
+        else:
+            cursor.execute(CRIMES[crime])
+
+    assert "Something was changed" in check(client, vic).text
+
+
+def test_a_run_of_the_desk_has_its_page(client, vic, northwind):
+    desk.say(northwind, "plan.started", run="desk-plan-1", data={"goal": "undo"})
+    assert Run.objects.get().agent is None
+    assert "the desk itself" in get(client, vic, "runs/desk-plan-1/").text

@@ -1,0 +1,118 @@
+"""Several doors at once: the same events, the same runs, and two sealers."""
+
+import random
+import threading
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connections
+
+from amends.proofs import LogKey, verify
+from ledger import intake, logkeys, proofs, sealer
+from ledger.models import Action, Event, EventKey, Leaf, Run, Unsealed
+from tests.ledger.conftest import event, heard
+
+pytestmark = pytest.mark.django_db(transaction=True)
+DOORS = 4
+
+
+def at_once(*works):
+    """Run each in a thread of its own, started together; the first failure is raised here."""
+    barrier, failures = threading.Barrier(len(works)), []
+
+    def run(work):
+        try:
+            barrier.wait(10)
+            work()
+        except Exception as error:  # noqa: BLE001 - reported below
+            failures.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if failures:
+        raise failures[0]
+
+
+def record(speaker, said):
+    """What the door does: record, commit, and once more where PostgreSQL saw a deadlock."""
+    for _ in range(intake.TRIES_MAX):
+        try:
+            with psycopg.connect(settings.DATABASE_URL) as connection:
+                return intake.record(connection, speaker, said).answers
+        except psycopg.errors.DeadlockDetected:
+            continue
+    raise AssertionError("no way through")
+
+
+@pytest.fixture
+def events(speaker):
+    found = []
+    for n in range(20):
+        run = f"run_{n}"
+        found += [
+            event("run.started", run=run),
+            event("action.planned", run=run, action="a", data={"tool": "t", "targets": [
+                {"type": "x", "id": str(n)}]}),
+            event("action.succeeded", run=run, action="a", data={"attempt": "1"}),
+        ]  # fmt: skip
+    return [heard(speaker, one) for one in found]
+
+
+def test_the_same_batch_through_four_doors_is_kept_once(speaker, events):
+    answers = []
+
+    def send():
+        shuffled = random.sample(events, len(events))
+        answers.extend(record(speaker, shuffled))
+
+    at_once(*[send] * DOORS)
+
+    statuses = [answer.status for answer in answers]
+    assert statuses.count("accepted") == len(events)
+    assert statuses.count("duplicate") == (DOORS - 1) * len(events)
+    assert Event.objects.filter(actor_kind="agent").count() == len(events)
+    assert EventKey.objects.count() == Event.objects.count()
+    assert (Run.objects.count(), Action.objects.count()) == (20, 20)
+    assert {run.action_count for run in Run.objects.all()} == {1}
+    assert {run.effect_count for run in Run.objects.all()} == {1}
+
+
+def test_parts_of_one_action_through_four_doors_add_up(speaker, events):
+    parts = [events[n::DOORS] for n in range(DOORS)]
+    at_once(*[lambda part=part: record(speaker, part) for part in parts])
+
+    assert {action.state for action in Action.objects.all()} == {"succeeded"}
+    assert {(run.action_count, run.effect_count) for run in Run.objects.all()} == {(1, 1)}
+
+
+def test_two_doors_and_two_sealers_leave_one_valid_log(speaker, northwind, events):
+    stop = threading.Event()
+
+    def send(part):
+        for n in range(0, len(part), 3):
+            record(speaker, part[n : n + 3])
+
+    def seal():
+        while not stop.is_set() or Unsealed.objects.exists():
+            sealer.seal_all()
+
+    def send_and_stop():
+        send(events[1::2])
+        stop.set()
+
+    at_once(lambda: send(events[::2]), send_and_stop, seal, seal)
+    sealer.seal_all()
+
+    size = Event.objects.count()
+    assert sorted(Leaf.objects.values_list("index", flat=True)) == list(range(size))
+    keys = [LogKey.parse(text) for text in logkeys.published(northwind)]
+    for key in EventKey.objects.all():
+        proof = proofs.proof_of(northwind, key.event_id)
+        assert proof is not None
+        assert verify(proof, keys).size == size

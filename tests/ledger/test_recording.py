@@ -1,0 +1,154 @@
+"""Events come in, are kept once, and add up."""
+
+from ledger import desk
+from ledger.models import Action, Effect, Event, EventConflict, EventKey, Run, Unsealed
+from tests.ledger.conftest import event, tell
+
+HOTEL = {"type": "booking", "id": "H-7"}
+
+
+def planned(action="act_1", **data):
+    return event(
+        "action.planned",
+        action=action,
+        n=1,
+        data={
+            "tool": "book_hotel",
+            "targets": [HOTEL],
+            "args": {"nights": 2},
+            "key": "k1",
+            "class": "external_reversible",
+            "before": [None],
+        }
+        | data,
+    )
+
+
+def test_a_run_and_its_action_add_up(speaker):
+    start = event(
+        "run.started",
+        n=0,
+        data={
+            "model": "m-1",
+            "request": "Book me a hotel",
+            "on_behalf_of": {"id": "eve", "name": "Eve"},
+        },
+    )
+    done = event(
+        "action.succeeded",
+        action="act_1",
+        n=1,
+        data={
+            "attempt": "a1",
+            "result": {"booking": "H-7"},
+            "effects": [
+                {
+                    "target": HOTEL,
+                    "before": {"wrong": 1},
+                    "after": {"state": "booked"},
+                    "reversibility": "compensable",
+                }
+            ],
+        },
+    )
+
+    first = tell(speaker, start, planned())
+    second = tell(speaker, done)
+
+    assert [a.status for a in first.answers + second.answers] == ["accepted"] * 3
+    run = Run.objects.get()
+    assert (run.run, run.customer, run.state, run.revision) == ("run_1", "eve", "running", 2)
+    assert (run.action_count, run.effect_count) == (1, 1)
+    assert run.lease_until > run.last_event_at
+    action = Action.objects.get()
+    assert (action.state, action.tool, action.n) == ("succeeded", "book_hotel", 1)
+    effect = Effect.objects.get()
+    assert (effect.before, effect.has_before, effect.after) == (None, True, {"state": "booked"})
+    assert effect.person == {"id": "eve", "name": "Eve"}
+    assert Event.objects.count() == EventKey.objects.count() == Unsealed.objects.count() == 3
+
+
+def test_the_same_event_again_changes_nothing(speaker):
+    one = planned()
+    tell(speaker, one)
+
+    again = tell(speaker, one, one)
+
+    assert [a.status for a in again.answers] == ["duplicate", "duplicate"]
+    assert Event.objects.count() == 1
+    assert Run.objects.get().revision == 1
+
+
+def test_the_same_id_with_other_content_is_refused_and_kept_by_digest(speaker):
+    one = planned()
+    tell(speaker, one)
+
+    (answer,) = tell(speaker, one | {"data": one["data"] | {"args": {"nights": 9}}}).answers
+
+    assert (answer.status, answer.problem.status) == ("rejected", 409)
+    assert Action.objects.get().args == {"nights": 2}
+    assert EventConflict.objects.get().event_id == one["id"]
+
+
+def test_the_desk_approves_settles_and_compensates(speaker, northwind, ada):
+    tell(speaker, planned())
+    desk.say(northwind, "action.approved", run="run_1", action="act_1", by=ada)
+    assert Action.objects.get().state == "approved"
+
+    tell(speaker, event("action.failed", action="act_1", n=1, data={"error": {"type": "Timeout"}}))
+    assert Action.objects.get().state == "unknown"
+    assert Effect.objects.count() == 1
+
+    desk.say(
+        northwind,
+        "action.settled",
+        run="run_1",
+        action="act_1",
+        by=ada,
+        data={"outcome": "applied", "evidence": "seen in the hotel's own list"},
+    )
+    action = Action.objects.get()
+    assert (action.state, action.settled_by) == ("succeeded", str(ada.pk))
+
+    desk.say(
+        northwind,
+        "action.compensated",
+        run="run_1",
+        action="act_1",
+        data={"position": 0, "outcome": "compensated"},
+    )
+    assert Effect.objects.get().compensated == "compensated"
+    assert Action.objects.get().compensated == "compensated"
+
+
+def test_another_agent_cannot_speak_on_the_run(speaker, northwind, ada):
+    from workspaces.models import Agent
+
+    tell(speaker, planned())
+    other = Agent.objects.create(workspace=northwind, name="mail-desk", owner=ada)
+    stranger = type(speaker)(northwind.pk, "northwind", "agent", "mail-desk", other.pk)
+
+    (answer,) = tell(stranger, event("run.completed")).answers
+
+    assert (answer.status, answer.problem.status) == ("rejected", 403)
+    assert Run.objects.get().state == "running"
+    assert Event.objects.count() == 1
+
+
+def test_a_plan_is_a_run_of_the_desk(northwind):
+    desk.say(northwind, "plan.started", run="plan_1", data={"goal": "undo"})
+    desk.say(northwind, "step.ready", run="plan_1", action="step_1")
+    call = {"tool": "hotel.cancel", "targets": [HOTEL], "args": {"id": "H-7"}, "attempt": "1"}
+    desk.say(northwind, "step.intended", run="plan_1", action="step_1", data=call)
+    desk.say(
+        northwind,
+        "step.applied",
+        run="plan_1",
+        action="step_1",
+        data={"attempt": "1", "effects": [{"target": HOTEL, "after": {"state": "cancelled"}}]},
+    )
+    desk.say(northwind, "plan.finished", run="plan_1")
+
+    run = Run.objects.get()
+    assert (run.agent, run.state, run.effect_count) == (None, "completed", 1)
+    assert Action.objects.get().state == "succeeded"

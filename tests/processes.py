@@ -1,0 +1,162 @@
+"""Real processes of the product, started by a test against its own database and broker."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from urllib.error import HTTPError
+
+from config.local.leash import leashed
+from config.local.places import ROOT
+from config.processes import process_list
+
+START_SECONDS_MAX = 40.0
+STOP_SECONDS_MAX = 15.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """One running process; `kill()` is SIGKILL to it and its pool, `stop()` is SIGTERM."""
+
+    def __init__(self, name: str, command: list[str], log: Path, env: dict[str, str]) -> None:
+        self.name, self.log, self.url = name, log, ""
+        with log.open("ab") as output:
+            self._running = subprocess.Popen(
+                leashed(command, ends_with=signal.SIGTERM),
+                cwd=ROOT,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    def alive(self) -> bool:
+        return self._running.poll() is None
+
+    def kill(self) -> None:
+        """Gone in the middle of whatever it was doing, with every child of its pool."""
+        if self.alive():
+            os.killpg(self.pid, signal.SIGKILL)
+        self._running.wait()
+
+    def stop(self) -> None:
+        if self.alive():
+            self._running.terminate()
+            try:
+                self._running.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        # A pool's children may outlive a stopped master for a moment.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def wait_until(self, answers: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not answers():
+            if not self.alive() or time.monotonic() > deadline:
+                self.stop()
+                raise AssertionError(f"{self.name} did not start.\n{self.said()}")
+            time.sleep(0.05)
+
+    def wait_until_ready(self) -> None:
+        """A web process whose database was changed below it finds its way to the new one."""
+        self.wait_until(lambda: database_answers(f"{self.url}/readyz"))
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+class Processes:
+    """What the `processes` fixture gives: `web()`, `worker()`, `scheduler()`, `sweeper()`.
+
+    Each returns when it is healthy. More environment goes as keywords (`FAULT="…"`). Logs stay in
+    the test's folder and are shown when a test fails.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: list[Process] = []
+
+    def web(self, **environment: str) -> Process:
+        port = free_port()
+        process = self._start("web", port, environment)
+        process.url = f"http://localhost:{port}"
+        process.wait_until(lambda: answers(f"{process.url}/healthz"))
+        return process
+
+    def worker(self, *, concurrency: int = 2, **environment: str) -> Process:
+        process = self._start("worker", 0, environment, ["--concurrency", str(concurrency)])
+        process.wait_until(lambda: "ready." in process.said())
+        return process
+
+    def scheduler(self, **environment: str) -> Process:
+        process = self._start("scheduler", 0, environment)
+        process.wait_until(lambda: "scheduler: " in process.said())
+        return process
+
+    def sweeper(self, **environment: str) -> Process:
+        process = self._start("sweeper", 0, environment)
+        process.wait_until(lambda: "sweeper: " in process.said())
+        return process
+
+    def run(self, name: str, command: list[str], **environment: str) -> Process:
+        """Any other program (an outside system), on the same leash; wait for it yourself."""
+        log = self.folder / f"{name}-{len(self.started)}.log"
+        process = Process(name, command, log, os.environ | environment)
+        self.started.append(process)
+        return process
+
+    def stop(self) -> None:
+        for process in reversed(self.started):
+            process.stop()
+
+    def _start(
+        self, name: str, port: int, environment: dict[str, str], more: list[str] | None = None
+    ) -> Process:
+        command = process_list(port, "127.0.0.1", demo=False)[name] + (more or [])
+        paths = os.pathsep.join([str(ROOT), str(ROOT / "sdk")])
+        settings = {
+            "AMENDS_PROCESS": name,
+            "PYTHONPATH": paths,
+            "PYTHONUNBUFFERED": "1",
+            "CELERY_SKIP_CHECKS": "1",
+        }
+        if port:
+            settings["AMENDS_URL"] = f"http://localhost:{port}"
+        return self.run(name, command, **settings | environment)
+
+
+def database_answers(url: str) -> bool:
+    """Only the database: a test that needs no worker starts none."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            body = answer.read()
+    except HTTPError as error:
+        body = error.read()
+    except OSError:
+        return False
+    return bool(json.loads(body)["checks"]["database"] == "ok")
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False

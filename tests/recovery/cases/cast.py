@@ -1,0 +1,104 @@
+"""What the stories about cases are told with: an agent's events, and a shop that it works on."""
+
+from typing import Any
+
+from django.db import transaction
+
+from ledger import drivers
+from ledger.desk import plain_connection
+from ledger.ids import new_id
+from ledger.models import Run
+from ledger.record import record
+from ledger.said import Said, Speaker
+from ledger.wire import read
+from recovery.models import Case
+from recovery.triage import triage
+from workspaces import teams
+from workspaces.models import Agent, Team, User
+
+
+def person(name: str, *standing: Team) -> User:
+    found = User.objects.create_user(f"{name}@acme.example", "correct horse", name=name.title())
+    for team in standing:
+        teams.add(team, found, by=None)
+    return found
+
+
+class Told:
+    """An agent that tells the ledger what it does, event by event."""
+
+    def __init__(self, agent: Agent, run: str, *, trusted: bool = True) -> None:
+        self.agent, self.run, self.n = agent, run, 0
+        workspace = agent.workspace
+        self.speaker = Speaker(
+            workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789", trusted
+        )
+
+    def say(self, type_: str, action: str = "", **data: Any) -> None:
+        import msgspec
+
+        one = {"id": new_id(), "type": type_, "run": self.run, "n": self.n, "data": data}
+        if action:
+            one["action"] = action
+        said = read(msgspec.json.encode(one), self.speaker)
+        assert isinstance(said, Said), said
+        with transaction.atomic():
+            answers = drivers.run(record(self.speaker, [said]), plain_connection()).answers
+        assert answers[0].status == "accepted", answers
+
+    def begins(self, request: str = "Put ticket T-182 right", **more: Any) -> "Told":
+        person = {"id": "eve", "name": "Eve Adams", "contact": "eve@example.com"}
+        self.say("run.started", request=request, on_behalf_of=person, model="m-1", **more)
+        return self
+
+    def plans(self, tool: str, *targets: tuple[str, str], **more: Any) -> str:
+        self.n += 1
+        action = f"act_{self.n}"
+        told = {
+            "tool": tool,
+            "targets": [{"type": kind, "id": name} for kind, name in targets],
+            "args": {},
+            "key": f"key-{self.run}-{self.n}",
+            "class": "internal_update",
+        }
+        self.say("action.planned", action, **(told | more))
+        self.say("action.started", action, attempt="1")
+        return action
+
+    def does(
+        self, tool: str, *effects: tuple[str, str, Any, Any], planned: Any = None, **more: Any
+    ) -> str:
+        """A call that succeeded; each effect is a type, an id, before and after."""
+        action = self.plans(tool, *(one[:2] for one in effects), **(planned or {}))
+        told = [
+            {"target": {"type": kind, "id": name}, "before": before, "after": after}
+            for kind, name, before, after in effects
+        ]
+        self.say("action.succeeded", action, attempt="1", effects=told, **more)
+        return action
+
+    def fails(
+        self, tool: str, *, outcome: str = "no_effect", message: str = "504", **more: Any
+    ) -> str:
+        action = self.plans(tool, ("mail", "welcome"), **more)
+        error = {"type": "GatewayTimeout", "message": message}
+        self.say("action.failed", action, attempt="1", outcome=outcome, error=error)
+        return action
+
+    def is_verified(self, action: str, *, ok: bool) -> None:
+        check = {"name": "flights", "expected": "HAT074", "actual": "HAT290", "ok": ok}
+        self.say("action.verified", action, ok=ok, checks=[check])
+
+    def ends(self, how: str = "completed", **data: Any) -> "Told":
+        self.n += 1
+        self.say(f"run.{how}", **data)
+        return self
+
+    @property
+    def row(self) -> Run:
+        return Run.objects.get(run=self.run, agent=self.agent)
+
+    def case(self) -> Case | None:
+        """Triage looks; the run's case, if it has one."""
+        triage.look()
+        return Case.objects.filter(run__run=self.run).first()

@@ -1,0 +1,136 @@
+"""The whole way through the HTTP API, by a person's token."""
+
+import json
+
+import pytest
+
+from recovery.casework import cases
+from recovery.corrections import aftercare
+from recovery.engine import engine
+from workspaces import keys
+
+
+class Caller:
+    def __init__(self, client, workspace, person):
+        self.client = client
+        _, token = keys.create_token(workspace, by=person, name="test")
+        self.headers = {"Authorization": f"Bearer {token}"}
+
+    def get(self, path, **query):
+        answer = self.client.get(f"/api/v1{path}", query, headers=self.headers)
+        return answer.status_code, answer.json()
+
+    def post(self, path, **body):
+        answer = self.client.post(
+            f"/api/v1{path}", json.dumps(body), "application/json", headers=self.headers
+        )
+        return answer.status_code, answer.json()
+
+
+@pytest.fixture
+def api(client, acme, ada):
+    return Caller(client, acme, ada)
+
+
+def test_from_the_preview_to_the_published_correction(raised, shop, api):
+    case = raised.case()
+
+    _, found = api.get("/cases", q="is:open tool:tickets.update")
+    assert [one["id"] for one in found["cases"]] == [case.pk]
+    _, preview = api.get(f"/cases/{case.pk}/preview")
+    assert preview["why_not"] == ""
+    status, plan = api.post(
+        f"/cases/{case.pk}/compensate",
+        digest=preview["digest"],
+        revision=preview["revision"],
+        reason="Wrong priority",
+    )
+    assert status == 200, plan
+    engine.advance(plan["id"])
+
+    _, closed = api.get(f"/cases/{case.pk}")
+    assert (closed["state"], closed["outcome"]) == ("closed", "restored")
+    assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
+    aftercare.draft_due()
+    _, closed = api.get(f"/cases/{case.pk}")
+    (drafted,) = closed["corrections"]
+    status, published = api.post(
+        f"/corrections/{drafted['id']}/publish", revision=drafted["revision"]
+    )
+    assert status == 200, published
+    assert published["state"] == "published"
+    assert published["link"].startswith("http://localhost/c/")
+
+
+def test_a_stale_digest_or_revision_is_a_conflict(raised, api):
+    case = raised.case()
+
+    status, problem = api.post(
+        f"/cases/{case.pk}/compensate", digest="f" * 64, revision=case.revision, reason="x"
+    )
+    assert (status, problem["revision"]) == (409, case.revision)
+    status, _ = api.post(
+        f"/cases/{case.pk}/close", outcome="expected", reason="x", revision=case.revision + 7
+    )
+    assert status == 409
+
+
+def test_a_query_that_cannot_be_read_says_where(raised, api):
+    status, problem = api.get("/cases", q="is:open risk:enormous")
+
+    assert (status, problem["position"]) == (422, 13)
+
+
+def test_strangers_viewers_and_agents_are_kept_out(raised, client, api, globex, dev, agent, leads):
+    from tests.recovery.cases.cast import person
+
+    case = raised.case()
+    stranger = Caller(client, globex, dev)
+    assert stranger.get(f"/cases/{case.pk}")[0] == 404
+    viewer = Caller(client, case.workspace, person("vera", leads))
+    assert viewer.get(f"/cases/{case.pk}")[0] == 200
+    status, _ = viewer.post(
+        f"/cases/{case.pk}/close", outcome="expected", reason="x", revision=case.revision
+    )
+    assert status == 403
+    _, token = keys.create_key(agent, by=None, name="agent")
+    viewer.headers = {"Authorization": f"Bearer {token}"}
+    assert viewer.get(f"/cases/{case.pk}")[0] == 401
+
+
+def test_two_people_cannot_both_act(raised, api, finn):
+    case = raised.case()
+    cases.claim(case, by=finn, seen=case.revision)
+    _, preview = api.get(f"/cases/{case.pk}/preview")
+
+    status, problem = api.post(
+        f"/cases/{case.pk}/compensate",
+        digest=preview["digest"],
+        revision=preview["revision"],
+        reason="x",
+    )
+
+    assert status == 409
+    assert "Finn has claimed it" in problem["detail"]
+
+
+def test_partly_closed_with_an_owner_and_a_date(raised, api, finn):
+    case = raised.case()
+    path = f"/cases/{case.pk}/close"
+    given = {"outcome": "partly", "reason": "The seat is gone", "revision": case.revision}
+
+    status, problem = api.post(path, **given)
+    assert (status, problem["detail"]) == (
+        422,
+        "Say what is left, who looks after it, and until when.",
+    )
+    left = {"text": "Seat 12A", "owner": finn.email, "due_at": "2099-01-01T00:00:00Z"}
+    status, closed = api.post(path, **given, left=[left])
+
+    assert (status, closed["outcome"]) == (200, "partly")
+    assert case.residues.get().owner == finn
+
+
+@pytest.mark.parametrize("path", ["/cases/1/preview", "/cases/999999/preview"])
+def test_without_a_token_nothing_is_answered(client, db, path):
+    assert client.get(f"/api/v1{path}").status_code == 401

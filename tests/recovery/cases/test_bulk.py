@@ -1,0 +1,105 @@
+"""One act on many cases: exactly those that were shown, each with its own plan and its own end."""
+
+import pytest
+
+from ledger.models import Event
+from recovery.casework import bulk, cases
+from recovery.engine import engine
+from recovery.models import BulkItem, Case, CaseState, Plan
+from recovery.triage import triage
+
+
+@pytest.fixture
+def three(tell, shop, ticket):
+    """Three runs that each raised a ticket of their own; of the third nothing is known."""
+    for number in (1, 2, 3):
+        name = f"T-{number}"
+        row = ticket | {"id": name}
+        shop.execute(
+            "INSERT INTO tickets (world, id, priority, assignee)"
+            " VALUES ('main', %s, 'high', 'Nora')",
+            [name],
+        )
+        run = tell(f"run_{number}")
+        run.does("tickets.update", ("ticket", f"main/{name}", row, row | {"priority": "high"}))
+        if number == 3:
+            run.plans("tickets.update", ("ticket", "main/T-9"))
+        run.ends("failed")
+    triage.look()
+
+
+def frozen(seen):
+    return [(one.case.pk, one.case.revision, one.digest) for one in seen.eligible]
+
+
+def test_the_dry_run_says_who_is_meant_and_who_not(three, acme, ada, finn):
+    second = Case.objects.get(run__run="run_2")
+    cases.claim(second, by=finn, seen=second.revision)
+
+    seen = bulk.dry_run(acme, "compensate", by=ada, query="is:open")
+
+    assert [one.case.run.run for one in seen.eligible] == ["run_1"]
+    assert [one.why for one in seen.not_eligible] == [
+        "Finn has claimed it.",
+        "Settle tickets.update first: nobody knows whether it happened.",
+    ]
+    assert seen.customers == 1
+    assert not BulkItem.objects.exists()
+
+
+def test_each_case_gets_its_own_plan_and_done_is_not_fixed(three, acme, ada, shop):
+    seen = bulk.dry_run(acme, "compensate", by=ada, query="")
+    job = bulk.start(acme, "compensate", by=ada, reason="Same cause", frozen=frozen(seen))
+
+    assert bulk.sweep() == 2
+    assert bulk.counts(job) == {"done": 2, "restored": 0}
+    for plan in Plan.objects.all():
+        engine.advance(plan.pk)
+
+    assert bulk.counts(job) == {"done": 2, "restored": 2}
+    job.refresh_from_db()
+    assert job.ended_at is not None
+    assert Event.objects.get(type="case.bulk_started").actor == str(ada.pk)
+    priorities = dict(shop.execute("SELECT id, priority FROM tickets").fetchall())
+    assert (priorities["T-1"], priorities["T-2"], priorities["T-3"]) == ("normal", "normal", "high")
+
+
+def test_what_changed_since_the_dry_run_is_refused_by_itself(three, acme, ada, shop):
+    seen = bulk.dry_run(acme, "compensate", by=ada)
+    first = seen.eligible[0].case
+    cases.report(first.run, text="Look at this one", by=ada)
+    shop.execute("UPDATE tickets SET assignee = 'Finn' WHERE id = 'T-2'")
+
+    bulk.start(acme, "compensate", by=ada, reason="x", frozen=frozen(seen))
+    bulk.sweep()
+
+    assert [(one.state, one.detail) for one in BulkItem.objects.order_by("pk")] == [
+        ("refused", "Somebody changed this case since you saw it."),
+        ("refused", "Step 1 has drifted: choose what should happen."),
+    ]
+    assert not Plan.objects.exists()
+
+
+def test_stop_leaves_out_what_has_not_begun(three, acme, ada):
+    seen = bulk.dry_run(acme, "close", by=ada, query="run:run_1 OR run:run_2")
+    job = bulk.start(acme, "close", by=ada, reason="A drill", frozen=frozen(seen))
+
+    assert bulk.stop(job, by=ada) == 2
+    assert bulk.sweep() == 0
+    assert Case.objects.filter(state=CaseState.CLOSED).count() == 0
+
+    again = bulk.start(acme, "close", by=ada, reason="A drill", frozen=frozen(seen))
+    bulk.sweep()
+    assert bulk.counts(again)["done"] == 2
+    assert Case.objects.filter(outcome="expected").count() == 2
+
+
+def test_who_may_no_longer_recover_starts_nothing(three, acme, ada, operators):
+    seen = bulk.dry_run(acme, "compensate", by=ada)
+    bulk.start(acme, "compensate", by=ada, reason="x", frozen=frozen(seen))
+    ada.groups.remove(operators.group)
+
+    bulk.sweep()
+
+    assert set(BulkItem.objects.values_list("state", flat=True)) == {"refused"}
+    assert not Plan.objects.exists()

@@ -1,0 +1,107 @@
+"""What people do with a case: claim it, give it back, close it, bring it back."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from ledger.models import Event
+from recovery.casework import cases, closing
+from recovery.casework.closing import CannotClose, Left
+from recovery.casework.outdated import OutOfDate
+from recovery.models import Case, CaseState
+from workspaces.moves import CannotMove
+
+
+@pytest.fixture
+def case(tell):
+    run = tell()
+    run.does("tickets.update", ("ticket", "main/T-182", {"a": 1}, {"a": 2}))
+    run.ends("failed")
+    return run.case()
+
+
+def test_a_claim_is_a_lease_that_others_see(case, ada, finn):
+    cases.claim(case, by=ada, seen=case.revision)
+
+    with pytest.raises(CannotMove, match="Ada has claimed it"):
+        cases.claim(case, by=finn, seen=case.revision)
+    with pytest.raises(CannotMove, match="Ada has claimed it"):
+        closing.close(case, outcome="expected", reason="x", by=finn, seen=case.revision)
+    with pytest.raises(CannotMove):
+        cases.release(case, by=finn, seen=case.revision)
+    cases.release(case, by=ada, seen=case.revision)
+    cases.claim(case, by=finn, seen=case.revision)
+    assert [one.type for one in Event.objects.filter(type__contains="claim")] == [
+        "case.claimed",
+        "case.claimed",
+    ]
+
+
+def test_an_idle_claim_lets_go_after_a_quarter_of_an_hour(case, ada, finn):
+    cases.claim(case, by=ada, seen=case.revision)
+    cases.comment(case, by=ada, text="Calling the customer")
+    Case.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
+
+    cases.claim(case, by=finn, seen=case.revision)
+    assert cases.let_idle_claims_go() == 0
+    Case.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
+    assert cases.let_idle_claims_go() == 1
+
+
+def test_every_change_needs_the_revision_it_saw(case, ada):
+    seen = case.revision
+    closing.close(case, outcome="expected", reason="A drill", by=ada, seen=seen)
+
+    with pytest.raises(OutOfDate):
+        cases.reopen(case, by=ada, seen=seen, reason="No drill")
+    case.refresh_from_db()
+    reopened = cases.reopen(case, by=ada, seen=case.revision, reason="No drill")
+
+    assert reopened.state == CaseState.OPEN
+    assert "reported" in reopened.reasons
+    assert Event.objects.get(type="case.closed").data["standing"][0]["tool"] == "tickets.update"
+
+
+def test_restored_and_resumed_are_not_for_people_to_say(case, ada):
+    for outcome in ("restored", "resumed", "gone"):
+        with pytest.raises(CannotClose, match="by hand"):
+            closing.close(case, outcome=outcome, reason="x", by=ada, seen=case.revision)
+
+
+def test_what_is_left_needs_an_owner_of_the_workspace_and_a_day_ahead(case, ada, dev):
+    tomorrow = timezone.now() + timedelta(days=1)
+    for left, wrong in (
+        (Left(text="Seat", owner=dev, due_at=tomorrow), "not in this workspace"),
+        (Left(text="Seat", owner=ada, due_at=tomorrow - timedelta(days=2)), "lies ahead"),
+        (Left(text="Seat", owner=ada, due_at=tomorrow, effect_id=10**9), "of this run"),
+    ):
+        with pytest.raises(CannotClose, match=wrong):
+            closing.close(
+                case, outcome="partly", reason="x", by=ada, seen=case.revision, left=[left]
+            )
+
+
+def test_a_live_plan_keeps_a_case_open(raised, shop, ada, ben):
+    from ledger.models import Effect
+    from recovery.planning import plans
+
+    case = raised.case()
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+    choices = {Effect.objects.get().pk: "override"}
+    draft = plans.draft(case, choices=choices)
+    plan = plans.submit(
+        case,
+        digest=draft.digest,
+        revision=draft.case.revision,
+        by=ada,
+        reason="x",
+        choices=choices,
+    )
+    case.refresh_from_db()
+
+    with pytest.raises(CannotClose, match="stop it first"):
+        closing.close(case, outcome="expected", reason="x", by=ada, seen=case.revision)
+    plans.stop(plan, by=ada)
+    case.refresh_from_db()
+    closing.close(case, outcome="expected", reason="x", by=ada, seen=case.revision)

@@ -1,0 +1,232 @@
+"""What Eve is told: facts from the ledger, words from people, a record that can be checked."""
+
+from datetime import timedelta
+
+import pytest
+from django.core import mail
+from django.utils import timezone
+
+from connectors import channels as outgoing
+from ledger.models import Event
+from recovery import corrections
+from recovery.casework.outdated import OutOfDate
+from recovery.corrections import CannotPublish, aftercare, delivery, publishing
+from recovery.engine import engine
+from recovery.models import CaseState, Correction
+from recovery.planning import plans
+
+
+@pytest.fixture
+def restored(raised, ada):
+    """The case of the raised ticket, compensated and closed."""
+    case = raised.case()
+    draft = plans.draft(case)
+    plan = plans.submit(
+        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
+    )
+    engine.advance(plan.pk)
+    case.refresh_from_db()
+    return case
+
+
+@pytest.fixture
+def drafted(restored):
+    assert aftercare.draft_due() == 1
+    return Correction.objects.get()
+
+
+def published(correction, ada, **more):
+    found = corrections.publish(correction, by=ada, seen=correction.revision, **more)
+    return found, corrections.link_of(found).removeprefix("http://localhost")
+
+
+def test_a_recovered_case_drafts_what_the_person_is_told(drafted):
+    (item,) = drafted.facts["items"]
+
+    assert (drafted.person_id, drafted.contact) == ("eve", "eve@example.com")
+    assert drafted.title == "We changed your ticket by mistake, and put it back"
+    assert item["what"] == "The priority of ticket T-182 was changed from “normal” to “high”."
+    assert item["did"] == "It was put back to how it was before."
+    assert item["word"] == "Restored"
+    assert drafted.facts["why"] == "A check found that this is not what was asked for."
+    assert aftercare.draft_due() == 0
+
+
+def test_each_affected_person_hears_only_of_what_is_theirs(tell, ticket):
+    run = tell()
+    action = run.plans("tickets.update", ("ticket", "main/T-182"), ("ticket", "main/T-204"))
+    both = [
+        {
+            "target": {"type": "ticket", "id": f"main/{name}"},
+            "before": {"priority": "normal"},
+            "after": {"priority": "high"},
+            "affects": who,
+        }
+        for name, who in (("T-182", {"id": "eve"}), ("T-204", {"id": "gil", "name": "Gil"}))
+    ]
+    run.say("action.succeeded", action, attempt="1", effects=both)
+    run.ends("failed")
+
+    eve, gil = sorted(corrections.draft(run.case()), key=lambda one: one.person_id)
+
+    assert [one["target"]["id"] for one in eve.facts["items"]] == ["main/T-182"]
+    assert [one["target"]["id"] for one in gil.facts["items"]] == ["main/T-204"]
+    assert "T-182" not in str(gil.facts)
+
+
+def test_what_was_only_read_is_said_to_be_untouched(tell, shop, ticket):
+    run = tell()
+    run.does("tickets.read", planned={"targets": [{"type": "ticket", "id": "main/T-204"}],
+                                      "class": "read_only"})  # fmt: skip
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    run.ends("failed")
+
+    (correction,) = corrections.draft(run.case())
+
+    assert [one["what"] for one in correction.facts["unchanged"]] == [
+        "Ticket T-204 was not touched."
+    ]
+
+
+def test_the_words_can_be_edited_and_the_facts_cannot(drafted, ada):
+    (item,) = drafted.facts["items"]
+    words = {item["id"]: "It is “normal” again.", "act_9.9": "We paid you a million."}
+
+    edited = corrections.edit(
+        drafted, by=ada, seen=drafted.revision, title="Sorry, Eve", lead="It is back.", words=words
+    )
+
+    assert edited.wording == {item["id"]: "It is “normal” again."}
+    assert edited.facts == drafted.facts
+    with pytest.raises(OutOfDate):
+        corrections.edit(drafted, by=ada, seen=drafted.revision, title="x", lead="y", words={})
+    corrections.draft(edited.case)
+    edited.refresh_from_db()
+    assert edited.title == "Sorry, Eve"
+
+
+def test_the_published_page_needs_no_account_and_no_script(drafted, ada, client):
+    correction, path = published(drafted, ada)
+
+    answer = client.get(path)
+
+    text = answer.content.decode()
+    assert answer.status_code == 200
+    assert "We changed your ticket by mistake, and put it back" in text
+    assert "A member of staff looked at it" in text
+    assert "<script" not in text
+    assert answer["X-Robots-Tag"] == "noindex, nofollow"
+    assert "no-store" in answer["Cache-Control"]
+    correction.refresh_from_db()
+    assert correction.read_count == 1
+    told = Event.objects.get(type="correction.published").data
+    assert told["facts_digest"] == publishing.facts_digest(
+        bytes(correction.facts_salt), correction.facts
+    )
+    assert path.split("/")[2] not in str(told)
+
+
+def test_wrong_expired_and_revoked_look_the_same(drafted, ada, client):
+    correction, path = published(drafted, ada)
+    wrong = client.get("/c/no-such-token/")
+
+    Correction.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    expired = client.get(path)
+    Correction.objects.update(expires_at=timezone.now() + timedelta(days=1))
+    assert client.get(path).status_code == 200
+    corrections.revoke(correction, by=ada, seen=correction.revision)
+    revoked = client.get(path)
+
+    assert {one.status_code for one in (wrong, expired, revoked)} == {404}
+    assert wrong.content == expired.content == revoked.content
+    assert client.get(f"{path}record.json").status_code == 404
+
+
+def test_something_is_still_wrong_brings_the_case_back(drafted, ada, client):
+    correction, path = published(drafted, ada)
+
+    assert client.get(f"{path}report/").status_code == 200
+    assert correction.case.state == CaseState.CLOSED
+    answer = client.post(f"{path}report/", {"text": "The assignee is wrong, too"})
+
+    assert answer.status_code == 302
+    correction.case.refresh_from_db()
+    assert correction.case.state == CaseState.OPEN
+    assert correction.case.reasons == ["reported"]
+    assert "Thank you, we have it" in client.get(answer["Location"]).content.decode()
+    assert client.post(f"{path}report/", {"text": "  "}).status_code == 422
+    for _ in range(4):
+        client.post(f"{path}report/", {"text": "Still"})
+    assert client.post(f"{path}report/", {"text": "Still"}).status_code == 429
+
+
+def test_the_mail_goes_out_and_its_delivery_is_on_the_record(drafted, ada):
+    correction, path = published(drafted, ada, ways=["mail"])
+
+    outgoing.send_due()
+    assert delivery.follow() == 1
+
+    (sent,) = mail.outbox
+    assert sent.to == ["eve@example.com"]
+    assert path in sent.body
+    assert correction.deliveries.get().state == "sent"
+    assert Event.objects.filter(type="correction.delivered").count() == 1
+
+
+def test_nobody_can_be_mailed_without_an_address(drafted, ada):
+    Correction.objects.update(contact="")
+    drafted.refresh_from_db()
+
+    with pytest.raises(CannotPublish, match="No mail address"):
+        published(drafted, ada, ways=["mail"])
+
+
+def test_the_record_carries_its_proof(drafted, ada, client, acme):
+    from ledger import sealer
+
+    _, path = published(drafted, ada)
+    assert client.get(f"{path}record.json").json()["proof"] is None
+
+    sealer.seal(acme)
+    found = client.get(f"{path}record.json").json()
+
+    assert found["proof"].startswith("c2sp.org/tlog-proof@v1")
+    assert found["event"]["data"]["facts_digest"] == publishing.facts_digest(
+        bytes.fromhex(found["facts_salt"]), found["facts"]
+    )
+
+
+def test_operators_read_edit_publish_and_revoke_in_the_browser(drafted, ada, client, dev):
+    client.force_login(ada)
+    home = f"/w/acme/corrections/{drafted.pk}/"
+
+    assert "We changed your ticket" in client.get("/w/acme/corrections/").content.decode()
+    assert client.get(home).status_code == 200
+    assert client.get(f"{home}preview/").status_code == 200
+    given = {"revision": drafted.revision, "title": "Sorry, Eve", "lead": "It is back."}
+    assert client.post(f"{home}publish/", given | {"delivery": "link"}).status_code == 302
+    drafted.refresh_from_db()
+    assert (drafted.state, drafted.title) == ("published", "Sorry, Eve")
+    assert corrections.link_of(drafted) in client.get(home).content.decode()
+    assert client.post(f"{home}publish/", given).status_code == 409
+    assert client.post(f"{home}revoke/", {"revision": drafted.revision}).status_code == 302
+    client.force_login(dev)
+    assert client.get(home).status_code == 404
+
+
+def test_a_case_that_came_back_drafts_anew_where_facts_have_changed(
+    drafted, ada, client, tell, shop, ticket
+):
+    from recovery.casework import closing
+
+    correction, path = published(drafted, ada)
+    client.post(f"{path}report/", {"text": "The assignee is wrong, too"})
+    case = correction.case
+    case.refresh_from_db()
+    closing.close(case, outcome="corrected", reason="Nora has it back", by=ada, seen=case.revision)
+
+    assert aftercare.draft_due() == 1
+
+    again = case.corrections.exclude(pk=correction.pk).get()
+    assert again.state == "draft"
+    assert again.facts["why"] == "Somebody told us that this was wrong."

@@ -1,0 +1,197 @@
+"""The operator's pages, without JavaScript: what they show, and who may act on them."""
+
+from html import unescape
+
+import pytest
+
+from recovery.casework import cases
+from recovery.models import Case, Plan
+from recovery.planning import plans
+from recovery.triage import triage
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def case(raised):
+    triage.look()
+    return Case.objects.get()
+
+
+@pytest.fixture
+def desk(client, ada):
+    client.force_login(ada)
+    return client
+
+
+def test_the_queue_shows_the_case_in_one_line(desk, case):
+    page = desk.get("/w/acme/queue/")
+
+    assert page.status_code == 200
+    assert "Verification failed: “flights”" in page.text
+    assert case.run.run in page.text
+    assert case.suggestion_text in page.text
+
+
+def test_a_peek_opens_the_case_beside_the_list(desk, case):
+    page = desk.get(f"/w/acme/queue/?peek={case.pk}")
+
+    assert page.context["peek"]["headline"] == case.headline
+    assert 'id="peek"' in page.text
+
+
+@pytest.mark.parametrize("q", ["risk:purple", "(is:open", "is:nonsense", "age:>x"])
+def test_a_query_that_cannot_be_read_points_at_its_place(desk, case, q):
+    page = desk.get("/w/acme/queue/", {"q": q})
+
+    assert page.status_code == 422
+    assert page.context["query_error"]["message"] in unescape(page.text)
+
+
+def test_a_query_without_a_match_offers_to_drop_its_parts(desk, case):
+    page = desk.get("/w/acme/queue/", {"q": "is:open tool:nobody"})
+
+    assert "No case fits" in page.text
+    assert "without tool:nobody" in page.text
+
+
+def test_a_desk_without_agents_says_how_to_connect_one(desk):
+    assert "No agent is connected yet" in desk.get("/w/acme/queue/").text
+
+
+def test_the_case_tells_its_story_and_its_effects(desk, case):
+    page = desk.get(f"/w/acme/cases/{case.pk}/").text
+
+    assert case.headline in page
+    assert "tickets.update" in page
+    assert "Compensate" in page
+
+
+@pytest.mark.parametrize("tab", ["evidence", "related", "activity", "correction", "nonsense"])
+def test_every_tab_of_a_case_opens(desk, case, tab):
+    assert desk.get(f"/w/acme/cases/{case.pk}/?tab={tab}").status_code == 200
+
+
+def test_the_preview_shows_the_call_and_its_post_runs_exactly_that(desk, case, ada):
+    shown = desk.get(f"/w/acme/cases/{case.pk}/compensate/")
+    said = {
+        "digest": shown.context["digest"],
+        "revision": shown.context["case"]["revision"],
+        "why": "the wrong ticket",
+        "act": "commit",
+    }
+
+    answer = desk.post(f"/w/acme/cases/{case.pk}/compensate/", said)
+
+    assert answer.status_code == 302
+    plan = Plan.objects.get()
+    assert plan.digest == said["digest"]
+    assert plan.drafted_by == ada
+
+
+def test_a_preview_that_is_no_longer_so_is_shown_anew_and_keeps_what_was_typed(desk, case):
+    said = {"digest": "0" * 64, "revision": case.revision, "why": "typed", "act": "commit"}
+
+    answer = desk.post(f"/w/acme/cases/{case.pk}/compensate/", said)
+
+    assert answer.status_code == 409
+    assert 'value="typed"' in answer.text
+    assert not Plan.objects.exists()
+
+
+def test_looking_at_previews_changes_nothing(desk, case):
+    before = Case.objects.values().get()
+
+    for place in ("compensate", "resume", "close"):
+        assert desk.get(f"/w/acme/cases/{case.pk}/{place}/").status_code == 200
+
+    assert Case.objects.values().get() == before
+    assert not Plan.objects.exists()
+
+
+def test_a_case_is_closed_with_a_reason(desk, case):
+    said = {"ending": "expected", "why": "it was meant so", "revision": case.revision}
+
+    desk.post(f"/w/acme/cases/{case.pk}/close/", said)
+
+    case.refresh_from_db()
+    assert case.state == "closed"
+    assert case.outcome == "expected"
+
+
+def test_closing_without_a_reason_says_so(desk, case):
+    said = {"ending": "expected", "why": " ", "revision": case.revision}
+
+    answer = desk.post(f"/w/acme/cases/{case.pk}/close/", said)
+
+    assert answer.status_code == 409
+    assert "Say why" in answer.text
+
+
+def test_two_people_cannot_both_act(desk, case, finn):
+    cases.claim(case, by=finn, seen=case.revision)
+    shown = desk.get(f"/w/acme/cases/{case.pk}/compensate/")
+    said = {
+        "digest": shown.context["digest"],
+        "revision": shown.context["case"]["revision"],
+        "why": "mine",
+        "act": "commit",
+    }
+
+    answer = desk.post(f"/w/acme/cases/{case.pk}/compensate/", said)
+
+    assert answer.status_code == 409
+    assert "finn" in answer.text.lower()
+    assert not Plan.objects.exists()
+
+
+def test_a_claim_is_seen_in_the_queue_and_can_be_released(desk, case):
+    desk.post(f"/w/acme/cases/{case.pk}/claim/", {"act": "claim", "revision": case.revision})
+    assert "you" in desk.get("/w/acme/queue/").context["cases"][0]["claimant"]
+
+    desk.post(f"/w/acme/cases/{case.pk}/claim/", {"act": "release", "revision": case.revision})
+    assert desk.get("/w/acme/queue/").context["cases"][0]["claimant"] == ""
+
+
+def test_a_comment_stands_in_the_activity(desk, case):
+    desk.post(f"/w/acme/cases/{case.pk}/comment/", {"comment": "called the customer"})
+
+    assert "called the customer" in desk.get(f"/w/acme/cases/{case.pk}/?tab=activity").text
+
+
+def test_an_approver_reads_and_cannot_compensate(client, case, ben):
+    client.force_login(ben)
+
+    assert client.get(f"/w/acme/cases/{case.pk}/").status_code == 200
+    assert client.get(f"/w/acme/cases/{case.pk}/compensate/").status_code == 403
+    assert client.post(f"/w/acme/cases/{case.pk}/close/", {}).status_code == 403
+
+
+def test_a_stranger_finds_no_case_and_no_queue(client, case, dev):
+    client.force_login(dev)
+
+    assert client.get(f"/w/acme/cases/{case.pk}/").status_code == 404
+    assert client.get("/w/acme/queue/").status_code == 404
+    assert client.get(f"/w/globex/cases/{case.pk}/").status_code == 404
+
+
+def test_without_view_sensitive_no_payload_is_on_the_page(desk, case):
+    page = desk.get(f"/w/acme/cases/{case.pk}/").text
+    preview = desk.get(f"/w/acme/cases/{case.pk}/compensate/").text
+
+    assert "hidden: needs view_sensitive" in page
+    assert "hidden: needs view_sensitive" in preview
+    assert "Nora" not in preview
+
+
+def test_a_stopped_plan_cancels_what_was_not_sent(desk, case, ada):
+    drafted = plans.draft(case)
+    plans.submit(
+        case, digest=drafted.digest, revision=drafted.case.revision, by=ada, reason="wrong ticket"
+    )
+
+    desk.post(f"/w/acme/cases/{case.pk}/stop/")
+
+    plan = Plan.objects.get()
+    assert plan.state == "stopped"
+    assert {step.state for step in plan.steps.all()} == {"cancelled"}

@@ -1,0 +1,242 @@
+"""Drafting and submitting: what would run is what was shown, or nothing runs."""
+
+import pytest
+
+from approvals import inbox
+from approvals.models import Approval
+from ledger.models import Effect, Event
+from recovery.casework.outdated import OutOfDate
+from recovery.engine import engine
+from recovery.models import CaseState, Plan, PlanState, Step, StepState
+from recovery.planning import plans
+from recovery.planning.plans import CannotSubmit
+
+
+def submitted(case, by, **more):
+    draft = plans.draft(case, **more)
+    return plans.submit(
+        case, digest=draft.digest, revision=draft.case.revision, by=by, reason="Wrong", **more
+    )
+
+
+def test_a_draft_shows_the_exact_call_and_that_nothing_has_drifted(raised, ticket):
+    case = raised.case()
+
+    draft = plans.draft(case)
+
+    (step,) = draft.steps
+    assert step.preview.title == "Restore ticket main/T-182 (3 columns)" or step.preview.title
+    assert step.step.args["to"] == ticket
+    assert step.drift_state == "unchanged"
+    assert step.step.reversibility == "exact"
+    assert draft.why_not == ""
+    assert draft.approval == ""
+    assert not Plan.objects.exists()
+    assert plans.draft(case).digest == draft.digest
+
+
+def test_the_worker_restores_the_row_and_the_case_closes(raised, ticket, shop, ada):
+    case = raised.case()
+
+    plan = submitted(case, ada)
+    engine.advance(plan.pk)
+
+    plan.refresh_from_db()
+    case.refresh_from_db()
+    assert plan.state == PlanState.FINISHED
+    assert (case.state, case.outcome) == (CaseState.CLOSED, "restored")
+    assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
+    assert Event.objects.get(type="plan.submitted").actor == str(ada.pk)
+    raised_again = raised.case()
+    assert raised_again.state == CaseState.CLOSED
+
+
+def test_a_draft_that_somebody_overtook_is_not_submitted(raised, ada):
+    case = raised.case()
+    draft = plans.draft(case)
+
+    with pytest.raises(OutOfDate):
+        plans.submit(case, digest="0" * 64, revision=draft.case.revision, by=ada, reason="")
+    with pytest.raises(OutOfDate):
+        plans.submit(case, digest=draft.digest, revision=99, by=ada, reason="")
+
+    assert not Plan.objects.exists()
+
+
+def test_unresolved_drift_refuses_and_a_rebase_keeps_the_later_change(raised, shop, ada):
+    case = raised.case()
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+
+    draft = plans.draft(case)
+    (step,) = draft.steps
+    assert step.drift_state == "drifted"
+    assert step.drift == [
+        {"field": "assignee", "was": "Nora", "agent_wrote": "Nora", "now": "Finn"}
+    ]
+    with pytest.raises(CannotSubmit, match="has drifted"):
+        submitted(case, ada)
+
+    plan = submitted(case, ada, choices={step.effect.pk: "rebase"})
+    engine.advance(plan.pk)
+
+    assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("normal", "Finn")
+
+
+def test_overriding_drift_takes_one_more_person(raised, shop, ada, ben):
+    case = raised.case()
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+    effect = Effect.objects.get()
+
+    plan = submitted(case, ada, choices={effect.pk: "override"})
+
+    case.refresh_from_db()
+    assert (plan.state, case.state) == (PlanState.WAITING, CaseState.WAITING)
+    approval = Approval.objects.get()
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="Nora has it back")
+    engine.advance(plan.pk)
+    assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("normal", "Nora")
+
+
+def test_what_one_run_wrote_twice_goes_back_newest_first(tell, shop, ticket, ada):
+    run = tell()
+    high = ticket | {"priority": "high"}
+    worst = high | {"assignee": "Nobody"}
+    shop.execute("UPDATE tickets SET priority = 'high', assignee = 'Nobody', version = 3")
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
+    run.does("tickets.assign", ("ticket", "main/T-182", high, worst))
+    run.ends("failed")
+
+    draft = plans.draft(run.case())
+
+    assert [one.action.tool for one in draft.steps] == ["tickets.assign", "tickets.update"]
+    assert [one.drift_state for one in draft.steps] == ["unchanged", "later"]
+    assert draft.steps[1].step.expected == high
+    plan = submitted(run.case(), ada)
+    assert [step.state for step in plan.steps.order_by("position")] == ["ready", "blocked"]
+    engine.advance(plan.pk)
+    assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("normal", "Nora")
+
+
+def test_an_edit_between_two_writes_of_the_agent_is_drift(tell, shop, ticket, ada):
+    run = tell()
+    high = ticket | {"priority": "high"}
+    edited = high | {"assignee": "Finn"}
+    last = edited | {"priority": "urgent"}
+    shop.execute("UPDATE tickets SET priority = 'urgent', assignee = 'Finn', version = 4")
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
+    run.does("tickets.update", ("ticket", "main/T-182", edited, last))
+    run.ends("failed")
+    case = run.case()
+
+    draft = plans.draft(case)
+    assert [one.drift_state for one in draft.steps] == ["unchanged", "drifted"]
+    plan = submitted(case, ada, choices={draft.steps[1].effect.pk: "rebase"})
+    engine.advance(plan.pk)
+
+    assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("normal", "Finn")
+
+
+def test_what_the_agent_created_is_deleted(tell, shop, ticket, ada):
+    new = {"world": "main", "id": "T-9", "priority": "low", "assignee": None}
+    shop.execute("INSERT INTO tickets (world, id, priority) VALUES ('main', 'T-9', 'low')")
+    run = tell()
+    run.does("tickets.create", ("ticket", "main/T-9", None, new))
+    run.ends("failed")
+
+    plan = submitted(run.case(), ada)
+    engine.advance(plan.pk)
+
+    assert shop.execute("SELECT id FROM tickets").fetchall() == [("T-182",)]
+
+
+def test_effects_without_a_way_back_say_why(tell, shop, ticket):
+    run = tell()
+    run.does("mail.send", ("mail", "m-1", None, {"to": "x@example.com"}))
+    run.does("users.update", ("user", "7", {"password": "hunter2"}, {"password": "changed"}))
+    run.ends("failed")
+    case = run.case()
+
+    draft = plans.draft(case)
+
+    assert {one.code for one in draft.cannot} == {"no_twin", "masked"}
+    assert draft.why_not == "Nothing that stands can be undone from here."
+    assert case.reversibility == "irreversible"
+
+
+def test_a_compensation_that_only_the_agent_suggests_waits_for_people(tell, shop, ticket, ada):
+    run = tell()
+    undo = {"connection": "shop", "operation": "restore_row", "args": {"to": ticket}}
+    high = ticket | {"priority": "high"}
+    shop.execute("UPDATE tickets SET priority = 'high', version = 2")
+    run.does("odd.tool", ("ticket", "main/T-182", ticket, high), planned={"compensation": undo})
+    run.ends("failed")
+
+    plan = submitted(run.case(), ada)
+
+    assert plan.state == PlanState.WAITING
+    assert Approval.objects.get().plan_id == plan.pk
+
+
+def test_a_plan_reaches_back_to_a_checkpoint_only(tell, shop, ticket):
+    run = tell()
+    high = ticket | {"priority": "high"}
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
+    run.n += 1
+    run.say("run.checkpoint", name="raised", completed=["act_1"])
+    run.does("tickets.update", ("ticket", "main/T-182", high, high | {"assignee": "Finn"}))
+    run.ends("failed")
+    case = run.case()
+    checkpoint = run.row.checkpoints.get()
+
+    draft = plans.draft(case, reach=checkpoint)
+
+    assert [one.action.action for one in draft.steps] == ["act_3"]
+    assert draft.digest != plans.draft(case).digest
+
+
+def test_a_plan_with_an_unknown_outcome_is_refused(tell, shop, ticket, ada):
+    run = tell()
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    run.fails("mail.send", outcome="unknown")
+    run.ends("failed")
+
+    assert plans.draft(run.case()).why_not == (
+        "Settle mail.send first: nobody knows whether it happened."
+    )
+
+
+def test_a_rejected_plan_leaves_the_case_open_and_another_may_follow(raised, shop, ada, ben):
+    case = raised.case()
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+    effect = Effect.objects.get()
+    plan = submitted(case, ada, choices={effect.pk: "override"})
+    approval = Approval.objects.get()
+
+    inbox.reject(approval, by=ben, seen=approval.digest, reason="Finn's change is right")
+    engine.advance(plan.pk)
+
+    plan.refresh_from_db()
+    case.refresh_from_db()
+    assert (plan.state, case.state) == (PlanState.REJECTED, CaseState.OPEN)
+    assert set(Step.objects.values_list("state", flat=True)) == {StepState.CANCELLED}
+    again = submitted(case, ada, choices={effect.pk: "rebase"})
+    assert again.number == 2
+
+
+def test_what_went_wrong_is_still_told_when_it_has_been_put_right(raised, tell, shop, ada):
+    from recovery.triage import triage
+
+    case = raised.case()
+    before = (case.headline, case.reasons, case.evidence)
+    plan = submitted(case, ada)
+    engine.advance(plan.pk)
+    Effect.objects.update(compensated="corrected")
+    case.refresh_from_db()
+    case.state = CaseState.OPEN
+    case.save()
+
+    triage.look([case.run_id])
+
+    case.refresh_from_db()
+    assert (case.headline, case.reasons, case.evidence) == before
+    assert (case.suggestion, case.standing_count) == ("close", 0)

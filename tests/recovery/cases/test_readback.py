@@ -1,0 +1,82 @@
+"""Where a rule asks for it, the desk reads back by itself what agents say they did."""
+
+import pytest
+from django.utils import timezone
+
+from ledger.models import Action, Event
+from recovery.models import Case, Readback
+from recovery.triage import readback, triage
+from tests.recovery.cases.conftest import POLICY
+
+READ = POLICY.replace(
+    "{risk: LOW, approval: AUTO, compensation: SNAPSHOT}",
+    "{risk: LOW, approval: AUTO, compensation: SNAPSHOT, verify: CONNECTOR}",
+)
+
+
+@pytest.fixture
+def reading(acme, policy):
+    from approvals import versions
+
+    return versions.activate(versions.save(acme, READ, by=None), by=None)
+
+
+@pytest.fixture
+def done(reading, tell, ticket):
+    run = tell()
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    run.ends()
+    return run
+
+
+def test_what_was_written_is_found_and_no_case_opens(done, shop):
+    shop.execute("UPDATE tickets SET priority = 'high'")
+    triage.look()
+
+    assert readback.sweep() == 1
+    triage.look()
+
+    assert Action.objects.get().verified == "ok"
+    told = Event.objects.get(type="action.verified")
+    assert (told.actor_kind, told.actor) == ("desk", "readback")
+    assert not Case.objects.exists()
+    assert readback.sweep() == 0
+
+
+def test_what_was_not_written_is_a_failed_verification(done):
+    triage.look()
+    readback.sweep()
+    triage.look()
+
+    case = Case.objects.get()
+    assert case.reasons == ["verification_failed"]
+    assert "ticket main/T-182: priority" in case.evidence[0]["words"]
+
+
+def test_what_cannot_be_read_is_given_up_and_becomes_a_case(done, shop_connection):
+    from connectors import connections
+
+    connections.disable(shop_connection, by=None)
+    triage.look()
+    for _ in range(readback.TRIES_MAX):
+        Readback.objects.update(due_at=timezone.now())
+        assert readback.sweep() == 0
+    triage.look()
+
+    assert Case.objects.get().reasons == ["verification_missing"]
+
+
+def test_of_two_writes_the_last_one_is_read(reading, tell, shop, ticket):
+    run = tell()
+    high = ticket | {"priority": "high"}
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
+    assigned = ("ticket", "main/T-182", high, high | {"assignee": "Finn"})
+    run.does("tickets.update", assigned, planned={"args": {"assignee": "Finn"}})
+    run.ends()
+    shop.execute("UPDATE tickets SET priority = 'high', assignee = 'Finn'")
+    triage.look()
+    readback.sweep()
+    triage.look()
+
+    assert sorted(Readback.objects.values_list("state", flat=True)) == ["read", "rewritten"]
+    assert not Case.objects.exists()

@@ -1,0 +1,185 @@
+"""Going on from a checkpoint: what is skipped and repeated, the directive, and its answer."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from ledger.models import Event, Run
+from recovery.casework import resuming
+from recovery.casework.outdated import OutOfDate
+from recovery.casework.resuming import CannotResume
+from recovery.engine import engine
+from recovery.models import CaseState, Directive
+from recovery.planning import plans
+from recovery.triage import following, triage
+from tests.approvals.door import Agent
+from workspaces import keys
+
+
+@pytest.fixture
+def stopped(tell):
+    """A trip whose hotel could not be booked: a flight before the checkpoint, a note after it."""
+    run = tell()
+    run.does("flights.book", ("booking", "B-1", None, {"flight": "SK1"}))
+    run.n += 1
+    run.say(
+        "run.checkpoint",
+        name="flight booked",
+        state={"booking": "B-1"},
+        completed=["act_1"],
+        pending=["send_receipt"],
+        instructions="Book the hotel next",
+    )
+    run.does("notes.add", ("note", "N-1", None, {"text": "SK1"}))
+    run.fails("hotels.book")
+    run.ends("failed")
+    return run
+
+
+def directed(run, by, **more):
+    case = run.case()
+    seen = resuming.preview(case, **more)
+    return resuming.commit(
+        case, digest=seen.digest, revision=seen.case.revision, by=by, reason="Again", **more
+    )
+
+
+def test_the_preview_labels_each_remaining_step(stopped):
+    checkpoint = stopped.row.checkpoints.get()
+
+    seen = resuming.preview(stopped.case(), checkpoint=checkpoint)
+
+    assert [(one.tool, one.label) for one in seen.steps] == [
+        ("notes.add", "skip"),
+        ("hotels.book", "repeat_same_key"),
+        ("send_receipt", "new"),
+    ]
+    assert seen.why_not == ""
+    start = resuming.preview(stopped.case())
+    assert [one.tool for one in start.steps] == ["flights.book", "notes.add", "hotels.book"]
+    assert start.digest != seen.digest
+
+
+def test_the_agent_goes_on_and_the_case_closes_as_resumed(stopped, ada):
+    directive = directed(stopped, ada, checkpoint=stopped.row.checkpoints.get())
+    case = stopped.case()
+    assert case.state == CaseState.RESUMING
+
+    stopped.n += 1
+    stopped.say("run.resumed", directive=str(directive.pk), **{"from": "flight booked"})
+    triage.look()
+    directive.refresh_from_db()
+    assert directive.acknowledged_at is not None
+    stopped.does("hotels.book", ("hotel", "H-1", None, {"nights": 2}))
+    stopped.ends()
+
+    case = stopped.case()
+    assert (case.state, case.outcome) == (CaseState.CLOSED, "resumed")
+    assert Event.objects.filter(type="resume.acknowledged").count() == 1
+
+
+def test_without_an_answer_in_time_the_case_comes_back(stopped, ada):
+    directive = directed(stopped, ada)
+    Directive.objects.update(acknowledge_by=timezone.now() - timedelta(seconds=1))
+
+    triage.look(following.overdue())
+    triage.look()
+
+    case = stopped.case()
+    assert case.state == CaseState.OPEN
+    assert "not_resumed" in case.reasons
+    directive.refresh_from_db()
+    assert directive.withdrawn_at is not None
+    assert following.overdue() == []
+
+
+def test_a_run_that_fails_again_comes_back(stopped, ada):
+    directive = directed(stopped, ada)
+    stopped.n += 1
+    stopped.say("run.resumed", directive=str(directive.pk))
+    triage.look()
+    stopped.fails("hotels.book")
+    stopped.ends("failed")
+
+    assert stopped.case().state == CaseState.OPEN
+
+
+def test_an_unknown_outcome_or_a_call_without_a_key_is_not_repeated(tell):
+    run = tell()
+    run.does("flights.book", ("booking", "B-1", None, {"a": 1}), planned={"key": ""})
+    run.ends("failed")
+    assert "might be done twice" in resuming.preview(run.case()).why_not
+
+    other = tell("run_2")
+    other.does("flights.book", ("booking", "B-2", None, {"a": 1}))
+    other.fails("hotels.book", outcome="unknown")
+    other.ends("failed")
+    assert resuming.preview(other.case()).why_not.startswith("Settle hotels.book first")
+
+
+def test_a_stale_checkpoint_is_noticed_and_what_was_undone_gets_a_new_key(tell, shop, ticket, ada):
+    run = tell()
+    high = ticket | {"priority": "high"}
+    shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
+    run.n += 1
+    run.say("run.checkpoint", name="raised", completed=["act_1"])
+    run.fails("mail.send")
+    run.ends("failed")
+    case = run.case()
+    draft = plans.draft(case)
+    plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x")
+    engine.advance(plan.pk)
+
+    seen = resuming.preview(run.case(), checkpoint=run.row.checkpoints.get())
+
+    assert seen.stale == "It rests on tickets.update, which was undone since."
+    assert [one.label for one in resuming.preview(run.case()).steps] == [
+        "repeat_new_key",
+        "repeat_same_key",
+    ]
+
+
+def test_the_commit_needs_the_preview_it_saw(stopped, ada):
+    case = stopped.case()
+    seen = resuming.preview(case)
+
+    with pytest.raises(OutOfDate):
+        resuming.commit(case, digest="0" * 64, revision=seen.case.revision, by=ada)
+    with pytest.raises(OutOfDate):
+        resuming.commit(case, digest=seen.digest, revision=99, by=ada)
+    directed(stopped, ada)
+    case.refresh_from_db()
+    with pytest.raises(CannotResume, match="told to resume already"):
+        resuming.commit(case, digest=seen.digest, revision=case.revision, by=ada)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_agent_hears_of_it_at_the_hot_door(stopped, agent, ada, globex):
+    from workspaces.models import Agent as AgentRow
+
+    caller = Agent(keys.create_key(agent, by=None, name="k")[1])
+    path = "/api/v1/runs/run_1/directive"
+    assert caller.request("GET", path).json() == {"directive": None}
+    directive = directed(stopped, ada, checkpoint=stopped.row.checkpoints.get())
+
+    heard = caller.request("GET", f"{path}?wait=5").json()["directive"]
+
+    assert (heard["id"], heard["kind"], heard["from"]) == (
+        str(directive.pk),
+        "resume",
+        "flight booked",
+    )
+    assert heard["state"] == {"booking": "B-1"}
+    assert heard["instructions"] == "Book the hotel next"
+    assert [one["label"] for one in heard["steps"]] == ["skip", "repeat_same_key", "new"]
+    assert heard["n"] == 4
+    foreign = AgentRow.objects.create(workspace=globex, name="other")
+    stranger = Agent(keys.create_key(foreign, by=None, name="k")[1])
+    assert stranger.request("GET", path).json() == {"directive": None}
+    Directive.objects.update(withdrawn_at=timezone.now())
+    Run.objects.update(held_by="case 7")
+    assert caller.request("GET", path).json()["directive"]["kind"] == "stop"
+    assert caller.request("GET", f"{path}?wait=soon").status_code == 422
+    assert Agent("amends_x_y").request("GET", path).status_code == 401

@@ -1,0 +1,161 @@
+"""The queue's query language: what it means, and where it says that it cannot be read."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recovery import search
+from recovery.casework import cases
+from recovery.models import Case
+from recovery.search.language import KEYS, QUERY_CHARACTERS_MAX, QueryError, parse
+from tests.recovery.cases.cast import Told
+
+
+@pytest.fixture
+def queue(agent, policy):
+    """Three open cases: two tickets, low, and a user, high."""
+    for name, tool, target in (
+        ("run_1", "tickets.update", "T-182"),
+        ("run_2", "users.update", "U-7"),
+        ("run_3", "tickets.close", "T-9"),
+    ):
+        run = Told(agent, name).begins("Refund me")
+        run.does(tool, (tool.partition(".")[0], target, {"a": 1}, {"a": 2}))
+        run.ends("failed", error={"type": "Gone", "message": f"no such {target}"})
+        run.case()
+    return agent.workspace
+
+
+def runs(workspace, text, by=None):
+    return [one.run.run for one in search.find(workspace, text, by=by).cases]
+
+
+MEANS = [
+    ("", ["run_2", "run_3", "run_1"]),
+    ("is:open", ["run_2", "run_3", "run_1"]),
+    ("is:closed", []),
+    ("tool:tickets.update", ["run_1"]),
+    ("tool:tickets.*", ["run_3", "run_1"]),
+    ("-tool:tickets.*", ["run_2"]),
+    ("risk:high,critical", ["run_2"]),
+    ("risk:>low", ["run_2"]),
+    ("risk:<high", ["run_3", "run_1"]),
+    ("agent:ticket-desk age:<24h", ["run_2", "run_3", "run_1"]),
+    ("age:>24h", []),
+    ("run:run_1 OR run:run_3", ["run_3", "run_1"]),
+    ("(run:run_1 OR run:run_3) -run:run_3", ["run_1"]),
+    ("is:unclaimed is:irreversible", []),
+    ("target:*T-182", ["run_1"]),
+    ("T-182", ["run_1"]),
+    ('"Refund me"', ["run_2", "run_3", "run_1"]),
+    ("refu", ["run_2", "run_3", "run_1"]),
+    ("nothinglikethis", []),
+    ("reason:failed_with_effects", ["run_2", "run_3", "run_1"]),
+    ("has:approval", []),
+    ("has:drift OR has:comment", []),
+    ("amount:>10", []),
+    ("opened:<24h", ["run_2", "run_3", "run_1"]),
+    ("is:paused", []),
+    ("connector:shop", []),
+    ("state:open", ["run_2", "run_3", "run_1"]),
+]
+
+
+def test_what_queries_find(queue):
+    found = {text: runs(queue, text) for text, _ in MEANS}
+
+    assert found == dict(MEANS)
+    for text, wanted in MEANS:
+        assert search.count(queue, text, by=None).number == len(wanted)
+
+
+def test_mine_is_what_i_claimed(queue, ada, finn):
+    case = Case.objects.get(run__run="run_1")
+    cases.claim(case, by=ada, seen=case.revision)
+
+    assert runs(queue, "is:mine", by=ada) == ["run_1"]
+    assert runs(queue, "claimed:me", by=finn) == []
+    assert runs(queue, "claimed:ada", by=finn) == ["run_1"]
+    assert runs(queue, "is:unclaimed") == ["run_2", "run_3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("risk:huge", 5),
+        ("is:open (tool:x", 15),
+        ("tool:x)", 6),
+        ('"never closed', 0),
+        ("nokey:1", 0),
+        ("age:soon", 4),
+        ("tool:", 5),
+        ("OR", 0),
+        ("a OR", 4),
+        ("amount:lots", 7),
+        ("opened:tomorrow", 7),
+        ("-OR", 1),
+    ],
+)
+def test_a_mistake_is_pointed_at(acme, text, position):
+    with pytest.raises(QueryError) as found:
+        search.find(acme, text, by=None)
+    assert found.value.position == position
+
+
+def test_paging_by_key_lists_every_case_once(queue):
+    for order in search.ORDERS:
+        seen, after = [], ""
+        while True:
+            page = search.find(queue, "", by=None, order=order, after=after, limit=1)
+            seen += [one.run.run for one in page.cases]
+            after = page.after
+            if not after:
+                break
+        assert sorted(seen) == ["run_1", "run_2", "run_3"], order
+
+
+@pytest.mark.parametrize("after", ["x", "!!!!", "W10", "WzFd", "eyJhIjoxfQ", "9" * 500])
+def test_a_place_that_no_page_gave_out_is_refused(queue, after):
+    with pytest.raises(search.BadPlace):
+        search.find(queue, "", by=None, after=after)
+
+
+def test_suggestions_as_one_types(queue):
+    assert [one.text for one in search.suggest(queue, "ri")] == ["risk:"]
+    assert [one.text for one in search.suggest(queue, "is:open risk:h")] == ["high"]
+    assert [one.text for one in search.suggest(queue, "tool:tick")] == [
+        "tickets.close",
+        "tickets.update",
+    ]
+
+
+def test_each_part_can_be_dropped():
+    query = parse('is:open -tool:x "a b"')
+
+    assert [query.without(term) for term in query.terms] == [
+        '-tool:x "a b"',
+        'is:open "a b"',
+        "is:open -tool:x",
+    ]
+
+
+words = st.one_of(
+    st.sampled_from([f"{key}:" for key in KEYS]),
+    st.sampled_from(["(", ")", "-", '"', "OR", ",", ":", "*", "<24h", "high", "open"]),
+    st.text(max_size=8),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(words, max_size=30))
+def test_any_text_is_read_or_refused_in_words(parts):
+    text = " ".join(parts)
+    try:
+        query = parse(text)
+    except QueryError as refused:
+        problem = refused
+    else:
+        assert query.text.replace(" ", "") == text.replace("\0", "").replace(" ", "")
+        return
+    assert 0 <= problem.position <= max(len(text), QUERY_CHARACTERS_MAX)
+    assert problem.message.endswith(".")

@@ -1,0 +1,150 @@
+"""Ending a doubt with a person's evidence, and what is done with steps that wait."""
+
+import pytest
+
+from ledger.models import Event
+from recovery.casework import closing, settling
+from recovery.casework.casework import Empty
+from recovery.casework.closing import CannotClose
+from recovery.casework.outdated import OutOfDate
+from recovery.engine import engine
+from recovery.models import CaseState, PlanState, Step, StepState, Suggestion
+from recovery.planning import plans
+from recovery.triage import triage
+from workspaces.moves import CannotMove
+
+
+@pytest.fixture
+def doubtful(tell):
+    """A run that failed while nobody knows whether the ticket was raised."""
+    run = tell()
+    run.plans("tickets.update", ("ticket", "main/T-182"))
+    run.ends("failed")
+    return run
+
+
+def submitted(case, by):
+    draft = plans.draft(case)
+    return plans.submit(
+        case, digest=draft.digest, revision=draft.case.revision, by=by, reason="Wrong"
+    )
+
+
+def test_it_did_not_happen_and_nothing_is_left_to_do(doubtful, ada):
+    case = doubtful.case()
+    (action,) = settling.actions_in_doubt(case)
+    with pytest.raises(CannotClose, match=r"Settle tickets\.update first"):
+        closing.close(case, outcome="expected", reason="x", by=ada, seen=case.revision)
+
+    settled = settling.settle_action(
+        case, action, outcome="no_effect", evidence="T-182 reads normal", by=ada, seen=case.revision
+    )
+
+    assert settled.unknown_count == 0
+    assert settled.suggestion == Suggestion.RESUME
+    told = Event.objects.get(type="action.settled")
+    assert (told.actor_kind, told.actor) == ("person", str(ada.pk))
+    assert told.data["evidence"] == {"text": "T-182 reads normal"}
+
+
+def test_it_happened_so_it_stands_and_can_be_undone(doubtful, ada):
+    case = doubtful.case()
+    (action,) = settling.actions_in_doubt(case)
+
+    settled = settling.settle_action(
+        case, action, outcome="applied", evidence="T-182 reads high", by=ada, seen=case.revision
+    )
+
+    assert (settled.standing_count, settled.suggestion) == (1, Suggestion.COMPENSATE)
+
+
+def test_a_settlement_needs_evidence_and_the_page_as_it_is(doubtful, ada):
+    case = doubtful.case()
+    (action,) = settling.actions_in_doubt(case)
+    given = {"outcome": "applied", "by": ada}
+
+    with pytest.raises(Empty):
+        settling.settle_action(case, action, evidence=" ", seen=case.revision, **given)
+    with pytest.raises(OutOfDate):
+        settling.settle_action(case, action, evidence="seen", seen=99, **given)
+    settling.settle_action(case, action, evidence="seen", seen=case.revision, **given)
+    case.refresh_from_db()
+    with pytest.raises(CannotMove):
+        settling.settle_action(case, action, evidence="seen", seen=case.revision, **given)
+
+
+def test_drift_between_approval_and_call_comes_back_to_people(raised, shop, ada):
+    case = raised.case()
+    plan = submitted(case, ada)
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+
+    engine.advance(plan.pk)
+    triage.look()
+
+    case.refresh_from_db()
+    assert case.state == CaseState.OPEN
+    assert case.reasons[0] == "step_needs_person"
+    assert "found its target changed" in case.evidence[0]["words"]
+    (step,) = settling.steps_in_doubt(case)
+    settling.skip(step, reason="Finn is right", by=ada, seen=case.revision)
+    engine.advance(plan.pk)
+    triage.look()
+
+    plan.refresh_from_db()
+    case.refresh_from_db()
+    assert plan.state == PlanState.FINISHED
+    assert (case.state, case.standing_count) == (CaseState.OPEN, 1)
+    assert Event.objects.get(type="step.skipped").actor == str(ada.pk)
+
+
+@pytest.fixture
+def lost(raised, shop, ada):
+    """A step that was sent, and of which nobody knows what became."""
+    case = raised.case()
+    plan = submitted(case, ada)
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+    engine.advance(plan.pk)
+    Step.objects.update(was=StepState.UNKNOWN, state=StepState.NEEDS_HUMAN, drift=None)
+    shop.execute("UPDATE tickets SET assignee = 'Nora'")
+    triage.look([case.run_id])
+    case.refresh_from_db()
+    return case
+
+
+def test_a_lost_step_is_settled_before_anything_else(lost, ada):
+    (step,) = settling.steps_in_doubt(lost)
+
+    assert settling.is_lost(step)
+    assert plans.draft(lost).why_not.startswith("Settle step 1 first")
+    with pytest.raises(CannotMove, match="First say whether it happened"):
+        settling.skip(step, reason="x", by=ada, seen=lost.revision)
+
+
+def test_one_more_try_is_authorised_by_name_and_has_a_new_key(lost, shop, ada):
+    (step,) = settling.steps_in_doubt(lost)
+    key = step.key
+
+    settling.settle_step(
+        step, outcome="no_effect", evidence="Reads high", by=ada, seen=lost.revision, again=True
+    )
+    step.refresh_from_db()
+    assert (step.generation, step.state) == (2, StepState.READY)
+    assert step.key != key
+    engine.advance(step.plan_id)
+
+    lost.refresh_from_db()
+    assert lost.outcome == "restored"
+    assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
+
+
+def test_a_step_that_happened_is_read_back(lost, shop, ada):
+    (step,) = settling.steps_in_doubt(lost)
+    shop.execute("UPDATE tickets SET priority = 'normal'")
+
+    settling.settle_step(
+        step, outcome="applied", evidence="Reads normal", by=ada, seen=lost.revision
+    )
+    engine.advance(step.plan_id)
+
+    lost.refresh_from_db()
+    assert lost.outcome == "restored"

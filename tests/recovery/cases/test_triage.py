@@ -1,0 +1,246 @@
+"""What opens a case, what it says, and that looking twice changes nothing."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from ledger.models import Event, Run
+from recovery.models import Case, CaseState, Suggestion
+from recovery.triage import triage
+
+TICKET = ("ticket", "main/T-182", {"priority": "normal"}, {"priority": "high"})
+OTHER = ("ticket", "main/T-204", {"priority": "normal"}, {"priority": "high"})
+
+
+def test_a_good_run_opens_no_case(tell):
+    run = tell()
+    action = run.does("tickets.update", TICKET)
+    run.is_verified(action, ok=True)
+    run.ends()
+
+    assert run.case() is None
+    assert run.row.seen_revision == run.row.revision
+
+
+def test_a_failed_verification_opens_a_case_in_plain_words(tell):
+    run = tell()
+    action = run.does("tickets.update", TICKET)
+    run.is_verified(action, ok=False)
+    run.ends()
+
+    case = run.case()
+
+    assert case.headline == (
+        "Agent “ticket-desk” changed priority on ticket main/T-182,"
+        " then its verification failed at “flights”"
+    )
+    assert case.reasons == ["verification_failed"]
+    assert (case.failed_tool, case.failed_target) == ("tickets.update", "ticket main/T-182")
+    assert (case.customer, case.customer_name) == ("eve", "Eve Adams")
+    assert case.suggestion == Suggestion.COMPENSATE
+    assert case.suggestion_reason == (
+        "1 effect of this run stands, and what it did was found to be wrong."
+    )
+    assert case.risk == "low"
+    assert case.standing_count == 1
+    opened = Event.objects.get(type="case.opened")
+    assert opened.run == "run_1"
+    assert opened.data["reasons"][0]["code"] == "verification_failed"
+
+
+def test_looking_twice_changes_nothing(tell):
+    run = tell()
+    run.does("tickets.update", TICKET)
+    run.ends("failed", error={"type": "Boom", "message": "it broke"})
+    case = run.case()
+
+    triage.look([case.run_id])
+    triage.look()
+
+    case.refresh_from_db()
+    assert case.revision == 1
+    assert Event.objects.filter(type__startswith="case.").count() == 1
+
+
+def test_a_run_that_failed_after_an_effect(tell):
+    run = tell()
+    run.does("tickets.update", TICKET)
+    run.does("tickets.update", OTHER)
+    failed = run.fails("mail.send", message="504 Gateway Timeout")
+    run.ends("failed", error={"type": "GatewayTimeout", "message": "504"}, failed_action=failed)
+
+    case = run.case()
+
+    assert case.headline == (
+        "Agent “ticket-desk” changed 2 tickets, then failed at mail.send (504 Gateway Timeout)"
+    )
+    assert case.reasons == ["failed_with_effects"]
+    assert case.failed_tool == "mail.send"
+    assert case.cause.error_type == "GatewayTimeout"
+
+
+def test_like_failures_share_a_cause(tell):
+    for name in ("run_1", "run_2"):
+        run = tell(name)
+        run.does("tickets.update", TICKET)
+        failed = run.fails("mail.send", message=f"504 from mx{name} after 31.7 s for id 8f3a77c1")
+        run.ends("failed", failed_action=failed)
+
+    triage.look()
+
+    first, second = Case.objects.order_by("pk")
+    assert first.cause == second.cause
+    assert first.cause.case_count == 2
+
+
+def test_a_run_that_failed_without_an_effect_is_no_case(tell):
+    run = tell()
+    run.fails("mail.send")
+    run.ends("failed")
+
+    assert run.case() is None
+
+
+def test_an_unknown_outcome_is_settled_first(tell):
+    run = tell()
+    run.does("tickets.update", TICKET)
+    run.fails("cards.charge", outcome="unknown")
+    run.ends("failed")
+
+    case = run.case()
+
+    assert "outcome_unknown" in case.reasons
+    assert case.suggestion == Suggestion.SETTLE
+    assert case.unknown_count == 1
+    assert "its outcome is unknown" in case.headline
+
+
+def test_work_that_finishes_after_the_user_cancelled_is_found(tell):
+    run = tell()
+    action = run.plans("tickets.update", TICKET[:2])
+    run.ends("cancelled", by="Eve")
+    assert run.case().reasons == ["past_its_time"]
+
+    run.say("action.succeeded", action, attempt="1", before=TICKET[2], after=TICKET[3])
+
+    case = run.case()
+    assert case.reasons[0] == "late_effect"
+    assert "took effect after the run was cancelled" in case.headline
+
+
+def test_a_silent_run_with_a_call_under_way_may_have_acted(tell):
+    run = tell()
+    run.plans("cards.charge", ("card", "4421"))
+    assert run.case() is None
+    Run.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+
+    assert triage.listen_for_silence() == 1
+    assert triage.listen_for_silence() == 0
+
+    case = Case.objects.get()
+    assert case.reasons == ["past_its_time"]
+    assert case.suggestion == Suggestion.SETTLE
+
+
+def test_the_same_call_under_two_keys(tell):
+    run = tell()
+    for _ in range(2):
+        run.does("tickets.update", TICKET, planned={"args": {"to": "high"}})
+    run.ends()
+
+    assert run.case().reasons == ["same_call_twice"]
+
+
+def test_what_ran_past_the_gate_without_its_approval(tell):
+    run = tell()
+    run.does("repos.delete", ("repository", "acme/site", None, None))
+    run.ends()
+
+    case = run.case()
+
+    assert case.reasons == ["unapproved"]
+    assert case.risk == "critical"
+
+
+def test_a_broken_order_of_the_saga(tell):
+    run = tell()
+    run.does("cards.charge", ("card", "4421", None, None), planned={"saga": "pivot"})
+    run.does("tickets.update", TICKET)
+    run.ends()
+
+    case = run.case()
+
+    assert case.reasons == ["out_of_order"]
+    assert case.failed_tool == "tickets.update"
+
+
+def test_going_forward_where_the_pivot_has_passed(tell):
+    run = tell()
+    run.does("cards.charge", ("card", "4421", None, None), planned={"saga": "pivot"})
+    failed = run.fails("mail.send", saga="retriable")
+    run.ends("failed", failed_action=failed)
+
+    case = run.case()
+
+    assert case.suggestion == Suggestion.RESUME
+    assert case.suggestion_reason.startswith("The pivot cards.charge has succeeded")
+
+
+def test_a_closed_case_comes_back_only_for_something_new(tell, ada):
+    from recovery.casework import closing
+
+    run = tell()
+    run.does("tickets.update", TICKET)
+    run.ends("failed")
+    case = run.case()
+    closing.close(case, outcome="expected", reason="A drill", by=ada, seen=case.revision)
+
+    triage.look([case.run_id])
+    case.refresh_from_db()
+    assert case.state == CaseState.CLOSED
+
+    run.does("tickets.update", OTHER)
+
+    case = run.case()
+    assert case.state == CaseState.OPEN
+    assert Event.objects.filter(type="case.reopened").count() == 1
+
+
+def test_due_is_the_earlier_of_policy_and_undo_window(tell):
+    soon = timezone.now() + timedelta(hours=1)
+    run = tell()
+    action = run.plans("tickets.update", TICKET[:2])
+    effect = {
+        "target": {"type": "ticket", "id": "main/T-182"},
+        "before": TICKET[2],
+        "after": TICKET[3],
+        "undo_until": soon.isoformat(),
+    }
+    run.say("action.succeeded", action, attempt="1", effects=[effect])
+    run.ends("failed")
+
+    assert run.case().due_at == soon
+
+
+@pytest.mark.parametrize("text", ["", "   "])
+def test_a_report_needs_words(tell, ada, text):
+    from recovery.casework import cases, casework
+
+    run = tell()
+    with pytest.raises(casework.Empty):
+        cases.report(run.row, text=text, by=ada)
+
+
+def test_somebody_reports_a_run_that_looked_good(tell, ada):
+    from recovery.casework import cases
+
+    run = tell()
+    run.does("tickets.update", TICKET)
+    run.ends()
+
+    case = cases.report(run.row, text="This was the wrong ticket", by=ada)
+
+    assert case.reasons == ["reported"]
+    assert case.headline.endswith("and somebody reported it")
+    assert case.suggestion == Suggestion.COMPENSATE

@@ -1,0 +1,86 @@
+"""The cast: Ada proposes, Ben approves; the agent “handy” looks after things in an outside world.
+
+Our models are imported inside the fixtures, for this file is read before Django is set up.
+"""
+
+import pytest
+
+from tests.outside.world import DIST, World
+
+
+@pytest.fixture(scope="session", autouse=True)
+def installed():
+    """The outside world's connector, found like anybody's package."""
+    import sys
+
+    from connectors import registry
+
+    sys.path.append(str(DIST))
+    registry.registry.cache_clear()
+    assert "outside" in registry.names()
+    yield
+    sys.path.remove(str(DIST))
+    registry.registry.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory):
+    running = World(tmp_path_factory.mktemp("outside"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def outside(service):
+    """The outside world; each test has it alone, and sees only what came since its start."""
+    service.fresh()
+    return service
+
+
+@pytest.fixture
+def acme(db):
+    from workspaces.models import Workspace
+
+    return Workspace.objects.create(slug="acme", name="Acme")
+
+
+@pytest.fixture
+def handy(acme):
+    from workspaces.models import Agent
+
+    return Agent.objects.create(workspace=acme, name="handy")
+
+
+@pytest.fixture
+def ada(acme):
+    from tests.approvals.cast import person
+    from workspaces import teams
+
+    return person("ada", teams.create(acme, "operators", by=None, may=["view", "recover"]))
+
+
+@pytest.fixture
+def ben(acme):
+    from tests.approvals.cast import person
+    from workspaces import teams
+
+    return person("ben", teams.create(acme, "approvers", by=None, may=["view", "approve"]))
+
+
+@pytest.fixture
+def world(acme, ada, outside, settings):
+    """The connection of Acme to the outside world."""
+    from connectors import connections
+
+    settings.OUTBOUND_ALLOW = ["127.0.0.1"]
+    return connections.create(acme, "world", "outside", {"url": outside.url}, by=ada)
+
+
+@pytest.fixture
+def case(handy, outside):
+    """A run that changed three things, each once, and broke. Newest: “c”."""
+    from tests.recovery.engine import desk
+
+    changes = {name: ({"v": 1}, {"v": 2}) for name in "abc"}
+    outside.seed({name: {"v": 2} for name in "abc"})
+    return desk.case_of(desk.run_that(handy, "run_1", changes))

@@ -1,0 +1,205 @@
+"""What stories about the engine are told with: a run that went wrong, and a plan to undo it.
+
+Plans are written here step by step and not drafted, so that a story chooses each operation itself.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from django.db import transaction
+
+from approvals import policy
+from approvals.digests import call_digest
+from connectors import calls
+from connectors.canonical import digest
+from connectors.contract import Target
+from connectors.models import Connection
+from ledger import intake
+from ledger.desk import plain_connection
+from ledger.ids import new_id
+from ledger.models import Effect, Run
+from ledger.said import Said, Speaker
+from ledger.wire import read
+from recovery.engine import basis, binding, checks, claims, engine, keys
+from recovery.models import Case, Plan, PlanState, Step, StepState
+from workspaces.models import Agent
+
+Changes = Mapping[str, tuple[dict[str, Any] | None, dict[str, Any] | None]]
+"""Target → what it was before, and what the agent left."""
+
+
+def tell(agent: Agent, run: str, kind: str, action: str | None = None, **data: Any) -> None:
+    """One event of the agent."""
+    workspace = agent.workspace
+    speaker = Speaker(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789")
+    event = {"id": new_id(), "type": kind, "run": run, "action": action, "data": data}
+    said = read(msgspec.json.encode(event), speaker)
+    assert isinstance(said, Said), said
+    with transaction.atomic():
+        recorded = intake.record(plain_connection(), speaker, [said])
+    assert recorded.answers[0].status == "accepted", recorded.answers
+
+
+def run_that(agent: Agent, name: str, changes: Changes, *, ends: str = "run.failed") -> Run:
+    """A run that changes one thing after the other, and then fails."""
+    tell(agent, name, "run.started", request="Please look after my things", goal="help")
+    for number, (thing, (before, after)) in enumerate(changes.items(), 1):
+        act = f"act_{number}"
+        target = {"type": "thing", "id": thing.rstrip("'")}
+        tell(
+            agent,
+            name,
+            "action.planned",
+            act,
+            tool="things.set",
+            targets=[target],
+            args={"n": number},
+        )
+        tell(agent, name, "action.started", act, attempt="a1")
+        tell(
+            agent,
+            name,
+            "action.succeeded",
+            act,
+            attempt="a1",
+            effects=[{"target": target, "before": before, "after": after}],
+        )
+    if ends:
+        tell(agent, name, ends, error={"type": "Broken", "message": "it broke"})
+    return Run.objects.get(workspace=agent.workspace, run=name)
+
+
+def case_of(run: Run) -> Case:
+    return Case.objects.create(
+        workspace=run.workspace,
+        run=run,
+        agent=run.agent,
+        headline="It broke",
+        risk="medium",
+        risk_rank=1,
+        suggestion="compensate",
+        suggestion_reason="Effects stand.",
+        failed_at=run.started_at or run.ended_at or "2026-01-01T00:00:00Z",
+    )
+
+
+def plan_for(
+    case: Case,
+    connection: Connection,
+    operations: dict[str, str] | str = "restore",
+    *,
+    expecting: dict[str, Any] | None = None,
+    **more: Any,
+) -> Plan:
+    """A plan that undoes every effect of the case's run, each by the operation named."""
+    run = Run.objects.get(pk=case.run_id)
+    plan = Plan.objects.create(
+        workspace=case.workspace,
+        case=case,
+        number=case.plans.count() + 1,
+        state=PlanState.WAITING,
+        headline="Put things back",
+        case_revision=case.revision,
+        run_revision=run.revision,
+        basis=basis.of_run(run),
+        policy_digest=policy.active(case.workspace).digest,
+        reason="it broke",
+        **more,
+    )
+    effects = list(
+        Effect.objects.filter(action__run=run, compensated="none")
+        .select_related("action__run")
+        .order_by("-action__n", "-action__first_place", "-position")
+    )
+    newer: dict[str, Any] = dict(expecting or {})
+    for position, effect in enumerate(effects, 1):
+        operation = operations if isinstance(operations, str) else operations[effect.target_id]
+        expected = newer.get(effect.target_id, effect.after)
+        _step(plan, position, effect, connection, operation, expected)
+        newer[effect.target_id] = effect.before
+    found = list(plan.steps.order_by("position").values_list("digest", flat=True))
+    plan.digest = binding.plan_digest(plan, case.workspace.slug, found)
+    plan.save(update_fields=["digest"])
+    return plan
+
+
+def _step(
+    plan: Plan, position: int, effect: Effect, connection: Connection, operation: str, expected: Any
+) -> None:
+    args = {"id": effect.target_id, "to": effect.before}
+    target = Target(effect.target_type, effect.target_id)
+    preview = calls.preview(connection, operation, args, target)
+    step = Step(
+        workspace=plan.workspace,
+        plan=plan,
+        position=position,
+        effect=effect,
+        connection=connection,
+        connection_digest=connection.settings_digest,
+        connector_version=calls.connector_version(connection),
+        operation=operation,
+        args=args,
+        target_type=effect.target_type,
+        target_id=effect.target_id,
+        expected=expected,
+        fingerprint=digest(expected),
+        post_condition=preview.must_be_true,
+        preview={"title": preview.title},
+        risk="medium",
+        reversibility=calls.operation_of(connection, operation).reversibility,
+        state=StepState.READY if position == 1 else StepState.BLOCKED,
+        key=keys.of_undo(
+            workspace=plan.workspace.slug,
+            connection=connection.name,
+            operation=operation,
+            run=effect.action.run.run,
+            action=effect.action.action,
+            position=effect.position,
+            args=args,
+        ),
+    )
+    step.digest = call_digest(binding.facts_of(step, connection))
+    step.save()
+
+
+def states(plan: Plan) -> list[str]:
+    """Where each step stands, newest effect first."""
+    return list(plan.steps.order_by("position").values_list("state", flat=True))
+
+
+def counts(plan: Plan) -> list[Any]:
+    """All that changes where anything was done."""
+    return list(plan.steps.order_by("position").values_list("state", "tries", "probes", "fence"))
+
+
+def make_due(plan: Plan) -> None:
+    """Let every wait of the plan's steps be over, and every lease."""
+    Step.objects.filter(plan=plan).update(wake_at=None)
+    Step.objects.filter(plan=plan, lease_until__isnull=False).update(
+        lease_until="2000-01-01T00:00:00Z"
+    )
+
+
+def advance(plan: Plan) -> None:
+    """Advance, with every wait cut short, until nothing moves."""
+    for _ in range(20):
+        make_due(plan)
+        before = counts(plan)
+        engine.advance(plan.pk)
+        if counts(plan) == before:
+            return
+
+
+def in_hand(plan: Plan, position: int = 1) -> Any:
+    """Claim a step of a plan, as a worker does."""
+    held = claims.claim(plan.steps.get(position=position).pk)
+    assert held is not None
+    return held
+
+
+def looked_at(held: Any) -> Any:
+    """The target, found as it should be."""
+    found = checks.look(held.step)
+    assert isinstance(found, checks.GoOn), found
+    return found

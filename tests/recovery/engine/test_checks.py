@@ -1,0 +1,151 @@
+"""What is looked at inside the lease, and once more before the intent is written."""
+
+import pytest
+
+from connectors import connections
+from recovery.engine import engine, starting
+from recovery.models import Step
+from tests.recovery.engine.desk import advance, case_of, plan_for, run_that, states
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_person_edited_it_after_the_agent_and_is_not_overwritten(case, world, outside):
+    """Law 6: refusal with a diff, field by field; the others go on."""
+    outside.seed({"b": {"v": 7}})
+    plan = plan_for(case, world)
+
+    advance(plan)
+
+    assert states(plan) == ["verified", "drifted", "verified"]
+    assert outside.thing("b") == {"v": 7}
+    drift = plan.steps.get(target_id="b").drift
+    assert drift == [{"field": "v", "was": 1, "agent_wrote": 2, "now": 7}]
+    case.refresh_from_db()
+    assert case.state == "open"
+
+
+def test_a_plan_on_the_present_state_overrides_the_drift(case, world, outside):
+    """Law 6: forced by a second decision, and then it works."""
+    outside.seed({"b": {"v": 7}})
+    first = plan_for(case, world)
+    advance(first)
+    starting.supersede(first, by=None, why="A new plan on what is there now.")
+    second = plan_for(case, world, expecting={"b": {"v": 7}})
+
+    advance(second)
+
+    assert states(first) == ["verified", "cancelled", "verified"]
+    assert states(second) == ["verified"]
+    assert outside.thing("b") == {"v": 1}
+
+
+def test_what_is_already_as_it_should_be_needs_no_call(case, world, outside):
+    outside.seed({"b": {"v": 1}})
+    plan = plan_for(case, world)
+
+    advance(plan)
+
+    assert states(plan) == ["verified"] * 3
+    assert outside.effects() == ["c", "a"]
+    assert plan.steps.get(target_id="b").attempts.count() == 0
+
+
+def test_a_thing_that_was_made_is_removed_and_being_gone_already_is_a_success(
+    handy, world, outside
+):
+    outside.seed({"new": {"v": 1}})
+    case = case_of(run_that(handy, "run_2", {"new": (None, {"v": 1})}))
+    plan = plan_for(case, world)
+
+    advance(plan)
+
+    assert outside.thing("new") is None
+    assert states(plan) == ["verified"]
+
+
+def test_two_changes_of_one_thing_are_undone_one_after_the_other(handy, world, outside):
+    """The older step expects what the newer one restored."""
+    outside.seed({"a": {"v": 3}})
+    case = case_of(
+        run_that(handy, "run_2", {"a": ({"v": 1}, {"v": 2}), "a'": ({"v": 2}, {"v": 3})})
+    )
+    plan = plan_for(case, world)
+
+    advance(plan)
+
+    assert states(plan) == ["verified", "verified"]
+    assert [line["fields"] for line in outside.journal()] == [{"v": 2}, {"v": 1}]
+
+
+def test_a_drifted_step_holds_back_the_older_ones_on_its_target_only(handy, world, outside):
+    outside.seed({"a": {"v": 99}, "b": {"v": 2}})
+    changes = {"b": ({"v": 1}, {"v": 2}), "a": ({"v": 1}, {"v": 2}), "a'": ({"v": 2}, {"v": 3})}
+    case = case_of(run_that(handy, "run_2", changes))
+    plan = plan_for(case, world)
+
+    advance(plan)
+
+    assert states(plan) == ["drifted", "blocked", "verified"]
+
+
+def test_under_halt_nothing_older_runs(case, world, outside):
+    outside.seed({"c": {"v": 99}})
+    plan = plan_for(case, world, halt_on_failure=True)
+
+    advance(plan)
+
+    assert states(plan) == ["drifted", "blocked", "blocked"]
+    assert outside.effects() == []
+
+
+def test_a_tampered_argument_stops_the_step_with_a_diff(case, world, outside):
+    plan = plan_for(case, world)
+    engine._advance_once(plan.pk)
+    Step.objects.filter(plan=plan, target_id="c").update(args={"id": "c", "to": {"v": 1000000}})
+
+    advance(plan)
+
+    step = plan.steps.get(target_id="c")
+    assert step.state == "needs_human"
+    assert "c" not in outside.effects()
+
+
+def test_changed_settings_of_the_connection_stop_what_was_approved_over_the_old(
+    case, world, ada, outside
+):
+    plan = plan_for(case, world)
+    connections.update(world, {"url": outside.url + "/"}, by=ada, revision=world.revision)
+
+    advance(plan)
+
+    assert states(plan) == ["needs_human"] * 3
+    step = plan.steps.get(position=1)
+    assert step.evidence is not None
+    assert [one["field"] for one in step.evidence["diff"]] == ["connection_digest"]
+    assert outside.effects() == []
+
+
+def test_a_target_that_cannot_be_read_is_tried_later_and_nothing_is_sent(case, world, outside):
+    outside.mischief("read c", status=503)
+    outside.mischief("read c", status=500)
+    plan = plan_for(case, world)
+
+    advance(plan)
+
+    assert states(plan) == ["verified"] * 3
+
+
+def test_a_pause_of_the_connection_holds_everything_until_it_is_lifted(case, world, ada, outside):
+    from approvals import pauses
+
+    pause = pauses.pause(case.workspace, "connection", "world", by=ada, reason="moving house")
+    plan = plan_for(case, world)
+
+    advance(plan)
+    assert outside.effects() == []
+    assert states(plan) == ["ready", "blocked", "blocked"]
+
+    pauses.lift(pause, by=ada)
+    advance(plan)
+    assert states(plan) == ["verified"] * 3

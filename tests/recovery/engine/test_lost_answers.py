@@ -1,0 +1,166 @@
+"""The answer is lost, late or wrong: what is known then, and what is done about it."""
+
+import pytest
+
+from recovery.models import Step
+from tests.recovery.engine.desk import advance, case_of, plan_for, run_that, states
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def one_thing(handy, outside):
+    """A run that changed one thing, “a”, from 1 to 2."""
+    outside.seed({"a": {"v": 2}})
+    return case_of(run_that(handy, "run_1", {"a": ({"v": 1}, {"v": 2})}))
+
+
+LOSSES = {
+    "a 500 after the effect": {"fail_after": 1},
+    "a reset after the headers": {"reset_after": 1},
+    "an answer cut off in the middle": {"truncate": 1},
+    "a time-out": {"sleep_after": 2.2},
+    "an answer that drips in": {"drip": 3},
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_an_effect_whose_answer_was_lost_is_found_again_and_not_repeated(
+    one_thing, world, outside, loss
+):
+    """F21 and F22: nothing of this is ever taken for “no effect”."""
+    outside.mischief("a", **loss)
+    plan = plan_for(one_thing, world)
+
+    advance(plan)
+
+    assert outside.effects() == ["a"]
+    assert states(plan) == ["verified"]
+    assert "step.unknown" in told(plan)
+
+
+def test_a_500_before_the_effect_is_unknown_until_a_probe_proves_absence(one_thing, world, outside):
+    outside.mischief("a", fail=1)
+    plan = plan_for(one_thing, world)
+
+    advance(plan)
+
+    assert states(plan) == ["verified"]
+    assert outside.effects() == ["a"]
+    first, second = plan.steps.get().attempts.order_by("number")
+    assert (first.outcome, second.outcome) == ("unknown", "applied")
+    assert first.key == second.key
+
+
+def test_a_documented_refusal_is_tried_again_and_then_given_to_people(one_thing, world, outside):
+    for _ in range(3):
+        outside.mischief("a", refuse="not today")
+    plan = plan_for(one_thing, world)
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.state, step.tries) == ("needs_human", 3)
+    assert "422" in step.note
+    assert outside.effects() == []
+
+
+def test_a_mail_whose_answer_was_lost_is_not_sent_again(one_thing, world, outside):
+    outside.mischief("a", fail_after=1)
+    plan = plan_for(one_thing, world, "mail")
+
+    advance(plan)
+
+    assert outside.effects() == ["a"]
+    assert states(plan) == ["needs_human"]
+
+
+def test_a_proven_absence_does_not_repeat_what_nothing_keeps_from_doubling(
+    one_thing, world, outside
+):
+    outside.mischief("a", fail=1)
+    plan = plan_for(one_thing, world, "charge_blindly")
+
+    advance(plan)
+
+    assert outside.effects() == []
+    assert states(plan) == ["needs_human"]
+
+
+def test_a_provider_that_remembers_the_key_heals_a_lost_answer_without_a_probe(
+    one_thing, world, outside
+):
+    """I6: no person is needed where a native key settles it."""
+    outside.mischief("a", fail_after=1)
+    plan = plan_for(one_thing, world, "refund_unseen")
+
+    advance(plan)
+
+    assert outside.effects() == ["a"]
+    assert states(plan) == ["reported"]
+
+
+def test_after_the_provider_has_forgotten_the_key_nobody_tries_again(one_thing, world, outside):
+    """F23."""
+    outside.mischief("a", fail_after=1)
+    plan = plan_for(one_thing, world, "refund_unseen")
+    advance_once(plan)
+    assert states(plan) == ["unknown"]
+    plan.steps.get().attempts.update(intended_at="2020-01-01T00:00:00Z")
+
+    advance(plan)
+
+    assert states(plan) == ["needs_human"]
+    assert outside.effects() == ["a"]
+
+
+def test_a_receipt_is_not_called_restored(one_thing, world, outside):
+    plan = plan_for(one_thing, world, "mail")
+
+    advance(plan)
+
+    assert states(plan) == ["reported"]
+    one_thing.refresh_from_db()
+    assert one_thing.state != "closed"
+
+
+def test_absence_is_not_believed_before_the_horizon(one_thing, world, outside):
+    outside.mischief("a", fail=1)
+    plan = plan_for(one_thing, world, "slowly")
+
+    advance_once(plan)
+    advance_once(plan)
+
+    step = plan.steps.get()
+    assert step.state == "unknown"
+    assert step.wake_at is not None
+    assert (step.wake_at - step.attempts.get().intended_at).total_seconds() >= 3  # limit, horizon
+
+
+def test_what_is_read_back_must_be_what_was_to_be_restored(one_thing, world, outside):
+    plan = plan_for(one_thing, world)
+    advance_once(plan)
+    Step.objects.filter(plan=plan).update(was="intended", state="applied")
+    outside.seed({"a": {"v": 99}})
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert step.state == "needs_human"
+    assert step.evidence is not None
+    assert next(one for one in step.evidence["checks"] if not one["ok"])["actual"] == 99
+
+
+def advance_once(plan):
+    from recovery.engine import engine
+
+    engine._advance_once(plan.pk)  # start
+    engine._advance_once(plan.pk)  # claim, check, intend, act, settle
+
+
+def told(plan):
+    from ledger.models import Event
+    from recovery.engine import steps
+
+    events = Event.objects.filter(workspace=plan.workspace, run=steps.run_of(plan))
+    return list(events.order_by("place").values_list("type", flat=True))

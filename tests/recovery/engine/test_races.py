@@ -1,0 +1,222 @@
+"""Many workers at once: one claim wins, and whoever comes late finds its writes refused."""
+
+import threading
+from contextlib import suppress
+
+import pytest
+from django.db import connections
+
+from connectors import breaker
+from recovery.engine import claims, engine, faults, intents, settle, sweeper
+from recovery.engine.claims import Held
+from recovery.engine.clock import after, boot_seconds
+from recovery.models import Plan, Step
+from tests.recovery.engine.desk import (
+    case_of,
+    in_hand,
+    looked_at,
+    make_due,
+    plan_for,
+    run_that,
+    states,
+)
+from workspaces.moves import CannotMove
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WORKERS = 8
+
+
+def together(work, count=WORKERS):
+    """Let `count` threads, each on its own connection, do `work` at the same moment."""
+    gate, failures = threading.Barrier(count), []
+
+    def run():
+        gate.wait()
+        try:
+            work()
+        except Exception as failure:  # noqa: BLE001 - told to the test
+            failures.append(failure)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failures
+
+
+def test_eight_workers_on_one_plan_have_one_effect_each_in_order(case, world, outside):
+    """Law 4 and F11: what is done is read after the claim, under it."""
+    plan = plan_for(case, world)
+
+    for _ in range(10):
+        assert together(lambda: engine.advance(plan.pk)) == []
+        Step.objects.filter(plan=plan).update(wake_at=None)
+
+    assert states(plan) == ["verified"] * 3
+    assert outside.effects() == ["c", "b", "a"]
+    assert list(plan.steps.values_list("tries", flat=True)) == [1, 1, 1]
+
+
+def test_one_claim_wins(case, world):
+    plan = plan_for(case, world)
+    engine._advance_once(plan.pk)
+    step = plan.steps.get(position=1)
+    won: list[Held | None] = []
+
+    assert together(lambda: won.append(claims.claim(step.pk))) == []
+
+    assert len([held for held in won if held is not None]) == 1
+    step.refresh_from_db()
+    assert (step.state, step.fence, step.claims) == ("claimed", 1, 1)
+
+
+def test_two_plans_do_not_touch_one_target_at_the_same_time(handy, world, outside):
+    outside.seed({"a": {"v": 3}})
+    first = plan_for(case_of(run_that(handy, "run_1", {"a": ({"v": 2}, {"v": 3})})), world)
+    second = plan_for(case_of(run_that(handy, "run_2", {"a": ({"v": 1}, {"v": 2})})), world)
+    for plan in (first, second):
+        engine._advance_once(plan.pk)
+    claims.claim(first.steps.get().pk)
+
+    assert claims.claim(second.steps.get().pk) is None
+
+    assert second.steps.get().note == f"Waits for case {first.case_id}"
+    assert states(second) == ["ready"]
+
+
+def test_a_worker_that_slept_past_its_lease_finds_its_writes_refused(case, world, outside):
+    """F19: whoever took over goes on; the sleeper's intent is refused, nothing is sent twice."""
+    plan = plan_for(case, world)
+    engine._advance_once(plan.pk)
+    step = plan.steps.get(position=1)
+    sleeper = in_hand(plan)
+    found = looked_at(sleeper)
+    make_due(plan)
+    assert claims.take_back(step.pk)
+    newer = in_hand(plan)
+
+    with pytest.raises(CannotMove):
+        intents.intend(sleeper, found.operation, found.observation)
+    engine._take_through(newer)
+
+    assert outside.effects() == ["c"]
+
+
+def test_the_lease_must_outlast_the_call(case, world, outside):
+    plan = plan_for(case, world)
+    engine._advance_once(plan.pk)
+    held = in_hand(plan)
+    Step.objects.filter(pk=held.step.pk).update(lease_until=after(1.0))
+
+    engine._take_through(held)
+
+    assert outside.effects() == []
+    assert states(plan)[0] == "ready"
+    assert plan.steps.get(position=1).claims == 0
+
+
+def test_a_worker_that_slept_between_intent_and_send_does_not_send(case, world, outside):
+    """F19: this process's own clock, which goes on while it is stopped, says that time is over."""
+    plan = plan_for(case, world)
+    engine._advance_once(plan.pk)
+    held = in_hand(plan)
+    late = Held(held.step, ends_at=boot_seconds())
+
+    engine._take_through(late)
+
+    assert outside.effects() == []
+    assert plan.steps.get(position=1).attempts.get().outcome == "no_effect"
+
+
+def test_an_answer_that_comes_after_the_lease_is_kept_as_evidence(case, world, outside):
+    """F04: the step was taken back as unknown; what the late answer says settles it."""
+    plan = plan_for(case, world)
+    engine._advance_once(plan.pk)
+    held = in_hand(plan)
+    found = looked_at(held)
+    intent = intents.intend(held, found.operation, found.observation)
+    assert intent is not None
+    make_due(plan)
+    assert claims.take_back(held.step.pk)
+    answer = engine._act(held, intent, found.operation, found.observation)
+
+    assert not settle.settle(intent, found.operation, answer)
+    make_due(plan)
+    engine._advance_once(plan.pk)
+
+    step = plan.steps.get(position=1)
+    assert (step.state, step.note) == ("applied", "Its answer had come after all.")
+
+
+def test_a_step_that_takes_its_worker_down_every_time_is_given_to_people(case, world, monkeypatch):
+    """F06: bounded claims, and the other plans go on."""
+    plan = plan_for(case, world)
+    monkeypatch.setitem(faults.FAULTS, "claimed", faults.Fault("raise", "*"))
+
+    for _ in range(30):
+        with suppress(faults.Injected):
+            engine.advance(plan.pk)
+        make_due(plan)
+
+    assert states(plan) == ["needs_human"] * 3
+    assert all(step.claims == claims.CLAIMS_MAX for step in plan.steps.all())
+
+
+def test_two_sweepers_give_one_hint(case, world):
+    """F25."""
+    plan = plan_for(case, world)
+    engine._advance_once(plan.pk)
+    Plan.objects.filter(pk=plan.pk).update(hinted_at=None)
+    plan.steps.update(moved_at="2020-01-01T00:00:00Z")
+    found: list[list[int]] = []
+
+    assert together(lambda: found.append(sweeper.due()), 2) == []
+
+    assert sorted(found) == [[], [plan.pk]]
+
+
+def test_a_connection_that_keeps_failing_is_left_alone_for_a_while(case, world, outside):
+    """Nobody else waits for its time-outs meanwhile."""
+    for _ in range(breaker.FAILURES_MAX):
+        outside.mischief("read c", status=503)
+    plan = plan_for(case, world)
+
+    for _ in range(breaker.FAILURES_MAX + 1):
+        engine.advance(plan.pk)
+        make_due(plan)
+    engine.advance(plan.pk)
+
+    step = plan.steps.get(position=1)
+    assert (step.state, step.claims) == ("ready", 0)
+    assert "left alone for a while" in step.note
+    assert step.wake_at is not None
+
+
+def test_no_more_calls_go_over_a_connection_at_once_than_it_takes(handy, world, outside):
+    world.concurrency = 1
+    world.save()
+    plans = []
+    for name in "ab":
+        outside.seed({name: {"v": 2}})
+        run = run_that(handy, f"run_{name}", {name: ({"v": 1}, {"v": 2})})
+        plans.append(plan_for(case_of(run), world))
+        engine._advance_once(plans[-1].pk)
+    in_hand(plans[0])
+
+    assert claims.claim(plans[1].steps.get().pk) is None
+
+    assert "under way" in plans[1].steps.get().note
+
+
+def test_calls_are_made_in_the_queue_of_their_connector(case, world, outside):
+    plan = plan_for(case, world)
+
+    assert engine.advance(plan.pk, queue="engine") == "connector.outside"
+    assert outside.effects() == []
+
+    assert engine.advance(plan.pk, queue="connector.outside") == ""
+    assert outside.effects() == ["c", "b", "a"]

@@ -1,0 +1,127 @@
+"""Law 7: a process that ends between any two writes leaves the queue and the undo unchanged."""
+
+from contextlib import suppress
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recovery.engine import engine, faults
+from recovery.engine.faults import Fault, Injected
+from recovery.models import Plan
+from tests.recovery.engine.desk import advance, case_of, make_due, plan_for, run_that, states
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+POINTS = ("claimed", "checked", "intending", "intended", "answered", "settling")
+
+
+@pytest.fixture
+def fail_at(monkeypatch):
+    """Let a crash point end the work, the n-th time that it is passed."""
+
+    def arrange(**nth):
+        faults._passed.clear()
+        for point, count in nth.items():
+            monkeypatch.setitem(faults.FAULTS, point, Fault("raise", str(count)))
+
+    yield arrange
+    faults._passed.clear()
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("operation", ["restore", "refund_unseen"])
+def test_an_end_at_any_point_of_any_step_leaves_one_effect(
+    case, world, outside, fail_at, point, nth, operation
+):
+    plan = plan_for(case, world, operation)
+    fail_at(**{point: nth})
+
+    with suppress(Injected):
+        engine.advance(plan.pk)
+    advance(plan)
+
+    assert set(states(plan)) <= {"verified", "reported"}
+    assert sorted(outside.effects()) == ["a", "b", "c"]
+
+
+def test_a_database_that_forgot_the_last_step_finds_it_done(case, world, outside):
+    """F16: the intent is lost, the key is not: it is a function of the undo alone."""
+    plan = plan_for(case, world, "refund")
+    advance(plan)
+    step = plan.steps.get(position=1)
+    step.attempts.all().delete()
+    plan.steps.filter(pk=step.pk).update(was="blocked", state="ready", fence=0, claims=0, tries=0)
+    Plan.objects.filter(pk=plan.pk).update(was="waiting", state="running")
+
+    advance(plan)
+
+    assert states(plan) == ["verified"] * 3
+    assert outside.effects() == ["c", "b", "a"]
+
+
+MISCHIEF = ({"fail_after": 1}, {"reset_after": 1}, {"truncate": 1}, {"fail": 1}, {"refuse": "no"})
+faults_of = st.dictionaries(st.sampled_from(POINTS), st.integers(1, 6), max_size=3)
+names = st.sampled_from("abcd")
+walks = st.fixed_dictionaries(
+    {
+        "order": st.permutations("abcd"),
+        "operations": st.lists(
+            st.sampled_from(["restore", "conditional", "refund", "refund_unseen", "mail"]),
+            min_size=4,
+            max_size=4,
+        ),
+        "faults": faults_of,
+        "losses": st.dictionaries(names, st.sampled_from(MISCHIEF), max_size=3),
+        "drifts": st.sets(names, max_size=2),
+    }
+)
+
+
+@settings(
+    max_examples=5,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(walk=walks)
+def test_random_plans_crashes_and_drifts_keep_the_invariants(walk, handy, world, outside, fail_at):
+    """I1, I2, I3 and I4, whatever comes together."""
+    outside.fresh()
+    tag = uuid4().hex[:8]  # its own targets: what an earlier walk left to people holds its own
+    changes = {tag + name: ({"v": 1}, {"v": 2}) for name in walk["order"]}
+    outside.seed({name: {"v": 77 if name[-1] in walk["drifts"] else 2} for name in changes})
+    case = case_of(run_that(handy, f"run_{tag}", changes))
+    plan = plan_for(case, world, dict(zip(changes, walk["operations"], strict=True)))
+    for name, how in walk["losses"].items():
+        outside.mischief(tag + name, **how)
+    fail_at(**walk["faults"])
+
+    for _ in range(8):
+        with suppress(Injected):
+            engine.advance(plan.pk)
+        make_due(plan)
+    faults.FAULTS.clear()
+    advance(plan)
+
+    journal = outside.journal()
+    assert_sound(plan, journal, walk)
+    connection.close()
+
+
+def assert_sound(plan, journal, walk):
+    known = list(plan.steps.order_by("position"))
+    keys = [line["key"] for line in journal]
+    assert len(keys) == len(set(keys))
+    for step in known:
+        assert step.state in {"verified", "reported", "drifted", "needs_human"}, step.note
+        assert step.attempts.exists() or step.key not in keys
+        if step.state == "verified":
+            assert step.key in keys
+        if step.operation in {"restore", "conditional", "refund"}:
+            drifted = step.target_id[-1] in walk["drifts"]
+            assert step.state == ("drifted" if drifted else "verified"), step.note
+    order = [step.key for step in known if step.key in keys]
+    assert order == keys

@@ -1,0 +1,239 @@
+"""Starting and stopping: when a plan may run at all, and what a stop can still stop."""
+
+import pytest
+
+from approvals import grants, inbox, questions
+from approvals.models import Approval
+from approvals.policy import Judgement, Need
+from ledger.models import Run
+from recovery.engine import binding, engine, starting
+from recovery.models import Directive, Plan
+from tests.approvals.cast import person
+from tests.recovery.engine.desk import advance, case_of, plan_for, run_that, states, tell
+from workspaces import teams
+from workspaces.moves import CannotMove
+
+pytestmark = pytest.mark.django_db
+
+
+def asked(plan, by):
+    """Put the plan in front of one person who may approve."""
+    steps = list(plan.steps.order_by("position").select_related("connection"))
+    approval = questions.ask_for_plan(
+        plan.workspace,
+        plan.pk,
+        case_ref=str(plan.case_id),
+        calls=[binding.facts_of(step, step.connection) for step in steps],
+        judgement=Judgement(
+            approval="MANUAL",
+            risk="high",
+            action_class="external_reversible",
+            requires=(Need(None, 1),),
+        ),
+        headline=plan.headline,
+        previews=[step.preview for step in steps],
+        by=by,
+        reason="it broke",
+    )
+    Plan.objects.filter(pk=plan.pk).update(approval_id=approval.pk)
+    return approval
+
+
+def state_of(plan):
+    plan.refresh_from_db()
+    return plan.state
+
+
+def test_nothing_runs_before_the_approval_and_everything_after_it(case, world, outside, ada, ben):
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    advance(plan)
+    assert (state_of(plan), outside.effects()) == ("waiting", [])
+
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+    advance(plan)
+
+    assert (state_of(plan), outside.effects()) == ("finished", ["c", "b", "a"])
+    approval.refresh_from_db()
+    assert approval.state == "used"
+
+
+def test_a_rejected_plan_runs_nothing_and_frees_its_effects(case, world, outside, ada, ben):
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    inbox.reject(approval, by=ben, seen=approval.digest, reason="not like this")
+
+    advance(plan)
+
+    assert state_of(plan) == "rejected"
+    assert states(plan) == ["cancelled"] * 3
+    assert outside.effects() == []
+    assert plan_for(case, world).number == 2
+
+
+def test_a_grant_after_its_expiry_starts_nothing(case, world, outside, ada, ben):
+    """Law 2."""
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    Approval.objects.filter(pk=approval.pk).update(expires_at="2020-01-01T00:00:00Z")
+
+    advance(plan)
+
+    assert outside.effects() == []
+
+
+def test_a_grant_that_was_used_elsewhere_starts_nothing(case, world, outside, ada, ben):
+    """Law 2: used once, in one conditional UPDATE."""
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    assert grants.use(approval.pk, approval.digest)
+
+    advance(plan)
+
+    assert (state_of(plan), outside.effects()) == ("waiting", [])
+
+
+def test_another_call_than_the_approved_does_not_start(case, world, outside, ada, ben):
+    """Law 1: the digest is built anew over what would run."""
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    plan.steps.filter(position=1).update(digest="0" * 64)
+
+    advance(plan)
+
+    assert (state_of(plan), outside.effects()) == ("superseded", [])
+
+
+def test_an_approver_who_left_the_team_stops_what_was_not_sent(case, world, outside, ada, ben):
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    engine._advance_once(plan.pk)
+    assert state_of(plan) == "running"
+    ben.is_active = False
+    ben.save()
+
+    advance(plan)
+
+    assert states(plan) == ["needs_human"] * 3
+    assert outside.effects() == []
+
+
+def test_a_run_that_went_on_since_the_drafting_supersedes_the_plan(handy, case, world, outside):
+    plan = plan_for(case, world)
+    target = {"type": "thing", "id": "d"}
+    tell(handy, "run_1", "action.planned", "act_9", tool="things.set", targets=[target])
+    effect = {"target": target, "before": {"v": 1}, "after": {"v": 2}}
+    tell(handy, "run_1", "action.succeeded", "act_9", attempt="a1", effects=[effect])
+
+    advance(plan)
+
+    assert (state_of(plan), outside.effects()) == ("superseded", [])
+    case.refresh_from_db()
+    assert case.state == "open"
+
+
+@pytest.fixture
+def live_case(handy, outside):
+    """A run that is still at work."""
+    outside.seed({"a": {"v": 2}})
+    return case_of(run_that(handy, "run_live", {"a": ({"v": 1}, {"v": 2})}, ends=""))
+
+
+def test_a_live_run_is_told_to_stop_first_and_undone_when_it_has(handy, live_case, world, outside):
+    """Law 9."""
+    plan = plan_for(live_case, world)
+    advance(plan)
+    run = Run.objects.get(run="run_live")
+    assert (state_of(plan), outside.effects()) == ("starting", [])
+    assert (run.held_by, Directive.objects.get().kind) == (f"case {live_case.pk}", "stop")
+
+    tell(handy, "run_live", "run.cancelled", by="the desk", reason="told to stop")
+    advance(plan)
+
+    assert (state_of(plan), outside.effects()) == ("finished", ["a"])
+
+
+def test_an_agent_that_ignores_the_stop_cannot_hold_it_up_for_ever(
+    handy, live_case, world, outside
+):
+    """Law 9: a held run's lease is not renewed, so it ends."""
+    plan = plan_for(live_case, world)
+    advance(plan)
+    lease = Run.objects.get(run="run_live").lease_until
+    tell(handy, "run_live", "action.planned", "act_9", tool="things.read", targets=[])
+    assert Run.objects.get(run="run_live").lease_until == lease
+
+    Run.objects.filter(run="run_live").update(lease_until="2020-01-01T00:00:00Z")
+    advance(plan)
+
+    assert (state_of(plan), outside.effects()) == ("finished", ["a"])
+
+
+def test_an_effect_that_came_while_the_run_was_stopping_makes_the_plan_outdated(
+    handy, live_case, world, outside
+):
+    plan = plan_for(live_case, world)
+    advance(plan)
+    target = {"type": "thing", "id": "d"}
+    effect = {"target": target, "before": {"v": 1}, "after": {"v": 2}}
+    tell(handy, "run_live", "action.succeeded", "act_9", attempt="a1", effects=[effect])
+    tell(handy, "run_live", "run.cancelled", by="the desk", reason="told to stop")
+
+    advance(plan)
+
+    assert (state_of(plan), outside.effects()) == ("superseded", [])
+    assert Run.objects.get(run="run_live").held_by == ""
+
+
+def test_a_stop_cancels_what_is_not_sent_and_sees_through_what_is(case, world, outside, ada):
+    plan = plan_for(case, world)
+    outside.mischief("c", fail_after=1)
+    engine._advance_once(plan.pk)
+    engine._advance_once(plan.pk)
+    assert states(plan) == ["unknown", "blocked", "blocked"]
+
+    stopped = starting.stop(plan, by=ada, reason="wrong customer")
+
+    assert stopped.cancelled == 2
+    assert [step.target_id for step in stopped.on_the_wire] == ["c"]
+    advance(plan)
+    assert states(plan) == ["verified", "cancelled", "cancelled"]
+    assert outside.effects() == ["c"]
+    case.refresh_from_db()
+    assert (state_of(plan), plan.stopped_by, case.state) == ("stopped", ada, "open")
+    assert plan.ended_at is not None
+
+
+def test_a_plan_stopped_before_its_start_lets_the_run_go(live_case, world, ada):
+    plan = plan_for(live_case, world)
+    advance(plan)
+
+    starting.stop(plan, by=ada)
+
+    assert state_of(plan) == "stopped"
+    assert Run.objects.get(run="run_live").held_by == ""
+    assert not Directive.objects.filter(withdrawn_at=None).exists()
+
+
+def test_a_new_plan_does_not_push_aside_one_that_has_a_call_on_the_wire(case, world, outside):
+    plan = plan_for(case, world)
+    outside.mischief("c", fail_after=1)
+    engine._advance_once(plan.pk)
+    engine._advance_once(plan.pk)
+
+    with pytest.raises(CannotMove):
+        starting.supersede(plan, by=None, why="another one")
+
+
+def test_a_stranger_does_not_become_entitled_by_being_named(case, world, ada, acme):
+    """Whoever stands in a team without `approve` is not counted when the plan starts."""
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    viewer = person("vera", teams.create(acme, "viewers", by=None, may=["view"]))
+
+    with pytest.raises(inbox.NotYours):
+        inbox.grant(approval, by=viewer, seen=approval.digest)

@@ -1,0 +1,164 @@
+"""A desk of a few lines in a process of its own, with a journal: what went over the wire, in order.
+
+It stands in where a test needs a desk that loses answers, or a look at every request. What the real
+one decides is tested against the real one.
+
+    python desk_server.py PORT JOURNAL
+
+`POST /control` merges into its settings: `modes` per tool (`proceed`, `wait`, `denied`), `lease`
+seconds, `lose` (how many answers of `begin` to lose after they took effect), `directive`,
+`compensated` keys with their next ones, `decided` approvals.
+"""
+
+import json
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+POLICY = {"agentSafety": {
+    "policies": {"charge_card": {"risk": "HIGH", "approval": "MANUAL"},
+                 "note.*": {"risk": "LOW", "approval": "AUTO"}},
+    "audit": {"mask": ["args.card.*"]}}}  # fmt: skip
+
+lock = threading.RLock()
+control: dict[str, Any] = {
+    "modes": {},
+    "lease": 60,
+    "lose": 0,
+    "directive": None,
+    "compensated": {},
+    "decided": [],
+}
+events: dict[str, Any] = {}
+keys: dict[str, Any] = {}
+journal = Path(sys.argv[2])
+
+
+def write(kind, what):
+    with lock, journal.open("a") as file:
+        file.write(json.dumps([kind, what]) + "\n")
+
+
+def take(event):
+    if "poison" in event["data"]:
+        problem = {"title": "poison", "status": 422}
+        return {"id": event["id"], "status": "rejected", "problem": problem}
+    if event["id"] in events:
+        return {"id": event["id"], "status": "duplicate"}
+    events[event["id"]] = event
+    write("event", event)
+    if event["type"] == "action.planned":
+        args = json.dumps(event["data"]["args"], sort_keys=True)
+        row = {"action": event["action"], "args": args, "state": "planned", "fence": 0}
+        keys.setdefault(event["data"]["key"], row)
+    for row in keys.values():
+        if event.get("action") == row["action"] and event["type"] == "action.succeeded":
+            row.update(state="succeeded", result=event["data"].get("result"))
+        if event.get("action") == row["action"] and event["type"] == "action.failed":
+            row["state"] = event["data"]["outcome"]
+    return {"id": event["id"], "status": "accepted"}
+
+
+def receive(body):
+    if len(body) > 3 and any("whole" in event["data"] for event in body):
+        return 413, {"title": "too large", "status": 413}
+    return 200, {"results": [take(event) for event in body]}
+
+
+def begin(body):  # noqa: PLR0911 - one row of the table each
+    data, key = body["data"], body["data"]["key"]
+    args = json.dumps(data["args"], sort_keys=True)
+    row = keys.get(key)
+    if key in control["compensated"]:
+        return 200, {"answer": "compensated", "next_key": control["compensated"][key]}
+    if row and row["args"] != args and row["state"] != "no_effect":
+        return 422, {"type": "/problems/key-reused", "title": "other arguments", "status": 422}
+    if not row:
+        row = keys[key] = {"action": body["action"], "args": args, "state": "planned", "fence": 0}
+    if row["state"] == "succeeded":
+        return 200, {"answer": "replay", "action": row["action"], "result": row["result"]}
+    if row["state"] == "unknown":
+        return 200, {"answer": "in_doubt", "action": row["action"]}
+    if row["state"] == "running" and row["attempt"] != body["attempt"]:
+        if row["until"] > time.time():
+            return 409, {"title": "another attempt is under way", "status": 409}
+        row["state"] = "unknown"
+        return 200, {"answer": "in_doubt", "action": row["action"]}
+    mode = control["modes"].get(data["tool"], "proceed")
+    if mode == "denied":
+        code = control.get("code", "rule")
+        return 200, {"answer": "denied", "reason": "not on Fridays", "code": code}
+    if mode == "wait" and key not in control["decided"]:
+        return 200, {"answer": "wait", "action": row["action"], "approval": "ap_1",
+                     "url": "http://desk/approvals/1", "expires_at": "2027-01-01"}  # fmt: skip
+    row.update(state="running", attempt=body["attempt"], until=time.time() + control["lease"])
+    row["fence"] += 1
+    return 200, {"answer": "proceed", "action": row["action"], "fence": row["fence"]}
+
+
+class Desk(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *said):
+        pass
+
+    def answer(self, status, body):
+        raw = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def body(self):
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def do_PUT(self):
+        body = self.body()
+        write("blob", [self.path.rsplit("/", 1)[1], len(body)])
+        self.answer(201, {})
+
+    def do_GET(self):
+        path, _, query = self.path.partition("?")
+        if path.endswith("/policy"):
+            return self.answer(200, {"workspace": "northwind", "agent": "trip-desk",
+                                     "digest": "sha256:0", "document": POLICY})  # fmt: skip
+        if path.endswith("/directive"):
+            return self.answer(200, {"directive": control["directive"]})
+        end = time.time() + min(2, int(query.partition("=")[2] or 0))
+        while not control["decided"] and time.time() < end:
+            time.sleep(0.02)
+        return self.answer(
+            200, {"id": "ap_1", "state": "granted" if control["decided"] else "waiting"}
+        )
+
+    def do_POST(self):
+        body = json.loads(self.body() or b"null")
+        with lock:
+            answer = self.answered(body)
+        if answer:
+            self.answer(*answer)
+
+    def answered(self, body):
+        if self.path == "/control":
+            control.update(body)
+            return 200, {"keys": keys}
+        if self.headers["Authorization"] == "Bearer amends_revoked":
+            return 401, {"title": "revoked"}
+        if control.get("gone"):
+            return 404, {"title": "no such page"}
+        if self.path.endswith("/events"):
+            return receive(body)
+        write("begin", body)
+        answer = begin(body)
+        if control["lose"] > 0:
+            control["lose"] -= 1
+            self.close_connection = True
+            return None
+        return answer
+
+
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Desk).serve_forever()

@@ -1,0 +1,231 @@
+"""The desk is away, answers are lost, agents are killed: nothing is done twice or forgotten.
+
+Law 11 of FAULTS.md: a gated call is blocked; an ungated one is spooled and arrives later, once.
+"""
+
+import threading
+
+import pytest
+
+import amends
+from amends.spool import Spool
+from tests.sdk.conftest import KEY, NEW, act_and_die, move
+
+
+@pytest.fixture
+def agent(small_desk, spool_file, tmp_path):
+    """Start the agent; gives what it printed, or that it was killed."""
+
+    def start(die="nowhere"):
+        return act_and_die(small_desk.url, KEY, spool_file, tmp_path / "outside", die)
+
+    return start
+
+
+@pytest.fixture
+def outside(tmp_path):
+    def journal():
+        file = tmp_path / "outside"
+        return file.read_text().splitlines() if file.exists() else []
+
+    return journal
+
+
+def charge(run):
+    return run.action("charge_card", target=("card", "4421"), args={"amount": 100})
+
+
+def test_a_gated_call_is_blocked_while_the_desk_is_away(desk, small_desk):
+    desk.fetch_policy()
+    small_desk.stop()
+
+    with (
+        pytest.raises(amends.DeskUnreachable, match="may not be made without it"),
+        desk.run("Pay") as run,
+        charge(run),
+    ):
+        raise AssertionError("the card was charged")
+
+
+def test_an_ungated_call_is_spooled_and_arrives_later_once(desk, small_desk):
+    desk.fetch_policy()
+    small_desk.stop()
+    with desk.run("Move it") as run, move(run) as act:
+        act.succeeded(result="moved", after=NEW)
+    assert not desk.flush(0.3)
+
+    small_desk.start()
+    assert desk.flush(10)
+
+    assert small_desk.types() == ["run.started", "action.planned", "action.started",
+                                  "action.succeeded", "run.completed"]  # fmt: skip
+    planned, started, succeeded = small_desk.journal()[1:4]
+    assert planned["action"] == started["action"] == succeeded["action"]
+    assert started["data"]["attempt"] == succeeded["data"]["attempt"]
+    assert "fence" not in succeeded["data"]
+
+
+def test_without_a_policy_every_external_call_waits_for_the_desk(small_desk, spool_file):
+    small_desk.stop()
+    with amends.connect(
+        small_desk.url, KEY, spool=spool_file, workspace="northwind"
+    ) as desk, desk.run("Move it") as run:  # fmt: skip
+        with pytest.raises(amends.DeskUnreachable), move(run):
+            raise AssertionError("the body ran")
+        with move(run, op="draft", effect_class="internal_update") as act:
+            act.succeeded(after=NEW)
+
+
+def test_without_having_met_the_desk_a_workspace_must_be_named(small_desk, spool_file):
+    small_desk.stop()
+    with (
+        amends.connect(small_desk.url, KEY, spool=spool_file) as desk,
+        pytest.raises(amends.DeskUnreachable),
+        desk.run("Move it") as run,
+        move(run),
+    ):
+        raise AssertionError("the body ran")
+
+
+def test_own_keys_are_answered_from_the_spool(desk, small_desk):
+    desk.fetch_policy()
+    small_desk.stop()
+    with desk.run("Move it") as run:
+        with move(run) as act:
+            act.succeeded(result="moved", after=NEW)
+        with move(run) as again:
+            assert (again.replayed, again.result) == (True, "moved")
+        with pytest.raises(amends.KeyReused), move(run, args={"flight": "HAT777"}):
+            raise AssertionError("the body ran")
+        with move(run, op="second") as open_call:
+            with pytest.raises(amends.InDoubt), move(run, op="second"):
+                raise AssertionError("the body ran")
+            open_call.failed(amends.NoEffect("sold out"), outcome="no_effect")
+        with move(run, op="second", args={"flight": "HAT778"}) as free:
+            free.succeeded(after=NEW)
+
+
+def test_a_lost_answer_is_asked_for_again_with_the_same_attempt(desk, small_desk):
+    small_desk.control(lose=1)
+    with desk.run("Move it") as run, move(run) as act:
+        act.succeeded(after=NEW)
+
+    first, second = small_desk.journal("begin")
+    assert first == second
+
+
+def test_an_answer_lost_for_good_leaves_one_action(desk, small_desk):
+    desk.fetch_policy()
+    small_desk.control(lose=3)
+    with desk.run("Move it", run="run_l") as run, move(run) as act:
+        act.succeeded(result="moved", after=NEW)
+    desk.flush()
+
+    with desk.run("Move it again", run="run_l") as run, move(run) as again:
+        assert again.replayed
+    assert {body["action"] for body in small_desk.journal("begin")} == {again.id}
+
+
+def test_an_event_that_the_desk_will_not_take_holds_up_nothing(desk, small_desk, caplog):
+    with desk.run("Move it") as run:
+        for number in range(6):
+            run.say(
+                "run.checkpoint", {"name": f"c{number}", **({"poison": 1} if number == 2 else {})}
+            )
+    assert desk.flush()
+
+    names = [event["data"].get("name") for event in small_desk.journal()]
+    assert names == [None, "c0", "c1", "c3", "c4", "c5", None]
+    [(event, problem)] = desk.parked()
+    assert (event["data"]["name"], problem["title"]) == ("c2", "poison")
+    assert "poison" in caplog.text
+
+
+def test_a_batch_refused_whole_is_taken_apart(small_desk, spool_file):
+    small_desk.stop()
+    with amends.connect(small_desk.url, KEY, spool=spool_file) as desk, desk.run("Move it") as run:
+        for number in range(9):
+            run.say(
+                "run.checkpoint", {"name": f"c{number}", **({"whole": 1} if number == 4 else {})}
+            )
+        small_desk.start()
+        assert desk.flush(10)
+
+    names = [event["data"].get("name") for event in small_desk.journal()]
+    assert names == [None, *(f"c{number}" for number in range(9)), None]
+
+
+def test_killed_before_the_call_it_is_in_doubt_and_not_done(agent, small_desk, outside):
+    small_desk.control(lease=0)
+    assert agent(die="begun") == "killed"
+
+    assert agent() == "InDoubt"
+    assert outside() == []
+
+
+def test_killed_between_call_and_outcome_it_is_never_repeated(agent, small_desk, outside):
+    assert agent(die="done") == "killed"
+    assert agent() == "InProgress"  # while the lease lives, the first try may still be at it
+
+    small_desk.control(lease=0)
+    row = next(iter(small_desk.control()["keys"].values()))
+    assert row["state"] == "running"
+    small_desk.stop()
+
+    assert agent() == "InDoubt"  # said from the spool: the desk is away
+    assert outside() == ["moved"]
+
+
+def test_killed_after_the_outcome_was_said_the_spool_delivers_it(agent, small_desk, outside):
+    small_desk.stop()
+    assert agent(die="said") == "killed"
+
+    small_desk.start()
+    assert agent() == "replayed"
+
+    assert outside() == ["moved"]
+    assert small_desk.types().count("action.succeeded") == 1
+    assert small_desk.types()[:4] == ["run.started", "action.planned", "action.started",
+                                      "action.succeeded"]  # fmt: skip
+
+
+def test_a_full_spool_stops_new_calls_and_still_takes_outcomes(desk):
+    with desk.run("Move it") as run:
+        with move(run) as act:
+            desk.spool.bytes_max = 0
+            act.succeeded(after=NEW)
+        with pytest.raises(amends.SpoolFull), move(run, op="second"):
+            raise AssertionError("the body ran")
+        desk.spool.bytes_max = 2**30
+
+
+def test_numbers_of_a_run_are_given_once_by_processes_that_share_a_spool(spool_file):
+    spools = [Spool(spool_file) for _ in range(2)]
+    given: list[int] = []
+
+    def count(spool):
+        given.extend(spool.next_n("run_1") for _ in range(50))
+
+    threads = [threading.Thread(target=count, args=[spool]) for spool in spools * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(given) == list(range(1, 201))
+    for spool in spools:
+        spool.close()
+
+
+def test_nobody_else_on_the_machine_can_read_the_spool(desk, spool_file):
+    assert spool_file.stat().st_mode & 0o077 == 0
+
+
+def test_an_address_that_is_not_the_desk_costs_no_event(small_desk, spool_file):
+    with amends.connect(f"{small_desk.url}/wrong", KEY, spool=spool_file) as desk:
+        small_desk.control(gone=True)
+        desk.run("Move it", run="run_w").start()
+        assert not desk.flush(0.2)
+        assert desk.parked() == []
+        small_desk.control(gone=False)
+        assert desk.flush(5)

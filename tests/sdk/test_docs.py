@@ -1,0 +1,84 @@
+"""The guide's own lines are run, as a newcomer would."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import amends
+from tests.sdk.conftest import ENVIRONMENT, KEY
+
+DOCS = Path(__file__).parents[2] / "docs"
+AIRLINE = """
+class airline:
+    rows = {"XEHM4B": {"flight": "HAT001"}}
+    @classmethod
+    def get(cls, id): return dict(cls.rows[id])
+    @classmethod
+    def update(cls, id, **fields): cls.rows[id].update(fields); return dict(cls.rows[id])
+"""
+
+
+def blocks(name):
+    return re.findall(r"```python\n(.*?)```", (DOCS / name).read_text("utf-8"), re.DOTALL)
+
+
+def test_the_readme_shows_the_same_ten_lines_as_the_guide():
+    assert blocks("../README.md")[0] == blocks("agents.md")[0]
+
+
+def test_ten_lines_connect_an_agent(small_desk, tmp_path):
+    ten = blocks("agents.md")[0]
+    assert len([line for line in ten.splitlines() if line.strip()]) <= 10
+    script = tmp_path / "agent.py"
+    script.write_text(AIRLINE + ten, encoding="utf-8")
+    here = {"AMENDS_URL": small_desk.url, "AMENDS_KEY": KEY, "AMENDS_SPOOL": str(tmp_path / "s")}
+
+    subprocess.run([sys.executable, script], env=ENVIRONMENT | here, check=True, timeout=30)
+
+    assert small_desk.types() == ["run.started", "action.succeeded", "run.checkpoint",
+                                  "run.completed"]  # fmt: skip
+    [effect] = small_desk.journal()[1]["data"]["effects"]
+    assert effect["after"] == {"flight": "HAT019"}
+    assert small_desk.journal("begin")[0]["data"]["before"] == [{"flight": "HAT001"}]
+
+
+def test_the_decorated_tool_of_the_guide_runs(desk, small_desk):
+    names = {"desk": desk, "amends": amends}
+    exec(AIRLINE + blocks("agents.md")[1], names)  # noqa: S102
+    desk.flush()
+
+    assert small_desk.types()[-1] == "run.completed"
+    planned = small_desk.journal("begin")[0]["data"]
+    assert planned["compensation"] == {
+        "connection": "airline", "operation": "restore", "args": {"id": "XEHM4B"}
+    }  # fmt: skip
+
+
+def test_every_exception_of_the_guide_exists():
+    table = (DOCS / "agents.md").read_text("utf-8").split("## What can stop a call")[1]
+    named = re.findall(r"^\| `(\w+)` \|", table.split("##")[0], re.MULTILINE)
+
+    assert len(named) >= 8
+    assert all(issubclass(getattr(amends, name), amends.AmendsError) for name in named)
+
+
+def test_the_service_of_the_twins_guide_works(tmp_path):
+    text = blocks("twins.md")[0].replace("/var/lib/licences", str(tmp_path))
+    text = text.replace("whsec_…", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    mounted = []
+    licences = type("L", (), {"find": staticmethod(lambda _: {"state": "free"}),
+                              "release": staticmethod(lambda *_, **__: True),
+                              "was_released_with": staticmethod(lambda _: True)})  # fmt: skip
+    app = type("A", (), {"mount": staticmethod(lambda *what: mounted.append(what))})
+    names: dict[str, Any] = {"licences": licences, "app": app}
+    exec(text, names)  # noqa: S102
+
+    from amends import testing
+
+    answer = testing.ask(names["undo"], "apply", "release_licence", target=("licence", "L-7"))
+    assert answer["outcome"] == "applied"
+    assert mounted[0][0] == "/amends"
+    assert os.path.exists(tmp_path / "twins.sqlite")  # noqa: PTH110

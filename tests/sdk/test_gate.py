@@ -1,0 +1,134 @@
+"""The desk may say no, wait, stop, or that it was done before; the agent heeds it."""
+
+import pytest
+
+import amends
+from tests.sdk.conftest import NEW, move
+
+
+def test_a_denied_call_is_not_made(desk, small_desk):
+    small_desk.control(modes={"update_flight": "denied"})
+
+    with (
+        pytest.raises(amends.Denied, match="not on Fridays"),
+        desk.run("Move it") as run,
+        move(run),
+    ):
+        raise AssertionError("the body ran")
+
+
+def test_a_stopped_run_ends_as_cancelled(desk, small_desk):
+    small_desk.control(modes={"update_flight": "denied"}, code="recovery")
+
+    with pytest.raises(amends.Stopped), desk.run("Move it") as run, move(run):
+        raise AssertionError("the body ran")
+    desk.flush()
+
+    assert small_desk.types()[-1] == "run.cancelled"
+
+
+def test_a_stop_is_heeded_at_the_next_checkpoint(desk, small_desk):
+    small_desk.control(directive={"id": "d1", "kind": "stop", "reason": "wrong booking"})
+
+    with pytest.raises(amends.Stopped, match="wrong booking"), desk.run("Move it") as run:
+        run.checkpoint("half")
+
+
+def test_an_approval_is_waited_for_and_then_the_call_proceeds(desk, small_desk):
+    small_desk.control(modes={"update_flight": "wait"})
+    heard = []
+
+    def decide(answer):
+        heard.append(answer["url"])
+        small_desk.control(decided=[small_desk.journal("begin")[0]["data"]["key"]])
+
+    desk.gate._on_wait = decide
+    with desk.run("Move it") as run, move(run) as act:
+        act.succeeded(after=NEW)
+
+    assert heard == ["http://desk/approvals/1"]
+    first, second = small_desk.journal("begin")
+    assert first["attempt"] == second["attempt"]
+
+
+def test_a_wait_ends_at_the_callers_deadline(desk, small_desk):
+    small_desk.control(modes={"update_flight": "wait"})
+
+    with (
+        pytest.raises(amends.ApprovalTimeout),
+        desk.run("Move it") as run,
+        move(run, wait_seconds=0.2),
+    ):
+        raise AssertionError("the body ran")
+
+
+def test_other_arguments_under_a_key_are_refused(desk):
+    with desk.run("Move it") as run:
+        with move(run) as act:
+            act.succeeded(after=NEW)
+        with pytest.raises(amends.KeyReused), move(run, args={"flight": "HAT777"}):
+            raise AssertionError("the body ran")
+
+
+def test_another_attempt_under_way_is_not_doubled(desk):
+    with desk.run("Move it") as run, move(run) as act:
+        with pytest.raises(amends.InProgress), move(run):
+            raise AssertionError("the body ran")
+        act.succeeded(after=NEW)
+
+
+def test_a_resumed_run_skips_what_is_done_and_repeats_what_was_undone(desk, small_desk):
+    with desk.run("Trip", run="run_9") as run:
+        with move(run) as act:
+            act.succeeded(result="moved", after=NEW)
+        with run.action("book_car", target=("car", "7")) as car:
+            car.succeeded(result="booked", after={})
+    step = {"action": car.id, "tool": "book_car", "key": car.row.key, "label": "repeat_new_key"}
+    done = {"tool": "update_flight", "label": "skip", "action": act.id, "key": act.row.key}
+    small_desk.control(
+        compensated={car.row.key: "key-2"},
+        directive={"id": "d7", "kind": "resume", "from": "flights_moved", "state": {"at": 2},
+                   "steps": [done, step], "n": 9},
+    )  # fmt: skip
+
+    with desk.resume("run_9") as again:
+        assert again.state == {"at": 2}
+        assert again.is_done("update_flight")
+        with move(again) as act:
+            assert act.replayed
+            assert act.result == "moved"
+        with again.action("book_car", target=("car", "7")) as car:
+            assert not car.replayed
+            car.succeeded(result="booked anew", after={})
+    desk.flush()
+
+    assert small_desk.types()[-3:] == ["run.resumed", "action.succeeded", "run.completed"]
+    resumed = small_desk.journal()[-3]
+    assert resumed["data"] == {"directive": "d7", "from": "flights_moved"}
+    assert resumed["n"] == 10
+    last = small_desk.journal("begin")[-1]
+    assert (last["data"]["key"], last["retry"]) == ("key-2", "workflow")
+
+
+def test_a_call_that_was_undone_is_not_made_again_by_itself(desk, small_desk):
+    with desk.run("Move it", run="run_3") as run, move(run) as act:
+        act.succeeded(after=NEW)
+    small_desk.control(compensated={act.row.key: "key-2"})
+
+    with (
+        pytest.raises(amends.Compensated) as undone,
+        desk.run("Again", run="run_3") as run,
+        move(run),
+    ):
+        raise AssertionError("the body ran")
+    assert undone.value.next_key == "key-2"
+
+
+def test_a_revoked_key_is_said_openly(small_desk, spool_file):
+    with (
+        amends.connect(small_desk.url, "amends_revoked", spool=spool_file) as desk,
+        pytest.raises(amends.KeyRefused),
+        desk.run("Move it") as run,
+        move(run),
+    ):
+        raise AssertionError("the body ran")

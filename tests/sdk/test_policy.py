@@ -1,0 +1,92 @@
+"""While the desk is away the last policy decides; where it cannot tell, the call is kept back."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from amends.policy import CLASSES, RISKS, is_gated
+from approvals.policy.judging import judge
+from approvals.policy.loading import load
+from approvals.policy.words import Deed
+
+RULE = some.fixed_dictionaries(
+    {},
+    optional={
+        "risk": some.sampled_from([risk.upper() for risk in RISKS]),
+        "approval": some.sampled_from(["AUTO", "MANUAL", "DENY"]),
+        "when": some.just("args.missing > 1"),  # nobody can evaluate it, as we never can
+    },
+).filter(bool)
+GLOB = some.sampled_from(["pay", "pay.*", "*.card", "pay.card", "*", "p?y.card", "pay.car?"])
+DOCUMENT = some.fixed_dictionaries(
+    {"policies": some.dictionaries(GLOB, RULE | some.lists(RULE, min_size=1, max_size=3))},
+    optional={
+        "tools": some.dictionaries(
+            GLOB, some.fixed_dictionaries({"class": some.sampled_from(CLASSES)})
+        )
+    },
+)
+
+
+def document(policies, **more):
+    return {"agentSafety": {"policies": policies, **more}}
+
+
+@pytest.mark.parametrize(
+    ("policies", "tool", "gated"),
+    [
+        ({"pay": {"approval": "AUTO"}}, "pay", False),
+        ({"pay": {"approval": "MANUAL"}}, "pay", True),
+        ({"pay": {"approval": "DENY"}}, "pay", True),
+        ({"pay": {"risk": "HIGH"}}, "pay", True),
+        ({"pay": {"risk": "HIGH", "approval": "AUTO"}}, "pay", False),
+        ({"pay": {"risk": "LOW"}}, "pay", False),
+        ({"*": {"approval": "MANUAL"}, "pay.small": {"approval": "AUTO"}}, "pay.small", False),
+        ({"*": {"approval": "AUTO"}, "pay.*": {"approval": "MANUAL"}}, "pay.small", True),
+        ({"pay.*": {"approval": "AUTO"}, "*.big": {"approval": "MANUAL"}}, "pay.big", True),
+        ({"pay": [{"when": "args.n > 9", "approval": "DENY"}, {"approval": "AUTO"}]}, "pay", True),
+        ({"pay": [{"when": "args.n > 9", "approval": "AUTO"}, {"approval": "DENY"}]}, "pay", True),
+        ({"pay": {"when": "args.n < 9", "approval": "AUTO"}, "*": {"risk": "HIGH"}}, "pay", True),
+        ({"other": {"approval": "MANUAL"}}, "pay", False),
+        ({"pay.[s]": {"approval": "MANUAL"}}, "pay.s", False),
+    ],
+)  # fmt: skip
+def test_the_most_specific_rule_decides_and_among_equals_the_strictest(policies, tool, gated):
+    found = is_gated(document(policies), tool=tool, effect_class="external_reversible", risk=None)
+
+    assert found is gated
+
+
+@pytest.mark.parametrize(
+    ("effect_class", "with_policy", "without"),
+    [("read_only", False, False), ("draft", False, False), ("internal_update", False, False),
+     ("external_reversible", False, True), ("external_irreversible", True, True),
+     ("made_up", True, True)],
+)  # fmt: skip
+def test_without_a_matching_rule_the_class_decides(effect_class, with_policy, without):
+    call = {"tool": "pay", "effect_class": effect_class, "risk": None}
+
+    assert is_gated(document({}), **call) is with_policy
+    assert is_gated(None, **call) is without
+
+
+def test_an_agent_cannot_lower_the_class_that_the_catalogue_knows():
+    tools = {"pay": {"class": "external_irreversible"}}
+
+    assert is_gated(document({}, tools=tools), tool="pay", effect_class="read_only", risk=None)
+    assert is_gated(document({}), tool="pay", effect_class="read_only", risk="critical")
+
+
+@given(
+    safety=DOCUMENT,
+    effect_class=some.sampled_from(CLASSES),
+    risk=some.none() | some.sampled_from(RISKS),
+)
+@settings(max_examples=300, deadline=None)
+def test_it_judges_as_the_desk_does(safety, effect_class, risk):
+    document = {"agentSafety": safety}
+    deed = Deed(tool="pay.card", args={}, action_class=effect_class, risk=risk or "")
+
+    asked = judge(load(document), deed).approval != "AUTO"
+
+    assert is_gated(document, tool="pay.card", effect_class=effect_class, risk=risk) is asked

@@ -1,0 +1,37 @@
+"""The client against the desk itself: its web process, its database, its people."""
+
+import pytest
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MIA = {"id": "mia", "name": "Mia Li"}
+
+
+def test_what_an_agent_says_of_a_run_is_folded(real_desk, northwind):
+    from ledger.models import Run
+
+    with real_desk.run("Move my return flight", on_behalf_of=MIA, run="run_1") as run:
+        run.checkpoint("half", state={"next": "mail", "password": "canary"}, summary="Half done.")
+        run.summary = "Nothing to move"
+    assert real_desk.flush(10)
+
+    assert real_desk.parked() == []
+    kept = Run.objects.get(workspace=northwind, run="run_1")
+    assert (kept.state, kept.request, kept.customer) == (
+        "completed",
+        "Move my return flight",
+        "mia",
+    )
+    [checkpoint] = kept.checkpoints.all()
+    assert checkpoint.state == {"next": "mail", "password": "⟦masked:password⟧"}
+
+
+def test_a_large_state_is_kept_as_a_blob(real_desk, northwind):
+    from ledger.models import Blob, Checkpoint
+
+    with real_desk.run("Import", run="run_2") as run:
+        run.checkpoint("half", state={"rows": ["x" * 90] * 1000})
+    assert real_desk.flush(10)
+
+    assert real_desk.parked() == []
+    checkpoint = Checkpoint.objects.get(run__run="run_2")
+    assert checkpoint.state_ref.removeprefix("sha256:") == Blob.objects.get().sha256

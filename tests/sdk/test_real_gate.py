@@ -1,0 +1,214 @@
+"""The client at the desk's own gate: Mia's agent acts, Ben decides, processes are killed."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import amends
+from tests.sdk.conftest import ENVIRONMENT, NEW, OLD, act_and_die, move
+from tests.sdk.test_docs import AIRLINE, blocks
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def ben(northwind):
+    from workspaces import teams
+    from workspaces.models import User
+
+    team = teams.create(northwind, "finance", by=None, may=["view", "approve"])
+    person = User.objects.create_user("ben@northwind.example", name="Ben")
+    teams.add(team, person, by=None)
+    return person
+
+
+def charge(run, **more):
+    usual = {"target": ("card", "tok_4421"), "args": {"amount": 100}}
+    return run.action("charge_card", effect_class="external_irreversible", **(usual | more))
+
+
+def when_asked(decide):
+    """Decide in another thread on the one approval that comes up, as a person would."""
+    from django.db import connection
+
+    from approvals.models import Approval
+
+    def look():
+        try:
+            for _ in range(200):
+                asked = Approval.objects.filter(state="waiting").first()
+                if asked:
+                    return decide(asked)
+                time.sleep(0.05)
+            return None
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    return thread
+
+
+def action_of(run, tool):
+    from ledger.models import Action
+
+    return Action.objects.get(run__run=run, tool=tool)
+
+
+def test_the_policy_names_the_workspace_of_the_key(real_desk):
+    real_desk.fetch_policy()
+
+    assert real_desk.workspace == "northwind"
+    assert "agentSafety" in real_desk.policy
+
+
+def test_an_allowed_call_proceeds_and_is_folded(real_desk):
+    with real_desk.run("Move it", run="run_1") as run, move(run) as act:
+        act.succeeded(result={"ok": True}, after=NEW)
+        act.verified([("flight", "HAT019", "HAT019")])
+    assert real_desk.flush(10)
+
+    assert real_desk.parked() == []
+    kept = action_of("run_1", "update_flight")
+    assert (kept.state, kept.verified, kept.fence) == ("succeeded", "ok", act.row.fence)
+    [effect] = kept.effects.all()
+    assert (effect.before, effect.after) == (OLD, NEW)
+
+
+def test_a_second_call_is_answered_from_the_ledger(real_desk, web, token, tmp_path):
+    with real_desk.run("Move it", run="run_2") as run, move(run) as act:
+        act.succeeded(result={"ok": True}, after=NEW)
+    assert real_desk.flush(10)
+
+    elsewhere = amends.connect(web.url, token, spool=tmp_path / "other.sqlite")
+    run = elsewhere.run("Move it", run="run_3")
+    with pytest.raises(amends.Stopped):  # the run has ended, and that comes first
+        move(elsewhere.run("Move it", run="run_2")).begin()
+    with run, move(run, key=act.row.key) as again:
+        assert (again.replayed, again.result) == (True, {"ok": True})
+    elsewhere.close()
+
+
+def test_a_risky_call_waits_for_ben_and_runs_once_he_agrees(real_desk, ben):
+    from approvals import inbox
+
+    thread = when_asked(
+        lambda asked: inbox.grant(asked, by=ben, seen=asked.digest, reason="checked with Mia")
+    )
+    with real_desk.run("Charge it", run="run_4") as run, charge(run) as act:
+        act.succeeded(result="charged", after={"amount": 100})
+    thread.join()
+    assert real_desk.flush(10)
+
+    kept = action_of("run_4", "charge_card")
+    assert kept.state == "succeeded"
+    assert [approval.state for approval in kept.approvals.all()] == ["used"]
+
+
+def test_bens_no_reaches_the_agent_with_his_reason(real_desk, ben):
+    from approvals import inbox
+
+    thread = when_asked(
+        lambda asked: inbox.reject(asked, by=ben, seen=asked.digest, reason="wrong card")
+    )
+    with (
+        pytest.raises(amends.Denied, match="wrong card"),
+        real_desk.run("Charge it") as run,
+        charge(run),
+    ):
+        raise AssertionError("the card was charged")
+    thread.join()
+
+
+def test_nobody_decides_in_time(real_desk, ben):
+    with (
+        pytest.raises(amends.ApprovalTimeout),
+        real_desk.run("Charge it") as run,
+        charge(run, wait_seconds=1),
+    ):
+        raise AssertionError("the card was charged")
+
+
+def test_what_the_gate_refuses_is_told_apart(real_desk):
+    with real_desk.run("Move it", run="run_5") as run:
+        with move(run) as act:
+            with pytest.raises(amends.InProgress), move(run):
+                raise AssertionError("the body ran")
+            act.succeeded(after=NEW)
+        assert real_desk.flush(10)
+        with pytest.raises(amends.KeyReused), move(run, args={"flight": "HAT777"}):
+            raise AssertionError("the body ran")
+        with pytest.raises(TimeoutError), move(run, op="second"):
+            raise TimeoutError
+        with pytest.raises(amends.InDoubt), move(run, op="second"):
+            raise AssertionError("the body ran")
+    assert real_desk.flush(10)
+    assert real_desk.parked() == []
+
+
+def test_a_refusal_without_effect_may_be_tried_anew_with_other_arguments(real_desk):
+    with real_desk.run("Move it", run="run_6") as run:
+        with pytest.raises(amends.NoEffect), move(run):
+            raise amends.NoEffect("sold out")
+        with move(run, args={"flight": "HAT020"}) as act:
+            act.succeeded(after={"flight": "HAT020"})
+    assert real_desk.flush(10)
+
+    assert real_desk.parked() == []
+    kept = action_of("run_6", "update_flight")
+    assert (kept.state, kept.args) == ("succeeded", {"flight": "HAT020"})
+
+
+def test_law_11_the_desk_is_killed_and_comes_back(processes, token, spool_file, northwind):
+    web = processes.web()
+    desk = amends.connect(web.url, token, spool=spool_file)
+    desk.fetch_policy()
+    web.kill()
+
+    with desk.run("Move it", run="run_7") as run:
+        with pytest.raises(amends.DeskUnreachable), charge(run):
+            raise AssertionError("the card was charged")
+        with move(run) as act:
+            act.succeeded(result="moved", after=NEW)
+    desk.close(seconds=0)
+
+    again = amends.connect(processes.web().url, token, spool=spool_file)
+    assert again.flush(10)
+    assert again.parked() == []
+    again.close()
+    assert action_of("run_7", "update_flight").state == "succeeded"
+    from ledger.models import Run
+
+    kept = Run.objects.get(run="run_7")
+    assert (kept.state, kept.actions.count()) == ("completed", 1)
+
+
+def test_an_agent_killed_between_call_and_outcome_is_in_doubt(web, token, northwind, tmp_path):
+    northwind.stuck_after_seconds = 2
+    northwind.save()
+    outside, spool = tmp_path / "outside", tmp_path / "spool.sqlite"
+    assert act_and_die(web.url, token, spool, outside, "done") == "killed"
+
+    time.sleep(2.5)  # the lease of the killed try ends
+
+    assert act_and_die(web.url, token, spool, outside) == "InDoubt"
+    assert outside.read_text() == "moved\n"
+    assert action_of("run_crash", "update_flight").state == "unknown"
+
+
+def test_the_ten_lines_of_the_guide_are_a_run_with_an_effect(web, token, tmp_path):
+    script = tmp_path / "agent.py"
+    script.write_text(AIRLINE + blocks("agents.md")[0], encoding="utf-8")
+    here = {"AMENDS_URL": web.url, "AMENDS_KEY": token, "AMENDS_SPOOL": str(tmp_path / "spool")}
+
+    subprocess.run([sys.executable, script], env=ENVIRONMENT | here, check=True, timeout=60)
+
+    from ledger.models import Run
+
+    kept = Run.objects.get(request="Move my return flight")
+    assert (kept.state, kept.customer_name, kept.checkpoints.count()) == ("completed", "Mia Li", 1)
+    [effect] = action_of(kept.run, "update_flight").effects.all()
+    assert (effect.before, effect.after) == (OLD, NEW)

@@ -1,0 +1,82 @@
+"""An engineer tests her own twin: a run is made to fail after a step, its plan is asked for."""
+
+import pytest
+
+import amends
+from amends import testing
+from tests.connectors import conftest as outside
+
+pytestmark = pytest.mark.django_db(transaction=True)
+outsides = outside.outsides
+licences = outside.licences
+POLICY = """
+agentSafety:
+  policies:
+    "assign_licence": {risk: LOW, approval: AUTO, compensation: DELETE}
+    "licences.*":     {risk: LOW, approval: AUTO}
+  twins:
+    "assign_licence": {connection: licences, operation: release_licence, args: {}}
+"""
+
+
+@pytest.fixture
+def person_token(northwind, token, licences):
+    """Ada's own token; her workspace has the licence service connected and its twin declared."""
+    from approvals import versions
+    from connectors import connections
+    from workspaces import keys, teams
+    from workspaces.models import User
+
+    ada = User.objects.get(name="Ada")
+    teams.add(teams.create(northwind, "operators", by=None, may=["view", "recover"]), ada, by=None)
+    versions.activate(versions.save(northwind, POLICY, by=ada), by=ada)
+    declared = {"title": "Release the licence", "args": {}, "leaves": "gone"}
+    settings = {"url": licences.at["url"], "operations": {"release_licence": declared}}
+    connection = connections.create(northwind, "licences", "webhook", settings, by=ada)
+    for purpose in ("observe", "compensate"):
+        connections.set_secret(connection, purpose, {"secret": licences.at["secret"]}, by=ada)
+    return keys.create_token(northwind, by=ada, name="tests")[1]
+
+
+@pytest.fixture
+def web(processes, person_token):
+    return processes.web(AMENDS_OUTBOUND_ALLOW="127.0.0.1")
+
+
+@pytest.fixture
+def operator(web, person_token):
+    operator = testing.Operator(web.url, person_token)
+    yield operator
+    operator.close()
+
+
+def assign(run, licence):
+    with run.action("assign_licence", target=("licence", licence), before=None) as act:
+        act.succeeded(after={"holder": "mia", "seat": 7})
+
+
+def onboard(desk):
+    with desk.run("Onboard Mia", run="run_on") as run:
+        testing.fail_after(run, "assign_licence")
+        assign(run, "L-7")
+        assign(run, "L-8")
+
+
+def test_the_plan_of_a_run_that_failed_after_a_step(real_desk, operator):
+    from recovery.triage import triage
+
+    with pytest.raises(testing.Injected, match="assign_licence"):
+        onboard(real_desk)
+    assert real_desk.flush(10)
+    triage.look()  # what the worker does at once
+
+    operator.assert_plan("run_on", [("licences.release_licence", "L-7")])
+    with pytest.raises(AssertionError, match="L-7"):
+        operator.assert_plan("run_on", [])
+
+
+def test_the_agents_own_key_reads_no_cases(real_desk, web, token):
+    operator = testing.Operator(web.url, token)
+    with pytest.raises(amends.KeyRefused):
+        operator.case_of("run_on", seconds=0)
+    operator.close()

@@ -1,0 +1,128 @@
+"""Ada lets a failed run go on from its checkpoint, or stops one; the agent hears of it."""
+
+import threading
+import time
+
+import pytest
+
+import amends
+from tests.sdk.conftest import NEW, move
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def ada(northwind, token):
+    from workspaces import teams
+    from workspaces.models import User
+
+    found = User.objects.get(name="Ada")
+    team = teams.create(northwind, "operators", by=None, may=["view", "recover"])
+    teams.add(team, found, by=None)
+    return found
+
+
+def mail(run, call):
+    with run.action("send_mail", target=("mail", "mia"), effect_class="internal_update") as act:
+        act.succeeded(act.perform(call), after={"sent": True})
+
+
+def refused():
+    raise amends.NoEffect("the gateway is closed")
+
+
+def fail_after_the_flight(desk, state=None):
+    """The first process: the flight is moved, the mail is refused, the run fails."""
+    with desk.run("Move my flight", run="order-4711") as run:
+        with move(run) as act:
+            act.succeeded(result="moved", after=NEW)
+        run.checkpoint("flights_moved", state=state or {"next": "mail"}, pending=["send_mail"])
+        with pytest.raises(amends.NoEffect) as closed:
+            mail(run, refused)
+        run.fail(closed.value)
+    assert desk.flush(10)
+
+
+def resume(ada):
+    """What the case's page does when Ada chooses Resume."""
+    from ledger.models import Checkpoint
+    from recovery.casework import resuming
+    from recovery.models import Case
+    from recovery.triage import triage
+
+    triage.look()
+    case = Case.objects.get(run__run="order-4711")
+    checkpoint = Checkpoint.objects.get(name="flights_moved")
+    seen = resuming.preview(case, checkpoint=checkpoint)
+    resuming.commit(case, digest=seen.digest, revision=case.revision, by=ada, checkpoint=checkpoint)
+
+
+def test_a_restarted_agent_goes_on_from_its_checkpoint(real_desk, web, token, ada, tmp_path):
+    from ledger.models import Run
+    from recovery.models import Directive
+    from recovery.triage import triage
+
+    fail_after_the_flight(real_desk)
+    with pytest.raises(amends.AmendsError, match="wants nothing"):
+        real_desk.resume("no-such-run")
+    resume(ada)
+
+    # Another machine: it has never seen the run.
+    elsewhere = amends.connect(web.url, token, spool=tmp_path / "elsewhere.sqlite")
+    sent = []
+    with elsewhere.resume("order-4711") as run:
+        assert run.state == {"next": "mail"}
+        with move(run) as act:
+            assert (act.replayed, act.result) == (True, "moved")
+        mail(run, lambda: sent.append("mail"))
+    assert elsewhere.flush(10)
+    assert elsewhere.parked() == []
+    elsewhere.close()
+
+    triage.look()
+    kept = Run.objects.get(run="order-4711")
+    assert sent == ["mail"]
+    assert (kept.state, kept.resumed_from, kept.action_count) == ("completed", "flights_moved", 2)
+    assert Directive.objects.get().acknowledged_at is not None
+
+
+def test_a_large_state_comes_back_whole(real_desk, ada):
+    state = {"next": "mail", "letters": ["x" * 90] * 1000}
+    fail_after_the_flight(real_desk, state)
+    resume(ada)
+
+    assert real_desk.resume("order-4711").state == state
+
+
+def test_a_run_under_recovery_is_told_to_stop_while_it_waits(real_desk):
+    from ledger.models import Run
+
+    with real_desk.run("Go on", run="run_s") as run:
+        assert real_desk.flush(10)
+        assert real_desk.directive("run_s") is None
+        heard = []
+        thread = threading.Thread(
+            target=lambda: heard.append(real_desk.directive("run_s", wait_seconds=20))
+        )
+        began = time.monotonic()
+        thread.start()
+        Run.objects.filter(run="run_s").update(held_by="case 7")
+        thread.join()
+        assert heard[0]["kind"] == "stop"
+        assert time.monotonic() - began < 10
+        with pytest.raises(amends.Stopped, match="case 7"):
+            run.checkpoint("half")
+
+
+def test_another_agents_run_is_nobodys_to_ask_about(real_desk, northwind, web, tmp_path):
+    from workspaces import keys
+    from workspaces.models import Agent
+
+    with real_desk.run("Mine", run="run_m"):
+        pass
+    assert real_desk.flush(10)
+    other = Agent.objects.create(workspace=northwind, name="mail-desk")
+    token = keys.create_key(other, by=None, name="test")[1]
+
+    with amends.connect(web.url, token, spool=tmp_path / "other.sqlite") as stranger:
+        assert stranger.directive("run_m") is None  # 404: it looks like no run at all

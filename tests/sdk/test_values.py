@@ -1,0 +1,89 @@
+"""What agents hold in their hands comes to the desk as JSON that can be stored and hashed."""
+
+import sys
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from amends.canonical import canonical, idempotency_key
+from amends.events import new_id
+from amends.values import plain
+
+
+class Fare(Enum):
+    BASIC = "basic"
+
+
+@dataclass
+class Seat:
+    row: int
+    fare: Fare
+
+
+@pytest.mark.parametrize(
+    ("value", "json"),
+    [
+        (Seat(12, Fare.BASIC), {"row": 12, "fare": "basic"}),
+        (Decimal("12.50"), "12.50"),
+        (date(2026, 11, 21), "2026-11-21"),
+        (datetime(2026, 11, 21, 10, 2, tzinfo=UTC), "2026-11-21T10:02:00+00:00"),
+        (float("nan"), "nan"),
+        (2**53, str(2**53)),
+        (2**53 - 1, 2**53 - 1),
+        ((1, {2}), [1, [2]]),
+        (b"\x00\xff", "AP8="),
+        ("a\x00b\ud800", "a\ufffdb\ufffd"),
+        ({1: True}, {"1": True}),
+    ],
+)
+def test_everything_becomes_json(value, json):
+    assert plain(value) == json
+    canonical(plain(value))
+
+
+def test_the_key_is_the_same_for_the_same_operation_and_no_other():
+    one: dict[str, Any] = {"workspace": "northwind", "run": "r", "tool": "book", "op": "book",
+           "targets": [{"type": "seat", "id": "12A"}]}  # fmt: skip
+
+    same = idempotency_key(**one)
+
+    assert same == idempotency_key(**one)
+    assert same == "sha256:" + same.removeprefix("sha256:").lower()
+    changes: list[dict[str, Any]] = [
+        {"run": "s"},
+        {"op": "upgrade"},
+        {"targets": []},
+        {"workspace": "globex"},
+    ]
+    assert all(idempotency_key(**(one | change)) != same for change in changes)
+
+
+def test_ids_are_in_order_of_time_and_of_version_7():
+    ids = [new_id() for _ in range(3)]
+
+    assert {uuid.UUID(one).version for one in ids} == {7}
+    assert ids[0][:8] <= ids[-1][:8]
+
+
+def test_the_span_that_the_agent_runs_in_is_named(desk, small_desk, monkeypatch):
+    context = SimpleNamespace(is_valid=True, trace_id=0xABC, span_id=0xDEF)
+    traced = ModuleType("opentelemetry.trace")
+    span = SimpleNamespace(get_span_context=lambda: context)
+    traced.__dict__["get_current_span"] = lambda: span
+    monkeypatch.setitem(sys.modules, "opentelemetry", ModuleType("opentelemetry"))
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", traced)
+
+    with desk.run("Move it"):
+        pass
+    desk.flush()
+
+    assert small_desk.journal()[0]["trace"] == {
+        "trace_id": f"{0xABC:032x}",
+        "span_id": f"{0xDEF:016x}",
+    }

@@ -1,0 +1,188 @@
+"""The servers of a test run: one PostgreSQL for all its processes, one Valkey for each.
+
+A migrated cluster is kept as a *seed*, named by what shapes it (migrations, models, packages). A
+run copies the seed, starts it, and throws the copy away, so that two runs side by side cannot meet.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from config.local.places import ROOT, local_home
+from config.local.postgres import Postgres
+
+TEMPLATE = "amends_template"
+FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery", "config")
+
+
+def home() -> Path:
+    return local_home() / "test"
+
+
+def shape() -> str:
+    """A digest of everything that decides how a freshly migrated database looks."""
+    digest = hashlib.sha256()
+    sources = [ROOT / "requirements" / "dev.lock", ROOT / "config" / "settings.py", Path(__file__)]
+    for floor in FLOORS:
+        sources += sorted((ROOT / floor).rglob("*.py"))
+    for source in sources:
+        if source.parent.name == "migrations" or "models" in str(source) or source in sources[:3]:
+            digest.update(str(source.relative_to(ROOT)).encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def grow(folder: Path) -> None:
+    """Put a migrated cluster of the present shape there: a copy of the seed, built when new."""
+    wanted = home() / f"seed-{shape()}"
+    with only_one(home() / "seed.lock"):
+        if not wanted.exists():
+            for old in home().glob("seed-*"):
+                shutil.rmtree(old)
+            build(home() / "seed.new")
+            (home() / "seed.new").rename(wanted)
+        shutil.copytree(wanted / "postgres", folder / "postgres")
+    (folder / "postgres").chmod(0o700)
+
+
+def environment(database_url: str, redis_url: str) -> dict[str, str]:
+    """What our settings read, in the tests' own process and in those that tests start."""
+    return {
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+        "DATABASE_URL": database_url,
+        "DATABASE_OWNER_URL": database_url,
+        "REDIS_URL": redis_url,
+        "AMENDS_URL": "http://localhost",
+        "AMENDS_DEMO": "1",
+        "AMENDS_HASHED_STATIC": "0",
+        "DJANGO_SECRET_KEY": "only-for-tests-" + "0123456789abcdef" * 4,
+        "AMENDS_SECRET_KEYS": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
+        "AMENDS_METRICS_TOKEN": "",
+    }
+
+
+def build(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    server = Postgres(folder, durable=False)
+    server.start()
+    try:
+        url = server.ensure(TEMPLATE)
+        settings = os.environ | environment(url, "unix:///nowhere")
+        command = [sys.executable, "-W", "ignore", str(ROOT / "manage.py"), "migrate", "-v", "0"]
+        done = subprocess.run(
+            command, env=settings, capture_output=True, text=True, check=False, timeout=300
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"migrate failed\n{done.stdout}\n{done.stderr}")
+    finally:
+        server.stop()
+
+
+def start(folder: Path, *, durable: bool = False) -> Postgres:
+    """A running copy of the seed in this folder; its migrated database is TEMPLATE."""
+    forget_old_runs()
+    folder.mkdir(mode=0o700, parents=True)
+    grow(folder)
+    server = Postgres(folder, durable=durable)
+    server.start()
+    return server
+
+
+def forget_old_runs() -> None:
+    """Remove what runs left that were killed: their folder is named by their process."""
+    for folder in home().glob("run-*"):
+        pid = int(folder.name.removeprefix("run-"))
+        if not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+# Every clone counts its ids from here on, times its number: an id never comes again within a run,
+# so that a process which outlives a test cannot mistake the next one's rows for those it knew.
+IDS_APART = 10_000
+IDS_APART_SQL = """
+    SELECT setval(format('%%I.%%I', schemaname, sequencename)::regclass, %s)
+    FROM pg_sequences WHERE data_type <> 'smallint'::regtype
+"""
+
+
+TABLES_SQL = """
+SELECT format('%I', c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p') AND NOT c.relispartition ORDER BY 1"""
+SHAPE_SQL = """
+SELECT md5(string_agg(c.relname::text, ',' ORDER BY c.relname::text)) FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'public'"""
+
+
+class Fresh(NamedTuple):
+    """How a database looks when it was just cloned: its tables, and which of them are empty."""
+
+    shape: str
+    empty: list[str]
+
+
+def look(url: str) -> Fresh:
+    with psycopg.connect(url, autocommit=True) as connection:
+        names = [name for (name,) in connection.execute(TABLES_SQL)]
+        count = " UNION ALL ".join(
+            f"SELECT {number} WHERE NOT EXISTS (SELECT FROM {name})"
+            for number, name in enumerate(names)
+        )
+        empty = [names[number] for (number,) in connection.execute(count)]
+        shape = connection.execute(SHAPE_SQL).fetchone()
+        return Fresh(str(shape), empty)
+
+
+def empty(url: str, fresh: Fresh) -> bool:
+    """Delete what a test has committed: twenty times quicker than a new clone.
+
+    Triggers are off for the moment of it, for the ledger's own refuse. Answers False where that is
+    not enough: the test has changed tables, or somebody holds on to rows.
+    """
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        if str(connection.execute(SHAPE_SQL).fetchone()) != fresh.shape:
+            return False
+        try:
+            with connection.transaction():
+                connection.execute("SET LOCAL session_replication_role = replica")
+                connection.execute("SET LOCAL lock_timeout = '2s'")
+                connection.execute("; ".join(f"DELETE FROM {name}" for name in fresh.empty))
+        except psycopg.errors.LockNotAvailable:
+            return False
+    return True
+
+
+def clone(administration_url: str, name: str, *, number: int = 0) -> None:
+    """Make database `name` anew from the template, whoever is still connected to the old one."""
+    with psycopg.connect(administration_url, autocommit=True) as connection:
+        target = sql.Identifier(name)
+        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(target))
+        connection.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY").format(
+                target, sql.Identifier(TEMPLATE)
+            )
+        )
+    if number:
+        url = administration_url.replace("/postgres?", f"/{name}?")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(IDS_APART_SQL, [number * IDS_APART])

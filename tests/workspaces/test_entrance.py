@@ -1,0 +1,118 @@
+"""How people get in, and what they may once they are."""
+
+import pytest
+
+from workspaces import entrance, keys, teams
+from workspaces.access import may, people_with, workspaces_of
+from workspaces.models import Act, Agent, Secret, User, Workspace
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def ada() -> User:
+    return User.objects.create_user("ada@example.com", "a long enough secret", name="Ada")
+
+
+@pytest.fixture
+def airline(ada: User) -> Workspace:
+    return entrance.open_workspace("Airline desk", "airline", by=ada)
+
+
+def test_a_set_up_link_makes_the_first_administrator_once():
+    token = entrance.setup_link()
+
+    ada, desk = entrance.set_up(
+        token,
+        name="Ada",
+        email="Ada@Example.com",
+        password="a long enough secret",
+        workspace_name="Airline desk",
+        slug="airline",
+    )
+
+    assert may(ada, "administer", desk)
+    assert ada.email == "ada@example.com"
+    with pytest.raises(entrance.LinkIsOver):
+        entrance.set_up(
+            token, name="Eve", email="eve@example.com", password="x", workspace_name="E", slug="e"
+        )
+
+
+def test_a_superuser_without_a_team_may_nothing(airline):
+    root = User.objects.create_superuser("root@example.com", "a long enough secret")
+
+    assert not may(root, "view", airline)
+    assert not workspaces_of(root).exists()
+
+
+def test_a_deactivated_person_may_nothing_and_is_counted_nowhere(airline, ada):
+    ada.is_active = False
+    ada.save()
+
+    assert not may(ada, "approve", airline)
+    assert ada not in people_with("approve", airline)
+
+
+def test_an_invitation_works_once_and_only_for_its_address(airline, ada):
+    viewers = airline.teams.get(name="viewers")
+    token = entrance.invite(airline, "Ben@example.com", [viewers], by=ada)
+    ben = User.objects.create_user("ben@example.com", "a long enough secret")
+    dev = User.objects.create_user("dev@example.com", "a long enough secret")
+
+    with pytest.raises(entrance.LinkIsOver):
+        entrance.accept(token, by=dev)
+    assert entrance.accept(token, by=ben) == airline
+    assert may(ben, "view", airline)
+    assert not may(ben, "recover", airline)
+    with pytest.raises(entrance.LinkIsOver):
+        entrance.accept(token, by=ben)
+
+
+def test_a_team_of_another_workspace_cannot_be_joined_by_invitation(airline, ada):
+    other = entrance.open_workspace("Clinic", "clinic", by=ada)
+    token = entrance.invite(airline, "ben@example.com", [*other.teams.all()], by=ada)
+    ben = User.objects.create_user("ben@example.com", "a long enough secret")
+
+    entrance.accept(token, by=ben)
+
+    assert not may(ben, "view", other)
+
+
+def test_a_key_is_shown_once_and_kept_as_a_digest(airline, ada):
+    desk = Agent.objects.create(workspace=airline, name="airline-desk", owner=ada)
+
+    key, token = keys.create_key(desk, by=ada, name="production")
+
+    assert keys.proves(token, key.digest)
+    assert not keys.proves(token + "x", key.digest)
+    assert token.encode() not in bytes(key.digest)
+    assert Act.objects.filter(type="key.created", person=ada).exists()
+
+
+def test_a_revoked_persons_token_opens_nothing(airline, ada):
+    kept, token = keys.create_token(airline, by=ada, name="script")
+    assert keys.person_of(token) == kept
+
+    keys.revoke(kept, by=ada)
+
+    assert keys.person_of(token) is None
+
+
+def test_a_team_that_lost_a_grant_loses_it_at_once(airline, ada):
+    teams.withdraw(airline.teams.get(name="approvers"), "approve", by=ada)
+
+    assert not may(ada, "approve", airline)
+
+
+def test_a_secret_rests_encrypted_and_survives_a_rotation(airline, settings):
+    from cryptography.fernet import Fernet
+
+    kept = Secret.objects.seal(airline, "payments", {"api_key": "sk_test_canary"})
+    assert b"sk_test_canary" not in bytes(kept.sealed)
+
+    settings.AMENDS_SECRET_KEYS = [Fernet.generate_key().decode(), *settings.AMENDS_SECRET_KEYS]
+    kept.rotate()
+    settings.AMENDS_SECRET_KEYS = settings.AMENDS_SECRET_KEYS[:1]
+
+    assert kept.open() == {"api_key": "sk_test_canary"}

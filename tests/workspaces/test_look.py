@@ -1,0 +1,135 @@
+"""How values become words on a page."""
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.template import Context, Template
+from django.test import RequestFactory
+
+from workspaces import look
+from workspaces.templatetags import places
+
+NOW = datetime(2026, 11, 21, 10, 43, 15, tzinfo=UTC)
+
+
+def shown(source: str, **context: object) -> str:
+    return Template("{% load look %}" + source).render(Context(context))
+
+
+@pytest.mark.parametrize(
+    ("minor", "currency", "text"),
+    [
+        (128600, "USD", "$1\u202f286.00"),
+        (-500, "eur", "\u2212€5.00"),
+        (5000, "JPY", "¥5\u202f000"),
+        (1234567, "CHF", "12\u202f345.67\u202fCHF"),
+    ],
+)
+def test_money_is_written_in_its_own_digits(minor, currency, text):
+    assert look.money(minor, currency) == text
+
+
+def test_money_keeps_every_cent_of_a_large_amount():
+    assert look.money(10**17 + 1, "USD").endswith(".01")
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        (timedelta(seconds=9), "9 s"),
+        (timedelta(minutes=41, seconds=30), "41 min"),
+        (timedelta(hours=1, minutes=5), "1 h 05 min"),
+        (timedelta(hours=5), "5 h"),
+        (timedelta(days=2, hours=4), "2 d 4 h"),
+        (timedelta(days=29, hours=4), "29 d"),
+    ],
+)
+def test_a_length_of_time_has_at_most_two_units(length, text):
+    assert look.span(length) == text
+
+
+def test_a_moment_keeps_the_exact_time_behind_the_relative_one():
+    html = look.moment(NOW - timedelta(minutes=41), zone=ZoneInfo("America/New_York"), now=NOW)
+
+    assert "41 min ago</time>" in html
+    assert 'datetime="2026-11-21T10:02:15Z"' in html
+    assert 'data-exact="2026-11-21 05:02:15 EST"' in html
+
+
+def test_a_moment_to_come_says_so_and_none_is_a_dash():
+    assert "in 12 min</time>" in look.moment(NOW + timedelta(minutes=12), now=NOW)
+    assert look.moment(None) == "—"
+
+
+@pytest.mark.parametrize(
+    "hidden", ["\u202e", "\u200b", "\u2066", "\ufeff", "\u0000", "\u2028", "\U000e0041", "\u3164"]
+)
+def test_what_hides_or_reorders_text_is_made_visible(hidden):
+    html = look.visible(f"cheapest{hidden} option")
+
+    assert hidden not in html
+    assert f"⟦U+{ord(hidden):04X}⟧" in html
+    assert look.hidden_count(f"cheapest{hidden} option") == 1
+
+
+def test_ordinary_writing_stays_as_it_is():
+    text = "Grüße, 東京, العربية, 👍\n\tnew line"
+
+    assert look.visible(text) == text
+    assert look.hidden_count(text) == 0
+
+
+def test_what_an_agent_wrote_cannot_become_markup():
+    assert look.visible("<script>alert(1)</script>") == "&lt;script&gt;alert(1)&lt;/script&gt;"
+    assert "<script" not in shown('{% diff rows "x" %}', rows=[{"field": "<script>", "was": "<b>"}])
+    assert "<img" not in look.breakable("a_<img>")
+
+
+def test_a_long_text_is_cut_and_says_by_how_much():
+    html = look.visible("a" * (look.VISIBLE_CHARACTERS_MAX + 7))
+
+    assert "⟦7 more characters⟧" in html
+
+
+def test_risk_and_reversibility_have_a_shape_and_a_word():
+    assert "▲" in shown('{% risk "high" %}')
+    assert "High" in shown('{% risk "high" %}')
+    assert "⊘" in shown('{% reversibility "irreversible" %}')
+    assert "Unknown" in shown('{% reversibility "no such kind" %}')
+
+
+def test_nothing_that_was_only_queued_is_called_a_success():
+    for name in ("ready", "claimed", "applied", "reported", "succeeded"):
+        assert "tone-ok" not in shown("{% state name %}", name=name)
+    assert "tone-ok" in shown('{% state "verified" %}')
+
+
+def test_a_difference_can_be_read_without_colour():
+    html = shown(
+        "{% diff rows %}",
+        rows=[
+            {"field": "flights", "was": "HAT074", "now": "HAT290", "kind": "changed"},
+            {"field": "bags", "now": "1", "kind": "added"},
+        ],
+    )
+
+    assert "changed" in html
+    assert "added" in html
+    assert "nothing" in html
+    assert '<th scope="col">was</th>' in html
+
+
+def test_the_side_leaves_out_places_that_are_not_served(monkeypatch):
+    monkeypatch.setattr(places, "_is_served", lambda folder: folder in {"queue", "runs"})
+    request = RequestFactory().get("/w/air/queue/")
+    source = Template("{% load places %}{% places %}")
+    desk = SimpleNamespace(slug="air", name="Airline desk")
+
+    html = source.render(Context({"request": request, "workspace": desk, "nav": {"queue": 23}}))
+
+    assert 'href="/w/air/queue/" aria-current="page"' in html
+    assert 'class="count urgent" data-count="queue">23<' in html
+    assert "/w/air/runs/" in html
+    assert "Insights" not in html

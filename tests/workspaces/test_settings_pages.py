@@ -1,0 +1,134 @@
+"""The settings pages: who may change what, and what is shown once."""
+
+import pytest
+
+from workspaces import entrance, teams
+from workspaces.access import may
+from workspaces.models import Agent, APIKey, Invitation, User
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def ada():
+    return User.objects.create_user("ada@example.com", "a long enough secret", name="Ada")
+
+
+@pytest.fixture
+def airline(ada):
+    return entrance.open_workspace("Airline desk", "airline", by=ada)
+
+
+@pytest.fixture
+def ben(airline):
+    ben = User.objects.create_user("ben@example.com", "a long enough secret", name="Ben")
+    teams.add(airline.teams.get(name="viewers"), ben, by=None)
+    return ben
+
+
+@pytest.fixture
+def desk(client, ada):
+    client.force_login(ada)
+    return client
+
+
+PAGES = ["settings/", "settings/members/", "settings/keys/"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_settings_page_opens_for_a_viewer_without_its_forms(client, ben, airline, page):
+    client.force_login(ben)
+
+    answer = client.get(f"/w/airline/{page}")
+
+    assert answer.status_code == 200
+    assert "administer" in answer.text
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_stranger_learns_nothing_of_a_workspace(client, airline, page):
+    client.force_login(User.objects.create_user("dev@example.com", "a long enough secret"))
+
+    assert client.get(f"/w/airline/{page}").status_code == 404
+
+
+def test_a_new_desk_says_how_to_set_it_up(client):
+    assert "setup_link" in client.get("/").text
+
+
+def test_the_set_up_page_makes_a_workspace_and_logs_in(client):
+    token = entrance.setup_link()
+    said = {
+        "name": "Ada",
+        "email": "ada@example.com",
+        "password": "a long enough secret",
+        "workspace_name": "Airline desk",
+        "slug": "airline",
+    }
+
+    answer = client.post(f"/setup/{token}/", said, follow=True)
+
+    assert answer.redirect_chain[-1][0] == "/w/airline/settings/keys/"
+    assert client.post(f"/setup/{token}/", said).status_code == 410
+
+
+def test_a_weak_password_is_refused_in_words(client):
+    answer = client.post(
+        f"/setup/{entrance.setup_link()}/",
+        {"name": "A", "email": "a@b.de", "password": "12345", "workspace_name": "A", "slug": "a"},
+    )
+
+    assert "too short" in answer.text
+
+
+def test_a_key_is_shown_in_one_answer_and_never_again(desk, airline, ada):
+    agent = Agent.objects.create(workspace=airline, name="airline-desk", owner=ada)
+
+    shown = desk.post(
+        "/w/airline/settings/keys/new/",
+        {"agent": agent.pk, "name": "production", "scopes": ["ingest", "begin"]},
+    )
+
+    key = APIKey.objects.get()
+    assert f"amends_{key.prefix}_" in shown.text
+    assert f"amends_{key.prefix}_" not in desk.get("/w/airline/settings/keys/").text
+
+
+def test_a_viewer_makes_no_key_and_invites_nobody(client, ben, airline):
+    client.force_login(ben)
+
+    assert client.post("/w/airline/settings/agents/", {"name": "mole"}).status_code == 403
+    assert client.post("/w/airline/settings/members/invite/", {}).status_code == 403
+
+
+def test_an_invited_person_makes_an_account_and_joins(desk, airline, client, mailoutbox):
+    viewers = airline.teams.get(name="viewers")
+    shown = desk.post(
+        "/w/airline/settings/members/invite/", {"email": "cleo@example.com", "teams": [viewers.pk]}
+    )
+    link = shown.context["link"]
+    assert link in mailoutbox[0].body
+    desk.logout()
+
+    client.post(link, {"name": "Cleo", "password": "a long enough secret"})
+
+    cleo = User.objects.get(email="cleo@example.com")
+    assert may(cleo, "view", airline)
+    assert Invitation.objects.get().accepted_at is not None
+
+
+def test_the_last_administrator_stays(desk, airline, ada):
+    administrators = airline.teams.get(name="administrators")
+
+    desk.post(f"/w/airline/settings/teams/{administrators.pk}/", {"may": ["view"]})
+    desk.post(
+        f"/w/airline/settings/teams/{administrators.pk}/people/",
+        {"person": ada.pk, "act": "remove"},
+    )
+
+    assert may(ada, "administer", airline)
+
+
+def test_a_link_scanner_changes_nothing(desk, airline):
+    for page in ("members/invite/", "agents/", "keys/new/", "tokens/", "teams/"):
+        assert desk.get(f"/w/airline/settings/{page}").status_code == 405

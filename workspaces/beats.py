@@ -1,0 +1,48 @@
+"""Signs of life of the loops and processes, so that silence is seen as well as failure."""
+
+from datetime import datetime, timedelta
+
+from django.db import connection
+from django.utils import timezone
+
+from workspaces.models import Heartbeat
+
+ERROR_CHARACTERS_MAX = 400
+
+BEAT = """
+    INSERT INTO workspaces_heartbeat (name, beat_at, every_seconds, last_error)
+    VALUES (%s, clock_timestamp(), %s, %s)
+    ON CONFLICT (name) DO UPDATE SET
+        beat_at = excluded.beat_at,
+        every_seconds = excluded.every_seconds,
+        last_error = excluded.last_error
+"""
+
+# A loop may miss a few rounds, and a quick one half a minute, before anybody is alarmed.
+ROUNDS_MISSED_MAX = 3
+SILENCE_SECONDS_MIN = 30.0
+
+
+def beat(name: str, *, every_seconds: float, error: str = "") -> None:
+    """Say that `name` went round just now, well or with an error."""
+    with connection.cursor() as cursor:
+        cursor.execute(BEAT, [name, every_seconds, error[:ERROR_CHARACTERS_MAX]])
+
+
+def patience(every_seconds: float) -> float:
+    """Seconds of silence after which a loop of this pace counts as stopped."""
+    return max(SILENCE_SECONDS_MIN, ROUNDS_MISSED_MAX * every_seconds)
+
+
+def known() -> dict[str, Heartbeat]:
+    return {beat.name: beat for beat in Heartbeat.objects.all()}
+
+
+def silent_since(name: str) -> datetime | None:
+    """When the loop `name` last went round, if that is longer ago than its patience; else None."""
+    beat = Heartbeat.objects.filter(pk=name).first()
+    if beat is None or timezone.now() - beat.beat_at <= timedelta(
+        seconds=patience(beat.every_seconds)
+    ):
+        return None
+    return beat.beat_at

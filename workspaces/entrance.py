@@ -1,0 +1,146 @@
+"""How a person gets in: the set-up link, and invitations. Only digests of links are kept."""
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from workspaces import acts, teams
+from workspaces.access import Codename
+from workspaces.models import Invitation, SetupLink, Team, User, Workspace
+
+SETUP_LINK_HOURS = 24
+INVITATION_DAYS = 7
+OPEN_INVITATIONS_MAX = 200
+
+FIRST_TEAMS: dict[str, tuple[Codename, ...]] = {
+    "administrators": ("view", "view_sensitive", "administer"),
+    "operators": ("view", "view_sensitive", "recover"),
+    "approvers": ("view", "view_sensitive", "approve"),
+    "viewers": ("view",),
+}
+
+
+class LinkIsOver(Exception):
+    """We stopped because the link was used, withdrawn, or is too old: ask for a new one."""
+
+
+class TooMany(Exception):
+    """We stopped because a limit was reached; the message names it."""
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def needs_setup() -> bool:
+    """Whether nobody can administer anything yet."""
+    return not Workspace.objects.exists()
+
+
+def setup_link() -> str:
+    """Make the token of `/setup/<token>/`; it works once and for a day."""
+    token = secrets.token_urlsafe(32)
+    SetupLink.objects.create(
+        digest=_digest(token), expires_at=timezone.now() + timedelta(hours=SETUP_LINK_HOURS)
+    )
+    return token
+
+
+def standing_setup_link(token: str) -> SetupLink | None:
+    return SetupLink.objects.filter(
+        digest=_digest(token), used_at=None, expires_at__gt=timezone.now()
+    ).first()
+
+
+@transaction.atomic
+def open_workspace(name: str, slug: str, *, by: User) -> Workspace:
+    """Make a workspace with its first teams; `by` administers, operates and may approve."""
+    workspace = Workspace.objects.create(name=name, slug=slug)
+    for team_name, codenames in FIRST_TEAMS.items():
+        team = teams.create(workspace, team_name, by=by, may=codenames)
+        if team_name != "viewers":
+            teams.add(team, by, by=by)
+    return workspace
+
+
+@transaction.atomic
+def set_up(
+    token: str, *, name: str, email: str, password: str, workspace_name: str, slug: str
+) -> tuple[User, Workspace]:
+    """Make the first administrator and workspace. Raises `LinkIsOver` for a used or old link."""
+    used = SetupLink.objects.filter(
+        digest=_digest(token), used_at=None, expires_at__gt=timezone.now()
+    ).update(used_at=timezone.now())
+    if not used:
+        raise LinkIsOver("This set-up link was used or is more than a day old.")
+    person = User.objects.create_user(email=email, password=password, name=name)
+    return person, open_workspace(workspace_name, slug, by=person)
+
+
+@transaction.atomic
+def invite(workspace: Workspace, email: str, into: Iterable[Team], *, by: User) -> str:
+    """Make the token of `/join/<token>/` for one address; an older open one is withdrawn."""
+    standing = Invitation.objects.filter(workspace=workspace, accepted_at=None, withdrawn_at=None)
+    if standing.filter(expires_at__gt=timezone.now()).count() >= OPEN_INVITATIONS_MAX:
+        raise TooMany(f"There are {OPEN_INVITATIONS_MAX} open invitations; withdraw some first.")
+    standing.filter(email__iexact=email).update(withdrawn_at=timezone.now())
+    token = secrets.token_urlsafe(32)
+    invitation = Invitation.objects.create(
+        workspace=workspace,
+        email=email.lower(),
+        digest=_digest(token),
+        invited_by=by,
+        expires_at=timezone.now() + timedelta(days=INVITATION_DAYS),
+    )
+    chosen = [team for team in into if team.workspace_id == workspace.pk]
+    invitation.teams.set(chosen)
+    acts.record(
+        workspace,
+        "member.invited",
+        by=by,
+        data={"email": email.lower(), "teams": [team.name for team in chosen]},
+    )
+    return token
+
+
+def standing_invitation(token: str) -> Invitation | None:
+    return (
+        Invitation.objects.select_related("workspace")
+        .filter(Q(digest=_digest(token)), accepted_at=None, withdrawn_at=None)
+        .filter(expires_at__gt=timezone.now())
+        .first()
+    )
+
+
+@transaction.atomic
+def accept(token: str, *, by: User) -> Workspace:
+    """Put the person into the invitation's teams. The address must be the one that was invited."""
+    invitation = standing_invitation(token)
+    if invitation is None or invitation.email != by.email:
+        raise LinkIsOver(
+            "This invitation was used, withdrawn, is too old, or is for another address."
+        )
+    taken = Invitation.objects.filter(pk=invitation.pk, accepted_at=None).update(
+        accepted_at=timezone.now()
+    )
+    if not taken:
+        raise LinkIsOver("This invitation was used a moment ago.")
+    for team in invitation.teams.all():
+        teams.add(team, by, by=invitation.invited_by)
+    return invitation.workspace
+
+
+@transaction.atomic
+def withdraw(invitation: Invitation, *, by: User) -> None:
+    moved = Invitation.objects.filter(pk=invitation.pk, accepted_at=None, withdrawn_at=None).update(
+        withdrawn_at=timezone.now()
+    )
+    if moved:
+        acts.record(
+            invitation.workspace, "invitation.withdrawn", by=by, data={"email": invitation.email}
+        )

@@ -1,0 +1,164 @@
+"""Forms of the entrance and the settings. They check words; the verbs check rules."""
+
+from typing import Any
+from zoneinfo import available_timezones
+
+from django import forms
+from django.contrib.auth.password_validation import validate_password
+
+from workspaces.models import Agent, APIKey, Team, User, Workspace
+
+CODENAMES = [
+    ("view", "view: read the queue, the runs and the ledger"),
+    ("view_sensitive", "view_sensitive: reveal payloads; each reveal is recorded"),
+    ("recover", "recover: compensate, resume, settle and close"),
+    ("approve", "approve: decide on approvals"),
+    ("administer", "administer: change members, keys, connections and policy"),
+]
+KEY_DAYS_MAX = 730
+
+
+class PasswordForm(forms.Form):
+    """A new account: name and password, the password checked as everywhere."""
+
+    name = forms.CharField(label="Your name", max_length=120)
+    password = forms.CharField(
+        label="Password",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        help_text="At least 12 characters.",
+    )
+
+    def clean_password(self) -> str:
+        password: str = self.cleaned_data["password"]
+        validate_password(password)
+        return password
+
+
+class SetUpForm(PasswordForm):
+    email = forms.EmailField(label="Your e-mail address", max_length=254)
+    workspace_name = forms.CharField(
+        label="Name of the workspace", max_length=120, help_text="Your company or desk."
+    )
+    slug = forms.SlugField(
+        label="Short name", max_length=48, help_text="Stands in every address: /w/<short name>/"
+    )
+    field_order = ["name", "email", "password", "workspace_name", "slug"]
+
+    def clean_email(self) -> str:
+        email: str = self.cleaned_data["email"].lower()
+        if User.objects.filter(email=email).exists():
+            raise forms.ValidationError("There is an account with this address already.")
+        return email
+
+    def clean_slug(self) -> str:
+        slug: str = self.cleaned_data["slug"]
+        if Workspace.objects.filter(slug=slug).exists():
+            raise forms.ValidationError("There is a workspace with this short name already.")
+        return slug
+
+
+class TeamsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]  # not at run time
+    """Teams of one workspace as check boxes."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            queryset=Team.objects.none(), widget=forms.CheckboxSelectMultiple(), **options
+        )
+
+
+class InviteForm(forms.Form):
+    email = forms.EmailField(label="E-mail address", max_length=254)
+    teams = TeamsField(label="Teams", help_text="What a team may is said beside it above.")
+
+    def __init__(self, *args: Any, workspace: Workspace, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.fields["teams"].queryset = workspace.teams.order_by("name")  # type: ignore[attr-defined]
+
+
+class TeamForm(forms.Form):
+    name = forms.CharField(label="Name of the team", max_length=80)
+    may = forms.MultipleChoiceField(
+        label="May", choices=CODENAMES, widget=forms.CheckboxSelectMultiple(), initial=["view"]
+    )
+
+    def __init__(self, *args: Any, workspace: Workspace, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.workspace = workspace
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"].strip()
+        if self.workspace.teams.filter(name=name).exists():
+            raise forms.ValidationError("There is a team of this name already.")
+        return name
+
+
+class AgentForm(forms.Form):
+    name = forms.SlugField(
+        label="Name of the agent", max_length=80, help_text="As it will stand in the ledger."
+    )
+    description = forms.CharField(label="What it does", max_length=400, required=False)
+
+    def __init__(self, *args: Any, workspace: Workspace, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.workspace = workspace
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        if Agent.objects.filter(workspace=self.workspace, name=name).exists():
+            raise forms.ValidationError("There is an agent of this name already.")
+        return name
+
+
+class KeyForm(forms.Form):
+    agent = forms.ModelChoiceField(label="Agent", queryset=Agent.objects.none())
+    name = forms.CharField(
+        label="Name of the key", max_length=120, help_text="Where it will be used."
+    )
+    scopes = forms.MultipleChoiceField(
+        label="Scopes",
+        choices=[
+            ("ingest", "ingest: send events"),
+            ("begin", "begin: ask before acting, wait for approvals"),
+            ("read", "read: its runs, the policy and the ledger's proofs"),
+        ],
+        initial=list(APIKey.SCOPES),
+        widget=forms.CheckboxSelectMultiple(),
+    )
+    trusted_runtime = forms.BooleanField(
+        label="Trusted runtime",
+        required=False,
+        help_text="Only where no model can write the snapshots and classes that it sends: they are "
+        "then believed, and restored without a person.",
+    )
+    days = forms.IntegerField(
+        label="Days until it expires", required=False, min_value=1, max_value=KEY_DAYS_MAX
+    )
+
+    def __init__(self, *args: Any, workspace: Workspace, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.fields["agent"].queryset = (  # type: ignore[attr-defined]
+            workspace.agents.order_by("name")
+        )
+
+
+class TokenForm(forms.Form):
+    name = forms.CharField(label="Name of the token", max_length=120)
+    days = forms.IntegerField(
+        label="Days until it expires", required=False, min_value=1, max_value=KEY_DAYS_MAX
+    )
+
+
+class WorkspaceForm(forms.Form):
+    name = forms.CharField(label="Name", max_length=120)
+    timezone = forms.ChoiceField(
+        label="Time zone",
+        choices=[(zone, zone) for zone in sorted(available_timezones())],
+        help_text="Shown where a person’s own is not known, as on a correction without script.",
+    )
+
+
+class PersonForm(forms.Form):
+    name = forms.CharField(label="Your name", max_length=120)
+    single_keys = forms.BooleanField(
+        label="Single-key shortcuts", required=False, help_text="j, k, x, c … on lists and cases."
+    )

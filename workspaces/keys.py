@@ -1,0 +1,140 @@
+"""Bearer tokens: made once, shown once, proven by digest."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from workspaces import acts
+from workspaces.models import Agent, APIKey, PersonToken, User, Workspace
+
+PREFIX_CHARACTERS = 10
+SECRET_BYTES = 32
+TOKEN_CHARACTERS_MAX = 120
+
+
+def split(token: str) -> str | None:
+    """The prefix of `amends_<prefix>_<secret>`, or None if it does not look like one."""
+    if len(token) > TOKEN_CHARACTERS_MAX:
+        return None
+    parts = token.split("_", 2)
+    return (
+        parts[1]
+        if len(parts) == len(("amends", "prefix", "secret")) and parts[0] == "amends"
+        else None
+    )
+
+
+def digest_of(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def proves(token: str, digest: bytes | memoryview) -> bool:
+    return hmac.compare_digest(digest_of(token), bytes(digest))
+
+
+def _mint() -> tuple[str, str]:
+    prefix = secrets.token_hex(PREFIX_CHARACTERS // 2)
+    return prefix, f"amends_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
+
+
+@transaction.atomic
+def create_key(
+    agent: Agent,
+    *,
+    by: User | None,
+    name: str,
+    scopes: Sequence[str] = APIKey.SCOPES,
+    trusted_runtime: bool = False,
+    expires_at: datetime | None = None,
+) -> tuple[APIKey, str]:
+    """Make a key for `agent`; the token in clear is the second value and is never seen again."""
+    unknown = set(scopes) - set(APIKey.SCOPES)
+    if unknown:
+        raise ValueError(f"no such scope: {', '.join(sorted(unknown))}")
+    prefix, token = _mint()
+    key = APIKey.objects.create(
+        workspace=agent.workspace,
+        agent=agent,
+        name=name,
+        prefix=prefix,
+        digest=digest_of(token),
+        scopes=list(scopes),
+        trusted_runtime=trusted_runtime,
+        created_by=by,
+        expires_at=expires_at,
+    )
+    acts.record(
+        agent.workspace,
+        "key.created",
+        by=by,
+        data={
+            "key": prefix,
+            "agent": agent.name,
+            "scopes": list(scopes),
+            "trusted": trusted_runtime,
+        },
+    )
+    return key, token
+
+
+@transaction.atomic
+def create_token(
+    workspace: Workspace, *, by: User, name: str, expires_at: datetime | None = None
+) -> tuple[PersonToken, str]:
+    """Make an API token for the person `by`; shown once."""
+    prefix, token = _mint()
+    kept = PersonToken.objects.create(
+        workspace=workspace,
+        person=by,
+        name=name,
+        prefix=prefix,
+        digest=digest_of(token),
+        created_by=by,
+        expires_at=expires_at,
+    )
+    acts.record(workspace, "key.created", by=by, data={"key": prefix, "person": by.email})
+    return kept, token
+
+
+@transaction.atomic
+def revoke(key: APIKey | PersonToken, *, by: User | None) -> None:
+    """Refuse the key from now on; revoking twice changes nothing."""
+    moved = type(key).objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
+    if moved:
+        acts.record(key.workspace, "key.revoked", by=by, data={"key": key.prefix})
+
+
+def person_of(token: str) -> PersonToken | None:
+    """The living person's token that `token` proves, with workspace and person loaded, or None."""
+    prefix = split(token)
+    if prefix is None:
+        return None
+    found = (
+        PersonToken.objects.select_related("workspace", "person")
+        .filter(prefix=prefix, revoked_at=None, person__is_active=True)
+        .first()
+    )
+    if found is None or not proves(token, found.digest):
+        return None
+    if found.expires_at is not None and found.expires_at <= timezone.now():
+        return None
+    return found
+
+
+def agent_of(token: str) -> APIKey | None:
+    """The living agent's key that `token` proves, with workspace and agent loaded, or None."""
+    prefix = split(token)
+    if prefix is None:
+        return None
+    living = APIKey.objects.select_related("workspace", "agent").filter(revoked_at=None)
+    found = living.filter(prefix=prefix).first()
+    if found is None or not proves(token, bytes(found.digest)):
+        return None
+    if found.expires_at is not None and found.expires_at <= timezone.now():
+        return None
+    return found

@@ -1,0 +1,20 @@
+"""Encrypt every secret anew under the first key of AMENDS_SECRET_KEYS."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from workspaces.models import Secret
+
+BATCH = 200
+
+
+class Command(BaseCommand):
+    help = "Encrypts every kept secret under the first key; afterwards the old key may be dropped."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        rotated = 0
+        for secret in Secret.objects.order_by("pk").iterator(chunk_size=BATCH):
+            secret.rotate()
+            rotated += 1
+        self.stdout.write(f"{rotated} secrets now rest under the first key.")

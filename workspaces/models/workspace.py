@@ -1,0 +1,51 @@
+"""The workspace: the tenant to which everything belongs."""
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from guardian.models.models import GroupObjectPermissionBase
+
+STUCK_AFTER_SECONDS = 900
+RETENTION_DAYS = 90
+
+
+class Workspace(models.Model):
+    """One tenant.
+
+    The settings from `mask` on are copied here from the active policy version, so that the lower
+    floors can read them without knowing what a policy is.
+    """
+
+    slug = models.SlugField(max_length=48, unique=True)
+    name = models.CharField(max_length=120)
+    timezone = models.CharField(max_length=64, default="UTC")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    mask = ArrayField(models.CharField(max_length=200), default=list, blank=True)
+    capture_intent = models.BooleanField(default=True)
+    capture_snapshot = models.BooleanField(default=True)
+    retention_days = models.PositiveIntegerField(default=RETENTION_DAYS)
+    stuck_after_seconds = models.PositiveIntegerField(default=STUCK_AFTER_SECONDS)
+
+    class Meta:
+        default_permissions = ()
+        permissions: ClassVar = [
+            ("view", "Can read the queue, the runs and the ledger"),
+            ("view_sensitive", "Can reveal payloads; each reveal is recorded"),
+            ("recover", "Can compensate, resume, settle and close"),
+            ("approve", "Can decide on approvals"),
+            ("administer", "Can change members, keys, connections and policy"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class WorkspaceGroupPermission(GroupObjectPermissionBase):
+    """What a team may do in a workspace; granted to groups only, never to a person.
+
+    A direct foreign key, so that guardian joins instead of casting ids.
+    """
+
+    content_object = models.ForeignKey(Workspace, on_delete=models.CASCADE)

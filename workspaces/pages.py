@@ -1,0 +1,50 @@
+"""Pages: how a view finds its workspace and shows its answer.
+
+The view names the part that an htmx request gets, never the client; whoever comes without
+JavaScript gets the whole page.
+"""
+
+from typing import Any, NoReturn
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django_htmx.middleware import HtmxDetails
+
+from workspaces.access import workspaces_of
+from workspaces.models import User, Workspace
+
+
+class Request(HttpRequest):
+    """A request behind the log-in and htmx middleware."""
+
+    user: User
+    htmx: HtmxDetails
+
+
+def workspace_or_404(request: HttpRequest, slug: str) -> Workspace:
+    """The workspace if the person may view it.
+
+    A foreign one looks like none, so that nobody learns which workspaces exist.
+    """
+    found = workspaces_of(request.user, "view").filter(slug=slug).first()
+    if found is None:
+        raise Http404("There is no such workspace, or you are not in it.")
+    return found
+
+
+def page(
+    request: HttpRequest,
+    template: str,
+    context: dict[str, Any],
+    *,
+    part: str | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    """Render `template`, or of it only `part` when htmx asks (and is not restoring its history)."""
+    htmx: HtmxDetails | None = getattr(request, "htmx", None)
+    alone = part is not None and htmx and not htmx.history_restore_request and not htmx.boosted
+    return render(request, f"{template}#{part}" if alone else template, context, status=status)
+
+
+def gone(what: str) -> NoReturn:
+    raise Http404(f"There is no such {what} here.")

@@ -1,0 +1,84 @@
+"""Teams: who stands together, and what they may."""
+
+from collections.abc import Iterable
+
+from django.contrib.auth.models import Group
+from django.db import transaction
+from guardian.shortcuts import assign_perm, remove_perm
+
+from workspaces import acts
+from workspaces.access import Codename, people_with
+from workspaces.models import Team, User, Workspace, WorkspaceGroupPermission
+
+NAME_CHARACTERS_MAX = 80
+
+
+class NobodyLeft(Exception):
+    """We stopped because the change would leave the workspace without an administrator."""
+
+
+@transaction.atomic
+def create(
+    workspace: Workspace, name: str, *, by: User | None, may: Iterable[Codename] = ("view",)
+) -> Team:
+    """Make the team and grant it `may` on its workspace."""
+    group = Group.objects.create(name=f"workspace {workspace.pk}: {name}")
+    team = Team.objects.create(workspace=workspace, name=name, group=group)
+    for codename in may:
+        assign_perm(f"workspaces.{codename}", group, workspace)
+    acts.record(workspace, "team.created", by=by, data={"team": name, "may": list(may)})
+    return team
+
+
+@transaction.atomic
+def grant(team: Team, codename: Codename, *, by: User | None) -> None:
+    assign_perm(f"workspaces.{codename}", team.group, team.workspace)
+    acts.record(team.workspace, "team.granted", by=by, data={"team": team.name, "may": codename})
+
+
+@transaction.atomic
+def withdraw(team: Team, codename: Codename, *, by: User | None) -> None:
+    remove_perm(f"workspaces.{codename}", team.group, team.workspace)
+    acts.record(team.workspace, "team.withdrawn", by=by, data={"team": team.name, "may": codename})
+
+
+def grants_of(team: Team) -> list[str]:
+    return list(
+        WorkspaceGroupPermission.objects.filter(group=team.group, content_object=team.workspace)
+        .order_by("permission__codename")
+        .values_list("permission__codename", flat=True)
+    )
+
+
+@transaction.atomic
+def add(team: Team, person: User, *, by: User | None) -> None:
+    person.groups.add(team.group)
+    acts.record(
+        team.workspace, "member.added", by=by, data={"team": team.name, "person": person.email}
+    )
+
+
+@transaction.atomic
+def remove(team: Team, person: User, *, by: User | None) -> None:
+    """Take the person out; raises `NobodyLeft` for the last administrator."""
+    person.groups.remove(team.group)
+    _somebody_administers(team.workspace)
+    acts.record(
+        team.workspace, "member.removed", by=by, data={"team": team.name, "person": person.email}
+    )
+
+
+@transaction.atomic
+def set_grants(team: Team, codenames: Iterable[str], *, by: User | None) -> None:
+    """Grant exactly `codenames`; raises `NobodyLeft` if nobody could administer any more."""
+    wanted, standing = set(codenames), set(grants_of(team))
+    for codename in sorted(wanted - standing):
+        grant(team, codename, by=by)  # type: ignore[arg-type]  # guardian refuses an unknown one
+    for codename in sorted(standing - wanted):
+        withdraw(team, codename, by=by)  # type: ignore[arg-type]  # it stood, so it is known
+    _somebody_administers(team.workspace)
+
+
+def _somebody_administers(workspace: Workspace) -> None:
+    if not people_with("administer", workspace).exists():
+        raise NobodyLeft("Nobody could administer this workspace any more; nothing was changed.")

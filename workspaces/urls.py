@@ -1,0 +1,35 @@
+from django.urls import path
+
+from workspaces.views import entrance, keys, members, settings
+
+app_name = "workspaces"
+
+HERE = "w/<slug:workspace>/"
+
+urlpatterns = [
+    path("", entrance.home, name="home"),
+    path("setup/<str:token>/", entrance.set_up, name="set_up"),
+    path("join/<str:token>/", entrance.join, name="join"),
+    path(HERE, entrance.workspace_home, name="workspace"),
+    path(HERE + "settings/", settings.settings, name="settings"),
+    path(HERE + "settings/members/", members.members, name="members"),
+    path(HERE + "settings/members/invite/", members.invite, name="invite"),
+    path(
+        HERE + "settings/members/invitations/<int:pk>/withdraw/",
+        members.withdraw_invitation,
+        name="withdraw_invitation",
+    ),
+    path(HERE + "settings/teams/", members.make_team, name="make_team"),
+    path(HERE + "settings/teams/<int:pk>/", members.change_team, name="change_team"),
+    path(
+        HERE + "settings/teams/<int:pk>/people/",
+        members.change_membership,
+        name="change_membership",
+    ),
+    path(HERE + "settings/keys/", keys.list_keys, name="keys"),
+    path(HERE + "settings/keys/new/", keys.make_key, name="make_key"),
+    path(HERE + "settings/keys/<int:pk>/revoke/", keys.revoke_key, name="revoke_key"),
+    path(HERE + "settings/agents/", keys.make_agent, name="make_agent"),
+    path(HERE + "settings/tokens/", keys.make_token, name="make_token"),
+    path(HERE + "settings/tokens/<int:pk>/revoke/", keys.revoke_token, name="revoke_token"),
+]

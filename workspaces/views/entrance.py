@@ -1,0 +1,95 @@
+"""The ways in: the first administrator, an invitation, and the door to one's workspaces."""
+
+from django.contrib import messages
+from django.contrib.auth import login
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods
+
+from workspaces import entrance
+from workspaces.access import workspaces_of
+from workspaces.forms import PasswordForm, SetUpForm
+from workspaces.models import Invitation, User
+
+BACKEND = "django.contrib.auth.backends.ModelBackend"
+
+
+@require_GET
+def home(request: HttpRequest) -> HttpResponse:
+    """Lead the person to the queue of the first workspace."""
+    if not request.user.is_authenticated:
+        if entrance.needs_setup():
+            return render(request, "workspaces/unset.html")
+        return redirect("account_login")
+    first = workspaces_of(request.user).order_by("name").first()
+    if first is None:
+        return render(request, "workspaces/nowhere.html")
+    return redirect(f"/w/{first.slug}/queue/")
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def set_up(request: HttpRequest, token: str) -> HttpResponse:
+    """The one-time link of `manage.py setup_link`."""
+    if entrance.standing_setup_link(token) is None:
+        return render(request, "workspaces/link_over.html", status=410)
+    form = SetUpForm(request.POST or None)
+    if not form.is_valid():
+        return render(request, "workspaces/set_up.html", {"form": form, "action": request.path})
+    try:
+        person, workspace = entrance.set_up(token, **form.cleaned_data)
+    except entrance.LinkIsOver:
+        return render(request, "workspaces/link_over.html", status=410)
+    login(request, person, backend=BACKEND)
+    messages.success(request, "This is your workspace. Connect an agent, then its runs appear.")
+    return redirect("workspaces:keys", workspace=workspace.slug)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def join(request: HttpRequest, token: str) -> HttpResponse:
+    """An invitation: who has an account logs in, who has none makes it here."""
+    invitation = entrance.standing_invitation(token)
+    if invitation is None:
+        return render(request, "workspaces/link_over.html", status=410)
+    if request.user.is_authenticated:
+        return _join_as(request, request.user, invitation, token)
+    if User.objects.filter(email=invitation.email).exists():
+        return redirect(f"/accounts/login/?next={request.path}")
+    form = PasswordForm(request.POST or None)
+    context = {"form": form, "invitation": invitation, "action": request.path}
+    if not form.is_valid():
+        return render(request, "workspaces/join.html", context)
+    person = User.objects.create_user(
+        invitation.email, form.cleaned_data["password"], name=form.cleaned_data["name"]
+    )
+    login(request, person, backend=BACKEND)
+    return _accept(request, person, token)
+
+
+def _join_as(
+    request: HttpRequest, person: User, invitation: Invitation, token: str
+) -> HttpResponse:
+    if person.email != invitation.email:
+        return render(
+            request, "workspaces/other_address.html", {"invitation": invitation}, status=409
+        )
+    if request.method != "POST":
+        return render(request, "workspaces/join.html", {"invitation": invitation, "known": True})
+    return _accept(request, person, token)
+
+
+def _accept(request: HttpRequest, person: User, token: str) -> HttpResponse:
+    try:
+        workspace = entrance.accept(token, by=person)
+    except entrance.LinkIsOver:
+        return render(request, "workspaces/link_over.html", status=410)
+    return redirect(f"/w/{workspace.slug}/queue/")
+
+
+@login_required
+@require_GET
+def workspace_home(_request: HttpRequest, workspace: str) -> HttpResponse:
+    return redirect(f"/w/{workspace}/queue/")

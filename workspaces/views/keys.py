@@ -1,0 +1,132 @@
+"""Agents and their keys, and a person's own API tokens."""
+
+from datetime import datetime, timedelta
+
+from django.conf import settings as configuration
+from django.contrib.auth.decorators import login_required
+from django.db.models import Prefetch
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from workspaces import acts, keys
+from workspaces.access import may, require
+from workspaces.forms import (
+    AgentForm,
+    KeyForm,
+    TokenForm,
+)
+from workspaces.models import Agent, APIKey, PersonToken, Workspace
+from workspaces.pages import Request, page, workspace_or_404
+
+LIST_MAX = 500
+
+
+def _keys(
+    request: Request,
+    here: Workspace,
+    *,
+    agent: AgentForm | None = None,
+    key: KeyForm | None = None,
+    token: TokenForm | None = None,
+    secret: str = "",
+) -> HttpResponse:
+    keys_of = Prefetch("keys", APIKey.objects.order_by("-created_at"))
+    context = {
+        "workspace": here,
+        "agents": here.agents.order_by("name").prefetch_related(keys_of)[:LIST_MAX],
+        "tokens": PersonToken.objects.filter(workspace=here, person=request.user).order_by(
+            "-created_at"
+        ),
+        "agent_form": agent or AgentForm(workspace=here),
+        "key_form": key or KeyForm(workspace=here),
+        "token_form": token or TokenForm(),
+        "secret": secret,
+        "desk_url": configuration.AMENDS_URL,
+        "may_administer": may(request.user, "administer", here),
+    }
+    wrong = any(form is not None and form.errors for form in (agent, key, token))
+    return page(request, "workspaces/keys.html", context, status=422 if wrong else 200)
+
+
+@login_required
+@require_GET
+def list_keys(request: Request, workspace: str) -> HttpResponse:
+    return _keys(request, workspace_or_404(request, workspace))
+
+
+@login_required
+@require_POST
+def make_agent(request: Request, workspace: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    form = AgentForm(request.POST, workspace=here)
+    if not form.is_valid():
+        return _keys(request, here, agent=form)
+    Agent.objects.create(workspace=here, owner=request.user, **form.cleaned_data)
+    acts.record(here, "agent.created", by=request.user, data={"agent": form.cleaned_data["name"]})
+    return redirect("workspaces:keys", workspace=here.slug)
+
+
+def _expiry(days: int | None) -> datetime | None:
+    return timezone.now() + timedelta(days=days) if days else None
+
+
+@never_cache
+@login_required
+@require_POST
+def make_key(request: Request, workspace: str) -> HttpResponse:
+    """Make an agent's key; this answer is the only place where it is ever shown."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    form = KeyForm(request.POST, workspace=here)
+    if not form.is_valid():
+        return _keys(request, here, key=form)
+    said = form.cleaned_data
+    _, secret = keys.create_key(
+        said["agent"],
+        by=request.user,
+        name=said["name"],
+        scopes=said["scopes"],
+        trusted_runtime=said["trusted_runtime"],
+        expires_at=_expiry(said["days"]),
+    )
+    return _keys(request, here, secret=secret)
+
+
+@never_cache
+@login_required
+@require_POST
+def make_token(request: Request, workspace: str) -> HttpResponse:
+    """Make the person's own token; it can do what its owner may, and never decide an approval."""
+    here = workspace_or_404(request, workspace)
+    form = TokenForm(request.POST)
+    if not form.is_valid():
+        return _keys(request, here, token=form)
+    _, secret = keys.create_token(
+        here,
+        by=request.user,
+        name=form.cleaned_data["name"],
+        expires_at=_expiry(form.cleaned_data["days"]),
+    )
+    return _keys(request, here, secret=secret)
+
+
+@login_required
+@require_POST
+def revoke_key(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    keys.revoke(get_object_or_404(APIKey, pk=pk, workspace=here), by=request.user)
+    return redirect("workspaces:keys", workspace=here.slug)
+
+
+@login_required
+@require_POST
+def revoke_token(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    mine = PersonToken.objects.filter(workspace=here, person=request.user)
+    keys.revoke(get_object_or_404(mine, pk=pk), by=request.user)
+    return redirect("workspaces:keys", workspace=here.slug)

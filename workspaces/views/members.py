@@ -1,0 +1,165 @@
+"""Members of a workspace: people, their teams, what teams may, and invitations."""
+
+from django.conf import settings as configuration
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.mail import send_mail
+from django.db.models import Prefetch
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from workspaces import entrance, teams
+from workspaces.access import may, require
+from workspaces.forms import (
+    CODENAMES,
+    InviteForm,
+    TeamForm,
+)
+from workspaces.models import Invitation, Team, User, Workspace
+from workspaces.pages import Request, page, workspace_or_404
+
+LIST_MAX = 500
+
+
+def _members(
+    request: Request,
+    here: Workspace,
+    *,
+    invite: InviteForm | None = None,
+    team: TeamForm | None = None,
+    link: str = "",
+) -> HttpResponse:
+    all_teams = list(
+        here.teams.order_by("name")
+        .select_related("group")
+        .prefetch_related(Prefetch("group__user_set", User.objects.order_by("name", "email")))
+    )
+    people = (
+        User.objects.filter(groups__team__workspace=here)
+        .distinct()
+        .order_by("name", "email")
+        .prefetch_related(Prefetch("groups", to_attr="standing"))[:LIST_MAX]
+    )
+    of_group = {team.group_id: team for team in all_teams}
+    context = {
+        "workspace": here,
+        "teams": [
+            {
+                "team": team,
+                "may": teams.grants_of(team),
+                "people": list(team.group.user_set.all()[:LIST_MAX]),
+            }
+            for team in all_teams
+        ],
+        "people": [
+            {
+                "person": person,
+                "teams": [of_group[g.pk] for g in person.standing if g.pk in of_group],
+            }
+            for person in people
+        ],
+        "invitations": Invitation.objects.filter(
+            workspace=here, accepted_at=None, withdrawn_at=None, expires_at__gt=timezone.now()
+        )
+        .prefetch_related("teams")
+        .order_by("-created_at"),
+        "invite_form": invite or InviteForm(workspace=here),
+        "team_form": team or TeamForm(workspace=here),
+        "codenames": CODENAMES,
+        "link": link,
+        "may_administer": may(request.user, "administer", here),
+    }
+    wrong = (invite is not None and invite.errors) or (team is not None and team.errors)
+    return page(request, "workspaces/members.html", context, status=422 if wrong else 200)
+
+
+@login_required
+@require_GET
+def members(request: Request, workspace: str) -> HttpResponse:
+    return _members(request, workspace_or_404(request, workspace))
+
+
+@never_cache
+@login_required
+@require_POST
+def invite(request: Request, workspace: str) -> HttpResponse:
+    """Send a link, and show it once: not every desk can send mail."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    form = InviteForm(request.POST, workspace=here)
+    if not form.is_valid():
+        return _members(request, here, invite=form)
+    email = form.cleaned_data["email"]
+    try:
+        token = entrance.invite(here, email, form.cleaned_data["teams"], by=request.user)
+    except entrance.TooMany as limit:
+        form.add_error(None, str(limit))
+        return _members(request, here, invite=form)
+    link = f"{configuration.AMENDS_URL}/join/{token}/"
+    try:
+        send_mail(
+            f"{request.user} invites you to {here.name} on Amends",
+            f"Open this link within {entrance.INVITATION_DAYS} days:\n\n{link}\n",
+            None,
+            [email],
+        )
+    except OSError:
+        messages.warning(request, "The mail could not be sent. Hand the link over yourself.")
+    return _members(request, here, link=link)
+
+
+@login_required
+@require_POST
+def withdraw_invitation(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    entrance.withdraw(get_object_or_404(Invitation, pk=pk, workspace=here), by=request.user)
+    return redirect("workspaces:members", workspace=here.slug)
+
+
+@login_required
+@require_POST
+def make_team(request: Request, workspace: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    form = TeamForm(request.POST, workspace=here)
+    if not form.is_valid():
+        return _members(request, here, team=form)
+    teams.create(here, form.cleaned_data["name"], by=request.user, may=form.cleaned_data["may"])
+    return redirect("workspaces:members", workspace=here.slug)
+
+
+@login_required
+@require_POST
+def change_team(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Grant what is ticked and withdraw the rest; the last administrator's grant stays."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    team = get_object_or_404(Team, pk=pk, workspace=here)
+    try:
+        teams.set_grants(team, request.POST.getlist("may"), by=request.user)
+    except teams.NobodyLeft as refusal:
+        messages.error(request, str(refusal))
+    return redirect("workspaces:members", workspace=here.slug)
+
+
+@login_required
+@require_POST
+def change_membership(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """`person` joins or leaves the team, as `act` says."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    team = get_object_or_404(Team, pk=pk, workspace=here)
+    known = User.objects.filter(groups__team__workspace=here).distinct()
+    person = get_object_or_404(known, pk=request.POST.get("person"))
+    try:
+        if request.POST.get("act") == "add":
+            teams.add(team, person, by=request.user)
+        else:
+            teams.remove(team, person, by=request.user)
+    except teams.NobodyLeft as refusal:
+        messages.error(request, str(refusal))
+    return redirect("workspaces:members", workspace=here.slug)

@@ -1,0 +1,57 @@
+"""Settings of a workspace: its name and zone, members and teams, agents and keys."""
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+
+from workspaces import acts
+from workspaces.access import may, require
+from workspaces.forms import (
+    PersonForm,
+    WorkspaceForm,
+)
+from workspaces.models import Workspace
+from workspaces.pages import Request, page, workspace_or_404
+
+LIST_MAX = 500
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def settings(request: Request, workspace: str) -> HttpResponse:
+    """The workspace's own settings, and the person's."""
+    here = workspace_or_404(request, workspace)
+    form = WorkspaceForm(
+        request.POST if "timezone" in request.POST else None,
+        initial={"name": here.name, "timezone": here.timezone},
+    )
+    person = PersonForm(
+        request.POST if "single_keys_known" in request.POST else None,
+        initial={"name": request.user.name, "single_keys": request.user.single_keys},
+    )
+    if person.is_valid():
+        request.user.name = person.cleaned_data["name"]
+        request.user.single_keys = person.cleaned_data["single_keys"]
+        request.user.save(update_fields=["name", "single_keys"])
+        messages.success(request, "Saved for you, in every workspace.")
+        return redirect("workspaces:settings", workspace=here.slug)
+    if form.is_valid():
+        require(request.user, "administer", here)
+        changed = {name: form.cleaned_data[name] for name in ("name", "timezone")}
+        Workspace.objects.filter(pk=here.pk).update(**changed)
+        acts.record(here, "workspace.changed", by=request.user, data=changed)
+        messages.success(request, "Saved.")
+        return redirect("workspaces:settings", workspace=here.slug)
+    return page(
+        request,
+        "workspaces/settings.html",
+        {
+            "workspace": here,
+            "form": form,
+            "person_form": person,
+            "may_administer": may(request.user, "administer", here),
+        },
+        status=422 if form.errors or person.errors else 200,
+    )

@@ -1,0 +1,78 @@
+"""Wake-ups: a hint to a worker that a row waits for it, sent after the commit that made the row.
+
+A hint may be lost, for the sweeper finds the row: so sending one never fails the act that caused it
+and never keeps a person waiting for a broker that is away.
+"""
+
+import logging
+import threading
+import time
+from typing import Any
+
+from celery import Task
+from django.db import transaction
+from kombu.exceptions import OperationalError
+from redis import TimeoutError as BrokerIsSilent
+
+logger = logging.getLogger(__name__)
+
+# After a failure nobody tries again for a moment: a hundred decisions must not each wait for a dead
+# broker.
+PAUSE_SECONDS = 2.0
+
+
+class Broker:
+    """Whether the broker answered when somebody last tried, in this process."""
+
+    def __init__(self) -> None:
+        self._away_until = 0.0
+        self._lock = threading.Lock()
+
+    def is_away(self) -> bool:
+        return time.monotonic() < self._away_until
+
+    def forget(self) -> None:
+        """Try again at once, whatever happened before."""
+        self._away_until = 0.0
+
+    def did_not_answer(self) -> None:
+        with self._lock:
+            self._away_until = time.monotonic() + PAUSE_SECONDS
+
+
+broker = Broker()
+
+
+def wake_on_commit(task: "Task[..., Any]", *args: Any, queue: str | None = None) -> None:
+    """After the commit of the present transaction, hint to a worker. Never raises, never waits
+    long.
+
+    `args` are ids, nothing else: a task decides by what it reads. `queue` is "engine" unless the
+    work is for one class of connectors ("connector.sql").
+    """
+    transaction.on_commit(lambda: wake(task, *args, queue=queue), robust=True)
+
+
+def wake(task: "Task[..., Any]", *args: Any, queue: str | None = None) -> bool:
+    """Hint now; True if the broker took it. For places that have no transaction of Django's."""
+    if broker.is_away():
+        return False
+    try:
+        publish(task, args, queue)
+    except Exception:
+        broker.did_not_answer()
+        logger.warning(
+            "%s%r was not sent: the sweeper will find it", task.name, args, exc_info=True
+        )
+        return False
+    return True
+
+
+def publish(task: "Task[..., Any]", ids: tuple[Any, ...], queue: str | None) -> None:
+    try:
+        task.apply_async(ids, queue=queue, retry=False)
+    except OperationalError as error:
+        if isinstance(error.__cause__, BrokerIsSilent):
+            raise  # it is there and silent: asking again would double the wait
+        # A connection from before a restart of the broker fails on its first use, and only then.
+        task.apply_async(ids, queue=queue, retry=False)
