@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -15,15 +14,10 @@ from urllib.error import HTTPError
 from config.local.leash import leashed
 from config.local.places import ROOT
 from config.processes import process_list
+from tests.ports import free_port
 
 START_SECONDS_MAX = 40.0
 STOP_SECONDS_MAX = 15.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Process:

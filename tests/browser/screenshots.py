@@ -23,7 +23,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from config import env
 from config.local.places import ROOT, local_home
 from tests.browser import chromium
-from tests.processes import answers, free_port
+from tests.ports import free_port
+from tests.processes import answers
 
 DOCS = ROOT / "docs"
 FOLDER = DOCS / "pictures"

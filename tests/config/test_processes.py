@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from config.local.places import ROOT
-from tests.processes import answers, free_port
+from tests.ports import free_port
+from tests.processes import answers
 
 pytestmark = pytest.mark.xdist_group("make-up")  # each fills both cores for a while
 

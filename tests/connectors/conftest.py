@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import psycopg
 import pytest
+
+from tests.ports import free_port
 
 QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
@@ -183,12 +184,6 @@ def licence_connection(licences, connect, outbound):
         {"url": licences.at["url"], "operations": {"release_licence": declared}},
         {"secret": licences.at["secret"]},
     )
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def answers(url):

@@ -1,7 +1,6 @@
 """Skyline Airways: the demo's own outside world, people and stories, on this test's database."""
 
 import os
-import socket
 import sys
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,23 +9,11 @@ import psycopg
 import pytest
 
 from tests.browser import conftest as seen
+from tests.ports import free_ports
 from tests.processes import answers
 
 browser = seen.browser
 PORTS = 5
-
-
-def five_ports() -> int:
-    """The first of five free ports in a row."""
-    for first in range(20_000 + os.getpid() % 9_000, 40_000, PORTS):
-        if all(is_free(port) for port in range(first, first + PORTS)):
-            return first
-    raise AssertionError("No five free ports in a row.")
-
-
-def is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 @pytest.fixture
@@ -40,7 +27,7 @@ def surroundings(transactional_db, tmp_path, monkeypatch):
     sockets = psycopg.conninfo.conninfo_to_dict(outside)["host"]
     monkeypatch.setenv("DEMO_DATABASE_URL", outside)
     monkeypatch.setenv("DEMO_HOME", str(tmp_path / "demo"))
-    monkeypatch.setenv("DEMO_PORT", str(five_ports()))
+    monkeypatch.setenv("DEMO_PORT", str(free_ports(PORTS)))
     monkeypatch.setenv("AMENDS_OUTBOUND_ALLOW", f"127.0.0.1,localhost,{sockets}")
     yield outside
     with psycopg.connect(own, autocommit=True) as server:

@@ -11,7 +11,7 @@ from typing import Any
 
 from config.local.leash import leashed
 from config.local.places import ROOT
-from tests.processes import free_port
+from tests.ports import free_port
 
 DIST = Path(__file__).parent / "dist"
 """The installed package through whose entry point the connector is found."""

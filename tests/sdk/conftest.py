@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import httpx
 import pytest
 
 import amends
+from tests.ports import free_port
 
 HERE = Path(__file__).parent
 KEY = "amends_0123456789_a-secret"
@@ -97,12 +97,6 @@ class SmallDesk:
 
     def types(self):
         return [event["type"] for event in self.journal()]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture
