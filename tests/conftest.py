@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import redis
 from django.conf import settings
@@ -22,6 +23,11 @@ from tests import servers
 from tests.processes import Processes
 
 started: dict[str, Any] = {}
+
+# A run says the same as the one before it; `HYPOTHESIS=explore` looks where none has looked yet.
+hypothesis.settings.register_profile("steady", derandomize=True, database=None)
+hypothesis.settings.register_profile("explore", print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS", "steady"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

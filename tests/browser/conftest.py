@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.conf import settings
+from django.db import connections
 from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
 
 from tests.browser import chromium
@@ -55,11 +56,15 @@ def browser() -> Iterator[Browser]:
     patch = pytest.MonkeyPatch()
     # Playwright's loop runs in this thread, and Django would refuse to be called beside it.
     patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+    # Beside a loop Django keeps other connections than without: what is left open on either side
+    # would be cut off by the cleaning between tests, and found dead when the side changes.
+    connections.close_all()
     with sync_playwright() as playwright:
         path = chromium.find(playwright)
         running = playwright.chromium.launch(executable_path=path, args=list(chromium.FLAGS))
         yield running
         running.close()
+        connections.close_all()
     patch.undo()
 
 
