@@ -6,7 +6,16 @@ from typing import Any
 
 from approvals.policy import globs
 from approvals.policy.twins import Call, Twin
-from approvals.policy.words import ActionClass, OrderLaw, Risk, Rule, Verify
+from approvals.policy.words import (
+    CLASSES,
+    RISK_OF_CLASS,
+    RISKS,
+    ActionClass,
+    OrderLaw,
+    Risk,
+    Rule,
+    Verify,
+)
 
 DUE_SECONDS: dict[Risk, int] = {
     "low": 7 * 86400,
@@ -26,6 +35,15 @@ class Tool:
     target: str = ""
     title: str = ""
     preview: Mapping[str, Any] = field(default_factory=dict)
+
+    def rank(self) -> tuple[tuple[int, int, int], int, int, str]:
+        """The highest of those that fit a tool counts: most specific, then strictest.
+
+        The glob comes last, so that nothing is ever decided by the order in the document.
+        """
+        risk = self.risk or (RISK_OF_CLASS[self.action_class] if self.action_class else "low")
+        known = CLASSES.index(self.action_class) if self.action_class else -1
+        return globs.specificity(self.glob), RISKS.index(risk), known, self.glob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +93,9 @@ class Policy:
         return next((due for one, due in self.due.items() if one == risk), self.due["medium"])
 
     def tool(self, name: str) -> Tool | None:
-        """The most specific catalogue entry that fits, or None."""
+        """The most specific catalogue entry that fits, among equals the strictest; or None."""
         fitting = [tool for tool in self.tools if globs.matches(tool.glob, name)]
-        return max(fitting, key=lambda tool: globs.specificity(tool.glob), default=None)
+        return max(fitting, key=Tool.rank, default=None)
 
     def twin(self, tool: str, target_type: str) -> Twin | None:
         """How effects of `tool` on targets of this type are undone; the most specific wins."""
@@ -88,6 +106,6 @@ class Policy:
         ]
         return max(
             fitting,
-            key=lambda twin: (globs.specificity(twin.tool), bool(twin.target_type)),
+            key=lambda twin: (globs.specificity(twin.tool), bool(twin.target_type), twin.tool),
             default=None,
         )

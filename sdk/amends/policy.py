@@ -14,6 +14,7 @@ from typing import Any
 EXTERNAL = frozenset({"external_reversible", "external_irreversible"})
 CLASSES = ("read_only", "draft", "internal_update", "external_reversible", "external_irreversible")
 RISKS = ("low", "medium", "high", "critical")
+RISK_OF_CLASS = dict(zip(CLASSES, (0, 0, 1, 1, 2), strict=True))  # as places in RISKS
 ASKED_FROM = RISKS.index("high")
 
 
@@ -65,12 +66,19 @@ def _asks(rule: Mapping[str, Any], base: int, said: int) -> bool:
 def _base_risk(safety: Mapping[str, Any], tool: str, said_class: str, said: str | None) -> int:
     """The catalogue's class and risk may be raised by what the agent says, never lowered."""
     tools = safety.get("tools") or {}
-    fitting = sorted((glob for glob in tools if _matches(glob, tool)), key=_specificity)
-    entry = tools[fitting[-1]] if fitting else {}
+    fitting = [(_specificity(glob), tools[glob]) for glob in tools if _matches(glob, tool)]
+    entry = max(fitting, key=lambda one: (one[0], *_strictness(one[1])))[1] if fitting else {}
     known = [name for name in (said_class, entry.get("class")) if name in CLASSES]
-    of_class = {"internal_update": 1, "external_reversible": 1, "external_irreversible": 2}
-    by_class = of_class.get(max(known, key=CLASSES.index), 0)
+    by_class = RISK_OF_CLASS[max(known, key=CLASSES.index)]
     return max(_risk(entry["risk"]) if entry.get("risk") else by_class, _risk(said))
+
+
+def _strictness(entry: Mapping[str, Any]) -> tuple[int, int]:
+    """Among equally specific entries the strictest counts, as on the desk."""
+    known = entry.get("class") if entry.get("class") in CLASSES else None
+    of_class = RISK_OF_CLASS[known] if known else 0
+    risk = _risk(entry["risk"]) if entry.get("risk") else of_class
+    return risk, CLASSES.index(known) if known else -1
 
 
 def _risk(said: Any) -> int:

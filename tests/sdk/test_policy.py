@@ -22,7 +22,14 @@ DOCUMENT = some.fixed_dictionaries(
     {"policies": some.dictionaries(GLOB, RULE | some.lists(RULE, min_size=1, max_size=3))},
     optional={
         "tools": some.dictionaries(
-            GLOB, some.fixed_dictionaries({"class": some.sampled_from(CLASSES)})
+            GLOB,
+            some.fixed_dictionaries(
+                {},
+                optional={
+                    "class": some.sampled_from(CLASSES),
+                    "risk": some.sampled_from([risk.upper() for risk in RISKS]),
+                },
+            ),
         )
     },
 )
@@ -90,3 +97,14 @@ def test_it_judges_as_the_desk_does(safety, effect_class, risk):
     asked = judge(load(document), deed).approval != "AUTO"
 
     assert is_gated(document, tool="pay.card", effect_class=effect_class, risk=risk) is asked
+
+
+def test_of_two_equally_specific_catalogue_entries_the_strictest_counts_in_any_order():
+    lax, strict = {"class": "read_only"}, {"class": "external_irreversible"}
+    one_way = {"p?y.card": lax, "pay.car?": strict}
+    for tools in (one_way, dict(reversed(one_way.items()))):
+        catalogue = document({}, tools=tools)
+        deed = Deed(tool="pay.card", args={}, action_class="read_only")
+
+        assert is_gated(catalogue, tool="pay.card", effect_class="read_only", risk=None)
+        assert judge(load(catalogue), deed).approval == "MANUAL"
