@@ -19,10 +19,10 @@ import msgspec
 from msgspec import UNSET
 
 from connectors.canonical import same
+from connectors.refusals import CannotRead, Refused
 from connectors.shapes import (
     Answer,
     Call,
-    CannotRead,
     Check,
     DiffRow,
     FieldDiff,
@@ -37,7 +37,6 @@ from connectors.shapes import (
     ProbeStrength,
     Purpose,
     Recorded,
-    Refused,
     Reversibility,
     Session,
     State,

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from connectors.canonical import digest
+from connectors.refusals import Refused
 
 if TYPE_CHECKING:
     from connectors.outbound import Outbound
@@ -25,19 +26,6 @@ Recorded = State | None | UnsetType
 """A recorded snapshot: the fields; None where the target was not there; UNSET where nothing was
 recorded.
 """
-
-
-class Refused(Exception):
-    """We stopped because it is certain that nothing happened, and nothing will.
-
-    Raise it for arguments that cannot be sent, and for an answer that the outside system documents
-    as a refusal. It is the only way to the outcome `no_effect`, so never raise it for a time-out, a
-    lost connection or a 5xx. The message is shown to people: one sentence, no credentials.
-    """
-
-
-class CannotRead(Exception):
-    """We stopped because the target could not be read. Nothing is known of it; ask again later."""
 
 
 class NothingSchema(msgspec.Struct, forbid_unknown_fields=True):
