@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Any
 
-from approvals import deciders
+from approvals import answers, deciders
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.oddities import oddities
 from workspaces import look
-from workspaces.models import User
 
 SHOWN_STATES = {ApprovalState.WAITING: "pending", ApprovalState.USED: "granted"}
 NAMES_MAX = 8
@@ -46,8 +45,9 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
         },
         "calls": calls(approval, sees=sees),
         "why": why(approval),
-        "decided": decided(approval, zone),
-        "requirements": requirements(standing),
+        "decided": answers.decided(approval, zone),
+        "requirements": answers.requirements(standing),
+        "told": answers.told(approval, zone),
         "agent_text": agent_text(approval) if sees else "",
         "agent_note": note_on(agent_text(approval)),
         "notices": notices(approval, standing, sees=sees),
@@ -161,34 +161,6 @@ def why(approval: Approval) -> list[dict[str, Any]]:
 def _customer(approval: Approval) -> str:
     run = approval.action.run if approval.action else None
     return f"{run.customer_name} ({run.customer})" if run and run.customer else ""
-
-
-def decided(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
-    rows = approval.decisions.select_related("person", "requirement__team").order_by("pk")
-    return [
-        {
-            "who": str(one.person),
-            "group": str(one.requirement.team or "") if one.requirement else "",
-            "words": ("yes" if one.granted else "no") + (f", {one.reason}" if one.reason else ""),
-            "time": look.moment(one.at, "ago", zone),
-        }
-        for one in rows
-    ]
-
-
-def requirements(standing: deciders.Standing) -> list[dict[str, Any]]:
-    names = {person.pk: str(person) for person in User.objects.filter(pk__in=list(standing.filled))}
-    found = []
-    for place, one in enumerate(standing.requirements):
-        people = [names[person] for person, at in standing.filled.items() if at == place]
-        who = f"from {one.team}" if one.team else "who may approve"
-        words = f"{one.count} {'person' if one.count == 1 else 'people'} {who}"
-        met = len(people) == one.count
-        missing = (
-            "" if met or not people else f" ({len(people)} of {one.count}: {', '.join(people)})"
-        )
-        found.append({"words": words + missing, "met_by": ", ".join(people) if met else ""})
-    return found
 
 
 def agent_text(approval: Approval) -> str:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models.functions import Now
 
-from approvals import deciders
+from approvals import deciders, telling
 from approvals.bells import ring_on_commit
 from approvals.inbox import locked
 from approvals.models import Approval, ApprovalState, GateKey
@@ -35,12 +35,14 @@ def _expire(approval: Approval) -> bool:
     if not moved:
         return False
     _say(row, "approval.expired", granted=row.state == ApprovalState.GRANTED)
+    row.state = ApprovalState.EXPIRED
+    telling.ended(row)
     ring_on_commit(row.pk)
     return True
 
 
 def remind_due() -> int:
-    """At half time, put on the record who could still answer; the number of reminders."""
+    """At half time, tell who could still answer; the number of reminders."""
     due = Approval.objects.open().filter(remind_at__lte=Now(), reminded_at=None)
     return sum(_remind(approval) for approval in due.order_by("remind_at")[:BATCH])
 
@@ -51,8 +53,9 @@ def _remind(approval: Approval) -> bool:
     waiting = Approval.objects.open().filter(pk=row.pk, reminded_at=None)
     if not waiting.update(reminded_at=Now()):
         return False
-    people = [person.pk for person in deciders.can_still_decide(row)]
-    _say(row, "approval.reminded", people=people, alarm=not people)
+    people = deciders.can_still_decide(row)
+    _say(row, "approval.reminded", people=[one.pk for one in people], alarm=not people)
+    telling.reminded(row, people)
     return True
 
 

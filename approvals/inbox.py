@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from approvals import deciders
+from approvals import deciders, telling
 from approvals.bells import ring_on_commit
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
 from approvals.questions import database_now
@@ -88,6 +88,7 @@ def grant(
             decided_at=Now(),
         )
         _say_action_approved(approval, by)
+        telling.ended(approval)
         ring_on_commit(approval.pk)
     return approval
 
@@ -251,6 +252,7 @@ def _end(approval: Approval, state: ApprovalState, event: str, by: User, reason:
         closed_by=by,
     )
     _say(approval, event, by=by, reason=kept)
+    telling.ended(approval)
     ring_on_commit(approval.pk)
 
 

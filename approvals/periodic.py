@@ -1,8 +1,9 @@
 """What approvals do again and again."""
 
-from approvals import expiry
+from approvals import expiry, telling
 from workspaces.periodic import SWEEPER, every
 
 every(2, name="approvals.expire", process=SWEEPER)(expiry.expire_due)
 every(30, name="approvals.remind")(expiry.remind_due)
+every(5, name="approvals.note_told")(telling.note_due)
 every(3600, name="approvals.forget_keys")(expiry.forget_old_keys)

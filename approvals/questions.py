@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from approvals import digests
+from approvals import digests, telling
 from approvals.bells import ring_on_commit
 from approvals.digests import CallFacts
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Requirement, SubjectKind
@@ -104,6 +104,7 @@ def void(approval: Approval, *, why: str) -> None:
             "reason": approval.closing_reason,
         },
     )
+    telling.ended(approval)
     ring_on_commit(approval.pk)
 
 
@@ -182,6 +183,7 @@ def _ask(
         part="gate",
         data=requested(approval, needs),
     )
+    telling.asked(approval)
     return approval
 
 

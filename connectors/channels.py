@@ -7,18 +7,21 @@ no snapshots, and its link opens a page: nothing is decided by following it.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import Any
+from uuid import uuid4
 
+from django.conf import settings as deployment
 from django.db import connection as database
 from django.db import transaction
 from django.db.models.functions import Now
 
 from connectors import senders
 from connectors.models import Channel, Delivery
-from connectors.models.channels import ChannelKind, DeliveryState
+from connectors.models.channels import ChannelKind, DeliveryState, Tier
 from workspaces import acts
 from workspaces.models import Secret, User, Workspace
 
@@ -32,19 +35,25 @@ CLAIM_SECONDS = 300
 """How long a claimed message is left alone; longer than any send takes."""
 
 BATCH = 50
+TEST = "channel.test"
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is said: a title in one line, a text, and a link to a page of ours."""
+    """What is said: a title in one line, a text, and a link to a page of ours.
+
+    `facts` are for programs: a signed webhook carries them, people do not see them.
+    """
 
     title: str
     text: str
     url: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
 
-    def cut(self) -> dict[str, str]:
+    def cut(self) -> dict[str, Any]:
         title = " ".join(self.title.split())[:TITLE_CHARACTERS_MAX]
-        return asdict(Message(title, self.text[:TEXT_CHARACTERS_MAX], self.url))
+        text = self.text[:TEXT_CHARACTERS_MAX]
+        return asdict(Message(title, text, self.url, dict(self.facts)))
 
 
 class BadChannel(ValueError):
@@ -61,6 +70,7 @@ def create(
     settings: dict[str, Any] | None = None,
     secret: dict[str, Any] | None = None,
     subjects: list[str] | None = None,
+    tier: str = Tier.OUTLINE,
 ) -> Channel:
     """Add a channel: mail wants settings "to", slack a secret "url", webhook "url" and "secret"."""
     mine = Channel.objects.filter(workspace=workspace)
@@ -78,9 +88,11 @@ def create(
         kind=kind,
         settings=settings or {},
         subjects=subjects or [],
+        tier=Tier(tier),
         secret=Secret.objects.seal(workspace, f"channel {name}", secret) if secret else None,
     )
-    acts.record(workspace, "channel.created", by=by, data={"channel": name, "kind": kind})
+    told = {"channel": name, "kind": kind, "tier": channel.tier, "subjects": channel.subjects}
+    acts.record(workspace, "channel.created", by=by, data=told)
     return channel
 
 
@@ -90,8 +102,44 @@ def disable(channel: Channel, *, by: User | None) -> None:
         acts.record(channel.workspace, "channel.disabled", by=by, data={"channel": channel.name})
 
 
-def announce(workspace: Workspace, subject: str, message: Message, *, key: str) -> list[Delivery]:
-    """Put a message on its way to every channel of the subject; the same key, once each."""
+@transaction.atomic
+def enable(channel: Channel, *, by: User | None) -> None:
+    """Let messages out again; what happened meanwhile is not told afterwards."""
+    if Channel.objects.filter(pk=channel.pk).exclude(disabled_at=None).update(disabled_at=None):
+        acts.record(channel.workspace, "channel.enabled", by=by, data={"channel": channel.name})
+
+
+@transaction.atomic
+def try_out(channel: Channel, *, by: User) -> Delivery:
+    """Put a test message on its way, whatever subjects the channel carries."""
+    acts.record(channel.workspace, "channel.tried", by=by, data={"channel": channel.name})
+    message = Message(
+        "A test message of Amends",
+        f"{by} asked for it, to see whether “{channel.name}” arrives. Nothing else happened.",
+        f"{deployment.AMENDS_URL}/w/{channel.workspace.slug}/channels/",
+    )
+    return Delivery.objects.create(
+        workspace=channel.workspace,
+        channel=channel,
+        kind=channel.kind,
+        subject=TEST,
+        key=f"test/{channel.pk}/{uuid4().hex}",
+        message=message.cut(),
+    )
+
+
+def announce(
+    workspace: Workspace,
+    subject: str,
+    message: Message,
+    *,
+    key: str,
+    fuller: Message | None = None,
+) -> list[Delivery]:
+    """Put a message on its way to every channel of the subject; the same key, once each.
+
+    Channels whose tier allows more carry `fuller` where it is given.
+    """
     channels = Channel.objects.filter(workspace=workspace, disabled_at=None)
     made = [
         Delivery(
@@ -100,7 +148,7 @@ def announce(workspace: Workspace, subject: str, message: Message, *, key: str) 
             kind=channel.kind,
             subject=subject,
             key=f"{key}/{channel.pk}",
-            message=message.cut(),
+            message=(fuller if fuller and channel.tier == Tier.HEADLINE else message).cut(),
         )
         for channel in channels[:CHANNELS_MAX]
         if not channel.subjects or any(fnmatchcase(subject, glob) for glob in channel.subjects)
@@ -108,6 +156,25 @@ def announce(workspace: Workspace, subject: str, message: Message, *, key: str) 
     Delivery.objects.bulk_create(made, ignore_conflicts=True)
     keys = [one.key for one in made]
     return list(Delivery.objects.filter(workspace=workspace, key__in=keys))
+
+
+def write_to_each(
+    workspace: Workspace, addresses: Mapping[str, str], subject: str, message: Message
+) -> list[Delivery]:
+    """Put a mail to each of several people on its way: key → address; the same key, once."""
+    made = [
+        Delivery(
+            workspace=workspace,
+            kind=ChannelKind.MAIL,
+            recipient=address,
+            subject=subject,
+            key=key,
+            message=message.cut(),
+        )
+        for key, address in addresses.items()
+    ]
+    Delivery.objects.bulk_create(made, ignore_conflicts=True)
+    return list(Delivery.objects.filter(workspace=workspace, key__in=list(addresses)))
 
 
 def write_to(

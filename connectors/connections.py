@@ -26,6 +26,9 @@ SETTINGS_BYTES_MAX = 64 * 1024
 CONNECTIONS_MAX = 500
 """Per workspace; a page lists them all."""
 
+CONCURRENCY_MAX = 100
+"""Calls at once over one connection; more than a deployment has workers means nothing."""
+
 
 CLOSED: dict[str, Any] = {"failures_in_a_row": 0, "open_until": None}
 """The circuit breaker forgets what it knew of settings and credentials that are no more."""
@@ -80,14 +83,19 @@ def update(
     by: User | None,
     revision: int,
     sandbox_settings: dict[str, Any] | None = None,
+    concurrency: int | None = None,
 ) -> Connection:
     """Change settings, given the revision that was shown; raises BadSettings or OutOfDate."""
+    at_once = connection.concurrency if concurrency is None else concurrency
+    if not 1 <= at_once <= CONCURRENCY_MAX:
+        raise BadSettings(f"Calls at once: 1 to {CONCURRENCY_MAX}.")
     sandbox = connection.sandbox_settings if sandbox_settings is None else sandbox_settings
     check_settings(connection.connector, settings, sandbox)
     changed = Connection.objects.filter(pk=connection.pk, revision=revision).update(
         settings=settings,
         sandbox_settings=sandbox,
         settings_digest=digest_of_settings(connection.connector, settings),
+        concurrency=at_once,
         revision=revision + 1,
         **CLOSED,
     )
@@ -171,4 +179,5 @@ def _told(connection: Connection) -> dict[str, Any]:
         "connector": connection.connector,
         "revision": connection.revision,
         "settings_digest": connection.settings_digest,
+        "concurrency": connection.concurrency,
     }

@@ -1,15 +1,19 @@
 """Forms of the connections' pages. Settings are JSON, as connectors declare them."""
 
 import json
+import re
 from typing import Any
 
 from django import forms
 
 from connectors import registry
-from connectors.connections import SETTINGS_BYTES_MAX, credential_fields
+from connectors.connections import CONCURRENCY_MAX, SETTINGS_BYTES_MAX, credential_fields
 from connectors.contract import Connector
+from connectors.models.channels import ChannelKind, Tier
 
 CREDENTIAL_CHARACTERS_MAX = 8_000
+SUBJECTS_MAX = 50
+SUBJECT = re.compile(r"[a-z_.*]{1,80}")
 
 
 class SettingsField(forms.CharField):
@@ -54,6 +58,13 @@ class SettingsForm(forms.Form):
         required=False,
         help_text="Laid over the settings while rehearsing. Without any, nothing is rehearsed.",
     )
+    concurrency = forms.IntegerField(
+        label="Calls at once",
+        min_value=1,
+        max_value=CONCURRENCY_MAX,
+        required=False,
+        help_text="A slow system holds no more workers than that.",
+    )
     revision = forms.IntegerField(widget=forms.HiddenInput())
 
 
@@ -92,3 +103,65 @@ class RehearseForm(TryForm):
     """Try one twin in the sandbox, as it would run in earnest."""
 
     args = SettingsField(label="Arguments (JSON)", required=False)
+
+
+class ChannelForm(forms.Form):
+    """A channel. What a kind needs is told beside the fields; addresses of webhooks are secret."""
+
+    name = forms.SlugField(label="Name", max_length=80)
+    kind = forms.ChoiceField(label="Kind", choices=ChannelKind.choices)
+    to = forms.CharField(
+        label="Mail addresses",
+        required=False,
+        max_length=8_000,
+        help_text="For mail; separated by commas or lines.",
+    )
+    url = forms.CharField(
+        label="Address",
+        required=False,
+        max_length=2_000,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        help_text="For webhooks. It is kept as a secret and not shown again.",
+    )
+    secret = forms.CharField(
+        label="Signing secret",
+        required=False,
+        max_length=200,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        help_text="For signed webhooks, whsec_…; left empty, one is made and shown once.",
+    )
+    subjects = forms.CharField(
+        label="Subjects",
+        required=False,
+        max_length=2_000,
+        help_text="What it carries, as approval.* or compensation.failed; empty: everything.",
+    )
+    tier = forms.ChoiceField(
+        label="How much may leave by it",
+        choices=Tier.choices,
+        help_text="Arguments never leave, by any channel.",
+    )
+
+    def clean_subjects(self) -> list[str]:
+        found = _words(self.cleaned_data["subjects"])
+        wrong = [one for one in found if not SUBJECT.fullmatch(one)]
+        if len(found) > SUBJECTS_MAX or wrong:
+            raise forms.ValidationError(
+                f"At most {SUBJECTS_MAX} subjects, each of letters, dots, _ and *."
+            )
+        return found
+
+    def kept_settings(self) -> dict[str, Any]:
+        mails = self.cleaned_data["kind"] == ChannelKind.MAIL
+        return {"to": _words(self.cleaned_data["to"])} if mails else {}
+
+    def kept_secret(self) -> dict[str, str] | None:
+        said = self.cleaned_data
+        if said["kind"] == ChannelKind.MAIL:
+            return None
+        signed = said["kind"] == ChannelKind.WEBHOOK
+        return {"url": said["url"]} | ({"secret": said["secret"]} if signed else {})
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.split(r"[\s,;]+", text) if word]

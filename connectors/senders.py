@@ -90,7 +90,7 @@ def _mail(delivery: Delivery) -> None:
 
 def _slack(delivery: Delivery) -> bytes:
     """The shape of an incoming webhook; the characters with a meaning are made plain."""
-    said = {name: _plain(value) for name, value in delivery.message.items() if name != "url"}
+    said = {name: _plain(delivery.message[name]) for name in ("title", "text")}
     link = delivery.message["url"]
     text = f"*{said['title']}*\n{said['text']}" + (f"\n<{link}|Open in Amends>" if link else "")
     return msgspec.json.encode({"text": text})

@@ -147,6 +147,7 @@ def _forms(one: Connection, settings: SettingsForm | None) -> list[dict[str, Any
         initial={
             "settings": one.settings,
             "sandbox_settings": one.sandbox_settings,
+            "concurrency": one.concurrency,
             "revision": one.revision,
         }
     )
@@ -187,6 +188,7 @@ def change_settings(request: Request, workspace: str, name: str) -> HttpResponse
             sandbox_settings=said["sandbox_settings"]
             if "sandbox_settings" in request.POST
             else None,
+            concurrency=said["concurrency"],
             by=request.user,
             revision=said["revision"],
         )

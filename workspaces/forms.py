@@ -162,3 +162,9 @@ class PersonForm(forms.Form):
     single_keys = forms.BooleanField(
         label="Single-key shortcuts", required=False, help_text="j, k, x, c … on lists and cases."
     )
+    mail_approvals = forms.BooleanField(
+        label="Write to me about approvals",
+        required=False,
+        help_text="When one waits for you, at half of its time, and how one ended that you asked "
+        "for. A mail holds no arguments, and opening its link decides nothing.",
+    )

@@ -129,6 +129,12 @@ def visible(text: object) -> SafeString:
     return mark_safe(out)  # noqa: S308  # each character was escaped by _shown
 
 
+def plain(text: object) -> str:
+    """The text in one line for a mail, with hidden characters shown; nothing is escaped."""
+    shown = (f"⟦U+{ord(one):04X}⟧" if _is_hidden(one) else one for one in str(text))
+    return " ".join("".join(shown).split())
+
+
 def hidden_count(text: object) -> int:
     """How many characters `visible` would have to show."""
     return sum(1 for character in str(text) if _is_hidden(character))

@@ -11,9 +11,11 @@ from approvals.models.approvals import (
 from approvals.models.keys import GateKey
 from approvals.models.pauses import Pause, PauseKind
 from approvals.models.policy import PolicyVersion
+from approvals.models.told import About, Told
 
 __all__ = [
     "APPROVAL_MOVES",
+    "About",
     "Approval",
     "ApprovalState",
     "Decision",
@@ -23,4 +25,5 @@ __all__ = [
     "PolicyVersion",
     "Requirement",
     "SubjectKind",
+    "Told",
 ]

@@ -17,6 +17,13 @@ class ChannelKind(models.TextChoices):
     WEBHOOK = "webhook", "Signed webhook"
 
 
+class Tier(models.TextChoices):
+    """How much of what happened may leave by a channel. Arguments never do, by any."""
+
+    OUTLINE = "outline", "Outline: who asks, how risky, until when, and a link"
+    HEADLINE = "headline", "Headline: also what would happen, with amount and reason"
+
+
 class Channel(models.Model):
     """Where messages go. Mail: settings {"to": [...]}; the others: {"url": …} is the secret."""
 
@@ -30,12 +37,14 @@ class Channel(models.Model):
     subjects = models.JSONField(
         default=list, blank=True, help_text="Glob patterns of the subjects it carries; empty: all"
     )
+    tier = models.CharField(max_length=8, choices=Tier, default=Tier.OUTLINE)
     created_at = models.DateTimeField(auto_now_add=True)
     disabled_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["workspace", "name"], name="channel_name_in_workspace"),
+            models.CheckConstraint(condition=Q(tier__in=Tier.values), name="channel_tier"),
             models.CheckConstraint(condition=Q(kind__in=ChannelKind.values), name="channel_kind"),
         ]
 
@@ -93,6 +102,7 @@ class Delivery(models.Model):
         ]
         indexes: ClassVar = [
             models.Index(fields=["next_try_at"], name="delivery_due", condition=Q(state="waiting")),
+            models.Index(fields=["workspace", "-id"], name="delivery_newest"),
         ]
 
     def __str__(self) -> str:

@@ -89,3 +89,31 @@ def ask(acme, ada, finance, leads):
     from tests.approvals.cast import asker
 
     return asker(acme, ada)
+
+
+@pytest.fixture(scope="session")
+def outsides(tmp_path_factory):
+    """Starts an outside program at its first use, and stops them all at the end."""
+    from tests.connectors.outside import Outside
+
+    running = {}
+
+    def get(name):
+        if name not in running:
+            running[name] = Outside(name, tmp_path_factory.mktemp(name))
+        return running[name]
+
+    yield get
+    for one in running.values():
+        one.stop()
+
+
+@pytest.fixture
+def post_office(outsides, settings):
+    """A real mail server; the letters that arrived since, on `letters()`."""
+    box = outsides("mail")
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", box.at["port"]
+    settings.EMAIL_USE_TLS = False
+    before = len(box.journal.entries())
+    return lambda: box.journal.entries()[before:]

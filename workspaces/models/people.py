@@ -28,6 +28,9 @@ class User(AbstractBaseUser, PermissionsMixin):
     name = models.CharField(max_length=120, blank=True)
     timezone = models.CharField(max_length=64, blank=True)
     single_keys = models.BooleanField(default=True, help_text="Single-key shortcuts (WCAG 2.1.4)")
+    mail_approvals = models.BooleanField(
+        default=True, help_text="Write to them when an approval waits for them, and of its end"
+    )
     is_active = models.BooleanField(default=True)
     is_staff = models.BooleanField(default=False)
     date_joined = models.DateTimeField(auto_now_add=True)

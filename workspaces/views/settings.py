@@ -16,6 +16,8 @@ from workspaces.models import Workspace
 from workspaces.pages import Request, page, workspace_or_404
 
 LIST_MAX = 500
+OWN = ("name", "single_keys", "mail_approvals")
+"""What a person says of themselves, in every workspace."""
 
 
 @login_required
@@ -29,12 +31,12 @@ def settings(request: Request, workspace: str) -> HttpResponse:
     )
     person = PersonForm(
         request.POST if "single_keys_known" in request.POST else None,
-        initial={"name": request.user.name, "single_keys": request.user.single_keys},
+        initial={name: getattr(request.user, name) for name in OWN},
     )
     if person.is_valid():
-        request.user.name = person.cleaned_data["name"]
-        request.user.single_keys = person.cleaned_data["single_keys"]
-        request.user.save(update_fields=["name", "single_keys"])
+        for name in OWN:
+            setattr(request.user, name, person.cleaned_data[name])
+        request.user.save(update_fields=OWN)
         messages.success(request, "Saved for you, in every workspace.")
         return redirect("workspaces:settings", workspace=here.slug)
     if form.is_valid():

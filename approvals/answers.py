@@ -1,0 +1,67 @@
+"""Who must answer, who has, and who was told: the people of an approval, as its card shows them."""
+
+from datetime import tzinfo
+from typing import Any
+
+from approvals import deciders
+from approvals.models import Approval, Told
+from connectors.models.channels import DeliveryState
+from workspaces import look
+from workspaces.models import User
+
+TOLD_SHOWN_MAX = 200
+BECAME = {
+    DeliveryState.WAITING: ("calm", "on its way"),
+    DeliveryState.SENT: ("ok", "arrived"),
+    DeliveryState.FAILED: ("bad", "not delivered"),
+}
+
+
+def decided(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+    rows = approval.decisions.select_related("person", "requirement__team").order_by("pk")
+    return [
+        {
+            "who": str(one.person),
+            "group": str(one.requirement.team or "") if one.requirement else "",
+            "words": ("yes" if one.granted else "no") + (f", {one.reason}" if one.reason else ""),
+            "time": look.moment(one.at, "ago", zone),
+        }
+        for one in rows
+    ]
+
+
+def requirements(standing: deciders.Standing) -> list[dict[str, Any]]:
+    names = {person.pk: str(person) for person in User.objects.filter(pk__in=list(standing.filled))}
+    found = []
+    for place, one in enumerate(standing.requirements):
+        people = [names[person] for person, at in standing.filled.items() if at == place]
+        who = f"from {one.team}" if one.team else "who may approve"
+        words = f"{one.count} {'person' if one.count == 1 else 'people'} {who}"
+        met = len(people) == one.count
+        missing = (
+            "" if met or not people else f" ({len(people)} of {one.count}: {', '.join(people)})"
+        )
+        found.append({"words": words + missing, "met_by": ", ".join(people) if met else ""})
+    return found
+
+
+def told(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+    """Who was told what, when and by which channel, and whether it arrived; oldest first."""
+    rows = approval.told.select_related("delivery", "person").order_by("pk")
+    return [_told(one, zone) for one in rows[:TOLD_SHOWN_MAX]]
+
+
+def _told(one: Told, zone: tzinfo) -> dict[str, Any]:
+    delivery = one.delivery
+    tone, word = ("calm", "no longer known")
+    if delivery is not None:
+        tone, word = BECAME[DeliveryState(delivery.state)]
+    return {
+        "who": str(one.person) if one.person else one.to,
+        "way": delivery.get_kind_display() if delivery else "",
+        "words": one.get_about_display(),
+        "tone": tone,
+        "became": word,
+        "why": delivery.last_error if delivery and delivery.state == DeliveryState.FAILED else "",
+        "time": look.moment((delivery.sent_at if delivery else None) or one.at, "ago", zone),
+    }

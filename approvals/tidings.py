@@ -1,0 +1,95 @@
+"""What people and programs are told of an approval, in two lengths.
+
+The outline names who asks, with which tool, how risky and until when; it may leave by any channel.
+The headline adds what would happen, its amount and the reason, and leaves only by channels whose
+tier allows it. Neither holds an argument, a snapshot or a word that an agent wrote.
+"""
+
+from datetime import UTC
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+
+from approvals.models import About, Approval, ApprovalState, SubjectKind
+from connectors.channels import Message
+from workspaces import look
+
+NO_DECISION = "Opening this decides nothing; you answer on the page."
+ENDS = {
+    ApprovalState.GRANTED: "approved",
+    ApprovalState.REJECTED: "rejected",
+    ApprovalState.EXPIRED: "expired: nobody answered in time, or the grant was not used",
+    ApprovalState.WITHDRAWN: "withdrawn",
+}
+REASON_CHARACTERS_MAX = 400
+
+
+def outline(approval: Approval, about: About) -> Message:
+    """What may leave by every channel."""
+    return Message(_title(approval, about), _text(approval, about), url(approval), facts(approval))
+
+
+def fuller(approval: Approval, about: About) -> Message:
+    """What channels of the higher tier carry besides."""
+    lines = [look.plain(approval.headline)]
+    if approval.amount_minor is not None:
+        lines.append(f"Amount: {look.money(approval.amount_minor, approval.currency)}")
+    if approval.reason:
+        lines.append(f"Because: {look.plain(approval.reason)[:REASON_CHARACTERS_MAX]}")
+    if about == About.ENDED and approval.closing_reason:
+        why = look.plain(approval.closing_reason)[:REASON_CHARACTERS_MAX]
+        lines.append(f"Reason given: {why}")
+    text = "\n".join([*lines, "", _text(approval, about)])
+    return Message(_title(approval, about), text, url(approval), facts(approval))
+
+
+def url(approval: Approval) -> str:
+    """The card; following it opens a page and nothing else."""
+    return f"{settings.AMENDS_URL}/w/{approval.workspace.slug}/approvals/{approval.pk}/"
+
+
+def facts(approval: Approval) -> dict[str, str]:
+    """For programs, such as the customer's own service: ids, and how it stands."""
+    key = str(approval.subject.get("key", ""))
+    found = {
+        "approval": str(approval.pk),
+        "state": str(approval.state),
+        "risk": str(approval.risk),
+        "agent": approval.agent.name if approval.agent else "",
+        "run": approval.run_ref,
+        "key": key,
+        "case": approval.case_ref,
+        "expires_at": approval.expires_at.isoformat(),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def subject(approval: Approval) -> str:
+    """What it is about without saying what: the tool, or how long the plan is."""
+    if approval.subject_kind == SubjectKind.PLAN:
+        calls = len(approval.calls)
+        about = f"for case {approval.case_ref}" if approval.case_ref else ""
+        return f"a plan of {calls} call{'s' if calls != 1 else ''} {about}".strip()
+    return f"one call of {approval.calls[0]['operation']}" if approval.calls else "one call"
+
+
+def _title(approval: Approval, about: About) -> str:
+    what = f"{subject(approval)}, {approval.risk} risk"
+    if about == About.ENDED:
+        return f"{ENDS[ApprovalState(approval.state)].split(':')[0].capitalize()}: {what}"
+    if about == About.REMINDED:
+        return f"Still waiting for approval: {what}"
+    return f"Approval asked: {what}"
+
+
+def _text(approval: Approval, about: About) -> str:
+    who = str(approval.requested_by or approval.agent or "the policy itself")
+    lines = [f"{who} asks in {approval.workspace.name} for {subject(approval)}."]
+    if about == About.ENDED:
+        by = f" by {approval.closed_by}" if approval.closed_by else ""
+        return f"{lines[0]}\nIt was {ENDS[ApprovalState(approval.state)]}{by}."
+    lines += [f"Rule: {rule['words']}" for rule in approval.rules if rule.get("words")]
+    zone = ZoneInfo(approval.workspace.timezone or "UTC")
+    until = look.absolute(approval.expires_at.astimezone(UTC), zone)
+    lines.append(f"Without an answer it expires at {until}, and nothing is done.")
+    return "\n".join([*lines, NO_DECISION])

@@ -1,0 +1,154 @@
+"""The channels' page: where people and programs are told, and whether it arrived."""
+
+import secrets
+from base64 import b64encode
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.http import require_GET, require_POST
+
+from connectors import channels
+from connectors.forms import ChannelForm
+from connectors.models import Channel, Delivery
+from connectors.models.channels import ChannelKind, DeliveryState
+from workspaces import look
+from workspaces.access import may, require
+from workspaces.models import Workspace
+from workspaces.pages import Request, page, workspace_or_404
+
+DELIVERIES_SHOWN_MAX = 30
+SECRET_BYTES = 24
+"""Standard Webhooks asks for 24 to 64."""
+
+TONES = {
+    DeliveryState.WAITING: ("calm", "Queued"),
+    DeliveryState.SENT: ("ok", "Sent"),
+    DeliveryState.FAILED: ("bad", "Failed"),
+}
+
+
+@login_required
+@require_GET
+def channel_list(request: Request, workspace: str) -> HttpResponse:
+    return _list(request, workspace_or_404(request, workspace))
+
+
+def _list(
+    request: Request,
+    here: Workspace,
+    *,
+    form: ChannelForm | None = None,
+    secret: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    administers = may(request.user, "administer", here)
+    rows = Channel.objects.filter(workspace=here).order_by("disabled_at", "name")
+    context = {
+        "workspace": here,
+        "tab": "channels",
+        "title": "Channels",
+        "lead": "Where people and programs are told of approvals, alerts and corrections.",
+        "channels": [_row(one) for one in rows[: channels.CHANNELS_MAX]],
+        "deliveries": [_delivery(one) for one in _newest(here)],
+        "form": (form or ChannelForm()) if administers else None,
+        "secret": secret,
+        "may_administer": administers,
+    }
+    return page(request, "workspaces/channels.html", context, status=status)
+
+
+def _newest(here: Workspace) -> list[Delivery]:
+    found = Delivery.objects.filter(workspace=here).select_related("channel").order_by("-id")
+    return list(found[:DELIVERIES_SHOWN_MAX])
+
+
+def _row(one: Channel) -> dict[str, Any]:
+    last = one.deliveries.exclude(state=DeliveryState.WAITING).order_by("-id").first()
+    to = one.settings.get("to") if one.kind == ChannelKind.MAIL else None
+    return {
+        "id": one.pk,
+        "name": one.name,
+        "kind": one.get_kind_display(),
+        "to": ", ".join(to) if to else "an address that is kept secret",
+        "subjects": ", ".join(one.subjects) or "everything",
+        "tier": one.tier,
+        "disabled": one.disabled_at is not None,
+        "last": look.moment(last.sent_at or last.created_at) if last else "",
+        "last_state": TONES[DeliveryState(last.state)] if last else None,
+    }
+
+
+def _delivery(one: Delivery) -> dict[str, Any]:
+    return {
+        "title": one.message.get("title", ""),
+        "subject": one.subject,
+        "to": str(one.channel or "") or one.recipient or "a channel that was removed",
+        "state": TONES[DeliveryState(one.state)],
+        "tries": one.tries,
+        "at": look.moment(one.sent_at or one.created_at),
+        "error": one.last_error if one.state != DeliveryState.SENT else "",
+    }
+
+
+@login_required
+@require_POST
+def make(request: Request, workspace: str) -> HttpResponse:
+    """Add a channel. A webhook's signing secret is made here if none is given, and shown once."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    form = ChannelForm(request.POST)
+    if not form.is_valid():
+        return _list(request, here, form=form, status=422)
+    said = form.cleaned_data
+    made = ""
+    if said["kind"] == ChannelKind.WEBHOOK and not said["secret"]:
+        made = said["secret"] = f"whsec_{b64encode(secrets.token_bytes(SECRET_BYTES)).decode()}"
+    try:
+        channels.create(
+            here,
+            said["name"],
+            said["kind"],
+            by=request.user,
+            settings=form.kept_settings(),
+            secret=form.kept_secret(),
+            subjects=said["subjects"],
+            tier=said["tier"],
+        )
+    except channels.BadChannel as wrong:
+        form.add_error(None, str(wrong))
+        return _list(request, here, form=form, status=422)
+    if made:
+        return _list(request, here, secret=made)
+    messages.success(request, f"“{said['name']}” is added. Send a test message to see it arrive.")
+    return redirect("connectors:channels", workspace=here.slug)
+
+
+def _found(request: Request, workspace: str, pk: int) -> Channel:
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    return get_object_or_404(Channel.objects.select_related("workspace"), workspace=here, pk=pk)
+
+
+@login_required
+@require_POST
+def switch(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Switch a channel off, or on again, as `act` says."""
+    one = _found(request, workspace, pk)
+    verb = channels.enable if request.POST.get("act") == "enable" else channels.disable
+    verb(one, by=request.user)
+    return redirect("connectors:channels", workspace=one.workspace.slug)
+
+
+@login_required
+@require_POST
+def try_out(request: Request, workspace: str, pk: int) -> HttpResponse:
+    one = _found(request, workspace, pk)
+    if one.disabled_at is not None:
+        messages.error(request, f"“{one.name}” is switched off; nothing was sent.")
+    else:
+        channels.try_out(one, by=request.user)
+        messages.success(request, "A test message is on its way; below stands what becomes of it.")
+    return redirect("connectors:channels", workspace=one.workspace.slug)

@@ -1,0 +1,260 @@
+"""People are told: that they are asked, that half of the time is over, and how it ended."""
+
+import json
+import re
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+import pytest
+from django.db.models.functions import Now
+from django.test import Client
+from standardwebhooks import Webhook
+
+from approvals import expiry, inbox, telling
+from approvals.models import Approval, ApprovalState, Told
+from approvals.policy import Need
+from connectors import channels
+from connectors.models import Delivery
+from tests.approvals.cast import person, refund, told
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+LINK = re.compile(r"https?://\S+")
+CANARY = "canary-4421"
+
+
+def send_all():
+    while channels.send_due():
+        pass
+    telling.note_due()
+
+
+def half_time_is_over(approval):
+    Approval.objects.filter(pk=approval.pk).update(remind_at=Now() - timedelta(seconds=1))
+    expiry.remind_due()
+
+
+@pytest.fixture
+def receiver(outsides, settings):
+    settings.OUTBOUND_ALLOW = ["127.0.0.1"]
+    return outsides("receiver")
+
+
+def test_those_who_may_decide_are_written_to_and_nobody_else(ask, ada, ben, cleo, dev, post_office):
+    approval = ask(Need("finance", 1))
+
+    send_all()
+
+    [letter] = post_office()
+    assert letter["to"] == [ben.email]
+    assert f"/w/acme/approvals/{approval.pk}/" in letter["text"]
+    assert "decides nothing" in letter["text"]
+    assert [(one.to, one.about) for one in approval.told.all()] == [(ben.email, "requested")]
+
+
+def test_no_argument_leaves_by_mail_nor_what_an_agent_wrote(ask, ben, post_office):
+    call = refund()
+    call.args["card"] = CANARY
+    approval = ask(calls=[call])
+    Approval.objects.filter(pk=approval.pk).update(
+        headline=f"Refund {CANARY}", agent_text={"goal": CANARY}
+    )
+    approval.refresh_from_db()
+
+    half_time_is_over(approval)
+    inbox.reject(approval, by=ben, seen=approval.digest, reason=f"{CANARY} is not theirs")
+    send_all()
+
+    letters = post_office()
+    assert len(letters) == 3  # asked, reminded, and the end to Ada
+    assert CANARY not in json.dumps(letters)
+
+
+def test_at_half_time_only_those_are_reminded_who_can_still_answer(
+    ask, ben, cleo, acme, post_office
+):
+    approval = ask(Need("finance", 1), Need("leads", 1))
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    send_all()
+    before = len(post_office())
+
+    half_time_is_over(approval)
+    half_time_is_over(approval)
+    send_all()
+
+    assert [one["to"] for one in post_office()[before:]] == [[cleo.email]]
+    assert "Still waiting" in post_office()[-1]["subject"]
+
+
+@pytest.mark.parametrize("end", ["granted", "rejected", "expired", "withdrawn"])
+def test_whoever_asked_is_told_the_end(ask, ada, ben, end, post_office):
+    approval = ask()
+    if end == "granted":
+        inbox.grant(approval, by=ben, seen=approval.digest)
+    elif end == "rejected":
+        inbox.reject(approval, by=ben, seen=approval.digest, reason="the wrong card")
+    elif end == "withdrawn":
+        inbox.withdraw(approval, by=ben, reason="asked again tomorrow")
+    else:
+        Approval.objects.update(expires_at=Now() - timedelta(seconds=1))
+        expiry.expire_due()
+    send_all()
+
+    [letter] = [one for one in post_office() if one["to"] == [ada.email]]
+    word = {"granted": "Approved"}.get(end, end.capitalize())
+    assert letter["subject"].startswith(f"{word}: ")
+
+
+def test_who_does_not_want_mail_gets_none(ask, ben, cleo, post_office):
+    ben.mail_approvals = False
+    ben.save()
+
+    ask()
+    send_all()
+
+    assert [one["to"] for one in post_office()] == [[cleo.email]]
+
+
+def test_a_channel_hears_as_much_as_its_tier_allows(ask, ben, acme, ada, receiver):
+    before = len(receiver.journal.entries())
+    for name, tier in (("quiet", "outline"), ("open", "headline")):
+        url = f"{receiver.at['url']}/tier-{name}"
+        channels.create(acme, name, "slack", by=ada, secret={"url": url}, tier=tier)
+
+    approval = ask()
+    send_all()
+
+    got = {one["path"]: one["body"] for one in receiver.journal.entries()[before:]}
+    assert approval.headline in got["/tier-open"]
+    assert "charged twice" in got["/tier-open"]
+    assert approval.headline not in got["/tier-quiet"]
+    assert "charged twice" not in got["/tier-quiet"]
+    assert "a plan of 1 call for case 12" in got["/tier-quiet"]
+
+
+def test_a_signed_webhook_tells_the_product_how_it_ended(ask, ben, acme, ada, receiver):
+    before = len(receiver.journal.entries())
+    secret = {"url": f"{receiver.at['url']}/ends", "secret": SECRET}
+    channels.create(acme, "product", "webhook", by=ada, secret=secret, subjects=["approval.ended"])
+    approval = ask()
+    inbox.reject(approval, by=ben, seen=approval.digest, reason="the wrong card")
+
+    send_all()
+
+    [got] = receiver.journal.entries()[before:]
+    said = Webhook(SECRET).verify(got["body"], got["headers"])
+    assert said["type"] == "approval.ended"
+    assert said["data"]["facts"]["approval"] == str(approval.pk)
+    assert said["data"]["facts"]["state"] == "rejected"
+    assert "args" not in got["body"]
+
+
+def test_who_was_told_and_whether_it_arrived_is_on_the_record_and_on_the_card(
+    ask, ben, acme, ada, post_office
+):
+    channels.create(acme, "ops", "mail", by=ada, settings={"to": ["nobody@acme.example"]})
+    approval = ask()
+    Delivery.objects.filter(channel__name="ops").update(tries=len(channels.PAUSES_SECONDS))
+
+    send_all()
+    telling.note_due()
+
+    said = {one.get("channel") or one["person"]: one for one in told(acme, "approval.told")}
+    assert said[ben.pk]["arrived"]
+    assert (said[ben.pk]["about"], said[ben.pk]["way"]) == ("requested", "mail")
+    assert said["ops"]["arrived"] is None  # the mail server refused the mailbox
+    assert len(told(acme, "approval.told")) == 2
+    browser = Client()
+    browser.force_login(ben)
+    shown = browser.get(f"/w/acme/approvals/{approval.pk}/").content.decode()
+    assert "Who was told (2)" in shown
+    assert "not delivered" in shown
+
+
+def test_a_mail_server_that_is_away_holds_nobody_up_and_gets_it_later(
+    ask, ben, acme, post_office, settings
+):
+    port, settings.EMAIL_PORT = settings.EMAIL_PORT, 9  # discard: nobody listens there
+    approval = ask()
+    send_all()
+    assert post_office() == []
+    assert told(acme, "approval.told") == []
+
+    settings.EMAIL_PORT = port
+    Delivery.objects.update(next_try_at=Now() - timedelta(seconds=1))
+    send_all()
+
+    assert [one["to"] for one in post_office()] == [[ben.email]]
+    [said] = told(acme, "approval.told")
+    assert said["tries"] == 2
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.WAITING
+
+
+def test_a_scanner_that_opens_every_link_in_every_mail_decides_nothing(
+    ask, ada, ben, cleo, post_office
+):
+    """As mail gateways do: logged in as the reader, each link, and every link on those pages."""
+    approvals = [ask(), ask(Need("finance", 1), Need("leads", 1)), ask()]
+    inbox.grant(approvals[2], by=ben, seen=approvals[2].digest)
+    half_time_is_over(approvals[0])
+    send_all()
+    before = list(Approval.objects.order_by("pk").values_list("pk", "state"))
+    scanned = 0
+
+    for letter in post_office():
+        reader = {one.email: one for one in (ada, ben, cleo)}[letter["to"][0]]
+        scanner = Client()
+        scanner.force_login(reader)
+        for link in LINK.findall(letter["text"]):
+            scanned += _open_all(scanner, urlsplit(link).path)
+
+    assert scanned > 20
+    assert list(Approval.objects.order_by("pk").values_list("pk", "state")) == before
+    assert approvals[0].decisions.count() == 0
+
+
+def _open_all(scanner, path):
+    page = scanner.get(path)
+    assert page.status_code == 200
+    text = page.content.decode()
+    links = set(re.findall(r'(?:href|action|formaction)="(/[^"#]*)"', text))
+    links -= {one for one in links if one.startswith("/static/")}
+    for link in links:
+        assert scanner.get(link).status_code in {200, 302, 404, 405}
+        assert scanner.head(link).status_code in {200, 302, 404, 405}
+    return 1 + len(links)
+
+
+def test_the_same_end_is_told_once_however_often_it_is_swept(ask, ben, post_office):
+    ask()
+    Approval.objects.update(expires_at=Now() - timedelta(seconds=1))
+    for _ in range(3):
+        expiry.expire_due()
+        send_all()
+
+    assert Told.objects.filter(about="ended").count() == 1
+
+
+def test_hidden_characters_reach_no_mailbox_unseen(ask, ben, acme, ada, receiver):
+    before = len(receiver.journal.entries())
+    secret = {"url": f"{receiver.at['url']}/hidden"}
+    channels.create(acme, "chat", "slack", by=ada, secret=secret, tier="headline")
+    approval = ask()
+    Approval.objects.filter(pk=approval.pk).update(headline="Pay \u202e0001 EUR")
+    approval.refresh_from_db()
+
+    half_time_is_over(approval)
+    send_all()
+
+    bodies = [json.loads(one["body"])["text"] for one in receiver.journal.entries()[before:]]
+    assert any("⟦U+202E⟧" in text for text in bodies)
+    assert not any("\u202e" in text for text in bodies)
+
+
+def test_a_large_team_is_not_flooded(ask, finance, acme):
+    for number in range(telling.PEOPLE_MAX + 3):
+        person(f"p{number}", finance)
+
+    approval = ask()
+
+    assert approval.told.filter(person__isnull=False).count() == telling.PEOPLE_MAX
