@@ -3,13 +3,14 @@
 from datetime import tzinfo
 from typing import Any
 
-from approvals import deciders
-from approvals.models import Approval, Told
+from approvals import deciders, wishes
+from approvals.models import Approval, Told, WishAnswer
 from connectors.models.channels import DeliveryState
 from workspaces import look
 from workspaces.models import User
 
 TOLD_SHOWN_MAX = 200
+WISHED = {WishAnswer.OPEN: "wait", WishAnswer.YES: "ok", WishAnswer.NO: "bad"}
 BECAME = {
     DeliveryState.WAITING: ("calm", "on its way"),
     DeliveryState.SENT: ("ok", "arrived"),
@@ -43,6 +44,41 @@ def requirements(standing: deciders.Standing) -> list[dict[str, Any]]:
         )
         found.append({"words": words + missing, "met_by": ", ".join(people) if met else ""})
     return found
+
+
+def affected(approval: Approval, zone: tzinfo, *, link: bool) -> list[dict[str, Any]]:
+    """What affected people were asked first and said; the link only for who may pass it on."""
+    return [
+        {
+            "who": one.name or one.person_ref,
+            "contact": one.contact or "no address known: pass the link on",
+            "question": one.question,
+            "tone": WISHED[WishAnswer(one.answer)],
+            "words": one.get_answer_display(),
+            "note": one.note,
+            "time": look.moment(one.answered_at or one.asked_at, "ago", zone),
+            "link": wishes.link_of(one) if link else "",
+        }
+        for one in approval.wishes.order_by("pk")
+    ]
+
+
+def enquiries(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+    """What was asked back, with the answers; an agent's are quoted, as all that it writes."""
+    rows = approval.enquiries.select_related("asked_by", "answered_by").order_by("pk")
+    return [
+        {
+            "id": one.pk,
+            "who": str(one.asked_by),
+            "question": one.question,
+            "time": look.moment(one.asked_at, "ago", zone),
+            "answer": one.answer,
+            "answered_by": str(one.answered_by or approval.agent or "the agent"),
+            "by_agent": one.answered_at is not None and one.answered_by is None,
+            "answered": look.moment(one.answered_at, "ago", zone) if one.answered_at else "",
+        }
+        for one in rows
+    ]
 
 
 def told(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:

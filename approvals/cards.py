@@ -47,6 +47,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
         "why": why(approval),
         "decided": answers.decided(approval, zone),
         "requirements": answers.requirements(standing),
+        "enquiries": answers.enquiries(approval, zone),
         "told": answers.told(approval, zone),
         "agent_text": agent_text(approval) if sees else "",
         "agent_note": note_on(agent_text(approval)),

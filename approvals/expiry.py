@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 
 from approvals import deciders, telling
 from approvals.bells import ring_on_commit
-from approvals.inbox import locked
+from approvals.locks import locked
 from approvals.models import Approval, ApprovalState, GateKey
 from ledger import desk
 

@@ -9,6 +9,7 @@ from approvals import deciders, digests
 from approvals.digests import CallFacts
 from approvals.models import Approval, ApprovalState
 from approvals.policy import Judgement, Need
+from approvals.policy.words import ASKING
 from ledger import desk
 
 
@@ -72,5 +73,6 @@ def suffices(approval: Approval, judgement: Judgement) -> bool:
         action_class=judgement.action_class,
         requires=needs,
         fresh_login=approval.fresh_login,
+        affected=next((one for one in ASKING if one == approval.affected), ""),
     )
     return not judgement.stricter_than(approved)

@@ -11,12 +11,12 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from approvals import deciders, telling
+from approvals import deciders, telling, wishes
 from approvals.bells import ring_on_commit
+from approvals.locks import locked
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
 from approvals.questions import database_now
 from ledger import desk
-from ledger.models import Run
 from workspaces import access
 from workspaces.models import Team, User
 from workspaces.moves import CannotMove, move
@@ -24,6 +24,16 @@ from workspaces.moves import CannotMove, move
 FRESH_SECONDS = 300
 REASON_CHARACTERS_MAX = 2_000
 SHOWN_SECONDS_MAX = 24 * 3600
+
+REASONS = (
+    "It is the wrong target.",
+    "The amount is wrong.",
+    "It was done already.",
+    "It is not needed.",
+    "Ask again with the reason for it.",
+    "Our rules do not allow it.",
+)
+"""What people say no with, offered beside their own words; it reaches whoever asked as it is."""
 
 
 class OutOfDate(Exception):
@@ -54,10 +64,12 @@ def grant(
     `seen` is the digest that the page showed, `login_at` when the person last proved who they are.
     """
     approval = _locked(approval, seen)
-    _may_answer(approval, by)
+    may_answer(approval, by)
     standing = deciders.standing(approval, with_person=by.pk)
     if by.pk not in standing.filled or not deciders.counts(approval, by):
         raise NotYours(approval, ApprovalState.GRANTED, "your part of this is already given")
+    if held := wishes.lacking(approval):
+        raise NotYours(approval, ApprovalState.GRANTED, held)
     _check_fresh(approval, by, login_at)
     decision = _decide(
         approval,
@@ -107,7 +119,7 @@ def reject(
     approval = _locked(approval, seen)
     if not reason.strip():
         raise NotYours(approval, ApprovalState.REJECTED, "say why, so that whoever asked can learn")
-    _may_answer(approval, by)
+    may_answer(approval, by)
     decision = _decide(
         approval,
         by,
@@ -129,18 +141,6 @@ def withdraw(approval: Approval, *, by: User, reason: str) -> Approval:
         raise NotYours(approval, ApprovalState.WITHDRAWN, "only who asked or may decide withdraws")
     _end(approval, ApprovalState.WITHDRAWN, "approval.withdrawn", by, reason)
     return approval
-
-
-def locked(approval: Approval) -> Approval:
-    """The approval under a lock; its run first, for that is the order in which everybody locks."""
-    runs = Run.objects.filter(workspace=approval.workspace_id, run=approval.run_ref)
-    list(runs.select_for_update(no_key=True, of=("self",)).values_list("pk"))
-    row: Approval = (
-        Approval.objects.select_for_update(of=("self",))
-        .select_related("workspace", "action")
-        .get(pk=approval.pk)
-    )
-    return row
 
 
 def _locked(approval: Approval, seen: str) -> Approval:
@@ -170,7 +170,7 @@ def why_not(approval: Approval, person: User) -> str:
     if approval.state != ApprovalState.WAITING or approval.expires_at <= database_now():
         return "It is no longer open."
     try:
-        _may_answer(approval, person)
+        may_answer(approval, person)
     except NotYours as not_yours:
         return f"You cannot answer: {not_yours}."
     if not deciders.counts(approval, person):
@@ -178,7 +178,8 @@ def why_not(approval: Approval, person: User) -> str:
     return ""
 
 
-def _may_answer(approval: Approval, by: User) -> None:
+def may_answer(approval: Approval, by: User) -> None:
+    """Raise NotYours, with the reason in words, where this person's answer does not count."""
     if approval.decisions.filter(person=by).exists():
         raise NotYours(approval, "answered", "you have already answered")
     if by.pk in deciders.entitled(approval, [by.pk]):

@@ -3,14 +3,14 @@
 What people will see and what will run are frozen here, under one digest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from approvals import digests, telling
+from approvals import digests, telling, wishes
 from approvals.bells import ring_on_commit
 from approvals.digests import CallFacts
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Requirement, SubjectKind
@@ -28,7 +28,7 @@ REASON_CHARACTERS_MAX = 2_000
 
 
 class NobodyToAsk(Exception):
-    """We stopped because a requirement names a team that is not there; mend the policy."""
+    """We stopped because a rule asks a team or a person that is not there; mend the policy."""
 
 
 def database_now() -> datetime:
@@ -79,6 +79,7 @@ def ask_for_action(
         [facts],
         judgement,
         judgement.expires_seconds or expires_seconds,
+        wishes.affected([action.run.on_behalf_of]),
     )
 
 
@@ -123,12 +124,14 @@ def ask_for_plan(
     amount: Money | None = None,
     run: str = "",
     agent: Agent | None = None,
+    affected: Iterable[Mapping[str, Any] | None] = (),
     expires_seconds: int = PLAN_EXPIRES_SECONDS,
 ) -> Approval:
     """Put a whole plan in front of the people whom the policy names.
 
     `agent` is the agent of the run that is compensated: its owner never counts. The requester `by`
-    is None where the policy itself started the plan. Raises NobodyToAsk.
+    is None where the policy itself started the plan; `affected` ({id, name, contact}) are asked
+    first where a rule says so. Raises NobodyToAsk.
     """
     subject = {"kind": "plan", "id": plan_id, "case": case_ref}
     return _ask(
@@ -152,12 +155,22 @@ def ask_for_plan(
         calls,
         judgement,
         judgement.expires_seconds or expires_seconds,
+        wishes.affected(affected),
     )
 
 
 def _ask(
-    approval: Approval, calls: Sequence[CallFacts], judgement: Judgement, expires_seconds: int
+    approval: Approval,
+    calls: Sequence[CallFacts],
+    judgement: Judgement,
+    expires_seconds: int,
+    affected: Sequence[wishes.Affected],
 ) -> Approval:
+    if judgement.affected == "must" and not 0 < len(affected) <= wishes.PEOPLE_MAX:
+        raise NobodyToAsk(
+            "the rule asks the affected person first, and the record names "
+            + ("too many to ask" if affected else "nobody")
+        )
     now = database_now()
     needs = teams_of(approval.workspace, judgement.requires or (Need(None, 1),))
     approval.asked_at = now
@@ -168,6 +181,7 @@ def _ask(
     approval.risk = judgement.risk
     approval.self_approval = judgement.self_approval
     approval.fresh_login = judgement.fresh_login
+    approval.affected = judgement.affected
     approval.digest = digest_of(approval)
     approval.save(force_insert=True)
     Requirement.objects.bulk_create(
@@ -184,6 +198,8 @@ def _ask(
         data=requested(approval, needs),
     )
     telling.asked(approval)
+    if judgement.affected:
+        wishes.ask(approval, affected, judgement.affected_words)
     return approval
 
 
@@ -221,5 +237,6 @@ def requested(approval: Approval, needs: Sequence[tuple[Need, Team | None]]) -> 
         "rules": approval.rules,
         "requires": [{"group": need.team, "count": need.count} for need, _ in needs],
         "expires_at": approval.expires_at.isoformat(),
+        "affected": approval.affected,
         "reason": approval.reason,
     }

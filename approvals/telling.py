@@ -1,4 +1,4 @@
-"""Telling: who hears that an approval waits, that half of its time is over, and how it ended.
+"""Telling: who hears that an approval waits, what was asked back, and how it ended.
 
 Messages are written in the transaction of the deed they tell of and sent by `connectors.channels`,
 with its own retries. What became of each is put on the record when it is known.
@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from approvals import deciders, tidings
-from approvals.models import About, Approval, Told
+from approvals.models import About, Approval, Enquiry, Told, Wish
 from connectors import channels
 from connectors.models import Delivery
 from connectors.models.channels import DeliveryState
@@ -37,16 +37,51 @@ def reminded(approval: Approval, people: Sequence[User]) -> None:
 
 def ended(approval: Approval) -> None:
     """Tell whoever asked how it ended, and the channels. An agent hears it at the gate, too."""
-    asker = approval.requested_by
-    if asker is None or asker == approval.closed_by:
-        people = []
-    else:
-        people = [asker] if access.may(asker, "view", approval.workspace) else []
-    _tell(approval, About.ENDED, people)
+    asker = None if approval.requested_by == approval.closed_by else approval.requested_by
+    _tell(approval, About.ENDED, _readers(approval, asker))
 
 
-def _tell(approval: Approval, about: About, people: Iterable[User]) -> None:
-    subject, key = f"approval.{about}", f"approval/{approval.pk}/{about}"
+def questioned(approval: Approval, enquiry: Enquiry) -> None:
+    """Tell whoever could answer best, and the channels. The agent hears it where it waits."""
+    asker = approval.requested_by or approval.agent_owner
+    _tell(approval, About.QUESTIONED, _readers(approval, asker), mark=enquiry.pk)
+
+
+def answered(approval: Approval, enquiry: Enquiry) -> None:
+    """Tell whoever wanted to know, and the channels."""
+    asker = None if enquiry.asked_by_id == enquiry.answered_by_id else enquiry.asked_by
+    _tell(approval, About.ANSWERED, _readers(approval, asker), mark=enquiry.pk)
+
+
+def wished(wish: Wish, link: str) -> None:
+    """Write to the affected person, if an address of theirs is known."""
+    if "@" not in wish.contact:
+        return
+    approval, about = wish.approval, About.WISH
+    delivery = channels.write_to(
+        approval.workspace,
+        wish.contact,
+        f"approval.{about}",
+        tidings.to_affected(approval, link),
+        key=f"approval/{approval.pk}/{about}/{wish.pk}",
+    )
+    Told.objects.create(approval=approval, about=about, to=wish.contact, delivery=delivery)
+
+
+def heard(wish: Wish) -> None:
+    """Tell those who may decide, and the channels, that the affected person has answered."""
+    people = deciders.can_still_decide(wish.approval)
+    _tell(wish.approval, About.HEARD, people, mark=wish.pk)
+
+
+def _readers(approval: Approval, person: User | None) -> list[User]:
+    return [person] if person and access.may(person, "view", approval.workspace) else []
+
+
+def _tell(approval: Approval, about: About, people: Iterable[User], *, mark: int = 0) -> None:
+    """`mark` tells apart several messages of one kind about one approval."""
+    subject = f"approval.{about}"
+    key = f"approval/{approval.pk}/{about}" + (f"/{mark}" if mark else "")
     message = tidings.outline(approval, about)
     wanting = [person for person in people if person.mail_approvals][:PEOPLE_MAX]
     named = {f"{key}/person/{person.pk}": person for person in wanting}

@@ -2,7 +2,7 @@
 
 The outline names who asks, with which tool, how risky and until when; it may leave by any channel.
 The headline adds what would happen, its amount and the reason, and leaves only by channels whose
-tier allows it. Neither holds an argument, a snapshot or a word that an agent wrote.
+tier allows it. Neither holds an argument, a snapshot, what was asked back, or a word of an agent.
 """
 
 from datetime import UTC
@@ -20,6 +20,13 @@ ENDS = {
     ApprovalState.REJECTED: "rejected",
     ApprovalState.EXPIRED: "expired: nobody answered in time, or the grant was not used",
     ApprovalState.WITHDRAWN: "withdrawn",
+}
+TITLES = {
+    About.ASKED: "Approval asked",
+    About.REMINDED: "Still waiting for approval",
+    About.QUESTIONED: "A decider asks back",
+    About.ANSWERED: "A question is answered",
+    About.HEARD: "The affected person has answered",
 }
 REASON_CHARACTERS_MAX = 400
 
@@ -41,6 +48,16 @@ def fuller(approval: Approval, about: About) -> Message:
         lines.append(f"Reason given: {why}")
     text = "\n".join([*lines, "", _text(approval, about)])
     return Message(_title(approval, about), text, url(approval), facts(approval))
+
+
+def to_affected(approval: Approval, link: str) -> Message:
+    """The mail to the affected person: that there is a question, and where it stands."""
+    name = approval.workspace.name
+    text = (
+        f"{name} would like to know what you want before something of yours is changed.\n"
+        "Opening the page changes nothing; your answer is read by a person."
+    )
+    return Message(f"{name} has a question for you", text, link)
 
 
 def url(approval: Approval) -> str:
@@ -77,9 +94,7 @@ def _title(approval: Approval, about: About) -> str:
     what = f"{subject(approval)}, {approval.risk} risk"
     if about == About.ENDED:
         return f"{ENDS[ApprovalState(approval.state)].split(':')[0].capitalize()}: {what}"
-    if about == About.REMINDED:
-        return f"Still waiting for approval: {what}"
-    return f"Approval asked: {what}"
+    return f"{TITLES[about]}: {what}"
 
 
 def _text(approval: Approval, about: About) -> str:

@@ -1,18 +1,21 @@
 from django.urls import path
 
-from approvals.views import card, lists, policies
+from approvals.views import asked, card, lists, policies
 
 app_name = "approvals"
 
 HERE = "w/<slug:workspace>/"
 
 urlpatterns = [
+    path("ask/<str:token>/", asked.asked, name="asked"),
     path(HERE + "approvals/", lists.inbox_list, name="inbox"),
     path(HERE + "approvals/fresh/", lists.fresh, name="fresh"),
     path(HERE + "approvals/history/", lists.history, name="history"),
     path(HERE + "approvals/<int:pk>/", card.card, name="card"),
     path(HERE + "approvals/<int:pk>/decide/", card.decide, name="decide"),
     path(HERE + "approvals/<int:pk>/withdraw/", card.withdraw, name="withdraw"),
+    path(HERE + "approvals/<int:pk>/ask/", card.ask, name="ask"),
+    path(HERE + "approvals/<int:pk>/answer/<int:enquiry>/", card.answer, name="answer"),
     path(HERE + "policies/", policies.policies, name="policies"),
     path(HERE + "policies/new/", policies.edit, name="policy_new"),
     path(HERE + "policies/pauses/", policies.pause, name="pause"),

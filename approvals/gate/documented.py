@@ -14,6 +14,7 @@ from workspaces.openapi import (
 )
 
 TARGETS_MAX = 100
+QUESTIONS_MAX = 20
 REFUSALS = {
     401: "No key, or one that was revoked",
     403: "The key lacks the scope",
@@ -80,9 +81,31 @@ documented = {
         "get": operation(
             "approval",
             "Wait for a decision; an agent's key never decides",
-            parameters=[path("id", NUMBER), WAIT],
-            answer=shape("id state", id=NUMBER, state=TEXT, reason=TEXT),
+            parameters=[
+                path("id", NUMBER),
+                WAIT,
+                query("heard", NUMBER, "Questions known; a further one ends the wait, too"),
+            ],
+            answer=shape(
+                "id state",
+                id=NUMBER,
+                state=TEXT,
+                reason=TEXT,
+                asked=NUMBER,
+                questions=items(shape("id question", id=TEXT, question=TEXT), most=QUESTIONS_MAX),
+            ),
             refusals=REFUSALS | {404: "No such approval of this agent"},
+        )
+    },
+    "/api/v1/approvals/{id}/answers": {
+        "post": operation(
+            "reply",
+            "Answer what a person asked back; it is shown to them and decides nothing",
+            parameters=[path("id", NUMBER)],
+            said=body(shape("question answer", question=NUMBER, answer=TEXT)),
+            answer=shape("question answered", question=TEXT, answered={"type": "boolean"}),
+            refusals=REFUSALS
+            | {404: "No such question", 409: "Decided or answered", 422: "It does not fit"},
         )
     },
     "/api/v1/policy": {

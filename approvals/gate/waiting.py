@@ -1,5 +1,7 @@
 """Waiting for people: `GET /api/v1/approvals/{id}?wait=30`.
 
+With `heard`, the number of questions that the agent has heard, a further one ends the wait, too.
+
 A waiter holds a future and nothing else: no thread, no database connection. One subscription per
 process hears which approvals were decided; since a message may be lost, the same task also asks the
 database every few seconds, one query for all waiters together.
@@ -28,14 +30,19 @@ from workspaces.hot import Receive, Scope, Send
 WAIT_SECONDS_MAX = 60
 ASK_EVERY_SECONDS = 3.0
 AGAIN_SECONDS_MAX = 5.0
+HEARD_ALL = 10**9
 WAITERS_MAX = 20_000  # per process: each takes a few kilobytes
 
 logger = logging.getLogger(__name__)
 
 STATE = """
 SELECT a.id, CASE WHEN a.state IN ('waiting', 'granted') AND a.expires_at <= clock_timestamp()
-    THEN 'expired' ELSE a.state END, a.expires_at, a.decided_at, a.closing_reason, w.slug
+    THEN 'expired' ELSE a.state END, a.expires_at, a.decided_at, a.closing_reason, w.slug, asked.*
 FROM approvals_approval a JOIN workspaces_workspace w ON w.id = a.workspace_id
+CROSS JOIN LATERAL (
+    SELECT count(*), json_agg(json_build_object('id', e.id::text, 'question', e.question)
+        ORDER BY e.id) FILTER (WHERE e.answered_at IS NULL)
+    FROM approvals_enquiry e WHERE e.approval_id = a.id) asked
 WHERE a.id = %s AND a.workspace_id = %s AND a.agent_id = %s"""
 NO_LONGER = """
 SELECT id FROM approvals_approval WHERE id = ANY(%s)
@@ -131,21 +138,21 @@ async def approval(scope: Scope, receive: Receive, send: Send) -> None:
     """The state of an approval of this agent; with `wait`, as soon as it is decided."""
     speaker = await speaker_of(scope, "begin")
     pk = int(scope["path_params"]["approval"])
-    seconds = wait_seconds(scope)
+    seconds, heard = wait_seconds(scope), heard_of(scope)
     if not seconds:
         await answer(send, 200, await _state(pk, speaker))
         return
     loop = asyncio.get_running_loop()
     end, went = loop.time() + seconds, asyncio.ensure_future(gone(receive))
     try:
-        found = await _waited(pk, speaker, end, went)
+        found = await _waited(pk, speaker, end, went, heard)
     finally:
         went.cancel()
     await answer(send, 200, found)
 
 
 async def _waited(
-    pk: int, speaker: Speaker, end: float, went: asyncio.Future[None]
+    pk: int, speaker: Speaker, end: float, went: asyncio.Future[None], heard: int
 ) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     while True:
@@ -154,7 +161,7 @@ async def _waited(
         with waiters.registered(pk) as decided:
             found = await _state(pk, speaker)
             left = end - loop.time()
-            if found["state"] != "waiting" or left <= 0:
+            if found["state"] != "waiting" or left <= 0 or found["asked"] > heard:
                 return found
             await asyncio.wait({decided, went}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
 
@@ -165,6 +172,12 @@ def wait_seconds(scope: Scope) -> float:
         return max(0.0, min(float(given), WAIT_SECONDS_MAX)) if len(given) < 10 else 0.0  # noqa: PLR2004
     except ValueError:
         raise refuse("schema", "“wait” is a number of seconds", 422) from None
+
+
+def heard_of(scope: Scope) -> int:
+    """How many questions the agent knows of; who does not say is not woken by them."""
+    given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("heard", [""])[-1]
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else HEARD_ALL  # noqa: PLR2004
 
 
 async def gone(receive: Receive) -> None:
@@ -179,12 +192,14 @@ async def _state(pk: int, speaker: Speaker) -> dict[str, Any]:
         row = await cursor.fetchone()
     if row is None:
         raise Refused(refuse("not-found", "There is no such approval of this agent", 404).problem)
-    id_, state, expires_at, decided_at, reason, slug = row
+    id_, state, expires_at, decided_at, reason, slug, asked, questions = row
     return {
         "id": str(id_),
         "state": state,
         "expires_at": expires_at.isoformat(),
         "decided_at": decided_at.isoformat() if decided_at else None,
         "reason": reason,
+        "asked": asked,
+        "questions": questions or [],
         "url": f"{settings.AMENDS_URL}/w/{slug}/approvals/{id_}/",
     }

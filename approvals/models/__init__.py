@@ -8,10 +8,12 @@ from approvals.models.approvals import (
     Requirement,
     SubjectKind,
 )
+from approvals.models.enquiries import Enquiry
 from approvals.models.keys import GateKey
 from approvals.models.pauses import Pause, PauseKind
 from approvals.models.policy import PolicyVersion
 from approvals.models.told import About, Told
+from approvals.models.wishes import Wish, WishAnswer
 
 __all__ = [
     "APPROVAL_MOVES",
@@ -19,6 +21,7 @@ __all__ = [
     "Approval",
     "ApprovalState",
     "Decision",
+    "Enquiry",
     "GateKey",
     "Pause",
     "PauseKind",
@@ -26,4 +29,6 @@ __all__ = [
     "Requirement",
     "SubjectKind",
     "Told",
+    "Wish",
+    "WishAnswer",
 ]

@@ -135,6 +135,13 @@ class Approval(models.Model):
         default=False, help_text="Critical: log-in under 5 minutes old"
     )
 
+    affected = models.CharField(
+        max_length=4,
+        blank=True,
+        choices=[("ask", "as evidence"), ("must", "before anybody grants")],
+        help_text="Whether the affected person is asked first",
+    )
+
     was = models.CharField(max_length=9, blank=True, default=BORN)
     state = models.CharField(
         max_length=9, choices=ApprovalState.choices, default=ApprovalState.WAITING

@@ -15,6 +15,10 @@ class About(models.TextChoices):
 
     ASKED = "requested", "that it waits"
     REMINDED = "reminded", "that half of the time is over"
+    QUESTIONED = "questioned", "that a decider has a question"
+    ANSWERED = "answered", "that a question is answered"
+    WISH = "affected", "what they want, as the affected person"
+    HEARD = "heard", "what the affected person wants"
     ENDED = "ended", "how it ended"
 
 
@@ -24,7 +28,11 @@ class Told(models.Model):
     approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="told")
     about = models.CharField(max_length=10, choices=About)
     person = models.ForeignKey(
-        User, on_delete=models.PROTECT, null=True, related_name="+", help_text="NULL: a channel"
+        User,
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="+",
+        help_text="NULL: a channel, or the affected person",
     )
     to = models.CharField(max_length=320, help_text="The channel's name, or the person's address")
     delivery = models.ForeignKey(

@@ -6,6 +6,7 @@ from typing import Any
 from approvals.policy import globs
 from approvals.policy.document import Policy
 from approvals.policy.words import (
+    ASKING,
     BELIEVED_FROM_TRUSTED_ONLY,
     CLASSES,
     RISK_OF_CLASS,
@@ -118,6 +119,8 @@ def _joined(policy: Policy, action_class: ActionClass, met: Sequence[Met]) -> Ju
         ),
         fresh_login=verdict == "MANUAL" and risk == "critical",
         verify=higher(VERIFIES, *(rule.verify or policy.verify for rule, _, _ in met)),
+        affected=higher(ASKING, "", *(rule.affected for rule in asking)),
+        affected_words=next((rule.affected_words for rule in asking if rule.affected_words), ""),
         rules=tuple(rule.as_json() for rule, _, _ in strictest_first),
         why="; ".join(
             rule.words or rule.in_words() for rule, _, found in strictest_first if found == verdict
@@ -165,6 +168,8 @@ def strictest(judgements: Iterable[Judgement]) -> Judgement:
         self_approval=all(one.self_approval for one in asking),
         fresh_login=verdict == "MANUAL" and any(one.fresh_login for one in asking),
         verify=higher(VERIFIES, *(one.verify for one in all_of_them)),
+        affected=higher(ASKING, "", *(one.affected for one in asking)),
+        affected_words=next((one.affected_words for one in asking if one.affected_words), ""),
         rules=tuple(rules[key] for key in sorted(rules)),
         why="; ".join(whys),
     )

@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from approvals.policy import globs
-from approvals.policy.document import DUE_SECONDS, Audit, AutoCompensation, Policy, Tool
+from approvals.policy import catalogue, globs
+from approvals.policy.document import DUE_SECONDS, Audit, AutoCompensation, Policy
 from approvals.policy.fields import Form
 from approvals.policy.problems import Invalid, Path
 from approvals.policy.reading import Text, read
 from approvals.policy.twins import Call, Twin
 from approvals.policy.words import (
-    CLASSES,
     COMPENSATIONS,
     CONDITION_FACTS,
     RISKS,
     TWIN_FACTS,
     VERDICTS,
     VERIFIES,
+    Asking,
     Need,
     Risk,
     Rule,
@@ -33,11 +33,8 @@ SECTIONS = (
 )  # fmt: skip
 RULE_FIELDS = (
     "when", "risk", "approval", "requires", "expires", "compensation", "selfApproval", "verify",
-    "words",
+    "askAffected", "words",
 )  # fmt: skip
-MANIFEST_FIELDS = ("kind", "title", "rows", "amount", "currency", "recipients")
-MANIFEST_FACTS = frozenset({"tool", "args", "target", "targets"})
-KINDS = ("row", "money", "mail", "http", "calendar")
 CALL_FIELDS = ("connection", "operation", "args")
 
 
@@ -78,7 +75,7 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
         digest=digest(whole) if not form.problems else "",
         document=whole if isinstance(whole, dict) else {},
         rules=tuple(_rules(form, value.get("policies"), (*root, "policies"))),
-        tools=tuple(_tools(form, value.get("tools"), (*root, "tools"))),
+        tools=tuple(catalogue.tools(form, value.get("tools"), (*root, "tools"))),
         twins=tuple(_twins(form, value.get("twins"), (*root, "twins"))),
         audit=_audit(form, value.get("audit"), (*root, "audit")),
         auto_compensation=_auto(form, value.get("autoCompensation"), (*root, "autoCompensation")),
@@ -130,6 +127,7 @@ def _rule(form: Form, glob: str, value: Any, at: Path) -> Rule:
             team or None, form.number(asked.get("count"), (*path, "count"), 1, PEOPLE_MAX) or 1
         )
 
+    affected, affected_words = _affected(form, given.get("askAffected"), (*at, "askAffected"))
     rule = Rule(
         glob=glob,
         when=form.expression(given.get("when"), (*at, "when"), CONDITION_FACTS),
@@ -140,52 +138,24 @@ def _rule(form: Form, glob: str, value: Any, at: Path) -> Rule:
         compensation=form.choice(given.get("compensation"), (*at, "compensation"), COMPENSATIONS),
         self_approval=form.claim(given.get("selfApproval"), (*at, "selfApproval")),
         verify=form.choice(given.get("verify"), (*at, "verify"), VERIFIES),
+        affected=affected,
+        affected_words=affected_words,
         words=form.text(given.get("words"), (*at, "words")),
         path=at,
     )
-    if rule.requires and rule.approval in {"AUTO", "DENY"}:
-        form.wrong((*at, "requires"), f"{rule.approval} asks nobody: leave one of the two out")
+    for name, asks in (("requires", rule.requires), ("askAffected", rule.affected)):
+        if asks and rule.approval in {"AUTO", "DENY"}:
+            form.wrong((*at, name), f"{rule.approval} asks nobody: leave one of the two out")
     return rule
 
 
-def _tools(form: Form, value: Any, path: Path) -> list[Tool]:
-    found = []
-    for glob, given in form.mapping(value, path).items():
-        at = (*path, glob)
-        if mistake := globs.mistake(glob):
-            form.wrong(at, mistake)
-        tool = form.mapping(given, at, ("class", "risk", "target", "title", "preview"))
-        found.append(
-            Tool(
-                glob=glob,
-                action_class=form.choice(tool.get("class"), (*at, "class"), CLASSES),
-                risk=form.choice(tool.get("risk"), (*at, "risk"), RISKS),
-                target=form.text(tool.get("target"), (*at, "target"), 120),
-                title=form.text(tool.get("title"), (*at, "title")),
-                preview=_manifest(form, tool.get("preview"), (*at, "preview")),
-            )
-        )
-    return found
-
-
-def _manifest(form: Form, value: Any, at: Path) -> dict[str, Any]:
-    """How a call of the tool is shown: a kind, and CEL over `args`, `target`, `targets`, `tool`."""
-    given = form.mapping(value, at, MANIFEST_FIELDS)
-    found: dict[str, Any] = {
-        name: form.expression(given[name], (*at, name), MANIFEST_FACTS)
-        for name in ("title", "amount", "currency", "recipients")
-        if name in given
-    }
-    rows = form.mapping(given.get("rows"), (*at, "rows"))
-    found["rows"] = {
-        form.text(label, (*at, "rows"), 120): form.expression(
-            one, (*at, "rows", label), MANIFEST_FACTS
-        )
-        for label, one in rows.items()
-    }
-    if kind := form.choice(given.get("kind"), (*at, "kind"), KINDS):
-        found["kind"] = kind
-    return found if given else {}
+def _affected(form: Form, value: Any, at: Path) -> tuple[Asking, str]:
+    """`true`, or `{must, words}`: the question that the affected person is asked first."""
+    if value is None or isinstance(value, bool):
+        return ("ask" if value else ""), ""
+    given = form.mapping(value, at, ("must", "words"))
+    must = form.claim(given.get("must"), (*at, "must"))
+    return ("must" if must else "ask"), form.text(given.get("words"), (*at, "words"))
 
 
 def _twins(form: Form, value: Any, path: Path) -> list[Twin]:

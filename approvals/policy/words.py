@@ -16,6 +16,8 @@ ActionClass = Literal[
 OrderLaw = Literal["WARN", "ASK", "DENY"]
 Verify = Literal["CONNECTOR", "AGENT", "PERSON", "NONE"]
 
+Asking = Literal["", "ask", "must"]
+
 VERDICTS: tuple[Verdict, ...] = ("AUTO", "MANUAL", "DENY")
 RISKS: tuple[Risk, ...] = ("low", "medium", "high", "critical")
 CLASSES: tuple[ActionClass, ...] = (
@@ -34,6 +36,9 @@ RISK_OF_CLASS: dict[ActionClass, Risk] = {
     "external_irreversible": "high",
 }
 VERIFIES: tuple[Verify, ...] = ("NONE", "AGENT", "CONNECTOR", "PERSON")  # from lax to strict
+ASKING: tuple[Asking, ...] = ("", "ask", "must")
+"""Whether the affected person is asked: not, as evidence, or so that nobody grants before a yes."""
+
 COMPENSATIONS = ("NONE", "SNAPSHOT", "DELETE", "REVERSE", "REFUND", "CANCEL", "CORRECTION")
 CONDITION_FACTS = frozenset(
     {"tool", "args", "target", "targets", "class", "risk", "agent", "labels", "saga"}
@@ -100,6 +105,8 @@ class Rule:
     compensation: str | None = None
     self_approval: bool | None = None
     verify: Verify | None = None
+    affected: Asking = ""
+    affected_words: str = ""
     words: str = ""
     path: Path = field(default=(), compare=False)
 
@@ -131,6 +138,7 @@ class Rule:
             "compensation": self.compensation,
             "self_approval": self.self_approval,
             "verify": self.verify,
+            "affected": self.affected,
             "words": self.words or self.in_words(),
         }
 
@@ -158,6 +166,8 @@ class Judgement:
     self_approval: bool = False
     fresh_login: bool = False
     verify: Verify = "NONE"
+    affected: Asking = ""
+    affected_words: str = ""
     rules: tuple[dict[str, Any], ...] = ()
     why: str = ""
 
@@ -167,6 +177,8 @@ class Judgement:
             return True
         if self.approval == "AUTO":
             return False
+        if ASKING.index(self.affected) > ASKING.index(approved.affected):
+            return True
         had = {need.team: need.count for need in approved.requires}
         return any(need.count > had.get(need.team, 0) for need in self.requires) or (
             self.fresh_login and not approved.fresh_login

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from approvals import cards, deciders, freshness, inbox
+from approvals import answers, cards, deciders, enquiries, freshness, inbox, wishes
 from approvals.models import Approval, ApprovalState
 from approvals.views.lists import approvals_of, context_of_list, zone_of
 from workspaces.access import may, require
@@ -54,9 +54,23 @@ def _card(
                 {"digest": approval.digest, "at": timezone.now().timestamp()}, salt=SHOWN_SALT
             ),
             "withdraw_url": _withdraw_url(approval, person),
+            "reasons": inbox.REASONS,
+            "affected": answers.affected(
+                approval, zone_of(person), link=may(person, "recover", here)
+            ),
+            "ask_url": _ask_url(approval, person),
+            "may_reply": approval.state == ApprovalState.WAITING
+            and enquiries.may_reply(approval, person),
         }
         | _your_part(request, approval, here_url)
     )
+
+
+def _ask_url(approval: Approval, person: User) -> str:
+    """Offered to everybody who may decide, before they have."""
+    if inbox.why_not(approval, person):
+        return ""
+    return reverse("approvals:ask", args=[approval.workspace.slug, approval.pk])
 
 
 def _withdraw_url(approval: Approval, person: User) -> str:
@@ -85,7 +99,7 @@ def _your_part(request: Request, approval: Approval, here_url: str) -> dict[str,
     given = len(standing.filled)
     completes = ", runs now" if standing.complete else ""
     label = f"Approve ({given} of {wanted}{completes})" if wanted > 1 else "Approve"
-    return {"may_decide": True, "approve_label": label}
+    return {"may_decide": True, "approve_label": label, "held": wishes.lacking(approval)}
 
 
 @login_required
@@ -136,6 +150,34 @@ def withdraw(request: Request, workspace: str, pk: int) -> HttpResponse:
     return _done(request, here, pk)
 
 
+@login_required
+@require_POST
+def ask(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Ask back before deciding; the question goes to whoever asked."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "approve", here)
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    try:
+        enquiries.ask_back(approval, request.POST.get("question", ""), by=request.user)
+    except CannotMove as stale:
+        return _refused(request, here, pk, stale)
+    return _done(request, here, pk)
+
+
+@login_required
+@require_POST
+def answer(request: Request, workspace: str, pk: int, enquiry: int) -> HttpResponse:
+    """Answer what was asked back, as a person."""
+    here = workspace_or_404(request, workspace)
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    asked = get_object_or_404(approval.enquiries.select_related("approval"), pk=enquiry)
+    try:
+        enquiries.answer(asked, request.POST.get(f"answer_{enquiry}", ""), by=request.user)
+    except CannotMove as stale:
+        return _refused(request, here, pk, stale)
+    return _done(request, here, pk)
+
+
 def _done(request: Request, here: Workspace, pk: int) -> HttpResponse:
     if not request.htmx:
         return redirect("approvals:card", workspace=here.slug, pk=pk)
@@ -149,6 +191,8 @@ def _refused(request: Request, here: Workspace, pk: int, why: Exception) -> Http
     problem = {"tone": "bad", "title": "Nothing was decided.", "text": f"{why}."}
     typed = request.POST.get("reason", "")[: inbox.REASON_CHARACTERS_MAX]
     context = _card(request, here, approval, problem=problem, reason=typed)
+    asked = request.POST.get("question", "")[: enquiries.TEXT_CHARACTERS_MAX]
+    context |= {"typed_question": asked}
     return page(request, "approvals/card.html", context, part="card", status=409)
 
 

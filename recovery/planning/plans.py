@@ -191,6 +191,7 @@ def _ask(plan: Plan, drafted: Draft, by: User | None) -> None:
         amount=drafted.money,
         run=drafted.run.run,
         agent=drafted.run.agent,
+        affected=[one.effect.person for one in drafted.steps],
         expires_seconds=drafted.policy.plan_expires_seconds,
     )
     Plan.objects.filter(pk=plan.pk).update(approval_id=approval.pk)

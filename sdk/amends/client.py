@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from amends.errors import AmendsError, DeskUnreachable, KeyRefused, Refused, Stopped
 from amends.events import Statement, short_id, statement
-from amends.gate import Gate, Waits
+from amends.gate import Gate, Replies, Waits
 from amends.policy import mask_paths
 from amends.runs import Run
 from amends.sender import Parked, Sender
@@ -49,12 +49,14 @@ class Desk:
         workspace: str | None = None,
         wait_seconds: float = WAIT_SECONDS,
         on_wait: Waits | None = None,
+        on_question: Replies | None = None,
         on_parked: Parked | None = None,
     ) -> None:
         """`spool` is the file that keeps what is not sent yet; by default one per address and key.
 
         `workspace` is needed only where the very first call may come while the desk is away.
         `on_wait` hears of approvals that are waited for, `on_parked` of events that were refused.
+        `on_question` is given what a person asks back before deciding, and returns an answer.
         """
         self.wait_seconds = wait_seconds
         self._workspace = workspace
@@ -62,7 +64,9 @@ class Desk:
         self.spool = Spool(Path(spool) if spool else _default_spool(url, key))
         self.wire = Wire(url, key)
         self.sender = Sender(self.spool, self.wire, on_parked=on_parked)
-        self.gate = Gate(self.spool, self.wire, self.sender, on_wait=on_wait)
+        self.gate = Gate(
+            self.spool, self.wire, self.sender, on_wait=on_wait, on_question=on_question
+        )
         self._known: dict[str, Any] = self.spool.recall("policy") or {}
         self._at_exit = partial(_close_at_exit, weakref.ref(self), os.getpid())
         atexit.register(self._at_exit)

@@ -41,6 +41,7 @@ RUN_IS_OVER = frozenset({"run_ended", "recovery", "stopped"})
 CONFLICT = 409
 
 Waits = Callable[[dict[str, Any]], None]
+Replies = Callable[[str], str | None]
 
 
 @dataclass
@@ -64,11 +65,22 @@ class Ask:
 
 
 class Gate:
-    """Asks, waits and remembers. `on_wait` hears once of each approval that is waited for."""
+    """Asks, waits and remembers. `on_wait` hears once of each approval that is waited for.
 
-    def __init__(self, spool: Spool, wire: Wire, sender: Sender, *, on_wait: Waits | None) -> None:
+    `on_question` is given what a person asks back before deciding; its answer is shown to them.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        wire: Wire,
+        sender: Sender,
+        *,
+        on_wait: Waits | None,
+        on_question: Replies | None = None,
+    ) -> None:
         self._spool, self._wire, self._sender = spool, wire, sender
-        self._on_wait = on_wait
+        self._on_wait, self._on_question = on_wait, on_question
 
     def begin(self, ask: Ask, *, started: Statement, wait_seconds: float) -> KeyRow:
         """The row of the key: `running` if the call is to be made now, `succeeded` if it was.
@@ -111,7 +123,8 @@ class Gate:
 
     def _wait(self, ask: Ask, answer: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Poll until people have decided, then ask anew: the answer to that decides."""
-        end = time.monotonic() + seconds
+        end, heard = time.monotonic() + seconds, 0
+        met: set[str] = set()
         if self._on_wait is not None:
             self._on_wait(answer)
         log.info("waiting for an approval: %s", answer.get("url") or answer["approval"])
@@ -121,14 +134,34 @@ class Gate:
                 raise ApprovalTimeout(str(answer["approval"]), str(answer.get("url") or ""))
             try:
                 path = f"approvals/{answer['approval']}"
-                seen = self._wire.get(path, wait_seconds=max(1, min(POLL_SECONDS, left)))
+                asks = {"heard": str(heard)} if self._on_question else {}
+                wait = max(1, min(POLL_SECONDS, left))
+                seen = self._wire.get(path, wait_seconds=wait, params=asks)
                 if seen.get("state") != "waiting":
                     answer = self._ask(ask)
+                    continue
+                self._reply(path, seen, met)
+                heard = int(seen.get("asked") or 0)
             except DeskUnreachable as away:
                 if time.monotonic() >= end:
                     raise
                 time.sleep(max(away.retry_after, AWAY_PAUSE_SECONDS))
         return answer
+
+    def _reply(self, path: str, seen: dict[str, Any], met: set[str]) -> None:
+        """Answer what people asked back, once. Without an answer an operator may give one."""
+        for one in seen.get("questions") or ():
+            if self._on_question is None or one["id"] in met:
+                continue
+            met.add(one["id"])
+            words = self._on_question(str(one["question"]))
+            if not words:
+                continue
+            try:
+                said = compact({"question": int(one["id"]), "answer": words})
+                self._wire.post(f"{path}/answers", said.encode())
+            except Refused as refused:  # somebody was faster, or it is decided meanwhile
+                log.info("an answer was not taken: %s", refused)
 
     def _heed(self, ask: Ask, answer: dict[str, Any]) -> KeyRow:
         said = answer["answer"]

@@ -41,7 +41,8 @@ class Wire:
         if not wait_seconds:
             return self._call("GET", path, params=params)
         limit = httpx.Timeout(wait_seconds + POLL_GRACE_SECONDS, connect=CONNECT_SECONDS)
-        return self._call("GET", path, params={"wait": str(int(wait_seconds))}, timeout=limit)
+        asked = {**(params or {}), "wait": str(int(wait_seconds))}
+        return self._call("GET", path, params=asked, timeout=limit)
 
     def post(self, path: str, body: bytes) -> dict[str, Any]:
         return self._call("POST", path, content=body, headers={"Content-Type": "application/json"})

@@ -1,10 +1,12 @@
 """What the stories about approvals are told with."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+from approvals import versions
 from approvals.digests import CallFacts
 from approvals.models import Approval
 from approvals.policy import Judgement, Need
@@ -63,3 +65,8 @@ def told(workspace: Workspace, event_type: str) -> list[Any]:
     """What the ledger says of this type, oldest first."""
     events = Event.objects.filter(workspace=workspace, type=event_type).order_by("place")
     return [event.data for event in events]
+
+
+def put_in_force(workspace: Workspace, by: User, document: dict[str, Any]) -> None:
+    """The document, saved and activated as the policy page does."""
+    versions.activate(versions.save(workspace, json.dumps(document), by=by), by=by)

@@ -212,3 +212,33 @@ def test_the_ten_lines_of_the_guide_are_a_run_with_an_effect(web, token, tmp_pat
     assert (kept.state, kept.customer_name, kept.checkpoints.count()) == ("completed", "Mia Li", 1)
     [effect] = action_of(kept.run, "update_flight").effects.all()
     assert (effect.before, effect.after) == (OLD, NEW)
+
+
+def test_bens_question_reaches_the_agent_and_its_answer_reaches_ben(web, token, tmp_path, ben):
+    from approvals import enquiries, inbox
+
+    heard = []
+
+    def reply(question):
+        heard.append(question)
+        return "Mia asked for it at 10:02."
+
+    def ask_then_grant(asked):
+        enquiry = enquiries.ask_back(asked, "Who asked for it?", by=ben)
+        for _ in range(600):
+            enquiry.refresh_from_db()
+            if enquiry.answered_at:
+                break
+            time.sleep(0.05)
+        inbox.grant(asked, by=ben, seen=asked.digest, reason=enquiry.answer)
+
+    desk = amends.connect(web.url, token, spool=tmp_path / "q.sqlite", on_question=reply)
+    thread = when_asked(ask_then_grant)
+    with desk.run("Charge it", run="run_q") as run, charge(run) as act:
+        act.succeeded(result="charged", after={"amount": 100})
+    thread.join()
+    desk.close()
+
+    assert heard == ["Who asked for it?"]
+    [approval] = action_of("run_q", "charge_card").approvals.all()
+    assert approval.decisions.get().reason == "Mia asked for it at 10:02."

@@ -1,0 +1,139 @@
+"""Wishes: the affected person is asked first, where the policy says so.
+
+Their yes or no is evidence and starts nothing: it never grants, and it never rejects. Where the
+rule says `must`, nobody grants before every affected person has said yes, so that the last word is
+always one of the people who decide (docs/decisions/0055).
+"""
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+
+from approvals import telling
+from approvals.locks import locked
+from approvals.models import Approval, ApprovalState, Wish, WishAnswer
+from ledger import desk
+from workspaces import crypt
+from workspaces.moves import CannotMove
+
+TOKEN_BYTES = 24
+TOKEN_CHARACTERS_MAX = 64
+NOTE_CHARACTERS_MAX = 2_000
+PEOPLE_MAX = 20
+"""Affected people asked for one approval; whoever affects more asks nobody personally."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """An affected person, as the ledger knows them."""
+
+    id: str
+    name: str
+    contact: str
+
+
+def affected(said: Iterable[Any]) -> list[Affected]:
+    """The people in `said` ({id, name?, contact?} of the wire, or nothing), each once."""
+    found: dict[str, Affected] = {}
+    for one in said:
+        if isinstance(one, Mapping) and one.get("id"):
+            name, contact = str(one.get("name") or "")[:200], one.get("contact")
+            mail = contact[:320] if isinstance(contact, str) else ""
+            found.setdefault(str(one["id"])[:120], Affected(str(one["id"])[:120], name, mail))
+    return list(found.values())
+
+
+def ask(approval: Approval, people: Iterable[Affected], words: str) -> list[Wish]:
+    """Ask each of them; the caller holds the transaction. Without an address, the link is made."""
+    question = words or f"May we do this: {approval.headline}?"
+    return [_ask(approval, person, question) for person in list(people)[:PEOPLE_MAX]]
+
+
+def _ask(approval: Approval, person: Affected, question: str) -> Wish:
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    wish = Wish.objects.create(
+        approval=approval,
+        person_ref=person.id,
+        name=person.name,
+        contact=person.contact,
+        question=question,
+        token_digest=_digest(token),
+        token_sealed=crypt.seal(token),
+    )
+    _say(wish, "approval.affected_asked", question=question)
+    telling.wished(wish, address(token))
+    return wish
+
+
+@transaction.atomic
+def answer(wish: Wish, said: str, note: str = "") -> Wish:
+    """Write down their yes or no, once. Raises CannotMove where it is over or was answered."""
+    if said not in {WishAnswer.YES, WishAnswer.NO}:
+        raise CannotMove(wish, said, "the answer is yes or no")
+    approval = locked(wish.approval)
+    if approval.state != ApprovalState.WAITING:
+        raise CannotMove(wish, said, "it is already decided")
+    waiting = Wish.objects.filter(pk=wish.pk, answer="", approval__expires_at__gt=Now())
+    kept = note.strip()[:NOTE_CHARACTERS_MAX]
+    if not waiting.update(answer=said, note=kept, answered_at=Now()):
+        raise CannotMove(wish, said, "it was answered before, or is over")
+    wish.refresh_from_db()
+    _say(wish, "approval.affected_answered", answer=said, note=kept)
+    telling.heard(wish)
+    return wish
+
+
+def find(token: str) -> Wish | None:
+    """The wish of a link whose approval still waits, or None whatever is wrong with it."""
+    if not token or len(token) > TOKEN_CHARACTERS_MAX:
+        return None
+    living = Wish.objects.select_related("approval__workspace").filter(
+        approval__state=ApprovalState.WAITING, approval__expires_at__gt=Now()
+    )
+    return living.filter(token_digest=_digest(token)).first()
+
+
+def link_of(wish: Wish) -> str:
+    """The whole address, for operators who pass it on by hand; empty once it is over."""
+    if wish.answer or wish.approval.state != ApprovalState.WAITING:
+        return ""
+    return address(crypt.open_sealed(bytes(wish.token_sealed)))
+
+
+def lacking(approval: Approval) -> str:
+    """What keeps deciders from granting, in words; empty where no wish stands in the way."""
+    if approval.affected != "must":
+        return ""
+    answers = list(approval.wishes.values_list("answer", flat=True))
+    if WishAnswer.NO in answers:
+        return "the affected person does not want it, and the rule asks for their yes"
+    if not answers or WishAnswer.OPEN in answers:
+        return "the affected person is asked first and has not answered yet"
+    return ""
+
+
+def address(token: str) -> str:
+    return f"{settings.AMENDS_URL}/ask/{token}/"
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _say(wish: Wish, event: str, **data: Any) -> None:
+    approval = wish.approval
+    said = {"approval": approval.pk, "digest": approval.digest, "affected": wish.person_ref}
+    desk.say(
+        approval.workspace,
+        event,
+        run=approval.run_ref,
+        action=approval.action.action if approval.action else "",
+        part="gate",
+        data=said | data,
+    )
