@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Any
 
-from approvals import answers, deciders
+from approvals import answers, deciders, precedents
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.oddities import oddities
 from workspaces import look
@@ -48,6 +48,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
         "decided": answers.decided(approval, zone),
         "requirements": answers.requirements(standing),
         "enquiries": answers.enquiries(approval, zone),
+        "before": precedents.before(approval, zone),
         "told": answers.told(approval, zone),
         "agent_text": agent_text(approval) if sees else "",
         "agent_note": note_on(agent_text(approval)),

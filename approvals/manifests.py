@@ -31,7 +31,7 @@ def preview(ask: Ask, policy: Policy) -> tuple[dict[str, Any], Money | None]:
     rows += [["On", f"{target['type']} {target['id']}"] for target in ask.targets]
     told = {label for label, _ in rows}
     rows += [[name, text] for name, text in flat(ask.data.get("args")) if name not in told]
-    money = _money(manifest, facts)
+    moves = _money(manifest, facts)
     shown = {
         "kind": manifest.get("kind") or "http",
         "title": title,
@@ -39,12 +39,21 @@ def preview(ask: Ask, policy: Policy) -> tuple[dict[str, Any], Money | None]:
         "will_send": {"tool": ask.tool, "args": ask.data.get("args"), "targets": ask.targets},
         "must_be_true": {},
         "diff": [],
-        "money": {"amount_minor": money.amount_minor, "currency": money.currency}
-        if money
+        "money": {"amount_minor": moves.amount_minor, "currency": moves.currency}
+        if moves
         else None,
         "recipients": _recipients(manifest.get("recipients"), facts),
     }
-    return shown, money
+    return shown, moves
+
+
+def money(
+    manifest: Mapping[str, Any], *, tool: str, args: Any, targets: Sequence[Mapping[str, Any]]
+) -> Money | None:
+    """What a call moves by its tool's manifest, of a call in the ledger as of one to be made."""
+    facts: dict[str, Any] = {"tool": tool, "args": args, "targets": list(targets)}
+    facts["target"] = dict(targets[0]) if targets else {}
+    return _money(manifest, facts)
 
 
 def _plain_title(ask: Ask) -> str:

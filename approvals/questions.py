@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from approvals import digests, telling, wishes
+from approvals import digests, precedents, telling, wishes
 from approvals.bells import ring_on_commit
 from approvals.digests import CallFacts
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Requirement, SubjectKind
@@ -177,6 +177,7 @@ def _ask(
     approval.expires_at = now + timedelta(seconds=expires_seconds)
     approval.remind_at = now + timedelta(seconds=expires_seconds / 2)
     approval.calls = [one.as_json() | {"digest": digests.call_digest(one)} for one in calls]
+    approval.targets = precedents.targets_of(approval.calls)
     approval.rules = list(judgement.rules)
     approval.risk = judgement.risk
     approval.self_approval = judgement.self_approval

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Now
@@ -116,6 +117,11 @@ class Approval(models.Model):
     subject = models.JSONField(default=dict, help_text="The subject as the digest holds it")
     digest = models.CharField(max_length=64)
     calls = models.JSONField(help_text="What would run, call by call, with each call's digest")
+    targets = ArrayField(
+        models.CharField(max_length=400),
+        default=list,
+        help_text="What its calls are about, as “type id”, to find what was decided before",
+    )
     rules = models.JSONField(help_text="The matched rules, in words and as written")
     headline = models.CharField(max_length=300)
     previews = models.JSONField(default=list, help_text="One preview per call, as shown")
@@ -190,6 +196,7 @@ class Approval(models.Model):
             ),
             models.Index(fields=["workspace", "-id"], name="approval_newest_first"),
             models.Index(fields=["action"], name="approval_of_action"),
+            GinIndex(fields=["targets"], name="approval_targets"),
             models.Index(fields=["workspace", "subject_key", "-id"], name="approval_of_key"),
             models.Index(
                 fields=["expires_at"],

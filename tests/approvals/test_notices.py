@@ -1,0 +1,127 @@
+"""What a card points out, from the ledger's own history."""
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from approvals import inbox
+from approvals.models import Approval
+from connectors.contract import Money
+from tests.approvals.cast import put_in_force, refund
+from tests.approvals.door import Agent as Trip
+from tests.approvals.door import planned
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+POLICY = {
+    "policies": {
+        "pay": [{"when": "args.amount > 500", "approval": "MANUAL"}, {"approval": "AUTO"}]
+    },
+    "tools": {
+        "pay": {
+            "class": "external_reversible",
+            "preview": {"kind": "money", "amount": "args.amount", "currency": "args.currency"},
+        },
+        "mail.send": {
+            "class": "external_irreversible",
+            "preview": {"kind": "mail", "recipients": "args.to"},
+        },
+    },
+}
+
+
+@pytest.fixture
+def trip(key, acme, ada, ben):
+    put_in_force(acme, ada, POLICY)
+    return Trip(key)
+
+
+@pytest.fixture
+def card(ben):
+    browser = Client()
+    browser.force_login(ben)
+    return lambda approval: browser.get(f"/w/acme/approvals/{approval.pk}/").content.decode()
+
+
+def pay(trip, number, amount, target="p1"):
+    body = planned(
+        tool="pay",
+        action=f"act_{number}",
+        key=f"key-{number}",
+        attempt=f"try-{number}",
+        targets=[{"type": "payee", "id": target}],
+        args={"amount": amount, "currency": "EUR"},
+    )
+    return trip.begin(body)
+
+
+def test_an_amount_far_above_what_the_tool_moved_before_is_pointed_out(trip, card):
+    for number, amount in enumerate((100, 120, 90)):  # nobody was asked about these
+        said = pay(trip, number, amount)
+        trip.succeeded(said, attempt=f"try-{number}", after={"paid": amount})
+
+    pay(trip, 8, 600)
+
+    shown = card(Approval.objects.get())
+    assert "Unusual amount." in shown
+    assert "The most among the last 3 calls of this tool was €1.20." in shown
+
+
+def test_a_usual_amount_is_not(trip, card):
+    for number, amount in enumerate((400, 450, 300)):
+        said = pay(trip, number, amount)
+        trip.succeeded(said, attempt=f"try-{number}", after={"paid": amount})
+    pay(trip, 8, 600)
+    assert "Unusual amount." not in card(Approval.objects.get())
+
+
+def test_a_target_and_a_tool_never_touched_before_are_pointed_out(trip, card):
+    pay(trip, 1, 600, target="new one")
+    shown = card(Approval.objects.get())
+    assert "Nothing on record was ever done to payee new one." in shown
+    assert "desk-agent has never called pay before." in shown
+
+
+def test_recipients_outside_are_pointed_out_and_colleagues_are_not(trip, card, ben):
+    for number, to in enumerate(("eve@home.test", "cleo@example.com")):
+        trip.begin(
+            planned(
+                tool="mail.send",
+                action=f"m_{number}",
+                key=f"m-{number}",
+                args={"to": to, "text": "x"},
+            )
+        )
+    outside, inside = Approval.objects.order_by("pk")
+    assert "Reaches people outside." in card(outside)
+    assert "eve@home.test: nobody here has an address there." in card(outside)
+    assert "Reaches people outside." not in card(inside)
+
+
+@pytest.mark.django_db
+def test_what_was_decided_before_on_this_target_is_shown(ask, ben, card):
+    first = ask()
+    inbox.reject(first, by=ben, seen=first.digest, reason="refunded already")
+    other = refund()
+    elsewhere = ask(calls=[type(other)(**(other.as_json() | {"target_id": "ch_2"}))])
+
+    again = ask()
+
+    shown = card(again)
+    assert "Decided before on this" in shown
+    assert "refunded already" in shown
+    assert f"/w/acme/approvals/{first.pk}/" in shown
+    assert "Decided before on this" not in card(elsewhere)
+
+
+def test_an_unusual_plan_is_compared_with_earlier_plans(ask, acme, card):
+    for _ in range(3):
+        usual = ask()
+        Approval.objects.filter(pk=usual.pk).update(
+            was="granted", state="used", amount_minor=100, currency="EUR", used_at=timezone.now()
+        )
+    large = ask()
+    Approval.objects.filter(pk=large.pk).update(amount_minor=1_000, currency="EUR")
+    assert Money(1_000, "EUR").amount_minor == 1_000
+    large.refresh_from_db()
+    assert "The most among the last 3 plans that were approved was €1.00." in card(large)
