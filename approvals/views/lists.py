@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django.contrib.auth.decorators import login_required
+from django.db.models import Q
 from django.http import HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -13,7 +14,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 
-from approvals import cards
+from approvals import cards, health
 from approvals.models import Approval, ApprovalState
 from approvals.models.approvals import ApprovalQuerySet
 from workspaces import look
@@ -70,7 +71,7 @@ def context_of_list(
     return {
         "workspace": here,
         "approvals": [_line(one, zone, query, current) for one in found[:PAGE]],
-        "views": _views(here, request.user, view),
+        "views": views_of(here, request.user, view),
         "pager": {"label": look.count(number, COUNT_MAX), "next": more, "previous": ""},
         "oldest": f"oldest {look.ago(oldest)}" if oldest else "",
         "empty": None if found else _empty(request, here, keep.get("q", "")),
@@ -88,7 +89,7 @@ def _after(text: str) -> tuple[datetime, int] | None:
     return (moment, int(pk)) if moment and moment.tzinfo and pk.isdigit() else None
 
 
-def _views(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
+def views_of(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
     root = reverse("approvals:inbox", args=[here.slug])
     mine = approvals_of(here).awaiting(person).order_by()[: COUNT_MAX + 1].count()
     everything = approvals_of(here).open().order_by()[: COUNT_MAX + 1].count()
@@ -110,6 +111,12 @@ def _views(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
             "count": None,
             "url": reverse("approvals:history", args=[here.slug]),
             "current": view == "history",
+        },
+        {
+            "name": "Health",
+            "count": None,
+            "url": reverse("approvals:health", args=[here.slug]),
+            "current": view == "health",
         },
     ]
 
@@ -149,6 +156,28 @@ def _line(one: Approval, zone: ZoneInfo, query: str, current: int | None) -> dic
         "progress": f"{given} of {wanted}" if wanted > 1 else "",
         "current": one.pk == current,
     }
+
+
+def narrowed(rows: ApprovalQuerySet, q: str) -> ApprovalQuerySet:
+    """Those that fit: is:fast, is:expired, is:overturned, is:unused, by:<person>, or words."""
+    granted = Q(was=ApprovalState.GRANTED)
+    undone = Q(state=ApprovalState.USED) & ~Q(action=None) & ~Q(action__compensated="none")
+    known = {
+        "is:fast": health.fast(),
+        "is:expired": Q(state=ApprovalState.EXPIRED) & ~granted,
+        "is:overturned": granted & Q(state=ApprovalState.WITHDRAWN) | undone,
+        "is:unused": granted & Q(state=ApprovalState.EXPIRED),
+        "is:rejected": Q(state=ApprovalState.REJECTED),
+    }
+    for word in q.split():
+        key, _, value = word.partition(":")
+        if word in known:
+            rows = rows.filter(known[word])
+        elif key == "by" and value.isdigit() and len(value) < 10:  # noqa: PLR2004 - an integer
+            rows = rows.filter(decisions__person=int(value))
+        else:
+            rows = rows.filter(headline__icontains=word)
+    return rows.distinct()
 
 
 @login_required
@@ -194,8 +223,7 @@ def history(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     rows = approvals_of(here).exclude(state=ApprovalState.WAITING).order_by("-pk")
     q = request.GET.get("q", "")[:SEARCH_CHARACTERS_MAX].strip()
-    if q:
-        rows = rows.filter(headline__icontains=q)
+    rows = narrowed(rows, q)
     before = request.GET.get("after", "")
     if before.isdigit() and len(before) < 19:  # noqa: PLR2004 - a bigint
         rows = rows.filter(pk__lt=int(before))
@@ -203,14 +231,15 @@ def history(request: Request, workspace: str) -> HttpResponse:
     keep = {"q": q} if q else {}
     more = "?" + urlencode(keep | {"after": found[PAGE - 1].pk}) if len(found) > PAGE else ""
     zone = zone_of(request.user)
+    nothing = "Nothing has been decided yet."
     context = {
         "workspace": here,
         "q": q,
         "approvals": [_past(one, zone) for one in found[:PAGE]],
-        "views": _views(here, request.user, "history"),
+        "views": views_of(here, request.user, "history"),
         "oldest": "",
         "pager": {"label": f"{len(found[:PAGE])} shown", "next": more, "previous": ""},
-        "empty": {"icon": "clear", "title": "Nothing has been decided yet."},
+        "empty": {"icon": "clear", "title": f"Nothing fits “{q}”." if q else nothing},
     }
     return page(request, "approvals/history.html", context)
 

@@ -1,0 +1,118 @@
+"""The page of approval health: every figure opens the list that it counts."""
+
+from datetime import timedelta
+from statistics import median
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+
+from approvals import health
+from approvals.views.lists import views_of
+from workspaces import look
+from workspaces.models import Workspace
+from workspaces.pages import Request, page, workspace_or_404
+
+CHOICES = (7, 30, 90)
+PLOT_HEIGHT = 60
+BAR_STEP = 12
+
+
+@login_required
+@require_GET
+def approval_health(request: Request, workspace: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    said = request.GET.get("days", "")
+    days = int(said) if said in {str(one) for one in CHOICES} else health.DAYS
+    found = health.of(here, days=days)
+    context = {
+        "workspace": here,
+        "views": views_of(here, request.user, "health"),
+        "oldest": "",
+        "days": days,
+        "choices": CHOICES,
+        "found": found,
+        "figures": _figures(here, found),
+        "plot": _plot(found),
+        "plot_width": max(1, len(found.by_day)) * BAR_STEP,
+        "people": [_person(here, one) for one in found.people],
+        "rules": [_rule(one) for one in found.rules],
+        "stamped": [
+            {"words": one.words, "asked": one.asked, "slowest": seconds(one.slowest_seconds)}
+            for one in found.rubber_stamped
+        ],
+        "empty": None
+        if found.asked
+        else {"icon": "clear", "title": f"Nobody was asked in the last {days} days."},
+    }
+    return page(request, "approvals/health.html", context)
+
+
+def seconds(value: float | None) -> str:
+    """A length of time; below a minute with one digit, where the digit matters."""
+    if value is None:
+        return "—"
+    return f"{value:.1f} s" if value < 10 else look.span(timedelta(seconds=value))  # noqa: PLR2004
+
+
+def _figures(here: Workspace, found: health.Health) -> list[dict[str, Any]]:
+    """Each figure with what it means, and the query of the list that it counts."""
+    ends = found.ends
+    fast = f"under {health.FAST_SECONDS:.0f} s in front of the card"
+    overturned = f"{found.taken_back} taken back · {found.undone_later} undone later"
+    figures = [
+        ("Time to decide, median", seconds(found.median_seconds), "", ""),
+        ("Asked", found.asked, f"{found.granted} granted · {ends['rejected']} rejected", ""),
+        ("Near-instant yes", found.fast, fast, "is:fast"),
+        ("Expired", ends["expired"], "nobody answered in time", "is:expired"),
+        ("Overturned", found.overturned, overturned, "is:overturned"),
+        ("Never used", found.never_used, "granted, and nobody came for it", "is:unused"),
+    ]
+    root = reverse("approvals:history", args=[here.slug])
+    slowest = f"p95 {seconds(found.p95_seconds)}"
+    return [
+        {
+            "name": name,
+            "value": value,
+            "note": note or slowest,
+            "url": f"{root}?q={q}" if q else root,
+        }
+        for name, value, note, q in figures
+    ]
+
+
+def _plot(found: health.Health) -> list[dict[str, Any]]:
+    """Median time to decide, day by day, as bars in the units of the drawing."""
+    medians = {day: median(times) for day, times in sorted(found.by_day.items())}
+    most = max(medians.values(), default=0.0) or 1.0
+    bars = []
+    for place, (day, value) in enumerate(medians.items()):
+        height = max(1, round(PLOT_HEIGHT * value / most))
+        words = f"{day}: {seconds(value)}"
+        bar = {"x": place * BAR_STEP, "y": PLOT_HEIGHT - height, "height": height}
+        bars.append(bar | {"words": words, "day": day, "value": seconds(value)})
+    return bars
+
+
+def _person(here: Workspace, one: health.OfPerson) -> dict[str, Any]:
+    root = reverse("approvals:history", args=[here.slug])
+    return {
+        "name": one.name,
+        "url": f"{root}?q=by:{one.pk}",
+        "answers": one.yes + one.no,
+        "rate": one.rate,
+        "fast": one.fast,
+        "median": seconds(one.median_seconds),
+    }
+
+
+def _rule(one: health.OfRule) -> dict[str, Any]:
+    return {
+        "words": one.words,
+        "glob": one.glob,
+        "asked": one.asked,
+        "granted": one.granted,
+        "fast": one.fast,
+    }

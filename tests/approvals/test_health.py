@@ -1,0 +1,111 @@
+"""Approval health: where asking people has become a habit of saying yes."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.db.models.functions import Now
+from django.test import Client
+
+from approvals import expiry, grants, health, inbox
+from approvals.models import Approval, Decision
+from tests.approvals.cast import person
+
+PAGE = "/w/acme/approvals/health/"
+
+
+@pytest.fixture
+def as_ben(ben):
+    browser = Client()
+    browser.force_login(ben)
+    return browser
+
+
+RULE = {"glob": "crm.*", "words": "Somebody looks at CRM changes"}
+
+
+def granted(ask, by, seconds, **judged):
+    approval = ask(**judged)
+    inbox.grant(approval, by=by, seen=approval.digest, shown_seconds=seconds)
+    return approval
+
+
+def expired(approval):
+    Approval.objects.filter(pk=approval.pk).update(expires_at=Now() - timedelta(seconds=1))
+    expiry.expire_due()
+
+
+def test_the_figures_count_what_happened(ask, acme, ben, cleo):
+    slow, fast = granted(ask, ben, 40), granted(ask, ben, 1.5)
+    grants.use(slow.pk, slow.digest)
+    rejected = ask()
+    inbox.reject(rejected, by=cleo, seen=rejected.digest, reason="no", shown_seconds=60)
+    expired(ask())
+    expired(fast)
+    taken = granted(ask, cleo, 30)
+    inbox.withdraw(taken, by=ben, reason="seen the second mail")
+    ask()
+
+    found = health.of(acme)
+
+    assert (found.asked, found.granted, found.ends["rejected"], found.ends["expired"]) == (
+        6, 3, 1, 1,
+    )  # fmt: skip
+    assert (found.fast, found.never_used, found.taken_back) == (1, 1, 1)
+    assert len(found.decide_seconds) == 2  # the others ended otherwise, or wait
+    rates = {one.name: (one.yes, one.no, one.rate, one.fast) for one in found.people}
+    assert rates == {"Ben": (2, 0, 100, 1), "Cleo": (1, 1, 50, 0)}
+
+
+def test_a_rule_that_always_gets_a_fast_yes_is_pointed_out(ask, acme, ben, as_ben):
+    for _ in range(health.ENOUGH_TO_JUDGE):
+        granted(ask, ben, 0.8, rules=(RULE,))
+    read_with_care = {"glob": "pay.*", "words": "Payments"}
+    for _ in range(health.ENOUGH_TO_JUDGE):
+        granted(ask, ben, 45, rules=(read_with_care,))
+
+    assert [one.words for one in health.of(acme).rubber_stamped] == [RULE["words"]]
+    shown = as_ben.get(PAGE).content.decode()
+    assert "Always a fast yes." in shown
+    assert "“Somebody looks at CRM changes” asked 5 times" in shown
+
+
+def test_one_slow_no_takes_a_rule_off_that_list(ask, acme, ben):
+    for _ in range(health.ENOUGH_TO_JUDGE):
+        granted(ask, ben, 0.8, rules=(RULE,))
+    approval = ask(rules=(RULE,))
+    inbox.reject(approval, by=ben, seen=approval.digest, reason="no", shown_seconds=0.5)
+
+    assert health.of(acme).rubber_stamped == []
+
+
+@pytest.mark.parametrize(
+    ("q", "made"), [("is:fast", 2), ("is:expired", 1), ("is:unused", 1), ("is:overturned", 1)]
+)
+def test_every_figure_equals_the_list_that_it_opens(ask, acme, ben, as_ben, q, made):
+    granted(ask, ben, 1.0)
+    expired(granted(ask, ben, 2.0))
+    expired(ask())
+    inbox.withdraw(granted(ask, ben, 30), by=ben, reason="second thoughts")
+    Decision.objects.filter(shown_seconds=30).update(shown_seconds=31)
+
+    shown = as_ben.get(PAGE).content.decode()
+    [figure] = re.findall(rf'q={q}">[^<]*</a></h2></header><div class="inner">'
+                          r'<span class="amount">(\d+)', shown)  # fmt: skip
+    listed = as_ben.get(f"/w/acme/approvals/history/?q={q}").content.decode()
+
+    assert int(figure) == made == listed.count('class="row-link"')
+
+
+def test_an_empty_desk_and_a_stranger(as_ben, dev, acme):
+    assert "Nobody was asked" in as_ben.get(PAGE).content.decode()
+    browser = Client()
+    browser.force_login(dev)
+    assert browser.get(PAGE).status_code == 404
+
+
+def test_answers_of_one_person_open_by_name(ask, ben, cleo, as_ben, finance):
+    granted(ask, ben, 10)
+    granted(ask, person("fred", finance), 10)
+    shown = as_ben.get(f"/w/acme/approvals/history/?q=by:{ben.pk}").content.decode()
+    assert shown.count('class="row-link"') == 1
