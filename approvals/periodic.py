@@ -1,9 +1,10 @@
 """What approvals do again and again."""
 
-from approvals import expiry, telling
+from approvals import expiry, teamwork, telling
 from workspaces.periodic import SWEEPER, every
 
 every(2, name="approvals.expire", process=SWEEPER)(expiry.expire_due)
 every(30, name="approvals.remind")(expiry.remind_due)
 every(5, name="approvals.note_told")(telling.note_due)
+every(10, name="approvals.look_at_teams")(teamwork.sweep)
 every(3600, name="approvals.forget_keys")(expiry.forget_old_keys)

@@ -1,17 +1,19 @@
 """What a policy would have said of what really happened: a dry run over the last days.
 
 It judges the newest actions of the ledger and the questions that are open now. Nothing is written.
+A call that was denied at the gate is no action of the ledger, so it is not among them.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db.models.functions import Now
 
-from approvals.models import Approval, SubjectKind
-from approvals.policy import Deed, Judgement, Policy, judge
+from approvals import grants
+from approvals.models import Approval
+from approvals.policy import Deed, Judgement, Policy, judge, strictest
 from ledger.models import Action
 from workspaces.models import Workspace
 
@@ -38,6 +40,7 @@ class Rehearsal:
     """How often each answer would have been given; by tool and in sum, and where it changes."""
 
     days: int
+    since: datetime | None = None
     judged: int = 0
     capped: bool = False
     sums: Counter[str] = field(default_factory=Counter)
@@ -51,8 +54,9 @@ class Rehearsal:
         times = "time" if asked == 1 else "times"
         was = f"the policy in force: asked {self.before['MANUAL']}, denied {self.before['DENY']}"
         newest = " (the newest)" if self.capped else ""
+        over = f"of the last {self.days} days" if self.since is None else "since it is in shadow"
         return (
-            f"Over {self.judged} actions{newest} of the last {self.days} days it would have asked "
+            f"Over {self.judged} actions{newest} {over} it would have asked "
             f"{asked} {times} and denied {denied} ({was})."
         )
 
@@ -77,9 +81,17 @@ def deed_of(action: Action) -> Deed:
     )
 
 
-def rehearse(workspace: Workspace, new: Policy, current: Policy, *, days: int = DAYS) -> Rehearsal:
-    found = Rehearsal(days)
-    for action in _history(workspace, days):
+def rehearse(
+    workspace: Workspace,
+    new: Policy,
+    current: Policy,
+    *,
+    days: int = DAYS,
+    since: datetime | None = None,
+) -> Rehearsal:
+    """The dry run over the last `days`; with `since`, over what came in its time in the shadow."""
+    found = Rehearsal(days, since=since)
+    for action in _history(workspace, days, since):
         deed = deed_of(action)
         was, becomes = judge(current, deed), judge(new, deed)
         found.judged += 1
@@ -93,11 +105,11 @@ def rehearse(workspace: Workspace, new: Policy, current: Policy, *, days: int = 
     return found
 
 
-def _history(workspace: Workspace, days: int) -> Iterator[Action]:
+def _history(workspace: Workspace, days: int, since: datetime | None) -> Iterator[Action]:
     rows = Action.objects.filter(
         workspace=workspace,
         agent__isnull=False,
-        planned_at__gte=Now() - timedelta(days=days),
+        planned_at__gte=since or Now() - timedelta(days=days),
     ).exclude(tool="")
     return rows.select_related("agent", "run").order_by("-id")[:ACTIONS_MAX].iterator()
 
@@ -112,14 +124,35 @@ def _open(workspace: Workspace, new: Policy) -> Iterator[str]:
     """What the new policy means for the questions that people are asked now."""
     rows = (
         Approval.objects.open()
-        .filter(workspace=workspace, subject_kind=SubjectKind.ACTION)
+        .filter(workspace=workspace)
         .select_related("action__agent", "action__run")
+        .prefetch_related("requirements__team")
     )
     for approval in rows.order_by("expires_at")[:OPEN_MAX]:
-        if approval.action is None:
-            continue
-        judgement = judge(new, deed_of(approval.action))
+        judgement = strictest(judge(new, deed) for deed in _deeds(approval))
         if judgement.approval == "AUTO":
             yield f"“{approval.headline}” would go on without people"
         elif judgement.approval == "DENY":
             yield f"“{approval.headline}” would be denied, whatever people answer"
+        elif not grants.suffices(approval, judgement):
+            wanted = " and ".join(map(str, judgement.requires))
+            yield f"“{approval.headline}” would be asked anew, of {wanted}"
+
+
+def _deeds(approval: Approval) -> list[Deed]:
+    """What an open approval is about: one action, or each call of a plan as the policy sees it."""
+    if approval.action is not None:
+        return [deed_of(approval.action)]
+    found = []
+    for place, call in enumerate(approval.calls):
+        shown = approval.previews[place] if place < len(approval.previews) else {}
+        irreversible = shown.get("reversibility") == "irreversible"
+        found.append(
+            Deed(
+                tool=f"{call['connection']}.{call['operation']}",
+                args=call.get("args"),
+                targets=[{"type": call.get("target_type", ""), "id": call.get("target_id", "")}],
+                action_class="external_irreversible" if irreversible else "external_reversible",
+            )
+        )
+    return found

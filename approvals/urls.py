@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.views import asked, card, lists, policies
+from approvals.views import asked, card, health, lists, policies
 
 app_name = "approvals"
 
@@ -11,6 +11,7 @@ urlpatterns = [
     path(HERE + "approvals/", lists.inbox_list, name="inbox"),
     path(HERE + "approvals/fresh/", lists.fresh, name="fresh"),
     path(HERE + "approvals/history/", lists.history, name="history"),
+    path(HERE + "approvals/health/", health.approval_health, name="health"),
     path(HERE + "approvals/<int:pk>/", card.card, name="card"),
     path(HERE + "approvals/<int:pk>/decide/", card.decide, name="decide"),
     path(HERE + "approvals/<int:pk>/withdraw/", card.withdraw, name="withdraw"),
@@ -22,5 +23,6 @@ urlpatterns = [
     path(HERE + "policies/pauses/<int:pk>/lift/", policies.lift, name="lift"),
     path(HERE + "policies/<int:number>/", policies.version, name="version"),
     path(HERE + "policies/<int:number>/activate/", policies.activate, name="activate"),
+    path(HERE + "policies/<int:number>/shadow/", policies.shadow, name="shadow"),
     path(HERE + "tools/", policies.tools, name="tools"),
 ]

@@ -5,23 +5,20 @@ workspace when a version is activated; everything else is read from the active v
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import unified_diff
 
 from django.db import transaction
 from django.db.models import Max
 from django.db.models.functions import Now
 
-from approvals.matching import assign
+from approvals import teamwork
 from approvals.models import PolicyVersion
-from approvals.policy import Invalid, Need, Policy, Problem, active, load
-from approvals.policy.judging import needs
-from approvals.policy.problems import spelled
-from approvals.policy.reading import Text, read
+from approvals.policy import Invalid, Policy, Problem, load
+from approvals.policy.reading import read
 from connectors.canonical import digest
 from ledger import desk
-from workspaces.access import people_with
-from workspaces.models import Team, User, Workspace
+from workspaces.models import User, Workspace
 
 NOTE_CHARACTERS_MAX = 400
 
@@ -54,12 +51,37 @@ def activate(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
     versions = PolicyVersion.objects.filter(workspace=workspace)
     previous = versions.filter(active=True).first()
     versions.filter(active=True).exclude(pk=version.pk).update(active=False)
-    versions.filter(pk=version.pk).update(active=True, activated_at=Now())
+    versions.filter(pk=version.pk).update(
+        active=True, activated_at=Now(), shadow_since=None, unmet=[], looked_at=Now()
+    )
     _copy_settings(workspace, policy)
     told = named(version) | {"previous": named(previous) if previous else None}
     desk.say(workspace, "policy.activated", by=by, part="policy", data=told)
     version.refresh_from_db()
     return version
+
+
+@transaction.atomic
+def shadow(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
+    """Judge with this version beside the one in force, without a say. Raises Invalid."""
+    workspace = Workspace.objects.select_for_update(of=("self",)).get(pk=version.workspace_id)
+    check(workspace, version.source or json.dumps(version.document))
+    if version.active:
+        raise Invalid([Problem("it is in force already")])
+    end_shadow(workspace, by=by)
+    PolicyVersion.objects.filter(pk=version.pk).update(shadow_since=Now())
+    desk.say(workspace, "policy.shadowed", by=by, part="policy", data=named(version))
+    version.refresh_from_db()
+    return version
+
+
+@transaction.atomic
+def end_shadow(workspace: Workspace, *, by: User | None) -> None:
+    """Let no version be judged in the shadow any more; a second time changes nothing."""
+    standing = PolicyVersion.objects.filter(workspace=workspace, shadow_since__isnull=False)
+    for version in standing:
+        standing.filter(pk=version.pk).update(shadow_since=None)
+        desk.say(workspace, "policy.shadow_ended", by=by, part="policy", data=named(version))
 
 
 def named(version: PolicyVersion) -> dict[str, object]:
@@ -86,57 +108,10 @@ def _copy_settings(workspace: Workspace, policy: Policy) -> None:
 def check(workspace: Workspace, source: str) -> Policy:
     """The policy of `source`, if it fits the format and the people. Raises Invalid."""
     policy = load(source)
-    problems = unmet(workspace, policy, read(source))
+    problems = teamwork.unmet(workspace, policy, read(source))
     if problems:
         raise Invalid(problems)
     return policy
-
-
-def unmet(workspace: Workspace, policy: Policy, text: Text) -> list[Problem]:
-    """The requirements that nobody can meet as the teams stand now."""
-    people = People(workspace)
-    return [
-        text.problem((*rule.path, "requires"), why, spelled((*rule.path, "requires")))
-        for rule in policy.rules
-        if rule.requires and (why := people.cannot_meet(needs([rule.requires])))
-    ]
-
-
-def unmet_now(workspace: Workspace) -> list[Problem]:
-    """What the policy in force asks and nobody can meet any more, since teams have changed."""
-    policy = active(workspace)
-    return unmet(workspace, policy, Text(policy.document))
-
-
-class People:
-    """Who may approve in a workspace, and in which teams they stand; read once, asked often."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._able = set(people_with("approve", workspace).values_list("pk", flat=True))
-        self._members: dict[str, set[int]] = {}
-        for name, person in Team.objects.filter(workspace=workspace).values_list(
-            "name", "group__user"
-        ):
-            self._members.setdefault(name, set()).update({person} & self._able)
-
-    def cannot_meet(self, asked: Sequence[Need]) -> str:
-        """Why these requirements cannot all be met, in words; empty if they can."""
-        for need in asked:
-            if need.team and need.team not in self._members:
-                return f"there is no team “{need.team}”"
-        fits = {
-            person: [
-                place
-                for place, need in enumerate(asked)
-                if need.team is None or person in self._members[need.team]
-            ]
-            for person in sorted(self._able)
-        }
-        places = [need.count for need in asked]
-        if len(assign(fits, places)) == sum(places):
-            return ""
-        wanted = " and ".join(map(str, asked))
-        return f"nobody can meet this: it takes {wanted}, each of whom may approve"
 
 
 def diff(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:

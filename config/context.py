@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
 from approvals import pauses
-from approvals.models import Approval, Pause
+from approvals.models import Approval, Pause, PolicyVersion
 from recovery.models import Case
 from workspaces import beats, look
 from workspaces.access import workspaces_of
@@ -48,6 +48,7 @@ def _nav(request: HttpRequest, slug: str) -> dict[str, Any]:
         ],
         **(_counts(request, here) if here else {}),
         "pauses": _pauses(here) if here else [],
+        "unmet": _unmet(here) if here else "",
         "engine_off": _engine_off(),
     }
 
@@ -55,6 +56,13 @@ def _nav(request: HttpRequest, slug: str) -> dict[str, Any]:
 def _engine_off() -> str | None:
     since = beats.silent_since(SWEEPER)
     return look.ago(since) if since else None
+
+
+def _unmet(here: Workspace) -> str:
+    """What the policy in force asks and nobody can meet, as it was last looked at."""
+    versions = PolicyVersion.objects.filter(workspace=here, active=True)
+    found = versions.values_list("unmet", flat=True).first()
+    return str(found[0]) if found else ""
 
 
 def _counts(request: HttpRequest, here: Workspace) -> dict[str, str | None]:

@@ -21,6 +21,13 @@ class PolicyVersion(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     activated_at = models.DateTimeField(null=True)
     active = models.BooleanField(default=False)
+    shadow_since = models.DateTimeField(
+        null=True, help_text="Since when it is judged beside the active one, without a say"
+    )
+    unmet = models.JSONField(
+        default=list, help_text="What it asks and nobody can meet, as last looked at"
+    )
+    looked_at = models.DateTimeField(null=True, help_text="When `unmet` was last looked at")
 
     class Meta:
         constraints: ClassVar = [
@@ -28,6 +35,14 @@ class PolicyVersion(models.Model):
             models.UniqueConstraint(
                 fields=["workspace"], condition=Q(active=True), name="one_active_policy"
             ),
+            models.UniqueConstraint(
+                fields=["workspace"],
+                condition=Q(shadow_since__isnull=False),
+                name="one_shadow_policy",
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["looked_at"], condition=Q(active=True), name="policy_looked_at")
         ]
 
     def __str__(self) -> str:

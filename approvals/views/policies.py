@@ -9,7 +9,7 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from approvals import inventory, pauses, rehearsal, versions
+from approvals import inventory, pauses, rehearsal, teamwork, versions
 from approvals.forms import PauseForm, PolicyForm
 from approvals.models import Pause, PolicyVersion
 from approvals.policy import Invalid, Policy, active, default, load
@@ -61,6 +61,7 @@ def _page(
                 "note": one.note,
                 "made": look.moment(one.created_at, "ago", zone),
                 "active": one.active,
+                "shadow": one.shadow_since is not None,
             }
             for one in _versions(here)
         ],
@@ -75,7 +76,7 @@ def _page(
             }
             for one in standing.order_by("-pk")[:PAUSES_SHOWN_MAX]
         ],
-        "unmet": versions.unmet_now(here),
+        "unmet": teamwork.unmet_now(here),
         "pause_form": pause_form or PauseForm(),
         "may_pause": _may_pause(request, here),
         "may_administer": may(request.user, "administer", here),
@@ -135,7 +136,7 @@ def _edit(
         "problems": problems.problems if problems else [],
         "rehearsal": rehearsal.rehearse(here, policy, active(here)) if policy else None,
     }
-    return page(request, "approvals/policy_edit.html", context, status=status)
+    return page(request, "approvals/policy_edit.html", context, part="check", status=status)
 
 
 @login_required
@@ -161,9 +162,12 @@ def _version(
         "current": current,
         "made": look.moment(one.created_at, "ago", zone_of(request.user)),
         "diff": versions.diff(before, one.document),
+        "shadow_since": look.moment(one.shadow_since, "ago", zone_of(request.user))
+        if one.shadow_since
+        else "",
         "rehearsal": None
         if one.active
-        else rehearsal.rehearse(here, load(one.document), active(here)),
+        else rehearsal.rehearse(here, load(one.document), active(here), since=one.shadow_since),
         "problem": {"tone": "bad", "title": "Nothing was changed.", "text": problem}
         if problem
         else None,
@@ -189,6 +193,24 @@ def activate(request: Request, workspace: str, number: int) -> HttpResponse:
         return _version(request, here, one, problem=str(wrong), status=409)
     messages.success(request, f"Version {one.number} is in force.")
     return redirect("approvals:policies", workspace=here.slug)
+
+
+@login_required
+@require_POST
+def shadow(request: Request, workspace: str, number: int) -> HttpResponse:
+    """Judge with a version in the shadow of the one in force, or end that, as `act` says."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    one = get_object_or_404(PolicyVersion, workspace=here, number=number)
+    if request.POST.get("act") == "end":
+        versions.end_shadow(here, by=request.user)
+        return redirect("approvals:version", workspace=here.slug, number=number)
+    try:
+        versions.shadow(one, by=request.user)
+    except Invalid as wrong:
+        return _version(request, here, one, problem=str(wrong), status=409)
+    messages.success(request, f"Version {number} is judged in the shadow: it has no say.")
+    return redirect("approvals:version", workspace=here.slug, number=number)
 
 
 @login_required

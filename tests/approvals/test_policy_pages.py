@@ -5,14 +5,16 @@ import json
 import pytest
 from django.test import Client
 
-from approvals import pauses, versions
+from approvals import pauses, teamwork, versions
 from approvals.models import Pause, PolicyVersion
 from approvals.policy import Deed, active, judge
+from connectors import channels
+from connectors.models import Delivery
 from ledger import desk, intake
 from ledger.ids import new_id
 from ledger.said import Said, Speaker
 from ledger.wire import read
-from tests.approvals.cast import person
+from tests.approvals.cast import person, put_in_force, told
 from workspaces import teams
 
 POLICIES, NEW, TOOLS = "/w/acme/policies/", "/w/acme/policies/new/", "/w/acme/tools/"
@@ -139,3 +141,91 @@ def test_a_requirement_that_nobody_can_meet_any_more_is_told(ada_s, acme, ada, b
     teams.remove(finance, ben, by=None)
 
     assert "Nobody can meet" in ada_s.get(POLICIES).content.decode()
+
+
+def test_a_version_in_the_shadow_has_no_say_and_counts_what_it_would_have_said(
+    ada_s, acme, ada, agent, history
+):
+    version = versions.save(acme, DENIES, by=ada)
+    ada_s.post(f"{POLICIES}1/shadow/", {"act": "begin"})
+    shown = ada_s.get(f"{POLICIES}1/").content.decode()
+    assert "Over 0 actions since it is in shadow" in shown
+
+    speaker = Speaker(acme.pk, acme.slug, "agent", agent.name, agent.pk, "0123456789")
+    data = {"tool": "crm.merge", "targets": [], "args": {}}
+    event = {"id": new_id(), "type": "action.planned", "run": "run_2", "action": "a", "n": 1}
+    said = read(json.dumps(event | {"data": data}).encode(), speaker)
+    assert isinstance(said, Said)
+    intake.record(desk.plain_connection(), speaker, [said])
+
+    shown = ada_s.get(f"{POLICIES}1/").content.decode()
+    assert "Over 1 actions since it is in shadow" in shown
+    assert "denied 1" in shown
+    assert "crm.<wbr>merge" in shown
+    assert judge(active(acme), Deed(tool="crm.merge")).approval == "AUTO"
+    assert [one["number"] for one in told(acme, "policy.shadowed")] == [1]
+
+    other = versions.save(acme, "policies: {}", by=ada)
+    versions.shadow(other, by=ada)
+    version.refresh_from_db()
+    assert version.shadow_since is None  # one at a time
+    versions.activate(other, by=ada)
+    other.refresh_from_db()
+    assert (other.active, other.shadow_since) == (True, None)
+    assert ada_s.post(f"{POLICIES}2/shadow/", {"act": "begin"}).status_code == 409
+
+
+def test_what_it_means_for_open_plans_is_shown_while_writing(ada_s, ask, ada, ben, cleo):
+    ask()
+    headers = {"HX-Request": "true"}
+
+    def live(rule):
+        source = json.dumps({"policies": {"payments.refund": rule}})
+        said = {"source": source, "act": "check"}
+        return ada_s.post(NEW, said, headers=headers).content.decode()
+
+    assert "would go on without people" in live({"approval": "AUTO"})
+    assert "would be denied" in live({"approval": "DENY"})
+    anew = live({"approval": "MANUAL", "requires": [{"group": "leads"}, {"group": "finance"}]})
+    assert "would be asked anew, of 1 person from finance and 1 person from leads" in anew
+    assert "asked anew" not in live({"approval": "MANUAL"})
+    assert "<html" not in anew  # a part, swapped in while she goes on writing
+    broken = ada_s.post(NEW, {"source": "policies: [", "act": "check"}, headers=headers)
+    assert broken.status_code == 422
+    assert "data-focus" not in broken.content.decode()  # the focus stays where she writes
+
+
+def test_a_policy_that_nobody_can_meet_any_more_raises_an_alarm_at_once(
+    ada_s, acme, ada, ben, finance, django_capture_on_commit_callbacks
+):
+    channels.create(
+        acme, "ops", "mail", by=ada, settings={"to": ["ops@acme.example"]}, subjects=["policy.*"]
+    )
+    asks = {"policies": {"a": {"approval": "MANUAL", "requires": [{"group": "finance"}]}}}
+    put_in_force(acme, ada, asks)
+    assert "Nobody can meet" not in ada_s.get(POLICIES).content.decode()
+
+    with django_capture_on_commit_callbacks(execute=True):
+        teams.remove(finance, ben, by=ada)
+
+    assert "Nobody can meet what the policy asks" in ada_s.get(TOOLS).content.decode()
+    assert len(told(acme, "policy.unmeetable")) == 1
+    teamwork.sweep()
+    assert Delivery.objects.filter(subject="policy.unmeetable").count() == 1  # told once
+    with django_capture_on_commit_callbacks(execute=True):
+        teams.add(finance, ben, by=ada)
+    assert "Nobody can meet" not in ada_s.get(TOOLS).content.decode()
+    assert len(told(acme, "policy.meetable_again")) == 1
+
+
+def test_the_sweep_finds_what_no_bell_tells_of(acme, ada, ben, ada_s):
+    asks = {"policies": {"a": {"approval": "MANUAL", "requires": [{"group": "finance"}]}}}
+    put_in_force(acme, ada, asks)
+    type(ben).objects.filter(pk=ben.pk).update(is_active=False)
+    assert teamwork.sweep() == 0  # looked at just now
+
+    PolicyVersion.objects.update(looked_at=None)
+    assert teamwork.sweep() == 1
+
+    assert len(told(acme, "policy.unmeetable")) == 1
+    assert "Nobody can meet what the policy asks" in ada_s.get(TOOLS).content.decode()

@@ -66,3 +66,37 @@ def test_the_order_of_rules_means_nothing(asked, random):
     random.shuffle(mixed)
     assert needs(mixed) == needs(asked)
     assert needs([needs(asked)]) == needs(asked)
+
+
+@given(rooms(), st.randoms())
+def test_who_answers_first_changes_nothing_of_how_many_are_seated(room, random):
+    people, places = room
+    mixed = list(people)
+    random.shuffle(mixed)
+    assert len(assign({who: people[who] for who in mixed}, places)) == len(assign(people, places))
+
+
+@given(rooms())
+def test_one_more_yes_never_unseats_anybody_and_seats_at_most_one(room):
+    people, places = room
+    *earlier, last = [None, *people]
+    before = assign({who: people[who] for who in earlier if who is not None}, places)
+    after = assign(people, places)
+    if last is not None:
+        assert set(before) <= set(after) <= set(before) | {last}
+
+
+@given(rooms())
+def test_nobody_fills_two_places_and_nobody_unasked_fills_one(room):
+    people, places = room
+    seated = assign(people, places)
+    assert set(seated) <= set(people)
+    assert len(seated) <= sum(places)
+
+
+@given(st.lists(REQUIRES, min_size=1, max_size=3), REQUIRES)
+def test_a_further_rule_never_asks_for_less(asked, more):
+    fewer, all_of_them = needs(asked), needs([*asked, more])
+    assert sum(one.count for one in all_of_them) >= sum(one.count for one in fewer)
+    had = {one.team: one.count for one in all_of_them}
+    assert all(had.get(one.team, 0) >= one.count for one in fewer if one.team)

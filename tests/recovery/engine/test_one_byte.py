@@ -1,0 +1,107 @@
+"""Law 1: one byte changed after the people's yes stops the act, and says which.
+
+Ben approves the plan; then, before anything is sent, somebody changes one thing.
+"""
+
+import pytest
+
+from approvals import inbox
+from connectors import connections, registry
+from recovery.engine import engine
+from recovery.models import Step
+from tests.approvals.cast import put_in_force
+from tests.recovery.engine.desk import advance, plan_for, states
+from tests.recovery.engine.test_starting import asked, state_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def approved(case, world, outside, ada, ben):
+    """A plan that Ben approved, started, with nothing sent."""
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+    engine._advance_once(plan.pk)
+    assert (state_of(plan), outside.effects()) == ("running", [])
+    return plan
+
+
+def newest(plan):
+    return plan.steps.get(position=1)
+
+
+def fields_of(step):
+    assert step.state == "needs_human"
+    return [one["field"] for one in step.evidence["diff"]]
+
+
+def test_law_1_a_changed_argument_stops_the_act_and_is_named(approved, outside):
+    Step.objects.filter(pk=newest(approved).pk).update(args={"id": "c", "to": {"v": 9}})
+
+    advance(approved)
+
+    step = newest(approved)
+    assert "not the call that was approved" in step.evidence["why"]
+    assert [one for one in fields_of(step) if one.startswith("args")]
+    [change] = [one for one in step.evidence["diff"] if one["field"] == "args.to"]
+    assert change["now"] == {"v": 9}
+    assert "c" not in outside.effects()
+
+
+def test_law_1_a_changed_target_stops_the_act_and_is_named(approved, outside):
+    Step.objects.filter(pk=newest(approved).pk).update(target_id="d")
+    outside.seed({"d": {"v": 2}})
+
+    advance(approved)
+
+    assert "target_id" in fields_of(newest(approved))
+    assert not {"c", "d"} & set(outside.effects())
+
+
+def test_law_1_a_target_that_was_touched_since_stops_the_act_field_by_field(approved, outside):
+    outside.seed({"c": {"v": 7}})
+
+    advance(approved)
+
+    step = newest(approved)
+    assert step.state == "drifted"
+    [change] = step.evidence["diff"]
+    assert (change["field"], change["agent_wrote"], change["now"]) == ("v", 2, 7)
+    assert "c" not in outside.effects()
+
+
+def test_law_1_changed_settings_of_the_connection_stop_the_act(approved, world, ada, outside):
+    connections.update(world, {"url": outside.url + "/"}, by=ada, revision=world.revision)
+
+    advance(approved)
+
+    assert fields_of(newest(approved)) == ["connection_digest"]
+    assert states(approved) == ["needs_human"] * 3
+    assert outside.effects() == []
+
+
+def test_law_1_another_version_of_the_connector_stops_the_act(approved, outside, monkeypatch):
+    monkeypatch.setattr(type(registry.get("outside")), "version", "1.1")
+
+    advance(approved)
+
+    step = newest(approved)
+    assert fields_of(step) == ["connector_version"]
+    assert (step.evidence["diff"][0]["approved"], step.evidence["diff"][0]["now"]) == (
+        "1.0",
+        "1.1",
+    )
+    assert outside.effects() == []
+
+
+def test_law_1_a_stricter_rule_stops_the_act_and_is_said(approved, acme, ada, outside):
+    rule = {"approval": "DENY", "words": "Nothing is restored this week"}
+    put_in_force(acme, ada, {"policies": {"world.*": rule}})
+
+    advance(approved)
+
+    step = newest(approved)
+    assert step.state == "needs_human"
+    assert "Nothing is restored this week" in step.evidence["why"]
+    assert outside.effects() == []
