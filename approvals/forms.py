@@ -15,7 +15,9 @@ class PolicyForm(forms.Form):
         label="Document",
         strip=False,
         max_length=DOCUMENT_CHARACTERS_MAX,
-        widget=forms.Textarea(attrs={"rows": 28, "spellcheck": "false", "wrap": "off"}),
+        widget=forms.Textarea(
+            attrs={"rows": 28, "spellcheck": "false", "wrap": "off", "class": "mono"}
+        ),
         help_text="JSON or YAML; see docs/policy.md.",
     )
     note = forms.CharField(label="Why", max_length=400, required=False)

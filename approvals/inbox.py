@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from approvals import deciders, telling, wishes
+from approvals import counted, deciders, telling, wishes
 from approvals.bells import ring_on_commit
 from approvals.locks import locked
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
@@ -102,6 +102,7 @@ def grant(
         _say_action_approved(approval, by)
         telling.ended(approval)
         ring_on_commit(approval.pk)
+    _count(approval, "yes")
     return approval
 
 
@@ -130,6 +131,7 @@ def reject(
         shown_seconds=shown_seconds,
     )
     _end(approval, ApprovalState.REJECTED, "approval.rejected", by, decision.reason)
+    _count(approval, "no")
     return approval
 
 
@@ -255,6 +257,18 @@ def _end(approval: Approval, state: ApprovalState, event: str, by: User, reason:
     _say(approval, event, by=by, reason=kept)
     telling.ended(approval)
     ring_on_commit(approval.pk)
+
+
+def _count(approval: Approval, answer: str) -> None:
+    """For /metrics, once the answer is through."""
+    end, took = str(approval.state), (database_now() - approval.asked_at).total_seconds()
+
+    def count() -> None:
+        counted.answers.labels(answer, approval.risk).inc()
+        if end != ApprovalState.WAITING:
+            counted.decide_seconds.labels(end).observe(took)
+
+    transaction.on_commit(count, robust=True)
 
 
 def _say(approval: Approval, event: str, *, by: User | None, **data: Any) -> None:

@@ -50,9 +50,15 @@ def affected(said: Iterable[Any]) -> list[Affected]:
 
 
 def ask(approval: Approval, people: Iterable[Affected], words: str) -> list[Wish]:
-    """Ask each of them; the caller holds the transaction. Without an address, the link is made."""
-    question = words or f"May we do this: {approval.headline}?"
-    return [_ask(approval, person, question) for person in list(people)[:PEOPLE_MAX]]
+    """Ask each of them; the caller holds the transaction. Without an address, the link is made.
+
+    The headline tells of the whole plan, so it is told only where all of it is one person's.
+    """
+    everybody = list(people)[:PEOPLE_MAX]
+    question = words or "May we put right what was changed for you?"
+    if len(everybody) == 1:
+        question = f"{question} It is about this: {approval.headline}."
+    return [_ask(approval, person, question) for person in everybody]
 
 
 def _ask(approval: Approval, person: Affected, question: str) -> Wish:

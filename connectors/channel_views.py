@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import F
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_POST
@@ -45,7 +46,9 @@ def _list(
     status: int = 200,
 ) -> HttpResponse:
     administers = may(request.user, "administer", here)
-    rows = Channel.objects.filter(workspace=here).order_by("disabled_at", "name")
+    rows = Channel.objects.filter(workspace=here).order_by(
+        F("disabled_at").asc(nulls_first=True), "name"
+    )
     context = {
         "workspace": here,
         "tab": "channels",

@@ -199,6 +199,7 @@ UPDATE connectors_delivery
 SET tries = tries + 1, next_try_at = statement_timestamp() + %s * interval '1 second'
 WHERE id IN (SELECT id FROM connectors_delivery
              WHERE state = 'waiting' AND next_try_at <= statement_timestamp()
+               AND NOT coalesce(channel_id = ANY(%s), false) AND NOT kind = ANY(%s)
              ORDER BY next_try_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING id
 """
@@ -208,27 +209,39 @@ def send_due() -> int:
     """Send what is due, one claimed message after the other; returns how many were tried.
 
     A process killed while sending leaves its message claimed for CLAIM_SECONDS; then it is sent
-    again: hearing of a case twice is better than never.
+    again: hearing of a case twice is better than never. A channel that did not take a message, and
+    a mail server that is away, are left alone for the rest of the turn: others do not wait for it.
     """
+    away: list[int] = []
+    kinds: list[str] = []
     for tried in range(BATCH):
         with database.cursor() as cursor:
-            cursor.execute(_CLAIM, [CLAIM_SECONDS])
+            cursor.execute(_CLAIM, [CLAIM_SECONDS, away, kinds])
             row = cursor.fetchone()
         if row is None:
             return tried
-        _send(Delivery.objects.select_related("channel__secret", "workspace").get(pk=row[0]))
+        delivery = Delivery.objects.select_related("channel__secret", "workspace").get(pk=row[0])
+        failure = _send(delivery)
+        if failure is None:
+            continue
+        if delivery.channel_id is not None:
+            away.append(delivery.channel_id)
+        if delivery.kind == ChannelKind.MAIL and senders.is_server_away(failure):
+            kinds.append(ChannelKind.MAIL)
     return BATCH
 
 
-def _send(delivery: Delivery) -> None:
+def _send(delivery: Delivery) -> Exception | None:
+    """Send one message; what kept it from being taken, or None."""
     try:
         senders.send(delivery)
     except Exception as failure:  # noqa: BLE001 - a mail library may raise anything; it is kept
         _put_off(delivery, senders.said(delivery, failure))
-        return
+        return failure
     Delivery.objects.filter(pk=delivery.pk).update(
         state=DeliveryState.SENT, sent_at=Now(), last_error=""
     )
+    return None
 
 
 def _put_off(delivery: Delivery, error: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import smtplib
 from typing import Any
 
 import msgspec
@@ -63,6 +64,13 @@ def send(delivery: Delivery) -> None:
         # The id stays the same over all tries, so that a receiver can tell a repetition.
         headers = signing.headers_of(secret["secret"], body, message_id=f"msg_{delivery.pk}")
         _post(secret["url"], body, headers)
+
+
+def is_server_away(failure: Exception) -> bool:
+    """Whether a mail was not taken because of the server itself, and not of this one mailbox."""
+    if isinstance(failure, smtplib.SMTPException):
+        return isinstance(failure, smtplib.SMTPServerDisconnected | smtplib.SMTPConnectError)
+    return isinstance(failure, OSError)
 
 
 def said(delivery: Delivery, failure: Exception) -> str:

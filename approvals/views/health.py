@@ -1,12 +1,13 @@
 """The page of approval health: every figure opens the list that it counts."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 from statistics import median
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from approvals import health
@@ -35,8 +36,8 @@ def approval_health(request: Request, workspace: str) -> HttpResponse:
         "choices": CHOICES,
         "found": found,
         "figures": _figures(here, found),
-        "plot": _plot(found),
-        "plot_width": max(1, len(found.by_day)) * BAR_STEP,
+        "plot": _plot(found, timezone.now().date()),
+        "plot_width": days * BAR_STEP,
         "people": [_person(here, one) for one in found.people],
         "rules": [_rule(one) for one in found.rules],
         "stamped": [
@@ -83,16 +84,21 @@ def _figures(here: Workspace, found: health.Health) -> list[dict[str, Any]]:
     ]
 
 
-def _plot(found: health.Health) -> list[dict[str, Any]]:
-    """Median time to decide, day by day, as bars in the units of the drawing."""
-    medians = {day: median(times) for day, times in sorted(found.by_day.items())}
+def _plot(found: health.Health, today: date) -> list[dict[str, Any]]:
+    """Median time to decide, day by day, as bars in the units of the drawing; days without, too."""
+    days = [f"{today - timedelta(days=back):%Y-%m-%d}" for back in reversed(range(found.days))]
+    medians = {day: median(times) for day, times in found.by_day.items()}
     most = max(medians.values(), default=0.0) or 1.0
     bars = []
-    for place, (day, value) in enumerate(medians.items()):
+    for place, day in enumerate(days):
+        value = medians.get(day)
+        if value is None:
+            continue
         height = max(1, round(PLOT_HEIGHT * value / most))
-        words = f"{day}: {seconds(value)}"
         bar = {"x": place * BAR_STEP, "y": PLOT_HEIGHT - height, "height": height}
-        bars.append(bar | {"words": words, "day": day, "value": seconds(value)})
+        bars.append(
+            bar | {"words": f"{day}: {seconds(value)}", "day": day, "value": seconds(value)}
+        )
     return bars
 
 

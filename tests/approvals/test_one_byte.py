@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from approvals import digests, grants
 from approvals.digests import CallFacts
 from tests.approvals.cast import refund
 
-OTHER = {
+OTHER: dict[str, Any] = {
     "args": {"charge": "ch_1", "amount": 101},
     "targets": [{"type": "charge", "id": "ch_2"}],
     "must_be_true": {"state": "open"},
@@ -24,7 +25,8 @@ PLACE = {
 @pytest.mark.parametrize("name", [field.name for field in fields(CallFacts)])
 def test_one_byte_of_any_member_is_another_digest_and_is_named(ask, name):
     call, approval = refund(), ask()
-    changed = replace(call, **{name: OTHER.get(name) or f"{getattr(call, name)}."})
+    other: dict[str, Any] = {name: OTHER.get(name) or f"{getattr(call, name)}."}
+    changed = replace(call, **other)
 
     assert grants.digest_with(approval, [call]) == approval.digest
     assert grants.digest_with(approval, [changed]) != approval.digest

@@ -223,3 +223,50 @@ def test_teams_are_asked_as_they_stand_now(ask, ben, finance, leads):
     assert Approval.objects.awaiting(ben).count() == 0
     teams.add(leads, ben, by=None)
     assert list(Approval.objects.awaiting(ben)) == [approval]
+
+
+def test_answers_are_counted_for_prometheus_once_they_are_through(
+    ask, ben, as_person, django_capture_on_commit_callbacks
+):
+    from prometheus_client import REGISTRY
+
+    def counted():
+        labels = {"answer": "yes", "risk": "high"}
+        return (
+            REGISTRY.get_sample_value("amends_approval_answers_total", labels) or 0,
+            REGISTRY.get_sample_value("amends_approval_decide_seconds_count", {"end": "granted"})
+            or 0,
+        )
+
+    before, approval = counted(), ask()
+    with django_capture_on_commit_callbacks(execute=True):
+        decide(as_person(ben), approval)
+    assert counted() == (before[0] + 1, before[1] + 1)
+    decide(as_person(ben), approval)  # too late, and nothing was given
+    assert counted() == (before[0] + 1, before[1] + 1)
+
+
+def test_a_deactivated_approver_with_the_card_still_open_decides_nothing(ask, ben, as_person):
+    approval, browser = ask(), as_person(ben)
+    browser.get(card_of(approval))
+    ben.is_active = False
+    ben.save()
+
+    answered = decide(browser, approval)
+
+    assert answered.status_code in {302, 403, 404}
+    assert "/accounts/login/" in answered.headers.get("Location", "/accounts/login/")
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.WAITING
+    assert approval.decisions.count() == 0
+
+
+def test_a_stranger_finds_no_card_and_no_answer_counts(ask, dev, as_person):
+    approval, browser = ask(), as_person(dev)
+
+    assert browser.get(card_of(approval)).status_code == 404
+    for path in ("decide/", "ask/", "withdraw/", "answer/1/"):
+        said = {"decision": "grant", "digest": approval.digest, "question": "?", "reason": "x"}
+        assert browser.post(card_of(approval) + path, said).status_code == 404
+    approval.refresh_from_db()
+    assert (approval.state, approval.enquiries.count()) == (ApprovalState.WAITING, 0)

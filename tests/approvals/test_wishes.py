@@ -126,6 +126,7 @@ def test_every_affected_person_is_asked_and_one_no_is_a_no(ask_first, ben):
     approval = ask_first("must", people=(EVE, fay, EVE, None))
     eve, fays = approval.wishes.order_by("pk")
     wishes.answer(eve, "yes")
+    assert approval.headline not in eve.question  # it tells of what is Fay's, too
     with pytest.raises(inbox.NotYours):
         inbox.grant(approval, by=ben, seen=approval.digest)
     wishes.answer(fays, "yes")

@@ -1,11 +1,14 @@
 """Deciding by keyboard alone, and what the inbox looks like for everybody."""
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from approvals import enquiries, inbox, questions, wishes
 from approvals.models import Approval
-from approvals.policy import Need
+from approvals.policy import Judgement, Need
+from connectors import channels
 from tests.approvals.cast import asker, person, refund
 from tests.browser.accessible import assert_accessible
 from tests.browser.conftest import DESKTOP, PHONE, Visit
@@ -80,16 +83,139 @@ def test_a_rejection_by_keyboard_needs_a_reason(visit: Visit, ask: Any, ben: Use
 
 @pytest.mark.parametrize(("scheme", "size"), [("light", DESKTOP), ("dark", PHONE)])
 def test_everybody_can_use_the_pages(
-    visit: Visit, ask: Any, ben: User, ada: User, scheme: str, size: dict[str, int]
+    visit: Visit,
+    ask: Any,
+    acme: Workspace,
+    ben: User,
+    ada: User,
+    scheme: str,
+    size: dict[str, int],
 ) -> None:
     ask(Need("finance", 1), Need("leads", 1))
     approval = ask(calls=[refund(100), refund(250)], risk="critical")
+    enquiry = enquiries.ask_back(approval, "Who confirmed it?", by=ben)
+    enquiries.answer(enquiry, "The customer, by phone.", by=ada)
+    enquiries.ask_back(approval, "When?", by=ben)
+    granted = ask()
+    inbox.grant(granted, by=ben, seen=granted.digest, shown_seconds=1)
+    channels.create(acme, "ops", "mail", by=ada, settings={"to": ["ops@acme.example"]})
     for who in (ben, ada):
         page = visit(who, color_scheme=scheme, viewport=size)
         paths = ["approvals/", f"approvals/{approval.pk}/", "approvals/history/", "policies/"]
+        paths += ["approvals/health/", "channels/"]
         paths += ["tools/"] + (["policies/new/"] if who == ada else [])
         for path in paths:
             page.goto(f"/w/acme/{path}")
             assert page.locator("h1").count() == 1
             assert_accessible(page)
             assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+
+def test_ben_asks_back_by_keyboard_and_ada_answers_on_the_card(
+    visit: Visit, ask: Any, ben: User, ada: User
+) -> None:
+    approval = ask()
+    page = visit(ben)
+    page.goto(f"/w/acme/approvals/{approval.pk}/")
+
+    page.keyboard.press("Shift+Q")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.type("Did the customer confirm?")
+    page.keyboard.press("Enter")  # a field's Enter sends nothing
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.get_by_text("No answer yet.").wait_for()
+
+    hers = visit(ada)
+    hers.goto(f"/w/acme/approvals/{approval.pk}/")
+    hers.get_by_label("Answer to Ben").fill("Yes, by phone.")
+    hers.get_by_role("button", name="Answer", exact=True).click()
+    hers.get_by_text("Yes, by phone.").wait_for()
+
+    assert [one.answer for one in approval.enquiries.all()] == ["Yes, by phone."]
+    approval.refresh_from_db()
+    assert approval.state == "waiting"
+    assert_accessible(hers)
+
+
+def test_a_reason_can_be_chosen_without_typing_one(visit: Visit, ask: Any, ben: User) -> None:
+    approval = ask()
+    page = visit(ben)
+    page.goto(f"/w/acme/approvals/{approval.pk}/")
+
+    offered = page.locator("datalist#reasons option").evaluate_all("all => all.map(o => o.value)")
+    assert offered == list(inbox.REASONS)
+    assert page.locator("input[name=reason]").get_attribute("list") == "reasons"
+    page.locator("input[name=reason]").fill(offered[0])
+    page.locator("button[value=reject]").focus()
+    page.keyboard.press("Enter")
+
+    page.get_by_text(f"Rejected by Ben: {inbox.REASONS[0]}").wait_for()
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("light", PHONE), ("dark", DESKTOP)])
+def test_the_affected_person_answers_without_a_script_and_people_see_it(
+    visit: Visit,
+    ask: Any,
+    acme: Workspace,
+    ben: User,
+    ada: User,
+    scheme: str,
+    size: dict[str, int],
+) -> None:
+    judged = Judgement(
+        approval="MANUAL", risk="high", action_class="external_reversible", affected="must"
+    )
+    approval = questions.ask_for_plan(
+        acme,
+        77,
+        case_ref="12",
+        calls=[refund()],
+        judgement=judged,
+        headline="Refund 1.00 EUR",
+        previews=[{"kind": "money", "title": "Refund 1.00 EUR"}],
+        by=ada,
+        reason="charged twice",
+        affected=[{"id": "cus_7", "name": "Eve"}],
+    )
+    bens = visit(ben, color_scheme=scheme, viewport=size)
+    bens.goto(f"/w/acme/approvals/{approval.pk}/")
+    assert bens.locator("button[value=grant]").is_disabled()
+    assert bens.get_by_text("Nobody can approve this yet").is_visible()
+    assert_accessible(bens)
+
+    eves = visit(java_script_enabled=False, color_scheme=scheme, viewport=size)
+    eves.goto(urlsplit(wishes.link_of(approval.wishes.get())).path)
+    eves.get_by_role("button", name="Yes, please").click()
+    eves.get_by_text("Thank you, we have your answer").wait_for()
+    readable = visit(color_scheme=scheme, viewport=size)
+    readable.goto(eves.url)
+    assert_accessible(readable)
+    assert readable.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+    bens.reload()
+    assert bens.locator("button[value=grant]").is_enabled()
+
+
+def test_what_a_change_would_mean_is_shown_while_writing_and_the_text_stays_put(
+    visit: Visit, ask: Any, ada: User
+) -> None:
+    ask()
+    page = visit(ada)
+    page.goto("/w/acme/policies/new/")
+    text = page.locator("#id_source")
+    before = text.bounding_box()
+
+    text.fill('{"policies": {"payments.refund": {"approval": "DENY"}}}')
+    page.get_by_text("would be denied, whatever people answer").wait_for()
+    after = text.bounding_box()
+    assert before
+    assert after
+    assert before["y"] == after["y"]
+    assert page.evaluate("document.activeElement.id") == "id_source"
+    assert_accessible(page)
+
+    text.fill('{"policies": {"payments.refund": {"aproval": "DENY"}}}')
+    page.get_by_text("Line 1, column 34").wait_for()
+    assert page.evaluate("document.activeElement.id") == "id_source"

@@ -119,3 +119,26 @@ def test_a_secret_address_shows_in_no_error(acme, ada, outbound):
 def test_a_channel_that_could_not_send_is_not_made(acme, ada, kind, settings, secret):
     with pytest.raises(channels.BadChannel):
         channels.create(acme, "x", kind, by=ada, settings=settings, secret=secret)
+
+
+def test_a_receiver_that_is_away_is_asked_once_a_turn_and_holds_up_nobody(acme, ada, receiver):
+    for name in ("away", "here"):
+        path = "/turn-away?status=503" if name == "away" else "/turn-here"
+        channels.create(acme, name, "slack", by=ada, secret={"url": receiver.at["url"] + path})
+    for number in range(3):
+        channels.announce(acme, "case.opened", NEWS, key=f"t-{number}")
+
+    assert channels.send_due() == 4
+
+    asked = [one["path"] for one in receiver.journal.entries() if "/turn-" in one["path"]]
+    assert sorted(asked) == ["/turn-away", "/turn-here", "/turn-here", "/turn-here"]
+    assert Delivery.objects.filter(state="waiting", tries=0).count() == 2
+
+
+def test_a_mail_server_that_is_away_is_asked_once_a_turn(acme, settings):
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9  # discard: nobody listens there
+    for number in range(3):
+        channels.write_to(acme, f"p{number}@x.example", "case.opened", NEWS, key=f"m-{number}")
+
+    assert channels.send_due() == 1

@@ -42,7 +42,7 @@ def test_law_1_a_changed_argument_stops_the_act_and_is_named(approved, outside):
     advance(approved)
 
     step = newest(approved)
-    assert "not the call that was approved" in step.evidence["why"]
+    assert "not the call that was approved" in step.note
     assert [one for one in fields_of(step) if one.startswith("args")]
     [change] = [one for one in step.evidence["diff"] if one["field"] == "args.to"]
     assert change["now"] == {"v": 9}
@@ -66,7 +66,7 @@ def test_law_1_a_target_that_was_touched_since_stops_the_act_field_by_field(appr
 
     step = newest(approved)
     assert step.state == "drifted"
-    [change] = step.evidence["diff"]
+    [change] = step.drift
     assert (change["field"], change["agent_wrote"], change["now"]) == ("v", 2, 7)
     assert "c" not in outside.effects()
 
@@ -89,8 +89,8 @@ def test_law_1_another_version_of_the_connector_stops_the_act(approved, outside,
     step = newest(approved)
     assert fields_of(step) == ["connector_version"]
     assert (step.evidence["diff"][0]["approved"], step.evidence["diff"][0]["now"]) == (
-        "1.0",
-        "1.1",
+        "outside@1.0",
+        "outside@1.1",
     )
     assert outside.effects() == []
 
@@ -103,5 +103,5 @@ def test_law_1_a_stricter_rule_stops_the_act_and_is_said(approved, acme, ada, ou
 
     step = newest(approved)
     assert step.state == "needs_human"
-    assert "Nothing is restored this week" in step.evidence["why"]
+    assert "Nothing is restored this week" in step.note
     assert outside.effects() == []
