@@ -44,8 +44,8 @@ def test_law_1_a_changed_argument_stops_the_act_and_is_named(approved, outside):
     step = newest(approved)
     assert "not the call that was approved" in step.note
     assert [one for one in fields_of(step) if one.startswith("args")]
-    [change] = [one for one in step.evidence["diff"] if one["field"] == "args.to"]
-    assert change["now"] == {"v": 9}
+    [change] = [one for one in step.evidence["diff"] if one["field"] == "args.to.v"]
+    assert change["now"] == 9
     assert "c" not in outside.effects()
 
 
