@@ -38,6 +38,9 @@ READY_SECONDS_MAX = 60.0
 WORKER_PROCESSES = 4
 # The demo's outside world, and the scripted agents that act on it.
 DEMO_PROCESSES = ("world", "agents")
+# The ports of the demo's outside world begin above ours; its mail server has the fourth of them.
+DEMO_PORT_ABOVE = 11
+DEMO_MAIL_ABOVE = 3
 
 
 class CannotStart(Exception):
@@ -197,6 +200,10 @@ def up(port: int, host: str, *, demo: bool) -> int:
     if demo:  # its outside world lives on this machine, where connections otherwise never go
         here = ["127.0.0.1", "localhost", str(Postgres(local_home()).sockets)]
         environment.setdefault("AMENDS_OUTBOUND_ALLOW", ",".join(here))
+        first = int(environment.setdefault("DEMO_PORT", str(port + DEMO_PORT_ABOVE)))
+        if "EMAIL_HOST" not in environment:  # so that the desk's own mails arrive somewhere
+            mail = {"EMAIL_HOST": "127.0.0.1", "EMAIL_PORT": str(first + DEMO_MAIL_ABOVE)}
+            environment |= mail
     claim_port(host, port)
     with only_here(local_home(), url), servers(local_home()):
         (local_home() / env.URL_NOTE).write_text(url)
