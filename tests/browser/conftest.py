@@ -24,7 +24,7 @@ from tests.browser import chromium
 from tests.processes import Process, Processes
 from tests.servers import home
 
-WAIT_MILLISECONDS = 10_000
+WAIT_MILLISECONDS = 30_000
 DESKTOP = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
 

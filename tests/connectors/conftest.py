@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import httpx
 import psycopg
 import pytest
 
+from config.local.leash import leashed
 from tests.ports import free_port
 
 QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -187,7 +189,7 @@ def licence_connection(licences, connect, outbound):
 
 
 def answers(url):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with contextlib.suppress(httpx.HTTPError):
             httpx.get(url)
@@ -196,22 +198,30 @@ def answers(url):
     raise AssertionError(f"Nothing answers at {url}.")
 
 
+@contextlib.contextmanager
+def serving(url, *command):
+    """Somebody else's server, answering, for as long as this run lives, however that ends."""
+    words = [str(word) for word in command]
+    server = subprocess.Popen(leashed(words, ends_with=signal.SIGTERM), **QUIET)
+    try:
+        answers(url)
+        yield
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
 @pytest.fixture(scope="session")
 def payments():
     """A Stripe-shaped API server that nobody here wrote: localstripe, which ignores keys."""
     port = free_port()
-    server = subprocess.Popen(
-        [Path(sys.executable).parent / "localstripe", "--port", str(port), "--from-scratch"],
-        **QUIET,
-    )
     url = f"http://127.0.0.1:{port}"
-    try:
-        answers(url)
-        with httpx.Client(base_url=url, auth=("sk_test_canary", "")) as client:
-            yield client
-    finally:
-        server.terminate()
-        server.wait(10)
+    program = Path(sys.executable).parent / "localstripe"
+    with (
+        serving(url, program, "--port", port, "--from-scratch"),
+        httpx.Client(base_url=url, auth=("sk_test_canary", "")) as client,
+    ):
+        yield client
 
 
 @pytest.fixture
@@ -226,22 +236,15 @@ def calendar(tmp_path_factory):
     """Radicale, a CalDAV server that nobody here wrote, with one empty calendar."""
     port = free_port()
     folder = tmp_path_factory.mktemp("radicale")
-    server = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "radicale", "--hosts", f"127.0.0.1:{port}"),
-            *("--storage-filesystem-folder", str(folder), "--auth-type", "none"),
-        ],
-        **QUIET,
-    )
     url = f"http://127.0.0.1:{port}"
-    try:
-        answers(url)
-        with httpx.Client(base_url=f"{url}/desk/trips/", auth=("desk", "x")) as client:
-            client.request("MKCALENDAR", "").raise_for_status()
-            yield client
-    finally:
-        server.terminate()
-        server.wait(10)
+    program = [sys.executable, "-m", "radicale", "--hosts", f"127.0.0.1:{port}"]
+    options = ["--storage-filesystem-folder", folder, "--auth-type", "none"]
+    with (
+        serving(url, *program, *options),
+        httpx.Client(base_url=f"{url}/desk/trips/", auth=("desk", "x")) as client,
+    ):
+        client.request("MKCALENDAR", "").raise_for_status()
+        yield client
 
 
 @pytest.fixture
@@ -261,19 +264,14 @@ def tracker(tmp_path_factory):
     options = f"tracker_web={url}/,mail_domain=localhost"
     subprocess.run([*admin, "install", "classic", "sqlite", options], check=True, **QUIET)
     subprocess.run([*admin, "initialise", "canary-admin"], check=True, **QUIET)
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.connectors.outside.tracker", home, str(port)], **QUIET
-    )
-    try:
-        answers(url)
-        asked_by_us = {"Origin": url, "X-Requested-With": "rest"}
-        with httpx.Client(
+    asked_by_us = {"Origin": url, "X-Requested-With": "rest"}
+    with (
+        serving(url, sys.executable, "-m", "tests.connectors.outside.tracker", home, port),
+        httpx.Client(
             base_url=url, auth=("admin", "canary-admin"), headers=asked_by_us, trust_env=False
-        ) as client:
-            yield client
-    finally:
-        server.terminate()
-        server.wait(10)
+        ) as client,
+    ):
+        yield client
 
 
 @pytest.fixture
