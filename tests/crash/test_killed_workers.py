@@ -10,7 +10,7 @@ from workspaces.wake import wake
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_workers_killed_after_claim_intent_and_answer_leave_one_effect_each(
+def test_law_3_killed_after_claim_intent_and_answer_there_is_one_effect_each(
     processes, environment, things, world, outside
 ):
     """F01, F02, F04 and law 3: four plans, and a worker child dies in each phase of a step."""

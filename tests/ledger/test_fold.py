@@ -162,7 +162,7 @@ def test_a_late_success_of_an_older_fence_settles_nothing():
         ("a", "no_effect", True), ("b", "no_effect", False)]  # fmt: skip
 
 
-def test_a_replayed_completion_never_alters_before():
+def test_law_8_a_replayed_completion_never_alters_before():
     row = of(
         ("action.succeeded", {"target": TARGETS[0], "before": {"s": 1}, "after": {"s": 2}}),
         ("action.succeeded", {"target": TARGETS[0], "before": {"s": 2}, "after": {"s": 2}}),

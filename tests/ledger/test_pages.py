@@ -137,7 +137,7 @@ CRIMES = {
 
 
 @pytest.mark.parametrize("crime", CRIMES)
-def test_tampering_is_detected(client, vic, northwind, speaker, crime):
+def test_law_12_tampering_is_detected(client, vic, northwind, speaker, crime):
     events = [event("run.started", run=f"r{n}") for n in range(36)]
     events += [event("action.planned", action="a", data={"tool": "t"}) for _ in range(4)]
     tell(speaker, *events)

@@ -91,7 +91,7 @@ def test_parts_of_one_action_through_four_doors_add_up(speaker, events):
     assert {(run.action_count, run.effect_count) for run in Run.objects.all()} == {(1, 1)}
 
 
-def test_two_doors_and_two_sealers_leave_one_valid_log(speaker, northwind, events):
+def test_law_13_two_doors_and_two_sealers_leave_one_valid_log(speaker, northwind, events):
     stop = threading.Event()
 
     def send(part):

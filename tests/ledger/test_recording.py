@@ -68,7 +68,7 @@ def test_a_run_and_its_action_add_up(speaker):
     assert Event.objects.count() == EventKey.objects.count() == Unsealed.objects.count() == 3
 
 
-def test_the_same_event_again_changes_nothing(speaker):
+def test_law_8_the_same_event_again_changes_nothing(speaker):
     one = planned()
     tell(speaker, one)
 
@@ -77,6 +77,16 @@ def test_the_same_event_again_changes_nothing(speaker):
     assert [a.status for a in again.answers] == ["duplicate", "duplicate"]
     assert Event.objects.count() == 1
     assert Run.objects.get().revision == 1
+
+
+def test_law_8_the_same_arguments_under_a_new_action_are_a_second_action(speaker):
+    one, two = planned(), planned() | {"action": "act_2"}
+
+    tell(speaker, one, two)
+
+    first, second = Action.objects.order_by("action")
+    assert first.args == second.args
+    assert first.action != second.action
 
 
 def test_the_same_id_with_other_content_is_refused_and_kept_by_digest(speaker):

@@ -35,7 +35,7 @@ def charge(run):
     return run.action("charge_card", target=("card", "4421"), args={"amount": 100})
 
 
-def test_a_gated_call_is_blocked_while_the_desk_is_away(desk, small_desk):
+def test_law_11_a_gated_call_is_blocked_while_the_desk_is_away(desk, small_desk):
     desk.fetch_policy()
     small_desk.stop()
 
@@ -47,7 +47,7 @@ def test_a_gated_call_is_blocked_while_the_desk_is_away(desk, small_desk):
         raise AssertionError("the card was charged")
 
 
-def test_an_ungated_call_is_spooled_and_arrives_later_once(desk, small_desk):
+def test_law_11_an_ungated_call_is_spooled_and_arrives_later_once(desk, small_desk):
     desk.fetch_policy()
     small_desk.stop()
     with desk.run("Move it") as run, move(run) as act:

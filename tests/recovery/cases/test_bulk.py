@@ -47,7 +47,7 @@ def test_the_dry_run_says_who_is_meant_and_who_not(three, acme, ada, finn):
     assert not BulkItem.objects.exists()
 
 
-def test_each_case_gets_its_own_plan_and_done_is_not_fixed(three, acme, ada, shop):
+def test_law_14_each_case_gets_its_own_plan_and_done_is_not_fixed(three, acme, ada, shop):
     seen = bulk.dry_run(acme, "compensate", by=ada, query="")
     job = bulk.start(acme, "compensate", by=ada, reason="Same cause", frozen=frozen(seen))
 

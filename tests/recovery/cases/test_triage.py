@@ -129,7 +129,7 @@ def test_work_that_finishes_after_the_user_cancelled_is_found(tell):
     assert "took effect after the run was cancelled" in case.headline
 
 
-def test_a_silent_run_with_a_call_under_way_may_have_acted(tell):
+def test_law_10_a_silent_run_with_a_call_under_way_may_have_acted(tell):
     run = tell()
     run.plans("cards.charge", ("card", "4421"))
     assert run.case() is None

@@ -10,7 +10,7 @@ from tests.recovery.engine.desk import advance, case_of, plan_for, run_that, sta
 pytestmark = pytest.mark.django_db
 
 
-def test_a_person_edited_it_after_the_agent_and_is_not_overwritten(case, world, outside):
+def test_law_6_a_person_edited_it_after_the_agent_and_is_not_overwritten(case, world, outside):
     """Law 6: refusal with a diff, field by field; the others go on."""
     outside.seed({"b": {"v": 7}})
     plan = plan_for(case, world)
@@ -25,7 +25,7 @@ def test_a_person_edited_it_after_the_agent_and_is_not_overwritten(case, world, 
     assert case.state == "open"
 
 
-def test_a_plan_on_the_present_state_overrides_the_drift(case, world, outside):
+def test_law_6_a_second_decision_on_the_present_state_overrides_the_drift(case, world, outside):
     """Law 6: forced by a second decision, and then it works."""
     outside.seed({"b": {"v": 7}})
     first = plan_for(case, world)

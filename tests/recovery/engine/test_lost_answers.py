@@ -65,7 +65,7 @@ def test_a_documented_refusal_is_tried_again_and_then_given_to_people(one_thing,
     assert outside.effects() == []
 
 
-def test_a_mail_whose_answer_was_lost_is_not_sent_again(one_thing, world, outside):
+def test_law_3_a_mail_whose_answer_was_lost_is_not_sent_again(one_thing, world, outside):
     outside.mischief("a", fail_after=1)
     plan = plan_for(one_thing, world, "mail")
 

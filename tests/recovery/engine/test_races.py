@@ -48,7 +48,7 @@ def together(work, count=WORKERS):
     return failures
 
 
-def test_eight_workers_on_one_plan_have_one_effect_each_in_order(case, world, outside):
+def test_law_4_eight_workers_on_one_plan_have_one_effect_each_in_order(case, world, outside):
     """Law 4 and F11: what is done is read after the claim, under it."""
     plan = plan_for(case, world)
 

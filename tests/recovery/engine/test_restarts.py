@@ -34,7 +34,7 @@ def fail_at(monkeypatch):
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("operation", ["restore", "refund_unseen"])
-def test_an_end_at_any_point_of_any_step_leaves_one_effect(
+def test_law_7_an_end_at_any_point_of_any_step_leaves_one_effect(
     case, world, outside, fail_at, point, nth, operation
 ):
     plan = plan_for(case, world, operation)
@@ -46,6 +46,25 @@ def test_an_end_at_any_point_of_any_step_leaves_one_effect(
 
     assert set(states(plan)) <= {"verified", "reported"}
     assert sorted(outside.effects()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("point", "ends", "sent"),
+    [("claimed", "reported", 1), ("intended", "needs_human", 0), ("answered", "needs_human", 1)],
+)
+def test_law_3_killed_where_nothing_keeps_a_mail_from_going_twice_people_are_asked(
+    case, world, outside, fail_at, point, ends, sent
+):
+    """Before the intent it is simply sent; after it, nobody knows, and it is never repeated."""
+    plan = plan_for(case, world, {"a": "restore", "b": "restore", "c": "mail"})
+    fail_at(**{point: 1})
+
+    with suppress(Injected):
+        engine.advance(plan.pk)
+    advance(plan)
+
+    assert states(plan) == [ends, "verified", "verified"]
+    assert outside.effects().count("c") == sent
 
 
 def test_a_database_that_forgot_the_last_step_finds_it_done(case, world, outside):

@@ -143,7 +143,9 @@ def live_case(handy, outside):
     return case_of(run_that(handy, "run_live", {"a": ({"v": 1}, {"v": 2})}, ends=""))
 
 
-def test_a_live_run_is_told_to_stop_first_and_undone_when_it_has(handy, live_case, world, outside):
+def test_law_9_a_live_run_is_told_to_stop_first_and_undone_when_it_has(
+    handy, live_case, world, outside
+):
     """Law 9."""
     plan = plan_for(live_case, world)
     advance(plan)
@@ -157,7 +159,7 @@ def test_a_live_run_is_told_to_stop_first_and_undone_when_it_has(handy, live_cas
     assert (state_of(plan), outside.effects()) == ("finished", ["a"])
 
 
-def test_an_agent_that_ignores_the_stop_cannot_hold_it_up_for_ever(
+def test_law_9_an_agent_that_ignores_the_stop_cannot_hold_it_up_for_ever(
     handy, live_case, world, outside
 ):
     """Law 9: a held run's lease is not renewed, so it ends."""

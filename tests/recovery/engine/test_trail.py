@@ -60,7 +60,7 @@ def test_a_plan_is_a_run_of_the_desk_with_actions_and_effects(case, world):
     assert (effect.target_id, effect.before, effect.after) == ("c", {"v": 2}, {"v": 1})
 
 
-def test_the_key_of_an_undo_is_the_same_in_every_plan_and_database():
+def test_law_9a_an_undo_has_the_same_key_in_every_plan_and_database():
     """Law 9a: no primary key and no plan in it."""
     undo: dict[str, Any] = {
         "workspace": "acme",
@@ -79,7 +79,7 @@ def test_the_key_of_an_undo_is_the_same_in_every_plan_and_database():
         assert keys.of_undo(**(undo | {name: other})) != keys.of_undo(**undo)
 
 
-def test_a_retried_plan_skips_what_is_done(case, world, outside):
+def test_law_5_a_retried_plan_skips_what_is_done(case, world, outside):
     """Law 5: what is standing is what is drafted, and what is done stays done."""
     outside.seed({"b": {"v": 99}})
     first = plan_for(case, world)
