@@ -14,9 +14,9 @@ PIECE_BYTES = 65_536
 
 
 class Proxy:
-    """Listens on `port` of this machine and passes everything on to `to`."""
+    """Listens on `port` of this machine and passes everything on to `to`, a port or a socket."""
 
-    def __init__(self, to: tuple[str, int]) -> None:
+    def __init__(self, to: tuple[str, int] | str) -> None:
         self.to = to
         self.lost = 0
         self._lose = 0
@@ -54,22 +54,36 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._door.accept()
-                far = socket.create_connection(self.to)
+                far = self._dial()
                 with self._lock:
                     self._open |= {near, far}
                 threading.Thread(target=self._pass, args=(near, far), daemon=True).start()
                 threading.Thread(target=self._answer, args=(far, near), daemon=True).start()
 
+    def _dial(self) -> socket.socket:
+        if isinstance(self.to, tuple):
+            return socket.create_connection(self.to)
+        far = socket.socket(socket.AF_UNIX)
+        far.connect(self.to)
+        return far
+
     def _pass(self, near: socket.socket, far: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while piece := near.recv(PIECE_BYTES):
+                if not self._heard(near, piece):
+                    hang_up(near)
+                    break
                 far.sendall(piece)
             far.shutdown(socket.SHUT_WR)
+
+    def _heard(self, near: socket.socket, piece: bytes) -> bool:
+        """What the caller says, before it is passed on; False lets the line die instead."""
+        return True
 
     def _answer(self, far: socket.socket, near: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while piece := far.recv(PIECE_BYTES):
-                if self._loses():
+                if self._loses(near):
                     break
                 near.sendall(piece)
         for one in (near, far):
@@ -77,13 +91,45 @@ class Proxy:
         with self._lock:
             self._open -= {near, far}
 
-    def _loses(self) -> bool:
+    def _loses(self, near: socket.socket) -> bool:
+        """Whether this answer is lost, and the line with it."""
         with self._lock:
             if not self._lose:
                 return False
             self._lose -= 1
             self.lost += 1
             return True
+
+
+class CommitInDoubt(Proxy):
+    """In front of PostgreSQL: of the commits of transactions that say `word`, some are cut off.
+
+    `fates` says of each such commit in turn what becomes of it: "kept" as if nothing was, "never"
+    (it does not arrive), or "silent" (it is made, and nobody is told).
+    """
+
+    def __init__(self, to: str, word: bytes, fates: list[str]) -> None:
+        super().__init__(to)
+        self.word, self.fates = word, fates
+        self.met: list[str] = []
+        self._speaking: set[socket.socket] = set()
+        self._silent: set[socket.socket] = set()
+
+    def _heard(self, near: socket.socket, piece: bytes) -> bool:
+        if self.word in piece:
+            self._speaking.add(near)
+        if b"COMMIT" not in piece or near not in self._speaking:
+            return True
+        self._speaking.discard(near)
+        with self._lock:
+            fate = self.fates.pop(0) if self.fates else "kept"
+            self.met.append(fate)
+        if fate == "silent":
+            self._silent.add(near)
+        return fate != "never"
+
+    def _loses(self, near: socket.socket) -> bool:
+        return near in self._silent
 
 
 def hang_up(line: socket.socket) -> None:

@@ -13,7 +13,6 @@ from datetime import timedelta
 
 from django.db import transaction
 from django.db.models import Count, Q
-from django.utils import timezone
 
 from connectors.contract import Money
 from ledger import desk
@@ -23,6 +22,7 @@ from recovery.casework import closing
 from recovery.casework.casework import Empty, held_by_another
 from recovery.casework.closing import CannotClose
 from recovery.casework.outdated import OutOfDate
+from recovery.engine.clock import database_time
 from recovery.models import BulkItem, BulkJob, Case, CaseOutcome, Plan
 from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
@@ -182,7 +182,7 @@ def start(
 @transaction.atomic
 def stop(job: BulkJob, *, by: User) -> int:
     """Leave out what has not begun; how many. What was submitted has its own stop."""
-    now = timezone.now()
+    now = database_time()
     BulkJob.objects.filter(pk=job.pk, stopped_at=None, ended_at=None).update(stopped_at=now)
     left = job.items.filter(state="waiting").update(state="stopped", detail=f"Stopped by {by}.")
     if left:
@@ -192,14 +192,14 @@ def stop(job: BulkJob, *, by: User) -> int:
 
 def sweep() -> int:
     """Work on a few items of any job; the number that came to an end."""
-    lost = timezone.now() - timedelta(seconds=WORKING_SECONDS_MAX)
+    lost = database_time() - timedelta(seconds=WORKING_SECONDS_MAX)
     todo = BulkItem.objects.filter(
         Q(state="waiting") | Q(state="working", taken_at__lt=lost), job__stopped_at=None
     ).select_related("job__workspace", "job__started_by", "case__workspace")
     done = 0
     for item in todo.order_by("pk")[:BATCH]:
         taken = BulkItem.objects.filter(pk=item.pk, state=item.state, taken_at=item.taken_at)
-        if taken.update(state="working", taken_at=timezone.now()):
+        if taken.update(state="working", taken_at=database_time()):
             _work(item)
             done += 1
     _end_jobs()
@@ -252,7 +252,7 @@ def _end_jobs() -> None:
         .annotate(busy=Count("items", filter=busy))
         .filter(busy=0)
     )
-    BulkJob.objects.filter(pk__in=[job.pk for job in over]).update(ended_at=timezone.now())
+    BulkJob.objects.filter(pk__in=[job.pk for job in over]).update(ended_at=database_time())
 
 
 def counts(job: BulkJob) -> dict[str, int]:

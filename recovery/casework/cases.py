@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.utils import timezone
 
 from ledger.models import Run
 from recovery.casework.casework import Empty, holder_of, locked, say
+from recovery.engine.clock import database_time
 from recovery.models import Case, CaseState, Comment, Report, ReportSource
 from recovery.planning.drafting import connections_of
 from recovery.triage import casefile, opening, triage
@@ -57,14 +57,14 @@ def release(case: Case, *, by: User, seen: int) -> Case:
 
 def touch(case: Case, *, by: User) -> None:
     """Whoever holds the claim is busy with it: the lease starts anew."""
-    Case.objects.filter(pk=case.pk, claimed_by=by, claimed_until__gt=timezone.now()).update(
+    Case.objects.filter(pk=case.pk, claimed_by=by, claimed_until__gt=database_time()).update(
         claimed_until=_until()
     )
 
 
 def let_idle_claims_go() -> int:
     """Clear leases that are over, so that a list by claimant says who works on what."""
-    return Case.objects.filter(claimed_until__lt=timezone.now()).update(
+    return Case.objects.filter(claimed_until__lt=database_time()).update(
         claimed_by=None, claimed_until=None
     )
 
@@ -116,7 +116,7 @@ def reopen(case: Case, *, by: User, seen: int, reason: str) -> Case:
     reason = _text(reason)
     Report.objects.create(case=case, source=ReportSource.OPERATOR, person=by, text=reason)
     case.state = CaseState.OPEN
-    case.reopened_at = timezone.now()
+    case.reopened_at = database_time()
     case.corrections_drafted_at = None
     case.outcome, case.closing_reason = "", ""
     case.closed_at, case.closed_by = None, None
@@ -129,7 +129,7 @@ def reopen(case: Case, *, by: User, seen: int, reason: str) -> Case:
 
 
 def _until() -> datetime:
-    return timezone.now() + timedelta(seconds=CLAIM_SECONDS)
+    return database_time() + timedelta(seconds=CLAIM_SECONDS)
 
 
 def _text(text: str) -> str:

@@ -19,6 +19,7 @@ from connectors.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Run
 from recovery.casework.casework import changed, held_by_another, locked, say
 from recovery.casework.outdated import OutOfDate
+from recovery.engine.clock import database_time
 from recovery.models import Case, CaseState, Directive, Plan
 from recovery.models.plans import LIVING
 from recovery.planning.drafting import is_behind
@@ -214,7 +215,7 @@ def commit(
 
 
 def _issue(case: Case, resume: Resume, by: User, reason: str) -> Directive:
-    now = timezone.now()
+    now = database_time()
     seconds = max(resume.facts.policy.stuck_after_seconds, ACKNOWLEDGE_SECONDS_MIN)
     standing_of(case.run_id).update(withdrawn_at=now)
     directive = Directive.objects.create(

@@ -2,8 +2,8 @@
 
 `FAULT=point:deed:nth`, several divided by commas, and nothing at all where it is not set. Deeds:
 `kill` (SIGKILL), `stop` (SIGSTOP), `raise`, `cut` (the database connection goes), or seconds to
-sleep. `nth` is the how-manieth passing of the point, counted over all processes that share
-`FAULT_FOLDER`; `*` is each one.
+sleep. `nth` is the how-manieth passing of the point (`2+5` the second and the fifth, `*` each),
+counted over all processes that share `FAULT_FOLDER`.
 """
 
 import logging
@@ -45,7 +45,7 @@ def point(name: str) -> None:
     if fault is None:
         return
     count = _count(name)
-    if fault.nth not in {"*", str(count)}:
+    if fault.nth != "*" and str(count) not in fault.nth.split("+"):
         return
     logger.warning("fault at %s (%d): %s", name, count, fault.deed)
     _do(fault.deed)

@@ -9,11 +9,11 @@ import logging
 from datetime import timedelta
 
 from django.db.models import F
-from django.utils import timezone
 
 from approvals import policy
 from ledger.models import Reversibility
 from recovery.casework.outdated import OutOfDate
+from recovery.engine.clock import database_time
 from recovery.models import Case, CaseState, Plan, Step, Suggestion
 from recovery.planning import plans
 from recovery.planning.making import DraftStep, rests_on_reports
@@ -101,7 +101,7 @@ def _why_not_step(draft: Draft, one: DraftStep) -> str:
 
 def _lately(draft: Draft, one: DraftStep) -> bool:
     """Whether this agent's tool was undone on this target by itself within the hour."""
-    since = timezone.now() - timedelta(seconds=AGAIN_SECONDS)
+    since = database_time() - timedelta(seconds=AGAIN_SECONDS)
     recent = Plan.objects.filter(
         workspace=draft.case.workspace_id, automatic=True, submitted_at__gt=since
     )

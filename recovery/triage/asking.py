@@ -13,7 +13,6 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
-from django.utils import timezone
 
 from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.twins import Call
@@ -23,6 +22,7 @@ from connectors.models import Connection
 from ledger import desk
 from ledger.models import Action
 from recovery.casework.casework import locked
+from recovery.engine.clock import database_time
 from recovery.models import Case, CaseState, Suggestion
 from recovery.triage import triage
 from recovery.triage.facts import RunFacts, facts_of
@@ -133,7 +133,7 @@ def settle(case: Case, action: Action, asked: Asked) -> bool:
 
 def sweep() -> int:
     """Ask for unknown calls of open cases by itself, a few times; the number settled."""
-    now = timezone.now()
+    now = database_time()
     waiting = Case.objects.filter(
         Q(probe_at=None) | Q(probe_at__lte=now),
         state=CaseState.OPEN,

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from django.utils import timezone
-
 from approvals.models import Approval, ApprovalState
 from approvals.policy import Deed, Judgement, Policy, judge
 from ledger.models import (
@@ -27,6 +25,7 @@ from ledger.models import (
     Run,
     RunState,
 )
+from recovery.engine.clock import database_time
 from recovery.models import Directive, PlanState, Readback, Report, Step, StepState
 from recovery.triage.policies import policies_of
 
@@ -167,7 +166,7 @@ def gather(
 
 def facts_of(run: Run) -> RunFacts:
     """The facts of one run, for pages and previews; its workspace and agent are loaded."""
-    return gather([run], policies=policies_of([run]), now=timezone.now())[0]
+    return gather([run], policies=policies_of([run]), now=database_time())[0]
 
 
 def _allowed(action_ids: Sequence[int]) -> Iterable[int | None]:

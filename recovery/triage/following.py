@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.utils import timezone
-
 from ledger.models import Event
 from recovery.casework import closing
 from recovery.casework.casework import changed, say
+from recovery.engine.clock import database_time
 from recovery.models import Case, CaseState, Directive
 from recovery.triage.facts import RunFacts
 from recovery.triage.reasons import Reason
@@ -53,7 +52,7 @@ def _acknowledge(facts: RunFacts, case: Case, directive: Directive) -> bool:
 
 
 def _give_up(case: Case, directive: Directive) -> None:
-    directive.withdrawn_at = timezone.now()
+    directive.withdrawn_at = database_time()
     directive.save(update_fields=["withdrawn_at"])
     changed(case, state=CaseState.OPEN)
     say(case, "resume.unanswered", data={"directive": directive.pk})
@@ -65,6 +64,6 @@ def overdue() -> list[int]:
         kind="resume",
         acknowledged_at=None,
         withdrawn_at=None,
-        acknowledge_by__lt=timezone.now(),
+        acknowledge_by__lt=database_time(),
     )
     return list(late.order_by("acknowledge_by").values_list("run_id", flat=True)[:LATE_MAX])

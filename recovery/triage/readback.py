@@ -14,13 +14,13 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import F
-from django.utils import timezone
 
 from approvals.policy import Policy
 from connectors import calls
 from connectors.contract import CannotRead, Observation, Refused, Target
 from ledger import desk
 from ledger.models import Action, ActionState, Compensated, Run, Verified
+from recovery.engine.clock import database_time
 from recovery.models import Readback
 from recovery.planning import drifts
 from recovery.planning.drafting import connections_of, draft_steps
@@ -60,7 +60,7 @@ def wants_any(policy: Policy) -> bool:
 
 def sweep() -> int:
     """Read back what is due; the number of calls that were read."""
-    now = timezone.now()
+    now = database_time()
     due = Readback.objects.filter(state="waiting", due_at__lte=now).select_related("action")
     by_run: dict[int, list[Readback]] = defaultdict(list)
     for one in due.order_by("due_at")[:BATCH]:

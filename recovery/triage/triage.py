@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
-from django.utils import timezone
 
 from ledger.models import Run, RunState
+from recovery.engine.clock import database_time
 from recovery.models import Case, Silence
 from recovery.planning.drafting import connections_of
 from recovery.triage import following, opening, readback
@@ -49,7 +49,7 @@ def look(run_ids: Sequence[int] | None = None) -> int:
 
 def listen_for_silence() -> int:
     """Look at runs whose lease has ended since the last look; the clock changes no revision."""
-    now = timezone.now()
+    now = database_time()
     heard = Silence.objects.filter(run=OuterRef("pk"), lease_until__gte=OuterRef("lease_until"))
     silent = Run.objects.filter(
         ~Exists(heard),
@@ -71,7 +71,7 @@ def _look_at(wanted: QuerySet[Run]) -> int:
     )
     if not runs:
         return 0
-    now = timezone.now()
+    now = database_time()
     cases = {
         case.run_id: case
         for case in Case.objects.select_for_update(of=("self",))

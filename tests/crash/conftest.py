@@ -4,6 +4,7 @@ import contextlib
 import os
 import random
 import signal
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,12 +60,13 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture
-def storm(processes, environment, things, world, outside, seed, request):  # noqa: F811
+def storm(processes, environment, things, world, outside, seed, request, handy, ada, ben):  # noqa: F811
     """Six plans in real processes, and chance from a seed and the fault's name."""
     from tests.crash.storm import Storm
 
     chance = random.Random(f"{seed} {request.node.name}")  # noqa: S311 - a test's dice
-    yield Storm(processes, environment, outside, things, world, chance)
+    people = SimpleNamespace(ada=ada, ben=ben, handy=handy)
+    yield Storm(processes, environment, outside, things, world, chance, seed, people)
     set_right()
 
 

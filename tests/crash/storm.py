@@ -8,20 +8,26 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import redis
 from django.db import connections
+from django.db.models import F
 
+from approvals import inbox
+from approvals.models import Approval
+from ledger.models import Event
 from recovery import tasks
-from recovery.models import Plan
+from recovery.models import Plan, StepAttempt
 from tests.conftest import started
 from tests.crash.oracle import at_rest, until, violations
 from tests.outside.world import World
 from tests.processes import Process, Processes
-from tests.recovery.engine.desk import plan_for
+from tests.recovery.engine.desk import asked, plan_for, tell
 from workspaces.wake import wake
 
 PLANS = 6
@@ -49,32 +55,75 @@ class Storm:
     make: Callable[[str], Any]
     connection: Any
     chance: random.Random
+    seed: int
+    people: SimpleNamespace
+    operations: tuple[str, ...] = MENDING
+    lost_until: int = 0
+    for_people: set[str] = field(default_factory=set)
     workers: list[Process] = field(default_factory=list)
     sweepers: list[Process] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
 
-    def begin(self, *, count: int = PLANS, **environment: str) -> None:
+    def begin(self, *, count: int = PLANS, sweeps: bool = True, **environment: str) -> None:
         """Processes first, then plans of mixed operations, then the hints."""
         self.environment |= environment
-        self.sweepers = [self.processes.sweeper(**self.environment)]
+        if sweeps:
+            self.sweepers = [self.processes.sweeper(**self.environment)]
         self.workers = [self.processes.worker(concurrency=3, **self.environment)]
         self.plans += [self.plan(f"s{number}") for number in range(count)]
         self.hint()
 
     def plan(self, name: str) -> Plan:
-        return plan_for(self.make(name), self.connection, self.chance.choice(MENDING))
+        return plan_for(self.make(name), self.connection, self.chance.choice(self.operations))
+
+    def ask_for(self, plan: Plan, **more: Any) -> Approval:
+        """Put the plan before people; it is one of the storm's, and waits for them."""
+        self.plans.append(plan)
+        approval = asked(plan, self.people.ada, **more)
+        plan.refresh_from_db()
+        return approval
+
+    def grant(self, approval: Approval) -> None:
+        inbox.grant(approval, by=self.people.ben, seen=approval.digest, reason="checked")
+
+    def make_live_run(self, name: str) -> None:
+        """A run with a call under way, and a lease that lives."""
+        tell(self.people.handy, f"run_{name}", "run.started", goal="help")
+        planned = {"tool": "things.set", "targets": [{"type": "thing", "id": name}]}
+        tell(self.people.handy, f"run_{name}", "action.planned", "act_1", **planned)
+        tell(self.people.handy, f"run_{name}", "action.started", "act_1", attempt="a1")
+
+    def age_tries(self, *, seconds: int) -> list[str]:
+        """Let the tries that nobody knows the end of be that much older; their keys."""
+        lost = list(
+            self.connection.step_set.filter(plan__in=self.plans, state="unknown").values_list(
+                "key", flat=True
+            )
+        )
+        StepAttempt.objects.filter(key__in=lost).update(
+            intended_at=F("intended_at") - timedelta(seconds=seconds)
+        )
+        return lost
+
+    def tries(self) -> list[StepAttempt]:
+        return list(StepAttempt.objects.filter(step__plan__in=self.plans))
+
+    def stolen(self) -> list[str]:
+        """What was taken from a worker as lost."""
+        told = Event.objects.filter(run__startswith="desk-plan-", type__startswith="step.")
+        return [e.run for e in told if "worker was lost" in str((e.data or {}).get("note"))]
 
     def hint(self, times: int = 1) -> None:
         for _ in range(times):
             for plan in self.plans:
                 wake(tasks.run_plan, plan.pk)
 
-    def lose_answers(self, share: float) -> None:
+    def lose_answers(self, share: float, ways: tuple[dict[str, Any], ...] = LOSSES) -> None:
         """Let the outside world's answers get lost, each in its own way."""
         for number in range(PLANS):
             for thing in range(3):
                 if self.chance.random() < share:
-                    self.outside.mischief(f"s{number}{thing}", **self.chance.choice(LOSSES))
+                    self.outside.mischief(f"s{number}{thing}", **self.chance.choice(ways))
 
     def worker(self, **environment: str) -> Process:
         worker = self.processes.worker(concurrency=2, **(self.environment | environment))
@@ -87,7 +136,9 @@ class Storm:
     def end(self) -> list[str]:
         """Wait until every step is at rest, then ask for the invariants."""
         until(lambda: at_rest(self.plans), REST_SECONDS_MAX, "every step at rest")
-        return violations(self.plans, self.outside)
+        return violations(
+            self.plans, self.outside, lost_until=self.lost_until, for_people=self.for_people
+        )
 
 
 def broker() -> Any:

@@ -75,7 +75,7 @@ OPERATIONS = (
 
 class Outside(Connector):
     name = "outside"
-    version = "1.0"
+    version = os.environ.get("OUTSIDE_VERSION", "1.0")
     title = "The outside world of the tests"
     settings_schema = Settings
     operations: ClassVar = {one.name: one for one in OPERATIONS}

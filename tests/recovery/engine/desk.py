@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 from django.db import transaction
 
-from approvals import policy
+from approvals import policy, questions
 from approvals.digests import call_digest
+from approvals.models import Approval
+from approvals.policy import Judgement, Need
 from connectors import calls
 from connectors.canonical import digest
 from connectors.contract import Target
@@ -23,7 +25,7 @@ from ledger.said import Said, Speaker
 from ledger.wire import read
 from recovery.engine import basis, binding, checks, claims, engine, keys
 from recovery.models import Case, Plan, PlanState, Step, StepState
-from workspaces.models import Agent
+from workspaces.models import Agent, User
 
 Changes = Mapping[str, tuple[dict[str, Any] | None, dict[str, Any] | None]]
 """Target → what it was before, and what the agent left."""
@@ -161,6 +163,30 @@ def _step(
     )
     step.digest = call_digest(binding.facts_of(step, connection))
     step.save()
+
+
+def asked(plan: Plan, by: User, **more: Any) -> Approval:
+    """Put the plan in front of one person who may approve."""
+    steps = list(plan.steps.order_by("position").select_related("connection"))
+    approval = questions.ask_for_plan(
+        plan.workspace,
+        plan.pk,
+        case_ref=str(plan.case_id),
+        calls=[binding.facts_of(step, step.connection) for step in steps],
+        judgement=Judgement(
+            approval="MANUAL",
+            risk="high",
+            action_class="external_reversible",
+            requires=(Need(None, 1),),
+        ),
+        headline=plan.headline,
+        previews=[step.preview for step in steps],
+        by=by,
+        reason="it broke",
+        **more,
+    )
+    Plan.objects.filter(pk=plan.pk).update(approval_id=approval.pk)
+    return approval
 
 
 def states(plan: Plan) -> list[str]:

@@ -2,41 +2,17 @@
 
 import pytest
 
-from approvals import grants, inbox, questions
+from approvals import grants, inbox
 from approvals.models import Approval
-from approvals.policy import Judgement, Need
 from ledger.models import Run
-from recovery.engine import binding, engine, starting
-from recovery.models import Directive, Plan
+from recovery.engine import engine, starting
+from recovery.models import Directive
 from tests.approvals.cast import person
-from tests.recovery.engine.desk import advance, case_of, plan_for, run_that, states, tell
+from tests.recovery.engine.desk import advance, asked, case_of, plan_for, run_that, states, tell
 from workspaces import teams
 from workspaces.moves import CannotMove
 
 pytestmark = pytest.mark.django_db
-
-
-def asked(plan, by):
-    """Put the plan in front of one person who may approve."""
-    steps = list(plan.steps.order_by("position").select_related("connection"))
-    approval = questions.ask_for_plan(
-        plan.workspace,
-        plan.pk,
-        case_ref=str(plan.case_id),
-        calls=[binding.facts_of(step, step.connection) for step in steps],
-        judgement=Judgement(
-            approval="MANUAL",
-            risk="high",
-            action_class="external_reversible",
-            requires=(Need(None, 1),),
-        ),
-        headline=plan.headline,
-        previews=[step.preview for step in steps],
-        by=by,
-        reason="it broke",
-    )
-    Plan.objects.filter(pk=plan.pk).update(approval_id=approval.pk)
-    return approval
 
 
 def state_of(plan):

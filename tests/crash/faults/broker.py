@@ -1,0 +1,89 @@
+"""F07 to F13: a broker that forgets, goes away, hangs or is full, and messages that lie."""
+
+import os
+import signal
+import time
+
+from recovery import tasks
+from tests.crash.catalogue import fault
+from tests.crash.oracle import at_rest, until
+from tests.crash.storm import PLANS, Storm, broker, talk_to_broker
+from tests.processes import answers
+from workspaces.wake import wake
+
+
+@fault("F07 broker flushed")
+def flush(storm: Storm) -> None:
+    storm.begin()
+    for _ in range(3):
+        storm.some_time(0.1, 1.0)
+        talk_to_broker().flushall()
+
+
+@fault("F08 broker down")
+def broker_down(storm: Storm) -> None:
+    """People go on approving, pages go on answering, and all of it is worked off afterwards."""
+    storm.begin(count=3)
+    web = storm.processes.web(**storm.environment)
+    asked = [storm.ask_for(storm.plan(f"s{number}")) for number in range(3, PLANS)]
+    broker().stop()
+    seconds = []
+    for approval in asked:
+        began = time.monotonic()
+        storm.grant(approval)
+        seconds.append(time.monotonic() - began)
+        assert answers(f"{web.url}/accounts/login/")
+    assert min(seconds) < 0.5, seconds  # the quickest, for the machine has other things to do
+    storm.hint()
+    storm.some_time(4, 8)
+    broker().start()
+
+
+@fault("F09 broker half-open")
+def broker_stops_listening(storm: Storm) -> None:
+    storm.begin()
+    os.kill(broker().pid, signal.SIGSTOP)
+    storm.some_time(3, 8)
+    os.kill(broker().pid, signal.SIGCONT)
+
+
+@fault("F10 broker out of memory")
+def broker_full(storm: Storm) -> None:
+    """A worker that meets a full broker may end; whoever supervises it starts another."""
+    storm.begin(count=3)
+    talk = talk_to_broker()
+    talk.config_set("maxmemory", "1mb")
+    storm.plans += [storm.plan(f"s{number}") for number in range(3, PLANS)]
+    storm.hint()
+    storm.some_time(10, 14)
+    talk.config_set("maxmemory", "256mb")
+    if not storm.workers[0].alive():
+        storm.worker()
+
+
+@fault("F11 duplicate storm")
+def duplicates(storm: Storm) -> None:
+    storm.begin()
+    storm.worker()
+    storm.hint(times=30)
+
+
+@fault("F12 copies while it runs")
+def copies(storm: Storm) -> None:
+    for number in range(PLANS):
+        storm.outside.mischief(f"s{number}2", sleep_before=0.8)
+    storm.begin()
+    for _ in range(5):
+        storm.some_time(0.1, 0.4)
+        storm.hint()
+
+
+@fault("F13 zombie messages")
+def zombies(storm: Storm) -> None:
+    storm.begin()
+    until(lambda: at_rest(storm.plans), 60, "done")
+    before = len(storm.outside.journal())
+    storm.hint(times=5)
+    wake(tasks.run_plan, 999_999)
+    storm.some_time(2, 3)
+    assert len(storm.outside.journal()) == before
