@@ -33,7 +33,12 @@ def ring(approval_id: int) -> None:
     for _, answer in approval_decided.send_robust(sender=None, approval_id=approval_id):
         if isinstance(answer, Exception):
             log.error("A listener of approval %s failed", approval_id, exc_info=answer)
+    publish(CHANNEL, approval_id)
+
+
+def publish(channel: str, pk: int) -> None:
+    """Tell the web processes a number; a broker that is away costs little."""
     try:
-        _client().publish(CHANNEL, str(approval_id))
+        _client().publish(channel, str(pk))
     except redis.RedisError:
-        log.warning("Nobody was woken for approval %s: the broker does not answer", approval_id)
+        log.warning("Nobody was woken for %s %s: the broker does not answer", channel, pk)

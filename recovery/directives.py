@@ -1,7 +1,8 @@
 """Directives over the hot door: `GET /api/v1/runs/{run}/directive?wait=30`.
 
 An agent asks what the desk wants of its run: to stop, or to resume from a checkpoint with these
-steps skipped and repeated. A waiter holds no database connection: between two looks it sleeps.
+steps skipped and repeated. A waiter holds a future and no database connection, like those who
+wait for an approval; only for a run that is not known here yet it looks again and again.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import asyncio
 from typing import Any
 from urllib.parse import parse_qs
 
+from approvals.gate.waiting import Waiters, gone
 from ledger.door import answer, answering, refuse, speaker_of
 from ledger.said import Speaker
+from recovery.bells import CHANNEL
 from workspaces import hot
 from workspaces.hot import Receive, Scope, Send, route
 
 WAIT_SECONDS_MAX = 60.0
-LOOK_EVERY_SECONDS = 1.0
-WAITERS_MAX = 2_000
+LOOK_FOR_RUN_SECONDS = 2.0
 
 STANDING = """
 SELECT d.id, d.kind, c.name, coalesce(c.state, convert_from(b.content, 'UTF8')::jsonb),
@@ -33,14 +35,18 @@ LEFT JOIN ledger_blob b ON b.workspace_id = r.workspace_id AND c.state_ref = 'sh
 WHERE r.workspace_id = %s AND r.run = %s AND r.agent_id = %s"""
 
 
-class Crowd:
-    """How many wait in this process."""
+NOW_WANTED = """
+SELECT r.id FROM ledger_run r WHERE r.id = ANY(%s) AND (r.held_by <> '' OR EXISTS (
+    SELECT FROM recovery_directive d
+    WHERE d.run_id = r.id AND d.acknowledged_at IS NULL AND d.withdrawn_at IS NULL))"""
 
-    def __init__(self) -> None:
-        self.count = 0
+KNOWN = "SELECT id FROM ledger_run WHERE workspace_id = %s AND run = %s AND agent_id = %s"
+
+waiters = Waiters(CHANNEL, NOW_WANTED)
 
 
-crowd = Crowd()
+async def closing() -> None:
+    await waiters.stop()
 
 
 async def directive(scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,21 +63,31 @@ async def directive(scope: Scope, receive: Receive, send: Send) -> None:
 async def _waited(
     run: str, speaker: Speaker, seconds: float, receive: Receive
 ) -> dict[str, Any] | None:
-    if crowd.count >= WAITERS_MAX:
-        raise refuse("overloaded", "Too many wait here, come back in a moment", 503)
     loop = asyncio.get_running_loop()
-    end, went = loop.time() + seconds, asyncio.ensure_future(_gone(receive))
-    crowd.count += 1
+    end, went = loop.time() + seconds, asyncio.ensure_future(gone(receive))
     try:
-        while (left := end - loop.time()) > 0 and not went.done():
-            await asyncio.wait({went}, timeout=min(left, LOOK_EVERY_SECONDS))
-            found = await _standing(run, speaker)
-            if found is not None:
-                return found
+        known = await _known(run, speaker)
+        while known is None and (left := end - loop.time()) > 0 and not went.done():
+            await asyncio.wait({went}, timeout=min(left, LOOK_FOR_RUN_SECONDS))
+            known = await _known(run, speaker)
+        while known is not None and not went.done():
+            with waiters.registered(known) as wanted:
+                found = await _standing(run, speaker)
+                left = end - loop.time()
+                if found is not None or left <= 0:
+                    return found
+                both = {wanted, went}
+                await asyncio.wait(both, timeout=left, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        crowd.count -= 1
         went.cancel()
     return None
+
+
+async def _known(run: str, speaker: Speaker) -> int | None:
+    async with hot.pool().connection() as connection:
+        cursor = await connection.execute(KNOWN, [speaker.workspace_id, run, speaker.agent_id])
+        row = await cursor.fetchone()
+    return row[0] if row else None
 
 
 async def _standing(run: str, speaker: Speaker) -> dict[str, Any] | None:
@@ -107,11 +123,6 @@ def _seconds(scope: Scope) -> float:
         return max(0.0, min(float(given), WAIT_SECONDS_MAX))
     except ValueError:
         raise refuse("schema", "“wait” is a number of seconds", 422) from None
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 routes = [route("GET", r"/api/v1/runs/(?P<run>.{1,120})/directive", answering(directive))]

@@ -50,39 +50,44 @@ AND (state <> 'waiting' OR expires_at <= clock_timestamp())"""
 
 
 class Waiters:
-    """Who waits in this process, and the task that wakes them."""
+    """Who waits in this process, and the task that wakes them.
 
-    def __init__(self) -> None:
+    Numbers of rows come over `channel`; `over` is the query that finds, among those waited for, the
+    rows whose wait is over whether or not a message came.
+    """
+
+    def __init__(self, channel: str, over: str) -> None:
+        self.channel, self.over = channel, over
         self._futures: dict[int, set[asyncio.Future[None]]] = defaultdict(set)
         self._task: asyncio.Task[None] | None = None
         self.count = 0
 
     @contextlib.contextmanager
-    def registered(self, approval: int) -> Any:
-        """A future that is done when this approval may have been decided."""
+    def registered(self, row: int) -> Any:
+        """A future that is done when the wait for this row may be over."""
         if self.count >= WAITERS_MAX:
             raise refuse("overloaded", "Too many wait here, come back in a moment", 503)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._futures[approval].add(future)
+        self._futures[row].add(future)
         self.count += 1
         self._start()
         try:
             yield future
         finally:
             self.count -= 1
-            waiting = self._futures[approval]
+            waiting = self._futures[row]
             waiting.discard(future)
             if not waiting:
-                del self._futures[approval]
+                del self._futures[row]
 
-    def wake(self, approval: int) -> None:
-        for future in self._futures.get(approval, ()):
+    def wake(self, row: int) -> None:
+        for future in self._futures.get(row, ()):
             if not future.done():
                 future.set_result(None)
 
     def _start(self) -> None:
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._listen(), name="approvals: who waits")
+            self._task = asyncio.create_task(self._listen(), name=f"{self.channel}: who waits")
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -96,11 +101,11 @@ class Waiters:
         while True:
             try:
                 async with Redis.from_url(settings.REDIS_URL) as client, client.pubsub() as heard:
-                    await heard.subscribe(CHANNEL)
+                    await heard.subscribe(self.channel)
                     pause = 0.1
                     await self._hear(heard)
             except (RedisError, OSError) as away:
-                logger.warning("Decisions are not heard, only asked for: %s", away)
+                logger.warning("%s is not heard, only asked for: %s", self.channel, away)
                 await self._ask()
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, AGAIN_SECONDS_MAX)
@@ -118,20 +123,20 @@ class Waiters:
                 self.wake(int(message["data"]))
 
     async def _ask(self) -> None:
-        """Wake those whose approval is decided, whether or not a message came."""
+        """Wake those whose wait is over, whether or not a message came."""
         ids = list(self._futures)
         if not ids:
             return
         try:
             async with hot.pool().connection() as connection:
-                cursor = await connection.execute(NO_LONGER, [ids])
-                for (approval,) in await cursor.fetchall():
-                    self.wake(approval)
+                cursor = await connection.execute(self.over, [ids])
+                for (row,) in await cursor.fetchall():
+                    self.wake(row)
         except Exception:
-            logger.warning("The database did not say which approvals are decided", exc_info=True)
+            logger.warning("The database did not say whose wait is over", exc_info=True)
 
 
-waiters = Waiters()
+waiters = Waiters(CHANNEL, NO_LONGER)
 
 
 async def approval(scope: Scope, receive: Receive, send: Send) -> None:

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from connectors.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Run
+from recovery import bells
 from recovery.casework.casework import changed, held_by_another, locked, say
 from recovery.casework.outdated import OutOfDate
 from recovery.engine.clock import database_time
@@ -227,6 +228,7 @@ def _issue(case: Case, resume: Resume, by: User, reason: str) -> Directive:
         acknowledge_by=now + timedelta(seconds=seconds),
     )
     Run.objects.filter(pk=case.run_id).update(held_by="")
+    bells.ring_on_commit(case.run_id)
     changed(case, state=CaseState.RESUMING)
     data = {
         "directive": directive.pk,

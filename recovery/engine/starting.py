@@ -16,6 +16,7 @@ from approvals import digests, grants
 from approvals.models import Approval, ApprovalState
 from ledger import desk
 from ledger.models import Action, ActionState, Run, RunState
+from recovery import bells
 from recovery.engine import basis, binding, steps
 from recovery.engine.clock import Clock
 from recovery.models import PLAN_MOVES, Case, CaseState, Directive, Plan, PlanState, Step, StepState
@@ -138,6 +139,7 @@ def _tell_to_stop(plan: Plan, run: Run) -> None:
     Directive.objects.create(
         run=run, kind="stop", issued_by=plan.drafted_by, acknowledge_by=run.lease_until
     )
+    bells.ring_on_commit(run.pk)
     say(plan, "plan.starting", data={"waits_for": run.run})
 
 

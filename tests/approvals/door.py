@@ -7,7 +7,6 @@ import json
 import httpx
 from django.conf import settings
 
-from approvals.gate import closing
 from config.door import Door
 from ledger.door import known_keys
 from ledger.ids import new_id
@@ -26,15 +25,15 @@ def visit(story, connections_max=4):
     async def talk():
         known_keys.forget()
         await hot.open_pool(settings.DATABASE_URL, connections_max=connections_max)
-        transport = httpx.ASGITransport(app=Door(no_django))
+        door = Door(no_django)
+        transport = httpx.ASGITransport(app=door)
         try:
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://desk", timeout=60
             ) as client:
                 return await story(client)
         finally:
-            await closing()
-            await hot.close_pool()
+            await door._close()
 
     return asyncio.run(talk())
 
