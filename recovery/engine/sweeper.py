@@ -22,9 +22,9 @@ QUIET_SECONDS = 3.0
 IDLE_SECONDS = 30.0
 """A running plan in which nothing seems due is looked at this often all the same."""
 
-# What is due: a lease that is over, a time that has come, a step whose turn nobody took, a plan
-# whose question was decided or whose run has stopped. The hint's time is taken by compare and swap,
-# so two sweepers send one hint.
+# What is due: a lease that is over, a time that has come (of a blocked step, too, whose turn came
+# while its connection was busy), a step whose turn nobody took, a plan whose question was decided,
+# or whose run has stopped. The hint's time is taken by compare and swap, so two sweepers send one.
 DUE_SQL = """
 WITH due AS (
     SELECT DISTINCT s.plan_id AS id
@@ -33,7 +33,8 @@ WITH due AS (
         (s.state IN ('claimed', 'intended') AND s.lease_until < clock_timestamp())
         OR (s.state IN ('unknown', 'applied', 'ready')
             AND coalesce(s.wake_at, s.moved_at + %(quiet)s * interval '1 second')
-                < clock_timestamp()))
+                < clock_timestamp())
+        OR (s.state = 'blocked' AND s.wake_at < clock_timestamp()))
     UNION
     SELECT p.id FROM recovery_plan p LEFT JOIN approvals_approval a ON a.id = p.approval_id
     WHERE p.state = 'waiting' AND (a.id IS NULL OR a.state NOT IN ('waiting', 'used'))

@@ -26,6 +26,17 @@ def until(holds: Callable[[], bool], seconds: float, what: str) -> None:
         time.sleep(0.1)
 
 
+def rest(plans: Iterable[Plan], seconds: float = 120.0) -> None:
+    """Wait until nothing of the plans waits for a machine, or fail and say what does."""
+    known = list(plans)
+    try:
+        until(lambda: at_rest(known), seconds, "every step at rest")
+    except AssertionError as late:
+        left = Step.objects.filter(plan__in=known).exclude(state__in=AT_REST)
+        told = left.values_list("plan", "position", "state", "tries", "wake_at", "note")
+        raise AssertionError(f"{late}\n" + "\n".join(map(str, told))) from late
+
+
 def at_rest(plans: Iterable[Plan]) -> bool:
     """Whether nothing of the plans waits for a machine."""
     return not Step.objects.filter(plan__in=list(plans)).exclude(state__in=AT_REST).exists()

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -53,14 +54,14 @@ class Standby:
         self.server.start()
         return self.server
 
-    def _ask(self, sql: str, values: list[object] | None = None, *, fetch: bool = True) -> object:
+    def _ask(self, sql: str, values: list[object] | None = None, *, fetch: bool = True) -> Any:
         return ask(self.server, sql, values, fetch=fetch)
 
-    def _ask_primary(self, sql: str) -> object:
+    def _ask_primary(self, sql: str) -> Any:
         return ask(self.primary, sql, None, fetch=True)
 
 
-def ask(server: Postgres, sql: str, values: list[object] | None, *, fetch: bool) -> object:
+def ask(server: Postgres, sql: str, values: list[object] | None, *, fetch: bool) -> Any:
     with psycopg.connect(server.url("postgres"), autocommit=True) as session:
         found = session.execute(sql, values)
         row = found.fetchone() if fetch else None

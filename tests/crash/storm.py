@@ -24,7 +24,7 @@ from ledger.models import Event
 from recovery import tasks
 from recovery.models import Plan, StepAttempt
 from tests.conftest import started
-from tests.crash.oracle import at_rest, until, violations
+from tests.crash.oracle import rest, until, violations
 from tests.outside.world import World
 from tests.processes import Process, Processes
 from tests.recovery.engine.desk import asked, plan_for, tell
@@ -135,7 +135,7 @@ class Storm:
 
     def end(self) -> list[str]:
         """Wait until every step is at rest, then ask for the invariants."""
-        until(lambda: at_rest(self.plans), REST_SECONDS_MAX, "every step at rest")
+        rest(self.plans)
         return violations(
             self.plans, self.outside, lost_until=self.lost_until, for_people=self.for_people
         )

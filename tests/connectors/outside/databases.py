@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 from config.local.postgres import Postgres
-from tests.processes import free_port
+from tests.ports import free_port
 
 SSL_REQUEST = (8).to_bytes(4, "big") + (80877103).to_bytes(4, "big")
 PIECE_BYTES = 65_536

@@ -6,7 +6,7 @@ import time
 
 from recovery import tasks
 from tests.crash.catalogue import fault
-from tests.crash.oracle import at_rest, until
+from tests.crash.oracle import rest
 from tests.crash.storm import PLANS, Storm, broker, talk_to_broker
 from tests.processes import answers
 from workspaces.wake import wake
@@ -81,7 +81,7 @@ def copies(storm: Storm) -> None:
 @fault("F13 zombie messages")
 def zombies(storm: Storm) -> None:
     storm.begin()
-    until(lambda: at_rest(storm.plans), 60, "done")
+    rest(storm.plans, 60)
     before = len(storm.outside.journal())
     storm.hint(times=5)
     wake(tasks.run_plan, 999_999)

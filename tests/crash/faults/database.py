@@ -7,9 +7,9 @@ from ledger.models import LogKey, Unsealed
 from ledger.sealer import seal_all
 from tests.conftest import started
 from tests.crash.catalogue import fault
-from tests.crash.oracle import at_rest, until
+from tests.crash.oracle import at_rest, rest, until
 from tests.crash.standby import Standby
-from tests.crash.storm import PLANS, REST_SECONDS_MAX, Storm, make_read_only, restart_database
+from tests.crash.storm import PLANS, Storm, make_read_only, restart_database
 from tests.proxy import CommitInDoubt
 
 
@@ -30,7 +30,7 @@ def doubt(storm: Storm) -> None:
     with CommitInDoubt(socket, b"INSERT INTO recovery_stepattempt", fates) as proxy:
         url = f"postgresql://amends@127.0.0.1:{proxy.port}/{started['database']}"
         storm.begin(DATABASE_URL=url)
-        until(lambda: at_rest(storm.plans), REST_SECONDS_MAX, "every step at rest")
+        rest(storm.plans)
         assert {"never", "silent"} <= set(proxy.met)
 
 
@@ -57,7 +57,7 @@ def failover(storm: Storm) -> None:
     connections.close_all()
 
     storm.hint()
-    until(lambda: at_rest(storm.plans), REST_SECONDS_MAX, "every step at rest")
+    rest(storm.plans)
     new = LogKey.objects.exclude(origin__in=origins)
     until(new.exists, 60, "the log that went back goes on under a new origin")
     scheduler.stop()
@@ -82,4 +82,4 @@ def forgotten(storm: Storm) -> None:
     with psycopg.connect(url) as idle:
         step = storm.plans[0].steps.get(position=2)
         idle.execute("SELECT FROM recovery_step WHERE id = %s FOR UPDATE", [step.pk])
-        until(lambda: at_rest(storm.plans[1:]), 60, "the others go on")
+        rest(storm.plans[1:], 60)

@@ -5,7 +5,7 @@ import json
 from approvals import versions
 from recovery.models import Step, StepAttempt
 from tests.crash.catalogue import fault
-from tests.crash.oracle import at_rest, until
+from tests.crash.oracle import rest
 from tests.crash.storm import PLANS, Storm
 
 
@@ -21,7 +21,7 @@ def errors(storm: Storm) -> None:
     """A 500, a reset after the headers, half an answer: none of it means that nothing happened."""
     storm.lose_answers(0.6, ({"fail_after": 1}, {"reset_after": 1}, {"truncate": 1}, {"fail": 1}))
     storm.begin()
-    until(lambda: at_rest(storm.plans), 120, "at rest")
+    rest(storm.plans)
     assert not StepAttempt.objects.filter(outcome="no_effect").exists()
 
 
@@ -32,13 +32,13 @@ def drift(storm: Storm) -> None:
     changed = [f"s{storm.chance.randrange(PLANS)}{number}" for number in range(3)]
     storm.outside.seed({name: {"v": 77} for name in changed})
     storm.hint()
-    until(lambda: at_rest(storm.plans), 60, "done")
+    rest(storm.plans, 60)
     assert not set(changed) & set(storm.outside.effects())
 
 
 def nothing_of_it_runs(storm: Storm) -> None:
     """What was drafted is not what would run: no effect, and people are told what differs."""
-    until(lambda: at_rest(storm.plans), 120, "at rest")
+    rest(storm.plans)
     known = list(Step.objects.filter(plan__in=storm.plans))
     storm.for_people |= {step.key for step in known}
     assert storm.outside.journal() == []

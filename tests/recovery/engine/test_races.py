@@ -212,6 +212,30 @@ def test_no_more_calls_go_over_a_connection_at_once_than_it_takes(handy, world, 
     assert "under way" in plans[1].steps.get().note
 
 
+def test_a_step_that_found_its_connection_busy_is_found_again_when_its_time_comes(
+    handy, world, outside
+):
+    """Its turn had come while it was still blocked, so that no move of its own tells of it."""
+    plans = []
+    for name in "ab":
+        things = {f"{name}{number}": ({"v": 1}, {"v": 2}) for number in (1, 2)}
+        outside.seed({thing: {"v": 2} for thing in things})
+        plans.append(plan_for(case_of(run_that(handy, f"run_{name}", things)), world))
+    engine.advance(plans[0].pk)
+    plans[1].steps.filter(position=1).update(was="applied", state="verified")
+    Plan.objects.filter(pk=plans[1].pk).update(was="waiting", state="running", started_at=after(0))
+    world.concurrency = 0
+    world.save()
+    engine.advance(plans[1].pk)
+    second = plans[1].steps.get(position=2)
+    assert (second.state, "under way" in second.note) == ("blocked", True)
+    assert sweeper.due() == []
+
+    plans[1].steps.filter(position=2).update(wake_at=after(-0.1))
+
+    assert sweeper.due() == [plans[1].pk]
+
+
 def test_calls_are_made_in_the_queue_of_their_connector(case, world, outside):
     plan = plan_for(case, world)
 
