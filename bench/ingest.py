@@ -13,6 +13,7 @@ import statistics
 import sys
 import threading
 import time
+from collections import deque
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,8 @@ CLIENTS = 4
 BATCH_EVENTS = 500
 EVENTS_PER_RUN = 10
 DUPLICATES = 0.01
+# How many batches later an event comes again: its sender has waited in vain for the answer.
+AGAIN_AFTER = 8
 EVENT_BYTES = 1024
 ROUNDS = 3
 COPY_ROWS = 20_000
@@ -64,30 +67,32 @@ def events_of_run(run: str) -> list[dict[str, Any]]:
 
 
 def batches(count: int, prefix: str) -> list[bytes]:
-    """Bodies of 500 events of 50 runs; one event in a hundred comes again in the next one."""
+    """Bodies of 500 events of 50 runs; one event in a hundred comes again some batches later."""
     bodies: list[bytes] = []
-    again: list[Any] = []
+    said: list[list[Any]] = []
+    again_count = int(BATCH_EVENTS * DUPLICATES)
     for number in range(count):
-        fresh = BATCH_EVENTS - len(again)
-        events = list(again)
-        for run in range(fresh // EVENTS_PER_RUN):
+        events: list[Any] = []
+        for run in range(BATCH_EVENTS // EVENTS_PER_RUN):
             events += events_of_run(f"{prefix}-{number}-{run}")
-        again = random.sample(events, int(BATCH_EVENTS * DUPLICATES))
+        if number >= AGAIN_AFTER:
+            events[-again_count:] = random.sample(said[number - AGAIN_AFTER], again_count)
+        said.append(events)
         bodies.append(json.dumps(events).encode())
     return bodies
 
 
 def post_all(url: str, token: str, bodies: list[bytes]) -> float:
-    """Send the bodies from four clients; seconds until the last answer."""
+    """Send the bodies in their order from four clients; seconds until the last answer."""
     parts = urlsplit(url)
-    waiting, failures = list(bodies), []
+    waiting, failures = deque(bodies), []
     headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
 
     def client() -> None:
         connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
         while True:
             try:
-                body = waiting.pop()
+                body = waiting.popleft()
             except IndexError:
                 return
             connection.request("POST", "/api/v1/events", body, headers)

@@ -26,8 +26,13 @@ def is_plain_float(value: float) -> bool:
 def is_plain(value: Any) -> bool:
     """Whether the fast encoder writes this value as RFC 8785 wants it."""
     kind = type(value)
+    if kind is str:
+        return True
     if kind is dict:
-        return all(name.isascii() and is_plain(inner) for name, inner in value.items())
+        for name, inner in value.items():
+            if not name.isascii() or (type(inner) is not str and not is_plain(inner)):
+                return False
+        return True
     if kind is list:
         return all(map(is_plain, value))
     if kind is int:

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 
-from ledger.statements import LastWrites, Statement
+from ledger.statements import LastWrites, Rows, Statement
 
 T = TypeVar("T")
-Rows = list[tuple[Any, ...]]
 Steps = Generator[list[Statement], list[Rows], T]
 
 

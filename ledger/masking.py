@@ -32,8 +32,10 @@ SECRET_NAMES = frozenset(
 # A payment card: 13 to 19 digits that start with an issuer's digit, in groups or not, with a valid
 # check digit (Luhn, ISO/IEC 7812-1). Millisecond clocks start with 1 and are left alone.
 _CARD = re.compile(r"(?<![0-9A-Za-z])[2-6](?:[ -]?[0-9]){12,18}(?![0-9A-Za-z])")
-# Anything that could be one, in raw JSON: runs of digits that long are rare.
+# Anything that could be one, in raw JSON; slow, so `Look` asks for many digits first.
 _CARD_IN_BYTES = re.compile(rb"[2-6][0-9 -]{12}")
+_MANY_DIGITS = b"0" * CARD_DIGITS_MIN
+_DIGITS_ALIKE = bytes(ord("0") if chr(byte).isdigit() else byte for byte in range(128)) + bytes(128)
 _NOT_NAME = re.compile(r"[^a-z0-9]")
 _OPENING = "⟦masked:"
 
@@ -46,24 +48,28 @@ class Look:
     """What one walk over a value found out besides masking it.
 
     `cards` and `nuls` say whether card numbers and NUL can occur at all, as the raw text tells
-    cheaply; where it is not known they are true.
+    cheaply, and `names_max` how many names stand in it at most; where it is not known, the two are
+    true. `names` counts those that the walk came by.
     """
 
-    __slots__ = ("cards", "names", "nuls", "plain")
+    __slots__ = ("cards", "names", "names_max", "nuls", "plain")
 
-    def __init__(self, *, cards: bool = True, nuls: bool = True) -> None:
+    def __init__(self, *, cards: bool = True, nuls: bool = True, names_max: int = 0) -> None:
         self.names = 0
+        self.names_max = names_max
         self.plain = True
         self.cards = cards
         self.nuls = nuls
 
     @classmethod
     def at(cls, raw: bytes) -> "Look":
-        """For the value in this JSON text."""
-        is_escaped = b"\\u00" in raw
+        """For the value in this JSON text: without white space, hyphens, and all digits alike."""
+        is_escaped = b"\\" in raw and b"\\u00" in raw
+        squeezed = raw.translate(_DIGITS_ALIKE, b" \t\n\r-")
         return cls(
-            cards=is_escaped or _CARD_IN_BYTES.search(raw) is not None,
+            cards=is_escaped or (_MANY_DIGITS in squeezed and bool(_CARD_IN_BYTES.search(raw))),
             nuls=is_escaped and b"\\u0000" in raw,
+            names_max=squeezed.count(b'":'),
         )
 
 
@@ -129,17 +135,29 @@ def _clean(value: Any, depth: int, look: Look) -> Any:
 
 
 def _clean_object(value: dict[str, Any], depth: int, look: Look) -> None:
-    _check_depth(depth, value)
+    if depth > DEPTH_MAX:
+        _check_depth(depth, value)
     look.names += len(value)
-    careful = look.cards or look.nuls
+    if look.cards or look.nuls or not _harmless.issuperset(value):
+        _clean_carefully(value, depth, look)
+        return
+    # The usual object, of which nothing is replaced: it takes a third of the time.
+    for inner in value.values():
+        kind = type(inner)
+        if kind is str:
+            continue
+        if kind is dict:
+            _clean_object(inner, depth + 1, look)
+        elif kind is list or kind is int or kind is float:
+            _clean(inner, depth, look)
+
+
+def _clean_carefully(value: dict[str, Any], depth: int, look: Look) -> None:
     for name, inner in value.items():
-        tag = _tags.get(name, _UNSEEN)
-        if tag is _UNSEEN:
-            tag = _tag_of(name, look)
-        if type(inner) is not str or careful:
-            cleaned = _clean(inner, depth, look)
-            if cleaned is not inner:
-                value[name] = cleaned
+        tag = None if name in _harmless else _tag_of(name, look)
+        cleaned = _clean(inner, depth, look)
+        if cleaned is not inner:
+            value[name] = cleaned
         if tag is not None and not _empty(inner) and not _is_placeholder(inner):
             value[name] = placeholder(tag)
 
@@ -163,9 +181,8 @@ def _integer(value: int) -> Any:
     return placeholder("card") if value >= CARD_MIN and _is_card(str(value)) else value
 
 
-# Names met before and what they stand for; only plain ASCII ones, so that the others are looked at.
-_tags: dict[str, str | None] = {}
-_UNSEEN: Any = object()
+# Names met before that stand for no secret; only plain ASCII ones, so that others are looked at.
+_harmless: set[str] = set()
 
 
 def _tag_of(name: str, look: Look) -> str | None:
@@ -174,10 +191,10 @@ def _tag_of(name: str, look: Look) -> str | None:
     tag = secret_name(name)
     if not name.isascii():
         look.plain = False
-    elif len(name) <= NAME_CHARACTERS_CACHED_MAX:
-        if len(_tags) >= NAMES_CACHED_MAX:
-            _tags.clear()
-        _tags[name] = tag
+    elif tag is None and len(name) <= NAME_CHARACTERS_CACHED_MAX:
+        if len(_harmless) >= NAMES_CACHED_MAX:
+            _harmless.clear()
+        _harmless.add(name)
     return tag
 
 

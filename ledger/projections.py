@@ -96,25 +96,27 @@ def _excluded(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} = excluded.{name}" for name in columns)
 
 
-_JOIN = "JOIN ledger_action a ON a.run_id = u.run_id::bigint AND a.action = u.action"
+# One probe per row. As joins, these read whole tables where the statistics are not up to date.
+_AGENT = "(SELECT agent_id FROM ledger_run WHERE id = u.run_id::bigint)"
+_ACTION = "(SELECT id FROM ledger_action WHERE run_id = u.run_id::bigint AND action = u.action)"
 _KEYS = {"run_id": "whole", "action": "text"}
 
 UPSERT_ACTIONS = f"""
 INSERT INTO ledger_action (workspace_id, agent_id, run_id, action, {", ".join(ACTION)})
-SELECT %b, r.agent_id, r.id, u.action, {_lands(ACTION)}
-FROM {_source(_KEYS, ACTION)} JOIN ledger_run r ON r.id = u.run_id::bigint
+SELECT %b, {_AGENT}, u.run_id::bigint, u.action, {_lands(ACTION)}
+FROM {_source(_KEYS, ACTION)}
 ON CONFLICT (run_id, action) DO UPDATE SET {_excluded(ACTION)}"""  # noqa: S608
 
 UPSERT_ATTEMPTS = f"""
 INSERT INTO ledger_attempt (action_id, attempt, {", ".join(ATTEMPT)})
-SELECT a.id, coalesce(u.attempt, ''), {_lands(ATTEMPT)}
-FROM {_source(_KEYS | {"attempt": "text"}, ATTEMPT)} {_JOIN}
+SELECT {_ACTION}, coalesce(u.attempt, ''), {_lands(ATTEMPT)}
+FROM {_source(_KEYS | {"attempt": "text"}, ATTEMPT)}
 ON CONFLICT (action_id, attempt) DO UPDATE SET {_excluded(ATTEMPT)}"""  # noqa: S608
 
 UPSERT_EFFECTS = f"""
 INSERT INTO ledger_effect (workspace_id, action_id, position, withdrawn, {", ".join(EFFECT)})
-SELECT %b, a.id, u.position::int, false, {_lands(EFFECT)}
-FROM {_source(_KEYS | {"position": "whole"}, EFFECT)} {_JOIN}
+SELECT %b, {_ACTION}, u.position::int, false, {_lands(EFFECT)}
+FROM {_source(_KEYS | {"position": "whole"}, EFFECT)}
 ON CONFLICT (action_id, position)
 DO UPDATE SET withdrawn = false, {_excluded(EFFECT)}"""  # noqa: S608
 

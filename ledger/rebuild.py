@@ -13,12 +13,11 @@ from django.db import connection, transaction
 from ledger import drivers, projections, statements
 from ledger.desk import plain_connection
 from ledger.fold import checkpoint_of, fold_action, fold_run, moves_action, moves_run
-from ledger.record import fact_of
+from ledger.folding import fact_of
 from ledger.said import Fact
-from ledger.statements import LastWrites, Statement
+from ledger.statements import LastWrites, Rows, Statement
 
 RUNS_AT_A_TIME = 200
-Rows = list[tuple[Any, ...]]
 
 EVENTS_OF_RUNS = """
 SELECT run, action, event_id, type, n, data::text, place, received_at, actor_kind <> 'agent', actor,

@@ -11,25 +11,20 @@ Whoever locks an action first must lock its run before.
 """
 
 import os
-from collections import defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
-
-import msgspec
 
 from ledger import projections, statements
 from ledger.canonical import content_digest, salted_digest
-from ledger.fold import ActionRow, checkpoint_of, fold_action, fold_run, moves_action, moves_run
-from ledger.said import Answer, Fact, Problem, Said, Speaker, problem
-from ledger.statements import LastWrites, Statement, joined, joined_numbers
-from ledger.wire import moment_text
+from ledger.fold import ActionRow
+from ledger.folding import Folding, KnownRun, moves
+from ledger.said import Answer, Problem, Said, Speaker, problem
+from ledger.statements import LastWrites, Rows, Statement, joined, joined_bytes, joined_numbers
 
 SALT_BYTES = 32
 # Who held the lock before us may have read the clock after us.
 OTHERS_AHEAD = timedelta(hours=1)
-Rows = list[tuple[Any, ...]]
 Steps = Generator[list[Statement], list[Rows], "Recorded"]
 
 CONFLICT = problem(
@@ -50,24 +45,17 @@ class Recorded:
     actions: dict[tuple[str, str], ActionRow] = field(default_factory=dict)
 
 
-@dataclass
-class KnownRun:
-    id: int
-    started_at: datetime | None
-    is_new: bool = False
-
-
 def record(speaker: Speaker, events: Sequence[Said]) -> Steps:
     """Write down `events`, fold them, and say per event what became of it."""
     batch = Batch(speaker, events)
     yield from batch.meet_runs()
     yield from batch.meet_keys()
     if not batch.accepted and not batch.conflicts:
-        if batch.new_runs():
-            yield LastWrites([(statements.FORGET_RUNS, [batch.new_runs()])])
+        if opened := batch.folding.new_runs():
+            yield LastWrites([(statements.FORGET_RUNS, [opened])])
         return Recorded(batch.answered())
     yield LastWrites(batch.writes())
-    return Recorded(batch.answered(), batch.touched, batch.folded)
+    return Recorded(batch.answered(), batch.folding.touched, batch.folding.folded)
 
 
 class Batch:
@@ -80,14 +68,10 @@ class Batch:
         self.duplicates: set[int] = set()
         self.contents = [content_digest(event.content) for event in events]
         self.first = self._first_of_each_id()
-        self.runs: dict[str, KnownRun] = {}
+        self.folding = Folding(speaker)
         self.places: list[int] = []
         self.received: datetime
         self.accepted: list[int] = []
-        self.prior_of: dict[tuple[str, str], list[Fact]] = defaultdict(list)
-        self.had_effects: dict[tuple[int, str], int] = {}
-        self.touched: list[int] = []
-        self.folded: dict[tuple[str, str], ActionRow] = {}
 
     def _first_of_each_id(self) -> dict[str, int]:
         """The first event of each id; a later one of the batch is its duplicate or conflict."""
@@ -113,23 +97,23 @@ class Batch:
             found.append((statements.NEW_RUNS, [workspace, agent, fresh]))
         rows = yield found
         self.places, self.received = rows[0][0]
-        owners = {}
+        runs, owners = self.folding.runs, {}
         for id_, name, owner, started_at in rows[1] if names else ():
-            self.runs[name], owners[name] = KnownRun(id_, started_at), owner
+            runs[name], owners[name] = KnownRun(id_, started_at), owner
         for id_, name in rows[2] if fresh else ():
-            self.runs[name] = KnownRun(id_, None, is_new=True)
-        if any(name not in self.runs for name in fresh):
+            runs[name] = KnownRun(id_, None, is_new=True)
+        if any(name not in runs for name in fresh):
             (rows_,) = yield [lock]  # somebody else opened them just now
             for id_, name, owner, started_at in rows_:
-                if name not in self.runs:
-                    self.runs[name], owners[name] = KnownRun(id_, started_at), owner
+                if name not in runs:
+                    runs[name], owners[name] = KnownRun(id_, started_at), owner
         if not self.speaker.is_desk:
             self._refuse_runs_of_others({n for n, owner in owners.items() if owner != agent})
 
     def _run_names(self) -> tuple[list[str], list[str]]:
         """The runs that the events move, and those of them that may be opened by being named."""
         events = [self.events[index] for index in self.first.values()]
-        names = sorted({event.run for event in events if event.run and _moves(event)})
+        names = sorted({event.run for event in events if event.run and moves(event.type)})
         if not self.speaker.is_desk:
             return names, names
         return names, sorted(
@@ -156,46 +140,21 @@ class Batch:
         keys: Statement = (
             statements.NEW_KEYS,
             [
-                speaker.workspace_id, self.received, joined(id_ for id_, _, _ in fresh),
-                joined(self.contents[index].hex() for _, index, _ in fresh),
-                joined_numbers(place for _, _, place in fresh),
+                speaker.workspace_id, self.received,
+                b"".join(self.contents[index] for _, index, _ in fresh),
+                joined(id_ for id_, _, _ in fresh), joined_numbers(place for _, _, place in fresh),
             ],
         )  # fmt: skip
-        rows = yield [keys, *self._looks_back()]
+        events = [self.events[index] for index in self.first.values()]
+        rows = yield [keys, *self.folding.looks_back(events, self.received + OTHERS_AHEAD)]
         new = {id_ for (id_,) in rows[0]}
         if len(rows) > 1:
-            self._remember(rows[1], rows[2])
+            self.folding.remember(rows[1], rows[2])
         missing = [id_ for id_, _, _ in fresh if id_ not in new]
         if missing:
             known = (yield [(statements.KNOWN_KEYS, [speaker.workspace_id, missing])])[0]
             self._compare({id_: bytes(content) for id_, content in known})
         self.accepted = sorted(index for id_, index, _ in fresh if id_ in new)
-
-    def _looks_back(self) -> list[Statement]:
-        """Earlier events of every action and run that the batch touches and that may have some."""
-        events = [self.events[index] for index in self.first.values()]
-        moved = {(e.run, e.action) for e in events if e.action and moves_action(e.type)}
-        moved |= {(e.run, "") for e in events if moves_run(e.type)}
-        old = sorted(
-            (run, action) for run, action in moved if run in self.runs and not self.runs[run].is_new
-        )
-        if not old:
-            return []
-        runs, actions = [run for run, _ in old], [action for _, action in old]
-        since = min(self.runs[run].started_at or self.received for run in runs)
-        ids = [self.runs[run].id for run in runs]
-        return [
-            (
-                statements.PRIOR_EVENTS,
-                [runs, actions, self.speaker.workspace_id, since, self.received + OTHERS_AHEAD],
-            ),
-            (statements.KNOWN_ACTIONS, [ids, actions]),
-        ]
-
-    def _remember(self, events: Rows, actions: Rows) -> None:
-        for run, action, *rest in events:
-            self.prior_of[run, action].append(fact_of(*rest))
-        self.had_effects = {(run_id, action): count for run_id, action, count in actions}
 
     def _compare(self, known: dict[str, bytes]) -> None:
         for index, event in enumerate(self.events):
@@ -211,50 +170,45 @@ class Batch:
 
     def writes(self) -> list[Statement]:
         place_of = dict(zip(self.first.values(), self.places, strict=True))
-        found = [*self._event_rows(place_of), *self._conflict_rows()]
-        facts = {index: self._fact(index, place_of[index]) for index in self.accepted}
-        found += self._action_rows(facts)
-        found += self._run_rows(facts)
-        unused = [id_ for id_ in self.new_runs() if id_ not in set(self.touched)]
+        accepted = [self.events[index] for index in self.accepted]
+        places = [place_of[index] for index in self.accepted]
+        found = [
+            *self._event_rows(accepted, places),
+            *self._conflict_rows(),
+            *self.folding.add(accepted, places, self.received),
+        ]
+        unused = set(self.folding.new_runs()) - set(self.folding.touched)
         if unused:
-            found.append((statements.FORGET_RUNS, [unused]))
+            found.append((statements.FORGET_RUNS, [sorted(unused)]))
         return found
 
     @property
     def conflicts(self) -> list[int]:
         return [index for index, what in self.problems.items() if what is CONFLICT]
 
-    def new_runs(self) -> list[int]:
-        return [run.id for run in self.runs.values() if run.is_new]
-
-    def _event_rows(self, place_of: dict[int, int]) -> list[Statement]:
-        if not self.accepted:
+    def _event_rows(self, events: list[Said], places: list[int]) -> list[Statement]:
+        if not events:
             return []
-        speaker, events = self.speaker, [self.events[index] for index in self.accepted]
-        places = [place_of[index] for index in self.accepted]
+        speaker = self.speaker
         noise = os.urandom(SALT_BYTES * len(events))
         salts = [noise[i : i + SALT_BYTES] for i in range(0, len(noise), SALT_BYTES)]
+        digests = [salted_digest(s, e.content) for s, e in zip(salts, events, strict=True)]
+        numbers = joined_numbers(places)
         return [
             (
                 statements.NEW_EVENTS,
                 [
                     self.received, speaker.workspace_id, speaker.kind, speaker.name,
-                    speaker.key_prefix, speaker.trusted, joined_numbers(places),
-                    joined(e.id for e in events), joined(e.type for e in events),
-                    joined(moment_text(e.time) if e.time else None for e in events),
-                    joined(e.run for e in events), joined(e.action for e in events),
-                    joined(None if e.n is None else str(e.n) for e in events),
-                    joined(projections.json_text(e.trace) for e in events),
-                    joined(projections.json_text(e.data) for e in events),
-                    joined(salt.hex() for salt in salts),
-                    joined(salted_digest(s, e.content).hex()
-                           for s, e in zip(salts, events, strict=True)),
+                    speaker.key_prefix, speaker.trusted, noise, b"".join(digests), numbers,
+                    joined([e.id for e in events]), joined([e.type for e in events]),
+                    joined([e.time_text for e in events]),
+                    joined([e.run for e in events]), joined([e.action for e in events]),
+                    joined([None if e.n is None else str(e.n) for e in events]),
+                    joined([projections.json_text(e.trace) for e in events]),
+                    joined_bytes([e.data_json for e in events]),
                 ],
             ),
-            (
-                statements.NEW_UNSEALED,
-                [speaker.workspace_id, self.received, joined_numbers(places)],
-            ),
+            (statements.NEW_UNSEALED, [speaker.workspace_id, self.received, numbers]),
         ]  # fmt: skip
 
     def _conflict_rows(self) -> list[Statement]:
@@ -266,66 +220,6 @@ class Batch:
         values = [speaker.workspace_id, speaker.key_prefix, self.received, ids, contents]
         return [(statements.NEW_CONFLICTS, values)]
 
-    def _fact(self, index: int, place: int) -> Fact:
-        event, speaker = self.events[index], self.speaker
-        return Fact(
-            event.id, event.type, event.n, event.data, place, self.received, speaker.is_desk,
-            speaker.name, speaker.trusted, event.trace,
-        )  # fmt: skip
-
-    def _action_rows(self, facts: dict[int, Fact]) -> list[Statement]:
-        grouped: dict[tuple[str, str], list[Fact]] = defaultdict(list)
-        for index, fact in facts.items():
-            event = self.events[index]
-            if event.action and moves_action(event.type) and event.run in self.runs:
-                grouped[event.run, event.action].append(fact)
-        for (run, action), new in grouped.items():
-            earlier = [f for f in self.prior_of[run, action] if moves_action(f.type)]
-            self.folded[run, action] = fold_action(action, [*earlier, *new])
-        rows = [(self.runs[run].id, row) for (run, _), row in self.folded.items()]
-        return projections.write_actions(self.speaker.workspace_id, rows, self.had_effects)
-
-    def _run_rows(self, facts: dict[int, Fact]) -> list[Statement]:
-        about: dict[str, list[Fact]] = defaultdict(list)
-        every: dict[str, list[int]] = defaultdict(list)
-        for index, fact in facts.items():
-            event = self.events[index]
-            if event.run in self.runs and _moves(event):
-                every[event.run].append(fact.place)
-                if moves_run(event.type):
-                    about[event.run].append(fact)
-        folded, checkpoints = [], []
-        for run, new in about.items():
-            earlier = [f for f in self.prior_of[run, ""] if moves_run(f.type)]
-            folded.append((self.runs[run].id, fold_run([*earlier, *new])))
-            checkpoints += [
-                (self.runs[run].id, checkpoint_of(f)) for f in new if f.type == "run.checkpoint"
-            ]
-        self.touched = [self.runs[run].id for run in every]
-        return [
-            *self._touch(every),
-            *projections.write_runs(folded),
-            *projections.write_checkpoints(checkpoints),
-        ]
-
-    def _touch(self, places: dict[str, list[int]]) -> list[Statement]:
-        if not places:
-            return []
-        actions: dict[str, int] = defaultdict(int)
-        effects: dict[str, int] = defaultdict(int)
-        for (run, action), row in self.folded.items():
-            known = self.had_effects.get((self.runs[run].id, action))
-            actions[run] += known is None
-            effects[run] += row.standing - (known or 0)
-        speaker, runs = self.speaker, list(places)
-        values = [
-            self.received, self.received, not speaker.is_desk, self.received,
-            float(speaker.stuck_after_seconds), [self.runs[run].id for run in runs],
-            [min(places[run]) for run in runs], [max(places[run]) for run in runs],
-            [actions[run] for run in runs], [effects[run] for run in runs],
-        ]  # fmt: skip
-        return [(statements.TOUCH_RUNS, values)]
-
     def answered(self) -> list[Answer]:
         return [self._answer(index, event) for index, event in enumerate(self.events)]
 
@@ -333,19 +227,6 @@ class Batch:
         if index in self.problems:
             return Answer(event.id, "rejected", self.problems[index])
         return Answer(event.id, "duplicate" if index in self.duplicates else "accepted")
-
-
-def fact_of(event_id: str, type_: str, n: int | None, data: str | None, *rest: Any) -> Fact:
-    """A fact out of a row of the event table, whose JSON comes as text."""
-    place, received, by_desk, actor, trusted, trace = rest
-    return Fact(
-        event_id, type_, n, msgspec.json.decode(data) if data else {}, place, received, by_desk,
-        actor, trusted, msgspec.json.decode(trace) if trace else None,
-    )  # fmt: skip
-
-
-def _moves(event: Said) -> bool:
-    return moves_run(event.type) or moves_action(event.type)
 
 
 def _opens(event: Said) -> bool:

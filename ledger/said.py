@@ -26,7 +26,11 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(slots=True)
 class Said:
-    """One event, checked and masked, as it will be kept. `content` is its canonical JSON."""
+    """One event, checked and masked, as it will be kept.
+
+    `content` is its canonical JSON, `data_json` the JSON of its data alone, `time_text` the time as
+    both are written.
+    """
 
     id: str
     type: str
@@ -37,6 +41,8 @@ class Said:
     trace: dict[str, Any] | None
     data: dict[str, Any]
     content: bytes
+    time_text: str | None = None
+    data_json: bytes = b""
 
 
 @dataclass(frozen=True)

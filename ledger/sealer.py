@@ -47,7 +47,7 @@ INSERT INTO ledger_treenode (workspace_id, level, index, hash)
 SELECT %b, level, index, hash FROM unnest(%b::int[], %b::bigint[], %b::bytea[])
 AS u (level, index, hash)"""
 
-SEALED = "DELETE FROM ledger_unsealed WHERE place = ANY(%b::bigint[])"
+SEALED = "DELETE FROM ledger_unsealed WHERE workspace_id = %b AND place = ANY(%b::bigint[])"
 
 
 def seal_all() -> int:
@@ -122,7 +122,7 @@ def _grow(workspace: Workspace, size: int, rows: list[tuple[Any, ...]]) -> merkl
     if growth.fresh:
         levels, inner, found = (list(column) for column in zip(*growth.fresh, strict=True))
         _run(NEW_NODES, [workspace.pk, levels, inner, found])
-    _run(SEALED, [places])
+    _run(SEALED, [workspace.pk, places])
     return growth
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 Statement = tuple[str, Sequence[Any]]
+Rows = list[tuple[Any, ...]]
 
 PARTED, NOTHING = "\x1f", "\x1e"
 # The parameter of a joined list, in SQL.
@@ -19,6 +20,11 @@ LIST = "string_to_array(%b, E'\\x1f', E'\\x1e')"
 def joined(values: Iterable[str | None]) -> str:
     """A list of texts as one; see above."""
     return PARTED.join([NOTHING if value is None else value for value in values])
+
+
+def joined_bytes(values: Iterable[bytes]) -> str:
+    """A list of JSON texts that are still bytes."""
+    return PARTED.encode().join(values).decode()
 
 
 def joined_texts(values: Iterable[str]) -> str:
@@ -58,23 +64,31 @@ ON CONFLICT (workspace_id, run) DO NOTHING RETURNING id, run"""
 PLACES = """
 SELECT array_agg(nextval('ledger_place')), clock_timestamp() FROM generate_series(1, %b)"""
 
+# Digests and salts travel end to end, 32 bytes each.
+_NTH = "substring(%b::bytea FROM 32 * i::int - 31 FOR 32)"
+
 NEW_KEYS = f"""
-INSERT INTO ledger_eventkey (workspace_id, event_id, content, place, received_at)
-SELECT %b, event_id, decode(content, 'hex'), place::bigint, %b::timestamptz
-FROM unnest({LIST}, {LIST}, {LIST}) AS u (event_id, content, place)
+INSERT INTO ledger_eventkey (workspace_id, received_at, content, event_id, place)
+SELECT %b, %b::timestamptz, {_NTH}, event_id, place::bigint
+FROM unnest({LIST}, {LIST}) WITH ORDINALITY AS u (event_id, place, i)
 ON CONFLICT (workspace_id, event_id) DO NOTHING RETURNING event_id"""  # noqa: S608
 
 KNOWN_KEYS = """
 SELECT event_id, content FROM ledger_eventkey
 WHERE workspace_id = %b AND event_id = ANY(%b::text[])"""
 
-# The bounds on received_at keep it from opening every partition.
+# One probe of the index per action, whatever the statistics say; the bounds on received_at keep it
+# from opening every partition.
 PRIOR_EVENTS = """
 SELECT e.run, e.action, e.event_id, e.type, e.n, e.data::text, e.place, e.received_at,
     e.actor_kind <> 'agent', e.actor, e.trusted, e.trace::text
 FROM unnest(%b::text[], %b::text[]) AS u (run, action)
-JOIN ledger_event e ON e.workspace_id = %b AND e.run = u.run AND e.action = u.action
-WHERE e.received_at BETWEEN %b::timestamptz AND %b::timestamptz"""
+CROSS JOIN LATERAL (
+    SELECT * FROM ledger_event
+    WHERE workspace_id = %b AND run = u.run AND action = u.action
+        AND received_at BETWEEN %b::timestamptz AND %b::timestamptz
+    OFFSET 0
+) e"""
 
 KNOWN_ACTIONS = """
 SELECT a.run_id, a.action,
@@ -83,13 +97,12 @@ FROM unnest(%b::bigint[], %b::text[]) AS u (run_id, action)
 JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action"""
 
 NEW_EVENTS = f"""
-INSERT INTO ledger_event (place, received_at, workspace_id, event_id, type, "time", run, action, n,
-    trace, actor_kind, actor, key_prefix, trusted, data, salt, digest)
-SELECT place::bigint, %b::timestamptz, %b, event_id, type, "time"::timestamptz,
-    coalesce(run, ''), coalesce(action, ''), n::int, trace::jsonb, %b, %b, %b, %b, data::jsonb,
-    decode(salt, 'hex'), decode(digest, 'hex')
-FROM unnest({", ".join([LIST] * 11)})
-AS u (place, event_id, type, "time", run, action, n, trace, data, salt, digest)"""  # noqa: S608
+INSERT INTO ledger_event (received_at, workspace_id, actor_kind, actor, key_prefix, trusted, salt,
+    digest, place, event_id, type, "time", run, action, n, trace, data)
+SELECT %b::timestamptz, %b, %b, %b, %b, %b, {_NTH}, {_NTH}, place::bigint, event_id, type,
+    "time"::timestamptz, coalesce(run, ''), coalesce(action, ''), n::int, trace::jsonb, data::jsonb
+FROM unnest({", ".join([LIST] * 9)}) WITH ORDINALITY
+AS u (place, event_id, type, "time", run, action, n, trace, data, i)"""  # noqa: S608
 
 NEW_UNSEALED = f"""
 INSERT INTO ledger_unsealed (place, workspace_id, received_at)

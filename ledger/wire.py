@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, Raw, UnsetType
 
 from ledger import schemas
 from ledger.canonical import canonical
@@ -23,10 +24,9 @@ N_MAX = 2**31 - 1
 ID = re.compile(r"[\x21-\x7e]{1,64}")
 RUN_ID = re.compile(r"[\x21-\x7e]{1,120}")
 
-# White space before a colon: rare outside of texts, and then the quick count below proves nothing.
-_SPACED_COLONS = (b" :", b"\t:", b"\n:", b"\r:")
-_raws = msgspec.json.Decoder(list[msgspec.Raw])
+_raws = msgspec.json.Decoder(list[Raw])
 _any = msgspec.json.Decoder()
+_sorted = msgspec.json.Encoder(order="sorted")
 
 
 class Malformed(Exception):
@@ -43,11 +43,32 @@ class Envelope(msgspec.Struct, forbid_unknown_fields=True):
     id: str
     type: str
     run: str
-    action: str | None = None
+    action: str | UnsetType | None = UNSET
+    n: int | UnsetType | None = UNSET
+    time: str | UnsetType | None = UNSET
+    trace: dict[str, Any] | UnsetType | None = UNSET
+    data: dict[str, Any] | UnsetType = UNSET
+
+    def names(self) -> int:
+        """How many members were sent."""
+        told = (self.action, self.n, self.time, self.trace, self.data)
+        return 8 - told.count(UNSET)
+
+
+_envelopes = msgspec.json.Decoder(Envelope)
+
+
+class Kept(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """An event as the ledger keeps it and as its digest covers it: the names in their order."""
+
+    action: str = ""
+    data: Any
+    id: str
     n: int | None = None
+    run: str = ""
     time: str | None = None
-    trace: dict[str, Any] | None = None
-    data: dict[str, Any] = {}
+    trace: Any = None
+    type: str
 
 
 def split(body: bytes, *, ndjson: bool) -> list[bytes]:
@@ -84,16 +105,15 @@ def read(raw: bytes, speaker: Speaker, *, reserved: bool = False) -> Said | tupl
     """
     event_id = ""
     try:
-        loose = _decoded(raw)
-        if isinstance(loose, dict) and isinstance(loose.get("id"), str):
-            event_id = loose["id"][:64]
-        envelope = _envelope(loose)
+        envelope = _envelope(raw)
+        event_id = envelope.id[:64]
+        _fits(envelope)
         look = Look.at(raw)
         said = _said(envelope, speaker, look)
-        _no_name_twice(raw, look, loose)
+        _no_name_twice(raw, envelope, look)
         _checked(said, reserved=reserved)
     except _Wrong as wrong:
-        return event_id, wrong.problem
+        return event_id or wrong.event_id, wrong.problem
     return said
 
 
@@ -104,54 +124,76 @@ def of_desk(speaker: Speaker, event: dict[str, Any]) -> Said:
 
 
 class _Wrong(Exception):
+    """The event is refused; `event_id` where it is known only to what raises."""
+
+    event_id = ""
+
     def __init__(self, kind: str, title: str, status: int = 422, detail: str = "") -> None:
         super().__init__(title)
         self.problem = problem(kind, title, status, detail)
 
 
-def _decoded(raw: bytes) -> Any:
+def _envelope(raw: bytes) -> Envelope:
     if len(raw) > EVENT_BYTES_MAX:
         raise _Wrong("too-large", "The event is too large", 413, "At most 64 KiB.")
     try:
-        return _any.decode(raw)
+        return _envelopes.decode(raw)
+    except msgspec.ValidationError as misfit:
+        wrong = _Wrong("schema", "The event does not fit the wire format", 422, str(misfit))
+        wrong.event_id = _id_of(raw)
+        raise wrong from misfit
     except RecursionError as deep:
         raise _Wrong("unfit", "The event is nested too deep") from deep
-    except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
-        raise _Wrong("malformed", "The event is not JSON", 400, str(wrong)) from wrong
+    except (msgspec.MsgspecError, UnicodeDecodeError) as broken:
+        raise _Wrong("malformed", "The event is not JSON", 400, str(broken)) from broken
 
 
-def _envelope(loose: Any) -> Envelope:
+def _id_of(raw: bytes) -> str:
+    """The id of what is no event, so that its sender knows it again."""
     try:
-        envelope = msgspec.convert(loose, Envelope)
-    except msgspec.ValidationError as wrong:
-        raise _Wrong("schema", "The event does not fit the wire format", 422, str(wrong)) from wrong
+        loose = _any.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    found = loose.get("id") if isinstance(loose, dict) else None
+    return found[:64] if isinstance(found, str) else ""
+
+
+def _fits(envelope: Envelope) -> None:
     if not ID.fullmatch(envelope.id):
         raise _Wrong("schema", "The id is not 1 to 64 printable ASCII characters")
     if not RUN_ID.fullmatch(envelope.run):
         raise _Wrong("schema", "The run is not 1 to 120 printable ASCII characters")
-    if envelope.action is not None and not RUN_ID.fullmatch(envelope.action):
+    if isinstance(envelope.action, str) and not RUN_ID.fullmatch(envelope.action):
         raise _Wrong("schema", "The action is not 1 to 120 printable ASCII characters")
-    if envelope.n is not None and not 0 <= envelope.n <= N_MAX:
+    if isinstance(envelope.n, int) and not 0 <= envelope.n <= N_MAX:
         raise _Wrong("schema", "n is not between 0 and 2^31 - 1")
-    return envelope
 
 
 def _said(envelope: Envelope, speaker: Speaker, look: Look) -> Said:
-    time = None if envelope.time is None else _moment(envelope.time)
+    time, time_text = _moment(envelope.time) if isinstance(envelope.time, str) else (None, None)
     try:
-        data = mask_in_place(envelope.data, speaker.mask, look)
-        trace = envelope.trace and mask_in_place(envelope.trace, (), look)
+        data = mask_in_place(envelope.data or {}, speaker.mask, look)
+        trace = mask_in_place(envelope.trace, (), look) if envelope.trace else None
     except Unfit as unfit:
         raise _Wrong(
             "unfit", "The event holds what the ledger does not keep", 422, str(unfit)
         ) from None
     _leave_out(data, speaker)
     said = Said(
-        envelope.id, envelope.type, envelope.run, envelope.action or "", envelope.n, time,
-        trace or None, data, b"",
+        envelope.id, envelope.type, envelope.run, envelope.action or "",
+        None if envelope.n is UNSET else envelope.n, time, trace or None, data, b"",
+        time_text, _sorted.encode(data),
     )  # fmt: skip
-    said.content = canonical(as_kept(said), plain=look.plain)
+    said.content = _content(said) if look.plain else canonical(as_kept(said), plain=False)
     return said
+
+
+def _content(said: Said) -> bytes:
+    """The canonical JSON of an event that is plain (see `ledger.canonical`)."""
+    return _sorted.encode(
+        Kept(action=said.action, data=Raw(said.data_json), id=said.id, n=said.n, run=said.run,
+             time=said.time_text, trace=said.trace, type=said.type)
+    )  # fmt: skip
 
 
 def _checked(said: Said, *, reserved: bool) -> None:
@@ -191,15 +233,13 @@ def _snapshot_holders(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield effect
 
 
-def _no_name_twice(raw: bytes, look: Look, loose: dict[str, Any]) -> None:
+def _no_name_twice(raw: bytes, envelope: Envelope, look: Look) -> None:
     """Refuse duplicate names, which every JSON decoder drops in silence.
 
-    A name is followed by `":`. If no white space stands between, the count of `":` is at least the
-    number of names in the text, so when it equals the number of names that survived decoding, none
-    was dropped. Otherwise a slow decoder counts for sure.
+    A name is followed by `":`, white space aside, so the text has at most as many names as it has
+    of these. If as many survived decoding, none was dropped; else a slow decoder counts for sure.
     """
-    survived = look.names + len(loose)
-    if raw.count(b'":') == survived and not any(spaced in raw for spaced in _SPACED_COLONS):
+    if envelope.names() + look.names == look.names_max:
         return
     try:
         json.loads(raw, object_pairs_hook=_pairs)
@@ -221,12 +261,16 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _moment(text: str) -> datetime:
+def _moment(text: str) -> tuple[datetime, str]:
+    """The moment, and how the ledger writes it."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
             raise _Wrong("schema", "time has no offset from UTC")
-        return moment.astimezone(UTC)
+        if len(text) == 24 and text[4:22:3] == "--T::." and text[23] == "Z":  # noqa: PLR2004
+            return moment, text  # it came as 2026-11-21T10:02:15.120Z, which is how we write it
+        moment = moment.astimezone(UTC)
+        return moment, moment_text(moment)
     except (ValueError, OverflowError) as wrong:
         raise _Wrong("schema", "time is not RFC 3339", 422, text[:40]) from wrong
 

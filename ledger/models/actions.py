@@ -70,7 +70,9 @@ class Action(models.Model):
     workspace = models.ForeignKey(
         Workspace, on_delete=models.CASCADE, db_index=False, db_constraint=False
     )
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="actions")
+    run = models.ForeignKey(
+        Run, on_delete=models.CASCADE, related_name="actions", db_index=False
+    )  # action_id_in_run leads with it
     agent = models.ForeignKey(
         Agent, on_delete=models.PROTECT, null=True, db_constraint=False, db_index=False
     )
@@ -134,7 +136,9 @@ class Action(models.Model):
 class Attempt(models.Model):
     """One try at an action. A stale fence is kept, flagged, and settles nothing."""
 
-    action = models.ForeignKey(Action, on_delete=models.CASCADE, related_name="attempts")
+    action = models.ForeignKey(
+        Action, on_delete=models.CASCADE, related_name="attempts", db_index=False
+    )  # attempt_in_action leads with it
     attempt = models.CharField(max_length=120)
     state = models.CharField(max_length=13, choices=AttemptState.choices)
     fence = models.BigIntegerField(null=True)

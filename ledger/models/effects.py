@@ -32,7 +32,9 @@ class Effect(models.Model):
     workspace = models.ForeignKey(
         Workspace, on_delete=models.CASCADE, db_index=False, db_constraint=False
     )
-    action = models.ForeignKey(Action, on_delete=models.CASCADE, related_name="effects")
+    action = models.ForeignKey(
+        Action, on_delete=models.CASCADE, related_name="effects", db_index=False
+    )  # effect_in_action leads with it
     position = models.PositiveSmallIntegerField(
         help_text="Within one action the last is undone first"
     )

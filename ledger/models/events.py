@@ -113,14 +113,12 @@ class EventConflict(models.Model):
 class Unsealed(models.Model):
     """An event that waits for the sealer; written in one transaction with it."""
 
-    place = models.BigIntegerField(primary_key=True)
+    pk = models.CompositePrimaryKey("workspace_id", "place")
     workspace = models.ForeignKey(
         Workspace, on_delete=models.CASCADE, db_index=False, db_constraint=False
     )
+    place = models.BigIntegerField()
     received_at = models.DateTimeField()
-
-    class Meta:
-        indexes: ClassVar = [models.Index(fields=["workspace", "place"], name="unsealed_in_order")]
 
     def __str__(self) -> str:
         return str(self.place)

@@ -91,7 +91,9 @@ class Run(models.Model):
 class Checkpoint(models.Model):
     """A safe pause point: state, what is done, what is pending, and a summary for people."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="checkpoints")
+    run = models.ForeignKey(
+        Run, on_delete=models.CASCADE, related_name="checkpoints", db_index=False
+    )  # checkpoint_once leads with it
     event_id = models.CharField(max_length=64)
     name = models.CharField(max_length=200)
     n = models.IntegerField(null=True)

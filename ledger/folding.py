@@ -1,0 +1,145 @@
+"""Folding what a batch brought: the rows of the runs and actions that it moves, as statements.
+
+What was said of them before has been read under the runs' locks; here the new is added to it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from ledger import projections, statements
+from ledger.fold import ActionRow, checkpoint_of, fold_action, fold_run, moves_action, moves_run
+from ledger.said import Fact, Said, Speaker
+from ledger.statements import Rows, Statement
+
+# A run, and an action of it; without the action, what is said of the run as a whole.
+Name = tuple[str, str]
+
+
+@dataclass
+class KnownRun:
+    id: int
+    started_at: datetime | None
+    is_new: bool = False
+
+
+@dataclass
+class Folding:
+    """The runs that are locked, what was known of them before, and what became of them."""
+
+    speaker: Speaker
+    runs: dict[str, KnownRun] = field(default_factory=dict)
+    prior_of: dict[Name, list[Fact]] = field(default_factory=lambda: defaultdict(list))
+    had_effects: dict[tuple[int, str], int] = field(default_factory=dict)
+    touched: list[int] = field(default_factory=list)
+    folded: dict[Name, ActionRow] = field(default_factory=dict)
+
+    def new_runs(self) -> list[int]:
+        return [run.id for run in self.runs.values() if run.is_new]
+
+    def looks_back(self, events: Iterable[Said], until: datetime) -> list[Statement]:
+        """Earlier events of every action and run that these move and that may have some."""
+        about = {(event.run, what) for event in events if (what := subject(event)) is not None}
+        old = sorted(
+            (run, action) for run, action in about if run in self.runs and not self.runs[run].is_new
+        )
+        if not old:
+            return []
+        runs, actions = [run for run, _ in old], [action for _, action in old]
+        since = min(self.runs[run].started_at or until for run in runs)
+        ids = [self.runs[run].id for run in runs]
+        earlier = [runs, actions, self.speaker.workspace_id, since, until]
+        return [
+            (statements.PRIOR_EVENTS, earlier),
+            (statements.KNOWN_ACTIONS, [ids, actions]),
+        ]
+
+    def remember(self, events: Rows, actions: Rows) -> None:
+        """What `looks_back` found."""
+        for run, action, *rest in events:
+            self.prior_of[run, action].append(fact_of(*rest))
+        self.had_effects = {(run_id, action): count for run_id, action, count in actions}
+
+    def add(
+        self, accepted: Iterable[Said], places: Iterable[int], received: datetime
+    ) -> list[Statement]:
+        """What follows from the accepted events, which stand at these places."""
+        said: dict[Name, list[Fact]] = defaultdict(list)
+        moved: dict[str, list[int]] = defaultdict(list)
+        speaker = self.speaker
+        by_desk, actor, trusted = speaker.is_desk, speaker.name, speaker.trusted
+        for event, place in zip(accepted, places, strict=True):
+            if event.run not in self.runs or not moves(event.type):
+                continue
+            moved[event.run].append(place)
+            about = subject(event)
+            if about is not None:
+                fact = Fact(event.id, event.type, event.n, event.data, place, received, by_desk,
+                            actor, trusted, event.trace)  # fmt: skip
+                said[event.run, about].append(fact)
+        self.touched = [self.runs[run].id for run in moved]
+        written = self._actions({name: facts for name, facts in said.items() if name[1]})
+        runs = self._runs({run: facts for (run, action), facts in said.items() if not action})
+        return [*written, *self._touch(moved, received), *runs]
+
+    def _actions(self, said: dict[Name, list[Fact]]) -> list[Statement]:
+        for (run, action), new in said.items():
+            earlier = self.prior_of.get((run, action), ())
+            known = [fact for fact in earlier if moves_action(fact.type)]
+            self.folded[run, action] = fold_action(action, [*known, *new])
+        rows = [(self.runs[run].id, row) for (run, _), row in self.folded.items()]
+        return projections.write_actions(self.speaker.workspace_id, rows, self.had_effects)
+
+    def _runs(self, said: dict[str, list[Fact]]) -> list[Statement]:
+        folded, checkpoints = [], []
+        for run, new in said.items():
+            earlier = [fact for fact in self.prior_of.get((run, ""), ()) if moves_run(fact.type)]
+            folded.append((self.runs[run].id, fold_run([*earlier, *new])))
+            checkpoints += [
+                (self.runs[run].id, checkpoint_of(fact))
+                for fact in new
+                if fact.type == "run.checkpoint"
+            ]
+        return [*projections.write_runs(folded), *projections.write_checkpoints(checkpoints)]
+
+    def _touch(self, places: dict[str, list[int]], received: datetime) -> list[Statement]:
+        if not places:
+            return []
+        actions: dict[str, int] = defaultdict(int)
+        effects: dict[str, int] = defaultdict(int)
+        for (run, action), row in self.folded.items():
+            known = self.had_effects.get((self.runs[run].id, action))
+            actions[run] += known is None
+            effects[run] += row.standing - (known or 0)
+        speaker, runs = self.speaker, list(places)
+        values = [
+            received, received, not speaker.is_desk, received, float(speaker.stuck_after_seconds),
+            self.touched, [min(places[run]) for run in runs], [max(places[run]) for run in runs],
+            [actions[run] for run in runs], [effects[run] for run in runs],
+        ]  # fmt: skip
+        return [(statements.TOUCH_RUNS, values)]
+
+
+def moves(type_: str) -> bool:
+    """Whether an event of this type moves an action or a run."""
+    return moves_action(type_) or moves_run(type_)
+
+
+def subject(event: Said) -> str | None:
+    """The action that an event moves, "" if it moves the run itself, None if it moves neither."""
+    if moves_action(event.type):
+        return event.action or None
+    return "" if moves_run(event.type) else None
+
+
+def fact_of(event_id: str, type_: str, n: int | None, data: str | None, *rest: Any) -> Fact:
+    """A fact out of a row of the event table, whose JSON comes as text."""
+    place, received, by_desk, actor, trusted, trace = rest
+    return Fact(
+        event_id, type_, n, msgspec.json.decode(data) if data else {}, place, received, by_desk,
+        actor, trusted, msgspec.json.decode(trace) if trace else None,
+    )  # fmt: skip
