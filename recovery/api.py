@@ -131,7 +131,7 @@ def list_cases(
         limit=limit,
         everything=everything,
     )
-    number = search.count(token.workspace, q, by=token.person, everything=everything)
+    number = search.count(token.workspace, q, by=token.person, everything=everything, found=found)
     return {
         "cases": [shown.case(one) for one in found.cases],
         "after": found.after,

@@ -42,7 +42,8 @@ def approvals_of(here: Workspace) -> ApprovalQuerySet:
 def wanted(request: Request, here: Workspace) -> tuple[ApprovalQuerySet, str]:
     """The list that the URL asks for: mine to decide, or everything that waits."""
     view = "all" if request.GET.get("view") == "all" else "mine"
-    rows = approvals_of(here)
+    # A line shows nothing of action and run, and all that waits is sorted before a page is cut.
+    rows = approvals_of(here).select_related(None).select_related("agent", "requested_by")
     rows = rows.open() if view == "all" else rows.awaiting(request.user)
     q = request.GET.get("q", "")[:SEARCH_CHARACTERS_MAX].strip()
     return (rows.filter(headline__icontains=q) if q else rows), view
@@ -58,6 +59,8 @@ def context_of_list(
         at, pk = after
         ordered = ordered.filter(expires_at__gte=at).exclude(expires_at=at, pk__lte=pk)
     found = list(ordered.prefetch_related("requirements", "decisions")[: PAGE + 1])
+    for one in found:
+        one.workspace = here
     number = rows.order_by()[: COUNT_MAX + 1].count()
     zone = zone_of(request.user)
     keep = {name: request.GET[name] for name in ("view", "q") if request.GET.get(name)}

@@ -93,6 +93,11 @@ class Case(models.Model):
     )
     failed_tool = models.CharField(max_length=200, blank=True)
     failed_target = models.CharField(max_length=400, blank=True)
+    tools = ArrayField(
+        models.CharField(max_length=200),
+        default=list,
+        help_text="Every tool of the run, in lower case: tool: is asked of this row alone",
+    )
     customer = models.CharField(max_length=120, blank=True)
     customer_name = models.CharField(max_length=200, blank=True)
     request = models.TextField(blank=True)

@@ -24,6 +24,8 @@ from workspaces.models import User, Workspace
 PAGE_CASES = 50
 PAGE_CASES_MAX = 200
 COUNT_MAX = 10_000
+COUNT_OF_WORDS_MAX = 1_000
+"""Where there are words, each case that they find is read to be counted."""
 RECENT_DAYS = 90
 """Closed cases and free text are searched this far back, unless the reader asks for all."""
 AFTER_CHARACTERS_MAX = 400
@@ -51,13 +53,17 @@ DEFAULT_ORDER = "risk"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One page. `after` is the place behind its last case, empty where nothing follows."""
+    """One page. `after` is the place behind its last case, empty where nothing follows.
+
+    `is_whole` says that nothing came before it either.
+    """
 
     cases: list[Case]
     query: Query
     after: str
     order: str
     is_cut: bool = field(default=False)
+    is_whole: bool = field(default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +135,26 @@ def find(
         after=place_of(page[-1], order) if more else "",
         order=order,
         is_cut=is_cut(query, everything=everything),
+        is_whole=not (more or after),
     )
 
 
-def count(workspace: Workspace, text: str, *, by: User | None, everything: bool = False) -> Count:
-    """How many cases the list would show, up to COUNT_MAX."""
-    cases = matching(workspace, parse(text), by=by, everything=everything)
-    number = cases.order_by().values("pk")[: COUNT_MAX + 1].count()
-    return Count(min(number, COUNT_MAX), capped=number > COUNT_MAX)
+def count(
+    workspace: Workspace,
+    text: str,
+    *,
+    by: User | None,
+    everything: bool = False,
+    found: Found | None = None,
+) -> Count:
+    """How many cases the list would show, up to a limit; `found` is a page of it, if at hand."""
+    if found is not None and found.is_whole:
+        return Count(len(found.cases), capped=False)
+    query = parse(text)
+    limit = COUNT_OF_WORDS_MAX if query.has_text else COUNT_MAX
+    cases = matching(workspace, query, by=by, everything=everything)
+    number = cases.order_by().values("pk")[: limit + 1].count()
+    return Count(min(number, limit), capped=number > limit)
 
 
 def place_of(case: Case, order: str) -> str:

@@ -16,7 +16,7 @@ from django.contrib.postgres.search import SearchQuery
 from django.db.models import Exists, OuterRef, Q
 
 from approvals.models import Pause, PauseKind
-from ledger.models import Action, Reversibility, Run
+from ledger.models import Reversibility, Run
 from recovery.models import CaseOutcome, CaseState, Comment, Plan, Step
 from recovery.search.language import Either, Field, Node, Not, QueryError, Text, Value
 from workspaces.models import User, Workspace
@@ -235,11 +235,10 @@ def reason(value: Value, reader: Reader) -> Q:
 
 
 def tool(value: Value, reader: Reader) -> Q:
-    """The tool that the case is about; with it, any tool of the run where the name is exact."""
+    """Any tool of the run, by its name; with `*` the one that the case is about."""
     if "*" in value.text:
         return _like("failed_tool")(value, reader)
-    called = Action.objects.filter(run=OuterRef("run"), tool=value.text)
-    return Q(failed_tool__iexact=value.text) | Q(Exists(called))
+    return Q(tools__contains=[value.text.lower()])
 
 
 KEYS: Mapping[str, Callable[[Value, Reader], Q]] = {

@@ -23,6 +23,8 @@ from recovery.triage.suggestion import suggest
 from recovery.triage.words import shortened, target_words
 
 REQUEST_CHARACTERS_MAX = 4_000
+# A run that calls more tools than this is found by the first ones.
+TOOLS_MAX = 200
 SEARCHED_CHARACTERS_MAX = 16_000
 
 
@@ -70,6 +72,7 @@ def _failure(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) 
         "failed_action": blamed,
         "failed_tool": blamed.tool if blamed else "",
         "failed_target": _target(facts, blamed),
+        "tools": sorted({action.tool.lower() for action in facts.actions} - {""})[:TOOLS_MAX],
     }
 
 

@@ -55,7 +55,7 @@ def queue(request: Request, workspace: str) -> HttpResponse:
             after=said.get("after", ""),
             everything=everything,
         )
-        number = str(search.count(here, q, by=request.user, everything=everything))
+        number = str(search.count(here, q, by=request.user, everything=everything, found=found))
     except (search.QueryError, search.BadPlace) as wrong:
         context |= {"query_error": _mistake(here, q, wrong), "cases": [], "count": "0"}
         context["empty"] = _no_match(here, q)
