@@ -11,6 +11,8 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 
 from ledger.statements import LastWrites, Rows, Statement
 
+__all__ = ["Rows", "Steps", "commit_async", "run", "run_async"]
+
 T = TypeVar("T")
 Steps = Generator[list[Statement], list[Rows], T]
 

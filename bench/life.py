@@ -1,0 +1,138 @@
+"""The ledger's rows of the generated desk: runs, actions, effects, events."""
+
+import json
+import random
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bench import words
+from bench.aftermath import Cases
+from bench.stories import Told, told
+
+STUCK_SECONDS = 900
+Rows = dict[str, list[Any]]
+
+
+@dataclass
+class Life:
+    """Makes rows; ids and ledger places are counted here, for the tables are empty."""
+
+    workspace_id: int
+    agents: list[tuple[int, str]]
+    causes: dict[str, int]
+    team_id: int
+    total: int
+    chance: random.Random = field(default_factory=lambda: random.Random(7))
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    action_id: int = 0
+    place: int = 0
+    event: str = ""
+
+    def __post_init__(self) -> None:
+        from bench.copying import Table
+        from ledger.models import Action, Attempt, Effect, Event, EventKey, Run
+
+        self.cases = Cases(self)
+        self.tables = self.cases.tables | {
+            "run": Table(Run),
+            "action": Table(Action),
+            "attempt": Table(Attempt, without=["id"]),
+            "effect": Table(Effect, without=["id"]),
+            "event": Table(Event),
+            "key": Table(EventKey),
+        }
+
+    def runs(self, numbers: range) -> Rows:
+        rows: Rows = defaultdict(list)
+        for number in numbers:
+            self.run(number, rows)
+        return rows
+
+    def run(self, number: int, rows: Rows) -> None:
+        story = told(number, self.total, self.agents[number % len(self.agents)], self.now,
+                     self.chance)  # fmt: skip
+        first = self.place + 1
+        if story.failed:
+            self.say(rows, story, "run.started", {"request": story.request})
+        for n in range(1, story.actions + 1):
+            self.action(rows, story, n)
+        ending = "run.failed" if story.failed else "run.completed"
+        self.say(rows, story, ending, {"summary": "done"})
+        rows["run"].append(self._run(story, first))
+        if story.failed:
+            self.cases.add(rows, story, failed_action=self.action_id)
+
+    def _run(self, story: Told, first: int) -> Any:
+        error = {"type": story.deed.error, "message": story.deed.message}
+        return self.tables["run"].row(
+            id=story.number, workspace_id=self.workspace_id, run=story.run, agent_id=story.agent_id,
+            model=words.MODELS[story.number % 4], request=story.request, customer=story.customer,
+            customer_name=story.name, state="failed" if story.failed else "completed",
+            on_behalf_of=json.dumps({"id": story.customer, "name": story.name}),
+            error=json.dumps(error) if story.failed else None,
+            started_at=story.at, ended_at=story.at + timedelta(seconds=40),
+            last_event_at=story.at + timedelta(seconds=40), first_place=first,
+            last_place=self.place, lease_until=story.at + timedelta(seconds=STUCK_SECONDS),
+            revision=story.actions + 2, seen_revision=story.actions + 2, action_count=story.actions,
+            search_revision=story.actions + 2, effect_count=story.actions,
+            search=f"{story.request} {story.run} {story.customer} {story.name} {story.deed.tool}",
+        )  # fmt: skip
+
+    def action(self, rows: Rows, story: Told, n: int) -> None:
+        deed, at = story.deed, story.at + timedelta(seconds=n)
+        target = {"type": deed.target, "id": f"{deed.target[:1].upper()}{story.number:06X}{n}"}
+        failed = story.failed and n == story.actions
+        plan = {"tool": deed.tool, "targets": [target], "args": {"n": n, "why": story.request}}
+        first = self.place + 1
+        if story.failed:
+            self.say(rows, story, "action.planned", plan, n)
+            self.say(rows, story, "action.failed" if failed else "action.succeeded", {"n": n}, n)
+        self.action_id += 1
+        rows["action"].append(
+            self.tables["action"].row(
+                id=self.action_id, workspace_id=self.workspace_id, run_id=story.number,
+                agent_id=story.agent_id, action=f"act_{n}", n=n, first_place=first,
+                last_place=self.place, tool=deed.tool, action_class=deed.kind, risk=deed.risk,
+                key=f"{story.run}-{n}", targets=json.dumps([target]), args=json.dumps(plan["args"]),
+                state="failed" if failed else "succeeded", planned_at=at, started_at=at,
+                finished_at=at + timedelta(seconds=1),
+                error=json.dumps({"type": deed.error, "message": deed.message}) if failed else None,
+            )
+        )  # fmt: skip
+        if story.failed:
+            outcome = "no_effect" if failed else "succeeded"
+            rows["attempt"].append(
+                self.tables["attempt"].row(action_id=self.action_id, attempt="a1", state=outcome,
+                                           started_at=at, finished_at=at + timedelta(seconds=1))
+            )  # fmt: skip
+        if not failed:
+            rows["effect"].append(
+                self.tables["effect"].row(
+                    workspace_id=self.workspace_id, action_id=self.action_id, position=0,
+                    target_type=target["type"], target_id=target["id"],
+                    before=json.dumps({"status": "open", "city": "Porto"}), has_before=True,
+                    after=json.dumps({"status": "moved", "city": "Lisbon"}), has_after=True,
+                    reversibility=deed.reversibility,
+                )
+            )  # fmt: skip
+
+    def say(self, rows: Rows, story: Told, kind: str, data: Any, n: int = 0) -> None:
+        self.place += 1
+        at, event_id = story.at + timedelta(seconds=n), f"e-{self.place}"
+        rows["event"].append(
+            self.tables["event"].row(
+                place=self.place, received_at=at, workspace_id=self.workspace_id,
+                event_id=event_id, type=kind, time=at, run=story.run, n=n,
+                action=f"act_{n}" if n else "", actor_kind="agent", actor=story.agent,
+                key_prefix="0123456789", trusted=False, data=json.dumps(data),
+                salt=b"s" * 32, digest=b"d" * 32,
+            )
+        )  # fmt: skip
+        if story.failed:
+            self.event = event_id
+            rows["key"].append(
+                self.tables["key"].row(workspace_id=self.workspace_id, event_id=event_id,
+                                       content=b"c" * 32, place=self.place, received_at=at)
+            )  # fmt: skip

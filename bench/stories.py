@@ -1,0 +1,56 @@
+"""What happened in each run of the generated desk, before it is rows."""
+
+import random
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from bench import words
+from bench.words import Deed
+
+DAYS = 85
+CUSTOMERS = 5_000
+# Of as many runs, one has an open case and the next a closed one.
+EVERY_OPEN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One run's story."""
+
+    number: int
+    run: str
+    agent_id: int
+    agent: str
+    deed: Deed
+    customer: str
+    name: str
+    request: str
+    at: datetime
+    failed: bool
+    actions: int
+    is_open: bool
+
+
+def told(
+    number: int, total: int, agent: tuple[int, str], now: datetime, chance: random.Random
+) -> Told:
+    """The story of one run: of one action, or of three where it has a case."""
+    pick = chance.random
+    deed = words.DEEDS[int(pick() * len(words.DEEDS))]
+    customer = int(pick() * CUSTOMERS)
+    wish = words.WISHES[int(pick() * len(words.WISHES))]
+    has_case = number % EVERY_OPEN < 2
+    return Told(
+        number=number + 1,
+        run=f"run_{number + 1:07d}",
+        agent_id=agent[0],
+        agent=agent[1],
+        deed=deed,
+        customer=f"c-{customer}",
+        name=f"{words.FIRST_NAMES[customer % 20]} {words.LAST_NAMES[customer // 20 % 20]}",
+        request=wish.format(city=words.CITIES[int(pick() * len(words.CITIES))]),
+        at=now - timedelta(seconds=(1 - number / total) * DAYS * 86400),
+        failed=has_case,
+        actions=3 if has_case else 1,
+        is_open=number % EVERY_OPEN == 0,
+    )
