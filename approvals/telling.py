@@ -32,7 +32,8 @@ def asked(approval: Approval) -> None:
 
 def reminded(approval: Approval, people: Sequence[User]) -> None:
     """Tell those who could still answer, and the channels, that half of the time is over."""
-    _tell(approval, About.REMINDED, people)
+    lacking = sum(count for _, count in deciders.standing(approval).missing())
+    _tell(approval, About.REMINDED, people, stuck=len(people) < lacking)
 
 
 def ended(approval: Approval) -> None:
@@ -78,15 +79,22 @@ def _readers(approval: Approval, person: User | None) -> list[User]:
     return [person] if person and access.may(person, "view", approval.workspace) else []
 
 
-def _tell(approval: Approval, about: About, people: Iterable[User], *, mark: int = 0) -> None:
+def _tell(
+    approval: Approval,
+    about: About,
+    people: Iterable[User],
+    *,
+    mark: int = 0,
+    stuck: bool = False,
+) -> None:
     """`mark` tells apart several messages of one kind about one approval."""
     subject = f"approval.{about}"
     key = f"approval/{approval.pk}/{about}" + (f"/{mark}" if mark else "")
-    message = tidings.outline(approval, about)
+    message = tidings.outline(approval, about, stuck=stuck)
     wanting = [person for person in people if person.mail_approvals][:PEOPLE_MAX]
     named = {f"{key}/person/{person.pk}": person for person in wanting}
     addresses = {name: person.email for name, person in named.items()}
-    fuller = tidings.fuller(approval, about)
+    fuller = tidings.fuller(approval, about, stuck=stuck)
     sent = channels.announce(approval.workspace, subject, message, key=key, fuller=fuller)
     if addresses:
         sent += channels.write_to_each(approval.workspace, addresses, subject, message)

@@ -5,6 +5,7 @@ The headline adds what would happen, its amount and the reason, and leaves only 
 tier allows it. Neither holds an argument, a snapshot, what was asked back, or a word of an agent.
 """
 
+from dataclasses import replace
 from datetime import UTC
 from zoneinfo import ZoneInfo
 
@@ -14,6 +15,7 @@ from approvals.models import About, Approval, ApprovalState, SubjectKind
 from connectors.channels import Message
 from workspaces import look
 
+STUCK = "Fewer people can answer than must: somebody has to join a team, or it expires."
 NO_DECISION = "Opening this decides nothing; you answer on the page."
 ENDS = {
     ApprovalState.GRANTED: "approved",
@@ -31,12 +33,15 @@ TITLES = {
 REASON_CHARACTERS_MAX = 400
 
 
-def outline(approval: Approval, about: About) -> Message:
-    """What may leave by every channel."""
-    return Message(_title(approval, about), _text(approval, about), url(approval), facts(approval))
+def outline(approval: Approval, about: About, *, stuck: bool = False) -> Message:
+    """What may leave by every channel; `stuck` where nobody is left who could answer."""
+    text = _text(approval, about)
+    if stuck:
+        text = f"{STUCK}\n{text}"
+    return Message(_title(approval, about, stuck), text, url(approval), facts(approval))
 
 
-def fuller(approval: Approval, about: About) -> Message:
+def fuller(approval: Approval, about: About, *, stuck: bool = False) -> Message:
     """What channels of the higher tier carry besides."""
     lines = [look.plain(approval.headline)]
     if approval.amount_minor is not None:
@@ -46,8 +51,8 @@ def fuller(approval: Approval, about: About) -> Message:
     if about == About.ENDED and approval.closing_reason:
         why = look.plain(approval.closing_reason)[:REASON_CHARACTERS_MAX]
         lines.append(f"Reason given: {why}")
-    text = "\n".join([*lines, "", _text(approval, about)])
-    return Message(_title(approval, about), text, url(approval), facts(approval))
+    short = outline(approval, about, stuck=stuck)
+    return replace(short, text="\n".join([*lines, "", short.text]))
 
 
 def to_affected(approval: Approval, link: str) -> Message:
@@ -90,11 +95,11 @@ def subject(approval: Approval) -> str:
     return f"one call of {approval.calls[0]['operation']}" if approval.calls else "one call"
 
 
-def _title(approval: Approval, about: About) -> str:
+def _title(approval: Approval, about: About, stuck: bool) -> str:  # noqa: FBT001 - ours alone
     what = f"{subject(approval)}, {approval.risk} risk"
     if about == About.ENDED:
         return f"{ENDS[ApprovalState(approval.state)].split(':')[0].capitalize()}: {what}"
-    return f"{TITLES[about]}: {what}"
+    return f"{'Nobody can answer' if stuck else TITLES[about]}: {what}"
 
 
 def _text(approval: Approval, about: About) -> str:

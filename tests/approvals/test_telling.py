@@ -85,6 +85,21 @@ def test_at_half_time_only_those_are_reminded_who_can_still_answer(
     assert "Still waiting" in post_office()[-1]["subject"]
 
 
+def test_where_nobody_is_left_to_answer_the_reminder_says_so(ask, ben, acme, ada, post_office):
+    channels.create(acme, "ops", "mail", by=ada, settings={"to": ["ops@acme.example"]})
+    approval = ask(Need("finance", 1))
+    ben.is_active = False
+    ben.save()
+
+    half_time_is_over(approval)
+    send_all()
+
+    letter = post_office()[-1]
+    assert letter["to"] == ["ops@acme.example"]
+    assert letter["subject"].startswith("Nobody can answer: ")
+    assert "somebody has to join a team" in letter["text"]
+
+
 @pytest.mark.parametrize("end", ["granted", "rejected", "expired", "withdrawn"])
 def test_whoever_asked_is_told_the_end(ask, ada, ben, end, post_office):
     approval = ask()
