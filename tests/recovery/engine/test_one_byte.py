@@ -10,8 +10,8 @@ from connectors import connections, registry
 from recovery.engine import engine
 from recovery.models import Step
 from tests.approvals.cast import put_in_force
-from tests.recovery.engine.desk import advance, plan_for, states
-from tests.recovery.engine.test_starting import asked, state_of
+from tests.recovery.engine.desk import advance, asked, plan_for, states
+from tests.recovery.engine.test_starting import state_of
 
 pytestmark = pytest.mark.django_db
 
