@@ -6,14 +6,14 @@ taken back or undone afterwards, and which rules always get a fast yes.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from statistics import median, quantiles
 from typing import Any
 
-from django.db.models import F, Q
-from django.db.models.functions import Now
+from django.db.models import Exists, OuterRef, Q
+from django.utils import timezone
 
 from approvals.models import Approval, ApprovalState, Decision, SubjectKind
 from ledger.models.actions import Compensated
@@ -148,15 +148,17 @@ class _Row:
 
 
 def _rows(workspace: Workspace, days: int) -> list[_Row]:
-    recent = Approval.objects.filter(
-        workspace=workspace, asked_at__gte=Now() - timedelta(days=days)
-    )
-    values = recent.order_by("-pk").values_list(
+    """The newest ones of the time; whatever is older is never looked at."""
+    values = Approval.objects.filter(workspace=workspace).values_list(
         "pk", "was", "state", "asked_at", "decided_at", "rules", "subject_kind"
     )
+    since = timezone.now() - timedelta(days=days)
     return [
         _Row(pk, was, state, asked_at, _seconds(state, asked_at, decided_at), rules, kind)
-        for pk, was, state, asked_at, decided_at, rules, kind in values[:APPROVALS_MAX]
+        for pk, was, state, asked_at, decided_at, rules, kind in values.order_by("-pk")[
+            :APPROVALS_MAX
+        ]
+        if asked_at >= since
     ]
 
 
@@ -217,12 +219,41 @@ def _answers(rows: Sequence[_Row]) -> list[_Answer]:
     ]
 
 
-def fast() -> Q:
+def fast() -> Exists:
     """Approvals that somebody granted too fast to have read them: the list behind the figure."""
-    stamped = Q(decisions__shown_seconds__lt=FAST_SECONDS)
-    at_once = Q(decisions__at__lt=F("asked_at") + timedelta(seconds=FAST_SECONDS))
-    unstamped = Q(decisions__shown_seconds=None) & at_once
-    return Q(decisions__granted=True) & (stamped | unstamped)
+    stamped = Q(shown_seconds__lt=FAST_SECONDS)
+    at_once = Q(at__lt=OuterRef("asked_at") + timedelta(seconds=FAST_SECONDS))
+    granted = Decision.objects.filter(approval=OuterRef("pk"), granted=True)
+    return Exists(granted.filter(stamped | Q(shown_seconds=None) & at_once))
+
+
+def overturned() -> Q:
+    """Taken back before they were used, or undone afterwards."""
+    taken_back = Q(was=ApprovalState.GRANTED, state=ApprovalState.WITHDRAWN)
+    of_actions = Q(state=ApprovalState.USED, subject_kind=SubjectKind.ACTION)
+    return taken_back | of_actions & ~Q(action__compensated=Compensated.NONE)
+
+
+def expired() -> Q:
+    return Q(was=ApprovalState.WAITING, state=ApprovalState.EXPIRED)
+
+
+def unused() -> Q:
+    return Q(was=ApprovalState.GRANTED, state=ApprovalState.EXPIRED)
+
+
+def rejected() -> Q:
+    return Q(state=ApprovalState.REJECTED)
+
+
+ENDS: dict[str, Callable[[], Q | Exists]] = {
+    "fast": fast,
+    "expired": expired,
+    "overturned": overturned,
+    "unused": unused,
+    "rejected": rejected,
+}
+"""What stands behind the figures, as the list of decided approvals is asked for it: is:fast."""
 
 
 def _people(answers: Iterable[_Answer]) -> list[OfPerson]:

@@ -38,7 +38,7 @@ def approval_health(request: Request, workspace: str) -> HttpResponse:
         "figures": _figures(here, found),
         "plot": _plot(found, timezone.now().date()),
         "plot_width": days * BAR_STEP,
-        "people": [_person(here, one) for one in found.people],
+        "people": [_person(here, one, days) for one in found.people],
         "rules": [_rule(one) for one in found.rules],
         "stamped": [
             {"words": one.words, "asked": one.asked, "slowest": seconds(one.slowest_seconds)}
@@ -63,9 +63,10 @@ def _figures(here: Workspace, found: health.Health) -> list[dict[str, Any]]:
     ends = found.ends
     fast = f"under {health.FAST_SECONDS:.0f} s in front of the card"
     overturned = f"{found.taken_back} taken back · {found.undone_later} undone later"
+    ended = f"{found.granted} granted · {ends['rejected']} rejected · {ends['waiting']} wait"
     figures = [
         ("Time to decide, median", seconds(found.median_seconds), "", ""),
-        ("Asked", found.asked, f"{found.granted} granted · {ends['rejected']} rejected", ""),
+        ("Ended", found.asked - ends["waiting"], ended, ""),
         ("Near-instant yes", found.fast, fast, "is:fast"),
         ("Expired", ends["expired"], "nobody answered in time", "is:expired"),
         ("Overturned", found.overturned, overturned, "is:overturned"),
@@ -78,7 +79,7 @@ def _figures(here: Workspace, found: health.Health) -> list[dict[str, Any]]:
             "name": name,
             "value": value,
             "note": note or slowest,
-            "url": f"{root}?q={q}" if q else root,
+            "url": f"{root}?q={q}+asked:{found.days}d".replace("=+", "="),
         }
         for name, value, note, q in figures
     ]
@@ -102,11 +103,11 @@ def _plot(found: health.Health, today: date) -> list[dict[str, Any]]:
     return bars
 
 
-def _person(here: Workspace, one: health.OfPerson) -> dict[str, Any]:
+def _person(here: Workspace, one: health.OfPerson, days: int) -> dict[str, Any]:
     root = reverse("approvals:history", args=[here.slug])
     return {
         "name": one.name,
-        "url": f"{root}?q=by:{one.pk}",
+        "url": f"{root}?q=by:{one.pk}+asked:{days}d",
         "answers": one.yes + one.no,
         "rate": one.rate,
         "fast": one.fast,

@@ -1,12 +1,13 @@
 """Lists of approvals: the inbox, what is new in it, and what was decided."""
 
-from datetime import datetime
+import re
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.http import HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -15,7 +16,7 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 
 from approvals import cards, health
-from approvals.models import Approval, ApprovalState
+from approvals.models import Approval, ApprovalState, Decision
 from approvals.models.approvals import ApprovalQuerySet
 from workspaces import look
 from workspaces.access import may
@@ -26,6 +27,7 @@ PAGE = 50
 GONE_MAX = 200
 COUNT_MAX = 1_000
 SEARCH_CHARACTERS_MAX = 200
+DAYS = re.compile(r"[0-9]{1,3}d")
 
 
 def zone_of(person: User) -> ZoneInfo:
@@ -162,25 +164,23 @@ def _line(one: Approval, zone: ZoneInfo, query: str, current: int | None) -> dic
 
 
 def narrowed(rows: ApprovalQuerySet, q: str) -> ApprovalQuerySet:
-    """Those that fit: is:fast, is:expired, is:overturned, is:unused, by:<person>, or words."""
-    granted = Q(was=ApprovalState.GRANTED)
-    undone = Q(state=ApprovalState.USED) & ~Q(action=None) & ~Q(action__compensated="none")
-    known = {
-        "is:fast": health.fast(),
-        "is:expired": Q(state=ApprovalState.EXPIRED) & ~granted,
-        "is:overturned": granted & Q(state=ApprovalState.WITHDRAWN) | undone,
-        "is:unused": granted & Q(state=ApprovalState.EXPIRED),
-        "is:rejected": Q(state=ApprovalState.REJECTED),
-    }
+    """Those that fit: is:fast, is:expired, is:overturned, is:unused, is:rejected, by:<person>,
+    asked:30d, or words.
+    """
     for word in q.split():
-        key, _, value = word.partition(":")
-        if word in known:
-            rows = rows.filter(known[word])
-        elif key == "by" and value.isdigit() and len(value) < 10:  # noqa: PLR2004 - an integer
-            rows = rows.filter(decisions__person=int(value))
-        else:
-            rows = rows.filter(headline__icontains=word)
-    return rows.distinct()
+        rows = rows.filter(_meaning(word))
+    return rows
+
+
+def _meaning(word: str) -> Q | Exists:
+    key, _, value = word.partition(":")
+    if key == "is" and value in health.ENDS:
+        return health.ENDS[value]()
+    if key == "by" and value.isdigit() and len(value) < 10:  # noqa: PLR2004 - an integer
+        return Exists(Decision.objects.filter(approval=OuterRef("pk"), person=int(value)))
+    if key == "asked" and DAYS.fullmatch(value):
+        return Q(asked_at__gte=timezone.now() - timedelta(days=int(value[:-1])))
+    return Q(headline__icontains=word)
 
 
 @login_required
