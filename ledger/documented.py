@@ -39,6 +39,7 @@ _RESULTS: dict[str, Any] = {
                     "id": {"type": "string"},
                     "status": {"enum": ["accepted", "duplicate", "rejected"]},
                     "problem": PROBLEM,
+                    "warning": PROBLEM,
                 },
             },
         }

@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from ledger import projections, statements
+from ledger import clocks, projections, statements
 from ledger.canonical import content_digest, salted_digest
 from ledger.fold import ActionRow
 from ledger.folding import Folding, KnownRun, moves
@@ -226,7 +226,9 @@ class Batch:
     def _answer(self, index: int, event: Said) -> Answer:
         if index in self.problems:
             return Answer(event.id, "rejected", self.problems[index])
-        return Answer(event.id, "duplicate" if index in self.duplicates else "accepted")
+        if index in self.duplicates:
+            return Answer(event.id, "duplicate")
+        return Answer(event.id, "accepted", None, clocks.warning(event.time, self.received))
 
 
 def _opens(event: Said) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.urls import reverse
 
+from ledger import clocks
 from ledger.fold import ActionRow, fold_action, fold_run, moves_action, moves_run
 from ledger.fold.effects import EffectRow
 from ledger.models import Event, Run
@@ -115,6 +116,7 @@ def _event(event: Event, slug: str, *, sensitive: bool) -> dict[str, Any]:
         "actor_kind": event.actor_kind,
         "received": look.moment(event.received_at, "full"),
         "said_at": look.moment(event.time, "full") if event.time else "",
+        "astray": clocks.astray(event.time, event.received_at),
         "erased": event.data is None,
         "data": pretty(event.data) if sensitive else "",
     }

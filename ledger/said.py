@@ -17,11 +17,15 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one event: `accepted`, `duplicate` or `rejected` with a problem."""
+    """What became of one event: `accepted`, `duplicate` or `rejected` with a problem.
+
+    A `warning` says what is odd about an event that was kept all the same.
+    """
 
     id: str
     status: str
     problem: Problem | None = None
+    warning: Problem | None = None
 
 
 @dataclass(slots=True)

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from ledger import clocks
+
 Short = Annotated[str, Meta(max_length=120)]
 Name = Annotated[str, Meta(max_length=200)]
 Line = Annotated[str, Meta(max_length=400)]
@@ -109,6 +111,10 @@ class EffectSaid(msgspec.Struct):
     reversibility: Reversibility | None = None
     undo_until: Annotated[datetime, Meta(tz=True)] | None = None
     affects: Person | None = None
+
+    def __post_init__(self) -> None:
+        if self.undo_until is not None:
+            clocks.check(self.undo_until)
 
 
 class ActionSucceeded(EffectSaid):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ledger import schemas
+from ledger import clocks, schemas
 from ledger.canonical import canonical
 from ledger.masking import Look, Unfit, mask_in_place, masked
 from ledger.said import Problem, Said, Speaker, problem
@@ -264,15 +264,12 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _moment(text: str) -> tuple[datetime, str]:
     """The moment, and how the ledger writes it."""
     try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            raise _Wrong("schema", "time has no offset from UTC")
-        if len(text) == 24 and text[4:22:3] == "--T::." and text[23] == "Z":  # noqa: PLR2004
-            return moment, text  # it came as 2026-11-21T10:02:15.120Z, which is how we write it
-        moment = moment.astimezone(UTC)
-        return moment, moment_text(moment)
-    except (ValueError, OverflowError) as wrong:
-        raise _Wrong("schema", "time is not RFC 3339", 422, text[:40]) from wrong
+        moment = clocks.read(text)
+    except ValueError as wrong:
+        raise _Wrong("schema", f"time {wrong}", 422, text[:40]) from wrong
+    if len(text) == 24 and text[4:22:3] == "--T::." and text[23] == "Z":  # noqa: PLR2004
+        return moment, text  # it came as 2026-11-21T10:02:15.120Z, which is how we write it
+    return moment, moment_text(moment)
 
 
 def moment_text(moment: datetime) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ledger import clocks
 from ledger.canonical import canonical
 from ledger.fold.attempts import AttemptRow
 from ledger.fold.meaning import COMPENSATED, OBSERVED, PLANNED, text
@@ -157,7 +158,7 @@ def _row(position: int, said: dict[str, Any], known: Before) -> EffectRow:
     if row.reversibility == "exact" and holds_mask([row.before, row.after]):
         row.reversibility = "compensable"
     if isinstance(until := said.get("undo_until"), str):
-        row.undo_until = datetime.fromisoformat(until)
+        row.undo_until = clocks.read(until)
     row.affects = said.get("affects")
     return row
 

@@ -7,7 +7,7 @@ from django.http import Http404, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from ledger import audit, logkeys, proofs
+from ledger import audit, clocks, logkeys, proofs
 from ledger.keyset import ROWS_A_PAGE, page_of
 from ledger.models import Event
 from ledger.replaying import pretty, words_of
@@ -139,7 +139,7 @@ def _facts(found: Event, people: dict[str, str]) -> list[dict[str, Any]]:
         ("Said by", actor_words(found, people), False),
         ("With key", f"{found.key_prefix}…" if found.key_prefix else "", True),
         ("Received", look.absolute(found.received_at), False),
-        ("By the agent's clock", look.absolute(found.time) if found.time else "", False),
+        ("By the agent's clock", _agents_clock(found), False),
         ("Number in its run", found.n, False),
         ("Place in the ledger", found.place, False),
         ("Digest", f"sha256:{bytes(found.digest).hex()}", True),
@@ -148,6 +148,13 @@ def _facts(found: Event, people: dict[str, str]) -> list[dict[str, Any]]:
         {"name": name, "value": value, "mono": mono} for name, value, mono in values
         if value not in {None, ""}
     ]  # fmt: skip
+
+
+def _agents_clock(found: Event) -> str:
+    if found.time is None:
+        return ""
+    astray = clocks.astray(found.time, found.received_at)
+    return f"{look.absolute(found.time)}{f' ({astray})' if astray else ''}"
 
 
 @login_required

@@ -1,7 +1,10 @@
 """The cast: Ada works at Northwind with the agent “trip-desk”, Dev at another workspace."""
 
+import asyncio
+import json
 from typing import Any
 
+import httpx
 import pytest
 
 from ledger.ids import new_id
@@ -38,6 +41,9 @@ def speaker(northwind, trip_desk):
     )
 
 
+CONNECTIONS = 4
+
+
 def event(
     type_: str, run: str = "run_1", action: str | None = None, **members: Any
 ) -> dict[str, Any]:
@@ -64,3 +70,62 @@ def tell(speaker: Speaker, *events: dict[str, Any], reserved: bool = False) -> R
     said = [heard(speaker, one, reserved=reserved) for one in events]
     with transaction.atomic():
         return drivers.run(record(speaker, said), plain_connection())
+
+
+@pytest.fixture
+def token(trip_desk, ada):
+    from workspaces import keys
+
+    return keys.create_key(trip_desk, by=ada, name="laptop")[1]
+
+
+async def no_django(scope, receive, send):
+    raise AssertionError("the hot door serves this itself")
+
+
+@pytest.fixture
+def at_the_door(settings):
+    """Run a coroutine function with a client of the real door, and give what it returns."""
+    from config.door import Door
+    from ledger.door import known_keys
+    from workspaces import hot
+
+    def run(work):
+        async def talk():
+            known_keys.forget()
+            await hot.open_pool(settings.DATABASE_URL, connections_max=CONNECTIONS)
+            transport = httpx.ASGITransport(app=Door(no_django))
+            try:
+                async with httpx.AsyncClient(transport=transport, base_url="http://desk") as client:
+                    return await work(client)
+            finally:
+                await hot.close_pool()
+
+        return asyncio.run(talk())
+
+    return run
+
+
+@pytest.fixture
+def call(token, at_the_door):
+    """Send requests one after the other: (method, path, keywords of httpx)."""
+
+    def send(*requests):
+        async def talk(client):
+            return [
+                await client.request(method, path, **({"headers": bearer(token)} | more))
+                for method, path, more in requests
+            ]
+
+        return at_the_door(talk)
+
+    return send
+
+
+def bearer(token, media="application/json"):
+    return {"authorization": f"Bearer {token}", "content-type": media}
+
+
+def post(body, **more):
+    content = body if isinstance(body, bytes | str) else json.dumps(body)
+    return "POST", "/api/v1/events", {"content": content} | more

@@ -103,6 +103,14 @@ def test_the_ledger_lists_everything_and_one_event_has_its_proof(client, sue, tr
     assert get(client, sue, "ledger/none/").status_code == 404
 
 
+def test_a_clock_far_off_is_said_on_the_page(client, vic, speaker):
+    said = event("run.started", time="2999-12-31T23:59:59.999Z")
+    tell(speaker, said)
+
+    assert "years ahead of the ledger" in get(client, vic, f"ledger/{said['id']}/").text
+    assert "years ahead of the ledger" in get(client, vic, "runs/run_1/").text
+
+
 def test_only_those_of_the_workspace_come_in(client, trip, ada):
     for path in ("runs/", "runs/run_1/", "ledger/", f"ledger/{trip[0]['id']}/", "ledger/verify/"):
         assert get(client, ada, path).status_code == 404

@@ -1,0 +1,150 @@
+"""Bad input at the hot door: each kind has its own clear problem, and its neighbour is kept."""
+
+import gzip
+import json
+import zlib
+
+import pytest
+
+from ledger.models import Effect, Event
+from tests.ledger.conftest import bearer, event, post
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+RUN = '{"id": "a", "type": "run.started", "run": "r", '
+ACTION = '{"id": "a", "type": "action.%s", "run": "r", "action": "x", "data": '
+DONE = ACTION % "succeeded" + '{"target": {"type": "t", "id": "1"}, "undo_until": "%s"}}'
+BAD: dict[str, tuple[str, str | bytes]] = {
+    "not an object": ("schema", "7"),
+    "no type": ("schema", '{"id": "a", "run": "r"}'),
+    "a name twice": ("duplicate-name", RUN + '"data": {"x": 1, "x": 2}}'),
+    "a name twice, spaced": ("duplicate-name", RUN + '"data": {"x" : 1, "x":2}}'),
+    "a name twice beside its like in a text": (
+        "duplicate-name",
+        RUN + '"data": {"x" : "\\":", "x":2}}',
+    ),
+    "a name twice under a secret": ("duplicate-name", RUN + '"data": {"token": {"x": 1, "x": 2}}}'),
+    "an id twice": ("duplicate-name", RUN + '"id": "b", "data": {}}'),
+    "NaN": ("malformed", RUN + '"data": {"x": NaN}}'),
+    "minus infinity": ("malformed", RUN + '"data": {"x": -Infinity}}'),
+    "a float beyond all": ("malformed", RUN + '"data": {"x": 1e400}}'),
+    "a huge integer": ("unfit", RUN + '"data": {"x": 9007199254740993}}'),
+    "a lone surrogate, escaped": ("malformed", RUN + '"data": {"x": "\\ud800"}}'),
+    "a lone surrogate in bytes": (
+        "malformed",
+        RUN.encode() + b'"data": {"x": "\xed\xa0\x80"}}',
+    ),
+    "bytes that are not UTF-8": ("malformed", RUN.encode() + b'"data": {"x": "\xff"}}'),
+    "NUL": ("unfit", RUN + '"data": {"x": "\\u0000"}}'),
+    "NUL in a name": ("unfit", RUN + '"data": {"\\u0000": 1}}'),
+    "NUL in the id": ("schema", '{"id": "a\\u0000", "type": "run.started", "run": "r"}'),
+    "too deep": ("unfit", RUN + '"data": ' + '{"a":' * 40 + "1" + "}" * 41),
+    "a depth bomb": ("unfit", RUN + '"data": ' + "[" * 30000 + "]" * 30000 + "}"),
+    "a little too large": ("too-large", RUN + '"data": {"x": "' + "y" * 65_536 + '"}}'),
+    "a text of a megabyte": ("too-large", RUN + '"data": {"x": "' + "y" * 1_000_000 + '"}}'),
+    "a foreign member": ("schema", RUN + '"data": {}, "workspace": "other"}'),
+    "an unknown type": ("unknown-type", '{"id": "a", "type": "run.flew", "run": "r"}'),
+    "the desk's word": ("desk-only", ACTION % "approved" + "{}}"),
+    "a fence of its own": ("reserved", ACTION % "started" + '{"fence": 3}}'),
+    "no time": ("schema", RUN + '"time": "yesterday"}'),
+    "a time without offset": ("schema", RUN + '"time": "2026-01-01T00:00:00"}'),
+    "a time in another spelling": ("schema", RUN + '"time": "20260101T000000Z"}'),
+    "a time before time": ("schema", RUN + '"time": "0001-01-01T00:00:00+14:00"}'),
+    "a time after time": ("schema", RUN + '"time": "9999-12-31T23:59:59-14:00"}'),
+    "an undo window before time": ("schema", DONE % "0001-01-01T00:00:00+14:00"),
+    "an undo window after time": ("schema", DONE % "9999-12-31T23:59:59-14:00"),
+    "n too large": ("schema", RUN + '"n": 99999999999}'),
+    "an id with spaces": ("schema", '{"id": "a b", "type": "run.started", "run": "r"}'),
+    "an id too long": ("schema", '{"id": "%s", "type": "run.started", "run": "r"}' % ("a" * 65)),
+    "an action without one": ("schema", '{"id": "a", "type": "action.started", "run": "r"}'),
+    "a wrong type": ("schema", ACTION % "planned" + '{"tool": 7}}'),
+    "cut off": ("malformed", RUN + '"data": {"x": '),
+}  # fmt: skip
+
+
+def test_each_bad_event_has_its_problem_and_its_neighbour_is_kept(call, token):
+    good = [json.dumps(event("run.started")) for _ in BAD]
+    bad = [raw if isinstance(raw, bytes) else raw.encode() for _, raw in BAD.values()]
+    lines = b"\n".join(
+        line for pair in zip(bad, map(str.encode, good), strict=True) for line in pair
+    )
+    (answer,) = call(post(lines, headers=bearer(token, "application/x-ndjson")))
+
+    assert answer.status_code == 200, answer.text
+    results = answer.json()["results"]
+    for (name, (kind, _)), result, neighbour in zip(
+        BAD.items(), results[::2], results[1::2], strict=True
+    ):
+        assert result["status"] == "rejected", name
+        assert result["problem"]["type"] == f"urn:amends:problem:{kind}", name
+        assert 400 <= result["problem"]["status"] < 500, name
+        assert result["problem"]["title"], name
+        assert neighbour["status"] == "accepted", name
+    assert Event.objects.filter(actor_kind="agent").count() == len(BAD)
+
+
+def gzipped(body: bytes) -> bytes:
+    return gzip.compress(body)
+
+
+def bomb() -> bytes:
+    """Two gigabytes of blanks in two megabytes."""
+    packer = zlib.compressobj(9, wbits=31)
+    megabyte = b" " * 1024 * 1024
+    return b"".join(packer.compress(megabyte) for _ in range(2048)) + packer.flush()
+
+
+def test_a_bad_body_is_refused_as_a_whole_with_a_problem(call, token):
+    fine, packed = bearer(token), bearer(token) | {"content-encoding": "gzip"}
+    cases = {
+        "no body": (400, "malformed", b"", fine),
+        "not JSON": (400, "malformed", b"{not json", fine),
+        "one object": (400, "malformed", b'{"id": "1"}', fine),
+        "a depth bomb": (400, "malformed", b"[" * 100_000, fine),
+        "too many events": (413, "too-many", json.dumps([0] * 1001).encode(), fine),
+        "nine megabytes": (413, "too-large", b" " * 9 * 1024 * 1024, fine),
+        "a gzip bomb": (413, "too-large", bomb(), packed),
+        "cut gzip": (400, "encoding", gzipped(b"[]")[:-4], packed),
+        "two gzip members": (400, "encoding", gzipped(b"[]") + gzipped(b"[]"), packed),
+        "not gzip": (400, "encoding", b"[]", packed),
+        "an unknown encoding": (415, "encoding", b"[]", fine | {"content-encoding": "br"}),
+        "no content type": (415, "media-type", b"[]", {"authorization": fine["authorization"]}),
+        "a text": (415, "media-type", b"[]", bearer(token, "text/plain")),
+        "a form": (415, "media-type", b"[]", bearer(token, "multipart/form-data")),
+    }  # fmt: skip
+    answers = call(*(post(body, headers=headers) for _, _, body, headers in cases.values()))
+
+    for (name, (status, kind, _, _)), answer in zip(cases.items(), answers, strict=True):
+        assert answer.status_code == status, name
+        assert answer.headers["content-type"] == "application/problem+json", name
+        assert answer.json()["type"] == f"urn:amends:problem:{kind}", name
+    assert not Event.objects.filter(actor_kind="agent").exists()
+
+
+def test_an_event_of_a_clock_far_off_is_kept_with_a_warning(call):
+    said = {
+        "2126-11-21T10:02:15.120Z": "ahead",
+        "1999-01-01T00:00:00Z": "behind",
+        "2999-12-31T23:59:59.999999Z": "ahead",
+        None: "",
+    }
+    events = [
+        event("run.started", run=f"run_{n}", **({"time": time} if time else {}))
+        for n, time in enumerate(said)
+    ]
+    (answer,) = call(post(events))
+
+    for result, word in zip(answer.json()["results"], said.values(), strict=True):
+        assert result["status"] == "accepted"
+        warning = result.get("warning")
+        assert (word in warning["title"]) if word else warning is None
+    assert Event.objects.filter(time__year=2126).exists()
+
+
+def test_a_window_in_any_spelling_of_rfc_3339_is_read(call):
+    done = event("action.succeeded", action="x", data={
+        "target": {"type": "t", "id": "1"}, "undo_until": "2026-12-01t10:00:00.5z"})  # fmt: skip
+    (answer,) = call(post([done]))
+
+    assert answer.json()["results"][0]["status"] == "accepted"
+    assert Effect.objects.get().undo_until.isoformat() == "2026-12-01T10:00:00.500000+00:00"
