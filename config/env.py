@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from config.local import secrets
 from config.local.places import local_home
-from config.local.postgres import Postgres
+from config.local.postgres import RUNTIME, Postgres
 from config.local.valkey import Valkey
 
 DATABASE = "amends"
@@ -48,7 +48,14 @@ def embedded() -> bool:
 
 
 def database_url() -> str:
-    return os.environ.get("DATABASE_URL") or Postgres(local_home()).url(DATABASE)
+    """As whom the desk runs: of the embedded server, a role that cannot change the ledger."""
+    return os.environ.get("DATABASE_URL") or Postgres(local_home()).url(DATABASE, RUNTIME)
+
+
+def owner_url() -> str:
+    """As whom tables are made: migrations, partitions, retention, erasure."""
+    given = os.environ.get("DATABASE_OWNER_URL") or os.environ.get("DATABASE_URL")
+    return given or Postgres(local_home()).url(DATABASE)
 
 
 def redis_url() -> str:

@@ -48,7 +48,7 @@ def repeat(job: periodic.Job, stopping: threading.Event) -> None:
             say(job, error)
             last_beat = time.monotonic()
         if job.seconds > KEEP_CONNECTION_SECONDS_MAX:
-            connection.close()
+            connections.close_all()
         stopping.wait(job.seconds)
     connections.close_all()
 
@@ -59,7 +59,8 @@ def turn(job: periodic.Job) -> str:
         job.work()
     except Exception as error:
         logger.exception("%s failed; it is tried again in %s s", job.name, job.seconds)
-        connection.close_if_unusable_or_obsolete()
+        for one in connections.all(initialized_only=True):
+            one.close_if_unusable_or_obsolete()
         return f"{type(error).__name__}: {error}"
     return ""
 

@@ -28,7 +28,7 @@ import honcho.process
 from config import env
 from config.local.leash import die_with_parent, leashed
 from config.local.places import ROOT, local_home, private_folder
-from config.local.postgres import Postgres
+from config.local.postgres import RUNTIME, Postgres
 from config.local.servers import DidNotStart
 from config.local.valkey import Valkey
 
@@ -167,6 +167,7 @@ def servers(home: Path) -> Iterator[None]:
         stack.callback(valkey.stop)
         valkey.start()
         postgres.ensure(env.DATABASE)
+        postgres.ensure_role(RUNTIME)
         yield
 
 

@@ -131,8 +131,8 @@ def database(url: str) -> dict[str, Any]:
 
 
 DATABASES = {"default": database(env.database_url())}
-# The role that owns the tables: migrations, partitions, erasure. One role may be both.
-DATABASE_OWNER_URL = os.environ.get("DATABASE_OWNER_URL") or env.database_url()
+# The role that owns the tables: migrations, partitions, retention, erasure. One may be both.
+DATABASE_OWNER_URL = env.owner_url()
 if env.database_url() != DATABASE_OWNER_URL:
     DATABASES["owner"] = database(DATABASE_OWNER_URL) | {"TEST": {"MIRROR": "default"}}
 DATABASE_URL = env.database_url()

@@ -1,60 +1,104 @@
-"""A check at the start: is the ledger append-only three times over? It says what is missing."""
+"""Three walls keep the ledger append-only; a check at the start says which of them is missing.
 
+The queryset refuses, triggers refuse, and the runtime's role has no right to (ledger/rights.py).
+"""
+
+import logging
 from collections.abc import Sequence
 from typing import Any
 
-from django.core.checks import CheckMessage, Error, Info, Tags, register
+from django.core.checks import ERROR, CheckMessage, Error, Tags, Warning, register  # noqa: A004
 from django.db import DatabaseError, connections
 
+from ledger import rights
+from ledger.models import Event
+from ledger.models.events import AppendOnly
+
+logger = logging.getLogger(__name__)
+
+# Two triggers on the table and each partition: one for rows, one against TRUNCATE.
 UNGUARDED = """
 SELECT c.relname FROM pg_class c
 WHERE (c.oid = 'ledger_event'::regclass
        OR c.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'ledger_event'::regclass))
-  AND (SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgenabled = 'O'
+  AND (SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgenabled IN ('O', 'A')
        AND t.tgfoid = 'ledger_event_only_grows'::regproc) < 2
 ORDER BY 1"""
-RIGHTS = """
-SELECT has_table_privilege('ledger_event', 'DELETE')
-    OR has_table_privilege('ledger_event', 'UPDATE')
-    OR has_table_privilege('ledger_event', 'TRUNCATE')"""
 
 
 @register(Tags.database)
 def append_only(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Triggers on every partition, and a runtime role without the right to change events."""
+    """What is missing of the three walls, as far as the database can be asked."""
     if "default" not in (databases or ()):
         return []
     try:
-        with connections["default"].cursor() as cursor:
-            cursor.execute("SELECT to_regclass('ledger_event')")
-            if cursor.fetchone()[0] is None:
-                return []
-            cursor.execute(UNGUARDED)
-            unguarded = [name for (name,) in cursor.fetchall()]
-            cursor.execute(RIGHTS)
-            may_change = cursor.fetchone()[0]
+        return missing_walls()
     except DatabaseError:
         return []  # other checks say that the database is away
-    return _messages(unguarded, may_change=may_change)
 
 
-def _messages(unguarded: list[str], *, may_change: bool) -> list[CheckMessage]:
-    found: list[CheckMessage] = []
+def missing_walls() -> list[CheckMessage]:
+    found = [] if _queryset_refuses() else [_queryset_wall()]
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT to_regclass('ledger_event')")
+        if cursor.fetchone()[0] is None:
+            return found
+        cursor.execute(UNGUARDED)
+        unguarded = [name for (name,) in cursor.fetchall()]
+        changeable = rights.changeable(cursor)
     if unguarded:
-        found.append(
-            Error(
-                f"Nothing in the database refuses changes to {', '.join(unguarded)}.",
-                hint="The triggers are gone. Find out who removed them, then make them again.",
-                id="ledger.E001",
-            )
-        )
-    if may_change:
-        found.append(
-            Info(
-                "The runtime's database role could change events if the triggers were gone.",
-                hint="Set DATABASE_OWNER_URL to the owner, and DATABASE_URL to a role without"
-                " UPDATE, DELETE and TRUNCATE on ledger_event.",
-                id="ledger.I001",
-            )
-        )
+        found.append(_trigger_wall(unguarded))
+    if changeable:
+        found.append(_rights_wall(changeable))
     return found
+
+
+class WallMissing(Exception):
+    """We stopped because something no longer refuses changes of the ledger; the text says what."""
+
+
+def look() -> None:
+    """Say in the log what is missing; raise `WallMissing`, and so tell /readyz, of a removed one.
+
+    A role that is allowed too much is how somebody chose to run it, and only said.
+    """
+    found = missing_walls()
+    for message in found:
+        logger.log(message.level, "%s %s", message.msg, message.hint)
+    if removed := [str(message.msg) for message in found if message.level >= ERROR]:
+        raise WallMissing(" ".join(removed))
+
+
+def _queryset_refuses() -> bool:
+    for change in (Event.objects.none().delete, Event.objects.none().update):
+        try:
+            change()
+        except AppendOnly:
+            continue
+        return False
+    return True
+
+
+def _queryset_wall() -> CheckMessage:
+    return Error(
+        "The queryset of events no longer refuses update() and delete().",
+        hint="ledger.models.Event must keep EventQuerySet as its manager.",
+        id="ledger.E002",
+    )
+
+
+def _trigger_wall(unguarded: list[str]) -> CheckMessage:
+    return Error(
+        f"No trigger refuses changes to {', '.join(unguarded)}.",
+        hint="Find out who removed it; `manage.py migrate` does not make it again.",
+        id="ledger.E001",
+    )
+
+
+def _rights_wall(changeable: list[str]) -> CheckMessage:
+    return Warning(
+        f"The runtime's database role has the right to change {', '.join(changeable)}.",
+        hint="Set DATABASE_OWNER_URL to the owner's role and DATABASE_URL to another one;"
+        " `manage.py prepare` gives that one the rights it needs and no more.",
+        id="ledger.W001",
+    )

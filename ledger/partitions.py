@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 from psycopg import sql
 
 WEEKS_AHEAD = 4
@@ -40,11 +40,14 @@ def week_of(moment: datetime) -> Partition:
     return Partition(f"{PARENT}_{year}w{week:02}", since, since + WEEK)
 
 
+def owner_alias() -> str:
+    """Django's name for the connection of the role that owns the tables."""
+    return "owner" if "owner" in settings.DATABASES else DEFAULT_DB_ALIAS
+
+
 @contextmanager
 def owner_cursor() -> Iterator[Any]:
-    """A cursor of the role that owns the tables."""
-    alias = "owner" if "owner" in settings.DATABASES else "default"
-    with connections[alias].cursor() as cursor:
+    with connections[owner_alias()].cursor() as cursor:
         yield cursor
 
 

@@ -1,6 +1,6 @@
 """What the ledger does again and again."""
 
-from ledger import acts, finding, partitions, sealer
+from ledger import acts, checks, finding, partitions, sealer
 from workspaces.periodic import every
 
 
@@ -22,3 +22,8 @@ def make_runs_findable() -> None:
 @every(3600, name="ledger.partitions")
 def make_partitions_ahead() -> None:
     partitions.make_ahead()
+
+
+@every(3600, name="ledger.walls")
+def see_that_the_ledger_only_grows() -> None:
+    checks.look()

@@ -15,6 +15,7 @@ from config.local.leash import leashed
 from config.local.places import ROOT
 from config.processes import process_list
 from tests.ports import free_port
+from tests.servers import as_runtime
 
 START_SECONDS_MAX = 40.0
 STOP_SECONDS_MAX = 15.0
@@ -125,15 +126,18 @@ class Processes:
     ) -> Process:
         command = process_list(port, "127.0.0.1", demo=False)[name] + (more or [])
         paths = os.pathsep.join([str(ROOT), str(ROOT / "sdk")])
+        owner = environment.get("DATABASE_URL", os.environ["DATABASE_URL"])
         settings = {
             "AMENDS_PROCESS": name,
+            "DATABASE_OWNER_URL": owner,
             "PYTHONPATH": paths,
             "PYTHONUNBUFFERED": "1",
             "CELERY_SKIP_CHECKS": "1",
         }
         if port:
             settings["AMENDS_URL"] = f"http://localhost:{port}"
-        return self.run(name, command, **settings | environment)
+        as_in_production = {"DATABASE_URL": as_runtime(owner)}
+        return self.run(name, command, **settings | environment | as_in_production)
 
 
 def database_answers(url: str) -> bool:

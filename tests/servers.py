@@ -19,7 +19,8 @@ import psycopg
 from psycopg import sql
 
 from config.local.places import ROOT, local_home
-from config.local.postgres import Postgres
+from config.local.postgres import OWNER, RUNTIME, Postgres
+from ledger import rights
 
 TEMPLATE = "amends_template"
 FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery", "config")
@@ -33,10 +34,11 @@ def shape() -> str:
     """A digest of everything that decides how a freshly migrated database looks."""
     digest = hashlib.sha256()
     sources = [ROOT / "requirements" / "dev.lock", ROOT / "config" / "settings.py", Path(__file__)]
+    sources += [ROOT / "ledger" / "rights.py"]
     for floor in FLOORS:
         sources += sorted((ROOT / floor).rglob("*.py"))
     for source in sources:
-        if source.parent.name == "migrations" or "models" in str(source) or source in sources[:3]:
+        if source.parent.name == "migrations" or "models" in str(source) or source in sources[:4]:
             digest.update(str(source.relative_to(ROOT)).encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -78,12 +80,18 @@ def environment(database_url: str, redis_url: str) -> dict[str, str]:
     }
 
 
+def as_runtime(url: str) -> str:
+    """The same database, as the role that may not change the ledger."""
+    return url.replace(f"://{OWNER}@", f"://{RUNTIME}@", 1)
+
+
 def build(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     server = Postgres(folder, durable=False)
     server.start()
     try:
         url = server.ensure(TEMPLATE)
+        server.ensure_role(RUNTIME)
         settings = os.environ | environment(url, "unix:///nowhere")
         command = [sys.executable, "-W", "ignore", str(ROOT / "manage.py"), "migrate", "-v", "0"]
         done = subprocess.run(
@@ -91,6 +99,8 @@ def build(folder: Path) -> None:
         )
         if done.returncode != 0:
             raise RuntimeError(f"migrate failed\n{done.stdout}\n{done.stderr}")
+        with psycopg.connect(url) as connection:
+            rights.grant(connection.cursor(), RUNTIME)
     finally:
         server.stop()
 

@@ -25,6 +25,8 @@ from config.local.servers import Child, DidNotStart
 from config.local.unprivileged import Way, data_folder, elsewhere, own_folder, way_to_run
 
 OWNER = "amends"
+# As whom the desk runs: it may read and add, but owns nothing (ledger/rights.py).
+RUNTIME = "amends_desk"
 INIT_SECONDS_MAX = 120
 LEFTOVER_SECONDS_MAX = 10.0
 # A desk with its workers and four test runners stays far below this.
@@ -52,8 +54,8 @@ class Postgres:
         self._settle_in(data_folder(home))
         self._child = Child("PostgreSQL", home / "postgres.log")
 
-    def url(self, database: str) -> str:
-        return f"postgresql://{OWNER}@/{quote(database)}?host={quote(str(self.sockets), safe='')}"
+    def url(self, database: str, role: str = OWNER) -> str:
+        return f"postgresql://{role}@/{quote(database)}?host={quote(str(self.sockets), safe='')}"
 
     def _settle_in(self, folder: Path) -> None:
         self.data = folder / "postgres"
@@ -95,6 +97,14 @@ class Postgres:
                 name = psycopg.sql.Identifier(database)
                 connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(name))
         return self.url(database)
+
+    def ensure_role(self, role: str) -> None:
+        """Create a role that may log in and nothing else, if it is not there."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            there = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
+            if there.fetchone() is None:
+                name = psycopg.sql.Identifier(role)
+                connection.execute(psycopg.sql.SQL("CREATE ROLE {} LOGIN").format(name))
 
     def _initialise(self, way: Way) -> None:
         # Into a folder beside it, renamed when complete: a kill in the middle leaves nothing half

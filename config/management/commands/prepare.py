@@ -9,10 +9,13 @@ from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.migrations.executor import MigrationExecutor
+from psycopg.conninfo import conninfo_to_dict
 
 from config.local.places import local_home
+from ledger import checks, rights
+from ledger.partitions import owner_alias
 from workspaces.models import Heartbeat
 
 FIRST_STEP = "Make the first account and workspace here (the link works once, for a day):\n"
@@ -27,7 +30,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, alone: bool = False, **options: Any) -> None:
-        migrate("owner" if "owner" in settings.DATABASES else "default")
+        migrate(owner_alias())
+        self._guard_the_ledger()
         collect_static()
         if alone:  # old signs of life would make /readyz speak of processes that ended
             Heartbeat.objects.all().delete()
@@ -41,6 +45,15 @@ class Command(BaseCommand):
         if words := said.getvalue():
             note.touch(mode=0o600)
             note.write_text(words if settings.DEMO else FIRST_STEP + words)
+
+    def _guard_the_ledger(self) -> None:
+        """Give the runtime's role its rights, and say what does not refuse changes."""
+        role = conninfo_to_dict(settings.DATABASE_URL).get("user")
+        if owner_alias() != DEFAULT_DB_ALIAS and role:
+            with connections[owner_alias()].cursor() as cursor:
+                rights.grant(cursor, str(role))
+        for message in checks.missing_walls():
+            self.stderr.write(f"{message.msg} {message.hint}")
 
 
 def migrate(database: str) -> None:

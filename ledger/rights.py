@@ -1,0 +1,51 @@
+"""Rights: what the role may do as which the desk runs, and what it may not.
+
+The third of three walls around the ledger (DESIGN §6): even whoever gets at the runtime's database
+connection, and past the triggers, cannot change or remove an entry, for the role lacks the right.
+Partitions are reached through their parent alone, so the role has no right on them of its own.
+
+Nothing of Django's here: the tests' servers use it as well.
+"""
+
+from typing import Any
+
+from psycopg import sql
+
+# Entries and the log over them. Everything else is working state.
+GROWING = ("ledger_event", "ledger_leaf", "ledger_treenode", "ledger_treehead")
+
+TABLES = """
+SELECT c.relname, c.relkind = 'S' FROM pg_class c
+WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
+    AND NOT c.relispartition ORDER BY 1"""
+MAY_CHANGE = """
+SELECT t.name FROM unnest(%s::text[]) AS t (name)
+WHERE to_regclass(t.name) IS NOT NULL
+    AND (has_table_privilege(t.name, 'UPDATE') OR has_table_privilege(t.name, 'DELETE')
+         OR has_table_privilege(t.name, 'TRUNCATE'))"""
+
+
+def grant(cursor: Any, role: str) -> None:
+    """Give a role what the runtime needs and no more; the cursor is of the tables' owner."""
+    who = sql.Identifier(role)
+    cursor.execute("SELECT current_schema()")
+    schema = sql.Identifier(cursor.fetchone()[0])
+    cursor.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, who))
+    cursor.execute(TABLES)
+    for name, is_sequence in cursor.fetchall():
+        table = sql.Identifier(name)
+        if is_sequence:
+            cursor.execute(sql.SQL("GRANT USAGE, SELECT ON SEQUENCE {} TO {}").format(table, who))
+        elif name in GROWING:
+            cursor.execute(sql.SQL("REVOKE ALL ON {} FROM {}").format(table, who))
+            cursor.execute(sql.SQL("GRANT SELECT, INSERT ON {} TO {}").format(table, who))
+        else:
+            cursor.execute(
+                sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {}").format(table, who)
+            )
+
+
+def changeable(cursor: Any) -> list[str]:
+    """Which tables that only grow the cursor's own role could change, if it were not for us."""
+    cursor.execute(MAY_CHANGE, [list(GROWING)])
+    return [name for (name,) in cursor.fetchall()]

@@ -1,0 +1,112 @@
+"""Append-only three times over: queryset, triggers, rights. Each stands alone, each is missed."""
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import DatabaseError, connection, transaction
+
+from ledger import checks, rights, sealer
+from ledger.models import Event, EventKey, Leaf, Run
+from ledger.models.events import AppendOnly
+from tests.ledger.conftest import event, post, tell
+from tests.servers import as_runtime
+
+CHANGES = [
+    "UPDATE ledger_event SET data = '{}'",
+    "UPDATE ledger_event SET data = NULL, salt = NULL",
+    "DELETE FROM ledger_event",
+    "TRUNCATE ledger_event",
+    "TRUNCATE ledger_event_default",
+]
+
+
+@pytest.fixture
+def said(speaker, northwind):
+    one = event("run.started")
+    tell(speaker, one)
+    sealer.seal(northwind)
+    return one
+
+
+def test_the_queryset_refuses(said):
+    found = Event.objects.all()
+    for change in (found.delete, lambda: found.update(data={}), found.get().delete):
+        with pytest.raises(AppendOnly):
+            change()
+    with pytest.raises(AppendOnly):
+        found.get().save()
+    with pytest.raises(AppendOnly):
+        Event.objects.bulk_update([found.get()], ["data"])
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_triggers_refuse_even_the_owner(said, change):
+    with pytest.raises(DatabaseError, match="the ledger only grows"), transaction.atomic():
+        run(change)
+    assert Event.objects.get().data == {}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "change",
+    [
+        *CHANGES,
+        "DELETE FROM ledger_leaf",
+        "UPDATE ledger_treenode SET hash = ''",
+        "DELETE FROM ledger_treehead",
+        "ALTER TABLE ledger_event DISABLE TRIGGER ALL",
+        "DROP TABLE ledger_event",
+        "SET session_replication_role = replica",
+        "CREATE TABLE mine (id int)",
+    ],
+)
+def test_the_runtime_role_has_no_right_to(said, change):
+    with psycopg.connect(as_runtime(settings.DATABASE_URL)) as runtime:
+        runtime.execute("SET amends.erasing = 'yes'")
+        runtime.execute("SELECT count(*) FROM ledger_event").fetchone()
+        with pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable)):
+            runtime.execute(change)
+    assert Leaf.objects.count() == Event.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_runtime_role_is_enough_for_the_door_and_the_desk(processes, token, northwind):
+    import httpx
+
+    scheduler, web = processes.scheduler(), processes.web()
+    headers = {"authorization": f"Bearer {token}"}
+    method, path, more = post([event("run.started"), event("run.completed")])
+    answer = httpx.request(
+        method, f"{web.url}{path}", headers=headers | {"content-type": "application/json"}, **more
+    )
+
+    assert [one["status"] for one in answer.json()["results"]] == ["accepted", "accepted"]
+    web.wait_until(lambda: Leaf.objects.count() >= 2)
+    assert Run.objects.get().state == "completed"
+    assert EventKey.objects.count() >= 2
+    assert "Error" not in scheduler.said()
+
+
+def test_nothing_is_missing_for_the_runtime_role(said):
+    with psycopg.connect(as_runtime(settings.DATABASE_URL)) as runtime:
+        assert rights.changeable(runtime.cursor()) == []
+
+
+def test_the_check_says_which_wall_is_missing(said, monkeypatch):
+    (wide,) = checks.missing_walls()  # the tests' own role owns everything
+    assert wide.id == "ledger.W001"
+    assert "ledger_event" in wide.msg
+
+    run("ALTER TABLE ledger_event_default DISABLE TRIGGER ledger_event_no_truncate")
+    ids = [message.id for message in checks.missing_walls()]
+    assert ids == ["ledger.E001", "ledger.W001"]
+    with pytest.raises(checks.WallMissing, match="ledger_event_default"):
+        checks.look()
+
+    monkeypatch.setattr("ledger.models.events.EventQuerySet.delete", lambda _: (0, {}))
+    assert checks.missing_walls()[0].id == "ledger.E002"
+
+
+def run(sql):
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
