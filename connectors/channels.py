@@ -36,6 +36,7 @@ CLAIM_SECONDS = 300
 
 BATCH = 50
 TEST = "channel.test"
+FORGOTTEN_AT_A_TIME = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,3 +251,19 @@ def _put_off(delivery: Delivery, error: str) -> None:
         return
     pause = timedelta(seconds=PAUSES_SECONDS[delivery.tries - 1])
     Delivery.objects.filter(pk=delivery.pk).update(next_try_at=Now() + pause, last_error=error)
+
+
+_OLD = """
+DELETE FROM connectors_delivery WHERE id IN (
+    SELECT d.id FROM connectors_delivery d JOIN workspaces_workspace w ON w.id = d.workspace_id
+    WHERE d.state <> 'waiting'
+        AND d.created_at < statement_timestamp() - w.retention_days * interval '1 day'
+    ORDER BY d.id LIMIT %s)
+"""
+
+
+def forget_old() -> int:
+    """Drop messages that are older than their workspace keeps what was said; how many went."""
+    with database.cursor() as cursor:
+        cursor.execute(_OLD, [FORGOTTEN_AT_A_TIME])
+        return int(cursor.rowcount)

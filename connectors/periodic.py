@@ -1,6 +1,6 @@
 """What this floor does again and again."""
 
-from connectors import calllog, channels
+from connectors import calllog, channels, witnesses
 from workspaces.periodic import every
 
 
@@ -12,3 +12,13 @@ def send() -> None:
 @every(600, name="connectors.prune_calls")
 def prune_calls() -> None:
     calllog.prune()
+
+
+@every(60, name="connectors.heads")
+def send_heads() -> None:
+    witnesses.send_heads()
+
+
+@every(3600, name="connectors.forget_messages")
+def forget_messages() -> None:
+    channels.forget_old()

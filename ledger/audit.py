@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from django.db import connection
 
-from ledger import merkle, notes, proofs, witness
+from ledger import merkle, notes, proofs, retention, witness
 from ledger.leaves import stored_nodes
 from ledger.models import Event, Leaf, LogKey, TreeHead
 from ledger.sealer import tree_size
@@ -118,9 +117,8 @@ def _entries(workspace: Workspace, head: TreeHead, limit: int) -> list[Finding]:
     leaves = list(Leaf.objects.filter(workspace=workspace, index__gte=since).order_by("index"))
     places = [leaf.place for leaf in leaves]
     events = {event.place: event for event in Event.objects.filter(place__in=places)}
-    oldest = _oldest_kept()
-    gone = [leaf.index for leaf in leaves
-            if leaf.place not in events and (oldest is None or leaf.place >= oldest)]  # fmt: skip
+    let_go = retention.let_go_up_to(workspace)
+    gone = [leaf.index for leaf in leaves if leaf.place not in events and leaf.place > let_go]
     changed, payloads = [], []
     for leaf in leaves:
         event = events.get(leaf.place)
@@ -137,14 +135,6 @@ def _entries(workspace: Workspace, head: TreeHead, limit: int) -> list[Finding]:
         _list("Every payload is as it was digested", payloads, "changed", len(leaves)),
         _list("The entries stand in their order", inner, "not where they were", len(leaves)),
     ]
-
-
-def _oldest_kept() -> int | None:
-    """Events below this place are gone by retention, which drops whole partitions."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT min(place) FROM ledger_event")
-        row = cursor.fetchone()
-    return row[0] if row else None
 
 
 def _leaves_lead_up(workspace: Workspace, since: int, size: int) -> bool:

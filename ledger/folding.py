@@ -16,6 +16,9 @@ from ledger.fold import ActionRow, checkpoint_of, fold_action, fold_run, moves_a
 from ledger.said import Fact, Said, Speaker
 from ledger.statements import Rows, Statement
 
+DATA = 3
+"""Its place among the members of an earlier event; NULL once erased."""
+
 # A run, and an action of it; without the action, what is said of the run as a whole.
 Name = tuple[str, str]
 
@@ -24,6 +27,7 @@ Name = tuple[str, str]
 class KnownRun:
     id: int
     started_at: datetime | None
+    is_forgotten: bool = False
     is_new: bool = False
 
 
@@ -34,6 +38,7 @@ class Folding:
     speaker: Speaker
     runs: dict[str, KnownRun] = field(default_factory=dict)
     prior_of: dict[Name, list[Fact]] = field(default_factory=lambda: defaultdict(list))
+    erased: set[Name] = field(default_factory=set)
     had_effects: dict[tuple[int, str], int] = field(default_factory=dict)
     touched: list[int] = field(default_factory=list)
     folded: dict[Name, ActionRow] = field(default_factory=dict)
@@ -62,6 +67,8 @@ class Folding:
         """What `looks_back` found."""
         for run, action, *rest in events:
             self.prior_of[run, action].append(fact_of(*rest))
+            if rest[DATA] is None:
+                self.erased.add((run, action))
         self.had_effects = {(run_id, action): count for run_id, action, count in actions}
 
     def add(
@@ -77,7 +84,7 @@ class Folding:
                 continue
             moved[event.run].append(place)
             about = subject(event)
-            if about is not None:
+            if about is not None and not self._is_erased(event.run, about):
                 fact = Fact(event.id, event.type, event.n, event.data, place, received, by_desk,
                             actor, trusted, event.trace)  # fmt: skip
                 said[event.run, about].append(fact)
@@ -85,6 +92,10 @@ class Folding:
         written = self._actions({name: facts for name, facts in said.items() if name[1]})
         runs = self._runs({run: facts for (run, action), facts in said.items() if not action})
         return [*written, *self._touch(moved, received), *runs]
+
+    def _is_erased(self, run: str, action: str) -> bool:
+        """What was erased cannot be folded anew: its row stands as it is."""
+        return self.runs[run].is_forgotten or (run, action) in self.erased
 
     def _actions(self, said: dict[Name, list[Fact]]) -> list[Statement]:
         for (run, action), new in said.items():

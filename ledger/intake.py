@@ -34,7 +34,9 @@ TRIES_MAX = 3
 KEEP_BLOB = """
 INSERT INTO ledger_blob (workspace_id, sha256, content, byte_count, received_at)
 VALUES (%b, %b, %b, %b, clock_timestamp())
-ON CONFLICT (workspace_id, sha256) DO NOTHING RETURNING id"""
+ON CONFLICT (workspace_id, sha256) DO UPDATE SET received_at = excluded.received_at,
+    content = coalesce(ledger_blob.content, excluded.content)
+RETURNING xmax = 0"""
 
 
 def record(connection: Connection[Any], speaker: Speaker, events: Sequence[Said]) -> Recorded:
@@ -110,7 +112,8 @@ async def blob(scope: Scope, receive: Receive, send: Send) -> None:
         cursor = await connection.execute(
             KEEP_BLOB, [speaker.workspace_id, sha256, body, len(body)]
         )
-        is_new = await cursor.fetchone() is not None
+        row = await cursor.fetchone()
+        is_new = row is not None and row[0]
     await answer(send, 201 if is_new else 200, {"ref": f"sha256:{sha256}"})
 
 

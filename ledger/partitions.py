@@ -8,7 +8,7 @@ an error that the job reports (and with it /readyz) before it is needed.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -51,6 +51,15 @@ def owner_cursor() -> Iterator[Any]:
         yield cursor
 
 
+def named(name: str) -> Partition | None:
+    """The partition of this name; None for the default one."""
+    year, _, week = name.removeprefix(f"{PARENT}_").partition("w")
+    if not (year.isdecimal() and week.isdecimal()):
+        return None
+    monday = date.fromisocalendar(int(year), int(week), 1)
+    return week_of(datetime(monday.year, monday.month, monday.day, tzinfo=UTC))
+
+
 def existing(cursor: Any) -> set[str]:
     cursor.execute(
         "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
@@ -78,9 +87,16 @@ def make_ahead(now: datetime | None = None) -> list[str]:
                 continue
             _make(cursor, partition)
             made.append(partition.name)
-    if missing:
-        raise PartitionMissing(f"events lie in {DEFAULT} instead of {', '.join(missing)}")
+        strays = _holds_any(cursor)
+    if missing or strays:
+        where = ", ".join(missing) or "their own week's"
+        raise PartitionMissing(f"events lie in {DEFAULT} instead of {where}")
     return made
+
+
+def _holds_any(cursor: Any) -> bool:
+    cursor.execute("SELECT EXISTS (SELECT 1 FROM ledger_event_default)")
+    return bool(cursor.fetchone()[0])
 
 
 def _default_holds(cursor: Any, partition: Partition) -> bool:

@@ -1,6 +1,6 @@
 """What the ledger does again and again."""
 
-from ledger import acts, checks, finding, partitions, sealer
+from ledger import acts, checks, finding, partitions, retention, sealer
 from workspaces.periodic import every
 
 
@@ -27,3 +27,8 @@ def make_partitions_ahead() -> None:
 @every(3600, name="ledger.walls")
 def see_that_the_ledger_only_grows() -> None:
     checks.look()
+
+
+@every(3600, name="ledger.retention")
+def let_go_what_is_over_its_time() -> None:
+    retention.keep_to_time()

@@ -64,7 +64,8 @@ def rebuild(workspace_id: int) -> Iterator[int]:
 def _next_names(workspace_id: int, after: str) -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT run FROM ledger_run WHERE workspace_id = %s AND run > %s ORDER BY run LIMIT %s",
+            "SELECT run FROM ledger_run WHERE workspace_id = %s AND run > %s"
+            " AND forgotten_at IS NULL ORDER BY run LIMIT %s",
             [workspace_id, after, RUNS_AT_A_TIME],
         )
         return [name for (name,) in cursor.fetchall()]
@@ -75,13 +76,15 @@ def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement]
         (statements.LOCK_RUNS, [names, workspace_id]),
         (EVENTS_OF_RUNS, [workspace_id, names]),
     ]
-    ids = {name: id_ for id_, name, _, _ in locked}
+    ids = {name: id_ for id_, name, *_ in locked}
     of_action: dict[tuple[str, str], list[Fact]] = defaultdict(list)
     of_run: dict[str, list[Fact]] = defaultdict(list)
     moved: dict[str, list[Fact]] = defaultdict(list)
+    # What was erased cannot be folded anew: the rows of such an action stand as they are.
+    erased = {(run, action) for run, action, _, _, _, data, *_ in events if action and data is None}
     for run, action, *rest in events:
         fact = fact_of(*rest)
-        if action and moves_action(fact.type):
+        if action and moves_action(fact.type) and (run, action) not in erased:
             of_action[run, action].append(fact)
         if moves_run(fact.type):
             of_run[run].append(fact)

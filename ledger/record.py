@@ -34,6 +34,9 @@ CONFLICT = problem(
     "Send the other statement under a new id.",
 )
 NOT_YOURS = problem("not-your-run", "The run belongs to another agent", 403)
+FORGOTTEN = problem(
+    "forgotten", "What was said in this run is erased", 410, "Nothing more is kept of it."
+)
 
 
 @dataclass
@@ -98,17 +101,18 @@ class Batch:
         rows = yield found
         self.places, self.received = rows[0][0]
         runs, owners = self.folding.runs, {}
-        for id_, name, owner, started_at in rows[1] if names else ():
-            runs[name], owners[name] = KnownRun(id_, started_at), owner
+        for id_, name, owner, started_at, forgotten in rows[1] if names else ():
+            runs[name], owners[name] = KnownRun(id_, started_at, forgotten), owner
         for id_, name in rows[2] if fresh else ():
             runs[name] = KnownRun(id_, None, is_new=True)
         if any(name not in runs for name in fresh):
             (rows_,) = yield [lock]  # somebody else opened them just now
-            for id_, name, owner, started_at in rows_:
+            for id_, name, owner, started_at, forgotten in rows_:
                 if name not in runs:
-                    runs[name], owners[name] = KnownRun(id_, started_at), owner
+                    runs[name], owners[name] = KnownRun(id_, started_at, forgotten), owner
         if not self.speaker.is_desk:
-            self._refuse_runs_of_others({n for n, owner in owners.items() if owner != agent})
+            self._refuse({n for n, owner in owners.items() if owner != agent}, NOT_YOURS)
+            self._refuse({n for n, run in runs.items() if run.is_forgotten}, FORGOTTEN)
 
     def _run_names(self) -> tuple[list[str], list[str]]:
         """The runs that the events move, and those of them that may be opened by being named."""
@@ -120,10 +124,12 @@ class Batch:
             {event.run for event in events if event.run in set(names) and _opens(event)}
         )
 
-    def _refuse_runs_of_others(self, names: set[str]) -> None:
+    def _refuse(self, names: set[str], why: Problem) -> None:
+        if not names:
+            return
         for index, event in enumerate(self.events):
             if event.run in names and index not in self.problems:
-                self.problems[index] = NOT_YOURS
+                self.problems[index] = why
                 self.duplicates.discard(index)
 
     # Then the ids, which tell what is new; and in the same round trip all that the fold will need.

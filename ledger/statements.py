@@ -46,9 +46,10 @@ class LastWrites(list[Statement]):
 
 # One probe per run, in the given (sorted) order, whatever the statistics say.
 LOCK_RUNS = """
-SELECT r.id, r.run, r.agent_id, r.started_at FROM unnest(%b::text[]) AS n (run)
+SELECT r.id, r.run, r.agent_id, r.started_at, r.forgotten_at IS NOT NULL
+FROM unnest(%b::text[]) AS n (run)
 CROSS JOIN LATERAL (
-    SELECT id, run, agent_id, started_at FROM ledger_run
+    SELECT id, run, agent_id, started_at, forgotten_at FROM ledger_run
     WHERE workspace_id = %b AND run = n.run LIMIT 1 FOR UPDATE
 ) r"""
 

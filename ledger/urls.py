@@ -1,12 +1,13 @@
 from django.urls import path
 
-from ledger.views import audit, events, runs
+from ledger.views import audit, events, kept, runs
 
 app_name = "ledger"
 
 HERE = "w/<slug:workspace>/"
 
 urlpatterns = [
+    path(HERE + "settings/kept/", kept.kept, name="kept"),
     path(HERE + "audit/", audit.audit, name="audit"),
     path(HERE + "runs/", runs.runs, name="runs"),
     path(HERE + "runs/<path:run>/reveal/", runs.reveal, name="reveal"),

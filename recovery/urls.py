@@ -31,5 +31,6 @@ urlpatterns = [
     path(CORRECTION + "preview/", corrections.preview, name="correction_preview"),
     path("c/<str:token>/", public.trail, name="trail"),
     path("c/<str:token>/record.json", public.record, name="trail_record"),
+    path("c/<str:token>/verify/", public.verify, name="trail_verify"),
     path("c/<str:token>/report/", public.report, name="trail_report"),
 ]

@@ -3,6 +3,7 @@
 from ledger.models.actions import Action, ActionState, Attempt, AttemptState, Compensated, Verified
 from ledger.models.effects import Effect, Reversibility, SnapshotSource
 from ledger.models.events import Blob, Event, EventConflict, EventKey, Unsealed
+from ledger.models.forgotten import Erasure, Thinning
 from ledger.models.log import Leaf, LogKey, TreeHead, TreeNode
 from ledger.models.runs import Checkpoint, Run, RunState
 
@@ -15,6 +16,7 @@ __all__ = [
     "Checkpoint",
     "Compensated",
     "Effect",
+    "Erasure",
     "Event",
     "EventConflict",
     "EventKey",
@@ -24,6 +26,7 @@ __all__ = [
     "Run",
     "RunState",
     "SnapshotSource",
+    "Thinning",
     "TreeHead",
     "TreeNode",
     "Unsealed",

@@ -8,6 +8,7 @@ key.
 
 from typing import ClassVar, NoReturn
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 
 from workspaces.models import Workspace
@@ -92,6 +93,12 @@ class EventKey(models.Model):
     content = models.BinaryField(help_text="SHA-256 of the canonical masked event, without salt")
     place = models.BigIntegerField()
     received_at = models.DateTimeField()
+
+    class Meta:
+        # Keys come in the order of time, so this index is a few pages and costs ingest nothing.
+        indexes: ClassVar = [
+            BrinIndex(fields=["received_at"], autosummarize=True, name="event_key_by_age")
+        ]
 
     def __str__(self) -> str:
         return self.event_id

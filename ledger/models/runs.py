@@ -59,6 +59,9 @@ class Run(models.Model):
     held_by = models.CharField(
         max_length=60, blank=True, help_text="Who stopped it: 'case 12'; begin is denied while set"
     )
+    forgotten_at = models.DateTimeField(
+        null=True, help_text="What was said in it is erased; late events are refused"
+    )
     action_count = models.PositiveIntegerField(default=0)
     effect_count = models.PositiveIntegerField(default=0)
     search = SearchVectorField(

@@ -22,6 +22,7 @@ KINDS = {
     "approvals": ("approval.",),
     "members and keys": ("member.", "team.", "invitation.", "key.", "agent."),
     "rules": ("policy.", "connection.", "pause.", "workspace."),
+    "kept": ("ledger.", "payload."),
 }
 
 
@@ -76,7 +77,7 @@ def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, A
         "subject": event.run,
         "subject_url": f"{root}/runs/{event.run}/" if event.run else "",
         "entry": str(event.place),
-        "entry_url": f"{root}/ledger/{event.place}/",
+        "entry_url": f"{root}/ledger/{event.event_id}/",
     }
 
 

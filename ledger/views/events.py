@@ -4,6 +4,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpResponse, JsonResponse
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -195,6 +196,10 @@ def verify(request: Request, workspace: str) -> HttpResponse:
     """The log's head and keys; a proof that somebody brings is checked, and the log itself."""
     here = workspace_or_404(request, workspace)
     findings, verdict = [], None
+    if request.method == "POST" and request.POST.get("check") == "rotate":
+        require(request.user, "administer", here)
+        logkeys.rotate(here, by=request.user)
+        return redirect("ledger:verify", workspace=here.slug)
     if request.method == "POST" and request.POST.get("check") == "log":
         findings = audit.audit(here)
     elif request.method == "POST":
@@ -209,6 +214,7 @@ def verify(request: Request, workspace: str) -> HttpResponse:
         "findings": findings,
         "all_well": bool(findings) and all(finding.ok for finding in findings),
         "verdict": verdict,
+        "may_administer": may(request.user, "administer", here),
         "ledger_url": reverse("ledger:events", args=[here.slug]),
     }
     return page(request, "ledger/verify.html", context)

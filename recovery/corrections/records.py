@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledger import proofs
+from ledger import audit, proofs
+from ledger.audit import Finding
+from recovery.corrections import publishing
 from recovery.models import Correction
 
 
@@ -28,6 +30,28 @@ def record_of(correction: Correction) -> dict[str, Any]:
     if sealed is None:
         return found | {"proof": None, "note": "Not sealed yet: download it again in a minute."}
     return found | sealed
+
+
+def check(correction: Correction) -> list[Finding]:
+    """What a verifier would look at, looked at here: entry, event, and what the page says."""
+    event = proofs.event_of(correction.workspace, correction.event_id)
+    try:
+        found = proofs.inclusion_of(correction.workspace, event) if event is not None else None
+    except proofs.Tampered as tampered:
+        return [Finding("The entry", ok=False, words=str(tampered))]
+    if event is None or found is None:
+        return []
+    entry = audit.check_proof(correction.workspace, found.text)
+    data = event.data if isinstance(event.data, dict) else {}
+    salt = bytes(correction.facts_salt or b"")
+    as_published = data.get("facts_digest") == publishing.facts_digest(
+        salt, correction.facts
+    ) and data.get("words_digest") == publishing.facts_digest(salt, publishing.words_of(correction))
+    return [
+        Finding("The entry is in the sealed log", ok=entry.ok, words=f"number {found.index}"),
+        Finding("It is as it was sealed", ok=proofs.is_as_digested(event), words=found.head.origin),
+        Finding("This page says what was published", ok=as_published, words=""),
+    ]
 
 
 def words(correction: Correction) -> str:

@@ -28,6 +28,8 @@ RECORDED: Final = (
     "effect__action__run",
 )
 
+# The desk's own runs are named so.
+PLAN_RUN = "desk-plan-"
 JSON_COLUMNS: Final = frozenset({"drift", "evidence"})
 
 
@@ -38,7 +40,7 @@ def load(step_id: int) -> Step:
 
 def run_of(plan: Plan) -> str:
     """The id of the run as which the desk records a plan."""
-    return f"desk-plan-{plan.pk}"
+    return f"{PLAN_RUN}{plan.pk}"
 
 
 def action_of(step: Step) -> str:

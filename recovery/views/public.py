@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
+from ledger import logkeys
 from recovery import corrections
 from recovery.casework.casework import Empty
 from recovery.corrections import TooManyReports, records
@@ -41,6 +42,7 @@ def trail(request: HttpRequest, token: str) -> HttpResponse:
             "sent": "sent" in request.GET,
         },
         "download": reverse("recovery:trail_record", args=[token]),
+        "verify": reverse("recovery:trail_verify", args=[token]),
     }
     return private(render(request, "recovery/trail.html", trail_context(correction, links)))
 
@@ -55,6 +57,27 @@ def record(request: HttpRequest, token: str) -> HttpResponse:
     answer = JsonResponse(records.record_of(correction), json_dumps_params={"indent": 2})
     answer["Content-Disposition"] = f'attachment; filename="{correction.reference}.json"'
     return private(answer)
+
+
+@never_cache
+@require_safe
+def verify(request: HttpRequest, token: str) -> HttpResponse:
+    """The record checked here, and how to check it without trusting this page."""
+    correction = corrections.find(token)
+    if correction is None:
+        return gone(request)
+    findings = records.check(correction)
+    context = {
+        "publisher": correction.workspace.name,
+        "correction": {"title": correction.title, "number": correction.reference},
+        "trail_url": reverse("recovery:trail", args=[token]),
+        "download_url": reverse("recovery:trail_record", args=[token]),
+        "findings": findings,
+        "all_well": bool(findings) and all(finding.ok for finding in findings),
+        "file": f"{correction.reference}.json",
+        "public_keys": logkeys.published(correction.workspace),
+    }
+    return private(render(request, "recovery/trail_verify.html", context))
 
 
 @never_cache
@@ -131,7 +154,7 @@ def trail_context(correction: Correction, links: dict[str, Any]) -> dict[str, An
         "reviewed": review_words(facts["reviewed"]),
         "record": {
             "words": records.words(correction),
-            "verify_url": "",
+            "verify_url": links.get("verify", ""),
             "download_url": links.get("download", ""),
         },
         "report": links.get("report", {}),

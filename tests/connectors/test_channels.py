@@ -78,6 +78,47 @@ def test_a_signed_webhook_can_be_checked_by_its_receiver(acme, ada, receiver):
     assert said["data"]["workspace"] == "acme"
 
 
+def test_a_witness_gets_each_new_head_signed_and_can_check_it(acme, ada, receiver):
+    from amends.proofs import Checkpoint, LogKey
+    from connectors import witnesses
+    from ledger import desk, logkeys, sealer
+
+    secret = {"url": receiver.at["url"] + "/heads", "secret": SECRET}
+    everything = {"url": receiver.at["url"] + "/all", "secret": SECRET}
+    channels.create(acme, "witness", "webhook", by=ada, secret=secret, subjects=["ledger.*"])
+    channels.create(acme, "everything", "webhook", by=ada, secret=everything)
+    desk.say(acme, "case.opened", data={"case": 1})
+    sealer.seal(acme)
+
+    assert (witnesses.send_heads(), witnesses.send_heads()) == (1, 0)
+    desk.say(acme, "case.closed", data={"case": 1})
+    sealer.seal(acme)
+    assert witnesses.send_heads() == 1
+    channels.send_due()
+
+    got = [one for one in receiver.journal.entries() if one["path"] in {"/heads", "/all"}]
+    assert {one["path"] for one in got} == {"/heads"}
+    keys = [LogKey.parse(text) for text in logkeys.published(acme)]
+    said = [Webhook(SECRET).verify(one["body"], one["headers"]) for one in got]
+    heads = [Checkpoint.parse(one["data"]["text"]) for one in said]
+    assert all(head.check(keys) for head in heads)
+    assert heads[0].size < heads[1].size
+
+
+def test_messages_are_forgotten_when_their_time_is_over(acme, ada, receiver):
+    [old, young] = [
+        channels.write_to(acme, "eve@example.com", "case.opened", NEWS, key=key) for key in "ab"
+    ]
+    waiting = channels.write_to(acme, "eve@example.com", "case.opened", NEWS, key="c")
+    Delivery.objects.filter(pk__in=[old.pk, young.pk]).update(state="sent")
+    Delivery.objects.filter(pk__in=[old.pk, waiting.pk]).update(
+        created_at=Now() - timedelta(days=91)
+    )
+
+    assert channels.forget_old() == 1
+    assert set(Delivery.objects.values_list("key", flat=True)) == {"b", "c"}
+
+
 def test_a_receiver_that_is_away_is_tried_again_and_given_up_after_a_day(acme, ada, receiver):
     away = {"url": receiver.at["url"] + "/canary-away?status=503"}
     channels.create(acme, "away", "slack", by=ada, secret=away)

@@ -8,10 +8,11 @@ from django.db import connection
 
 from amends.proofs import LogKey as PublicKey
 from amends.proofs import NotProven, verify
-from ledger import desk, logkeys, merkle, proofs, sealer, witness
-from ledger.models import Leaf, LogKey, TreeHead, Unsealed
+from ledger import audit, desk, logkeys, merkle, proofs, sealer, witness
+from ledger.models import Event, Leaf, LogKey, TreeHead, Unsealed
 from ledger.notes import Head
 from tests.ledger.conftest import event, tell
+from tests.ledger.test_pages import member
 
 
 def public_keys(workspace):
@@ -78,8 +79,18 @@ def test_a_key_is_rotated_and_old_proofs_stay_good(speaker, northwind, said, ada
     seal(northwind)
     new = proofs.proof_of(northwind, said[0]["id"])
 
-    assert verify(old, public_keys(northwind)).size == 40
-    assert verify(new, public_keys(northwind)[:1]).size == 41  # the rotation is on the record
+    new_key, old_key = public_keys(northwind)
+    assert verify(old, [old_key]).size == 40
+    assert verify(new, [new_key]).size == 41  # the rotation is on the record
+    for proof, wrong in ((old, new_key), (new, old_key)):
+        with pytest.raises(NotProven):
+            verify(proof, [wrong])
+    first, last = TreeHead.objects.earliest("size"), TreeHead.objects.latest("size")
+    assert first.origin == last.origin  # one log, two keys
+    path = proofs.consistency(northwind, first.size, last.size)
+    assert merkle.is_consistent(
+        first.size, last.size, path, bytes(first.root), bytes(last.root))  # fmt: skip
+    assert all(finding.ok for finding in audit.audit(northwind))
 
 
 def test_a_changed_row_gets_no_proof(northwind, said):
@@ -136,3 +147,18 @@ def test_the_desk_and_people_are_named_in_the_leaf(northwind, ada):
     keys = public_keys(northwind)
     assert verify(proofs.proof_of(northwind, by_engine), keys).leaf["actor"] == "desk:engine"
     assert verify(proofs.proof_of(northwind, by_ada), keys).leaf["actor"] == f"person:{ada.pk}"
+
+
+def test_an_administrator_rotates_the_key_on_the_page(client, northwind, said):
+    alma = member(northwind, "alma", "view", "administer")
+    vic = member(northwind, "vic", "view")
+    page = "/w/northwind/ledger/verify/"
+    client.force_login(vic)
+    assert client.post(page, {"check": "rotate"}).status_code == 403
+
+    client.force_login(alma)
+    assert client.post(page, {"check": "rotate"}).status_code == 302
+    assert len(logkeys.published(northwind)) == 2
+    told = Event.objects.get(type="ledger.key_rotated")
+    assert told.actor == str(alma.pk)
+    assert told.data["public"] == logkeys.published(northwind)[0]

@@ -196,6 +196,23 @@ def test_the_record_carries_its_proof(drafted, ada, client, acme):
     )
 
 
+def test_the_person_sees_the_record_checked_and_a_forged_one_found_out(drafted, ada, client, acme):
+    from ledger import logkeys, sealer
+
+    correction, path = published(drafted, ada)
+    assert "Being sealed" in client.get(f"{path}verify/").text
+    sealer.seal(acme)
+
+    assert f'href="{path}verify/"' in client.get(path).text
+    checked = client.get(f"{path}verify/")
+    assert "As it was recorded" in checked.text
+    assert logkeys.published(acme)[0] in checked.text
+    assert "<script" not in checked.text
+    Correction.objects.filter(pk=correction.pk).update(title="Nothing happened")
+    assert "Something was changed" in client.get(f"{path}verify/").text
+    assert client.get("/c/wrong/verify/").status_code == 404
+
+
 def test_operators_read_edit_publish_and_revoke_in_the_browser(drafted, ada, client, dev):
     client.force_login(ada)
     home = f"/w/acme/corrections/{drafted.pk}/"

@@ -1,0 +1,47 @@
+"""What this floor holds of people: what was to be decided, and the words of those who decided."""
+
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from approvals.models import Approval, ApprovalState
+from ledger.models import Run
+from workspaces.forgetting import Scope, holds, keeps, rests, stays
+from workspaces.models import Workspace
+
+OURS = "ids, digests and words of ours"
+
+
+def asked(scope: Scope, path: str = "") -> Q:
+    """Approvals of an action, or of a plan for a run; of somebody else's run, those that touch."""
+    of_actions = Q(**{f"{path}action__in": scope.actions})
+    runs = Run.objects.filter(pk__in=[*scope.runs, *scope.touched]).values_list("run", flat=True)
+    here = {f"{path}workspace": scope.workspace, f"{path}run_ref__in": list(runs)}
+    return of_actions | Q(**here)
+
+
+holds("approvals.Approval", "subject", "headline", "previews", "agent_text", "reason",
+      "closing_reason", rows=asked, calls=[])  # fmt: skip
+holds("approvals.Decision", "reason", "shown", rows=lambda scope: asked(scope, "approval__"))
+
+keeps("approvals.Approval", "subject_key", "run_ref", "case_ref", "digest", "rules", "currency",
+      "was", because=OURS)  # fmt: skip
+keeps("approvals.Decision", "seen_digest", "teams", because=OURS)
+keeps("approvals.GateKey", "key", "attempt", "denied", because="guards against a second effect")
+keeps("approvals.Pause", "name", "reason", because="words of an operator about a tool")
+keeps("approvals.PolicyVersion", "document", "source", "digest", "note", because=OURS)
+
+
+@rests
+def undecided(workspace: Workspace) -> QuerySet[Any]:
+    waiting = Approval.objects.filter(
+        workspace=workspace, state__in=[ApprovalState.WAITING, ApprovalState.GRANTED]
+    )
+    return Run.objects.filter(workspace=workspace, run__in=waiting.values("run_ref")).values("pk")
+
+
+@stays
+def decided(workspace: Workspace) -> QuerySet[Any]:
+    """Who decided what stays on the record, without the words."""
+    asked = Approval.objects.filter(workspace=workspace).exclude(run_ref="")
+    return Run.objects.filter(workspace=workspace, run__in=asked.values("run_ref")).values("pk")

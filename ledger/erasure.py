@@ -1,0 +1,188 @@
+"""Erasure: a person's payloads go, the log and every proof of it stay.
+
+Who erases walks the registry of workspaces.forgetting, empties the events themselves (the owner's
+one lawful change: payload and salt become NULL), and leaves a line in the registry of erasures. The
+leaves hold digests over a salt that no longer exists, so nothing can be guessed out of them.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connections, transaction
+from django.db.models.functions import Now
+
+from ledger.models import Action, Effect, Erasure, Run
+from ledger.partitions import owner_alias
+from workspaces import acts, forgetting
+from workspaces.forgetting import Scope
+from workspaces.models import User, Workspace
+
+SALT_BYTES = 32
+RUNS_MAX = 10_000
+TARGETS_MAX = 10_000
+BLOCKERS_SHOWN = 20
+
+# The trigger lets this through and nothing else; only the owner's role may UPDATE at all.
+ERASING = "SET LOCAL amends.erasing = 'yes'"
+OF_SCOPE = """
+SELECT place, received_at, event_id, data::text AS said FROM ledger_event
+WHERE workspace_id = %s AND data IS NOT NULL
+    AND (run = ANY(%s) OR (run, action) IN (SELECT * FROM unnest(%s::text[], %s::text[])))"""
+# A statement sees the rows as they were before it, so `told` still holds the payloads.
+EMPTY_EVENTS = f"""
+WITH told AS MATERIALIZED ({OF_SCOPE}
+), gone AS (
+    UPDATE ledger_event e SET data = NULL, salt = NULL FROM told
+    WHERE e.place = told.place AND e.received_at = told.received_at
+), keys AS (
+    UPDATE ledger_eventkey SET content = '' WHERE workspace_id = %s
+        AND event_id IN (SELECT event_id FROM told)
+), snapshots AS (
+    UPDATE ledger_blob SET content = NULL WHERE workspace_id = %s AND sha256 IN (
+        SELECT named[1] FROM told, regexp_matches(said, '"sha256:([0-9a-f]{{64}})"', 'g') AS named)
+) SELECT count(*) FROM told"""  # noqa: S608 - our own words
+
+
+class StillWorkedOn(Exception):
+    """We stopped because somebody still works on these runs: close their cases first."""
+
+    def __init__(self, runs: list[str]) -> None:
+        shown = ", ".join(runs[:BLOCKERS_SHOWN]) + (" …" if len(runs) > BLOCKERS_SHOWN else "")
+        super().__init__(f"Still being worked on: {shown}. Close their cases, then erase.")
+        self.runs = runs
+
+
+class NothingFound(Exception):
+    """We stopped because nothing here is of that person, or of those runs."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an erasure would forget, and what stands in its way."""
+
+    scope: Scope
+    blockers: list[str] = field(default_factory=list)
+
+    @property
+    def is_nothing(self) -> bool:
+        return not self.scope.runs and not self.scope.actions
+
+
+def find(workspace: Workspace, *, person: str = "", runs: Sequence[str] = ()) -> Found:
+    """A person's runs, those that are named, and single actions of others on what is theirs."""
+    mine = Run.objects.filter(workspace=workspace)
+    whole = set(mine.filter(run__in=runs).values_list("pk", flat=True)[:RUNS_MAX])
+    if person:
+        whole |= set(mine.filter(customer=person).values_list("pk", flat=True)[:RUNS_MAX])
+    whole = set(forgetting.with_what_belongs(workspace, sorted(whole)))
+    actions = list(_actions_on(workspace, person, whole)) if person else []
+    touched = sorted(set(Action.objects.filter(pk__in=actions).values_list("run", flat=True)))
+    scope = scope_of(workspace, sorted(whole), actions=actions, person=person, touched=touched)
+    return Found(scope, _blockers(workspace, [*scope.runs, *touched]))
+
+
+def _actions_on(workspace: Workspace, person: str, runs: set[int]) -> list[int]:
+    affecting = Effect.objects.filter(workspace=workspace, affects__id=person)
+    others = affecting.exclude(action__run__in=runs)
+    return sorted(set(others.values_list("action", flat=True)[:RUNS_MAX]))
+
+
+def scope_of(
+    workspace: Workspace,
+    runs: Sequence[int],
+    *,
+    actions: Sequence[int] = (),
+    person: str = "",
+    touched: Sequence[int] = (),
+) -> Scope:
+    names = Run.objects.filter(pk__in=runs).values_list("run", flat=True)
+    effects = Effect.objects.filter(action__run__in=runs) | Effect.objects.filter(
+        action__in=actions
+    )
+    targets = effects.values_list("target_type", "target_id").distinct()[:TARGETS_MAX]
+    return Scope(
+        workspace, tuple(runs), tuple(names), tuple(actions), person,
+        tuple(f"{kind}/{name}" for kind, name in targets), touched=tuple(touched),
+    )  # fmt: skip
+
+
+def _blockers(workspace: Workspace, runs: Sequence[int]) -> list[str]:
+    found: set[str] = set()
+    for resting in forgetting.resting(workspace):
+        busy = Run.objects.filter(pk__in=runs).filter(pk__in=resting)
+        found |= set(busy.values_list("run", flat=True)[: BLOCKERS_SHOWN + 1])
+    return sorted(found)
+
+
+def erase(
+    workspace: Workspace,
+    *,
+    person: str = "",
+    runs: Sequence[str] = (),
+    by: User | None,
+    reason: str = "",
+) -> Erasure:
+    """Forget what `find` finds, in one transaction of the owner's role.
+
+    Raises `NothingFound` or `StillWorkedOn`. It can be done again: what came since is found then.
+    """
+    alias = owner_alias()
+    with transaction.atomic(using=alias):
+        found = find(workspace, person=person, runs=runs)
+        if found.is_nothing:
+            raise NothingFound("Nothing here is of that person or of these runs.")
+        if found.blockers:
+            raise StillWorkedOn(found.blockers)
+        pairs = list(_pairs(found.scope))
+        rows = forget(found.scope, using=alias)
+        events = _empty_events(found.scope, pairs, alias)
+        salt = secrets.token_bytes(SALT_BYTES)
+        erasure = Erasure.objects.using(alias).create(
+            workspace=workspace, salt=salt, by=by, reason=reason, rows=rows, event_count=events,
+            person_digest=person_digest(salt, person) if person else None,
+            run_count=len(found.scope.runs),
+        )  # fmt: skip
+        told = {"erasure": erasure.pk, "runs": len(found.scope.runs), "events": events}
+        acts.record(workspace, "ledger.erased", by=by, data=told, using=alias)
+    return erasure
+
+
+def _pairs(scope: Scope) -> Any:
+    return Action.objects.filter(pk__in=scope.actions).values_list("run__run", "action")
+
+
+def forget(scope: Scope, *, using: str) -> dict[str, int]:
+    """Replace what stands in the rows of a scope; how many, by table. The events stay."""
+    rows: dict[str, int] = {}
+    for one in forgetting.held():
+        if changed := one.forget(scope, using):
+            rows[one.model] = max(rows.get(one.model, 0), changed)
+    Run.objects.using(using).filter(pk__in=scope.runs).update(forgotten_at=Now())
+    return rows
+
+
+def _empty_events(scope: Scope, pairs: list[tuple[str, str]], using: str) -> int:
+    here = scope.workspace.pk
+    runs, actions = [run for run, _ in pairs], [action for _, action in pairs]
+    with connections[using].cursor() as cursor:
+        cursor.execute(ERASING)
+        cursor.execute(EMPTY_EVENTS, [here, list(scope.names), runs, actions, here, here])
+        emptied: int = cursor.fetchone()[0]
+        cursor.execute("SET LOCAL amends.erasing = ''")
+    return emptied
+
+
+def person_digest(salt: bytes, person: str) -> bytes:
+    return hashlib.sha256(salt + person.encode()).digest()
+
+
+def erased_before(workspace: Workspace, person: str) -> list[Erasure]:
+    """The erasures of this very person: their ids are not kept, but can be recognised."""
+    known: Any = Erasure.objects.filter(workspace=workspace).exclude(person_digest=None)
+    return [
+        one for one in known.order_by("-pk")
+        if bytes(one.person_digest) == person_digest(bytes(one.salt), person)
+    ]  # fmt: skip

@@ -1,0 +1,176 @@
+"""Retention: nothing is kept longer than the workspace says, but for what somebody works with.
+
+A run whose last event is older than the workspace's days is forgotten: what was said in it goes
+out of every row (workspaces.forgetting), while the rows go on telling what happened, and its key
+goes on guarding against a second effect. Its events go with their week's partition
+(ledger.thinning). After 400 days event ids and the rows of forgotten runs go too. Each part bounds
+its work: the next turn comes soon, and takes up what was cut off.
+"""
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Max, QuerySet
+from django.db.utils import OperationalError
+
+from ledger import erasure, partitions, thinning
+from ledger.models import Run, Thinning
+from ledger.partitions import Partition, owner_alias, owner_cursor
+from workspaces import forgetting
+from workspaces.models import Act, Workspace
+
+KEYS_KEPT = timedelta(days=400)
+RUNS_AT_A_TIME = 500
+ROWS_AT_A_TIME = 10_000
+TURN_SECONDS_MAX = 60.0
+
+OLD_KEYS = """
+DELETE FROM ledger_eventkey WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM ledger_eventkey WHERE received_at < %s LIMIT %s))"""
+OLD_CONFLICTS = """
+DELETE FROM ledger_eventconflict WHERE id IN (
+    SELECT id FROM ledger_eventconflict WHERE received_at < %s LIMIT %s)"""
+# A snapshot that comes again is renewed, so an old one is named by old runs alone.
+OLD_BLOBS = """
+WITH named AS (
+    SELECT found[1] AS sha256 FROM ledger_run r
+    JOIN ledger_event e ON e.workspace_id = r.workspace_id AND e.run = r.run,
+    regexp_matches(e.data::text, '"sha256:([0-9a-f]{64})"', 'g') AS found
+    WHERE r.workspace_id = %(workspace)s AND r.forgotten_at IS NULL AND r.started_at < %(before)s
+)
+DELETE FROM ledger_blob WHERE id IN (
+    SELECT id FROM ledger_blob WHERE workspace_id = %(workspace)s AND received_at < %(before)s
+        AND sha256 NOT IN (SELECT sha256 FROM named) LIMIT %(most)s)"""
+
+
+@dataclass
+class Done:
+    """What one turn did, or would do."""
+
+    runs_forgotten: int = 0
+    runs_removed: int = 0
+    events: int = 0
+    rows: int = 0
+    thinnings: list[Thinning] = field(default_factory=list)
+    put_off: list[str] = field(default_factory=list)
+
+
+def keep_to_time(now: datetime | None = None) -> Done:
+    """Let go what is over its time in every workspace."""
+    now, until = now or datetime.now(UTC), time.monotonic() + TURN_SECONDS_MAX
+    done = Done()
+    for workspace in Workspace.objects.order_by("pk"):
+        while time.monotonic() < until and (some := _forget_some(workspace, now)):
+            done.runs_forgotten += some
+        while time.monotonic() < until and (some := _remove_some(workspace, now)):
+            done.runs_removed += some
+        done.rows += _delete(
+            OLD_BLOBS,
+            {"workspace": workspace.pk, "before": before(workspace, now), "most": ROWS_AT_A_TIME},
+        )
+    for partition, expired in _due(now):
+        try:
+            done.thinnings += thinning.thin(partition, expired)
+        except OperationalError:  # locked by somebody who reads: at the next turn
+            done.put_off.append(partition.name)
+    done.events = sum(one.let_go for one in done.thinnings)
+    done.rows += _old_rows(now, until)
+    return done
+
+
+def before(workspace: Workspace, now: datetime) -> datetime:
+    """What happened before this moment is over its time."""
+    return now - timedelta(days=workspace.retention_days)
+
+
+def over(workspace: Workspace, now: datetime) -> QuerySet[Run]:
+    """Runs to be forgotten now: over their time, and nothing holds them."""
+    then = before(workspace, now)
+    found = Run.objects.filter(
+        workspace=workspace, started_at__lt=then, last_event_at__lt=then, forgotten_at=None
+    )
+    for held in [*forgetting.resting(workspace), *forgetting.lingering(workspace)]:
+        found = found.exclude(pk__in=held)
+    return found
+
+
+def preview(workspace: Workspace, now: datetime | None = None) -> Done:
+    """What the next turn would let go in one workspace."""
+    now = now or datetime.now(UTC)
+    done = Done(runs_forgotten=over(workspace, now).count())
+    with owner_cursor() as cursor:
+        for partition, expired in _due(now):
+            if workspace.pk in expired:
+                counts = thinning.count(cursor, partition, [workspace.pk])
+                done.events += sum(one.let_go for one in counts)
+    return done
+
+
+def let_go_up_to(workspace: Workspace) -> int:
+    """The last place that retention let go: an event missing above it was taken away."""
+    found = Thinning.objects.filter(workspace=workspace).aggregate(last=Max("last_place"))
+    return found["last"] or 0
+
+
+def _forget_some(workspace: Workspace, now: datetime) -> int:
+    runs = list(over(workspace, now).order_by("started_at").values_list("pk", flat=True)
+                [:RUNS_AT_A_TIME])  # fmt: skip
+    if not runs:
+        return 0
+    alias = owner_alias()
+    with transaction.atomic(using=alias):
+        erasure.forget(erasure.scope_of(workspace, runs), using=alias)
+    return len(runs)
+
+
+def _remove_some(workspace: Workspace, now: datetime) -> int:
+    """Remove rows of runs forgotten long ago; not those of which a case or a decision tells."""
+    then = min(before(workspace, now), now - KEYS_KEPT)
+    found = Run.objects.filter(workspace=workspace, started_at__lt=then, last_event_at__lt=then)
+    found = found.exclude(forgotten_at=None)
+    for staying in forgetting.staying(workspace):
+        found = found.exclude(pk__in=staying)
+    runs = list(found.order_by("started_at").values_list("pk", flat=True)[:RUNS_AT_A_TIME])
+    if runs:
+        Run.objects.filter(pk__in=runs).delete()
+    return len(runs)
+
+
+def _due(now: datetime) -> list[tuple[Partition, list[int]]]:
+    """Past partitions, each with the workspaces whose time for all of it is over."""
+    workspaces = list(Workspace.objects.all())
+    with owner_cursor() as cursor:
+        known = [partitions.named(name) for name in sorted(partitions.existing(cursor))]
+    found = []
+    for partition in known:
+        if partition is not None:
+            expired = [one.pk for one in workspaces if partition.until <= before(one, now)]
+            found += [(partition, expired)] if expired else []
+    return found
+
+
+def _old_rows(now: datetime, until: float) -> int:
+    """Ids over 400 days old, and acts that the ledger has taken in."""
+    done = 0
+    for statement in (OLD_KEYS, OLD_CONFLICTS):
+        while time.monotonic() < until:
+            some = _delete(statement, [now - KEYS_KEPT, ROWS_AT_A_TIME])
+            done += some
+            if some < ROWS_AT_A_TIME:
+                break
+    for workspace in Workspace.objects.all():
+        taken_in = Act.objects.filter(
+            workspace=workspace, taken_in_at__lt=before(workspace, now)
+        ).order_by("pk")
+        old = list(taken_in.values_list("pk", flat=True)[:ROWS_AT_A_TIME])
+        done += Act.objects.filter(pk__in=old).delete()[0]
+    return done
+
+
+def _delete(statement: str, values: Any) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return int(cursor.rowcount)

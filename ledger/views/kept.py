@@ -1,0 +1,116 @@
+"""What is kept and what was forgotten: retention, and erasing what was said of a person."""
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.decorators import login_required
+from django.db.utils import OperationalError
+from django.http import HttpResponse
+from django.views.decorators.http import require_http_methods
+
+from ledger import erasure, retention
+from ledger.models import Erasure, Thinning
+from workspaces import look
+from workspaces.access import require
+from workspaces.models import Workspace
+from workspaces.pages import Request, page, workspace_or_404
+
+LINES_MAX = 50
+PERSON_CHARACTERS_MAX = 120
+
+
+class ErasureForm(forms.Form):
+    """Whom to forget. It is posted twice: to be shown what would go, and to do it."""
+
+    person = forms.CharField(
+        max_length=PERSON_CHARACTERS_MAX,
+        label="Person",
+        help_text="The id under which agents acted for them (on_behalf_of.id)",
+    )
+    reason = forms.CharField(
+        max_length=400,
+        required=False,
+        label="Reason",
+        help_text="Kept in the registry for good, so name nobody: “asked by letter of 3 May”",
+    )
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def kept(request: Request, workspace: str) -> HttpResponse:
+    """Administrators see what retention let go and who was erased, and erase."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    form = ErasureForm(request.POST if request.method == "POST" else None)
+    found, done, problem = None, None, ""
+    if form.is_valid():
+        person, reason = form.cleaned_data["person"], form.cleaned_data["reason"]
+        try:
+            if request.POST.get("act") == "erase":
+                done = erasure.erase(here, person=person, by=request.user, reason=reason)
+                form = ErasureForm()
+            else:
+                found = _found(here, person)
+        except (erasure.NothingFound, erasure.StillWorkedOn) as refusal:
+            problem = str(refusal)
+    context = {
+        "workspace": here,
+        "tab": "kept",
+        "title": "Kept and forgotten",
+        "lead": f"What was said is kept for {here.retention_days} days, as the policy says; longer"
+        " only while somebody works with it. The log and every proof of it stay.",
+        "form": form,
+        "found": found,
+        "done": done,
+        "problem": {"title": "Nothing was erased", "text": problem} if problem else None,
+        "next": _next(here),
+        "thinnings": _thinnings(here),
+        "erasures": _erasures(here),
+    }
+    return page(request, "ledger/kept.html", context, status=_status(form, problem))
+
+
+def _status(form: ErasureForm, problem: str) -> int:
+    return 422 if form.is_bound and form.errors else 409 if problem else 200
+
+
+def _found(here: Workspace, person: str) -> dict[str, Any]:
+    would = erasure.find(here, person=person)
+    before = erasure.erased_before(here, person)
+    return {
+        "nothing": would.is_nothing,
+        "runs": look.count(len(would.scope.runs)),
+        "actions": look.count(len(would.scope.actions)),
+        "names": would.scope.names[:LINES_MAX],
+        "blockers": would.blockers,
+        "before": look.moment(before[0].at, "day") if before else "",
+    }
+
+
+def _next(here: Workspace) -> dict[str, str] | None:
+    """What the next turn would let go; nothing while a table is locked."""
+    try:
+        would = retention.preview(here)
+    except OperationalError:
+        return None
+    return {"runs": look.count(would.runs_forgotten), "events": look.count(would.events)}
+
+
+def _thinnings(here: Workspace) -> list[dict[str, Any]]:
+    rows = Thinning.objects.filter(workspace=here).order_by("-pk")[:LINES_MAX]
+    return [
+        {"week": row.partition.removeprefix("ledger_event_"), "let_go": look.count(row.let_go),
+         "kept": look.count(row.kept), "at": look.moment(row.at)}
+        for row in rows
+    ]  # fmt: skip
+
+
+def _erasures(here: Workspace) -> list[dict[str, Any]]:
+    rows = Erasure.objects.filter(workspace=here).select_related("by").order_by("-pk")[:LINES_MAX]
+    return [
+        {"number": row.pk, "by": str(row.by) if row.by else "on the command line",
+         "at": look.moment(row.at), "runs": look.count(row.run_count),
+         "events": look.count(row.event_count), "reason": row.reason,
+         "rows": look.count(sum(row.rows.values()))}
+        for row in rows
+    ]  # fmt: skip

@@ -1,0 +1,177 @@
+"""What this floor holds of people, and what of it somebody still works with."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Cast, Concat, Now
+
+from ledger.models import Run
+from recovery.engine import steps
+from recovery.models import (
+    Case,
+    CaseState,
+    Correction,
+    CorrectionDelivery,
+    CorrectionState,
+    Plan,
+    Residue,
+)
+from recovery.models.plans import LIVING
+from workspaces.forgetting import (
+    ERASED,
+    Rows,
+    Scope,
+    belongs,
+    holds,
+    keeps,
+    lingers,
+    of_runs,
+    rests,
+    stays,
+)
+from workspaces.models import Workspace
+
+OURS = "ids, digests and words of ours"
+NOTHING_TOLD: dict[str, Any] = {
+    "version": 1, "items": [], "unchanged": [], "why": ERASED, "reviewed": {},
+}  # fmt: skip
+
+
+def of_cases(path: str) -> Rows:
+    """Rows of the runs' cases; of somebody else's run too, if something of it is forgotten."""
+
+    def rows(scope: Scope) -> Q:
+        return Q(**{f"{path}__in": [*scope.runs, *scope.touched]})
+
+    return rows
+
+
+def corrections(scope: Scope) -> Q:
+    """The person's own, wherever; where whole runs are let go, everybody's."""
+    if scope.person:
+        return Q(workspace=scope.workspace, person_id=scope.person)
+    return Q(case__run__in=scope.runs)
+
+
+def deliveries(scope: Scope) -> Q:
+    told = Correction.objects.filter(corrections(scope))
+    return Q(correction__in=told.values("pk"))
+
+
+def messages(scope: Scope) -> Q:
+    sent = CorrectionDelivery.objects.filter(deliveries(scope)).exclude(message_key="")
+    return Q(workspace=scope.workspace, key__in=sent.values("message_key"))
+
+
+def causes(scope: Scope) -> Q:
+    """Causes that were met in these runs and nowhere else."""
+    elsewhere = Case.objects.filter(cause=OuterRef("pk")).exclude(run__in=scope.runs)
+    return Q(cases__run__in=scope.runs) & ~Q(Exists(elsewhere))
+
+
+def naming(path: str) -> Rows:
+    """Rows whose query names the person."""
+    return lambda scope: (
+        Q(workspace=scope.workspace, **{f"{path}__contains": scope.person})
+        if scope.person
+        else Q(pk__in=[])
+    )
+
+
+# Before the corrections themselves, by which they are found.
+holds("connectors.Delivery", "recipient", "last_error", rows=messages,
+      message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
+holds("recovery.CorrectionDelivery", "address", "last_error", rows=deliveries)
+holds(
+    "recovery.Correction", "person_name", "contact", "title", "lead", "wording", "facts_salt",
+    "still_wrong_text", "token_sealed", rows=corrections,
+    facts=NOTHING_TOLD, token_digest="", person_id=F("reference"),
+)  # fmt: skip
+holds("recovery.Cause", "message", rows=causes)
+holds(
+    "recovery.Case", "evidence", "headline", "brief", "failed_target", "suggestion_reason",
+    "suggestion_text", "closing_reason", "search", rows=of_cases("run"),
+)  # fmt: skip
+holds("recovery.Case", "customer", "customer_name", "request", rows=of_runs("run"))
+holds("recovery.Report", "text", rows=of_cases("case__run"))
+holds("recovery.Comment", "text", rows=of_cases("case__run"))
+holds("recovery.Residue", "text", rows=of_cases("case__run"))
+holds("recovery.BulkItem", "detail", rows=of_cases("case__run"))
+holds("recovery.Readback", "detail", rows=of_runs("action__run", "action"))
+holds("recovery.Directive", "steps", rows=of_runs("run"))
+holds("recovery.Plan", "headline", "reason", rows=of_cases("case__run"))
+holds(
+    "recovery.Step", "target_id", "expected", "fingerprint", "post_condition", "preview", "note",
+    "drift", "evidence", rows=of_runs("effect__action__run", "effect__action"), args={},
+)  # fmt: skip
+holds("recovery.StepAttempt", "detail", "evidence",
+      rows=of_runs("step__effect__action__run", "step__effect__action"))  # fmt: skip
+holds("recovery.BulkJob", "query", rows=naming("query"))
+holds("recovery.SavedView", "query", rows=naming("query"))
+
+keeps("recovery.Cause", "fingerprint", "tool", "error_type", because=OURS)
+keeps("recovery.Case", "reasons", "answered", "failed_tool", "needs_approval", "currency",
+      because=OURS)  # fmt: skip
+keeps("recovery.Readback", "state", because=OURS)
+keeps("recovery.BulkJob", "verb", "reason", because="an operator's words about many cases")
+keeps("recovery.BulkItem", "digest", "state", because=OURS)
+keeps("recovery.SavedView", "slug", "name", because="an operator's words")
+keeps("recovery.Correction", "reference", "event_id", because=OURS)
+keeps("recovery.CorrectionDelivery", "channel", "message_key", "state", because=OURS)
+keeps("recovery.Plan", "was", "digest", "basis", "policy_digest", because=OURS)
+keeps("recovery.Step", "connection_digest", "connector_version", "operation", "target_type",
+      "digest", "rules", "was", "key", because=OURS)  # fmt: skip
+keeps("recovery.StepAttempt", "key", "outcome", because=OURS)
+
+
+@rests
+def worked_on(workspace: Workspace) -> QuerySet[Any]:
+    """Runs of open cases, and the desk's own runs of their plans."""
+    cases = Case.objects.filter(workspace=workspace).exclude(state=CaseState.CLOSED)
+    return _with_plans(workspace, cases)
+
+
+@rests
+def under_a_plan(workspace: Workspace) -> QuerySet[Any]:
+    plans = Plan.objects.filter(workspace=workspace, state__in=LIVING)
+    return _with_plans(workspace, Case.objects.filter(plans__in=plans))
+
+
+@lingers
+def told_of(workspace: Workspace) -> QuerySet[Any]:
+    """Runs whose correction its person can still read."""
+    living = Correction.objects.filter(
+        workspace=workspace, state=CorrectionState.PUBLISHED, expires_at__gt=Now()
+    )
+    return _with_plans(workspace, Case.objects.filter(corrections__in=living))
+
+
+@lingers
+def left_to_do(workspace: Workspace) -> QuerySet[Any]:
+    """Runs of which something could not be undone, and its owner has not said that it is done."""
+    left = Residue.objects.filter(case__workspace=workspace, done_at=None)
+    return _with_plans(workspace, Case.objects.filter(residues__in=left))
+
+
+@stays
+def had_a_case(workspace: Workspace) -> QuerySet[Any]:
+    return _with_plans(workspace, Case.objects.filter(workspace=workspace))
+
+
+def _with_plans(workspace: Workspace, cases: QuerySet[Case]) -> QuerySet[Any]:
+    """The runs of cases, and those as which the desk recorded their plans."""
+    found = Q(pk__in=cases.values("run")) | Q(run__in=_as_recorded(cases))
+    return Run.objects.filter(found, workspace=workspace).values("pk")
+
+
+def _as_recorded(cases: QuerySet[Case]) -> QuerySet[Any]:
+    """The ids of the runs as which the desk recorded the plans of these cases (steps.run_of)."""
+    name = Concat(Value(steps.PLAN_RUN), Cast("pk", CharField()), output_field=CharField())
+    return Plan.objects.filter(case__in=cases.values("pk")).values_list(name, flat=True)
+
+
+@belongs
+def recorded_plans(workspace: Workspace, runs: Sequence[int]) -> QuerySet[Any]:
+    cases = Case.objects.filter(workspace=workspace, run__in=runs)
+    return Run.objects.filter(workspace=workspace, run__in=_as_recorded(cases)).values("pk")

@@ -1,0 +1,223 @@
+"""Eve asks to be forgotten: her payloads go for good, the log and every proof of it stay."""
+
+import json
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from amends.proofs import LogKey, NotProven, verify
+from ledger import audit, erasure, logkeys, proofs, sealer
+from ledger.acts import take_in
+from ledger.models import Action, Blob, Effect, Erasure, Event, Run
+from ledger.rebuild import rebuild
+from tests.ledger.conftest import event, tell
+from tests.ledger.test_pages import member
+from workspaces.models import Act
+
+CANARY = "Eve Canary"
+EVE = {"id": "cust_eve", "name": CANARY, "contact": "eve.canary@example.com"}
+BOB = {"id": "cust_bob", "name": "Bob"}
+
+
+def act(run, action, person=None, **data):
+    target = {"type": "seat", "id": f"{CANARY} 12A"}
+    effect = {"target": target, "before": {"who": CANARY}, "after": {"who": CANARY, "n": 2},
+              "summary": f"moved {CANARY}", "reversibility": "exact"}  # fmt: skip
+    effect |= {"affects": person} if person else {}
+    return [
+        event("action.planned", run=run, action=action, n=1, data={
+            "tool": "move", "targets": [target], "args": {"to": CANARY}, "key": f"key-{action}",
+            "intent": {"reason": CANARY}, "before": [{"who": CANARY}]}),
+        event("action.succeeded", run=run, action=action, n=1,
+              data={"attempt": "t1", "result": {"for": CANARY}, "effects": [effect]}),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def said(speaker, northwind):
+    """Eve's own run; Bob's run, of which one action is on what is Eve's; Carl's."""
+    events = [
+        event("run.started", run="eve", data={"request": f"{CANARY} moves", "on_behalf_of": EVE}),
+        *act("eve", "a1"),
+        event("run.checkpoint", run="eve", data={"name": "moved", "state": {"who": CANARY}}),
+        event("run.failed", run="eve", data={"error": {"type": "E", "message": CANARY}}),
+        event("run.started", run="bob", data={"request": "Bob moves", "on_behalf_of": BOB}),
+        *act("bob", "b1", EVE),
+        event("action.planned", run="bob", action="b2", n=2, data={"tool": "pay", "args": 7}),
+        event("run.completed", run="bob", data={"summary": "done"}),
+    ]
+    tell(speaker, *events)
+    Run.objects.update(lease_until=None)
+    sealer.seal(northwind)
+    return events
+
+
+def keys(workspace):
+    return [LogKey.parse(text) for text in logkeys.published(workspace)]
+
+
+def tables_that_say(word):
+    """Every table of the database with a row in which the word stands."""
+    found = {}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT format('%I', relname) FROM pg_class WHERE relkind IN ('r', 'p') AND NOT"
+            " relispartition AND relnamespace = 'public'::regnamespace"
+        )
+        for (table,) in cursor.fetchall():
+            cursor.execute(f"SELECT count(*) FROM {table} t WHERE t::text LIKE %s", [f"%{word}%"])
+            if count := cursor.fetchone()[0]:
+                found[table] = count
+    return found
+
+
+def test_nothing_of_her_is_left_and_others_keep_theirs(said, northwind, ada):
+    assert {"ledger_event", "ledger_run", "ledger_effect"} <= tables_that_say("Canary").keys()
+
+    done = erasure.erase(northwind, person="cust_eve", by=ada, reason="she asked on 22 November")
+
+    assert tables_that_say("Canary") == tables_that_say("cust_eve") == {}
+    assert (done.run_count, done.event_count) == (1, 7)
+    eve, bob = Run.objects.get(run="eve"), Run.objects.get(run="bob")
+    assert (eve.request, eve.customer, eve.state) == ("⟦erased⟧", "⟦erased⟧", "failed")
+    assert eve.forgotten_at
+    assert (bob.request, bob.customer, bob.forgotten_at) == ("Bob moves", "cust_bob", None)
+    assert Action.objects.get(action="b2").args == 7
+    moved = Action.objects.get(action="b1")
+    assert (moved.tool, moved.state, moved.args) == ("move", "succeeded", None)
+    assert Act.objects.get(type="ledger.erased").person == ada
+    assert erasure.erased_before(northwind, "cust_eve") == [done]
+    assert erasure.erased_before(northwind, "cust_bob") == []
+
+
+def test_an_emptied_snapshot_is_never_taken_for_a_thing_that_was_not_there(said, northwind):
+    erasure.erase(northwind, person="cust_eve", by=None)
+    assert not Effect.objects.filter(has_before=True).exists()
+    assert not Effect.objects.filter(has_after=True).exists()
+
+
+def test_old_and_new_proofs_verify_offline_after_it(said, northwind, speaker):
+    old = {one["id"]: proofs.proof_of(northwind, one["id"]) for one in said}
+    saved = json.dumps(proofs.download_of(northwind, said[0]["id"]))
+    heads = proofs.newest_head(northwind).size
+
+    erasure.erase(northwind, person="cust_eve", by=None)
+    tell(speaker, event("run.started", run="later"))
+    sealer.seal(northwind)
+
+    for one in said:
+        assert verify(old[one["id"]], keys(northwind)).size == heads
+        new = proofs.proof_of(northwind, one["id"])
+        assert verify(new, keys(northwind)).leaf == verify(old[one["id"]], keys(northwind)).leaf
+    assert verify(saved, keys(northwind)).event["data"]["on_behalf_of"] == EVE  # what she kept
+    assert proofs.download_of(northwind, said[0]["id"]) is None
+    assert proofs.consistency(northwind, heads, heads + 1)
+    assert all(finding.ok for finding in audit.audit(northwind)), audit.audit(northwind)
+
+
+def test_who_invents_a_payload_for_an_emptied_event_is_found_out(said, northwind):
+    document = proofs.download_of(northwind, said[0]["id"])
+    erasure.erase(northwind, person="cust_eve", by=None)
+    document["event"]["data"]["request"] = "I asked for a refund"
+    with pytest.raises(NotProven):
+        verify(json.dumps(document), keys(northwind))
+
+
+def test_what_was_erased_before_its_seal_is_sealed_all_the_same(speaker, northwind):
+    one = event("run.started", run="eve", data={"on_behalf_of": EVE})
+    tell(speaker, one)
+    Run.objects.update(lease_until=None)
+    erasure.erase(northwind, person="cust_eve", by=None)
+    sealer.seal(northwind)
+
+    assert verify(proofs.proof_of(northwind, one["id"]), keys(northwind)).leaf["event"] == one["id"]
+
+
+def test_nothing_comes_back(said, northwind, speaker):
+    erasure.erase(northwind, person="cust_eve", by=None)
+    before = Action.objects.filter(action="b1").values().get()
+
+    (late,) = tell(speaker, event("run.completed", run="eve", data={"summary": CANARY})).answers
+    assert (late.status, late.problem.status) == ("rejected", 410)
+    (again,) = tell(speaker, said[0]).answers
+    assert again.status == "rejected"
+    tell(speaker, event("action.verified", run="bob", action="b1", data={"ok": True}))
+    sum(rebuild(northwind.pk))
+
+    assert Action.objects.filter(action="b1").values().get() == before
+    assert Run.objects.get(run="eve").request == "⟦erased⟧"
+    with pytest.raises(erasure.NothingFound):
+        erasure.erase(northwind, person="cust_eve", by=None)
+
+
+def test_a_snapshot_that_came_first_is_emptied_too(speaker, northwind):
+    Blob.objects.create(workspace=northwind, sha256="a" * 64, content=b"Canary", byte_count=6)
+    Blob.objects.create(workspace=northwind, sha256="b" * 64, content=b"other", byte_count=5)
+    tell(speaker, event("run.started", run="eve", data={"on_behalf_of": EVE}),
+         event("action.planned", run="eve", action="a", data={
+             "tool": "t", "before": [{"ref": f"sha256:{'a' * 64}"}]}))  # fmt: skip
+    Run.objects.update(lease_until=None)
+    erasure.erase(northwind, person="cust_eve", by=None)
+    assert [b.content and bytes(b.content) for b in Blob.objects.order_by("sha256")] == [
+        None, b"other"]  # fmt: skip
+
+
+def test_a_run_whose_agent_still_works_is_left_alone(speaker, northwind):
+    tell(speaker, event("run.started", run="eve", data={"on_behalf_of": EVE}))
+    with pytest.raises(erasure.StillWorkedOn, match="eve"):
+        erasure.erase(northwind, person="cust_eve", by=None)
+    assert Event.objects.get().data is not None
+
+
+def test_the_command_shows_first_and_then_does_it(said, capsys, northwind):
+    call_command("erase", "northwind", "--person", "cust_eve")
+    assert "1 runs and 1 actions" in capsys.readouterr().out
+    assert not Erasure.objects.exists()
+
+    call_command("erase", "northwind", "--person", "cust_eve", "--yes")
+    assert Erasure.objects.get().event_count == 7
+    with pytest.raises(CommandError, match="Nothing here"):
+        call_command("erase", "northwind", "--person", "cust_eve", "--yes")
+    with pytest.raises(CommandError, match="no workspace"):
+        call_command("erase", "southwind", "--person", "cust_eve")
+
+
+@pytest.fixture
+def alma(northwind):
+    return member(northwind, "alma", "view", "administer")
+
+
+def test_an_administrator_looks_then_erases_and_the_registry_tells(said, client, alma, northwind):
+    client.force_login(alma)
+    page = "/w/northwind/settings/kept/"
+    assert "Nobody was erased" in client.get(page).text
+
+    shown = client.post(page, {"person": "cust_eve", "act": "look"})
+    assert "Erase for good" in shown.text
+    assert not Erasure.objects.exists()
+    done = client.post(page, {"person": "cust_eve", "reason": "her letter", "act": "erase"})
+    assert "7 events of 1 run are empty" in done.text
+    assert "her letter" in client.get(page).text
+
+    again = client.post(page, {"person": "cust_eve", "act": "look"})
+    assert "was erased before" in again.text
+    assert client.post(page, {"person": "cust_eve", "act": "erase"}).status_code == 409
+    assert client.post(page, {"person": ""}).status_code == 422
+    take_in()
+    assert "ledger erased" in client.get("/w/northwind/audit/", {"kind": "kept"}).text
+
+
+def test_only_administrators_see_it(said, client, northwind):
+    vic = member(northwind, "vic", "view", "view_sensitive", "recover", "approve")
+    client.force_login(vic)
+    assert client.get("/w/northwind/settings/kept/").status_code == 403
+    assert client.post("/w/northwind/settings/kept/", {"person": "cust_eve"}).status_code == 403
+
+
+def test_a_line_of_the_audit_leads_to_its_entry(said, client, alma, northwind):
+    erasure.erase(northwind, person="cust_eve", by=alma)
+    take_in()
+    client.force_login(alma)
+    (line,) = client.get("/w/northwind/audit/").context["acts"]
+    assert client.get(line["entry_url"]).status_code == 200

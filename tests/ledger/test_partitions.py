@@ -1,0 +1,76 @@
+"""Partitions are made ahead, and one that cannot be made is noticed weeks before it is needed."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+
+from config import health, loops
+from ledger import partitions
+from ledger.models import Event
+from tests.ledger.conftest import event, tell
+from workspaces import hot, periodic
+
+NOW = datetime.now(UTC)
+WEEK = timedelta(days=7)
+
+
+def weeks():
+    with connection.cursor() as cursor:
+        return {partitions.named(name) for name in partitions.existing(cursor)} - {None}
+
+
+def drop(*ahead):
+    with connection.cursor() as cursor:
+        for weeks_ahead in ahead:
+            cursor.execute(f"DROP TABLE {partitions.week_of(NOW + weeks_ahead * WEEK).name}")
+
+
+@pytest.mark.django_db
+def test_four_weeks_are_ready_and_a_lost_one_is_made_again():
+    ready = {partitions.week_of(NOW + ahead * WEEK) for ahead in range(5)}
+    partitions.make_ahead()
+    assert ready <= weeks()
+
+    drop(1, 3)
+    made = partitions.make_ahead()
+    assert made == [partitions.week_of(NOW + ahead * WEEK).name for ahead in (1, 3)]
+    assert partitions.make_ahead() == []
+
+
+@pytest.mark.django_db
+def test_a_year_without_the_job_loses_nothing_and_is_noticed(speaker):
+    drop(0)
+    tell(speaker, event("run.started"))
+    assert Event.objects.count() == 1  # the default partition has it
+
+    with pytest.raises(partitions.PartitionMissing, match=partitions.week_of(NOW).name):
+        partitions.make_ahead()
+    assert partitions.week_of(NOW + 4 * WEEK) in weeks()  # the others are there all the same
+
+
+@pytest.mark.django_db(transaction=True)
+def test_readyz_tells_of_it_before_it_is_needed(speaker, settings):
+    job = next(job for job in periodic.jobs() if job.name == "ledger.partitions")
+    drop(3)
+    with connection.cursor() as cursor:  # an event of a clock three weeks ahead of ours
+        cursor.execute(
+            "INSERT INTO ledger_event (received_at, workspace_id, event_id, type, actor_kind,"
+            " actor, digest) VALUES (%s, %s, 'x', 'run.started', 'agent', 'a', '')",
+            [NOW + 3 * WEEK, speaker.workspace_id],
+        )
+
+    loops.say(job, loops.turn(job))
+
+    said = asyncio.run(readiness(settings.DATABASE_URL))["ledger.partitions"]
+    assert said.startswith("failed: PartitionMissing")
+    assert partitions.week_of(NOW + 3 * WEEK).name in said
+
+
+async def readiness(url):
+    await hot.open_pool(url, connections_max=2)
+    try:
+        return await health.database()
+    finally:
+        await hot.close_pool()

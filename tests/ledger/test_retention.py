@@ -1,0 +1,161 @@
+"""Nothing is kept longer than the workspace says; the log and every proof of it stay."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, transaction
+
+from amends.proofs import verify
+from ledger import audit, checks, erasure, partitions, proofs, retention, sealer
+from ledger.models import Action, Blob, Effect, Event, EventKey, Leaf, Run, Thinning
+from tests.ledger.conftest import event, tell
+from tests.ledger.test_erasure import act, keys, tables_that_say
+from workspaces import forgetting
+from workspaces.models import Act, Workspace
+
+# Ninety days after the end of the week in which the tests run.
+SOON = datetime.now(UTC) + timedelta(days=98)
+LATER = datetime.now(UTC) + timedelta(days=410)
+
+
+@pytest.fixture
+def said(speaker, northwind):
+    events = [
+        event("run.started", run="over", data={"request": "Eve Canary moves"}), *act("over", "a1"),
+        event("run.completed", run="over"),
+        event("run.started", run="open", data={"request": "Bob waits"}), *act("open", "b1"),
+    ]  # fmt: skip
+    tell(speaker, *events)
+    Run.objects.update(lease_until=None)
+    sealer.seal(northwind)
+    return events
+
+
+@pytest.fixture
+def held(monkeypatch, northwind):
+    """Somebody works on the run “open”, as a case of a floor above would say."""
+    of_open = lambda workspace: Run.objects.filter(workspace=workspace, run="open").values("pk")  # noqa: E731
+    forgetting.held()  # every floor has spoken
+    monkeypatch.setattr(forgetting, "_rest", [*forgetting._rest, of_open])
+
+
+def test_what_is_over_goes_and_what_is_worked_on_stays(said, held, northwind):
+    done = retention.keep_to_time(SOON)
+
+    assert (done.runs_forgotten, done.events) == (1, 4)
+    assert set(Event.objects.values_list("run", flat=True)) == {"open"}
+    assert Event.objects.filter(data=None).count() == 0
+    assert Run.objects.get(run="over").request == "⟦erased⟧"
+    assert Effect.objects.get(action__action="b1").before == {"who": "Eve Canary"}
+    assert Action.objects.get(action="a1").key == "key-a1"
+    (line,) = Thinning.objects.all()
+    assert (line.let_go, line.kept) == (4, 3)
+    assert Act.objects.get(type="ledger.thinned").data["let_go"] == 4
+
+
+def test_old_and_new_proofs_verify_offline_after_it(said, held, northwind, speaker):
+    old = {one["id"]: proofs.proof_of(northwind, one["id"]) for one in said}
+    size = proofs.newest_head(northwind).size
+
+    retention.keep_to_time(SOON)
+    later = event("run.completed", run="open")
+    tell(speaker, later)
+    sealer.seal(northwind)
+
+    for one in said:
+        assert verify(old[one["id"]], keys(northwind)).size == size
+    for one in said[4:]:  # still there, in the partition that was written anew
+        assert verify(proofs.proof_of(northwind, one["id"]), keys(northwind)).size == size + 1
+    assert proofs.proof_of(northwind, said[0]["id"]) is None
+    assert proofs.consistency(northwind, size, size + 1)
+    assert Leaf.objects.count() == size + 1
+    assert all(finding.ok for finding in audit.audit(northwind)), audit.audit(northwind)
+
+
+def test_an_event_taken_away_afterwards_is_still_found_missing(said, held, northwind, speaker):
+    retention.keep_to_time(SOON)
+    tell(speaker, event("run.completed", run="open"))
+    sealer.seal(northwind)
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("DELETE FROM ledger_event WHERE type = 'run.completed'")
+
+    assert [one.name for one in audit.audit(northwind) if not one.ok] == ["Every entry is there"]
+
+
+def test_a_partition_without_anything_to_keep_is_dropped(said, northwind):
+    week = partitions.week_of(datetime.now(UTC)).name
+    retention.keep_to_time(SOON)
+
+    with connection.cursor() as cursor:
+        assert week not in partitions.existing(cursor)
+    assert tables_that_say("Canary") == {}
+    assert Event.objects.count() == 0
+    assert retention.keep_to_time(SOON).events == 0
+
+
+def test_a_partition_written_anew_is_as_guarded_as_the_others(said, held, northwind, speaker):
+    retention.keep_to_time(SOON)
+
+    assert [one.id for one in checks.missing_walls()] == ["ledger.W001"]
+    for change in ("DELETE FROM ledger_event", "TRUNCATE ledger_event"):
+        with pytest.raises(DatabaseError, match="only grows"), transaction.atomic():
+            connection.cursor().execute(change)
+    (answer,) = tell(speaker, event("run.failed", run="open")).answers
+    assert answer.status == "accepted"  # it lands in this week, which is that partition
+
+
+def test_each_workspace_keeps_its_own_time(said, northwind, ada):
+    from workspaces.models import Agent
+
+    long = Workspace.objects.create(slug="longwind", name="Longwind", retention_days=365)
+    desk = Agent.objects.create(workspace=long, name="desk", owner=ada)
+    from ledger.said import Speaker
+
+    tell(Speaker(long.pk, long.slug, "agent", desk.name, desk.pk, "0123456789"),
+         event("run.started", run="theirs"))  # fmt: skip
+    Run.objects.update(lease_until=None)
+    retention.keep_to_time(SOON)
+
+    assert list(Event.objects.values_list("workspace__slug", "run")) == [("longwind", "theirs")]
+    assert Run.objects.get(run="theirs").forgotten_at is None
+
+
+def test_ids_are_known_for_400_days(said, northwind, speaker):
+    retention.keep_to_time(SOON)
+    assert tell(speaker, said[4]).answers[0].status == "rejected"  # the run is forgotten
+    assert EventKey.objects.count() == len(said)
+    assert Run.objects.count() == 2
+
+    done = retention.keep_to_time(LATER)
+    assert (EventKey.objects.count(), Run.objects.count()) == (0, 0)
+    assert done.runs_removed == 2
+    assert tell(speaker, said[4]).answers[0].status == "accepted"  # anew, as if never said
+
+
+def test_snapshots_go_with_the_runs_that_name_them(speaker, northwind, held):
+    for letter in "abc":
+        Blob.objects.create(workspace=northwind, sha256=letter * 64, content=b"x", byte_count=1)
+    for run, letter in (("over", "a"), ("open", "b")):
+        tell(speaker, event("action.planned", run=run, action="a", data={
+            "tool": "t", "before": [{"ref": f"sha256:{letter * 64}"}]}))  # fmt: skip
+    Run.objects.update(lease_until=None)
+    retention.keep_to_time(SOON)
+
+    assert list(Blob.objects.values_list("sha256", flat=True)) == ["b" * 64]
+
+
+def test_a_young_run_is_left_alone(said, northwind, capsys):
+    call_command("retain", "--dry-run")
+    assert "northwind, 90 days: 0 runs and 0 events" in capsys.readouterr().out
+    call_command("retain")
+    assert "0 runs forgotten" in capsys.readouterr().out
+    assert retention.preview(northwind, SOON).runs_forgotten == 2
+    assert Event.objects.count() == len(said)
+
+
+def test_what_was_erased_first_is_retained_no_longer_than_the_rest(said, northwind):
+    erasure.erase(northwind, runs=["over"], by=None)
+    retention.keep_to_time(SOON)
+    assert Event.objects.count() == 0

@@ -1,0 +1,17 @@
+"""What this floor holds: accounts and keys of members, which are removed otherwise."""
+
+from workspaces.forgetting import keeps
+
+MEMBERS = "of members and machines, not of those on whose behalf agents act"
+
+keeps("workspaces.Workspace", "slug", "name", "timezone", "mask", because=MEMBERS)
+keeps("workspaces.User", "password", "email", "name", "timezone", because=MEMBERS)
+keeps("workspaces.Team", "name", because=MEMBERS)
+keeps("workspaces.Invitation", "email", "digest", because=MEMBERS)
+keeps("workspaces.SetupLink", "digest", because=MEMBERS)
+keeps("workspaces.Act", "type", "data", because=f"{MEMBERS}; taken in, then let go by age")
+keeps("workspaces.Heartbeat", "name", "last_error", because="of a loop of ours")
+keeps("workspaces.Agent", "name", "description", because=MEMBERS)
+keeps("workspaces.APIKey", "name", "prefix", "digest", "scopes", because=MEMBERS)
+keeps("workspaces.PersonToken", "name", "prefix", "digest", because=MEMBERS)
+keeps("workspaces.Secret", "name", "sealed", because="encrypted, and of outside systems")
