@@ -4,6 +4,7 @@ import itertools
 import json
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 
 from amends.proofs import LogKey as PublicKey
@@ -147,6 +148,13 @@ def test_the_desk_and_people_are_named_in_the_leaf(northwind, ada):
     keys = public_keys(northwind)
     assert verify(proofs.proof_of(northwind, by_engine), keys).leaf["actor"] == "desk:engine"
     assert verify(proofs.proof_of(northwind, by_ada), keys).leaf["actor"] == f"person:{ada.pk}"
+
+
+def test_the_keys_are_printed_and_rotated_by_command(northwind, said, capsys):
+    call_command("log_keys", "northwind")
+    (before,) = capsys.readouterr().out.split()
+    call_command("log_keys", "northwind", "--rotate")
+    assert capsys.readouterr().out.split()[1:] == [before]
 
 
 def test_an_administrator_rotates_the_key_on_the_page(client, northwind, said):
