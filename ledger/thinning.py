@@ -20,6 +20,10 @@ from workspaces.models import Workspace
 # Taking a partition out locks the whole table for a moment: better another day than a traffic jam.
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '3s'"
 
+# One process thins at a time; whoever comes second finds the partition as it was left.
+LOCK = 0x7415
+OURS_TO_DO = "SELECT pg_try_advisory_xact_lock(%s) AND to_regclass(%s) IS NOT NULL"
+
 # What an event's run still holds is not forgotten; what waits for its seal is read by the sealer.
 MUST_STAY = """
 (NOT e.workspace_id = ANY(%s) OR EXISTS (
@@ -58,6 +62,9 @@ def thin(partition: Partition, expired: list[int]) -> list[Thinning]:
     alias = owner_alias()
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         cursor.execute(LOCK_TIMEOUT)
+        cursor.execute(OURS_TO_DO, [LOCK, partition.name])
+        if not cursor.fetchone()[0]:
+            return []
         cursor.execute(
             sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(
                 sql.Identifier(partition.name)
