@@ -70,7 +70,8 @@ def look() -> None:
 
 
 def _queryset_refuses() -> bool:
-    for change in (Event.objects.none().delete, Event.objects.none().update):
+    for name in ("delete", "update"):
+        change: Any = getattr(Event.objects.none(), name)
         try:
             change()
         except AppendOnly:

@@ -61,7 +61,8 @@ class Held:
         changes = {name: blank(model._meta.get_field(name)) for name in self.columns}  # noqa: SLF001
         every = model._default_manager.using(using)  # noqa: SLF001 - both are documented
         found = every.filter(self.rows(scope)).values("pk")
-        return every.filter(pk__in=found).update(**changes, **self.values)
+        changed: int = every.filter(pk__in=found).update(**changes, **self.values)
+        return changed
 
 
 _held: list[Held] = []
