@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import CharField, Q, QuerySet, Value
+from django.db.models.functions import Cast, Concat
 
 from approvals.models import Approval, ApprovalState
 from ledger.models import Run
-from workspaces.forgetting import Scope, holds, keeps, rests, stays
+from workspaces.forgetting import ERASED, Scope, holds, keeps, rests, stays
 from workspaces.models import Workspace
 
 OURS = "ids, digests and words of ours"
@@ -20,8 +21,20 @@ def asked(scope: Scope, path: str = "") -> Q:
     return of_actions | Q(**here)
 
 
-holds("approvals.Approval", "subject", "headline", "previews", "agent_text", "reason",
+def wishes(scope: Scope) -> Q:
+    mine = Q(approval__workspace=scope.workspace, person_ref=scope.person)
+    return asked(scope, "approval__") | mine if scope.person else asked(scope, "approval__")
+
+
+# What stands in a column whose values must differ.
+ANYBODY = Concat(Value(ERASED), Cast("pk", CharField()), output_field=CharField())
+
+holds("approvals.Approval", "subject", "targets", "headline", "previews", "agent_text", "reason",
       "closing_reason", rows=asked, calls=[])  # fmt: skip
+holds("approvals.Enquiry", "question", "answer", rows=lambda scope: asked(scope, "approval__"))
+holds("approvals.Told", "to", rows=lambda scope: asked(scope, "approval__") & Q(person=None))
+holds("approvals.Wish", "name", "contact", "question", "note", rows=wishes, person_ref=ANYBODY,
+      token_digest=ANYBODY, token_sealed=b"")  # fmt: skip
 holds("approvals.Decision", "reason", "shown", rows=lambda scope: asked(scope, "approval__"))
 
 keeps("approvals.Approval", "subject_key", "run_ref", "case_ref", "digest", "rules", "currency",
@@ -29,7 +42,7 @@ keeps("approvals.Approval", "subject_key", "run_ref", "case_ref", "digest", "rul
 keeps("approvals.Decision", "seen_digest", "teams", because=OURS)
 keeps("approvals.GateKey", "key", "attempt", "denied", because="guards against a second effect")
 keeps("approvals.Pause", "name", "reason", because="words of an operator about a tool")
-keeps("approvals.PolicyVersion", "document", "source", "digest", "note", because=OURS)
+keeps("approvals.PolicyVersion", "document", "source", "digest", "note", "unmet", because=OURS)
 
 
 @rests
