@@ -17,7 +17,7 @@ from uuid import uuid4
 from django.conf import settings as deployment
 from django.db import connection as database
 from django.db import transaction
-from django.db.models import F
+from django.db.models import DurationField, ExpressionWrapper, F, Value
 from django.db.models.functions import Now
 
 from connectors import senders
@@ -256,8 +256,10 @@ def _put_off(delivery: Delivery, error: str) -> None:
 
 def forget_old() -> int:
     """Drop messages that are older than their workspace keeps what was said; how many went."""
+    days = F("workspace__retention_days") * Value(timedelta(days=1))
+    kept_for = ExpressionWrapper(days, output_field=DurationField())
     over = Delivery.objects.exclude(state=DeliveryState.WAITING).filter(
-        created_at__lt=Now() - timedelta(days=1) * F("workspace__retention_days")
+        created_at__lt=Now() - kept_for
     )
     old = list(over.order_by("pk").values_list("pk", flat=True)[:FORGOTTEN_AT_A_TIME])
     Delivery.objects.filter(pk__in=old).delete()  # rows upstairs that point at them let go
