@@ -12,7 +12,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-from config.local.postgres import Postgres
+from config.local.postgres import OWNER, Postgres
 from tests.ports import free_port
 
 SSL_REQUEST = (8).to_bytes(4, "big") + (80877103).to_bytes(4, "big")
@@ -60,8 +60,8 @@ class TlsPostgres(Postgres):
             "local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n"
         )
 
-    def url(self, database: str) -> str:
-        return f"{super().url(database)}&port={self.port}"
+    def url(self, database: str, role: str = OWNER) -> str:
+        return f"{super().url(database, role)}&port={self.port}"
 
 
 class Front:
