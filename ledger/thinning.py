@@ -29,7 +29,9 @@ MUST_STAY = """
 (NOT e.workspace_id = ANY(%s) OR EXISTS (
     SELECT 1 FROM ledger_run r WHERE e.run <> '' AND r.workspace_id = e.workspace_id
         AND r.run = e.run AND r.forgotten_at IS NULL)
- OR EXISTS (SELECT 1 FROM ledger_unsealed u WHERE u.place = e.place))"""
+ OR EXISTS (
+    SELECT 1 FROM ledger_unsealed u
+    WHERE u.workspace_id = e.workspace_id AND u.place = e.place))"""
 COUNTS = """
 SELECT e.workspace_id, count(*) FILTER (WHERE NOT stays), count(*) FILTER (WHERE stays),
     max(e.place) FILTER (WHERE NOT stays)

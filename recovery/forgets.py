@@ -111,7 +111,7 @@ holds("recovery.BulkJob", "query", rows=naming("query"))
 holds("recovery.SavedView", "query", rows=naming("query"))
 
 keeps("recovery.Cause", "fingerprint", "tool", "error_type", because=OURS)
-keeps("recovery.Case", "reasons", "answered", "failed_tool", "needs_approval", "currency",
+keeps("recovery.Case", "reasons", "answered", "tools", "failed_tool", "needs_approval", "currency",
       because=OURS)  # fmt: skip
 keeps("recovery.Readback", "state", because=OURS)
 keeps("recovery.BulkJob", "verb", "reason", because="an operator's words about many cases")
