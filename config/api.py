@@ -16,7 +16,7 @@ from config.door import HOT_MODULES
 from workspaces.access import NotAllowed
 from workspaces.moves import CannotMove
 
-ROUTERS = ("ledger.api", "approvals.api", "recovery.api")
+ROUTERS = ("ledger.api", "approvals.api", "recovery.api", "recovery.reports_api")
 PROBLEM = "application/problem+json"
 
 

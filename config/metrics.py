@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from prometheus_client import Histogram
+from prometheus_client import REGISTRY, Histogram
 
+from recovery.engine.figures import EngineFigures
 from workspaces.hot import Route
 
 # From a quick `begin` to a long-poll of 30 seconds.
@@ -18,6 +19,8 @@ hot_seconds = Histogram(
     ["method", "path", "status"],
     buckets=BUCKETS,
 )
+
+REGISTRY.register(EngineFigures())
 
 
 @dataclass

@@ -35,7 +35,9 @@ from config.local.valkey import Valkey
 # A worker gets this long to bring its call to an end, then everything left is killed.
 honcho.manager.KILL_WAIT = 10
 READY_SECONDS_MAX = 60.0
-WORKER_PROCESSES = 4
+# One more than a connection holds by itself (Connection.concurrency), so that a slow system leaves
+# a process for the others.
+WORKER_PROCESSES = 5
 # The demo's outside world, and the scripted agents that act on it.
 DEMO_PROCESSES = ("world", "agents")
 # The ports of the demo's outside world begin above ours; its mail server has the fourth of them.

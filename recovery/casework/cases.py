@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
+from ledger.masking import masked
 from ledger.models import Run
 from recovery.casework.casework import Empty, holder_of, locked, say
 from recovery.engine.clock import database_time
@@ -23,6 +24,8 @@ from workspaces.moves import CannotMove
 
 CLAIM_SECONDS = 15 * 60
 TEXT_CHARACTERS_MAX = 8_000
+SPOKEN_THROUGH: dict[str, str] = {ReportSource.END_USER: "trail", ReportSource.AGENT: "agent"}
+"""Which part of the desk speaks for those who have no account in it."""
 
 
 @transaction.atomic
@@ -72,7 +75,7 @@ def let_idle_claims_go() -> int:
 @transaction.atomic
 def comment(case: Case, *, by: User, text: str) -> Comment:
     """Add a comment. It changes nothing that anybody saw, so it needs no revision."""
-    said = Comment.objects.create(case=case, person=by, text=_text(text))
+    said = Comment.objects.create(case=case, person=by, text=plain(text))
     touch(case, by=by)
     say(case, "case.commented", by=by, data={"comment": said.pk, "text": said.text})
     return said
@@ -83,7 +86,7 @@ def report(
     run: Run, *, text: str, by: User | None = None, source: str = ReportSource.OPERATOR
 ) -> Case:
     """Say that a run, an agent's or the desk's own, did wrong: its case opens, or learns of it."""
-    text = _text(text)
+    text = plain(text)
     run = (
         Run.objects.select_for_update(no_key=True, of=("self",))
         .select_related("workspace", "agent")
@@ -100,7 +103,7 @@ def report(
         "case.reported",
         by=by,
         data={"report": said.pk, "source": source, "text": text},
-        part="trail" if by is None else "desk",
+        part=SPOKEN_THROUGH.get(source, "desk"),
     )
     triage.look([run.pk])
     case.refresh_from_db()
@@ -113,7 +116,7 @@ def reopen(case: Case, *, by: User, seen: int, reason: str) -> Case:
     case = locked(case, seen=seen)
     if case.state != CaseState.CLOSED:
         raise CannotMove(case, CaseState.OPEN, "The case is open already.")
-    reason = _text(reason)
+    reason = plain(reason)
     Report.objects.create(case=case, source=ReportSource.OPERATOR, person=by, text=reason)
     case.state = CaseState.OPEN
     case.reopened_at = database_time()
@@ -132,8 +135,9 @@ def _until() -> datetime:
     return database_time() + timedelta(seconds=CLAIM_SECONDS)
 
 
-def _text(text: str) -> str:
-    text = text.strip()
+def plain(text: str) -> str:
+    """What somebody wrote, without secrets and cut to what is kept; raises Empty."""
+    text = text.replace("\x00", "").strip()
     if not text:
         raise Empty("A few words are needed.")
-    return text[:TEXT_CHARACTERS_MAX]
+    return str(masked(text[:TEXT_CHARACTERS_MAX]))

@@ -109,12 +109,23 @@ SELECT EXISTS (SELECT FROM approvals_pause WHERE workspace_id = %s AND lifted_at
         WHERE state IN ('claimed', 'intended') AND connection_id = %s)
 """
 
+# Close to its bound, the claims of a connection are made one after the other: whoever counts sees
+# what those before it have committed. The lock ends with the claim's transaction.
+ONE_BY_ONE_SQL = "SELECT pg_advisory_xact_lock(%s, %s)"
+LOCK = 0xC1A1
+AT_ONCE_MAX = 32
+"""More workers than that do not claim over one connection in the same moment."""
+
 
 def _must_wait(step: Step) -> bool:
     """Whether it is paused, or its system is left alone just now or has enough calls in hand."""
     with database.cursor() as cursor:
         cursor.execute(BUSY_SQL, [step.workspace_id, step.connection_id])
         paused, in_hand = cursor.fetchone()
+        if in_hand + AT_ONCE_MAX > step.connection.concurrency:
+            cursor.execute(ONE_BY_ONE_SQL, [LOCK, step.connection_id])
+            cursor.execute(BUSY_SQL, [step.workspace_id, step.connection_id])
+            paused, in_hand = cursor.fetchone()
     pause = pause_of(step) if paused else None
     if pause is not None:
         steps.put_off(step, NOT_NOW_SECONDS, note=f"Paused: {pause.reason}")

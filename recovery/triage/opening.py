@@ -12,7 +12,7 @@ from django.utils import timezone
 from connectors.models import Connection
 from ledger import desk
 from recovery.models import Case, CaseState
-from recovery.triage import causes
+from recovery.triage import alarms, causes
 from recovery.triage.casefile import CaseFile
 from recovery.triage.facts import RunFacts
 from recovery.triage.reasons import Reason
@@ -56,6 +56,7 @@ def _open(facts: RunFacts, reasons: Sequence[Reason], file: CaseFile) -> Case:
     causes.joined(cause)
     _searchable(case, file)
     _say(case, facts, "case.opened", reasons)
+    alarms.ring(case)
     return case
 
 
@@ -71,6 +72,7 @@ def _reopen(facts: RunFacts, case: Case, reasons: Sequence[Reason], file: CaseFi
     }
     _write(facts, case, changes, file)
     _say(case, facts, "case.reopened", reasons)
+    alarms.ring(case)
     return case
 
 
@@ -84,6 +86,8 @@ def _renew(facts: RunFacts, case: Case, file: CaseFile) -> Case:
         return case
     before = set(case.reasons)
     _write(facts, case, changes, file)
+    if "risk" in changes:
+        alarms.ring(case)
     if set(case.reasons) != before:
         known = [Reason(code, "") for code in case.reasons if code not in before]
         _say(case, facts, "case.renewed", known)

@@ -220,7 +220,7 @@ def not_resumed(facts: RunFacts) -> Iterator[Reason]:
 
 def reported(facts: RunFacts) -> Iterator[Reason]:
     for report in facts.reports:
-        who = report.get_source_display()
+        who = report.get_source_display().lower()
         words = f"Reported by the {who}" if report.source != "operator" else "Reported"
         yield Reason("reported", f"{words}: {clean(report.text)}", more=str(report.pk))
 

@@ -29,6 +29,8 @@ def suggest(facts: RunFacts) -> tuple[Suggestion, str]:
 
 
 def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
+    if any(action.compensated == Compensated.CORRECTED for action in facts.actions):
+        return Suggestion.CLOSE, "What could not be undone was corrected, and nothing else stands."
     if facts.run.state in {RunState.FAILED, RunState.CANCELLED} or facts.is_silent:
         if any(action.compensated != Compensated.NONE for action in facts.actions):
             return Suggestion.CLOSE, "Everything that stood has been put right."

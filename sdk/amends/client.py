@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import json
 import logging
 import os
 import re
@@ -19,6 +20,7 @@ from urllib.parse import quote
 from amends.errors import AmendsError, DeskUnreachable, KeyRefused, Refused, Stopped
 from amends.events import Statement, short_id, statement
 from amends.gate import Gate, Replies, Waits
+from amends.masking import masked
 from amends.policy import mask_paths
 from amends.runs import Run
 from amends.sender import Parked, Sender
@@ -145,6 +147,13 @@ class Desk:
         if directive.get("kind") != "resume":
             raise Stopped(str(directive.get("reason") or "the desk has stopped this run"))
         return Run(self, run, told={}, directive=directive)
+
+    def report(self, run: str, text: str) -> int:
+        """Say that a run of this agent did wrong; it opens a case, whose number is returned."""
+        self.flush()
+        said = {"text": masked(text, ())}
+        path = f"runs/{quote(run, safe='')}/report"
+        return int(self.wire.post(path, json.dumps(said).encode())["case"])
 
     def build(
         self,

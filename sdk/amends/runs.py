@@ -171,6 +171,13 @@ class Run:
         """End the run because somebody wants it to end; no further call is made in it."""
         self._end("run.cancelled", {"by": by, "reason": reason})
 
+    def report(self, text: str) -> int:
+        """Say that this run did wrong, ended or not, so that people look at it; the case's number.
+
+        What is still to be sent goes first. Raises DeskUnreachable where the desk is away.
+        """
+        return self.desk.report(self.id, text)
+
     def next_n(self) -> int:
         """The next number in this run; a resumed one counts on from where the desk saw it."""
         return self.desk.spool.next_n(self.id, above=int((self.directive or {}).get("n") or 0))

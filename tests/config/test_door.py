@@ -71,6 +71,7 @@ def test_metrics_are_for_this_machine_or_for_who_has_the_token(
 
     assert (status, proxied, without, with_token) == (200, 403, 403, 200)
     assert b'amends_hot_request_seconds_count{method="GET",path="/healthz"' in body
+    assert b"amends_figures_up 1.0" in body
 
 
 def test_the_wrong_method_is_told_which_one_is_right(web: Process) -> None:

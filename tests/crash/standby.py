@@ -44,10 +44,13 @@ class Standby:
         gone = "SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver)"
         until(lambda: self._ask(gone), 30, "the standby hears no more")
 
-    def takes_over(self) -> Postgres:
-        """The primary dies at once, the standby is promoted, and answers at the primary's place."""
+    def primary_dies(self) -> None:
+        """At once, and what it had not passed on is gone with it."""
         os.kill(self.primary.pid or 0, signal.SIGQUIT)
         until(lambda: not self.primary.alive(), 20, "the primary is gone")
+
+    def takes_over(self) -> Postgres:
+        """It is promoted, and answers at the primary's place."""
         assert self._ask("SELECT pg_promote()")
         self.server.stop()
         self.server.sockets = self.primary.sockets

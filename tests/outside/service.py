@@ -31,17 +31,27 @@ class World:
         self.versions: dict[str, int] = {}
         self.keys: dict[str, str] = {}
         self.mischief: dict[str, list[dict[str, Any]]] = {}
+        self.under_way: dict[str, int] = {}
+        self.most_under_way: dict[str, int] = {}
         self.journal = journal.open("ab", buffering=0)
 
     def forget(self) -> None:
         with self.lock:
             for memory in (self.things, self.versions, self.keys, self.mischief):
                 memory.clear()
+            self.most_under_way.clear()
 
     def write(self, thing: str, key: str, verb: str, fields: Any) -> None:
         line = {"thing": thing, "key": key, "verb": verb, "fields": fields, "at": time.time()}
         self.journal.write(json.dumps(line).encode() + b"\n")
         os.fsync(self.journal.fileno())
+
+    def enter(self, kind: str, by: int) -> None:
+        """Count the calls on things of a kind (their first letter) that are here at once."""
+        with self.lock:
+            self.under_way[kind] = self.under_way.get(kind, 0) + by
+            most = self.most_under_way.get(kind, 0)
+            self.most_under_way[kind] = max(most, self.under_way[kind])
 
     def trouble(self, thing: str) -> dict[str, Any]:
         with self.lock:
@@ -73,6 +83,8 @@ class Service(BaseHTTPRequestHandler):
             return self._answer(200, {"found": name in world.keys})
         if kind == "healthz":
             return self._answer(200, {})
+        if kind == "most":
+            return self._answer(200, {"most": world.most_under_way.get(name, 0)})
         trouble = world.trouble(f"read {name}")
         if trouble:
             return self._answer(trouble.get("status", 503), {})
@@ -104,6 +116,13 @@ class Service(BaseHTTPRequestHandler):
     def _change(self, verb: str) -> None:
         _, name, query = self._asked()
         body = self._body()
+        self.world.enter(name[0], 1)
+        try:
+            self._do(verb, name, query, body)
+        finally:
+            self.world.enter(name[0], -1)
+
+    def _do(self, verb: str, name: str, query: dict[str, list[str]], body: Any) -> None:
         trouble = self.world.trouble(name)
         time.sleep(trouble.get("sleep_before", 0))
         status = self._refusal(name, trouble)

@@ -50,6 +50,10 @@ class World:
         found: dict[str, Any] = body
         return found if status == 200 else None
 
+    def most_at_once(self, kind: str) -> int:
+        """How many calls on things whose names begin with that letter were there at once."""
+        return int(self._ask("GET", f"/most/{kind}")[1]["most"])
+
     def fresh(self) -> None:
         """Forget things, keys and mischief; what is in the journal already is not of this test."""
         self._ask("POST", "/forget", {})

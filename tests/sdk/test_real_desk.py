@@ -35,3 +35,23 @@ def test_a_large_state_is_kept_as_a_blob(real_desk, northwind):
     assert real_desk.parked() == []
     checkpoint = Checkpoint.objects.get(run__run="run_2")
     assert checkpoint.state_ref.removeprefix("sha256:") == Blob.objects.get().sha256
+
+
+def test_an_agent_reports_a_run_of_its_own_and_people_look_at_it(real_desk, northwind):
+    from ledger.models import Event
+    from recovery.models import Case
+
+    with real_desk.run("Move my return flight", run="trip/7") as run:
+        pass
+
+    number = run.report("I moved the outbound flight; card 4242 4242 4242 4242")
+    again = run.report("I moved the outbound flight; card 4242 4242 4242 4242")
+
+    case = Case.objects.get()
+    assert number == again == case.pk
+    assert (case.state, case.reasons) == ("open", ["reported"])
+    [report] = case.reports.all()
+    assert (report.source, report.person) == ("agent", None)
+    assert report.text == "I moved the outbound flight; card ⟦masked:card⟧"
+    said = Event.objects.get(type="case.reported")
+    assert (said.actor_kind, said.actor) == ("desk", "agent")

@@ -50,9 +50,11 @@ def failover(storm: Storm) -> None:
     storm.begin(count=0)
     until(lambda: len(storm.outside.journal()) > PLANS, 60, "some of it is done")
     until(lambda: not Unsealed.objects.exists() or at_rest(storm.plans), 60, "and sealed")
-    storm.lost_until = len(storm.outside.journal())
     origins = set(LogKey.objects.values_list("origin", flat=True))
 
+    standby.primary_dies()
+    storm.some_time(1.5, 2.5)  # what was intended there has been sent or never will be
+    storm.lost_until = len(storm.outside.journal())
     started["postgres"] = standby.takes_over()
     connections.close_all()
 

@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from ledger.models import Event, Run
+from ledger import desk
+from ledger.models import Effect, Event, Run
 from recovery.models import Case, CaseState, Suggestion
 from recovery.triage import triage
 
@@ -244,3 +245,19 @@ def test_somebody_reports_a_run_that_looked_good(tell, ada):
     assert case.reasons == ["reported"]
     assert case.headline.endswith("and somebody reported it")
     assert case.suggestion == Suggestion.COMPENSATE
+
+
+def test_what_was_corrected_waits_for_a_person_to_close_it(tell, acme):
+    """A receipt is no proof: the engine closes only what it has read back."""
+    run = tell()
+    action = run.does("mail.send", ("mail", "M-1", None, {"to": "eve@other.example"}))
+    run.ends("failed")
+    assert run.case().suggestion == Suggestion.COMPENSATE
+    effect = Effect.objects.get()
+    said = {"positions": [effect.position], "outcome": "corrected", "verified": False}
+
+    desk.say(acme, "action.compensated", run="run_1", action=action, data=said, part="engine")
+
+    case = run.case()
+    assert (case.state, case.suggestion) == ("open", Suggestion.CLOSE)
+    assert "was corrected" in case.suggestion_reason

@@ -212,6 +212,22 @@ def test_no_more_calls_go_over_a_connection_at_once_than_it_takes(handy, world, 
     assert "under way" in plans[1].steps.get().note
 
 
+def test_eight_workers_at_once_stay_within_what_a_connection_takes(handy, world, outside):
+    world.concurrency = 2
+    world.save()
+    waiting = []
+    for number in range(WORKERS):
+        outside.seed({f"t{number}": {"v": 2}})
+        run = run_that(handy, f"run_{number}", {f"t{number}": ({"v": 1}, {"v": 2})})
+        plan = plan_for(case_of(run), world)
+        engine._advance_once(plan.pk)
+        waiting.append(plan.steps.get().pk)
+
+    assert together(lambda: claims.claim(waiting.pop())) == []
+
+    assert Step.objects.filter(state="claimed").count() == 2
+
+
 def test_a_step_that_found_its_connection_busy_is_found_again_when_its_time_comes(
     handy, world, outside
 ):

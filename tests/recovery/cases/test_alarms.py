@@ -1,0 +1,82 @@
+"""A new critical case and a compensation that failed are told by mail, chat and signed webhook."""
+
+import json
+
+import pytest
+from standardwebhooks import Webhook
+
+from connectors import channels
+from connectors.models import Delivery
+from recovery.triage import alarms
+from tests.connectors import conftest as connectors
+from tests.crash.oracle import until
+
+outsides = connectors.outsides
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+def deletes_the_site(tell, run="run_1"):
+    """Nothing is more critical, and it went past the gate."""
+    run = tell(run)
+    run.does("repos.delete", ("repository", "acme/site", {"stars": 7}, None))
+    run.ends("failed")
+    return run
+
+
+@pytest.fixture
+def pager(acme, ada):
+    to = {"to": ["oncall@acme.example"]}
+    return channels.create(acme, "pager", "mail", by=ada, settings=to, subjects=["case.critical"])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_people_are_told_by_mail_chat_and_signed_webhook(
+    processes, outsides, acme, ada, pager, tell
+):
+    mail, receiver = outsides("mail"), outsides("receiver")
+    url = receiver.at["url"]
+    channels.create(acme, "chat", "slack", by=ada, secret={"url": f"{url}/chat"})
+    channels.create(
+        acme, "product", "webhook", by=ada, secret={"url": f"{url}/hook", "secret": SECRET}
+    )
+    processes.scheduler(
+        EMAIL_HOST="127.0.0.1",
+        EMAIL_PORT=str(mail.at["port"]),
+        AMENDS_OUTBOUND_ALLOW="127.0.0.1",
+    )
+
+    deletes_the_site(tell)
+
+    until(lambda: Delivery.objects.filter(state="sent").count() == 3, 60, "three messages are sent")
+    [letter] = mail.journal.entries()
+    assert letter["to"] == ["oncall@acme.example"]
+    assert (
+        letter["subject"]
+        .strip()
+        .startswith("Critical: Agent “ticket-desk” deleted repository acme/site")
+    )
+    got = {one["path"]: one for one in receiver.journal.entries()}
+    assert "/w/acme/cases/" in json.loads(got["/chat"]["body"])["text"]
+    said = Webhook(SECRET).verify(got["/hook"]["body"], got["/hook"]["headers"])
+    assert said["type"] == "case.critical"
+    assert "stars" not in letter["text"] + got["/chat"]["body"] + got["/hook"]["body"]
+
+
+def test_a_case_is_told_once_each_time_it_opens(tell, pager, raised):
+    raised.case()
+    run = deletes_the_site(tell, "run_2")
+    run.case()
+    run.say("run.failed", error={"type": "Other", "message": "again"})
+    run.case()
+
+    [told] = Delivery.objects.all()
+    assert told.message["title"].startswith("Critical:")
+
+
+def test_a_flood_of_critical_cases_rings_a_bounded_number_of_times(tell, pager):
+    for number in range(alarms.ALONE_MAX + 5):
+        deletes_the_site(tell, f"run_f{number}").case()
+
+    titles = list(Delivery.objects.order_by("pk").values_list("message__title", flat=True))
+    assert len(titles) == alarms.ALONE_MAX + 1
+    assert titles[-1] == "There are more critical cases"

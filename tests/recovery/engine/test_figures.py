@@ -1,0 +1,88 @@
+"""What the engine does is told to Prometheus, from the rows themselves."""
+
+import pytest
+from django.db import Error
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from connectors import breaker
+from connectors.models import Connection
+from recovery.engine import engine, figures
+from recovery.engine.clock import after
+from recovery.models import Case
+from tests.recovery.engine.desk import advance, make_due, plan_for, states
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def told():
+    """The samples as a Prometheus would read them: `told("amends_…", connector="outside")`."""
+
+    def sample(name, **labels):
+        class Registry:
+            def collect(self):
+                yield from figures.EngineFigures().collect()
+
+        text = generate_latest(Registry()).decode()
+        found = [
+            one.value
+            for family in text_string_to_metric_families(text)
+            for one in family.samples
+            if one.name == name and labels.items() <= one.labels.items()
+        ]
+        return found[0] if len(found) == 1 else found
+
+    return sample
+
+
+def test_how_often_compensation_runs_and_how_well_it_ends(case, world, outside, told):
+    outside.seed({"b": {"v": 99}})
+    plan = plan_for(case, world)
+    advance(plan)
+    assert states(plan) == ["verified", "drifted", "verified"]
+
+    assert told("amends_steps_last_hour", connector="outside", state="verified") == 2
+    assert told("amends_steps_last_hour", connector="outside", state="drifted") == 1
+    assert told("amends_plans_last_hour", state="running") == 1
+    assert told("amends_compensation_success_ratio") == pytest.approx(2 / 3)
+
+
+def test_how_long_an_unwind_takes(case, world, told):
+    advance(plan_for(case, world))
+
+    assert told("amends_unwind_seconds_bucket", le="+Inf") == 1
+    assert told("amends_unwind_seconds_bucket", le="3600.0") == 1
+    assert told("amends_unwind_seconds_gsum") > 0
+
+
+def test_a_connection_that_is_left_alone_shows(case, world, outside, told):
+    assert told("amends_connection_breaker", connection="world") == 0
+    for _ in range(breaker.FAILURES_MAX):
+        outside.mischief("read c", status=503)
+    plan = plan_for(case, world)
+    for _ in range(breaker.FAILURES_MAX):
+        engine.advance(plan.pk)
+        make_due(plan)
+
+    assert told("amends_connection_breaker", connection="world", workspace="acme") == 2
+    assert told("amends_connection_failures_in_a_row", connection="world") == breaker.FAILURES_MAX
+    Connection.objects.update(open_until=after(-1.0))
+    assert told("amends_connection_breaker", connection="world") == 1
+
+
+def test_cases_past_their_time_show(case, told):
+    assert told("amends_cases_overdue", risk="medium") == 0
+
+    Case.objects.update(due_at=after(-60.0))
+
+    assert told("amends_cases_overdue", risk="medium") == 1
+
+
+def test_without_a_database_there_are_no_figures_and_no_error(settings, told, monkeypatch):
+    def away(*_):
+        raise Error
+
+    monkeypatch.setattr(figures, "ask", away)
+
+    assert told("amends_figures_up") == 0
