@@ -4,6 +4,7 @@ Which path goes where is all that is decided here; the handlers live on their fl
 """
 
 import os
+import sys
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 os.environ.setdefault("AMENDS_PROCESS", "web")
@@ -13,5 +14,9 @@ from django.core.asgi import get_asgi_application
 django = get_asgi_application()
 
 from config.door import Door  # noqa: E402 - it imports models, so Django comes first
+
+# Batches of events are read in threads. By default each may keep the interpreter for 5 ms while the
+# loop waits with an answer, a query or somebody else's request; PostgreSQL then has nothing to do.
+sys.setswitchinterval(0.0005)
 
 application = Door(django)

@@ -130,14 +130,21 @@ def test_a_list_walks_its_own_index(desk: Made, place: str, index: str) -> None:
     assert index in used
 
 
-def test_looking_back_finds_an_action_of_a_workspace_without_statistics(desk: Made) -> None:
-    """Its events are newer than the statistics: an index that lists the newest looks as good."""
-    sql = statements.PRIOR_EVENTS.replace("%b", "%s")
+def test_recording_finds_what_it_needs_in_a_workspace_without_statistics(desk: Made) -> None:
+    """It is newer than the statistics, and an index that lists the newest looks as good."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT now() - interval '1 hour', now()")
         since, until = cursor.fetchone()
-    found = plan_of(sql, [["run_1"], ["act_1"], 9_999, since, until])
-    used = [scan for scan in found if table_of(scan.get("Relation Name", "")) == "ledger_event"]
+        cursor.execute("SELECT max(id) + 1 FROM workspaces_workspace")
+        (unknown,) = cursor.fetchone()
+    looks_back = statements.PRIOR_EVENTS.replace("%b", "%s")
+    locks = statements.LOCK_RUNS.replace("%b", "%s")
+    events = plan_of(looks_back, [["run_1"], ["act_1"], unknown, since, until])
+    runs = plan_of(locks, [["run_1"], unknown])
 
-    assert used
-    assert all("u.run" in scan["Index Cond"] for scan in used), used
+    of_events = [s for s in events if table_of(s.get("Relation Name", "")) == "ledger_event"]
+    of_runs = [s for s in runs if s.get("Relation Name") == "ledger_run"]
+    assert of_events
+    assert of_runs
+    assert all("u.run" in scan["Index Cond"] for scan in of_events), of_events
+    assert all("n.run" in scan["Index Cond"] for scan in of_runs), of_runs
