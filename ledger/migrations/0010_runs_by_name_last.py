@@ -8,7 +8,7 @@ from django.db import migrations
 
 
 class Migration(migrations.Migration):
-    dependencies = [("ledger", "0008_leaner_indexes")]
+    dependencies = [("ledger", "0009_forgetting")]
 
     operations = [
         migrations.RunSQL(
