@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from itertools import groupby
+from typing import Any
 
 from django.db import DatabaseError
 from django.db import connection as database
@@ -23,16 +24,17 @@ CALLS_KEPT = 500
 HEALTH_SECONDS = 10
 """A healthy connection's `last_ok_at` is written no more often, for all workers share its row."""
 
-# One statement, so one round trip and one commit; that commit need not wait for the disk, because
-# the line is not evidence.
+# One statement, so one round trip and one commit, for many lines; that commit need not wait for the
+# disk, because a line is not evidence.
 _WRITE = """
 WITH loose AS (SELECT set_config('synchronous_commit', 'off', true)),
 line AS (
     INSERT INTO connectors_calllog
         (connection_id, method, operation, target, milliseconds, outcome, detail)
-    SELECT %(connection)s, %(method)s, %(operation)s, %(target)s, %(milliseconds)s, %(outcome)s,
-           %(detail)s
-    FROM loose
+    SELECT u.* FROM loose, unnest(
+        %(connections)s::bigint[], %(methods)s::text[], %(operations)s::text[],
+        %(targets)s::text[], %(milliseconds)s::int[], %(outcomes)s::text[], %(details)s::text[]
+    ) AS u
 )
 UPDATE connectors_connection SET
     last_ok_at = CASE WHEN %(ok)s THEN statement_timestamp() ELSE last_ok_at END,
@@ -43,7 +45,7 @@ UPDATE connectors_connection SET
         WHEN %(ok)s OR failures_in_a_row + 1 < %(failures)s THEN NULL
         ELSE statement_timestamp() + interval '1 second' * least(
             %(pause_max)s, %(pause)s * 2 ^ least(20, failures_in_a_row + 1 - %(failures)s)) END
-WHERE id = %(connection)s AND %(tells)s AND CASE WHEN %(ok)s
+WHERE id = ANY(%(telling)s::bigint[]) AND CASE WHEN %(ok)s
     THEN last_ok_at IS NULL OR last_ok_at < statement_timestamp() - %(rest)s * interval '1 second'
          OR last_error_at >= last_ok_at OR failures_in_a_row > 0
     ELSE true END
@@ -57,40 +59,67 @@ DELETE FROM connectors_calllog WHERE id IN (
 """
 
 
-def write(
-    connection: Connection,
-    *,
-    method: str,
-    operation: str,
-    target: str,
-    seconds: float,
-    outcome: CallOutcome,
-    detail: str,
-    tells: bool = True,
-) -> None:
-    """Add a line; `tells` if it says something of the connection's health. A database that is away
-    costs the line, never the answer that it tells of.
+@dataclass(slots=True, eq=False)
+class Line:
+    """One call: what it was, and, once it has ended, how."""
+
+    connection: Connection
+    method: str
+    operation: str
+    target: Target
+    seconds: float = 0.0
+    outcome: CallOutcome = CallOutcome.OK
+    detail: str = ""
+    tells: bool = True
+
+    def ended(self, outcome: CallOutcome, detail: str, *, tells: bool = True) -> None:
+        """How it ended; a refusal is an answer, and says nothing of the connection's health."""
+        self.outcome, self.detail, self.tells = outcome, detail, tells
+
+    @property
+    def is_well(self) -> bool:
+        return self.outcome in {CallOutcome.OK, CallOutcome.APPLIED}
+
+
+def write(lines: Sequence[Line]) -> None:
+    """Add lines, and what they say of the health of their connections. A database that is away
+    costs the lines, never the answers that they tell of.
+
+    Lines of calls that went well are written together; each that did not is counted by itself, for
+    the circuit breaker counts failures in a row.
     """
-    facts: dict[str, str | int | bool] = {
-        "connection": connection.pk,
-        "method": method,
-        "operation": operation[:80],
-        "target": target[:200],
-        "milliseconds": round(seconds * 1000),
-        "outcome": outcome.value,
-        "detail": detail[:400].replace("\x00", ""),
-        "ok": outcome in {CallOutcome.OK, CallOutcome.APPLIED},
+    if not lines:
+        return
+    try:
+        with database.cursor() as cursor:
+            for ok, several in groupby(lines, key=lambda line: line.is_well):
+                for some in [list(several)] if ok else ([one] for one in several):
+                    cursor.execute(_WRITE, _facts(some, ok=ok))
+    except DatabaseError as failure:
+        logger.warning("%d calls were not logged: %s", len(lines), failure)
+
+
+def _facts(lines: Sequence[Line], *, ok: bool) -> dict[str, Any]:
+    return {
+        "connections": [line.connection.pk for line in lines],
+        "methods": [line.method for line in lines],
+        "operations": [line.operation[:80] for line in lines],
+        "targets": [f"{line.target.type}/{line.target.id}"[:200] for line in lines],
+        "milliseconds": [round(line.seconds * 1000) for line in lines],
+        "outcomes": [line.outcome.value for line in lines],
+        "details": [_short(line.detail) for line in lines],
+        "ok": ok,
+        "detail": _short(lines[0].detail),
+        "telling": sorted({line.connection.pk for line in lines if line.tells}),
         "rest": HEALTH_SECONDS,
         "failures": FAILURES_MAX,
         "pause": PAUSE_SECONDS,
         "pause_max": PAUSE_SECONDS_MAX,
-        "tells": tells,
     }
-    try:
-        with database.cursor() as cursor:
-            cursor.execute(_WRITE, facts)
-    except DatabaseError as failure:
-        logger.warning("a %s call of %s was not logged: %s", method, connection.name, failure)
+
+
+def _short(detail: str) -> str:
+    return detail[:400].replace("\x00", "")
 
 
 def prune() -> int:
@@ -98,38 +127,3 @@ def prune() -> int:
     with database.cursor() as cursor:
         cursor.execute(_PRUNE, [CALLS_KEPT])
         return int(cursor.rowcount)
-
-
-@dataclass
-class Logged:
-    """Writes the call's line in the log at its end, however it ends."""
-
-    connection: Connection
-    method: str
-    operation: str
-    target: Target
-    outcome: CallOutcome = CallOutcome.OK
-    detail: str = ""
-    tells: bool = True
-
-    def __enter__(self) -> Self:
-        self._began = time.monotonic()
-        return self
-
-    def ended(self, outcome: CallOutcome, detail: str, *, tells: bool = True) -> None:
-        """How it ended; a refusal is an answer, and says nothing of the connection's health."""
-        self.outcome, self.detail, self.tells = outcome, detail, tells
-
-    def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> None:
-        if failure is not None and self.outcome == CallOutcome.OK:
-            self.ended(CallOutcome.FAILED, type(failure).__name__)
-        write(
-            self.connection,
-            method=self.method,
-            operation=self.operation,
-            target=f"{self.target.type}/{self.target.id}",
-            seconds=time.monotonic() - self._began,
-            outcome=self.outcome,
-            detail=self.detail,
-            tells=self.tells,
-        )

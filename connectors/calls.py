@@ -11,17 +11,16 @@ it, and otherwise `unknown` or `cannot_tell`. `observe` and `verify` raise Canno
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from connectors import registry
-from connectors.calllog import Logged
+from connectors import outcomes, registry
+from connectors.calllog import Line
 from connectors.contract import (
     Answer,
     Call,
@@ -40,17 +39,15 @@ from connectors.contract import (
     State,
     Target,
 )
-from connectors.failures import said, tells
+from connectors.errands import GRACE_SECONDS, Errand
 from connectors.models import Connection
-from connectors.models.connections import CallOutcome
-from connectors.outbound import Deadline, Outbound, OutOfTime
+from connectors.outbound import Deadline, Outbound
 from connectors.redaction import Redaction
 from workspaces.models import Secret
 
-T = TypeVar("T")
+__all__ = ["GRACE_SECONDS", "Facts"]
 
-GRACE_SECONDS = 0.5
-"""How much longer than its limit we wait for a connector, so that it may end and say why."""
+T = TypeVar("T")
 
 
 class Facts(TypedDict, total=False):
@@ -122,38 +119,21 @@ def observe(
     connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
 ) -> Observation:
     """Read the target now, for which no argument is needed; raises CannotRead."""
-    with Logged(connection, "observe", operation, target) as log:
-        return _read(log, lambda connector, call: connector.observe(call), args, facts)
+    return observing(connection, operation, args, target, **facts).here()
 
 
 def verify(
     connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
 ) -> Check:
     """Read the target anew and hold it against the post-condition; raises CannotRead."""
-    with Logged(connection, "verify", operation, target) as log:
-        return _read(log, lambda connector, call: connector.verify(call), args, facts)
+    return verifying(connection, operation, args, target, **facts).here()
 
 
 def apply(
     connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
 ) -> Answer:
     """Do it once under `key`. Never raises; a time-out is `unknown`."""
-    with Logged(connection, "apply", operation, target) as log:
-        redaction = Redaction()
-        try:
-            connector, call, redaction = _opened(log, args, facts, "compensate")
-            call.operation.check_args(args)
-        except (Refused, CannotRead) as closed:
-            answer, is_telling = Answer(outcome="no_effect", detail=str(closed)), False
-        else:
-            answer, is_telling = _applied(connector, call)
-        answer = replace(
-            answer,
-            evidence=redaction.evidence(answer.evidence),
-            detail=redaction.text(answer.detail),
-        )
-        log.ended(CallOutcome(answer.outcome), answer.detail, tells=is_telling)
-        return answer
+    return applying(connection, operation, args, target, **facts).here()
 
 
 def probe(
@@ -164,37 +144,55 @@ def probe(
     Whether enough time has passed for `absent` to be a proof is the caller's to know
     (`limit_seconds` + `horizon_seconds` after `sent_at`).
     """
-    with Logged(connection, "probe", operation, target) as log:
-        redaction = Redaction()
-        try:
-            connector, call, redaction = _opened(log, args, facts, "observe")
-            finding = _within(call, lambda: connector.probe(call))
-        except Exception as failure:  # noqa: BLE001 - a plug-in may raise anything
-            detail = redaction.text(said(failure))
-            log.ended(CallOutcome.FAILED, detail, tells=tells(failure))
-            return Finding(found="cannot_tell", evidence={"error": detail})
-        return replace(finding, evidence=redaction.evidence(finding.evidence))
+    line = Line(connection, "probe", operation, target)
+    return _errand(line, args, facts, "observe", Connector.probe, outcomes.as_finding).here()
 
 
-def _applied(connector: Connector, call: Call) -> tuple[Answer, bool]:
-    """The answer, and whether it says something of the connection's health."""
+# The same as errands, for whoever has many calls under way at once.
+
+
+def observing(
+    connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
+) -> Errand[Observation]:
+    line = Line(connection, "observe", operation, target)
+    return _errand(line, args, facts, "observe", Connector.observe, outcomes.as_read)
+
+
+def verifying(
+    connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
+) -> Errand[Check]:
+    line = Line(connection, "verify", operation, target)
+    return _errand(line, args, facts, "observe", Connector.verify, outcomes.as_read)
+
+
+def applying(
+    connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
+) -> Errand[Answer]:
+    line = Line(connection, "apply", operation, target)
+    return _errand(line, args, facts, "compensate", Connector.apply, outcomes.as_answer)
+
+
+def _errand(
+    line: Line,
+    args: State,
+    facts: Facts,
+    purpose: Purpose,
+    method: Callable[[Connector, Call], T],
+    judge: Callable[[Errand[T]], T],
+) -> Errand[T]:
+    """The call, ready to leave; where it cannot be opened, its answer is there at once."""
     try:
-        return _within(call, lambda: connector.apply(call)), True
-    except Refused as refusal:
-        return Answer(outcome="no_effect", detail=str(refusal)), tells(refusal)
-    except Exception as failure:  # noqa: BLE001 - whatever else it is, we do not know
-        return Answer(outcome="unknown", detail=said(failure)), True
-
-
-def _read(log: Logged, method: Callable[[Connector, Call], T], args: State, facts: Facts) -> T:
-    redaction = Redaction()
-    try:
-        connector, call, redaction = _opened(log, args, facts, "observe")
-        return _within(call, lambda: method(connector, call))
-    except Exception as failure:  # noqa: BLE001 - a plug-in may raise anything
-        detail = redaction.text(said(failure))
-        log.ended(CallOutcome.FAILED, detail, tells=tells(failure))
-        raise CannotRead(detail) from None
+        connector, call, redaction = _opened(line, args, facts, purpose)
+        if purpose == "compensate":
+            call.operation.check_args(args)
+    except (Refused, CannotRead) as closed:
+        return Errand(line, 0.0, None, judge, failure=closed)
+    except Exception as failure:
+        if purpose == "compensate":
+            raise
+        return Errand(line, 0.0, None, judge, failure=failure)
+    work = partial(getattr(connector, method.__name__), call)
+    return Errand(line, call.operation.limit_seconds, work, judge, redaction)
 
 
 def _drafted(
@@ -216,11 +214,11 @@ def _drafted(
 
 
 def _opened(
-    log: Logged, args: State, facts: Facts, purpose: Purpose
+    line: Line, args: State, facts: Facts, purpose: Purpose
 ) -> tuple[Connector, Call, Redaction]:
     """The call with its connection open, and what must not be seen of it afterwards."""
-    connection = log.connection
-    connector, call = _drafted(connection, log.operation, args, log.target, facts)
+    connection = line.connection
+    connector, call = _drafted(connection, line.operation, args, line.target, facts)
     if connection.is_disabled:
         raise CannotRead(f"The connection {connection.name} is disabled.")
     secret = connection.observe_secret if purpose == "observe" else connection.compensate_secret
@@ -266,27 +264,3 @@ def _operation(connector: Connector, settings: Any, name: str) -> Operation:
         return connector.operations_for(settings)[name]
     except KeyError:
         raise Refused(f"{connector.name} has no operation “{name}” here.") from None
-
-
-def _within(call: Call, work: Callable[[], T]) -> T:
-    """Run a connector's method, and stop waiting for it when its time is over.
-
-    A method that hangs is left behind in its thread; it can send nothing more, for everything that
-    `Outbound` gives out ends at the same deadline.
-    """
-    answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            answers.put((work(), None))
-        except BaseException as failure:  # noqa: BLE001 - handed to the caller, who waits for it
-            answers.put((None, failure))
-
-    threading.Thread(target=run, daemon=True, name=f"call {call.operation.name}").start()
-    try:
-        answer, failure = answers.get(timeout=call.operation.limit_seconds + GRACE_SECONDS)
-    except queue.Empty:
-        raise OutOfTime(f"No answer within {call.operation.limit_seconds:g} seconds.") from None
-    if failure is not None:
-        raise failure
-    return answer  # type: ignore[return-value]

@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-import rfc8785
+from ledger import canonical as ledger_canonical
 
 INTEGER_MAX = 2**53 - 1
 """RFC 8785 writes numbers as IEEE doubles; a larger integer is written as a string."""
@@ -15,7 +15,7 @@ INTEGER_MAX = 2**53 - 1
 
 def canonical(value: Any) -> bytes:
     """The one way to write a JSON value; raises ValueError for what JSON cannot hold."""
-    return rfc8785.dumps(_plain(value))
+    return ledger_canonical.canonical(_plain(value))
 
 
 def digest(value: Any) -> str:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from django.db import connection, transaction
 from psycopg import Connection
 
-from ledger import bells, drivers
+from ledger import bells, drivers, noting
 from ledger.fold.meaning import FAILED, SETTLED, SUCCEEDED
 from ledger.ids import new_id
 from ledger.models import Attempt, Event
 from ledger.record import record
-from ledger.said import Speaker
+from ledger.said import Said, Speaker
 from ledger.wire import of_desk
 from workspaces.models import User, Workspace
 
@@ -58,22 +58,25 @@ def say_all(
 ) -> list[str]:
     """Record several events in one breath, for the price of little more than one."""
     who = speaker(workspace, by=by, part=part)
-    events = [
-        {
-            "id": new_id(),
-            "type": one.type,
-            "run": one.run,
-            "action": one.action or None,
-            "data": one.data,
-        }
-        for one in sayings
-    ]
-    with transaction.atomic(savepoint=False):
-        said = [of_desk(who, event) for event in events]
+    said = [_read(who, one) for one in sayings]
+    with transaction.atomic(savepoint=False), connection.wrap_database_errors:
         recorded = drivers.run(record(who, said), plain_connection())
         if recorded.runs:
             transaction.on_commit(lambda: bells.ring(recorded.runs), robust=True)
     return [one.id for one in said]
+
+
+def note_all(workspace: Workspace, sayings: Sequence[Saying], *, part: str = "engine") -> None:
+    """Record several events that are folded with the next one of their action; see `noting`."""
+    who = speaker(workspace, part=part)
+    said = [_read(who, one) for one in sayings]
+    with connection.wrap_database_errors:
+        noting.note(plain_connection(), who, said)
+
+
+def _read(who: Speaker, one: Saying) -> Said:
+    event = {"id": new_id(), "type": one.type, "run": one.run, "action": one.action or None}
+    return of_desk(who, event | {"data": one.data})
 
 
 def _of_what_is_known(workspace: Workspace, run: str, action: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def placeholder(tag: str) -> str:
 
 def masked(data: Any, paths: Iterable[str] = ()) -> Any:
     """A copy of `data` with names of the table, cards and policy paths replaced; raises `Unfit`."""
-    return mask_in_place(_copied(data, 0), paths, Look())
+    return mask_in_place(copied(data), paths, Look())
 
 
 def mask_in_place(data: Any, paths: Iterable[str], look: Look) -> Any:
@@ -106,13 +106,14 @@ def holds_mask(value: Any) -> bool:
     return isinstance(value, str) and _OPENING in value
 
 
-def _copied(value: Any, depth: int) -> Any:
+def copied(value: Any, depth: int = 0) -> Any:
+    """Objects and lists of our own; raises `Unfit` where they go too deep."""
     if depth > DEPTH_MAX + 1:
         raise Unfit(f"it is nested deeper than {DEPTH_MAX} levels")
     if isinstance(value, dict):
-        return {str(name): _copied(inner, depth + 1) for name, inner in value.items()}
+        return {str(name): copied(inner, depth + 1) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_copied(inner, depth + 1) for inner in value]
+        return [copied(inner, depth + 1) for inner in value]
     return value
 
 

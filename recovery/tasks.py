@@ -9,6 +9,5 @@ from workspaces.wake import wake
 @shared_task(bind=True, acks_late=True, ignore_result=True)
 def run_plan(self: "Task[..., None]", plan_id: int) -> None:
     queue = (self.request.delivery_info or {}).get("routing_key") or queues.ENGINE
-    more = engine.advance(plan_id, queue=queue)
-    if more:
-        wake(run_plan, plan_id, queue=more)
+    for onward, where in engine.travel(plan_id, queue=queue).items():
+        wake(run_plan, onward, queue=where)

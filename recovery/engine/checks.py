@@ -3,6 +3,7 @@
 What is done is read after the claim, under it, and never before.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -58,20 +59,34 @@ Finding = GoOn | Met | Drifted | Void | Unreadable
 
 def look(step: Step) -> Finding:
     """Hold the target against what the step expects. Stands outside any transaction."""
+    operation = may_be_done(step)
+    if isinstance(operation, Void):
+        return operation
+    return seen(step, operation, lambda: wire.observe(step) if operation.observes else None)
+
+
+def may_be_done(step: Step) -> Operation | Void:
+    """What is known before anything is read: the operation, or why it must not be tried."""
     try:
         operation = wire.operation_of(step)
-        doubt = earlier_try(step, operation)
-        if doubt:
-            return Void(doubt)
-        return _observed(step, operation) if operation.observes else GoOn(operation, None)
+    except Refused as refused:
+        return Void(str(refused))
+    doubt = earlier_try(step, operation)
+    return Void(doubt) if doubt else operation
+
+
+def seen(step: Step, operation: Operation, read: Callable[[], Observation | None]) -> Finding:
+    """What the read says of the step, or that nothing can be said."""
+    try:
+        observation = read()
+        return GoOn(operation, None) if observation is None else _held(step, operation, observation)
     except CannotRead as unreadable:
         return Unreadable(str(unreadable))
     except (Refused, SnapshotGone) as refused:
         return Void(str(refused))
 
 
-def _observed(step: Step, operation: Operation) -> Finding:
-    observation = wire.observe(step)
+def _held(step: Step, operation: Operation, observation: Observation) -> Finding:
     if wire.satisfied(step, observation):
         return Met(operation, observation)
     differences = wire.drifted(step, observation)

@@ -6,11 +6,11 @@ refused.
 """
 
 import logging
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db import connection as database
 from django.db.models import Q
 
 from approvals import pauses
@@ -19,9 +19,10 @@ from connectors import breaker, calls
 from connectors.contract import Refused
 from connectors.shapes import LIMIT_SECONDS_MAX
 from ledger import desk
+from ledger.desk import Saying
 from recovery.engine import alerts, faults, steps
 from recovery.engine.clock import boot_seconds
-from recovery.engine.sql import IS_DUE, LEASE_OVER, PLAN_RUNS, Sql, in_seconds
+from recovery.engine.sql import LEASE_OVER, ask, in_seconds
 from recovery.models import Step, StepState
 from workspaces.moves import CannotMove
 
@@ -35,6 +36,8 @@ MARGIN_SECONDS = 5.0
 
 NOT_NOW_SECONDS = 2.0
 """Until a step that found its target in other hands, or a pause, looks again."""
+
+UNCLAIMED = frozenset({StepState.BLOCKED, StepState.READY})
 
 
 @dataclass(frozen=True)
@@ -58,74 +61,147 @@ def lease_seconds(step: Step) -> float:
 
 def claim(step_id: int) -> Held | None:
     """Take the step, whose turn the order law says it is; None is "not now"."""
-    step = steps.load(step_id)
+    return next(iter(claim_each([steps.load(step_id)])), None)
+
+
+def claim_each(wanted: Sequence[Step]) -> list[Held]:
+    """Take what can be taken of steps of different plans, in a transaction of its own.
+
+    A partial unique index may refuse one (another plan has a step on this target, and was faster
+    than our look): then they are taken one by one.
+    """
     try:
-        held = _claim(step)
-    except CannotMove:
-        return None
+        with transaction.atomic():
+            held = claim_all(wanted)
     except IntegrityError:
-        # A partial unique index: the plan has a step in hand, or another plan has one on this
-        # target.
-        _wait_for_the_other(steps.load(step_id))
-        return None
-    if held is not None:
-        faults.point("claimed")
+        if len(wanted) == 1:
+            _wait_for_the_other(steps.load(wanted[0].pk))
+            return []
+        return [held for step in wanted for held in claim_each([steps.load(step.pk)])]
+    passed(held)
     return held
 
 
-@transaction.atomic
-def _claim(step: Step) -> Held | None:
-    if _must_wait(step):
-        return None
-    told = []
-    if step.state == StepState.BLOCKED:
-        told.append(steps.moved(step, StepState.READY))
-    seconds = lease_seconds(step)
-    ends_at = boot_seconds() + seconds  # read before the database does, so never too late
-    told.append(
-        steps.moved(
-            step,
-            StepState.CLAIMED,
-            where=[IS_DUE, PLAN_RUNS],
-            say={"lease_seconds": seconds},
-            fence=Sql("fence + 1"),
-            claims=Sql("claims + 1"),
-            lease_until=in_seconds(seconds),
-            wake_at=None,
-        )
-    )
-    step.fence += 1
-    step.claims += 1
-    desk.say_all(step.workspace, told)
-    if step.claims > CLAIMS_MAX:
-        needs_human(step, f"Claimed {CLAIMS_MAX} times, and never came to an end.")
-        return None
-    return Held(step, ends_at)
+def passed(held: Sequence[Held]) -> None:
+    """The claims are committed."""
+    for _ in held:
+        faults.point("claimed")
 
 
-BUSY_SQL = """
-SELECT EXISTS (SELECT FROM approvals_pause WHERE workspace_id = %s AND lifted_at IS NULL),
-       (SELECT count(*) FROM recovery_step
-        WHERE state IN ('claimed', 'intended') AND connection_id = %s)
+# Blocked steps become ready and claimed in one go: both moves are told. Whoever has the row in hand
+# has won, so nobody waits for it. A target that another plan is at work on is left alone.
+CLAIM_SQL = """
+UPDATE recovery_step SET was = 'ready', state = 'claimed', moved_at = clock_timestamp(), note = '',
+    fence = recovery_step.fence + 1, claims = claims + 1, wake_at = NULL,
+    lease_until = clock_timestamp() + u.seconds * interval '1 second'
+FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::float8[]) AS u (id, fence, state, seconds)
+WHERE recovery_step.id = u.id AND recovery_step.state = u.state AND recovery_step.fence = u.fence
+    AND recovery_step.id IN (
+        SELECT id FROM recovery_step WHERE id = ANY(%s::bigint[]) FOR UPDATE SKIP LOCKED)
+    AND (wake_at IS NULL OR wake_at <= clock_timestamp())
+    AND EXISTS (SELECT FROM recovery_plan p
+                WHERE p.id = recovery_step.plan_id AND p.state = 'running')
+    AND NOT EXISTS (
+        SELECT FROM recovery_step o
+        WHERE o.workspace_id = recovery_step.workspace_id
+        AND o.target_type = recovery_step.target_type AND o.target_id = recovery_step.target_id
+        AND o.id <> recovery_step.id
+        AND (o.state IN ('claimed', 'intended', 'unknown', 'applied')
+             OR (o.state = 'needs_human' AND o.was = 'unknown')))
+RETURNING recovery_step.id
 """
 
 # Close to its bound, the claims of a connection are made one after the other: whoever counts sees
 # what those before it have committed. The lock ends with the claim's transaction.
-ONE_BY_ONE_SQL = "SELECT pg_advisory_xact_lock(%s, %s)"
+ONE_BY_ONE_SQL = "SELECT pg_advisory_xact_lock(%s::int, %s::int)"
 LOCK = 0xC1A1
 AT_ONCE_MAX = 32
 """More workers than that do not claim over one connection in the same moment."""
 
 
-def _must_wait(step: Step) -> bool:
+def claim_all(wanted: Sequence[Step]) -> list[Held]:
+    """The same within the caller's transaction; raises IntegrityError. Afterwards, `passed`."""
+    free = [step for step in _one_of_each_target(wanted) if step.state in UNCLAIMED]
+    free = _allowed(free)
+    seconds = [lease_seconds(step) for step in free]
+    begun = boot_seconds()  # read before the database does, so never too late
+    rows = [
+        [step.pk for step in free], [step.fence for step in free],
+        [step.state for step in free], seconds, [step.pk for step in free],
+    ]  # fmt: skip
+    mine = {pk for (pk,) in ask(CLAIM_SQL, rows)} if free else set()
+    held, told = [], []
+    for step, lease in zip(free, seconds, strict=True):
+        if step.pk not in mine:
+            _wait_for_the_other(step)
+            continue
+        told += _claimed(step, lease)
+        held.append(Held(step, begun + lease))
+    if told:
+        desk.note_all(held[0].step.workspace, told)
+    return [one for one in held if not _claimed_too_often(one.step)]
+
+
+def _claimed(step: Step, seconds: float) -> list[Saying]:
+    """Bring the step to what the claim has made of it; its events."""
+    told = []
+    if step.state == StepState.BLOCKED:
+        told.append(steps.saying(step, StepState.READY, {"was": step.state, "note": ""}))
+    step.was, step.state = StepState.READY, StepState.CLAIMED
+    said = {"was": step.was, "note": "", "lease_seconds": seconds}
+    told.append(steps.saying(step, step.state, said))
+    step.fence += 1
+    step.claims += 1
+    return told
+
+
+def _claimed_too_often(step: Step) -> bool:
+    if step.claims <= CLAIMS_MAX:
+        return False
+    needs_human(step, f"Claimed {CLAIMS_MAX} times, and never came to an end.")
+    return True
+
+
+def _one_of_each_target(wanted: Sequence[Step]) -> list[Step]:
+    """Two steps on one target are for two goes."""
+    return list({(one.target_type, one.target_id): one for one in reversed(wanted)}.values())[::-1]
+
+
+BUSY_SQL = """
+SELECT c.id,
+    EXISTS (SELECT FROM approvals_pause WHERE workspace_id = c.workspace_id AND lifted_at IS NULL),
+    (SELECT count(*) FROM recovery_step
+     WHERE state IN ('claimed', 'intended') AND connection_id = c.id)
+FROM connectors_connection c WHERE c.id = ANY(%s::bigint[])
+"""
+
+
+def _allowed(wanted: Sequence[Step]) -> list[Step]:
+    """Those that need not wait: for a pause to be lifted, or for their system."""
+    concurrency = {step.connection_id: step.connection.concurrency for step in wanted}
+    busy = _busy(concurrency)
+    close = [pk for pk, most in concurrency.items() if busy[pk][1] + AT_ONCE_MAX > most]
+    for pk in sorted(close):
+        ask(ONE_BY_ONE_SQL, [LOCK, pk])
+    if close:
+        busy = _busy(concurrency)
+    allowed = []
+    for step in wanted:
+        paused, in_hand = busy[step.connection_id]
+        if not _must_wait(step, in_hand, paused=paused):
+            busy[step.connection_id] = paused, in_hand + 1
+            allowed.append(step)
+    return allowed
+
+
+def _busy(connections: Collection[int]) -> dict[int, tuple[bool, int]]:
+    """Of each connection whether there is a pause, and how many steps over it are in hand."""
+    found = ask(BUSY_SQL, [list(connections)])
+    return {pk: (paused, count) for pk, paused, count in found}
+
+
+def _must_wait(step: Step, in_hand: int, *, paused: bool) -> bool:
     """Whether it is paused, or its system is left alone just now or has enough calls in hand."""
-    with database.cursor() as cursor:
-        cursor.execute(BUSY_SQL, [step.workspace_id, step.connection_id])
-        paused, in_hand = cursor.fetchone()
-        if in_hand + AT_ONCE_MAX > step.connection.concurrency:
-            cursor.execute(ONE_BY_ONE_SQL, [LOCK, step.connection_id])
-            cursor.execute(BUSY_SQL, [step.workspace_id, step.connection_id])
-            paused, in_hand = cursor.fetchone()
     pause = pause_of(step) if paused else None
     if pause is not None:
         steps.put_off(step, NOT_NOW_SECONDS, note=f"Paused: {pause.reason}")

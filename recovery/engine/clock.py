@@ -8,9 +8,11 @@ an hour off steals nothing. `now()` would be the beginning of the transaction an
 import time
 from datetime import datetime, timedelta
 
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 from django.db.models import DateTimeField, Func, Value
 from django.db.models.expressions import Combinable
+
+DATABASE_AWAY = (OperationalError, InterfaceError)
 
 
 class Clock(Func):

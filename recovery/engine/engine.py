@@ -4,61 +4,31 @@
 a decision and a bored operator may all call it, at once and as often as they like. PostgreSQL is
 the truth, a message only a hint.
 
-One step is claim · check · intend · act · settle · verify, with a commit after each: whatever
-breaks between two of them, the row says how far it came, and somebody else goes on from there.
+A worker's task calls `travel`, which takes other plans along that wait for the same connectors:
+their steps share their commits (see `convoy`).
 """
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
+from django.db import IntegrityError, transaction
 
-from connectors import calls
-from connectors.contract import Answer, Observation, Operation
-from recovery.engine import (
-    alerts,
-    checks,
-    claims,
-    ending,
-    faults,
-    intents,
-    probes,
-    queues,
-    settle,
-    starting,
-    steps,
-    verifying,
-    wire,
-)
-from recovery.engine.checks import Drifted, GoOn, Met, Unreadable, Void
+from recovery.engine import claims, ending, probes, queues, starting, steps, turns, verifying
 from recovery.engine.claims import Held
-from recovery.engine.clock import boot_seconds
-from recovery.engine.intents import Intent
-from recovery.engine.order import Act, Living, Next, next_act, next_act_of_stopped
-from recovery.models import Plan, PlanState, Step, StepState
+from recovery.engine.clock import DATABASE_AWAY
+from recovery.engine.company import SEATS, Company
+from recovery.engine.convoy import Convoy
+from recovery.engine.order import Act
+from recovery.engine.turns import Turn
 from workspaces.moves import CannotMove
-
-logger = logging.getLogger(__name__)
 
 CHAIN_SECONDS = 20.0
 """How long one task works on one plan, so that many plans share few workers."""
 
-LIVING_STEPS_READ = 20
-"""The law nearly always decides by the first few; all are read where it does not."""
-
-SETTLE_AGAIN_SECONDS = 0.5
-"""Between two tries to write an answer down while the database is away."""
-
-DATABASE_AWAY = (OperationalError, InterfaceError)
-
-UNREADABLE_SECONDS = 10.0
-"""Until a target that could not be read is tried again."""
-
-UNREADABLE_MAX = 20
-"""Then a person is asked: about an hour, for the pauses grow."""
+Onward = dict[int, str]
+"""Plans to go on with at once, and in which queue."""
 
 
 def advance(plan_id: int, *, queue: str = "") -> str:
@@ -67,185 +37,149 @@ def advance(plan_id: int, *, queue: str = "") -> str:
     `queue` is the one whose worker we are: calls to other connectors than its own are left to
     theirs. Without one, everything is done here.
     """
-    until = time.monotonic() + CHAIN_SECONDS
+    return Journey(plan_id, queue, seats=1).go().get(plan_id, "")
+
+
+def travel(plan_id: int, *, queue: str) -> Onward:
+    """The same in company; says of each plan in which queue to go on, if anywhere."""
+    return Journey(plan_id, queue, seats=SEATS).go()
+
+
+def advance_once(plan_id: int) -> None:
+    """One act of the plan, or one step of it from its claim to its end."""
+    for turn in turns.of([plan_id]):
+        if turn.act == Act.RUN:
+            take_through(claims.claim_each([steps.load(turn.step)]))
+        else:
+            _act(turn)
+
+
+def take_through(held: list[Held]) -> None:
+    """Take steps that are in our hands as far as they go."""
+    convoy = Convoy()
     try:
-        while _advance_once(plan_id, queue):
-            if time.monotonic() > until:
-                return queue or queues.ENGINE
-    except queues.Elsewhere as elsewhere:
-        return elsewhere.queue
-    return ""
-
-
-def _advance_once(plan_id: int, queue: str = "") -> bool:
-    """One act of the plan; False if nothing moved, and nothing will until somebody wakes us."""
-    plan = Plan.objects.get(pk=plan_id)
-    if plan.state in {PlanState.WAITING, PlanState.STARTING}:
-        return starting.start(plan_id)
-    if plan.state not in {PlanState.RUNNING, PlanState.STOPPED}:
-        return False
-    following = _following(plan, queue)
-    if following.act == Act.FINISH:
-        ending.finish(plan_id)
-    elif following.act == Act.PEOPLE:
-        ending.wait_for_people(plan_id)
-    act = ACTS.get(following.act)
-    return act is not None and act(following.step)
-
-
-def _following(plan: Plan, queue: str) -> Next:
-    """What the order law says, from as few rows as decide it; raises Elsewhere."""
-    rows = living(plan.pk, LIVING_STEPS_READ)
-    following = _law(plan, rows)
-    if following.act in {Act.PEOPLE, Act.FINISH} and len(rows) == LIVING_STEPS_READ:
-        rows = living(plan.pk)
-        following = _law(plan, rows)
-    if queue and following.act in CALLS:
-        connector = next(row.connector for row in rows if row.id == following.step)
-        queues.stay(queue, connector)
-    return following
-
-
-def _law(plan: Plan, rows: list[Living]) -> Next:
-    if plan.state == PlanState.STOPPED:
-        return next_act_of_stopped(rows)
-    return next_act(rows, halt=plan.halt_on_failure)
-
-
-LIVING_SQL = """
-SELECT s.id, state, target_type, target_id,
-       wake_at IS NULL OR wake_at <= clock_timestamp(),
-       coalesce(lease_until < clock_timestamp(), false), c.connector
-FROM recovery_step s JOIN connectors_connection c ON c.id = s.connection_id
-WHERE plan_id = %s AND state NOT IN ('verified', 'reported', 'skipped', 'cancelled')
-ORDER BY position LIMIT %s
-"""
-
-
-def living(plan_id: int, most: int | None = None) -> list[Living]:
-    """The steps of a plan that have not ended, newest effect first."""
-    with connection.cursor() as cursor:
-        cursor.execute(LIVING_SQL, [plan_id, most])
-        return [
-            Living(pk, state, (kind, name), due, over, connector)
-            for pk, state, kind, name, due, over, connector in cursor.fetchall()
-        ]
-
-
-def _run(step_id: int) -> bool:
-    held = claims.claim(step_id)
-    if held is None:
-        return False
-    try:
-        return _take_through(held)
-    except CannotMove as lost:
-        logger.info("step %d was taken from us: %s", step_id, lost)
-        return False
+        convoy.take(held)
+        while convoy.is_under_way:
+            convoy.go_on()
+        with transaction.atomic():
+            convoy.end()
     except DATABASE_AWAY:
-        _give_back(held)
+        convoy.disperse()
         raise
 
 
-def _give_back(held: Held) -> None:
-    """The database went away under us. If no intent was committed, nobody need wait for our lease;
-    whether one was, the row itself knows, so this is a compare and swap like any other."""
-    connection.close()
-    try:
-        steps.release(held.step, 0.0, note="The database went away before anything was sent.")
-    except (CannotMove, DatabaseError) as failure:
-        logger.info("step %d stays as it is: %s", held.step.pk, failure)
+class Journey:
+    """A plan, and its company, taken as far as they go now."""
 
+    def __init__(self, plan_id: int, queue: str, *, seats: int) -> None:
+        self._queue = queue
+        self._company = Company(plan_id, queue, seats)
+        self._convoy = Convoy()
+        self._plans = {plan_id}
+        self._waiting = [plan_id]
+        self._onward: Onward = {}
+        self._until = time.monotonic() + CHAIN_SECONDS
 
-def _take_through(held: Held) -> bool:
-    """The step is ours: look, intend, act, settle."""
-    found = checks.look(held.step)
-    faults.point("checked")
-    match found:
-        case GoOn(operation, observation):
-            return _send(held, operation, observation)
-        case Met(operation, observation):
-            verifying.met_already(held.step, operation, observation)
-        case Drifted(diff):
-            _drifted(held.step, diff)
-        case Void(why):
-            _void(held.step, why)
-        case Unreadable(why):
-            _unreadable(held.step, why)
-            return False
-    return True
-
-
-def _send(held: Held, operation: Operation, observation: Observation | None) -> bool:
-    try:
-        intent = intents.intend(held, operation, observation)
-    except CannotMove:
-        steps.release(held.step, claims.NOT_NOW_SECONDS, note="The lease was too short.")
-        return False
-    if intent is None:
-        return True
-    faults.point("intended")
-    answer = _act(held, intent, operation, observation)
-    faults.point("answered")
-    return _settle(held, intent, operation, answer)
-
-
-def _settle(held: Held, intent: Intent, operation: Operation, answer: Answer) -> bool:
-    """An answer is worth more than a probe: while the lease lasts, a database that is away is asked
-    again. If the lost commit came through after all, the swap finds nothing left to do."""
-    while True:
+    def go(self) -> Onward:
+        """Go on until nothing moves, or our time is over."""
+        convoy = self._convoy
         try:
-            settled = settle.settle(intent, operation, answer)
+            while self._waiting or convoy.ending or convoy.is_under_way:
+                for turn in self._turn():
+                    if _act(turn):
+                        self._waiting.append(turn.plan_id)
+                    else:
+                        self._plans.discard(turn.plan_id)
+                convoy.go_on()
+                self._gather()
         except DATABASE_AWAY:
-            connection.close()
-            if boot_seconds() > held.ends_at:
-                raise
-            time.sleep(SETTLE_AGAIN_SECONDS)
+            convoy.disperse()
+            raise
+        return self._onward
+
+    def _turn(self) -> list[Turn]:
+        """End what has come to its end and claim what follows, in one transaction, so that a plan
+        which goes on is never seen between two steps. Gives the turns that need something else.
+        """
+        convoy = self._convoy
+        plans = self._waiting + [one.step.plan_id for one in convoy.ending]
+        self._waiting = []
+        if not plans:
+            return []
+        wanted: list[int] = []
+        others: list[Turn] = []
+        try:
+            with transaction.atomic():
+                convoy.end()
+                wanted, others = self._sorted(plans)
+                held = claims.claim_all(steps.load_all(wanted)) if wanted else []
+        except IntegrityError:  # another plan was faster to one of the targets
+            with transaction.atomic():
+                convoy.end()
+            held = claims.claim_each(steps.load_all(wanted))
         else:
-            if settled and intent.step.state == StepState.APPLIED:
-                verifying.verify_loaded(intent.step)
-            return settled
+            claims.passed(held)
+        convoy.ended()
+        convoy.take(held)
+        going = {one.step.plan_id for one in held} | {turn.plan_id for turn in others}
+        self._plans -= set(plans) - going
+        return others
+
+    def _sorted(self, plans: list[int]) -> tuple[list[int], list[Turn]]:
+        """The steps that are to be run now, and the turns of another kind."""
+        if time.monotonic() > self._until:
+            self._onward |= dict.fromkeys(plans, self._queue or queues.ENGINE)
+            return [], []
+        run, others = [], []
+        for turn in turns.of(plans):
+            elsewhere = turn.act in CALLS and queues.elsewhere(self._queue, turn.connector)
+            if elsewhere:
+                self._onward[turn.plan_id] = elsewhere
+            elif turn.act != Act.RUN:
+                others.append(turn)
+            elif not turn.claims or self._goes_alone(turn):
+                run.append(turn.step)
+        return run, others
+
+    def _goes_alone(self, turn: Turn) -> bool:
+        """Whether a step that was lost before has nobody beside it; else it waits for that."""
+        if len(self._plans) > 1:
+            self._onward[turn.plan_id] = self._queue
+            return False
+        self._company.is_closed = True
+        return True
+
+    def _gather(self) -> None:
+        """Those who rested go on if they moved, and newcomers take the seats that are free."""
+        for step, moved in self._convoy.rested:
+            if moved:
+                self._waiting.append(step.plan_id)
+            else:
+                self._plans.discard(step.plan_id)
+        self._convoy.rested.clear()
+        newcomers = self._company.newcomers(self._plans)
+        self._plans |= set(newcomers)
+        self._waiting += newcomers
 
 
-def _act(
-    held: Held, intent: Intent, operation: Operation, observation: Observation | None
-) -> Answer:
-    """Outside any transaction, and only if the call ends before the lease does."""
-    if boot_seconds() + operation.limit_seconds + calls.GRACE_SECONDS > held.ends_at:
-        return Answer(outcome="no_effect", detail="Not sent: the lease would not outlast the call.")
-    return wire.apply(intent.step, observation, intent.attempt.intended_at)
+def _act(turn: Turn) -> bool:
+    """One act of a plan; False if nothing moved, and nothing will until somebody wakes us."""
+    act = ACTS.get(turn.act)
+    return act is not None and act(turn)
 
 
-@transaction.atomic
-def _drifted(step: Step, diff: list[dict[str, object]]) -> None:
-    note = "Changed since the agent wrote it."
-    steps.move(
-        step,
-        StepState.DRIFTED,
-        note=note,
-        say={"drift": diff},
-        drift=diff,
-        lease_until=None,
-    )
-    alerts.step_needs_a_person(step, note)
+def _finish(turn: Turn) -> bool:
+    ending.finish(turn.plan_id)
+    return False
 
 
-@transaction.atomic
-def _void(step: Step, why: str) -> None:
-    claims.needs_human(step, why)
+def _wait_for_people(turn: Turn) -> bool:
+    ending.wait_for_people(turn.plan_id)
+    return False
 
 
-def _unreadable(step: Step, why: str) -> None:
-    """Nothing was sent, and the connection is away: later, and not for ever."""
-    if step.probes + 1 >= UNREADABLE_MAX:
-        _void(step, f"Its target could not be read: {why}")
-        return
-    seconds = min(UNREADABLE_SECONDS * 2**step.probes, 300.0)
-    note = f"Its target could not be read: {why}"
-    steps.release(step, seconds, note=note, probes=step.probes + 1)
-
-
-def _cancel(step_id: int) -> bool:
-    step = steps.load(step_id)
+def _cancel(turn: Turn) -> bool:
+    step = steps.load(turn.step)
     try:
         steps.cancel(step, note="The plan was stopped.")
     except CannotMove:
@@ -256,13 +190,15 @@ def _cancel(step_id: int) -> bool:
 # Acts that talk to the outside world: done by a worker of the connector's queue.
 CALLS: Final = frozenset({Act.RUN, Act.PROBE, Act.VERIFY})
 
-# What follows from the order law, for one step; each says whether anything moved.
-ACTS: Final[Mapping[Act, Callable[[int], bool]]] = MappingProxyType(
+# What follows from the order law; each says whether anything moved.
+ACTS: Final[Mapping[Act, Callable[[Turn], bool]]] = MappingProxyType(
     {
-        Act.RUN: _run,
-        Act.PROBE: probes.probe,
-        Act.VERIFY: verifying.verify,
-        Act.RECLAIM: claims.take_back,
+        Act.START: lambda turn: starting.start(turn.plan_id),
+        Act.PROBE: lambda turn: probes.probe(turn.step),
+        Act.VERIFY: lambda turn: verifying.verify(turn.step),
+        Act.RECLAIM: lambda turn: claims.take_back(turn.step),
         Act.CANCEL: _cancel,
+        Act.PEOPLE: _wait_for_people,
+        Act.FINISH: _finish,
     }
 )

@@ -5,20 +5,24 @@ and the lease must outlast the call. Without a committed intent nothing is ever 
 """
 
 import json
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from approvals import digests, grants, policy
 from approvals.models import Approval, PolicyVersion
 from connectors import calls
 from connectors.contract import Observation, Operation, Refused
+from ledger import desk
 from recovery.engine import binding, claims, faults, steps
 from recovery.engine.claims import Held
-from recovery.engine.sql import PLAN_RUNS, lease_outlasts
+from recovery.engine.sql import LEASE_OUTLASTS, PLAN_RUNS, Sql, ask
 from recovery.models import Step, StepAttempt, StepState
+from workspaces.moves import CannotMove
 
 
 @dataclass(frozen=True)
@@ -37,27 +41,63 @@ class Intent:
     attempt: StepAttempt
 
 
-@transaction.atomic
+@dataclass(frozen=True)
+class Checked:
+    """A step in hand that was looked at: what it needs to be sent."""
+
+    held: Held
+    operation: Operation
+    observation: Observation | None
+
+
 def intend(held: Held, operation: Operation, observation: Observation | None) -> Intent | None:
     """Commit the intent, or give the step up and say why; raises CannotMove if it is not ours."""
-    step = copy(held.step)
-    fresh = read_anew(step)
-    pause = claims.pause_of(step) if fresh.paused else None
+    checked = Checked(held, operation, observation)
+    with transaction.atomic():
+        found = intend_all([checked])
+    if held.step.pk in found.refused:
+        raise CannotMove(held.step, StepState.INTENDED)
+    return found.intents.get(held.step.pk)
+
+
+@dataclass(frozen=True)
+class Intended:
+    """By step: the intents, and the steps that were no longer ours, or not for long enough. Those
+    in neither were given up, and they say why.
+    """
+
+    intents: dict[int, Intent]
+    refused: set[int]
+
+
+def intend_all(checked: Sequence[Checked]) -> Intended:
+    """Write the intents of steps of one workspace; nothing may be sent before the commit."""
+    mine = {one.held.step.pk: copy(one.held.step) for one in checked}
+    fresh = read_anew(list(mine.values()))
+    sound = [one for one in checked if _is_sound(mine[one.held.step.pk], one.operation, fresh)]
+    intents = _write([(mine[one.held.step.pk], one.operation, one.observation) for one in sound])
+    refused = {one.held.step.pk for one in sound} - intents.keys()
+    for _ in intents:
+        faults.point("intending")
+    return Intended(intents, refused)
+
+
+def _is_sound(step: Step, operation: Operation, fresh: "dict[int, Fresh]") -> bool:
+    """Whether it is what was approved, and nothing is paused; if not, it is given up."""
+    beside = fresh[step.pk]
+    pause = claims.pause_of(step) if beside.paused else None
     if pause is not None:
         steps.release(step, claims.NOT_NOW_SECONDS, note=f"Paused: {pause.reason}")
-        return None
-    void = why_void(step, operation, fresh)
+        return False
+    void = why_void(step, operation, beside)
     if void is not None:
         claims.needs_human(step, void.why, evidence={"diff": void.diff})
-        return None
-    intent = Intent(step, _write(step, operation, observation))
-    faults.point("intending")
-    return intent
+    return void is None
 
 
 FRESH_SQL = """
-SELECT s.connection_digest, s.connector_version, s.operation, s.args, s.target_type, s.target_id,
-       s.expected, s.fingerprint, s.post_condition, s.digest, s.key,
+SELECT s.id, s.connection_digest, s.connector_version, s.operation, s.args, s.target_type,
+       s.target_id, s.expected, s.fingerprint, s.post_condition, s.digest, s.key,
        p.policy_digest, p.approval_id, c.name, c.connector, c.settings, c.disabled_at,
        EXISTS (SELECT FROM approvals_pause WHERE workspace_id = s.workspace_id
                AND lifted_at IS NULL),
@@ -65,7 +105,7 @@ SELECT s.connection_digest, s.connector_version, s.operation, s.args, s.target_t
         WHERE v.workspace_id = s.workspace_id AND v.active)
 FROM recovery_step s JOIN recovery_plan p ON p.id = s.plan_id
      JOIN connectors_connection c ON c.id = s.connection_id
-WHERE s.id = %s
+WHERE s.id = ANY(%s::bigint[])
 """
 FROZEN = (
     "connection_digest", "connector_version", "operation", "args", "target_type", "target_id",
@@ -82,11 +122,13 @@ class Fresh:
     policy_digest: str | None
 
 
-def read_anew(step: Step) -> Fresh:
-    """Bring the step, its plan and its connection to what the database says now, in one query."""
-    with connection.cursor() as cursor:
-        cursor.execute(FRESH_SQL, [step.pk])
-        row = cursor.fetchone()
+def read_anew(found: Sequence[Step]) -> dict[int, Fresh]:
+    """Bring steps, their plans and connections to what the database says now, in one query."""
+    rows = {pk: row for pk, *row in ask(FRESH_SQL, [[step.pk for step in found]])}
+    return {step.pk: _renewed(step, rows[step.pk]) for step in found}
+
+
+def _renewed(step: Step, row: list[Any]) -> Fresh:
     for name, value in zip(FROZEN, row, strict=False):
         setattr(step, name, _decoded(name, value))
     step.connection, step.plan = copy(step.connection), copy(step.plan)
@@ -102,33 +144,63 @@ def _decoded(name: str, value: Any) -> Any:
     return json.loads(value) if name in JSON_AT and isinstance(value, str) else value
 
 
-def _write(step: Step, operation: Operation, observation: Observation | None) -> StepAttempt:
-    step.tries += 1
-    steps.move(
-        step,
+Sending = tuple[Step, Operation, Observation | None]
+
+
+def _write(sending: Sequence[Sending]) -> dict[int, Intent]:
+    """Move the steps, count the tries and tell of both; by step, those that were still ours."""
+    needed = [operation.limit_seconds + calls.GRACE_SECONDS for _, operation, _ in sending]
+    moved = steps.move_all(
+        [step for step, _, _ in sending],
         StepState.INTENDED,
-        where=[PLAN_RUNS, lease_outlasts(operation.limit_seconds + calls.GRACE_SECONDS)],
-        say={
-            "args": step.args,
-            "sent_under": step.key,
-            "before": [observation.state] if observation else None,
-            "fingerprint": observation.fingerprint if observation else "",
-        },
-        tries=step.tries,
+        where=[PLAN_RUNS, LEASE_OUTLASTS],
+        each={"seconds": needed},
+        alike={"tries": Sql("tries + 1"), "note": Sql("''")},
     )
-    with connection.cursor() as cursor:
-        cursor.execute(ATTEMPT_SQL, {"step": step.pk, "fence": step.fence, "key": step.key})
-        pk, number, moment = cursor.fetchone()
+    if not moved:
+        return {}
+    tries = ask(
+        ATTEMPTS_SQL,
+        [
+            [step.pk for step in moved],
+            [step.fence for step in moved],
+            [step.key for step in moved],
+        ],
+    )
+    written = {row[0]: row[1:] for row in tries}
+    observed = {step.pk: observation for step, _, observation in sending}
+    intents, told = {}, []
+    for step in moved:
+        step.tries += 1
+        told.append(steps.saying(step, step.state, _said(step, observed[step.pk])))
+        intents[step.pk] = Intent(step, _attempt(step, *written[step.pk]))
+    desk.note_all(moved[0].workspace, told)
+    return intents
+
+
+def _said(step: Step, observation: Observation | None) -> dict[str, Any]:
+    return {
+        "was": step.was,
+        "note": "",
+        "args": step.args,
+        "sent_under": step.key,
+        "before": [observation.state] if observation else None,
+        "fingerprint": observation.fingerprint if observation else "",
+    }
+
+
+def _attempt(step: Step, pk: int, number: int, moment: datetime) -> StepAttempt:
     return StepAttempt(
         pk=pk, step=step, number=number, fence=step.fence, key=step.key, intended_at=moment
     )
 
 
-ATTEMPT_SQL = """
+ATTEMPTS_SQL = """
 INSERT INTO recovery_stepattempt (step_id, number, fence, key, intended_at, outcome, detail)
-SELECT %(step)s, coalesce(max(number), 0) + 1, %(fence)s, %(key)s, clock_timestamp(), '', ''
-FROM recovery_stepattempt WHERE step_id = %(step)s
-RETURNING id, number, intended_at
+SELECT u.id, coalesce((SELECT max(number) FROM recovery_stepattempt t WHERE t.step_id = u.id), 0)
+    + 1, u.fence, u.key, clock_timestamp(), '', ''
+FROM unnest(%s::bigint[], %s::bigint[], %s::text[]) AS u (id, fence, key)
+RETURNING step_id, id, number, intended_at
 """
 
 

@@ -26,9 +26,11 @@ class Living:
     due: bool = True
     lease_over: bool = False
     connector: str = ""
+    claims: int = 0
 
 
 class Act(Enum):
+    START = "start"  # of the plan itself, when the people have said yes
     RUN = "run"  # unblock if need be, claim, and go on
     PROBE = "probe"
     VERIFY = "verify"

@@ -5,6 +5,11 @@ step moves only under the fence under which the call was sent.
 """
 
 import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import connection, transaction
@@ -12,69 +17,144 @@ from django.db import connection, transaction
 from connectors.contract import Answer, Operation
 from ledger import desk
 from recovery.engine import claims, faults, steps
+from recovery.engine.clock import DATABASE_AWAY, boot_seconds
 from recovery.engine.intents import Intent
-from recovery.engine.sql import in_seconds
-from recovery.models import Step, StepAttempt, StepState
+from recovery.engine.sql import AT_REST, Sql, ask, in_seconds
+from recovery.models import Step, StepState
 from workspaces.moves import CannotMove
 
 TRIES_MAX = 3
 """Of calls that certainly had no effect. A person may authorise one more."""
 
+AGAIN_SECONDS = 0.5
+"""Between two tries to write answers down while the database is away."""
+
 RETRY_SECONDS = 2.0
 """Before the second try; each further one waits twice as long."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A try that was answered."""
+
+    intent: Intent
+    operation: Operation
+    answer: Answer
 
 
 def settle(intent: Intent, operation: Operation, answer: Answer) -> bool:
     """Write the answer down and move the step; False if the step was taken from us meanwhile."""
     with transaction.atomic():
-        _keep(intent.attempt, answer)
+        moved = settle_all([Answered(intent, operation, answer)])
+    for step in moved:
+        intent.step.was, intent.step.state, intent.step.evidence = (
+            step.was,
+            step.state,
+            step.evidence,
+        )
+    return bool(moved)
+
+
+def keep(answered: Sequence[Answered], *, until: float) -> list[Step]:
+    """An answer is worth more than a probe: while a lease lasts, a database that is away is asked
+    again. If the lost commit came through after all, the swap finds nothing left to do.
+
+    `until` is by `boot_seconds`.
+    """
+    while True:
         try:
-            _move(intent, operation, answer)
-        except CannotMove:
-            return False
+            with transaction.atomic():
+                return settle_all(answered)
+        except DATABASE_AWAY:
+            connection.close()
+            if boot_seconds() > until:
+                raise
+            time.sleep(AGAIN_SECONDS)
+
+
+def settle_all(answered: Sequence[Answered]) -> list[Step]:
+    """Write answers down and move their steps; those that moved, as they then stand.
+
+    They are copies: the caller's transaction may fail at its end, and be tried again.
+    """
+    _keep(answered)
+    mine = [
+        replace(one, intent=replace(one.intent, step=copy(one.intent.step))) for one in answered
+    ]
+    moved = _applied([one for one in mine if one.answer.outcome == "applied"])
+    for one in mine:
+        if one.answer.outcome != "applied":
+            with suppress(CannotMove):
+                _move(one)
+                moved.append(one.intent.step)
+    for _ in moved:
         faults.point("settling")
-    return True
+    return moved
 
 
 KEEP_SQL = """
-UPDATE recovery_stepattempt
-SET answered_at = clock_timestamp(), outcome = %s, detail = %s, evidence = %s::jsonb WHERE id = %s
+UPDATE recovery_stepattempt SET answered_at = clock_timestamp(), outcome = u.outcome,
+    detail = u.detail, evidence = u.evidence::jsonb
+FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[]) AS u (id, outcome, detail, evidence)
+WHERE recovery_stepattempt.id = u.id
 """
 
 
-def _keep(attempt: StepAttempt, answer: Answer) -> None:
-    evidence = json.dumps(answer.evidence) if answer.evidence else None
-    with connection.cursor() as cursor:
-        cursor.execute(KEEP_SQL, [answer.outcome, answer.detail, evidence, attempt.pk])
+def _keep(answered: Sequence[Answered]) -> None:
+    ask(
+        KEEP_SQL,
+        [
+            [one.intent.attempt.pk for one in answered],
+            [one.answer.outcome for one in answered],
+            [one.answer.detail for one in answered],
+            [json.dumps(one.answer.evidence) if one.answer.evidence else None for one in answered],
+        ],
+    )
 
 
-def _move(intent: Intent, operation: Operation, answer: Answer) -> None:
-    step = intent.step
+def _applied(answered: Sequence[Answered]) -> list[Step]:
+    """The effects are there; what remains is to read them back, and to fold."""
+    moved = steps.move_all(
+        [one.intent.step for one in answered],
+        StepState.APPLIED,
+        each={"evidence": [one.answer.evidence or None for one in answered]},
+        alike=AT_REST | {"probes": Sql("0"), "note": Sql("''")},
+    )
+    answers = {one.intent.step.pk: one.answer for one in answered}
+    told = []
+    for step in moved:
+        step.probes = 0
+        said = {"was": step.was, "note": "", "effects": [_effect(step)]}
+        told.append(steps.saying(step, step.state, said | _said(answers[step.pk])))
+    if told:
+        desk.note_all(moved[0].workspace, told)
+    return moved
+
+
+def _move(one: Answered) -> None:
+    step, answer = one.intent.step, one.answer
     said = _said(answer)
-    match answer.outcome:
-        case "applied":
-            applied(step, evidence=answer.evidence, say=said)
-        case "no_effect" if step.tries >= TRIES_MAX:
-            claims.needs_human(step, f"Refused {step.tries} times: {answer.detail}", say=said)
-        case "no_effect":
-            told = steps.moved(
-                step,
-                StepState.READY,
-                note=answer.detail,
-                lease_until=None,
-                wake_at=in_seconds(RETRY_SECONDS * 2 ** (step.tries - 1)),
-            )
-            desk.say_all(step.workspace, [steps.refused(step, answer.detail), told])
-        case "unknown":
-            steps.move(
-                step,
-                StepState.UNKNOWN,
-                note=answer.detail,
-                say=said,
-                lease_until=None,
-                # Not before the call's own limit, for what we sent may still be on its way.
-                wake_at=in_seconds(operation.limit_seconds + operation.horizon_seconds),
-            )
+    if answer.outcome == "unknown":
+        steps.move(
+            step,
+            StepState.UNKNOWN,
+            note=answer.detail,
+            say=said,
+            lease_until=None,
+            # Not before the call's own limit, for what we sent may still be on its way.
+            wake_at=in_seconds(one.operation.limit_seconds + one.operation.horizon_seconds),
+        )
+    elif step.tries >= TRIES_MAX:
+        claims.needs_human(step, f"Refused {step.tries} times: {answer.detail}", say=said)
+    else:
+        told = steps.moved(
+            step,
+            StepState.READY,
+            note=answer.detail,
+            lease_until=None,
+            wake_at=in_seconds(RETRY_SECONDS * 2 ** (step.tries - 1)),
+        )
+        desk.say_all(step.workspace, [steps.refused(step, answer.detail), told])
 
 
 def applied(

@@ -1,6 +1,13 @@
 """Small pieces of SQL that moves are put together from: conditions, and values by the database."""
 
+from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from django.db import connection
+from psycopg import Cursor
+
+from ledger.desk import plain_connection
 
 
 class Sql(NamedTuple):
@@ -14,7 +21,8 @@ NOW = Sql("clock_timestamp()")
 
 LEASE_OVER = Sql("lease_until < clock_timestamp()")
 
-IS_DUE = Sql("(wake_at IS NULL OR wake_at <= clock_timestamp())")
+# A step that is in nobody's hands, and waits for no time.
+AT_REST = MappingProxyType({"lease_until": Sql("NULL"), "wake_at": Sql("NULL")})
 
 # A sub-query on another table: after a wait for the row's lock PostgreSQL looks at the row's own
 # columns again, which it would not do for a row found through a join.
@@ -29,5 +37,17 @@ def in_seconds(seconds: float) -> Sql:
     return Sql("clock_timestamp() + %s * interval '1 second'", (seconds,))
 
 
-def lease_outlasts(seconds: float) -> Sql:
-    return Sql("lease_until > clock_timestamp() + %s * interval '1 second'", (seconds,))
+# For `steps.move_all`, which knows of each step how many `seconds` are needed.
+LEASE_OUTLASTS = Sql("lease_until > clock_timestamp() + u.seconds * interval '1 second'")
+
+
+def ask(text: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
+    """Run a statement that is run again and again, and give its rows.
+
+    psycopg prepares it after some times, which Django's own cursors never do: for the statements of
+    the engine PostgreSQL needs longer to plan than to carry out. JSON comes back as text.
+    """
+    with connection.wrap_database_errors:
+        cursor = Cursor(plain_connection())
+        cursor.execute(text, values)
+        return cursor.fetchall() if cursor.description else []

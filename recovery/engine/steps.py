@@ -8,14 +8,15 @@ longer to put one together than PostgreSQL to carry it out.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from django.db import connection, transaction
 
 from ledger import desk
 from ledger.desk import Saying
-from recovery.engine.sql import NOW, Sql, in_seconds
+from recovery.engine.sql import NOW, Sql, ask, in_seconds
 from recovery.models import STEP_MOVES, Plan, Step, StepState
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -31,11 +32,18 @@ RECORDED: Final = (
 # The desk's own runs are named so.
 PLAN_RUN = "desk-plan-"
 JSON_COLUMNS: Final = frozenset({"drift", "evidence"})
+COLUMNS: Final = JSON_COLUMNS | {"note"}
+TYPES: Final = {"id": "bigint", "fence": "bigint", "seconds": "float8"}
 
 
 def load(step_id: int) -> Step:
     """The step with everything that the engine reads of it, in one query."""
     return Step.objects.select_related(*RECORDED).get(pk=step_id)
+
+
+def load_all(step_ids: Collection[int]) -> list[Step]:
+    """The same for several, in no order."""
+    return list(Step.objects.select_related(*RECORDED).filter(pk__in=step_ids))
 
 
 def run_of(plan: Plan) -> str:
@@ -102,6 +110,59 @@ def _swap(step: Step, to: str, where: Iterable[Sql], changes: dict[str, Any]) ->
     for name, new in changes.items():
         if not isinstance(new, Sql):
             setattr(step, name, new)
+
+
+def move_all(
+    moving: Sequence[Step],
+    to: str,
+    *,
+    where: Iterable[Sql] = (),
+    each: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    alike: Mapping[str, Sql] = MappingProxyType({}),
+) -> list[Step]:
+    """Move steps that stand in one state, all in one statement; gives those that moved.
+
+    Whoever was taken from us meanwhile is simply not among them. `each` has a value for every step,
+    `alike` one for all. The caller tells the ledger, in the same transaction.
+    """
+    if not moving:
+        return []
+    (seen,) = {step.state for step in moving}
+    if to not in STEP_MOVES[seen]:
+        raise CannotMove(moving[0], to)
+    names = ["id", "fence", *each]
+    sets = ["was = state", "state = %s", "moved_at = clock_timestamp()"]
+    sets += [
+        f"{name} = u.{name}{'::jsonb' if name in JSON_COLUMNS else ''}"
+        for name in each
+        if name in COLUMNS
+    ]
+    sets += [f"{name} = {sql.text}" for name, sql in alike.items()]
+    conditions = ["recovery_step.id = u.id", "state = %s", "recovery_step.fence = u.fence"]
+    conditions += [sql.text for sql in where]
+    lists = ", ".join(f"%s::{TYPES.get(name, 'text')}[]" for name in names)
+    text = (
+        f"UPDATE recovery_step SET {', '.join(sets)}"  # noqa: S608
+        f" FROM unnest({lists}) AS u ({', '.join(names)})"
+        f" WHERE {' AND '.join(conditions)} RETURNING recovery_step.id"
+    )
+    values: list[Any] = [to, *(value for sql in alike.values() for value in sql.values)]
+    values += [[step.pk for step in moving], [step.fence for step in moving]]
+    values += [_list(name, given) for name, given in each.items()]
+    values += [seen, *(value for sql in where for value in sql.values)]
+    moved = {pk for (pk,) in ask(text, values)}
+    for number, step in enumerate(moving):
+        if step.pk in moved:
+            step.was, step.state = seen, to
+            for name in COLUMNS & each.keys():
+                setattr(step, name, each[name][number])
+    return [step for step in moving if step.pk in moved]
+
+
+def _list(name: str, given: Sequence[Any]) -> list[Any]:
+    if name not in JSON_COLUMNS:
+        return list(given)
+    return [None if value is None else json.dumps(value) for value in given]
 
 
 def _value(name: str, new: Any) -> Sql:

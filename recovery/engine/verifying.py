@@ -4,6 +4,9 @@ Only `verified` counts as restored. Where nothing can be read, the answer was a 
 ends `reported`.
 """
 
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import transaction
@@ -13,6 +16,7 @@ from ledger import desk
 from ledger.desk import Saying
 from recovery.engine import claims, steps, wire
 from recovery.engine.snapshots import SnapshotGone
+from recovery.engine.sql import AT_REST
 from recovery.models import Step, StepState
 from workspaces.moves import CannotMove
 
@@ -34,84 +38,92 @@ def verify_loaded(step: Step) -> bool:
         return False
     try:
         operation = wire.operation_of(step)
-        if not operation.reads_back:
-            return _reported(step, operation)
-        return _checked(step, operation, wire.verify(step))
-    except CannotRead as unreadable:
-        return _later(step, f"It could not be read back: {unreadable}")
+        check = wire.verify(step) if operation.reads_back else Check(ok=True, checks=[])
+        if not check.ok:
+            return differs(step, operation, check)
+        return _end(Ending(step, operation, check.checks))
+    except CannotRead as why:
+        return unreadable(step, str(why))
     except (Refused, SnapshotGone) as refused:
         return _differs(step, str(refused), [])
     except CannotMove:
         return False
 
 
-def _checked(step: Step, operation: Operation, check: Check) -> bool:
-    if check.ok:
-        return _verified(step, operation, check)
+def unreadable(step: Step, why: str) -> bool:
+    """The call was made, and its target cannot be read just now."""
+    return _later(step, f"It could not be read back: {why}")
+
+
+def differs(step: Step, operation: Operation, check: Check) -> bool:
+    """What was read is not what was to be restored; or not yet."""
     if operation.probe == "eventual" and step.probes == 0:
         return _later(step, "Not to be seen yet.", operation.horizon_seconds)
     return _differs(step, "What was read back is not what was to be restored.", check.checks)
 
 
-@transaction.atomic
-def _verified(step: Step, operation: Operation, check: Check) -> bool:
-    ended_well(step, StepState.VERIFIED, operation, checks=check.checks)
-    return True
+@dataclass(frozen=True)
+class Ending:
+    """A step that comes to a good end, and what a read found."""
 
+    step: Step
+    operation: Operation
+    checks: list[dict[str, Any]]
+    say: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
 
-@transaction.atomic
-def _reported(step: Step, operation: Operation) -> bool:
-    ended_well(step, StepState.REPORTED, operation, checks=[])
-    return True
+    @property
+    def state(self) -> str:
+        """`reported` is a receipt: nothing can be read back."""
+        return StepState.VERIFIED if self.operation.reads_back else StepState.REPORTED
 
 
 @transaction.atomic
 def met_already(step: Step, operation: Operation, observation: Observation) -> None:
     """A claimed step whose post-condition a read found to hold: verified without a call."""
-    ended_well(
-        step,
-        StepState.VERIFIED,
-        operation,
-        checks=[],
-        note="It was already so; nothing was sent.",
-        say={"already": True, "fingerprint": observation.fingerprint},
-    )
+    said = {"already": True, "fingerprint": observation.fingerprint}
+    note = "It was already so; nothing was sent."
+    if not end_all([Ending(step, operation, [], said, note)], StepState.VERIFIED):
+        raise CannotMove(step, StepState.VERIFIED)
 
 
-def ended_well(
-    step: Step,
-    state: str,
-    operation: Operation,
-    *,
-    checks: list[dict[str, Any]],
-    note: str = "",
-    say: dict[str, Any] | None = None,
-) -> None:
-    """End the step, and tell the ledger that the effect is compensated, or corrected."""
-    evidence = step.evidence or {}
-    told = steps.moved(
-        step,
+def end_all(ending: Sequence[Ending], state: str) -> list[Step]:
+    """End steps of one workspace, and tell the ledger that their effects are compensated, or
+    corrected; those that were still ours. The caller holds the transaction.
+    """
+    evidence = [(one.step.evidence or {}) | {"checks": one.checks} for one in ending]
+    moved = steps.move_all(
+        [copy(one.step) for one in ending],
         state,
-        note=note,
-        say={"ok": True, "checks": checks} | (say or {}),
-        evidence=(evidence | {"checks": checks}) or None,
-        lease_until=None,
-        wake_at=None,
+        each={"note": [one.note for one in ending], "evidence": evidence},
+        alike=AT_REST,
     )
+    by_step = {one.step.pk: one for one in ending}
+    told = [saying for step in moved for saying in _told(by_step[step.pk], step)]
+    if told:
+        desk.say_all(moved[0].workspace, told)
+    return moved
+
+
+def _told(one: Ending, step: Step) -> list[Saying]:
     action = step.effect.action
-    compensated = Saying(
-        "action.compensated",
-        action.run.run,
-        action.action,
-        {
-            "positions": [step.effect.position],
-            "outcome": "corrected" if operation.reversibility == "irreversible" else "compensated",
-            "verified": state == StepState.VERIFIED,
-            "plan": steps.run_of(step.plan),
-            "step": steps.action_of(step),
-        },
-    )
-    desk.say_all(step.workspace, [told, compensated])
+    said = {"was": step.was, "note": one.note, "ok": True, "checks": one.checks} | one.say
+    compensated = {
+        "positions": [step.effect.position],
+        "outcome": "corrected" if one.operation.reversibility == "irreversible" else "compensated",
+        "verified": step.state == StepState.VERIFIED,
+        "plan": steps.run_of(step.plan),
+        "step": steps.action_of(step),
+    }
+    return [
+        steps.saying(step, step.state, said),
+        Saying("action.compensated", action.run.run, action.action, compensated),
+    ]
+
+
+@transaction.atomic
+def _end(one: Ending) -> bool:
+    return bool(end_all([one], one.state))
 
 
 def _later(step: Step, note: str, seconds: float = 0.0) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 from connectors import calls
 from connectors.contract import Answer, Check, FieldDiff, Finding, Observation, Operation, Target
+from connectors.errands import Errand
 from recovery.engine import snapshots
 from recovery.models import Step
 
@@ -44,6 +45,22 @@ def probe(step: Step, sent_at: datetime) -> Finding:
 def verify(step: Step) -> Check:
     """Read back; raises CannotRead."""
     return calls.verify(*_call(step), **_facts(step))
+
+
+# The same as errands, for a convoy that has many calls under way.
+
+
+def observing(step: Step) -> Errand[Observation]:
+    """Raises SnapshotGone."""
+    return calls.observing(*_call(step), **_facts(step))
+
+
+def applying(step: Step, observation: Observation | None, sent_at: datetime) -> Errand[Answer]:
+    return calls.applying(*_call(step), **_facts(step), observed=observation, sent_at=sent_at)
+
+
+def verifying(step: Step) -> Errand[Check]:
+    return calls.verifying(*_call(step), **_facts(step))
 
 
 def _call(step: Step) -> tuple[Any, str, dict[str, Any], Target]:

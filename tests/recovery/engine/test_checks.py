@@ -101,7 +101,7 @@ def test_under_halt_nothing_older_runs(case, world, outside):
 
 def test_a_tampered_argument_stops_the_step_with_a_diff(case, world, outside):
     plan = plan_for(case, world)
-    engine._advance_once(plan.pk)
+    engine.advance_once(plan.pk)
     Step.objects.filter(plan=plan, target_id="c").update(args={"id": "c", "to": {"v": 1000000}})
 
     advance(plan)

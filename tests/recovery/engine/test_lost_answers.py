@@ -154,8 +154,8 @@ def test_what_is_read_back_must_be_what_was_to_be_restored(one_thing, world, out
 def advance_once(plan):
     from recovery.engine import engine
 
-    engine._advance_once(plan.pk)  # start
-    engine._advance_once(plan.pk)  # claim, check, intend, act, settle
+    engine.advance_once(plan.pk)  # start
+    engine.advance_once(plan.pk)  # claim, check, intend, act, settle
 
 
 def told(plan):

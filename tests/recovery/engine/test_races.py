@@ -7,7 +7,7 @@ import pytest
 from django.db import connections
 
 from connectors import breaker
-from recovery.engine import claims, engine, faults, intents, settle, sweeper
+from recovery.engine import claims, engine, faults, intents, settle, sweeper, wire
 from recovery.engine.claims import Held
 from recovery.engine.clock import after, boot_seconds
 from recovery.models import Plan, Step
@@ -63,7 +63,7 @@ def test_law_4_eight_workers_on_one_plan_have_one_effect_each_in_order(case, wor
 
 def test_one_claim_wins(case, world):
     plan = plan_for(case, world)
-    engine._advance_once(plan.pk)
+    engine.advance_once(plan.pk)
     step = plan.steps.get(position=1)
     won: list[Held | None] = []
 
@@ -79,7 +79,7 @@ def test_two_plans_do_not_touch_one_target_at_the_same_time(handy, world, outsid
     first = plan_for(case_of(run_that(handy, "run_1", {"a": ({"v": 2}, {"v": 3})})), world)
     second = plan_for(case_of(run_that(handy, "run_2", {"a": ({"v": 1}, {"v": 2})})), world)
     for plan in (first, second):
-        engine._advance_once(plan.pk)
+        engine.advance_once(plan.pk)
     claims.claim(first.steps.get().pk)
 
     assert claims.claim(second.steps.get().pk) is None
@@ -91,7 +91,7 @@ def test_two_plans_do_not_touch_one_target_at_the_same_time(handy, world, outsid
 def test_a_worker_that_slept_past_its_lease_finds_its_writes_refused(case, world, outside):
     """F19: whoever took over goes on; the sleeper's intent is refused, nothing is sent twice."""
     plan = plan_for(case, world)
-    engine._advance_once(plan.pk)
+    engine.advance_once(plan.pk)
     step = plan.steps.get(position=1)
     sleeper = in_hand(plan)
     found = looked_at(sleeper)
@@ -101,18 +101,18 @@ def test_a_worker_that_slept_past_its_lease_finds_its_writes_refused(case, world
 
     with pytest.raises(CannotMove):
         intents.intend(sleeper, found.operation, found.observation)
-    engine._take_through(newer)
+    engine.take_through([newer])
 
     assert outside.effects() == ["c"]
 
 
 def test_the_lease_must_outlast_the_call(case, world, outside):
     plan = plan_for(case, world)
-    engine._advance_once(plan.pk)
+    engine.advance_once(plan.pk)
     held = in_hand(plan)
     Step.objects.filter(pk=held.step.pk).update(lease_until=after(1.0))
 
-    engine._take_through(held)
+    engine.take_through([held])
 
     assert outside.effects() == []
     assert states(plan)[0] == "ready"
@@ -122,11 +122,11 @@ def test_the_lease_must_outlast_the_call(case, world, outside):
 def test_a_worker_that_slept_between_intent_and_send_does_not_send(case, world, outside):
     """F19: this process's own clock, which goes on while it is stopped, says that time is over."""
     plan = plan_for(case, world)
-    engine._advance_once(plan.pk)
+    engine.advance_once(plan.pk)
     held = in_hand(plan)
     late = Held(held.step, ends_at=boot_seconds())
 
-    engine._take_through(late)
+    engine.take_through([late])
 
     assert outside.effects() == []
     assert plan.steps.get(position=1).attempts.get().outcome == "no_effect"
@@ -135,18 +135,18 @@ def test_a_worker_that_slept_between_intent_and_send_does_not_send(case, world, 
 def test_an_answer_that_comes_after_the_lease_is_kept_as_evidence(case, world, outside):
     """F04: the step was taken back as unknown; what the late answer says settles it."""
     plan = plan_for(case, world)
-    engine._advance_once(plan.pk)
+    engine.advance_once(plan.pk)
     held = in_hand(plan)
     found = looked_at(held)
     intent = intents.intend(held, found.operation, found.observation)
     assert intent is not None
     make_due(plan)
     assert claims.take_back(held.step.pk)
-    answer = engine._act(held, intent, found.operation, found.observation)
+    answer = wire.apply(intent.step, found.observation, intent.attempt.intended_at)
 
     assert not settle.settle(intent, found.operation, answer)
     make_due(plan)
-    engine._advance_once(plan.pk)
+    engine.advance_once(plan.pk)
 
     step = plan.steps.get(position=1)
     assert (step.state, step.note) == ("applied", "Its answer had come after all.")
@@ -169,7 +169,7 @@ def test_a_step_that_takes_its_worker_down_every_time_is_given_to_people(case, w
 def test_two_sweepers_give_one_hint(case, world):
     """F25."""
     plan = plan_for(case, world)
-    engine._advance_once(plan.pk)
+    engine.advance_once(plan.pk)
     Plan.objects.filter(pk=plan.pk).update(hinted_at=None)
     plan.steps.update(moved_at="2020-01-01T00:00:00Z")
     found: list[list[int]] = []
@@ -204,7 +204,7 @@ def test_no_more_calls_go_over_a_connection_at_once_than_it_takes(handy, world, 
         outside.seed({name: {"v": 2}})
         run = run_that(handy, f"run_{name}", {name: ({"v": 1}, {"v": 2})})
         plans.append(plan_for(case_of(run), world))
-        engine._advance_once(plans[-1].pk)
+        engine.advance_once(plans[-1].pk)
     in_hand(plans[0])
 
     assert claims.claim(plans[1].steps.get().pk) is None

@@ -87,7 +87,7 @@ def test_an_approver_who_left_the_team_stops_what_was_not_sent(case, world, outs
     plan = plan_for(case, world)
     approval = asked(plan, ada)
     inbox.grant(approval, by=ben, seen=approval.digest)
-    engine._advance_once(plan.pk)
+    engine.advance_once(plan.pk)
     assert state_of(plan) == "running"
     ben.is_active = False
     ben.save()
@@ -170,8 +170,8 @@ def test_an_effect_that_came_while_the_run_was_stopping_makes_the_plan_outdated(
 def test_a_stop_cancels_what_is_not_sent_and_sees_through_what_is(case, world, outside, ada):
     plan = plan_for(case, world)
     outside.mischief("c", fail_after=1)
-    engine._advance_once(plan.pk)
-    engine._advance_once(plan.pk)
+    engine.advance_once(plan.pk)
+    engine.advance_once(plan.pk)
     assert states(plan) == ["unknown", "blocked", "blocked"]
 
     stopped = starting.stop(plan, by=ada, reason="wrong customer")
@@ -200,8 +200,8 @@ def test_a_plan_stopped_before_its_start_lets_the_run_go(live_case, world, ada):
 def test_a_new_plan_does_not_push_aside_one_that_has_a_call_on_the_wire(case, world, outside):
     plan = plan_for(case, world)
     outside.mischief("c", fail_after=1)
-    engine._advance_once(plan.pk)
-    engine._advance_once(plan.pk)
+    engine.advance_once(plan.pk)
+    engine.advance_once(plan.pk)
 
     with pytest.raises(CannotMove):
         starting.supersede(plan, by=None, why="another one")

@@ -1,0 +1,227 @@
+"""Convoys: the steps of several plans, taken through their commits side by side.
+
+Each step goes its own way: claim · look · intend · act · settle · read back · end, with a commit
+after each that writes. What moves at the same moment shares a transaction, so a convoy of sixteen
+pays for one commit where sixteen workers would pay for sixteen; and while a call is on the wire the
+others go on, so a slow system holds up nobody but itself.
+
+A step that needs anything out of the ordinary leaves the convoy through a verb of its own.
+"""
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.db import connection, transaction
+
+from connectors import calllog, calls
+from connectors.contract import Answer, CannotRead, Check, Observation, Operation
+from connectors.errands import Answers, Errand
+from recovery.engine import checks, faults, intents, leaving, settle, verifying, wire
+from recovery.engine.checks import GoOn, Void
+from recovery.engine.claims import Held
+from recovery.engine.clock import boot_seconds
+from recovery.engine.intents import Checked, Intent
+from recovery.engine.settle import Answered
+from recovery.engine.snapshots import SnapshotGone
+from recovery.engine.verifying import Ending
+from recovery.models import Step, StepState
+
+GATHER_SECONDS = 0.002
+"""After an answer, how long others are waited for that may share its commit."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A step on its way, as it stands after its last commit."""
+
+    held: Held
+    step: Step
+    operation: Operation
+
+
+Then = Callable[[Errand[Any]], None]
+
+
+class Convoy:
+    """The steps in this worker's hands. `rested` are those that went as far as they can go now,
+    with whether they moved at all; `ending` those that wait only for the commit of their end.
+    """
+
+    def __init__(self) -> None:
+        self.rested: list[tuple[Step, bool]] = []
+        self.ending: list[Ending] = []
+        self._unsent: set[Member] = set()
+        self._calls: dict[Errand[Any], tuple[Member, Then]] = {}
+        self._answers: Answers = queue.SimpleQueue()
+        self._checked: list[tuple[Member, Checked]] = []
+        self._answered: list[tuple[Member, Answered]] = []
+
+    @property
+    def is_under_way(self) -> bool:
+        return bool(self._calls or self._checked or self._answered)
+
+    def take(self, held: Sequence[Held]) -> None:
+        """Steps that were just claimed: look at their targets."""
+        for one in held:
+            found = checks.may_be_done(one.step)
+            if isinstance(found, Void):
+                self._leave(one.step, partial(leaving.left, one.step, found))
+                continue
+            member = Member(one, one.step, found)
+            self._unsent.add(member)
+            if found.observes:
+                self._call(member, wire.observing, partial(self._looked, member))
+            else:
+                self._look(member, lambda: None)
+
+    def go_on(self) -> None:
+        """Hear what has come back, and take everybody as far as one commit of each kind goes."""
+        self._hear()
+        self._intend()
+        self._settle()
+
+    def end(self) -> None:
+        """Write the good ends down, in the caller's transaction."""
+        for state in (StepState.VERIFIED, StepState.REPORTED):
+            ending = [one for one in self.ending if one.state == state]
+            if ending:
+                verifying.end_all(ending, state)
+
+    def ended(self) -> None:
+        """That transaction is committed."""
+        self.rested += [(one.step, True) for one in self.ending]
+        self.ending.clear()
+
+    # Calls.
+
+    def _call(self, member: Member, made: Callable[[Step], Errand[Any]], then: Then) -> None:
+        try:
+            errand = made(member.step)
+        except SnapshotGone as gone:
+            self._leave(member.step, partial(leaving.left, member.step, Void(str(gone))), member)
+            return
+        self._calls[errand] = member, then
+        errand.start(self._answers)
+
+    def _hear(self) -> None:
+        """Wait for an answer, and then a moment for more."""
+        heard: list[Errand[Any]] = []
+        until = min((errand.ends_at for errand in self._calls), default=0.0)
+        while len(heard) < len(self._calls):
+            try:
+                heard.append(self._answers.get(timeout=max(0.0, until - time.monotonic())))
+            except queue.Empty:
+                break
+            if len(heard) == 1:
+                until = min(until, time.monotonic() + GATHER_SECONDS)
+        now = time.monotonic()
+        late = [one for one in self._calls if one not in heard and one.ends_at <= now]
+        for errand in late:
+            errand.give_up()
+        for errand in (*heard, *late):
+            if errand in self._calls:  # else it was given up before
+                _, then = self._calls.pop(errand)
+                then(errand)
+        calllog.write([errand.line for errand in (*heard, *late)])
+
+    def _looked(self, member: Member, errand: Errand[Observation]) -> None:
+        self._look(member, errand.told)
+
+    def _look(self, member: Member, read: Callable[[], Observation | None]) -> None:
+        found = checks.seen(member.step, member.operation, read)
+        faults.point("checked")
+        if isinstance(found, GoOn):
+            checked = Checked(member.held, found.operation, found.observation)
+            self._checked.append((member, checked))
+        else:
+            self._leave(member.step, partial(leaving.left, member.step, found), member)
+
+    def _intend(self) -> None:
+        """Nothing has left before this commit."""
+        going, self._checked = self._checked, []
+        if not going:
+            return
+        with transaction.atomic():
+            found = intents.intend_all([checked for _, checked in going])
+        for member, checked in going:
+            step = member.step
+            intent = found.intents.get(step.pk)
+            if intent is not None:
+                faults.point("intended")
+                self._unsent.discard(member)
+                self._send(member, intent, checked.observation)
+            elif step.pk in found.refused:
+                self._leave(step, partial(leaving.too_late, step), member)
+            else:  # given up, and it says why
+                self._unsent.discard(member)
+                self.rested.append((step, True))
+
+    def _send(self, member: Member, intent: Intent, observation: Observation | None) -> None:
+        """Only if the call ends before the lease does."""
+        member.step = intent.step
+        seconds = member.operation.limit_seconds + calls.GRACE_SECONDS
+        if boot_seconds() + seconds > member.held.ends_at:
+            why = "Not sent: the lease would not outlast the call."
+            self._answer(member, intent, Answer(outcome="no_effect", detail=why))
+            return
+        sent_at = intent.attempt.intended_at
+        made = partial(wire.applying, observation=observation, sent_at=sent_at)
+        self._call(member, made, lambda errand: self._answer(member, intent, errand.told()))
+
+    def _answer(self, member: Member, intent: Intent, answer: Answer) -> None:
+        faults.point("answered")
+        self._answered.append((member, Answered(intent, member.operation, answer)))
+
+    def _settle(self) -> None:
+        settling, self._answered = self._answered, []
+        if not settling:
+            return
+        until = max(member.held.ends_at for member, _ in settling)
+        moved = {step.pk: step for step in settle.keep([one for _, one in settling], until=until)}
+        for member, _ in settling:
+            member.step = moved.get(member.step.pk, member.step)
+            if member.step.state != StepState.APPLIED:
+                self.rested.append((member.step, member.step.pk in moved))
+            elif member.operation.reads_back:
+                self._call(member, wire.verifying, partial(self._read_back, member))
+            else:
+                self.ending.append(Ending(member.step, member.operation, []))
+
+    def _read_back(self, member: Member, errand: Errand[Check]) -> None:
+        step, operation = member.step, member.operation
+        try:
+            check = errand.told()
+        except CannotRead as unreadable:
+            self._leave(step, partial(verifying.unreadable, step, str(unreadable)))
+            return
+        if check.ok:
+            self.ending.append(Ending(step, operation, check.checks))
+        else:
+            self._leave(step, partial(verifying.differs, step, operation, check))
+
+    def _leave(self, step: Step, verb: Callable[[], bool], member: Member | None = None) -> None:
+        if member is not None:
+            self._unsent.discard(member)
+        self.rested.append((step, leaving.by(step, verb)))
+
+    def disperse(self) -> None:
+        """The database went away under us. What was not sent need not wait for its lease to end;
+        what is on the wire is seen through."""
+        connection.close()
+        for member in self._unsent:
+            leaving.give_back(member.step)
+        self._checked.clear()
+        self._calls = {
+            errand: who for errand, who in self._calls.items() if errand.line.method == "apply"
+        }
+        while self._calls or self._answered:
+            if self._calls:
+                self._hear()
+            answered, self._answered = self._answered, []
+            if answered:
+                until = max(member.held.ends_at for member, _ in answered)
+                settle.keep([one for _, one in answered], until=until)
