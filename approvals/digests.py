@@ -5,7 +5,7 @@ approval's digest are built over those. Canonical JSON is RFC 8785, the hash SHA
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,7 +39,7 @@ class CallFacts:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        facts = asdict(self)
+        facts = {one.name: getattr(self, one.name) for one in fields(self)}
         facts["targets"] = [dict(target) for target in self.targets]
         return facts
 

@@ -122,6 +122,9 @@ def database(url: str) -> dict[str, Any]:
         entry["OPTIONS"]["pool"] = {"min_size": 1, "max_size": size, "timeout": 10}
     else:
         entry["CONN_MAX_AGE"] = None
+        # The engine's own statements are prepared; set 0 behind a pooler that cannot keep them.
+        prepared = env.number("AMENDS_PREPARE_AFTER", 2)
+        entry["OPTIONS"]["prepare_threshold"] = prepared or None
     given = entry["OPTIONS"].get("options", "")
     entry["OPTIONS"]["options"] = (
         f"{given} -c statement_timeout={STATEMENT_MILLISECONDS_MAX}"

@@ -30,7 +30,7 @@ from recovery.engine.snapshots import SnapshotGone
 from recovery.engine.verifying import Ending
 from recovery.models import Step, StepState
 
-GATHER_SECONDS = 0.002
+GATHER_SECONDS = 0.005
 """After an answer, how long others are waited for that may share its commit."""
 
 
@@ -90,11 +90,6 @@ class Convoy:
             ending = [one for one in self.ending if one.state == state]
             if ending:
                 verifying.end_all(ending, state)
-
-    def ended(self) -> None:
-        """That transaction is committed."""
-        self.rested += [(one.step, True) for one in self.ending]
-        self.ending.clear()
 
     # Calls.
 

@@ -21,11 +21,15 @@ from recovery.engine.clock import DATABASE_AWAY
 from recovery.engine.company import SEATS, Company
 from recovery.engine.convoy import Convoy
 from recovery.engine.order import Act
+from recovery.engine.reading import Reader
 from recovery.engine.turns import Turn
 from workspaces.moves import CannotMove
 
 CHAIN_SECONDS = 20.0
 """How long one task works on one plan, so that many plans share few workers."""
+
+TOGETHER_SECONDS = 0.03
+"""How long a plan waits for its next turn until the others of its convoy are ready for theirs."""
 
 Onward = dict[int, str]
 """Plans to go on with at once, and in which queue."""
@@ -75,17 +79,20 @@ class Journey:
         self._queue = queue
         self._company = Company(plan_id, queue, seats)
         self._convoy = Convoy()
+        self._reader = Reader()
         self._plans = {plan_id}
         self._waiting = [plan_id]
         self._onward: Onward = {}
+        self._since: float | None = None
         self._until = time.monotonic() + CHAIN_SECONDS
 
     def go(self) -> Onward:
         """Go on until nothing moves, or our time is over."""
         convoy = self._convoy
         try:
+            self._gather()
             while self._waiting or convoy.ending or convoy.is_under_way:
-                for turn in self._turn():
+                for turn in self._turn() if self._is_time() else ():
                     if _act(turn):
                         self._waiting.append(turn.plan_id)
                     else:
@@ -97,6 +104,19 @@ class Journey:
             raise
         return self._onward
 
+    def _is_time(self) -> bool:
+        """Whether those who wait for their turn go now, or wait a moment for the others, so as to
+        go on in step with them: a commit is shared only by those who need it at one time."""
+        if not (self._waiting or self._convoy.ending):
+            self._since = None
+            return False
+        now = time.monotonic()
+        self._since = self._since or now
+        is_time = not self._convoy.is_under_way or now - self._since > TOGETHER_SECONDS
+        if is_time:
+            self._since = None
+        return is_time
+
     def _turn(self) -> list[Turn]:
         """End what has come to its end and claim what follows, in one transaction, so that a plan
         which goes on is never seen between two steps. Gives the turns that need something else.
@@ -104,22 +124,20 @@ class Journey:
         convoy = self._convoy
         plans = self._waiting + [one.step.plan_id for one in convoy.ending]
         self._waiting = []
-        if not plans:
-            return []
         wanted: list[int] = []
         others: list[Turn] = []
         try:
             with transaction.atomic():
                 convoy.end()
                 wanted, others = self._sorted(plans)
-                held = claims.claim_all(steps.load_all(wanted)) if wanted else []
+                held = claims.claim_all(self._reader.read(wanted)) if wanted else []
         except IntegrityError:  # another plan was faster to one of the targets
             with transaction.atomic():
                 convoy.end()
-            held = claims.claim_each(steps.load_all(wanted))
+            held = claims.claim_each(self._reader.read(wanted))
         else:
             claims.passed(held)
-        convoy.ended()
+        convoy.ending.clear()
         convoy.take(held)
         going = {one.step.plan_id for one in held} | {turn.plan_id for turn in others}
         self._plans -= set(plans) - going

@@ -8,7 +8,7 @@ longer to put one together than PostgreSQL to carry it out.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -39,11 +39,6 @@ TYPES: Final = {"id": "bigint", "fence": "bigint", "seconds": "float8"}
 def load(step_id: int) -> Step:
     """The step with everything that the engine reads of it, in one query."""
     return Step.objects.select_related(*RECORDED).get(pk=step_id)
-
-
-def load_all(step_ids: Collection[int]) -> list[Step]:
-    """The same for several, in no order."""
-    return list(Step.objects.select_related(*RECORDED).filter(pk__in=step_ids))
 
 
 def run_of(plan: Plan) -> str:
