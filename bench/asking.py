@@ -2,12 +2,15 @@
 
 import http.client
 import math
+import secrets
 import statistics
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
+
+from django.conf import settings
 
 ANSWER_SECONDS_MAX = 60.0
 IDLE_SECONDS_MAX = 3.0
@@ -35,12 +38,31 @@ class Browser:
         """Milliseconds."""
         return self._get(path, expected)[0]
 
+    def fetched(self, path: str) -> tuple[float, bytes]:
+        """Milliseconds, and the page."""
+        return self._get(path, (200,))
+
+    def post(self, path: str, fields: dict[str, str]) -> None:
+        """Send a form as a page of ours would."""
+        token = secrets.token_hex(16)
+        headers = {
+            "cookie": f"{self.cookie}; {settings.CSRF_COOKIE_NAME}={token}",
+            "content-type": "application/x-www-form-urlencoded",
+            "x-csrftoken": token,
+        }
+        self._ask("POST", path, (200, 302), headers=headers, body=urlencode(fields))
+
     def _get(self, path: str, expected: tuple[int, ...]) -> tuple[float, bytes]:
+        return self._ask("GET", path, expected, headers={"cookie": self.cookie})
+
+    def _ask(
+        self, method: str, path: str, expected: tuple[int, ...], **more: Any
+    ) -> tuple[float, bytes]:
         if time.perf_counter() - self._used > IDLE_SECONDS_MAX:
             self._talk.close()
             self._talk.connect()
         begun = time.perf_counter()
-        self._talk.request("GET", path, headers={"cookie": self.cookie})
+        self._talk.request(method, path, **more)
         answer = self._talk.getresponse()
         body = answer.read()
         self._used = time.perf_counter()

@@ -121,8 +121,8 @@ AT_ONCE_MAX = 32
 
 def claim_all(wanted: Sequence[Step]) -> list[Held]:
     """The same within the caller's transaction; raises IntegrityError. Afterwards, `passed`."""
-    free = [step for step in _one_of_each_target(wanted) if step.state in UNCLAIMED]
-    free = _allowed(free)
+    first = _one_of_each_target(wanted)
+    free = _allowed([step for step in first if step.state in UNCLAIMED])
     seconds = [lease_seconds(step) for step in free]
     begun = boot_seconds()  # read before the database does, so never too late
     rows = [
@@ -132,11 +132,12 @@ def claim_all(wanted: Sequence[Step]) -> list[Held]:
     mine = {pk for (pk,) in ask(CLAIM_SQL, rows)} if free else set()
     held, told = [], []
     for step, lease in zip(free, seconds, strict=True):
-        if step.pk not in mine:
-            _wait_for_the_other(step)
-            continue
-        told += _claimed(step, lease)
-        held.append(Held(step, begun + lease))
+        if step.pk in mine:
+            told += _claimed(step, lease)
+            held.append(Held(step, begun + lease))
+    second = [step for step in wanted if step not in first]
+    for step in (*second, *(step for step in free if step.pk not in mine)):
+        _wait_for_the_other(step)
     if told:
         desk.note_all(held[0].step.workspace, told)
     return [one for one in held if not _claimed_too_often(one.step)]

@@ -90,6 +90,8 @@ class Journey:
         """Go on until nothing moves, or our time is over."""
         convoy = self._convoy
         try:
+            if any(turn.claims for turn in turns.of(self._waiting)):
+                self._company.is_closed = True
             self._gather()
             while self._waiting or convoy.ending or convoy.is_under_way:
                 for turn in self._turn() if self._is_time() else ():
@@ -160,12 +162,11 @@ class Journey:
         return run, others
 
     def _goes_alone(self, turn: Turn) -> bool:
-        """Whether a step that was lost before has nobody beside it; else it waits for that."""
-        if len(self._plans) > 1:
-            self._onward[turn.plan_id] = self._queue
-            return False
-        self._company.is_closed = True
-        return True
+        """Whether a step that was lost before has nobody beside it; else it goes on by itself."""
+        if self._plans == {turn.plan_id} and self._company.is_closed:
+            return True
+        self._onward[turn.plan_id] = self._queue
+        return False
 
     def _gather(self) -> None:
         """Those who rested go on if they moved, and newcomers take the seats that are free."""

@@ -1,0 +1,134 @@
+"""Many plans in one worker's hands: they share commits, and nothing else."""
+
+import pytest
+
+from ledger import rebuild
+from ledger.models import Action, Effect, Event, Run
+from recovery.engine import claims, engine, steps
+from recovery.engine.clock import after
+from recovery.models import Step
+from tests.recovery.engine.desk import case_of, plan_for, run_that, states
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+QUEUE = "connector.outside"
+
+
+@pytest.fixture
+def plan_of(handy, world, outside):
+    """A running plan that undoes changes of two things, named for it; newest first: “x2”, “x1”."""
+
+    def arrange(name, connection=world):
+        things = [f"{name}1", f"{name}2"]
+        outside.seed({thing: {"v": 2} for thing in things})
+        changes = {thing: ({"v": 1}, {"v": 2}) for thing in things}
+        plan = plan_for(case_of(run_that(handy, f"run_{name}", changes)), connection)
+        engine.advance_once(plan.pk)
+        return plan
+
+    return arrange
+
+
+def test_plans_that_travel_together_have_one_effect_each_in_their_own_order(plan_of, outside):
+    plans = [plan_of(name) for name in "wxyz"]
+
+    assert engine.travel(plans[0].pk, queue=QUEUE) == {}
+
+    assert [states(plan) for plan in plans] == [["verified"] * 2] * 4
+    effects = outside.effects()
+    assert sorted(effects) == sorted(f"{name}{n}" for name in "wxyz" for n in "12")
+    assert all(effects.index(f"{name}2") < effects.index(f"{name}1") for name in "wxyz")
+    assert set(Step.objects.values_list("tries", "claims", "fence")) == {(1, 1, 1)}
+
+
+def test_a_slow_system_holds_up_nobody_else(plan_of, outside):
+    slow, *others = [plan_of(name) for name in "wxy"]
+    outside.mischief("w2", sleep_after=30)
+
+    engine.travel(slow.pk, queue=QUEUE)
+
+    assert [states(plan) for plan in others] == [["verified"] * 2] * 2
+    given_up = slow.steps.get(position=1)
+    assert given_up.state == "unknown"
+    assert min(step.moved_at for step in others[0].steps.all()) < given_up.moved_at
+
+
+def test_a_step_that_was_lost_before_takes_nobody_with_it(plan_of, outside):
+    """F06: it may be the one that takes its worker down."""
+    suspect, other = plan_of("w"), plan_of("x")
+    Step.objects.filter(plan=suspect, position=1).update(claims=1)
+
+    engine.travel(other.pk, queue=QUEUE)
+    assert (states(suspect), states(other)) == (["ready", "blocked"], ["verified"] * 2)
+
+    another = plan_of("y")
+    engine.travel(suspect.pk, queue=QUEUE)
+    assert (states(suspect), states(another)) == (["verified"] * 2, ["ready", "blocked"])
+
+
+def test_a_plan_that_somebody_else_has_in_hand_is_left_to_them(plan_of, outside):
+    mine, theirs = plan_of("w"), plan_of("x")
+    held = claims.claim(theirs.steps.get(position=1).pk)
+
+    engine.travel(mine.pk, queue=QUEUE)
+
+    assert (states(mine), states(theirs)) == (["verified"] * 2, ["claimed", "blocked"])
+    engine.take_through([held])
+    assert outside.effects() == ["w2", "w1", "x2"]
+
+
+def test_two_plans_on_one_target_do_not_share_a_claim(handy, world, outside):
+    outside.seed({"a": {"v": 3}})
+    first = plan_for(case_of(run_that(handy, "run_1", {"a": ({"v": 2}, {"v": 3})})), world)
+    second = plan_for(case_of(run_that(handy, "run_2", {"a": ({"v": 1}, {"v": 2})})), world)
+    for plan in (first, second):
+        engine.advance_once(plan.pk)
+    both = [steps.load(plan.steps.get().pk) for plan in (first, second)]
+
+    held = claims.claim_each(both)
+
+    assert [one.step.plan_id for one in held] == [first.pk]
+    assert second.steps.get().note == f"Waits for case {first.case_id}"
+
+
+def test_one_step_that_cannot_be_sent_leaves_the_others_to_go_on(plan_of, outside):
+    drifted, tampered, sound = [plan_of(name) for name in "wxy"]
+    outside.seed({"w2": {"v": 99}})
+    Step.objects.filter(plan=tampered, position=1).update(args={"id": "x2", "to": {"v": 7}})
+
+    engine.travel(sound.pk, queue=QUEUE)
+
+    assert states(sound) == ["verified"] * 2
+    assert (states(drifted)[0], states(tampered)[0]) == ("drifted", "needs_human")
+    assert not {"w2", "x2"} & set(outside.effects())
+
+
+def test_a_claim_whose_time_has_not_come_is_not_taken_along(plan_of, outside):
+    mine, later = plan_of("w"), plan_of("x")
+    Step.objects.filter(plan=later, position=1).update(wake_at=after(600))
+
+    engine.travel(mine.pk, queue=QUEUE)
+
+    assert states(later) == ["ready", "blocked"]
+
+
+def test_what_is_noted_on_the_way_is_folded_with_the_end(plan_of, acme):
+    """The row of a step's action lags behind its events until the step comes to rest, no longer."""
+    plan = plan_of("w")
+    engine.advance(plan.pk)
+    run = Run.objects.get(run=steps.run_of(plan))
+    noted = Event.objects.filter(run=run.run, action="step-1").values_list("type", flat=True)
+    assert {"step.claimed", "step.intended", "step.applied"} <= set(noted)
+
+    folded = _rows(run)
+    for _ in rebuild.rebuild(acme.pk):
+        pass
+
+    assert _rows(run) == folded
+    assert [row["state"] for row in folded[0]] == ["succeeded"] * 2
+
+
+def _rows(run):
+    actions = Action.objects.filter(run=run).order_by("action")
+    effects = Effect.objects.filter(action__run=run).order_by("action__action", "position")
+    return list(actions.values()), list(effects.values())
