@@ -44,7 +44,7 @@ def set_up() -> Any:
 def question(people: Any, name: str) -> Any:
     """A plan of one step that Ada submitted, and what Ben is asked."""
     from approvals.models import Approval
-    from recovery.models import Case
+    from recovery.models import Case, Plan
     from recovery.planning import plans
     from recovery.triage import triage
 
@@ -55,8 +55,7 @@ def question(people: Any, name: str) -> Any:
     plan = plans.submit(
         case, digest=draft.digest, revision=draft.case.revision, by=people.ada, reason="bench"
     )
-    plan.refresh_from_db()
-    return Approval.objects.get(pk=plan.approval_id)
+    return Approval.objects.get(pk=Plan.objects.get(pk=plan.pk).approval_id or 0)
 
 
 def waited(database: Any, ben: Browser, approval: Any, name: str) -> float:

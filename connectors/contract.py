@@ -4,7 +4,8 @@ A connector is one class in one file. It knows how to look at one kind of outsid
 do a few compensating things there; it knows nothing of plans, approvals or retries. The engine
 asks, in this order: `preview` (before people decide), `observe` (inside the lease), `apply` (once),
 then `probe` if the answer was lost, and `verify` at the end. Between these calls a process may die,
-so a connector keeps no state of its own: everything it needs is in the `Call`.
+so a connector keeps no state of its own: everything it needs is in the `Call`. Calls for several
+steps may be under way beside each other in one process.
 
 There are three outcomes and no fourth. A connector may say `no_effect` only by raising `Refused`;
 any other exception means that we do not know, and so does a time-out.

@@ -22,7 +22,7 @@ def approved(case, world, outside, ada, ben):
     plan = plan_for(case, world)
     approval = asked(plan, ada)
     inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
-    engine._advance_once(plan.pk)
+    engine.advance_once(plan.pk)
     assert (state_of(plan), outside.effects()) == ("running", [])
     return plan
 
