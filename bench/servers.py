@@ -65,12 +65,8 @@ class Desk:
         wait_for(f"{self.url}/healthz")
 
     def start_worker(self, *, concurrency: int = 2) -> None:
+        """Messages wait until it is up, so nobody else need."""
         self.start("worker", "--concurrency", str(concurrency))
-        log = self.folder / "worker.log"
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while " ready." not in log.read_text(errors="replace"):
-            assert time.monotonic() < deadline, log.read_text(errors="replace")[-2_000:]
-            time.sleep(0.1)
 
     def run(self, module: str, *arguments: str) -> dict[str, Any]:
         """`python -m MODULE` against this desk; its last line is JSON."""
