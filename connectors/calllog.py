@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 from django.db import connection as database
 
 from connectors.breaker import FAILURES_MAX, PAUSE_SECONDS, PAUSE_SECONDS_MAX
@@ -95,7 +95,7 @@ def write(lines: Sequence[Line]) -> None:
             for ok, several in groupby(lines, key=lambda line: line.is_well):
                 for some in [list(several)] if ok else ([one] for one in several):
                     cursor.execute(_WRITE, _facts(some, ok=ok))
-    except DatabaseError as failure:
+    except (DatabaseError, InterfaceError) as failure:
         logger.warning("%d calls were not logged: %s", len(lines), failure)
 
 

@@ -52,7 +52,11 @@ class Company:
         values = [list(present), self._plan_id, self._connector, 2 * free]
         waiting = ask(WAITING_SQL, values)
         half = (len(waiting) + 1) // 2
-        taken = [pk for pk, concurrency in waiting[:half] if len(present) < concurrency]
+        taken = [
+            pk
+            for others, (pk, concurrency) in enumerate(waiting[:half], len(present))
+            if others < concurrency
+        ]
         if not taken:
             self._look_at = time.monotonic() + LOOK_SECONDS
         return taken

@@ -90,8 +90,7 @@ class Journey:
         """Go on until nothing moves, or our time is over."""
         convoy = self._convoy
         try:
-            if any(turn.claims for turn in turns.of(self._waiting)):
-                self._company.is_closed = True
+            self._company.is_closed |= not all(map(_takes_company, turns.of(self._waiting)))
             self._gather()
             while self._waiting or convoy.ending or convoy.is_under_way:
                 for turn in self._turn() if self._is_time() else ():
@@ -179,6 +178,11 @@ class Journey:
         newcomers = self._company.newcomers(self._plans)
         self._plans |= set(newcomers)
         self._waiting += newcomers
+
+
+def _takes_company(turn: Turn) -> bool:
+    """Not while something is to be found out that may go wrong, or was lost before."""
+    return turn.act in {Act.START, Act.RUN} and not turn.claims
 
 
 def _act(turn: Turn) -> bool:
