@@ -220,7 +220,7 @@ def test_eight_workers_at_once_stay_within_what_a_connection_takes(handy, world,
         outside.seed({f"t{number}": {"v": 2}})
         run = run_that(handy, f"run_{number}", {f"t{number}": ({"v": 1}, {"v": 2})})
         plan = plan_for(case_of(run), world)
-        engine._advance_once(plan.pk)
+        engine.advance_once(plan.pk)
         waiting.append(plan.steps.get().pk)
 
     assert together(lambda: claims.claim(waiting.pop())) == []

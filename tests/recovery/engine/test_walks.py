@@ -57,13 +57,13 @@ class Walk(RuleBasedStateMachine):
 
     @rule()
     def a_worker_goes_on(self):
-        engine._advance_once(self.plan.pk)
+        engine.advance_once(self.plan.pk)
 
     @rule(point=st.sampled_from(POINTS))
     def a_worker_dies(self, point):
         faults.FAULTS[point] = Fault("raise", "*")
         with suppress(Injected):
-            engine._advance_once(self.plan.pk)
+            engine.advance_once(self.plan.pk)
         faults.FAULTS.clear()
 
     @rule()
