@@ -20,6 +20,7 @@ from recovery.triage.words import (
     shortened,
     singular,
     target_words,
+    without_addresses,
 )
 
 HEADLINE_CHARACTERS_MAX = 400
@@ -149,7 +150,8 @@ def _error(facts: RunFacts) -> str:
     error = (action.error if action else None) or facts.run.error or {}
     if not isinstance(error, dict):
         return ""
-    return shortened(str(error.get("message") or error.get("type") or ""), ERROR_CHARACTERS_MAX)
+    said = str(error.get("message") or error.get("type") or "")
+    return shortened(without_addresses(said), ERROR_CHARACTERS_MAX)
 
 
 def failed_action(facts: RunFacts) -> Action | None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 NAMED_MAX = 3
+# What a system writes for itself beside every change: no news to whoever reads what was changed.
+BOOKKEEPING = frozenset(
+    {"updated_at", "updated_by", "modified_at", "modified_by", "version", "revision", "etag"}
+)
+# Where HTTP clients say it (httpx, requests); the call itself is told beside the error.
+ADDRESSES = re.compile(r"\s+(?:for url:?|for more information check:)\s+\S+", re.IGNORECASE)
 INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
@@ -52,15 +59,24 @@ def singular(name: str) -> str:
 
 
 def changed_fields(before: Any, after: Any) -> list[str]:
-    """Names of the top-level fields that differ; a field present on one side only differs."""
+    """Names of the top-level fields that differ; a field present on one side only differs.
+
+    Bookkeeping is named only where nothing else differs.
+    """
     if not isinstance(before, dict) or not isinstance(after, dict):
         return []
     missing = object()
-    return sorted(
+    found = sorted(
         str(name)
         for name in {*before, *after}
         if before.get(name, missing) != after.get(name, missing)
     )
+    return [name for name in found if name not in BOOKKEEPING] or found
+
+
+def without_addresses(error: str) -> str:
+    """`Server error '504 No'`, of a message that goes on with addresses."""
+    return ADDRESSES.sub("", error)
 
 
 def capitalised(text: str) -> str:

@@ -8,16 +8,18 @@ from demo.setting.airline import POLICIES
 from tests.airline.desk import CORPUS, SETTLE_SECONDS_MAX, replay, wait_until
 from tests.airline.test_airline import differing
 from tests.browser.conftest import DESKTOP, session_of
+from tests.browser.trails import for_everybody, publish, told
 
 RUNS = 6
 
 
 @contextmanager
-def at_the_desk(browser, desk, person):
-    """A page of somebody who has just logged in."""
+def at_the_desk(browser, desk, person=None):
+    """A page of somebody who has just logged in; without, of anybody."""
     context = browser.new_context(base_url=desk.web.url, viewport=DESKTOP)
     context.set_default_timeout(20_000)
-    context.add_cookies([session_of(person, desk.web.url)])
+    if person is not None:
+        context.add_cookies([session_of(person, desk.web.url)])
     yield context.new_page()
     context.close()
 
@@ -53,6 +55,23 @@ def test_two_people_approve_in_the_browser_and_only_then_the_booking_is_put_back
     with at_the_desk(browser, airline_desk, ada) as page:
         page.goto("/w/airline/queue/")
         assert page.locator(f"tr[data-id='{case['id']}']").count() == 0
+        link = publish(page, "airline", correction_of(airline_desk, case["id"]))
+    with at_the_desk(browser, airline_desk) as page:
+        page.goto(link)
+        for_everybody(page)
+        assert set(told(page).values()) == {"Restored"}, "every row is as it was before the run"
+        assert "2 people reviewed this before it was done (airline-leads and finance)." in (
+            page.locator("section[aria-labelledby='checked']").inner_text()
+        )
+        assert page.locator("#lasting").count() == 0
+        assert page.get_by_role("navigation").count() == 0, "nothing of the desk around it"
+
+
+def correction_of(desk, case: int) -> int:
+    """The correction of the one person whom a run of this desk is for."""
+    wait_until(lambda: desk.get(f"/cases/{case}")["corrections"], SETTLE_SECONDS_MAX)
+    (found,) = desk.get(f"/cases/{case}")["corrections"]
+    return found["id"]
 
 
 def standing(desk) -> list[dict[str, object]]:

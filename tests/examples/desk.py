@@ -9,7 +9,7 @@ import httpx
 import psycopg
 from playwright.sync_api import Page
 
-from tests.browser.accessible import assert_accessible
+from tests.browser import trails
 
 SECONDS_MAX = 90.0
 
@@ -85,25 +85,9 @@ def open_case(page: Page, case: Any) -> None:
     page.wait_for_url(re.compile(rf"/cases/{case.pk}/"))
 
 
-def for_everybody(page: Page) -> None:
-    """The page as it stands is usable by everybody, light and dark."""
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        assert_accessible(page)
-    page.emulate_media(color_scheme="light")
-
-
 def publish(page: Page, case: Any) -> str:
     """Publish the case's correction as a link; its public address."""
     from recovery.models import Correction
 
     correction = until(lambda: Correction.objects.filter(case=case).first())
-    page.goto(f"/w/skyline/corrections/{correction.pk}/")
-    for_everybody(page)
-    link = page.get_by_label(re.compile("link", re.IGNORECASE))
-    if link.count():
-        link.first.check()
-    page.get_by_role("button", name=re.compile("^Publish")).click()
-    page.locator(".secret code").wait_for()
-    for_everybody(page)
-    return str(page.locator(".secret code").inner_text())
+    return trails.publish(page, "skyline", correction.pk)

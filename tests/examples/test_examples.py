@@ -3,7 +3,24 @@
 import re
 
 from demo.stories import doubt, invoice, onboarding, ticket, trip
-from tests.examples.desk import act, commit, for_everybody, open_case, publish, until
+from tests.browser.trails import for_everybody, told
+from tests.examples.desk import act, commit, open_case, publish, until
+
+PREVIEWS = ("compensate/", "resume/", "close/", "settle/")
+PLACES = (
+    "queue/",
+    "approvals/",
+    "runs/",
+    "ledger/",
+    "corrections/",
+    "policies/",
+    "tools/",
+    "connectors/",
+    "settings/",
+    "settings/members/",
+    "settings/keys/",
+    "audit/",
+)
 
 
 def test_onboarding_and_ticket_are_put_right_and_the_person_reads_it(skyline, at_the_desk):
@@ -29,6 +46,16 @@ def test_onboarding_and_ticket_are_put_right_and_the_person_reads_it(skyline, at
     assert skyline.journal("mailbox") == [], "nothing was mailed"
     rina.goto(f"/w/skyline/cases/{hired.pk}/")
     for_everybody(rina)
+    staff_id = hired.failed_target.split()[-1]
+    lena = at_the_desk()
+    lena.goto(publish(rina, hired))
+    for_everybody(lena)
+    said = told(lena)
+    assert said[f"Employee {hired.customer} was made."] == "Restored"
+    assert said["Licence seat-0001 was made."] == "Compensated"
+    assert said[f"Mail {staff_id} was not touched."] == "Unchanged"
+    assert "could not be undone" not in lena.content()
+    assert "A member of staff looked at it and had it put right." in lena.content()
 
     open_case(rina, raised)
     act(rina, "Compensate")
@@ -42,8 +69,10 @@ def test_onboarding_and_ticket_are_put_right_and_the_person_reads_it(skyline, at
     nora = at_the_desk()
     nora.goto(trail)
     for_everybody(nora)
-    assert "T-182" in nora.content()
-    assert "Restored" in nora.content()
+    said = told(nora)
+    assert said["Ticket T-204 was not touched."] == "Unchanged"
+    what = "The priority of ticket T-182 was changed from “normal” to “high”."
+    assert said[what] == "Restored"
 
 
 def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
@@ -73,7 +102,17 @@ def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
 
     assert skyline.outcome_of(booked) == "restored"
     assert [entry["what"] for entry in skyline.journal("payments")] == ["charged", "refunded"]
-    assert skyline.row("bookings", booked.headline.partition("booking ")[2][:7]) is None
+    booking = booked.headline.partition("booking ")[2][:7]
+    assert skyline.row("bookings", booking) is None
+    amelia = at_the_desk()
+    amelia.goto(publish(rina, booked))
+    for_everybody(amelia)
+    said = told(amelia)
+    assert said[f"Booking {booking} was made."] == "Restored"
+    assert said["Charge ch_00001 was made."] == "Compensated"
+    assert "$1\u202f286.00 was paid back." in amelia.content()
+    assert "1 person reviewed this before it was done (finance)." in amelia.content()
+    assert "could not be undone" not in amelia.content()
     until(lambda: "Correction" in str(skyline.journal("mailbox")))
     rina.goto(f"/w/skyline/cases/{mailed.pk}/")
     until(lambda: rina.reload() and rina.locator(".headline a.button", has_text="Close").count())
@@ -107,3 +146,26 @@ def test_nobody_guesses_what_nobody_knows(skyline, at_the_desk):
     case.refresh_from_db()
     assert (case.unknown_count, case.suggestion) == (0, "compensate")
     for_everybody(rina)
+
+
+def test_the_people_of_another_workspace_see_their_own_desk_and_nothing_of_skyline(
+    skyline, at_the_desk
+):
+    case = skyline.case_of(ticket.play(skyline.stage()))
+    dev = at_the_desk("dev")
+
+    dev.goto("/")
+
+    assert dev.url.endswith("/w/harbor/queue/")
+    assert dev.get_by_role("heading", name="No agent is connected yet").is_visible()
+    assert "Skyline" not in dev.content()
+    for_everybody(dev)
+    run = f"runs/{case.run.run}/"
+    here = f"cases/{case.pk}/"
+    of_a_case = [f"{here}{part}" for part in ("", "progress/", "outlook/", *PREVIEWS)]
+    for path in (*PLACES, run, *of_a_case):
+        answer = dev.goto(f"/w/skyline/{path}")
+        assert answer.status == 404, path
+        assert case.headline not in dev.content()
+        assert dev.goto(f"/w/harbor/{path}").status == (200 if path in PLACES else 404), path
+    for_everybody(dev)

@@ -81,6 +81,29 @@ def test_a_run_that_failed_after_an_effect(tell):
     assert case.cause.error_type == "GatewayTimeout"
 
 
+def test_an_error_is_told_without_the_addresses_that_http_clients_add(tell):
+    run = tell()
+    run.does("tickets.update", TICKET)
+    said = "504 Server Error: Gateway Timeout for url: https://mail.example/send?to=eve"
+    failed = run.fails("mail.send", message=said)
+    run.ends("failed", failed_action=failed)
+
+    case = run.case()
+
+    assert case.brief == "Failed: 504 Server Error: Gateway Timeout"
+    assert "mail.example" not in case.headline
+
+
+def test_a_headline_names_what_was_changed_and_not_who_keeps_the_books(tell):
+    run = tell()
+    before, after = ({"priority": one, "updated_by": one} for one in ("normal", "high"))
+    action = run.does("tickets.update", ("ticket", "T-1", before, after))
+    run.is_verified(action, ok=False)
+    run.ends()
+
+    assert "changed priority on ticket T-1" in run.case().headline
+
+
 def test_like_failures_share_a_cause(tell):
     for name in ("run_1", "run_2"):
         run = tell(name)

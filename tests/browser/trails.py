@@ -1,0 +1,36 @@
+"""Correction trails in the browser: published as an operator does, read as their person does."""
+
+import re
+
+from playwright.sync_api import Page
+
+from tests.browser.accessible import assert_accessible
+
+
+def for_everybody(page: Page) -> None:
+    """The page as it stands is usable by everybody, light and dark."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert_accessible(page)
+    page.emulate_media(color_scheme="light")
+
+
+def publish(page: Page, workspace: str, correction: int) -> str:
+    """Publish a correction as a link; its public address."""
+    page.goto(f"/w/{workspace}/corrections/{correction}/")
+    for_everybody(page)
+    link = page.get_by_label(re.compile("link", re.IGNORECASE))
+    if link.count():
+        link.first.check()
+    page.get_by_role("button", name=re.compile("^Publish")).click()
+    page.locator(".secret code").wait_for()
+    for_everybody(page)
+    return str(page.locator(".secret code").inner_text())
+
+
+def told(page: Page) -> dict[str, str]:
+    """What a trail says, line by line: what happened, and in one word what was done about it."""
+    lines = page.locator("section[aria-labelledby='changed'] li")
+    return {
+        line.locator("b").inner_text(): line.locator(".badge").inner_text() for line in lines.all()
+    }
