@@ -22,7 +22,7 @@ from connectors.models import CallLog, Connection
 from workspaces import look
 from workspaces.access import may, require
 from workspaces.models import Workspace
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, page, workspace_or_404, workspace_to
 
 CALLS_SHOWN_MAX = 30
 FIELDS_SHOWN_MAX = 60
@@ -54,8 +54,7 @@ def _list(request: Request, here: Workspace, form: NewConnectionForm | None) -> 
 @login_required
 @require_POST
 def make(request: Request, workspace: str) -> HttpResponse:
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     form = NewConnectionForm(request.POST)
     if not form.is_valid():
         return _list(request, here, form)

@@ -3,23 +3,21 @@
 from datetime import datetime, time, timedelta
 from typing import Any
 
-from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
-from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.views.decorators.http import require_http_methods
-from django_htmx.http import HttpResponseClientRedirect
 
 from recovery.casework import casework, closing
 from recovery.casework.outdated import OutOfDate
 from recovery.models import Case, CaseOutcome
 from recovery.triage.facts import RunFacts, facts_of
-from recovery.views.here import case_or_404, case_url, head, queue_url, stale
+from recovery.views import preview
+from recovery.views.here import case_or_404
 from workspaces.access import people_with, require
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, page
+from workspaces.pages import Request
 
 NOTES = {
     CaseOutcome.EXPECTED: "the agent did what it should; every effect stays",
@@ -47,14 +45,12 @@ def close(request: Request, workspace: str, pk: int) -> HttpResponse:
             outcome=said.get("ending", ""),
             reason=said.get("why", ""),
             by=request.user,
-            seen=int(said.get("revision", "0") or 0),
+            seen=preview.revision(request),
             left=_left(request, case, facts),
         )
     except (OutOfDate, CannotMove, closing.CannotClose, casework.Empty) as refusal:
         return _show(request, case, facts, problem=refusal)
-    messages.success(request, "The case is closed.")
-    target = case_url(case)
-    return HttpResponseClientRedirect(target) if request.htmx else redirect(target)
+    return preview.done(request, case, "The case is closed.")
 
 
 def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Left]:
@@ -86,10 +82,7 @@ def _show(
     standing, said = facts.standing(), request.POST
     chosen = said.get("ending") or (CaseOutcome.EXPECTED if not standing else "")
     people = people_with("view", case.workspace).order_by("name")[:PEOPLE_MAX]
-    context: dict[str, Any] = {
-        "workspace": case.workspace,
-        "case": head(case),
-        "queue_url": queue_url(case.workspace),
+    told: dict[str, Any] = {
         "title": f"Close {case.run.run}",
         "lead": "What stands stays as it is. Nothing is sent.",
         "standing": [
@@ -113,11 +106,7 @@ def _show(
         "people": [{"value": str(one.pk), "label": str(one)} for one in people] if standing else [],
         "owner": said.get("owner", str(request.user.pk)),
         "due": said.get("due", f"{timezone.localdate() + timedelta(days=DUE_DAYS)}"),
-        "problem": stale(problem) if problem else None,
-        "why": said.get("why", ""),
         "why_not": closing.why_not(case, facts),
         "commit_label": "Close the case",
-        "action": f"{case_url(case)}close/",
     }
-    status = 409 if problem else 200
-    return page(request, "recovery/close.html", context, part="preview", status=status)
+    return preview.show(request, "Close", case, told, problem=problem)

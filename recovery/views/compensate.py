@@ -4,12 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
-from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
-from django_htmx.http import HttpResponseClientRedirect
 
 from connectors.contract import Preview
 from ledger.models import Checkpoint
@@ -19,12 +16,12 @@ from recovery.models import Case
 from recovery.planning import plan_words, plans
 from recovery.planning.making import DraftStep
 from recovery.triage.words import listed
-from recovery.views import story
-from recovery.views.here import case_or_404, case_url, head, queue_url, stale
+from recovery.views import preview, story
+from recovery.views.here import case_or_404
 from workspaces import look
 from workspaces.access import may, require
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, page
+from workspaces.pages import Request
 
 OUTLOOK_STEPS_MAX = 20
 CHOICES = {
@@ -61,7 +58,7 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
         plan = plans.submit(
             case,
             digest=said.get("digest", ""),
-            revision=int(said.get("revision", "0") or 0),
+            revision=preview.revision(request),
             by=request.user,
             reason=said.get("why", ""),
             reach=reach,
@@ -70,9 +67,7 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
     except (OutOfDate, CannotMove, plans.CannotSubmit) as refusal:
         return _show(request, case, reach, choices, problem=refusal)
     words = "It waits for approval." if plan.state == "waiting" else "It runs now."
-    messages.success(request, f"Plan {plan.number} is submitted. {words}")
-    target = case_url(case)
-    return HttpResponseClientRedirect(target) if request.htmx else redirect(target)
+    return preview.done(request, case, f"Plan {plan.number} is submitted. {words}")
 
 
 def _reach(case: Case, said: str) -> Checkpoint | None:
@@ -97,11 +92,8 @@ def _show(
     problem: Exception | None = None,
 ) -> HttpResponse:
     draft = plans.draft(case, reach=reach, choices=choices)
-    shown, sensitive = draft.case, may(request.user, "view_sensitive", case.workspace)
-    context = {
-        "workspace": case.workspace,
-        "case": head(shown),
-        "queue_url": queue_url(case.workspace),
+    sensitive = may(request.user, "view_sensitive", case.workspace)
+    told = {
         "plan_number": draft.number,
         "digest": draft.digest,
         "digest_short": f"{draft.digest[:4]} {draft.digest[4:8]}…{draft.digest[-4:]}",
@@ -116,14 +108,11 @@ def _show(
         ],
         "told": _before_it_runs(draft),
         "reach": _reaches(case, reach),
-        "problem": stale(problem) if problem else None,
-        "why": request.POST.get("why", ""),
         "commit_label": _label(draft),
         "why_not": draft.why_not,
-        "action": f"{case_url(case)}compensate/",
     }
-    status = 409 if problem else 200
-    return page(request, "recovery/compensate.html", context, part="preview", status=status)
+    goes = preview.TO_THE_APPROVERS_TOO
+    return preview.show(request, "Compensate", draft.case, told, problem=problem, why_goes=goes)
 
 
 def outlook(draft: plans.Draft, *, sensitive: bool) -> dict[str, Any]:

@@ -18,10 +18,9 @@ from recovery.models import Correction, CorrectionState
 from recovery.views.correction_card import card, case_url
 from recovery.views.public import private, trail_context
 from workspaces import look
-from workspaces.access import require
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, page, workspace_or_404, workspace_to
 
 PAGE_CORRECTIONS = 50
 COUNT_MAX = 1_000
@@ -186,8 +185,7 @@ def revoke(request: Request, workspace: str, pk: int) -> HttpResponse:
 
 
 def _recoverable(request: Request, workspace: str, pk: int) -> Correction:
-    here = workspace_or_404(request, workspace)
-    require(request.user, "recover", here)
+    here = workspace_to("recover", request, workspace)
     return found_or_404(here, pk)
 
 

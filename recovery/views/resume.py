@@ -2,22 +2,20 @@
 
 from typing import Any
 
-from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
-from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
-from django_htmx.http import HttpResponseClientRedirect
 
 from ledger.models import Checkpoint
 from recovery.casework import resuming
 from recovery.casework.outdated import OutOfDate
 from recovery.models import Case
-from recovery.views.here import case_or_404, case_url, head, queue_url, stale
+from recovery.views import preview
+from recovery.views.here import case_or_404
 from workspaces import look
 from workspaces.access import require
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, page
+from workspaces.pages import Request
 
 LABELS = {
     "skip": "done",
@@ -45,16 +43,15 @@ def resume(request: Request, workspace: str, pk: int) -> HttpResponse:
         resuming.commit(
             case,
             digest=said.get("digest", ""),
-            revision=int(said.get("revision", "0") or 0),
+            revision=preview.revision(request),
             by=request.user,
             reason=said.get("why", ""),
             checkpoint=chosen,
         )
     except (OutOfDate, CannotMove, resuming.CannotResume) as refusal:
         return _show(request, case, points, chosen, problem=refusal)
-    messages.success(request, "The run is told to go on. If the agent does not answer, it returns.")
-    target = case_url(case)
-    return HttpResponseClientRedirect(target) if request.htmx else redirect(target)
+    words = "The run is told to go on. If the agent does not answer, it returns."
+    return preview.done(request, case, words)
 
 
 def _show(
@@ -65,26 +62,23 @@ def _show(
     *,
     problem: Exception | None = None,
 ) -> HttpResponse:
-    preview = resuming.preview(case, checkpoint=chosen)
+    drawn = resuming.preview(case, checkpoint=chosen)
     name = f"checkpoint {chosen.name}" if chosen else "the start"
-    context: dict[str, Any] = {
-        "workspace": case.workspace,
-        "case": head(preview.case),
-        "queue_url": queue_url(case.workspace),
+    told: dict[str, Any] = {
         "title": f"Resume from {name}",
         "lead": "The agent is told where to go on; it acts itself, through the same gate.",
-        "digest": preview.digest,
-        "digest_short": f"{preview.digest[:4]}…{preview.digest[-4:]}",
-        "checked": look.moment(preview.checked_at),
-        "checkpoints": _points(preview, points, chosen),
+        "digest": drawn.digest,
+        "digest_short": f"{drawn.digest[:4]}…{drawn.digest[-4:]}",
+        "checked": look.moment(drawn.checked_at),
+        "checkpoints": _points(drawn, points, chosen),
         "reach": chosen.pk if chosen else "",
-        "steps": [_step(one) for one in preview.steps],
+        "steps": [_step(one) for one in drawn.steps],
         "standing": [
             {
                 "title": effect.summary or action.tool,
                 "text": f"stands on {effect.target_type} {effect.target_id}",
             }
-            for action, effect in preview.standing
+            for action, effect in drawn.standing
         ],
         "agent": [
             {"name": "Run", "value": case.run.run},
@@ -92,18 +86,14 @@ def _show(
             {"name": "Agent", "value": case.agent.name if case.agent else ""},
         ],
         "instructions": chosen.instructions if chosen else "",
-        "problem": stale(problem) if problem else None,
-        "why": request.POST.get("why", ""),
-        "why_not": preview.why_not,
+        "why_not": drawn.why_not,
         "commit_label": f"Resume from {name}",
-        "action": f"{case_url(case)}resume/",
     }
-    status = 409 if problem else 200
-    return page(request, "recovery/resume.html", context, part="preview", status=status)
+    return preview.show(request, "Resume", drawn.case, told, problem=problem)
 
 
 def _points(
-    preview: resuming.Resume, points: list[Checkpoint], chosen: Checkpoint | None
+    drawn: resuming.Resume, points: list[Checkpoint], chosen: Checkpoint | None
 ) -> list[dict[str, Any]]:
     return [
         *(
@@ -111,7 +101,7 @@ def _points(
                 "value": one.pk,
                 "label": one.name,
                 "selected": chosen is not None and one.pk == chosen.pk,
-                "stale": "stale" if resuming.staleness(preview.facts, one) else "",
+                "stale": "stale" if resuming.staleness(drawn.facts, one) else "",
             }
             for one in points
         ),

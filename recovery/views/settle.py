@@ -11,7 +11,6 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
-from django_htmx.http import HttpResponseClientRedirect
 
 from connectors.contract import CannotRead, Refused
 from ledger.models import Action
@@ -21,13 +20,13 @@ from recovery.engine import wire
 from recovery.models import Case, Step, StepState
 from recovery.triage import asking
 from recovery.triage.facts import facts_of
-from recovery.views.here import case_or_404, case_url, head, queue_url, stale
+from recovery.views import preview
+from recovery.views.here import case_or_404, case_url
 from recovery.views.story import short_key
 from workspaces import look
 from workspaces.access import may, require
-from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, page
+from workspaces.pages import Request
 
 ATTEMPTS_SHOWN_MAX = 20
 FIELDS_SHOWN_MAX = 30
@@ -56,9 +55,7 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
         _decide(request, case, subject)
     except (OutOfDate, CannotMove, casework.Empty) as refusal:
         return _show(request, case, subject, problem=refusal)
-    messages.success(request, "Written down, in your name.")
-    target = case_url(case)
-    return HttpResponseClientRedirect(target) if request.htmx else redirect(target)
+    return preview.done(request, case, "Written down, in your name.")
 
 
 def _subject(request: Request, case: Case) -> Action | Step | None:
@@ -74,8 +71,7 @@ def _subject(request: Request, case: Case) -> Action | Step | None:
 def _decide(request: Request, case: Case, subject: Action | Step) -> None:
     said = request.POST
     way, words = said.get("outcome", ""), said.get("evidence", "")
-    seen = int(said["revision"]) if said.get("revision", "").isdigit() else -1
-    by: User = request.user
+    by, seen = request.user, preview.revision(request)
     if isinstance(subject, Action):
         settling.settle_action(case, subject, outcome=way, evidence=words, by=by, seen=seen)
     elif way == "skip" and settling.is_lost(subject):
@@ -103,25 +99,19 @@ def _show(
         else _of_step(subject, sensitive=sensitive)
     )
     other = casework.held_by_another(case, request.user)
-    context: dict[str, Any] = {
-        "workspace": case.workspace,
-        "case": head(case),
-        "queue_url": queue_url(case.workspace),
+    told: dict[str, Any] = {
         "subject_id": subject.pk,
         "others": _others(case, subject),
         "evidence": request.POST.get("evidence", ""),
-        "problem": stale(problem) if problem else None,
         "why_not": f"{other} has claimed this case." if other else "",
-        "action": f"{case_url(case)}settle/",
         **about,
     }
     chosen = request.POST.get("outcome") or about.get("found", "")
-    context["ways"] = [
+    told["ways"] = [
         {"value": value, "label": label, "note": note, "selected": value == chosen}
         for value, label, note in about["ways"]
     ]
-    status = 409 if problem else 200
-    return page(request, "recovery/settle.html", context, part="preview", status=status)
+    return preview.show(request, "Settle", case, told, problem=problem)
 
 
 def _others(case: Case, subject: Action | Step) -> list[dict[str, str]]:
@@ -255,10 +245,6 @@ def _target_now(step: Step) -> list[dict[str, Any]]:
         }
         for name in names[:FIELDS_SHOWN_MAX]
     ]
-
-
-def _is_so(name: str, wanted: dict[str, Any], now: dict[str, Any]) -> bool:
-    return name in wanted and now.get(name) == wanted[name]
 
 
 def _facts(pairs: list[tuple[str, Any]]) -> list[dict[str, Any]]:

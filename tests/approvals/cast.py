@@ -12,15 +12,7 @@ from approvals.models import Approval
 from approvals.policy import Judgement, Need
 from approvals.questions import ask_for_plan
 from ledger.models import Event
-from workspaces import teams
-from workspaces.models import Team, User, Workspace
-
-
-def person(name: str, *standing: Team) -> User:
-    found = User.objects.create_user(f"{name}@example.com", name=name.title())
-    for team in standing:
-        teams.add(team, found, by=None)
-    return found
+from workspaces.models import User, Workspace
 
 
 def refund(amount: int = 100) -> CallFacts:

@@ -5,69 +5,25 @@ Our models are imported inside the fixtures, for this file is read before Django
 
 import pytest
 
+from tests import people
 
-@pytest.fixture
-def acme(db):
-    from workspaces.models import Workspace
-
-    return Workspace.objects.create(slug="acme", name="Acme")
-
-
-@pytest.fixture
-def globex(db):
-    from workspaces.models import Workspace
-
-    return Workspace.objects.create(slug="globex", name="Globex")
+acme, globex, leads = people.acme, people.globex, people.leads
+ada, cleo, dev = people.ada, people.cleo, people.dev
 
 
 @pytest.fixture
 def operators(acme):
-    from workspaces import teams
-
-    return teams.create(acme, "operators", by=None, may=["view", "recover", "administer"])
+    return people.team(acme, "operators", "view", "recover", "administer")
 
 
 @pytest.fixture
 def finance(acme):
-    from workspaces import teams
-
-    return teams.create(acme, "finance", by=None, may=["view", "approve"])
-
-
-@pytest.fixture
-def leads(acme):
-    from workspaces import teams
-
-    return teams.create(acme, "leads", by=None, may=["view", "approve"])
-
-
-@pytest.fixture
-def ada(operators):
-    from tests.approvals.cast import person
-
-    return person("ada", operators)
+    return people.team(acme, "finance", "view", "approve")
 
 
 @pytest.fixture
 def ben(finance):
-    from tests.approvals.cast import person
-
-    return person("ben", finance)
-
-
-@pytest.fixture
-def cleo(leads):
-    from tests.approvals.cast import person
-
-    return person("cleo", leads)
-
-
-@pytest.fixture
-def dev(globex):
-    from tests.approvals.cast import person
-    from workspaces import teams
-
-    return person("dev", teams.create(globex, "all", by=None, may=["view", "recover", "approve"]))
+    return people.person("ben", finance)
 
 
 @pytest.fixture

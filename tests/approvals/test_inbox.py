@@ -9,7 +9,8 @@ from approvals import grants, inbox
 from approvals.bells import approval_decided
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import Need
-from tests.approvals.cast import now, person, refund, told
+from tests.approvals.cast import now, refund, told
+from tests.people import person
 from workspaces import teams
 from workspaces.moves import CannotMove
 

@@ -13,7 +13,8 @@ from django.utils import timezone
 from approvals import inbox
 from approvals.models import Approval, ApprovalState
 from approvals.policy import Need
-from tests.approvals.cast import person, refund
+from tests.approvals.cast import refund
+from tests.people import person
 from workspaces import teams
 
 PASSWORD = "a long password of somebody"

@@ -14,7 +14,8 @@ from ledger import desk, intake
 from ledger.ids import new_id
 from ledger.said import Said, Speaker
 from ledger.wire import read
-from tests.approvals.cast import person, put_in_force, told
+from tests.approvals.cast import put_in_force, told
+from tests.people import person
 from workspaces import teams
 
 POLICIES, NEW, TOOLS = "/w/acme/policies/", "/w/acme/policies/new/", "/w/acme/tools/"

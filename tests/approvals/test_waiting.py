@@ -11,9 +11,10 @@ from django.utils import timezone
 from approvals import bells, expiry, grants, inbox
 from approvals.gate.waiting import waiters
 from approvals.models import Approval, ApprovalState
-from tests.approvals.cast import person, told
+from tests.approvals.cast import told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
+from tests.people import person
 from workspaces.moves import CannotMove
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -9,9 +9,10 @@ from approvals import enquiries, inbox, questions, wishes
 from approvals.models import Approval
 from approvals.policy import Judgement, Need
 from connectors import channels
-from tests.approvals.cast import asker, person, refund
+from tests.approvals.cast import asker, refund
 from tests.browser.accessible import assert_accessible
 from tests.browser.conftest import DESKTOP, PHONE, Visit
+from tests.people import person
 from workspaces import teams
 from workspaces.models import User, Workspace
 

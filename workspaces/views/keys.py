@@ -12,14 +12,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from workspaces import acts, keys
-from workspaces.access import may, require
+from workspaces.access import may
 from workspaces.forms import (
     AgentForm,
     KeyForm,
     TokenForm,
 )
 from workspaces.models import Agent, APIKey, PersonToken, Workspace
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, page, workspace_or_404, workspace_to
 
 LIST_MAX = 500
 
@@ -60,8 +60,7 @@ def list_keys(request: Request, workspace: str) -> HttpResponse:
 @login_required
 @require_POST
 def make_agent(request: Request, workspace: str) -> HttpResponse:
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     form = AgentForm(request.POST, workspace=here)
     if not form.is_valid():
         return _keys(request, here, agent=form)
@@ -79,8 +78,7 @@ def _expiry(days: int | None) -> datetime | None:
 @require_POST
 def make_key(request: Request, workspace: str) -> HttpResponse:
     """Make an agent's key; this answer is the only place where it is ever shown."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     form = KeyForm(request.POST, workspace=here)
     if not form.is_valid():
         return _keys(request, here, key=form)
@@ -117,8 +115,7 @@ def make_token(request: Request, workspace: str) -> HttpResponse:
 @login_required
 @require_POST
 def revoke_key(request: Request, workspace: str, pk: int) -> HttpResponse:
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     keys.revoke(get_object_or_404(APIKey, pk=pk, workspace=here), by=request.user)
     return redirect("workspaces:keys", workspace=here.slug)
 

@@ -12,14 +12,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from workspaces import entrance, teams
-from workspaces.access import may, require
+from workspaces.access import may
 from workspaces.forms import (
     CODENAMES,
     InviteForm,
     TeamForm,
 )
 from workspaces.models import Invitation, Team, User, Workspace
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, page, workspace_or_404, workspace_to
 
 LIST_MAX = 500
 
@@ -87,8 +87,7 @@ def members(request: Request, workspace: str) -> HttpResponse:
 @require_POST
 def invite(request: Request, workspace: str) -> HttpResponse:
     """Send a link, and show it once: not every desk can send mail."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     form = InviteForm(request.POST, workspace=here)
     if not form.is_valid():
         return _members(request, here, invite=form)
@@ -114,8 +113,7 @@ def invite(request: Request, workspace: str) -> HttpResponse:
 @login_required
 @require_POST
 def withdraw_invitation(request: Request, workspace: str, pk: int) -> HttpResponse:
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     entrance.withdraw(get_object_or_404(Invitation, pk=pk, workspace=here), by=request.user)
     return redirect("workspaces:members", workspace=here.slug)
 
@@ -123,8 +121,7 @@ def withdraw_invitation(request: Request, workspace: str, pk: int) -> HttpRespon
 @login_required
 @require_POST
 def make_team(request: Request, workspace: str) -> HttpResponse:
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     form = TeamForm(request.POST, workspace=here)
     if not form.is_valid():
         return _members(request, here, team=form)
@@ -136,8 +133,7 @@ def make_team(request: Request, workspace: str) -> HttpResponse:
 @require_POST
 def change_team(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Grant what is ticked and withdraw the rest; the last administrator's grant stays."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     team = get_object_or_404(Team, pk=pk, workspace=here)
     try:
         teams.set_grants(team, request.POST.getlist("may"), by=request.user)
@@ -150,8 +146,7 @@ def change_team(request: Request, workspace: str, pk: int) -> HttpResponse:
 @require_POST
 def change_membership(request: Request, workspace: str, pk: int) -> HttpResponse:
     """`person` joins or leaves the team, as `act` says."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     team = get_object_or_404(Team, pk=pk, workspace=here)
     known = User.objects.filter(groups__team__workspace=here).distinct()
     person = get_object_or_404(known, pk=request.POST.get("person"))

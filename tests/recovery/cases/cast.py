@@ -13,15 +13,7 @@ from ledger.said import Said, Speaker
 from ledger.wire import read
 from recovery.models import Case
 from recovery.triage import triage
-from workspaces import teams
-from workspaces.models import Agent, Team, User
-
-
-def person(name: str, *standing: Team) -> User:
-    found = User.objects.create_user(f"{name}@acme.example", "correct horse", name=name.title())
-    for team in standing:
-        teams.add(team, found, by=None)
-    return found
+from workspaces.models import Agent
 
 
 class Told:

@@ -5,8 +5,11 @@ Our models are imported inside the fixtures, for this file is read before Django
 
 import pytest
 
+from tests import people
 from tests.connectors import conftest as outside
 
+acme, globex, operators, leads = people.acme, people.globex, people.operators, people.leads
+ada, ben, cleo, dev, finn = people.ada, people.ben, people.cleo, people.dev, people.finn
 outbound = outside.outbound
 shop = outside.shop
 shop_connection = outside.shop_connection
@@ -34,70 +37,6 @@ agentSafety:
     "users.*":         {connection: shop, operation: restore_row, args: {to: before}}
   due: {low: 3d, high: 4h}
 """
-
-
-@pytest.fixture
-def acme(db):
-    from workspaces.models import Workspace
-
-    return Workspace.objects.create(slug="acme", name="Acme")
-
-
-@pytest.fixture
-def globex(db):
-    from workspaces.models import Workspace
-
-    return Workspace.objects.create(slug="globex", name="Globex")
-
-
-@pytest.fixture
-def operators(acme):
-    from workspaces import teams
-
-    return teams.create(acme, "operators", by=None, may=["view", "recover"])
-
-
-@pytest.fixture
-def leads(acme):
-    from workspaces import teams
-
-    return teams.create(acme, "leads", by=None, may=["view", "approve"])
-
-
-@pytest.fixture
-def ada(operators):
-    from tests.recovery.cases.cast import person
-
-    return person("ada", operators)
-
-
-@pytest.fixture
-def finn(operators):
-    from tests.recovery.cases.cast import person
-
-    return person("finn", operators)
-
-
-@pytest.fixture
-def ben(leads):
-    from tests.recovery.cases.cast import person
-
-    return person("ben", leads)
-
-
-@pytest.fixture
-def cleo(leads):
-    from tests.recovery.cases.cast import person
-
-    return person("cleo", leads)
-
-
-@pytest.fixture
-def dev(globex):
-    from tests.recovery.cases.cast import person
-    from workspaces import teams
-
-    return person("dev", teams.create(globex, "all", by=None, may=["view", "recover", "approve"]))
 
 
 @pytest.fixture

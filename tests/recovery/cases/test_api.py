@@ -82,7 +82,7 @@ def test_a_query_that_cannot_be_read_says_where(raised, api):
 
 
 def test_strangers_viewers_and_agents_are_kept_out(raised, client, api, globex, dev, agent, leads):
-    from tests.recovery.cases.cast import person
+    from tests.people import person
 
     case = raised.case()
     stranger = Caller(client, globex, dev)

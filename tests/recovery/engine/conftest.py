@@ -53,7 +53,7 @@ def handy(acme):
 
 @pytest.fixture
 def ada(acme):
-    from tests.approvals.cast import person
+    from tests.people import person
     from workspaces import teams
 
     return person("ada", teams.create(acme, "operators", by=None, may=["view", "recover"]))
@@ -61,7 +61,7 @@ def ada(acme):
 
 @pytest.fixture
 def ben(acme):
-    from tests.approvals.cast import person
+    from tests.people import person
     from workspaces import teams
 
     return person("ben", teams.create(acme, "approvers", by=None, may=["view", "approve"]))

@@ -7,7 +7,7 @@ from approvals.models import Approval
 from ledger.models import Run
 from recovery.engine import engine, starting
 from recovery.models import Directive
-from tests.approvals.cast import person
+from tests.people import person
 from tests.recovery.engine.desk import advance, asked, case_of, plan_for, run_that, states, tell
 from workspaces import teams
 from workspaces.moves import CannotMove

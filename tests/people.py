@@ -1,0 +1,80 @@
+"""The people of the stories: Ada recovers, Ben and Cleo approve, Dev is from elsewhere.
+
+Fixtures for a conftest to take by name (`acme, ada = people.acme, people.ada`); what differs there
+it defines itself. Our models are imported inside, for conftests are read before Django is set up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from workspaces.models import Team, User, Workspace
+
+
+def person(name: str, *standing: Team) -> User:
+    """Somebody who is a member of these teams."""
+    from workspaces import teams
+    from workspaces.models import User
+
+    found = User.objects.create_user(f"{name}@example.com", "correct horse", name=name.title())
+    for team in standing:
+        teams.add(team, found, by=None)
+    return found
+
+
+def team(workspace: Workspace, name: str, *may: str) -> Team:
+    from workspaces import teams
+
+    return teams.create(workspace, name, by=None, may=list(may))
+
+
+@pytest.fixture
+def acme(db: Any) -> Workspace:
+    from workspaces.models import Workspace
+
+    return Workspace.objects.create(slug="acme", name="Acme")
+
+
+@pytest.fixture
+def globex(db: Any) -> Workspace:
+    from workspaces.models import Workspace
+
+    return Workspace.objects.create(slug="globex", name="Globex")
+
+
+@pytest.fixture
+def operators(acme: Workspace) -> Team:
+    return team(acme, "operators", "view", "recover")
+
+
+@pytest.fixture
+def leads(acme: Workspace) -> Team:
+    return team(acme, "leads", "view", "approve")
+
+
+@pytest.fixture
+def ada(operators: Team) -> User:
+    return person("ada", operators)
+
+
+@pytest.fixture
+def finn(operators: Team) -> User:
+    return person("finn", operators)
+
+
+@pytest.fixture
+def ben(leads: Team) -> User:
+    return person("ben", leads)
+
+
+@pytest.fixture
+def cleo(leads: Team) -> User:
+    return person("cleo", leads)
+
+
+@pytest.fixture
+def dev(globex: Workspace) -> User:
+    return person("dev", team(globex, "all", "view", "recover", "approve"))
