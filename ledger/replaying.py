@@ -91,7 +91,7 @@ def _actions(events: list[Event], facts: list[Fact]) -> list[ActionRow]:
 
 def words_of(event: Event) -> str:
     word = WORDS.get(event.type)
-    return word or event.type.replace(".", ": ").replace("_", " ").capitalize()
+    return word or event.type.replace(".", " ").replace("_", " ").capitalize()
 
 
 def _line(event: Event, number: int, current: int, url: str) -> dict[str, Any]:

@@ -1,6 +1,20 @@
 from django.urls import path
 
-from recovery.views import case, close, compensate, corrections, public, queue, resume, settle
+from recovery.views import (
+    bulk,
+    case,
+    causes,
+    close,
+    compensate,
+    corrections,
+    insights,
+    jump,
+    public,
+    queue,
+    resume,
+    saved,
+    settle,
+)
 
 app_name = "recovery"
 
@@ -11,7 +25,21 @@ CORRECTION = HERE + "corrections/<int:pk>/"
 urlpatterns = [
     path(HERE + "queue/", queue.queue, name="queue"),
     path(HERE + "queue/fresh/", queue.fresh, name="fresh"),
+    path(HERE + "queue/suggest/", queue.suggest, name="suggest"),
     path(HERE + "queue/claim/", queue.claim, name="claim_chosen"),
+    path(HERE + "views/", saved.views, name="views"),
+    path(HERE + "views/new/", saved.save, name="view_new"),
+    path(HERE + "views/<slug:slug>/", saved.view, name="view"),
+    path(HERE + "views/<slug:slug>/remove/", saved.remove, name="view_remove"),
+    path(HERE + "causes/", causes.cause_list, name="causes"),
+    path(HERE + "causes/<str:fingerprint>/", causes.cause, name="cause"),
+    path(HERE + "bulk/", bulk.jobs, name="bulk"),
+    path(HERE + "bulk/new/", bulk.new, name="bulk_new"),
+    path(HERE + "bulk/<int:pk>/", bulk.job, name="bulk_job"),
+    path(HERE + "bulk/<int:pk>/progress/", bulk.progress, name="bulk_progress"),
+    path(HERE + "bulk/<int:pk>/stop/", bulk.stop, name="bulk_stop"),
+    path(HERE + "insights/", insights.insights, name="insights"),
+    path(HERE + "x/<path:said>", jump.jump, name="jump"),
     path(CASE, case.case, name="case"),
     path(CASE + "outlook/", case.outlook, name="outlook"),
     path(CASE + "progress/", case.progress, name="progress"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from workspaces.access import Codename
     from workspaces.models import Team, User, Workspace
 
 
@@ -25,7 +26,7 @@ def person(name: str, *standing: Team) -> User:
     return found
 
 
-def team(workspace: Workspace, name: str, *may: str) -> Team:
+def team(workspace: Workspace, name: str, *may: Codename) -> Team:
     from workspaces import teams
 
     return teams.create(workspace, name, by=None, may=list(may))

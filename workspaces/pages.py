@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django_htmx.middleware import HtmxDetails
 
-from workspaces.access import require, workspaces_of
+from workspaces.access import Codename, require, workspaces_of
 from workspaces.models import User, Workspace
 
 
@@ -32,7 +32,7 @@ def workspace_or_404(request: HttpRequest, slug: str) -> Workspace:
     return found
 
 
-def workspace_to(act: str, request: Request, slug: str) -> Workspace:
+def workspace_to(act: Codename, request: Request, slug: str) -> Workspace:
     """The workspace in which the person wants to `act` (a codename of access.py).
 
     Raises Http404 where they may not view it, NotAllowed where they may view it and no more.

@@ -9,6 +9,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_GET
 
 from ledger.models import Event
+from ledger.replaying import words_of
 from workspaces import look
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, workspace_or_404
@@ -65,15 +66,17 @@ def _acts(here: Workspace, kind: str, before: int | None) -> QuerySet[Event]:
 def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, Any]:
     who = people.get(int(event.actor)) if event.actor.isdigit() else None
     data = event.data if isinstance(event.data, dict) else {}
-    said = ", ".join(
-        f"{key} {_short(value)}" for key, value in data.items() if value not in ("", [])
+    said = " · ".join(
+        f"{key.replace('_', ' ')} {_short(value)}"
+        for key, value in data.items()
+        if value not in ("", [], None) and not _is_for_machines(key)
     )
     root = f"/w/{here.slug}"
     return {
         "time": look.moment(event.received_at),
         "who": str(who) if who else event.actor,
-        "words": f"{event.type.replace('.', ' ').replace('_', ' ')}"
-        + (f": {said[:WORDS_CHARACTERS_MAX]}" if said else ""),
+        "words": words_of(event),
+        "details": said[:WORDS_CHARACTERS_MAX],
         "subject": event.run,
         "subject_url": f"{root}/runs/{event.run}/" if event.run else "",
         "entry": str(event.place),
@@ -81,5 +84,14 @@ def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, A
     }
 
 
+def _is_for_machines(key: str) -> bool:
+    """Digests and the clock stand in the entry itself; nobody reads them in a list."""
+    return key == "at" or key.endswith("digest")
+
+
 def _short(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(one, str | int) for one in value):
+        return ", ".join(str(one) for one in value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -57,6 +57,9 @@ class Cause(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["workspace", "fingerprint"], name="cause_once")
         ]
+        indexes: ClassVar = [
+            models.Index(fields=["workspace", "-last_seen_at", "-id"], name="cause_seen_last")
+        ]
 
     def __str__(self) -> str:
         return self.message

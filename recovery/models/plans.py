@@ -96,7 +96,13 @@ class Plan(models.Model):
                 fields=["id"],
                 condition=Q(state__in=["waiting", "starting", "running"]),
                 name="plan_living",
-            )
+            ),
+            # What insights count.
+            models.Index(
+                fields=["workspace", "-started_at", "-id"],
+                condition=Q(started_at__isnull=False),
+                name="plan_started_last",
+            ),
         ]
 
     def __str__(self) -> str:

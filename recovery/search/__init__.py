@@ -1,6 +1,14 @@
 """Search: one `q` drives the list, its count, the export, bulk acts, saved views and the API."""
 
-from recovery.search.language import KEYS, Field, Query, QueryError, Text, parse
+from recovery.search.language import (
+    KEYS,
+    QUERY_CHARACTERS_MAX,
+    Field,
+    Query,
+    QueryError,
+    Text,
+    parse,
+)
 from recovery.search.lists import (
     DEFAULT_ORDER,
     ORDERS,
@@ -10,6 +18,7 @@ from recovery.search.lists import (
     count,
     find,
     matching,
+    neighbours,
     place_of,
 )
 from recovery.search.suggestions import Suggestion, suggest
@@ -18,6 +27,7 @@ __all__ = [
     "DEFAULT_ORDER",
     "KEYS",
     "ORDERS",
+    "QUERY_CHARACTERS_MAX",
     "BadPlace",
     "Count",
     "Field",
@@ -29,6 +39,7 @@ __all__ = [
     "count",
     "find",
     "matching",
+    "neighbours",
     "parse",
     "place_of",
     "suggest",

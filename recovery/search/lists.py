@@ -157,6 +157,21 @@ def count(
     return Count(min(number, limit), capped=number > limit)
 
 
+def neighbours(
+    workspace: Workspace, case: Case, text: str, *, by: User | None, order: str = DEFAULT_ORDER
+) -> tuple[Case | None, Case | None]:
+    """The cases just above and just below in the list that `text` means; raises QueryError.
+
+    A case that has left the list meanwhile still has its place, so its neighbours are found.
+    """
+    listed = matching(workspace, parse(text), by=by).select_related("workspace")
+    order = order if order in ORDERS else DEFAULT_ORDER
+    place = place_of(case, order)
+    above = _ahead(listed, ORDERS[order], place).first()
+    below = _behind(listed, ORDERS[order], place).order_by(*_ordering(ORDERS[order])).first()
+    return above, below
+
+
 def place_of(case: Case, order: str) -> str:
     """The place of a case in an order, to be given back as `after`."""
     values = [getattr(case, column) for column in ORDERS[order].columns]
@@ -193,6 +208,19 @@ def _behind(cases: QuerySet[Case], order: Order, after: str) -> QuerySet[Case]:
     if place[0] is None:
         return cases.filter(Q(**{f"{first}__isnull": True}), id__gt=place[-1])
     return cases.filter(Q(TupleGreaterThan(columns, place)) | Q(**{f"{first}__isnull": True}))
+
+
+def _ahead(cases: QuerySet[Case], order: Order, place: str) -> QuerySet[Case]:
+    """What stands before the place, the nearest first."""
+    values, first = _place(order, place), order.columns[0]
+    columns = tuple(F(column) for column in order.columns)
+    if order.descending:
+        return cases.filter(TupleGreaterThan(columns, values)).order_by(*order.columns)
+    nearest: list[Any] = [F(first).desc(nulls_first=True), "-id"]
+    if values[0] is None:
+        known = Q(**{f"{first}__isnull": False})
+        return cases.filter(known | Q(id__lt=values[-1])).order_by(*nearest)
+    return cases.filter(TupleLessThan(columns, values)).order_by(*nearest)
 
 
 def _ordering(order: Order) -> list[str]:

@@ -32,12 +32,35 @@ COLUMNS = {
 }
 
 
+HINTS = {
+    "is": "open, mine, unknown, overdue …",
+    "has": "approval, comment, drift",
+    "tool": "the tool that failed",
+    "target": "what it was called on",
+    "agent": "who acted",
+    "model": "which model it used",
+    "customer": "whom it concerns",
+    "run": "a run's id, * for anything",
+    "state": "open, waiting, recovering …",
+    "cause": "like failures, by fingerprint",
+    "claimed": "me, or a name",
+    "connector": "a connection of its plans",
+    "opened": "when it came: <24h, a day",
+    "age": "since it failed: <24h, >7d",
+    "amount": "money: >1000",
+    "risk": "low to critical, >medium",
+    "reason": "what opened it",
+    "outcome": "how it was closed",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Suggestion:
     """`text` replaces the query from `start` to the cursor."""
 
     text: str
     start: int
+    hint: str = ""
 
 
 def suggest(workspace: Workspace, text: str, cursor: int | None = None) -> list[Suggestion]:
@@ -49,7 +72,9 @@ def suggest(workspace: Workspace, text: str, cursor: int | None = None) -> list[
     key, colon, value = typed[start:].partition(":")
     if not colon:
         keys = [f"{name}:" for name in KEYS if name.startswith(key.lower()) and key]
-        return [Suggestion(name, start) for name in keys[:SUGGESTIONS_MAX]]
+        return [
+            Suggestion(name, start, HINTS.get(name[:-1], "")) for name in keys[:SUGGESTIONS_MAX]
+        ]
     last = value.rpartition(",")[2]
     place = len(typed) - len(last)
     known = [

@@ -14,7 +14,7 @@ from recovery.models import Cause
 from recovery.triage.facts import RunFacts
 from recovery.triage.headlines import blamed_action
 from recovery.triage.reasons import Reason
-from recovery.triage.words import shortened
+from recovery.triage.words import shortened, without_addresses
 from workspaces.models import Workspace
 
 MESSAGE_CHARACTERS_MAX = 400
@@ -25,6 +25,7 @@ MEMBERS_OF_TEXT = (
     (re.compile(r"\b(?=[0-9a-z_-]*\d)[0-9a-z][0-9a-z_-]{5,}\b", re.IGNORECASE), "<id>"),
     (re.compile(r"\d+(?:[.,]\d+)*"), "<n>"),
 )
+GAPS = re.compile(r"<(?:url|mail|text|id|n)>(?:[\s.,:]*<(?:url|mail|text|id|n)>)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,20 @@ def likeness(facts: RunFacts, reasons: Sequence[Reason]) -> Likeness:
 
 def normalised(message: str) -> str:
     """A message without addresses, ids, quoted texts and numbers."""
-    text = shortened(message, 4 * MESSAGE_CHARACTERS_MAX)
+    text = shortened(without_addresses(message), 4 * MESSAGE_CHARACTERS_MAX)
     for pattern, sign in MEMBERS_OF_TEXT:
         text = pattern.sub(sign, text)
     return text[:MESSAGE_CHARACTERS_MAX]
+
+
+def title(cause: Cause) -> str:
+    """What the failures have in common, for people: gaps where they differ."""
+    said = GAPS.sub("…", cause.message)
+    if not said:
+        return cause.error_type.replace("_", " ").capitalize()
+    own = cause.error_type.replace("_", " ")
+    is_our_word = cause.error_type.islower()  # a reason's code, not an exception's name
+    return f"{own.capitalize()}: {said}" if is_our_word else said
 
 
 def keep(workspace: Workspace, alike: Likeness) -> Cause:

@@ -8,15 +8,16 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
+from recovery import search
 from recovery.casework import cases, casework
 from recovery.casework.outdated import OutOfDate
 from recovery.engine import starting
-from recovery.models import Case
+from recovery.models import Case, CaseState
 from recovery.models.plans import LIVING
 from recovery.planning import plans
 from recovery.triage.facts import RunFacts, facts_of
-from recovery.views import acts, compensate, plan_card, story, tabs
-from recovery.views.here import case_or_404, case_url, head, queue_url
+from recovery.views import acts, compensate, plan_card, preview, story, tabs
+from recovery.views.here import case_or_404, case_url, head, list_of, queue_url
 from workspaces import look
 from workspaces.access import may, require
 from workspaces.models import User
@@ -73,10 +74,13 @@ def _context(request: Request, case: Case) -> dict[str, Any]:
     sensitive = may(request.user, "view_sensitive", case.workspace)
     tab = request.GET.get("tab", tabs.TABS[0])
     tab = tab if tab in tabs.TABS else tabs.TABS[0]
+    kept = list_of(request)
     return {
         "workspace": case.workspace,
         "case": head(case) | {"opened_because": ", ".join(case.reasons).replace("_", " ")},
-        "queue_url": queue_url(case.workspace),
+        "queue_url": f"{queue_url(case.workspace)}?{kept}" if kept else queue_url(case.workspace),
+        "neighbours": _neighbours(request, case, kept),
+        "reopen_url": _reopen_url(case, request.user),
         "claim": _claim(case, request.user),
         "acts": offered,
         "acts_why": acts.why_not(offered),
@@ -89,9 +93,35 @@ def _context(request: Request, case: Case) -> dict[str, Any]:
         "notices": _notices(case),
         "residue": _residue(case),
         "tab": tab,
-        "tabs": tabs.listed(case, tab),
+        "tabs": tabs.listed(case, tab, kept),
         **tabs.chosen(request, case, facts, tab),
     }
+
+
+def _neighbours(request: Request, case: Case, kept: str) -> dict[str, str]:
+    """The cases above and below in the list that this one was opened from."""
+    said = request.GET
+    try:
+        found = search.neighbours(
+            case.workspace,
+            case,
+            said.get("q", ""),
+            by=request.user,
+            order=said.get("sort", search.DEFAULT_ORDER),
+        )
+    except search.QueryError:
+        return {}
+    ending = f"?{kept}" if kept else ""
+    return {
+        side: f"{case_url(one)}{ending}"
+        for side, one in zip(("previous", "next"), found, strict=True)
+        if one is not None
+    }
+
+
+def _reopen_url(case: Case, person: User) -> str:
+    closed = case.state == CaseState.CLOSED
+    return f"{case_url(case)}reopen/" if closed and may(person, "recover", case.workspace) else ""
 
 
 def _claim(case: Case, person: User) -> dict[str, Any] | None:
@@ -168,7 +198,7 @@ def claim(request: Request, workspace: str, pk: int) -> HttpResponse:
     require(request.user, "recover", case.workspace)
     verb = cases.release if request.POST.get("act") == "release" else cases.claim
     try:
-        verb(case, by=request.user, seen=_revision(request))
+        verb(case, by=request.user, seen=preview.revision(request))
     except (CannotMove, OutOfDate) as refusal:
         messages.warning(request, str(refusal))
     return redirect(case_url(case))
@@ -208,13 +238,11 @@ def reopen(request: Request, workspace: str, pk: int) -> HttpResponse:
     require(request.user, "recover", case.workspace)
     try:
         cases.reopen(
-            case, by=request.user, seen=_revision(request), reason=request.POST.get("why", "")
+            case,
+            by=request.user,
+            seen=preview.revision(request),
+            reason=request.POST.get("why", ""),
         )
     except (CannotMove, OutOfDate, casework.Empty) as refusal:
         messages.warning(request, str(refusal))
     return redirect(case_url(case))
-
-
-def _revision(request: Request) -> int:
-    said = request.POST.get("revision", "")
-    return int(said) if said.isdigit() else -1

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, is_dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -14,6 +15,7 @@ from workspaces.models import Workspace
 from workspaces.pages import workspace_or_404
 
 TRACE_CHARACTERS_MAX = 128
+NUMBER_DIGITS_MAX = 18
 
 
 def case_or_404(request: HttpRequest, slug: str, pk: int) -> Case:
@@ -32,8 +34,19 @@ def queue_url(workspace: Workspace) -> str:
     return f"/w/{workspace.slug}/queue/"
 
 
+def list_of(request: HttpRequest) -> str:
+    """The list that a case was opened from, as the query string of its address; often empty."""
+    kept = {name: request.GET[name] for name in ("q", "sort") if request.GET.get(name)}
+    return urlencode(kept)
+
+
 def case_url(case: Case) -> str:
     return f"/w/{case.workspace.slug}/cases/{case.pk}/"
+
+
+def is_number(said: str) -> bool:
+    """Whether it can be a row's number: no row has one that the database could not hold."""
+    return said.isdecimal() and len(said) <= NUMBER_DIGITS_MAX
 
 
 def trace_url(trace: object) -> str:

@@ -19,12 +19,14 @@ RELATED_MAX = 20
 ACTIVITY_MAX = 100
 
 
-def listed(case: Case, tab: str) -> list[dict[str, Any]]:
+def listed(case: Case, tab: str, kept: str = "") -> list[dict[str, Any]]:
+    """The tabs as links; `kept` is the query string that they must not lose."""
+    ending = f"&{kept}" if kept else ""
     counts = {"activity": case.comments.count()}
     return [
         {
             "label": name.capitalize(),
-            "url": f"?tab={name}#more",
+            "url": f"?tab={name}{ending}#more",
             "current": name == tab,
             "count": counts.get(name, 0),
         }

@@ -1,6 +1,8 @@
 // Query: the tokens of the query language get a ground of their own behind the text, and words of the
 // language are offered while typing. The field stays an ordinary text field.
 
+import { whisper } from "./say.js";
+
 const token = /(-?)\b(?:is|has|risk|age|amount|tool|target|agent|model|customer|run|state|cause|claimed|connector|opened):(?:"[^"]*"|\S+)/g;
 
 function paint(field, mirror) {
@@ -31,4 +33,62 @@ function start(field) {
   again();
 }
 
-for (const field of document.querySelectorAll("input[data-query]")) start(field);
+// The list below the field, filled by the server: arrows choose, Enter or Tab takes, Escape shuts it.
+function suggest(field) {
+  const list = document.getElementById("suggestions");
+  if (!list) return;
+  let at = -1;
+  const options = () => [...list.children];
+  const mark = (to) => {
+    at = to;
+    options().forEach((option, index) => option.setAttribute("aria-selected", String(index === at)));
+    if (at < 0) field.removeAttribute("aria-activedescendant");
+    else field.setAttribute("aria-activedescendant", options()[at].id);
+  };
+  const open = (isOpen) => {
+    list.hidden = !isOpen;
+    field.setAttribute("aria-expanded", String(isOpen));
+    if (!isOpen) mark(-1);
+  };
+  const take = (option) => {
+    const { text, start } = option.dataset;
+    const after = field.value.slice(field.selectionStart);
+    const whole = text.endsWith(":") ? text : `${text} `;
+    field.setRangeText(whole + after.trimStart(), Number(start), field.value.length, "end");
+    field.setSelectionRange(Number(start) + whole.length, Number(start) + whole.length);
+    open(false);
+    field.focus();
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  };
+
+  for (const [name, value] of [["role", "combobox"], ["aria-autocomplete", "list"], ["aria-controls", list.id], ["aria-expanded", "false"]]) {
+    field.setAttribute(name, value);
+  }
+  field.addEventListener("htmx:configRequest", (event) => {
+    event.detail.parameters.cursor = field.selectionStart;
+  });
+  list.addEventListener("htmx:afterSwap", () => {
+    open(list.children.length > 0 && document.activeElement === field);
+    whisper(list.children.length ? `${list.children.length} suggestions` : "");
+  });
+  list.addEventListener("mousedown", (event) => {
+    event.preventDefault(); // the field keeps the focus
+    const option = event.target.closest("[role='option']");
+    if (option) take(option);
+  });
+  field.addEventListener("blur", () => open(false));
+  field.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (list.hidden) return;
+    if (step) mark((Math.max(at, step < 0 ? 0 : -1) + step + options().length) % options().length);
+    else if (event.key === "Escape") open(false);
+    else if (["Enter", "Tab"].includes(event.key) && at >= 0) take(options()[at]);
+    else return;
+    event.preventDefault();
+  });
+}
+
+for (const field of document.querySelectorAll("input[data-query]")) {
+  start(field);
+  suggest(field);
+}

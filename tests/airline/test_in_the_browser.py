@@ -67,7 +67,7 @@ def test_two_people_approve_in_the_browser_and_only_then_the_booking_is_put_back
         assert page.get_by_role("navigation").count() == 0, "nothing of the desk around it"
 
 
-def correction_of(desk, case: int) -> int:
+def correction_of(desk, case):
     """The correction of the one person whom a run of this desk is for."""
     wait_until(lambda: desk.get(f"/cases/{case}")["corrections"], SETTLE_SECONDS_MAX)
     (found,) = desk.get(f"/cases/{case}")["corrections"]

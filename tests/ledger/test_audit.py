@@ -26,11 +26,13 @@ def test_an_act_of_a_person_is_listed_with_its_entry_and_the_desks_own_words_are
     desk.say(airline, "case.opened", part="triage", data={"reason": "machine"})
     client.force_login(ada)
 
-    page = client.get("/w/airline/audit/").text
+    page = client.get("/w/airline/audit/")
 
-    assert "policy activated" in page
-    assert "Ada Nilsson" in page
-    assert "case opened" not in page
+    assert "Policy activated" in page.text
+    assert "number 3" in page.text
+    assert "Ada Nilsson" in page.text
+    assert "Case opened" not in page.text
+    assert client.get(page.context["acts"][0]["entry_url"]).status_code == 200
 
 
 def test_the_audit_goes_on_page_by_page(client, ada, airline):

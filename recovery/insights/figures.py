@@ -1,0 +1,168 @@
+"""Figures: what the insights page and the engine's own measures say, from the rows themselves.
+
+Every question reads the newest rows of the window up to a limit, through an index, and says when it
+was cut: a page about numbers must not be the one that brings a large desk down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any, TypeVar
+
+from django.db import connection
+from django.utils import timezone
+
+from recovery.models import Residue
+from workspaces.models import Workspace
+
+WINDOW_DAYS = 30
+CASES_MAX = 20_000
+PLANS_MAX = 5_000
+RESIDUES_MAX = 20
+
+CASES = """
+WITH seen AS (
+    SELECT failed_at, closed_at, state, outcome FROM recovery_case
+    WHERE workspace_id = %(workspace)s AND failed_at > %(since)s
+    ORDER BY failed_at DESC, id DESC LIMIT %(limit)s
+)
+SELECT failed_at::date AS day, count(*), count(*) FILTER (WHERE state <> 'closed'),
+    count(*) FILTER (WHERE outcome IN ('restored', 'corrected', 'partly')),
+    percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM closed_at - failed_at))
+        FILTER (WHERE outcome IN ('restored', 'corrected', 'partly')),
+    percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM closed_at - failed_at))
+        FILTER (WHERE outcome IN ('restored', 'corrected', 'partly'))
+FROM seen GROUP BY ROLLUP (failed_at::date) ORDER BY day NULLS LAST"""
+
+STEPS = """
+WITH seen AS (
+    SELECT id, started_at FROM recovery_plan
+    WHERE workspace_id = %(workspace)s AND started_at > %(since)s
+    ORDER BY started_at DESC, id DESC LIMIT %(limit)s
+)
+SELECT seen.started_at::date AS day, count(DISTINCT seen.id),
+    count(*) FILTER (WHERE s.state = 'verified'), count(*) FILTER (WHERE s.state = 'reported'),
+    count(*) FILTER (WHERE s.state IN ('unknown', 'drifted', 'needs_human')),
+    count(*) FILTER (WHERE s.state IN ('skipped', 'cancelled')), count(s.id)
+FROM seen JOIN recovery_step s ON s.plan_id = seen.id
+GROUP BY ROLLUP (seen.started_at::date) ORDER BY day NULLS LAST"""
+
+UNWINDS = """
+WITH seen AS (
+    SELECT id, started_at FROM recovery_plan
+    WHERE workspace_id = %(workspace)s AND started_at > %(since)s
+    ORDER BY started_at DESC, id DESC LIMIT %(limit)s
+), tries AS (
+    SELECT seen.started_at::date AS day, c.name,
+        extract(epoch FROM a.answered_at - a.intended_at) AS seconds
+    FROM seen JOIN recovery_step s ON s.plan_id = seen.id
+    JOIN recovery_stepattempt a ON a.step_id = s.id
+    JOIN connectors_connection c ON c.id = s.connection_id
+    WHERE a.answered_at IS NOT NULL AND a.outcome = 'applied'
+)
+SELECT day, name, percentile_cont(0.95) WITHIN GROUP (ORDER BY seconds), count(*)
+FROM tries GROUP BY GROUPING SETS ((day), (name), ()) ORDER BY day, name"""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseDay:
+    """Cases that failed on a day, or in the whole window where `day` is None; times in seconds."""
+
+    day: date | None
+    failed: int = 0
+    standing: int = 0
+    recovered: int = 0
+    median: float | None = None
+    p95: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepDay:
+    """Plans that started on a day, and how their steps stand now."""
+
+    day: date | None
+    plans: int = 0
+    verified: int = 0
+    reported: int = 0
+    need_person: int = 0
+    left_out: int = 0
+    steps: int = 0
+
+    @property
+    def settled(self) -> int:
+        """Steps that should have been done and came to an end, or to a stop."""
+        return self.verified + self.reported + self.need_person
+
+    @property
+    def success(self) -> float | None:
+        """Which part of them was read back as it should be; None where there were none."""
+        return self.verified / self.settled if self.settled else None
+
+
+Row = TypeVar("Row", CaseDay, StepDay)
+
+
+@dataclass(frozen=True, slots=True)
+class Unwinds:
+    """How long one call of a compensation takes, in seconds: 95 of 100 take no longer."""
+
+    p95: float | None
+    calls: int
+    by_day: dict[date, float]
+    by_connection: dict[str, float]
+
+
+def cases(
+    workspace: Workspace, now: datetime | None = None, limit: int = CASES_MAX
+) -> tuple[CaseDay, list[CaseDay]]:
+    """The whole window, and each of its days, oldest first; days without a case too."""
+    rows = [CaseDay(*row) for row in _ask(CASES, workspace, now, limit)]
+    return _whole(rows, CaseDay(None)), _each_day(rows, CaseDay, now)
+
+
+def steps(
+    workspace: Workspace, now: datetime | None = None, limit: int = PLANS_MAX
+) -> tuple[StepDay, list[StepDay]]:
+    """As `cases`, of the plans that started."""
+    rows = [StepDay(*row) for row in _ask(STEPS, workspace, now, limit)]
+    return _whole(rows, StepDay(None)), _each_day(rows, StepDay, now)
+
+
+def unwinds(workspace: Workspace, now: datetime | None = None, limit: int = PLANS_MAX) -> Unwinds:
+    """The latency of compensating calls that took effect, in the window."""
+    rows = _ask(UNWINDS, workspace, now, limit)
+    whole = next((row for row in rows if row[0] is None and row[1] is None), None)
+    return Unwinds(
+        p95=whole[2] if whole else None,
+        calls=whole[3] if whole else 0,
+        by_day={day: p95 for day, _, p95, _ in rows if day is not None},
+        by_connection={name: p95 for _, name, p95, _ in rows if name is not None},
+    )
+
+
+def residues(workspace: Workspace) -> list[Residue]:
+    """What could not be undone and is still somebody's to do, the first due first."""
+    found = Residue.objects.filter(case__workspace=workspace, done_at=None)
+    related = found.select_related("owner", "case__workspace").order_by("due_at", "pk")
+    return list(related[: RESIDUES_MAX + 1])
+
+
+def _ask(sql: str, workspace: Workspace, now: datetime | None, limit: int) -> list[Any]:
+    since = (now or timezone.now()) - timedelta(days=WINDOW_DAYS)
+    given: dict[str, Any] = {"workspace": workspace.pk, "since": since, "limit": limit}
+    with connection.cursor() as cursor:
+        cursor.execute(sql, given)
+        rows: list[Any] = cursor.fetchall()
+        return rows
+
+
+def _whole(rows: list[Row], nothing: Row) -> Row:
+    return next((row for row in rows if row.day is None), nothing)
+
+
+def _each_day(rows: list[Row], kind: type[Row], now: datetime | None) -> list[Row]:
+    found = {row.day: row for row in rows}
+    today = (now or timezone.now()).date()
+    days = [today - timedelta(days=ago) for ago in reversed(range(WINDOW_DAYS))]
+    return [found.get(day) or kind(day) for day in days]

@@ -1,0 +1,264 @@
+"""Bulk: a dry run on frozen cases, the job that it becomes, and how each of its cases went."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from ledger.keyset import ROWS_A_PAGE, page_of
+from recovery import search
+from recovery.casework import bulk, casework
+from recovery.models import BulkItem, BulkJob
+from recovery.triage.words import plural
+from recovery.views.here import case_url, is_number, queue_url
+from workspaces import look
+from workspaces.access import may
+from workspaces.models import Workspace
+from workspaces.pages import Request, page, workspace_or_404, workspace_to
+
+ACTS = {bulk.COMPENSATE: "Compensate", bulk.CLOSE: "Close"}
+# What an item's state says to people. Submitted is not restored: that the case says itself.
+ITEM_WORDS = {
+    "waiting": ("calm", "Queued"),
+    "working": ("busy", "Running"),
+    "done": ("calm", "Done"),
+    "refused": ("bad", "Refused"),
+    "stopped": ("calm", "Stopped"),
+}
+
+
+@login_required
+@require_GET
+def jobs(request: Request, workspace: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    found = BulkJob.objects.filter(workspace=here).select_related("started_by", "workspace")
+    after = request.GET.get("after", "")
+    if is_number(after):
+        found = found.filter(pk__lt=int(after))
+    rows = list(found.order_by("-pk")[: ROWS_A_PAGE + 1])
+    shown, pager = page_of(request, rows, lambda job: str(job.pk))
+    context = {
+        "workspace": here,
+        "jobs": [_head(job) for job in shown],
+        "pager": pager,
+        "empty": {
+            "icon": "bulk",
+            "title": "No bulk jobs yet",
+            "text": "Choose cases in the queue, or all cases of a cause, and act on them at once."
+            " Each keeps its own plan and its own approval.",
+            "links": [{"label": "Open the queue", "url": queue_url(here), "main": True}],
+        },
+    }
+    return page(request, "recovery/bulk_jobs.html", context)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def new(request: Request, workspace: str) -> HttpResponse:
+    """GET tries it on the cases chosen or found and writes nothing; POST starts what was shown."""
+    here = workspace_to("recover", request, workspace)
+    if request.method == "POST":
+        return _start(request, here)
+    said = request.GET
+    act, q = _act(said.get("act", "")), said.get("q", "").strip()
+    chosen = [int(pk) for pk in said.getlist("case") if is_number(pk)]
+    if len(chosen) == 1:  # one case has a preview of its own, which shows each call
+        return redirect(f"/w/{here.slug}/cases/{chosen[0]}/{act}/")
+    try:
+        seen = bulk.dry_run(here, act, by=request.user, query=q, ids=chosen or None)
+    except (search.QueryError, bulk.TooMany) as wrong:
+        return _show(request, here, bulk.DryRun(act, q), problem=str(wrong), status=422)
+    return _show(request, here, seen)
+
+
+def _act(said: str) -> str:
+    return said if said in bulk.VERBS else bulk.COMPENSATE
+
+
+def _start(request: Request, here: Workspace) -> HttpResponse:
+    said = request.POST
+    act, q = _act(said.get("act", "")), said.get("q", "")
+    frozen = [one for item in said.getlist("item") if (one := _frozen(item))]
+    try:
+        job = bulk.start(
+            here, act, by=request.user, reason=said.get("why", ""), frozen=frozen, query=q
+        )
+    except (casework.Empty, bulk.TooMany) as wrong:
+        ids = [pk for pk, *_ in frozen]
+        seen = bulk.dry_run(here, act, by=request.user, query=q, ids=ids)
+        return _show(request, here, seen, problem=str(wrong), status=422)
+    messages.success(request, f"Started: {plural(len(frozen), 'case')}, one after the other.")
+    return redirect("recovery:bulk_job", workspace=here.slug, pk=job.pk)
+
+
+def _frozen(item: str) -> tuple[int, int, str] | None:
+    """`id:revision:digest`, as the dry run showed it."""
+    pk, _, rest = item.partition(":")
+    revision, _, digest = rest.partition(":")
+    if not (is_number(pk) and is_number(revision)):
+        return None
+    return int(pk), int(revision), digest[:64]
+
+
+def _show(
+    request: Request, here: Workspace, seen: bulk.DryRun, *, problem: str = "", status: int = 200
+) -> HttpResponse:
+    number = len(seen.eligible)
+    context: dict[str, Any] = {
+        "workspace": here,
+        "queue_url": _list_url(here, seen.query),
+        "jobs_url": reverse("recovery:bulk", args=[here.slug]),
+        "act": seen.verb,
+        "q": seen.query,
+        "title": f"{ACTS[seen.verb]} {plural(number, 'case')}",
+        "tiles": _tiles(seen),
+        "eligible": [_eligible(one) for one in seen.eligible],
+        "not_eligible": [
+            {"url": case_url(one.case), "headline": one.case.headline, "why": one.why}
+            for one in seen.not_eligible
+        ],
+        "why": request.POST.get("why", ""),
+        "problem": problem,
+        "why_not": "" if number else "no case is eligible",
+        "commit_label": f"{ACTS[seen.verb]} {plural(number, 'case')}",
+        "other": _other(here, seen),
+    }
+    return page(request, "recovery/bulk_new.html", context, status=status)
+
+
+def _list_url(here: Workspace, q: str) -> str:
+    return queue_url(here) + (f"?{urlencode({'q': q})}" if q else "")
+
+
+def _other(here: Workspace, seen: bulk.DryRun) -> dict[str, str] | None:
+    """The same query with the other act."""
+    if not seen.query:
+        return None
+    act = next(one for one in bulk.VERBS if one != seen.verb)
+    url = reverse("recovery:bulk_new", args=[here.slug])
+    return {
+        "label": f"{ACTS[act]} instead",
+        "url": f"{url}?{urlencode({'act': act, 'q': seen.query})}",
+    }
+
+
+def _tiles(seen: bulk.DryRun) -> list[dict[str, str]]:
+    """What it adds up to, before anybody agrees to it."""
+    money = [look.money(minor, currency) for currency, minor in sorted(seen.amounts.items())]
+    return [
+        {"name": "Eligible", "value": look.count(len(seen.eligible))},
+        {"name": "Not eligible", "value": look.count(len(seen.not_eligible))},
+        {"name": "Customers", "value": look.count(seen.customers)},
+        {"name": "Money", "value": " + ".join(money) or "none"},
+        {"name": "Irreversible", "value": look.count(seen.irreversible)},
+    ]
+
+
+def _eligible(one: bulk.Eligible) -> dict[str, Any]:
+    return {
+        "value": f"{one.case.pk}:{one.case.revision}:{one.digest}",
+        "url": case_url(one.case),
+        "headline": one.headline,
+        "run": one.case.run.run,
+        "customer": one.case.customer_name or one.case.customer,
+        "risk": one.case.risk,
+        "reversibility": one.reversibility,
+        "approval": one.approval or "None",
+    }
+
+
+@login_required
+@require_GET
+def job(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    return page(request, "recovery/bulk_job.html", _job(request, here, pk))
+
+
+@login_required
+@require_GET
+def progress(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """How far it is, alone: asked again while it runs."""
+    here = workspace_or_404(request, workspace)
+    return page(request, "recovery/bulk_job.html", _job(request, here, pk), part="progress")
+
+
+@login_required
+@require_POST
+def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here = workspace_to("recover", request, workspace)
+    left = bulk.stop(get_object_or_404(BulkJob, workspace=here, pk=pk), by=request.user)
+    words = f"Stopped. {plural(left, 'case')} that had not begun stay as they are."
+    messages.success(request, words if left else "Nothing was left to stop.")
+    return redirect("recovery:bulk_job", workspace=here.slug, pk=pk)
+
+
+def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
+    found = get_object_or_404(BulkJob.objects.select_related("started_by"), workspace=here, pk=pk)
+    items = found.items.select_related("case__run", "case__workspace")
+    after = request.GET.get("after", "")
+    if is_number(after):
+        items = items.filter(pk__gt=int(after))
+    rows = list(items.order_by("pk")[: ROWS_A_PAGE + 1])
+    shown, pager = page_of(request, rows, lambda item: str(item.pk))
+    url = reverse("recovery:bulk_job", args=[here.slug, pk])
+    living = found.ended_at is None and found.stopped_at is None
+    counts = bulk.counts(found)
+    return {
+        "workspace": here,
+        "jobs_url": reverse("recovery:bulk", args=[here.slug]),
+        "job": _head(found) | {"reason": found.reason, "list_url": _list_url(here, found.query)},
+        "counts": [
+            {"name": name, "value": look.count(counts.get(key, 0))}
+            for name, key in (
+                ("Queued", "waiting"),
+                ("Submitted" if found.verb == bulk.COMPENSATE else "Closed", "done"),
+                ("Restored", "restored"),
+                ("Refused", "refused"),
+                ("Stopped", "stopped"),
+            )
+            if key != "restored" or found.verb == bulk.COMPENSATE
+        ],
+        "items": [_item(found, one) for one in shown],
+        "pager": pager,
+        "progress_url": f"{url}progress/?{urlencode({'after': after})}" if living else "",
+        "stop_url": f"{url}stop/" if living and may(request.user, "recover", here) else "",
+    }
+
+
+def _head(one: BulkJob) -> dict[str, Any]:
+    state = "stopped" if one.stopped_at else "ended" if one.ended_at else "running"
+    return {
+        "id": one.pk,
+        "url": reverse("recovery:bulk_job", args=[one.workspace.slug, one.pk]),
+        "title": f"{ACTS.get(one.verb, one.verb)} {one.query or 'chosen cases'}",
+        "tone": {"running": "busy", "ended": "calm", "stopped": "calm"}[state],
+        "state": state.capitalize(),
+        "reason": one.reason,
+        "by": str(one.started_by),
+        "started": look.moment(one.started_at),
+    }
+
+
+def _item(job: BulkJob, item: BulkItem) -> dict[str, Any]:
+    tone, word = ITEM_WORDS.get(item.state, ("calm", item.state))
+    if item.state == "done":
+        word = "Submitted" if job.verb == bulk.COMPENSATE else "Closed"
+    case = item.case
+    ending = case.get_outcome_display() if case.outcome else case.get_state_display()
+    return {
+        "id": item.pk,
+        "url": case_url(case),
+        "headline": case.headline,
+        "run": case.run.run,
+        "customer": case.customer_name or case.customer,
+        "tone": tone,
+        "word": word,
+        "detail": item.detail,
+        "case_state": case.state,
+        "case_word": ending.capitalize(),
+    }

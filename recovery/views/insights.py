@@ -1,0 +1,182 @@
+"""Insights: plots that people can read, each with its numbers and a link to the cases behind it.
+
+A section is a function of the workspace that gives cards; approvals add theirs by another entry in
+SECTIONS and a partial of their own beside templates/recovery/insights/.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.views.decorators.http import require_GET
+
+from recovery.insights import figures, plots
+from recovery.triage.words import plural
+from recovery.views.here import case_url, queue_url
+from workspaces import look
+from workspaces.models import Workspace
+from workspaces.pages import Request, page, workspace_or_404
+
+CARD = "recovery/insights/card.html"
+CONNECTIONS_NAMED_MAX = 3
+# Below this a tenth of a second is worth telling.
+WHOLE_SECONDS_FROM = 10
+
+Card = dict[str, Any]
+
+
+@login_required
+@require_GET
+def insights(request: Request, workspace: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    residues = figures.residues(here)
+    context = {
+        "workspace": here,
+        "days": figures.WINDOW_DAYS,
+        "cards": [card for section in SECTIONS for card in section(here)],
+        "residues": [
+            {
+                "text": one.text,
+                "url": case_url(one.case),
+                "customer": one.case.customer_name or one.case.customer,
+                "owner": str(one.owner),
+                "due": look.ago(one.due_at),
+            }
+            for one in residues[: figures.RESIDUES_MAX]
+        ],
+        "residue_count": look.count(len(residues), figures.RESIDUES_MAX),
+    }
+    return page(request, "recovery/insights.html", context)
+
+
+def _recoveries(here: Workspace) -> list[Card]:
+    """How much goes wrong, and how long it takes until it is put right."""
+    whole, days = figures.cases(here)
+    dates = [one.day for one in days if one.day is not None]
+    failed = plural(whole.failed, "case")
+    return [
+        _card(
+            "Cases by day of failure",
+            look.count(whole.failed, figures.CASES_MAX),
+            f"failed · {look.count(whole.standing)} still open",
+            plots.columns(
+                f"{failed} in {figures.WINDOW_DAYS} days, {whole.standing} still open",
+                dates,
+                ("ok", [one.failed - one.standing for one in days]),
+                ("bad", [one.standing for one in days]),
+            ),
+            [(f"{one.day:%b %d}", f"{one.failed}", f"{one.standing} open") for one in days],
+            url=_queue(here, "is:open"),
+        ),
+        _card(
+            "Time to recover, median",
+            _span(whole.median),
+            f"p95 {_span(whole.p95)} · {look.count(whole.recovered)} recovered"
+            if whole.recovered
+            else "no case of this time is recovered yet",
+            plots.line(
+                f"Median time to recover by day of failure: {_span(whole.median)}",
+                dates,
+                [one.median for one in days],
+            ),
+            [(f"{one.day:%b %d}", _span(one.median), f"p95 {_span(one.p95)}") for one in days],
+            url=_queue(here, "outcome:restored,corrected,partly"),
+        ),
+    ]
+
+
+def _compensations(here: Workspace) -> list[Card]:
+    """How often compensation runs, its success rate, and how long a call of it takes."""
+    whole, days = figures.steps(here)
+    calls = figures.unwinds(here)
+    dates = [one.day for one in days if one.day is not None]
+    slowest = sorted(calls.by_connection.items(), key=lambda one: -one[1])
+    named = " · ".join(f"{name} {_span(p95)}" for name, p95 in slowest[:CONNECTIONS_NAMED_MAX])
+    share = "—" if whole.success is None else f"{whole.success * 100:.1f} %"
+    return [
+        _card(
+            "Compensations verified",
+            share,
+            f"{look.count(whole.verified)} of {look.count(whole.settled)} steps"
+            f" · {whole.need_person} need a person"
+            if whole.settled
+            else "no step has ended yet",
+            plots.columns(
+                f"{whole.verified} steps verified, {whole.need_person} need a person",
+                dates,
+                ("ok", [one.verified for one in days]),
+                ("calm", [one.reported for one in days]),
+                ("bad", [one.need_person for one in days]),
+            ),
+            [
+                (f"{one.day:%b %d}", f"{one.verified} verified", f"{one.need_person} need a person")
+                for one in days
+            ],
+            url=_queue(here, "outcome:restored"),
+        ),
+        _card(
+            "Plans started",
+            look.count(whole.plans, figures.PLANS_MAX),
+            plural(whole.steps, "step"),
+            plots.columns(
+                f"{whole.plans} plans in {figures.WINDOW_DAYS} days",
+                dates,
+                ("busy", [one.plans for one in days]),
+            ),
+            [(f"{one.day:%b %d}", f"{one.plans}", plural(one.steps, "step")) for one in days],
+            url=_queue(here, "state:recovering"),
+        ),
+        _card(
+            "Time of a compensating call, p95",
+            _span(calls.p95),
+            named or "no call was made yet",
+            plots.line(
+                f"95 of 100 calls take no longer than {_span(calls.p95)}",
+                dates,
+                [calls.by_day.get(day) for day in dates],
+            ),
+            [(f"{day:%b %d}", _span(calls.by_day.get(day)), "") for day in dates],
+            url=f"/w/{here.slug}/connectors/",
+        ),
+    ]
+
+
+SECTIONS: tuple[Callable[[Workspace], Sequence[Card]], ...] = (_recoveries, _compensations)
+
+
+def _card(  # a card, told by its parts
+    title: str,
+    value: str,
+    note: str,
+    plot: plots.Plot,
+    numbers: Sequence[tuple[str, str, str]],
+    *,
+    url: str,
+) -> Card:
+    return {
+        "template": CARD,
+        "title": title,
+        "value": value,
+        "note": note,
+        "plot": plot,
+        "numbers": numbers,
+        "url": url,
+    }
+
+
+def _queue(here: Workspace, q: str) -> str:
+    return f"{queue_url(here)}?{urlencode({'q': q})}"
+
+
+def _span(seconds: float | None) -> str:
+    """18 min, 4.2 s, 420 ms; a dash where nothing was measured."""
+    if seconds is None:
+        return "—"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < WHOLE_SECONDS_FROM:
+        return f"{seconds:.1f} s"
+    return look.span(timedelta(seconds=float(seconds)))

@@ -1,0 +1,118 @@
+"""One line of the queue, all of it formatted; and the case beside the list, which is one more."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.utils import timezone
+
+from ledger.models import Effect
+from recovery.casework import casework
+from recovery.models import Case, CaseState
+from recovery.views import acts
+from recovery.views.here import case_url, due_words, queue_url, trace_url
+from workspaces import look
+from workspaces.models import User, Workspace
+from workspaces.pages import Request
+
+EFFECTS_SHOWN_MAX = 12
+
+
+def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> dict[str, Any]:
+    """One line of the queue, all of it formatted; `kept` is the list that its case comes from.
+
+    Whoever recovers gets the suggestion as a link to its preview: one click from the list.
+    """
+    holder = casework.holder_of(case)
+    return {
+        "id": case.pk,
+        "url": f"{case_url(case)}?{kept}" if kept else case_url(case),
+        "peek_url": f"?peek={case.pk}",
+        "risk": case.risk,
+        "headline": _short(case),
+        "request": case.request[:200],
+        "run": case.run.run,
+        "customer": case.customer_name or case.customer,
+        "customer_id": case.customer,
+        "state": case.state,
+        "state_word": {"waiting": "Waiting"}.get(case.state, ""),
+        "action": case.failed_tool,
+        "target": case.failed_target,
+        "suggestion": case.suggestion_text or case.get_suggestion_display(),
+        "suggestion_url": f"{case_url(case)}{case.suggestion}/"
+        if recovers and case.state == CaseState.OPEN and holder in (None, person)
+        else "",
+        "reversibility": case.reversibility,
+        "approval": case.needs_approval or "None",
+        "since": look.moment(case.failed_at, "span"),
+        "due": due_words(case),
+        "overdue": bool(case.due_at and case.due_at < timezone.now()),
+        "claimant": "you" if holder == person else str(holder) if holder else "",
+        "claimed_by_me": holder == person,
+        "trace_url": trace_url(case.run.trace),
+        "minor": case.amount_minor,
+        "currency": case.currency,
+        "irreversible": case.reversibility == "irreversible",
+        "eligible": case.state == CaseState.OPEN and case.unknown_count == 0,
+        "case": case,
+    }
+
+
+def _short(case: Case) -> str:
+    """The trouble alone; else the headline without the agent, whom every line would begin with."""
+    if case.brief:
+        return case.brief
+    agent = f"Agent “{case.agent.name}” " if case.agent else ""
+    words = case.headline.removeprefix(agent)
+    return f"{words[:1].upper()}{words[1:]}"
+
+
+def peek(request: Request, here: Workspace, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The case beside the list, if the address names one."""
+    wanted = request.GET.get("peek", "")
+    kept = {k: v for k, v in request.GET.items() if k != "peek"}
+    for one in rows:
+        one["peek_url"] = "?" + urlencode(kept | {"peek": one["id"]})
+        one["here"] = str(one["id"]) == wanted
+    if not wanted.isdigit():
+        return None
+    case = Case.objects.select_related("run", "agent", "workspace", "claimed_by").filter(
+        pk=int(wanted), workspace=here
+    )
+    found = case.first()
+    if found is None:
+        return None
+    effects = Effect.objects.filter(action__run=found.run_id, withdrawn=False).order_by(
+        "-action__n", "-action__first_place", "-position"
+    )
+    shown, offered = row(found, request.user), acts.offered(found, request.user)
+    return shown | {
+        "headline": found.headline,
+        "close_url": "?" + urlencode(kept) if kept else queue_url(here),
+        "facts": _facts(found, shown),
+        "effects": [
+            {
+                "summary": effect.summary or f"changed {effect.target_type} {effect.target_id}",
+                "target": f"{effect.target_type} {effect.target_id}",
+                "reversibility": effect.reversibility,
+                "until": f"undo {look.ago(effect.undo_until)}" if effect.undo_until else "",
+            }
+            for effect in effects[:EFFECTS_SHOWN_MAX]
+        ],
+        "reason": found.suggestion_reason,
+        "acts": offered,
+        "acts_why": acts.why_not(offered),
+    }
+
+
+def _facts(case: Case, shown: dict[str, Any]) -> list[dict[str, Any]]:
+    facts = [
+        ("Run", case.run.run),
+        ("Agent", case.agent.name if case.agent else "the desk"),
+        ("Customer", shown["customer"]),
+        ("Asked for", case.request[:400]),
+        ("Failed", f"{case.failed_tool} {case.failed_target}".strip()),
+        ("Needs approval", shown["approval"]),
+        ("Due", shown["due"]),
+        ("Claimed by", shown["claimant"] or "nobody"),
+    ]
+    return [{"name": name, "value": value} for name, value in facts if value]

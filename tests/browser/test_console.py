@@ -1,0 +1,194 @@
+"""Getting about, and acting on many: suggestions, neighbours, kept views, bulk acts, causes."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from recovery.casework import bulk, closing
+from recovery.models import BulkJob, Case, SavedView
+from recovery.triage import triage
+from tests.browser.accessible import assert_accessible
+from tests.browser.conftest import PHONE, Visit
+from tests.recovery.cases import conftest as cast
+from workspaces.models import User
+
+acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
+ada, ben, cleo, dev, finn = cast.ada, cast.ben, cast.cleo, cast.dev, cast.finn
+agent, policy, tell, ticket = cast.agent, cast.policy, cast.tell, cast.ticket
+outbound, shop, shop_connection, shop_url = (
+    cast.outbound,
+    cast.shop,
+    cast.shop_connection,
+    cast.shop_url,
+)
+LOOKS = [("light", None), ("dark", PHONE)]
+
+
+@pytest.fixture
+def three(transactional_db: None, tell: Any, shop: Any, ticket: Any) -> list[Case]:
+    """Three runs that each raised a ticket of their own, and failed alike."""
+    for number in (1, 2, 3):
+        name = f"T-{number}"
+        row = ticket | {"id": name}
+        shop.execute(
+            "INSERT INTO tickets (world, id, priority, assignee)"
+            " VALUES ('main', %s, 'high', 'Nora')",
+            [name],
+        )
+        run = tell(f"run_{number}")
+        run.does("tickets.update", ("ticket", f"main/{name}", row, row | {"priority": "high"}))
+        run.ends("failed", failed_action=run.fails("mail.send", message="504"))
+    triage.look()
+    return list(Case.objects.order_by("-failed_at", "-id"))
+
+
+def test_ada_writes_a_query_with_what_is_offered_and_keeps_it(
+    visit: Visit, three: list[Case], ada: User
+) -> None:
+    page = visit(ada)
+    page.goto("/w/acme/queue/")
+    field = page.get_by_label("Search the queue")
+
+    field.press_sequentially("ri")
+    page.get_by_role("option", name=re.compile("^risk:")).wait_for()
+    assert_accessible(page)
+    field.press("ArrowDown")
+    field.press("Enter")
+    expect(field).to_have_value("risk:")
+    field.press_sequentially("l")
+    page.get_by_role("option", name="low").wait_for()
+    field.press("ArrowDown")
+    field.press("Tab")
+    expect(field).to_have_value("risk:low ")
+    expect(field).to_be_focused()
+    field.press_sequentially("is")
+    page.get_by_role("option", name=re.compile("^is:")).wait_for()
+    field.press("Escape")
+    expect(page.locator("#suggestions")).to_be_hidden()
+    expect(field).to_have_value("risk:low is")
+    field.fill("risk:low is:open")
+    field.press("Enter")
+    page.wait_for_url(re.compile("q=risk%3Alow"))
+    page.keyboard.press("v")
+    page.get_by_label("Name").fill("Small fry")
+    page.get_by_role("button", name="Keep it").click()
+
+    page.get_by_role("link", name=re.compile("^Small fry")).wait_for()
+    assert SavedView.objects.get().query == "risk:low is:open"
+
+
+def test_ada_walks_from_case_to_case_and_finn_jumps_to_one(
+    visit: Visit, three: list[Case], ada: User, finn: User
+) -> None:
+    page = visit(ada)
+    page.goto("/w/acme/queue/?q=is%3Aopen&sort=newest")
+    page.locator(".row-link").first.click()
+    page.wait_for_url(f"**/cases/{three[0].pk}/?**")
+
+    for key, at in (("]", 1), ("]", 2), ("[", 1)):
+        page.keyboard.press(key)
+        page.wait_for_url(f"**/cases/{three[at].pk}/?**")
+    page.keyboard.press("Escape")
+    page.wait_for_url("**/queue/?q=is%3Aopen&sort=newest")
+
+    other = visit(finn)
+    other.goto("/w/acme/approvals/")
+    other.keyboard.press("Control+k")
+    other.keyboard.type(f"{three[1].run.run}-is-none")
+    other.get_by_role("option", name=re.compile("^Open run_")).wait_for()
+    other.keyboard.press("Enter")
+    other.get_by_role("link", name="Search the queue for it").wait_for()
+    other.goto(f"/w/acme/x/{three[1].run.run}")
+    other.wait_for_url(f"**/cases/{three[1].pk}/")
+
+
+def test_ada_acts_on_what_she_chose_by_keys_and_sees_each_end(
+    visit: Visit, three: list[Case], ada: User
+) -> None:
+    page = visit(ada)
+    page.goto("/w/acme/queue/")
+    for key in ("j", "x", "j", "x"):
+        page.keyboard.press(key)
+    page.get_by_text("2 selected").wait_for()
+
+    page.keyboard.press("u")
+    page.get_by_role("heading", name="Compensate 2 cases").wait_for()
+    page.get_by_placeholder(re.compile("^Why")).fill("The mail gateway was down")
+    page.keyboard.press("Control+Enter")
+
+    page.wait_for_url(re.compile(r"/bulk/\d+/$"))
+    expect(page.get_by_text("Queued")).not_to_have_count(0)
+    assert_accessible(page)
+    bulk.sweep()
+    expect(page.locator("tbody .badge", has_text="Submitted")).to_have_count(2)
+    assert BulkJob.objects.get().items.count() == 2
+
+
+def test_bulk_and_views_work_without_scripts(visit: Visit, three: list[Case], ada: User) -> None:
+    page = visit(ada, java_script_enabled=False)
+    page.goto("/w/acme/queue/")
+    for box in page.locator(".row-pick").all()[:2]:
+        box.check()
+
+    page.get_by_role("button", name=re.compile("^Close…")).click()
+    page.get_by_role("checkbox").first.uncheck()
+    page.get_by_placeholder(re.compile("^Why")).fill("A drill")
+    page.get_by_role("button", name=re.compile("^Close 2 cases")).click()
+
+    page.wait_for_url(re.compile(r"/bulk/\d+/$"))
+    assert BulkJob.objects.get().items.count() == 1, "what was unticked stays out"
+    page.get_by_role("button", name="Stop what has not begun").click()
+    assert "1 case that had not begun" in page.content()
+
+
+def test_ada_reopens_what_she_closed_too_soon(visit: Visit, three: list[Case], ada: User) -> None:
+    case = three[0]
+    closing.close(case, outcome="expected", reason="a test", by=ada, seen=case.revision)
+    page = visit(ada)
+    page.goto(f"/w/acme/cases/{case.pk}/")
+
+    page.get_by_text("Reopen this case…").click()
+    assert_accessible(page)
+    page.get_by_label("What is still wrong?").fill("The customer called again")
+    page.get_by_role("button", name="Reopen the case").click()
+
+    page.get_by_role("link", name=re.compile("^Compensate")).wait_for()
+    case.refresh_from_db()
+    assert (case.state, case.outcome) == ("open", "")
+
+
+@pytest.mark.parametrize(("scheme", "size"), LOOKS)
+def test_every_new_page_is_for_everybody(
+    visit: Visit, three: list[Case], ada: User, scheme: str, size: dict[str, int] | None
+) -> None:
+    page = visit(ada, color_scheme=scheme, **({"viewport": size} if size else {}))
+    cause = f"/w/acme/causes/{three[0].cause.fingerprint}/" if three[0].cause else ""
+    paths = (
+        "queue/",
+        "causes/",
+        cause.removeprefix("/w/acme/"),
+        "causes/?view=growing",
+        "bulk/",
+        "bulk/new/?act=compensate&q=is:open",
+        "bulk/new/?act=close&q=tool:nobody",
+        "views/",
+        "views/new/?q=risk:low",
+        "insights/",
+        "x/nothing-like-it",
+    )
+
+    for path in paths:
+        page.goto(f"/w/acme/{path}")
+        for summary in page.locator("main summary").all():
+            summary.click()
+        assert_accessible(page)
+        assert too_wide(page) <= 0, path
+
+
+def too_wide(page: Page) -> int:
+    width: int = page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    return width

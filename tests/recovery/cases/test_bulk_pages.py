@@ -1,0 +1,148 @@
+"""Bulk acts on their pages: what the dry run shows is what starts, and each case tells its end."""
+
+import pytest
+
+from recovery.casework import bulk, cases
+from recovery.models import BulkItem, BulkJob, Case, Plan
+from recovery.triage import triage
+from tests.people import person, team
+
+
+@pytest.fixture
+def desk(client, ada):
+    client.force_login(ada)
+    return client
+
+
+@pytest.fixture
+def three(tell, shop, ticket):
+    """Three runs that each raised a ticket of their own; of the third nothing is known."""
+    for number in (1, 2, 3):
+        name = f"T-{number}"
+        row = ticket | {"id": name}
+        shop.execute(
+            "INSERT INTO tickets (world, id, priority, assignee)"
+            " VALUES ('main', %s, 'high', 'Nora')",
+            [name],
+        )
+        run = tell(f"run_{number}")
+        run.does("tickets.update", ("ticket", f"main/{name}", row, row | {"priority": "high"}))
+        if number == 3:
+            run.plans("tickets.update", ("ticket", "main/T-9"))
+        run.ends("failed")
+    triage.look()
+    return list(Case.objects.order_by("run__run"))
+
+
+def dry_run(desk, **said):
+    return desk.get("/w/acme/bulk/new/", {"act": "compensate"} | said)
+
+
+def started(page, **said):
+    """What the form of a dry run posts."""
+    items = [one["value"] for one in page.context["eligible"]]
+    return {"act": "compensate", "why": "Same cause", "item": items} | said
+
+
+def test_the_dry_run_shows_who_is_meant_and_who_not_and_writes_nothing(desk, three):
+    page = dry_run(desk, q="is:open")
+
+    assert page.context["title"] == "Compensate 2 cases"
+    assert [one["run"] for one in page.context["eligible"]] == ["run_1", "run_2"]
+    assert "nobody knows whether it happened" in page.context["not_eligible"][0]["why"]
+    assert not BulkJob.objects.exists()
+
+
+def test_exactly_what_was_left_ticked_is_started(desk, three, ada):
+    page = dry_run(desk, q="is:open")
+    said = started(page)
+    said["item"] = said["item"][1:]
+
+    answer = desk.post("/w/acme/bulk/new/", said)
+
+    job = BulkJob.objects.get()
+    assert answer["location"] == f"/w/acme/bulk/{job.pk}/"
+    assert (job.started_by, job.reason) == (ada, "Same cause")
+    assert [one.case.run.run for one in job.items.all()] == ["run_2"]
+    assert not Plan.objects.exists(), "the page only writes down what the sweeper does"
+
+
+def test_a_job_tells_of_each_case_what_became_of_it(desk, three, ada):
+    page = dry_run(desk, q="is:open")
+    desk.post("/w/acme/bulk/new/", started(page))
+    job = BulkJob.objects.get()
+    cases.report(three[0].run, text="Look at this one", by=ada)
+    running = desk.get(f"/w/acme/bulk/{job.pk}/")
+    assert running.context["progress_url"]
+
+    bulk.sweep()
+
+    page = desk.get(f"/w/acme/bulk/{job.pk}/")
+    assert [one["word"] for one in page.context["items"]] == ["Refused", "Submitted"]
+    assert "Somebody changed this case since you saw it." in page.text
+    counts = {one["name"]: one["value"] for one in page.context["counts"]}
+    assert (counts["Submitted"], counts["Restored"], counts["Refused"]) == ("1", "0", "1")
+    assert page.context["progress_url"] == "", "it is over, so nobody asks any more"
+
+
+def test_stop_leaves_what_has_not_begun(desk, three):
+    desk.post("/w/acme/bulk/new/", started(dry_run(desk, q="is:open")))
+    job = BulkJob.objects.get()
+
+    page = desk.post(f"/w/acme/bulk/{job.pk}/stop/", follow=True)
+
+    assert "2 cases that had not begun stay as they are" in page.text
+    assert set(BulkItem.objects.values_list("state", flat=True)) == {"stopped"}
+    assert page.context["stop_url"] == ""
+
+
+def test_without_a_reason_nothing_starts_and_the_dry_run_stays(desk, three):
+    page = desk.post("/w/acme/bulk/new/", started(dry_run(desk, q="is:open"), why=" "))
+
+    assert page.status_code == 422
+    assert len(page.context["eligible"]) == 2
+    assert not BulkJob.objects.exists()
+
+
+@pytest.mark.parametrize("items", [[], ["x"], ["1:2"], ["9" * 30 + ":1:d"], ["1:-1:d", "::"]])
+def test_a_forged_form_starts_nothing(desk, three, items):
+    said = {"act": "compensate", "why": "x", "item": items}
+
+    assert desk.post("/w/acme/bulk/new/", said).status_code in (302, 422)
+    assert not BulkItem.objects.filter(case__in=three, digest="d").exists()
+
+
+def test_one_chosen_case_goes_to_its_own_preview(desk, three):
+    answer = dry_run(desk, case=three[0].pk)
+
+    assert answer["location"] == f"/w/acme/cases/{three[0].pk}/compensate/"
+
+
+def test_a_query_that_cannot_be_read_is_said(desk, three):
+    page = dry_run(desk, q="is:nonsense")
+
+    assert page.status_code == 422
+    assert "is none of" in page.text
+
+
+def test_cases_of_another_workspace_are_never_frozen(client, three, dev, globex):
+    client.force_login(dev)
+    said = [f"{one.pk}:{one.revision}:d" for one in three]
+
+    chosen = client.get("/w/globex/bulk/new/", {"case": [one.pk for one in three]})
+    client.post("/w/globex/bulk/new/", {"act": "close", "why": "x", "item": said})
+
+    assert chosen.context["eligible"] == chosen.context["not_eligible"] == []
+    assert not BulkItem.objects.exists()
+
+
+def test_a_viewer_sees_jobs_and_starts_or_stops_none(client, desk, three, acme):
+    desk.post("/w/acme/bulk/new/", started(dry_run(desk, q="is:open")))
+    job = BulkJob.objects.get()
+    client.force_login(person("vik", team(acme, "viewers", "view")))
+
+    assert client.get("/w/acme/bulk/").status_code == 200
+    assert client.get(f"/w/acme/bulk/{job.pk}/").context["stop_url"] == ""
+    assert client.post(f"/w/acme/bulk/{job.pk}/stop/").status_code == 403
+    assert client.post("/w/acme/bulk/new/", {"act": "close"}).status_code == 403
+    assert job.items.filter(state="waiting").count() == 2

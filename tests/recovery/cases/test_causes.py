@@ -1,0 +1,132 @@
+"""Causes: like failures together, and whether they are new, back again, or growing."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from recovery.casework import closing
+from recovery.models import Case, Cause
+from recovery.search import causes
+from recovery.triage import triage
+from tests.people import person
+
+TICKET = ("ticket", "main/T-182", {"priority": "normal"}, {"priority": "high"})
+
+
+@pytest.fixture
+def fails(tell):
+    """A run that fails at the mail gateway: `fails("run_1")`."""
+
+    def fail(name, message="504 from mx1 after 31.7 s"):
+        run = tell(name)
+        run.does("tickets.update", TICKET)
+        run.ends("failed", failed_action=run.fails("mail.send", message=message))
+        triage.look()
+        return Case.objects.get(run__run=name)
+
+    return fail
+
+
+@pytest.fixture
+def desk(client, ada):
+    client.force_login(ada)
+    return client
+
+
+def age(cause, **since):
+    """As if it had first been seen a while ago."""
+    Cause.objects.filter(pk=cause.pk).update(first_seen_at=timezone.now() - timedelta(**since))
+    cause.refresh_from_db()
+
+
+def test_a_kind_of_failure_never_seen_before_is_new(fails):
+    cause = fails("run_1").cause
+
+    assert causes.trend(cause).words == "new"
+    age(cause, hours=25)
+    assert causes.trend(cause).words == ""
+
+
+def test_what_comes_back_after_it_was_closed_has_regressed(fails, acme, ada):
+    case = fails("run_1")
+    age(case.cause, days=3)
+    closing.close(case, outcome="expected", reason="a test", by=ada, seen=case.revision)
+    case.cause.refresh_from_db()
+    assert causes.trend(case.cause).words == ""
+    assert not causes.listed(acme, "regressed").exists()
+
+    fails("run_2")
+
+    case.cause.refresh_from_db()
+    assert causes.trend(case.cause).words == "regressed"
+    assert [one.pk for one in causes.listed(acme, "regressed")] == [case.cause_id]
+
+
+def test_more_cases_than_the_day_before_are_growing(fails, acme):
+    found = [fails(f"run_{number}") for number in range(4)]
+    cause = found[0].cause
+    age(cause, days=3)
+    yesterday = timezone.now() - timedelta(hours=30)
+    Case.objects.filter(pk=found[0].pk).update(opened_at=yesterday)
+
+    assert (causes.trend(cause).lately, causes.trend(cause).before) == (3, 1)
+    assert [one.pk for one in causes.listed(acme, "growing")] == [cause.pk]
+    Case.objects.update(opened_at=yesterday)
+    assert not causes.listed(acme, "growing").exists()
+
+
+def test_the_list_goes_on_page_by_page_and_names_no_cause_twice(desk, acme):
+    Cause.objects.bulk_create(
+        Cause(workspace=acme, fingerprint=f"{n:064x}", tool="t", message=f"m {n}", case_count=1)
+        for n in range(53)
+    )
+
+    first = desk.get("/w/acme/causes/")
+    older = desk.get(first.context["pager"]["next"])
+
+    seen = [one["fingerprint"] for page in (first, older) for one in page.context["causes"]]
+    assert (len(first.context["causes"]), len(seen), len(set(seen))) == (50, 53, 53)
+
+
+def test_a_title_has_gaps_where_the_failures_differ(desk, fails):
+    fails("run_1", message="504 4.4.1 from mx1 after 31.7 s for url: https://mail.example/x1")
+
+    page = desk.get("/w/acme/causes/")
+
+    (cause,) = page.context["causes"]
+    assert cause["title"] == "… from mx1 after … s"
+    assert "&lt;n&gt;" not in page.text
+
+
+def test_a_cause_shows_its_open_cases_and_acts_on_all_of_them(desk, fails):
+    cases = [fails(f"run_{number}") for number in range(2)]
+    fails("run_9", message="another thing")
+    cause = cases[0].cause
+
+    page = desk.get(f"/w/acme/causes/{cause.fingerprint}/")
+
+    assert [one["id"] for one in page.context["cases"]] == [cases[1].pk, cases[0].pk]
+    dry_run = desk.get(page.context["acts"][0]["url"])
+    assert len(dry_run.context["eligible"]) + len(dry_run.context["not_eligible"]) == 2
+
+
+def test_a_viewer_reads_and_is_offered_no_act(client, fails, acme):
+    from tests.people import team
+
+    client.force_login(person("vik", team(acme, "viewers", "view")))
+    cause = fails("run_1").cause
+
+    page = client.get(f"/w/acme/causes/{cause.fingerprint}/")
+
+    assert (page.status_code, page.context["acts"]) == (200, [])
+    assert client.get("/w/acme/bulk/new/?act=compensate&q=").status_code == 403
+
+
+def test_nobody_else_sees_a_cause(client, fails, dev, globex):
+    cause = fails("run_1").cause
+    client.force_login(dev)
+
+    assert client.get(f"/w/acme/causes/{cause.fingerprint}/").status_code == 404
+    assert client.get(f"/w/globex/causes/{cause.fingerprint}/").status_code == 404
+    assert "No causes here" in client.get("/w/globex/causes/").text

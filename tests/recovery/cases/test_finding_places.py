@@ -1,0 +1,174 @@
+"""Getting about: neighbours in a list, ids that lead to their page, views that were kept."""
+
+import pytest
+
+from ledger.models import Event
+from recovery import search
+from recovery.models import Case, SavedView
+from recovery.search import saved
+from recovery.triage import triage
+from tests.people import person, team
+
+TICKET = ("ticket", "main/T-182", {"priority": "normal"}, {"priority": "high"})
+
+
+@pytest.fixture
+def three(tell):
+    """Three cases, the third of a tool of its own."""
+    for number, tool in enumerate(("tickets.update", "tickets.update", "users.rename"), 1):
+        run = tell(f"run_{number}")
+        action = run.does(tool, TICKET)
+        run.is_verified(action, ok=False)
+        run.ends()
+    triage.look()
+    return [Case.objects.get(run__run=f"run_{number}") for number in (1, 2, 3)]
+
+
+@pytest.fixture
+def desk(client, ada):
+    client.force_login(ada)
+    return client
+
+
+@pytest.mark.parametrize("order", ["risk", "newest", "due"])
+def test_neighbours_are_those_of_the_list_in_its_order(three, acme, ada, order):
+    listed = [one.pk for one in search.find(acme, "", by=ada, order=order).cases]
+
+    for at, pk in enumerate(listed):
+        around = search.neighbours(acme, Case.objects.get(pk=pk), "", by=ada, order=order)
+        found = [one.pk if one else None for one in around]
+        wanted = [listed[at - 1] if at else None, listed[at + 1] if at + 1 < 3 else None]
+        assert found == wanted
+
+
+def test_a_due_time_that_is_missing_stands_last_among_neighbours_too(three, acme, ada):
+    Case.objects.filter(pk__in=[three[0].pk, three[1].pk]).update(due_at=None)
+    listed = [one.pk for one in search.find(acme, "", by=ada, order="due").cases]
+
+    last = Case.objects.get(pk=listed[-1])
+    middle = Case.objects.get(pk=listed[1])
+
+    assert search.neighbours(acme, last, "", by=ada, order="due")[0] == middle
+    assert search.neighbours(acme, middle, "", by=ada, order="due")[0].pk == listed[0]
+
+
+def test_a_case_opened_from_a_search_stays_among_what_it_found(desk, three):
+    page = desk.get("/w/acme/queue/?q=tool:tickets.*&sort=newest")
+    second, first = page.context["cases"]
+
+    case = desk.get(first["url"])
+
+    assert case.context["neighbours"] == {"previous": second["url"]}
+    assert case.context["queue_url"].endswith("?q=tool%3Atickets.%2A&sort=newest")
+    assert "q=tool" in case.context["tabs"][1]["url"]
+
+
+def test_any_id_leads_to_its_page(desk, three):
+    case = three[0]
+    event = Event.objects.filter(run="run_1").order_by("place").first()
+    leads = {
+        "run_1": f"/w/acme/cases/{case.pk}/",
+        str(case.pk): f"/w/acme/cases/{case.pk}/",
+        f"%23{case.pk}": f"/w/acme/cases/{case.pk}/",
+        event.event_id: f"/w/acme/ledger/{event.event_id}/",
+        case.cause.fingerprint[:12]: f"/w/acme/causes/{case.cause.fingerprint}/",
+    }
+
+    for said, place in leads.items():
+        answer = desk.get(f"/w/acme/x/{said}")
+        assert (answer.status_code, answer.get("location")) == (302, place), said
+
+
+@pytest.mark.parametrize("said", ["nothing-like-it", "999999999", "9" * 400, "%00", "a/b/c"])
+def test_an_id_of_nothing_says_so(desk, three, said):
+    assert desk.get(f"/w/acme/x/{said}").status_code == 404
+
+
+def test_no_id_leads_into_another_workspace(client, dev, three):
+    client.force_login(dev)
+
+    assert client.get("/w/acme/x/run_1").status_code == 404
+    for said in ("run_1", str(three[0].pk), three[0].cause.fingerprint):
+        assert client.get(f"/w/globex/x/{said}").status_code == 404
+
+
+def test_an_id_pasted_into_the_search_jumps_and_a_word_does_not(desk, three):
+    fingerprint = three[0].cause.fingerprint
+    event = Event.objects.filter(run="run_1").first().event_id
+
+    assert desk.get("/w/acme/queue/", {"q": event})["location"].endswith(f"/{event}/")
+    assert desk.get("/w/acme/queue/", {"q": fingerprint}).status_code == 302
+    assert desk.get("/w/acme/queue/", {"q": "priority"}).status_code == 200
+
+
+def test_a_view_is_kept_and_listed_among_the_filters(desk, three, acme, ada):
+    said = {"name": "My tickets", "q": "tool:tickets.*"}
+
+    answer = desk.post("/w/acme/views/new/", said, follow=True)
+
+    assert len(answer.context["cases"]) == 2
+    chip = next(one for one in answer.context["views"] if one["name"] == "My tickets")
+    assert (chip["count"], chip["current"]) == ("2", True)
+    assert desk.get("/w/acme/views/my-tickets/")["location"].endswith("tool%3Atickets.%2A")
+    desk.post("/w/acme/views/my-tickets/remove/")
+    assert not SavedView.objects.exists()
+
+
+def test_a_private_view_is_its_owners_and_a_shared_one_everybodys(client, acme, ada, finn):
+    saved.save(acme, by=ada, name="Mine", query="is:mine", shared=False)
+    saved.save(acme, by=ada, name="Ours", query="risk:high", shared=True)
+    client.force_login(finn)
+
+    page = client.get("/w/acme/views/")
+
+    assert [one["name"] for one in page.context["views"]] == ["Ours"]
+    assert client.get("/w/acme/views/mine/").status_code == 404
+    assert client.post("/w/acme/views/ours/remove/").status_code == 403
+    assert SavedView.objects.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "q", "says"),
+    [
+        ("", "is:open", "needs a name"),
+        ("Bad", "is:nonsense", "is none of"),
+        (" ", "", "needs a name"),
+    ],
+)
+def test_what_cannot_be_kept_is_said_and_what_was_typed_stays(desk, name, q, says):
+    page = desk.post("/w/acme/views/new/", {"name": name, "q": q})
+
+    assert page.status_code == 422
+    assert says in page.text
+    assert page.context["form"]["query"] == q
+    assert not SavedView.objects.exists()
+
+
+def test_a_viewer_keeps_views_for_themselves_and_shares_none(client, acme):
+    client.force_login(person("vik", team(acme, "viewers", "view")))
+
+    said = {"name": "Mine", "q": "risk:high"}
+    assert client.post("/w/acme/views/new/", said).status_code == 302
+    assert client.post("/w/acme/views/new/", said | {"shared": "on"}).status_code == 422
+    assert SavedView.objects.get().shared is False
+
+
+def test_two_views_of_one_name_have_an_address_each(acme, ada, finn):
+    slugs = [
+        saved.save(acme, by=one, name="High", query="risk:high", shared=True).slug
+        for one in (ada, finn)
+    ]
+
+    assert slugs == ["high", "high-2"]
+    again = saved.save(acme, by=ada, name="High", query="risk:critical", shared=True)
+    assert (again.slug, SavedView.objects.count()) == ("high", 2)
+
+
+def test_suggestions_come_for_the_place_of_the_cursor(desk, three):
+    page = desk.get("/w/acme/queue/suggest/", {"q": "ri tool:x", "cursor": "2"})
+
+    assert [one.text for one in page.context["suggestions"]] == ["risk:"]
+    assert 'data-start="0"' in page.text
+    values = desk.get("/w/acme/queue/suggest/", {"q": "risk:h"})
+    assert [one.text for one in values.context["suggestions"]] == ["high"]
+    assert desk.get("/w/acme/queue/suggest/", {"cursor": "x"}).status_code == 200
