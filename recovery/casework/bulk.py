@@ -7,7 +7,7 @@ refused by itself, and says why. Stop works at any time, for what has not begun.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -26,8 +26,8 @@ from recovery.engine.clock import database_time
 from recovery.models import BulkItem, BulkJob, Case, CaseOutcome, Plan
 from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
-from recovery.planning.previews import sketch
-from recovery.triage.facts import facts_of
+from recovery.planning.previews import sketches
+from recovery.triage.facts import facts_of_each
 from workspaces import access
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 CASES_MAX = 500
 """Of one job; a larger set is worked off in several, each with its own dry run."""
+
+CASES_AT_A_TIME = 100
+"""So many runs' facts are in memory at once."""
 
 BATCH = 10
 WORKING_SECONDS_MAX = 300
@@ -117,33 +120,42 @@ def dry_run(
     if len(cases) > CASES_MAX:
         raise TooMany(f"At most {CASES_MAX} cases at once.")
     seen = DryRun(verb, query)
-    for case in cases:
-        _sort(seen, case, by)
+    for start in range(0, len(cases), CASES_AT_A_TIME):
+        for found in _tried(verb, cases[start : start + CASES_AT_A_TIME]):
+            other = held_by_another(found.case, by)
+            if other is not None:
+                seen.not_eligible.append(NotEligible(found.case, f"{other} has claimed it."))
+            elif isinstance(found, Eligible):
+                seen.eligible.append(found)
+            else:
+                seen.not_eligible.append(found)
     return seen
 
 
-def _sort(seen: DryRun, case: Case, by: User) -> None:
-    other = held_by_another(case, by)
-    if other is not None:
-        seen.not_eligible.append(NotEligible(case, f"{other} has claimed it."))
-    elif seen.verb == CLOSE:
-        hindrance = closing.why_not(case, facts_of(case.run))
-        if hindrance:
-            seen.not_eligible.append(NotEligible(case, hindrance))
-        else:
+def _tried(verb: str, cases: Sequence[Case]) -> Iterator[Eligible | NotEligible]:
+    """What the act would do to each, whoever has claimed it."""
+    if verb == CLOSE:
+        for case, facts in zip(cases, facts_of_each([case.run for case in cases]), strict=True):
+            hindrance = closing.why_not(case, facts)
             words = f"Close: {case.headline}"
-            seen.eligible.append(Eligible(case, "", words, "", None, case.reversibility))
-    else:
-        draft = sketch(case)
-        if draft.why_not:
-            seen.not_eligible.append(NotEligible(case, draft.why_not))
-        else:
-            weakest = str(draft.drafted.reversibility)
-            seen.eligible.append(
-                Eligible(
-                    draft.case, draft.digest, draft.headline, draft.approval, draft.money, weakest
-                )
+            yield (
+                NotEligible(case, hindrance)
+                if hindrance
+                else Eligible(case, "", words, "", None, case.reversibility)
             )
+        return
+    for draft in sketches(cases):
+        if draft.why_not:
+            yield NotEligible(draft.case, draft.why_not)
+            continue
+        yield Eligible(
+            draft.case,
+            draft.digest,
+            draft.headline,
+            draft.approval,
+            draft.money,
+            str(draft.drafted.reversibility),
+        )
 
 
 @transaction.atomic

@@ -7,7 +7,7 @@ now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,7 +24,7 @@ from recovery.planning import drifts, plan_words
 from recovery.planning.drafting import Cannot, Drafted, connections_of, draft_steps
 from recovery.planning.making import CannotUndo, DraftStep
 from recovery.triage.casefile import judgement_of
-from recovery.triage.facts import RunFacts, facts_of
+from recovery.triage.facts import RunFacts, facts_of, facts_of_each
 
 CHOICES = ("rebase", "override", "skip")
 
@@ -107,19 +107,24 @@ def draft(
     return _draft(case, facts, drafted, reach=reach, choices=chosen)
 
 
-def sketch(case: Case) -> Draft:
-    """The same plan without a look at the outside world, for dry runs over many cases.
+def sketches(cases: Sequence[Case]) -> Iterator[Draft]:
+    """The same plans without a look at the outside world, for dry runs over many cases.
 
-    Its digest is that of a draft whose targets have not drifted, so it can be submitted: then the
-    targets are looked at.
+    The digest of each is that of a draft whose targets have not drifted, so it can be submitted:
+    then the targets are looked at. Workspace, run and agent of the cases are loaded; what they
+    share is read once.
     """
-    case = _fresh(case)
-    facts = facts_of(case.run)
-    try:
-        drafted = draft_steps(facts, connections_of([case.workspace_id]))
-    except CannotUndo as long:
-        return _draft(case, facts, Drafted(), too_long=str(long))
-    return _draft(case, facts, drafted)
+    connections = connections_of({case.workspace_id for case in cases})
+    plans = Plan.objects.filter(case__in=[case.pk for case in cases])
+    numbers = dict(plans.values_list("case").annotate(last=Max("number")))
+    for case, facts in zip(cases, facts_of_each([case.run for case in cases]), strict=True):
+        number = numbers.get(case.pk, 0) + 1
+        try:
+            drafted = draft_steps(facts, connections)
+        except CannotUndo as long:
+            yield _draft(case, facts, Drafted(), too_long=str(long), number=number)
+        else:
+            yield _draft(case, facts, drafted, number=number)
 
 
 def _draft(
@@ -130,6 +135,7 @@ def _draft(
     reach: Checkpoint | None = None,
     choices: Mapping[int, str] | None = None,
     too_long: str = "",
+    number: int | None = None,
 ) -> Draft:
     return Draft(
         case=case,
@@ -142,7 +148,7 @@ def _draft(
         digest=_digest(case, reach, drafted),
         headline=plan_words.headline(drafted),
         checked_at=timezone.now(),
-        number=next_number(case),
+        number=number or next_number(case),
         too_long=too_long,
     )
 

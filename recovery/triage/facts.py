@@ -166,7 +166,12 @@ def gather(
 
 def facts_of(run: Run) -> RunFacts:
     """The facts of one run, for pages and previews; its workspace and agent are loaded."""
-    return gather([run], policies=policies_of([run]), now=database_time())[0]
+    return facts_of_each([run])[0]
+
+
+def facts_of_each(runs: Sequence[Run]) -> list[RunFacts]:
+    """The facts of many runs, in their order, for as many queries as of one."""
+    return gather(runs, policies=policies_of(runs), now=database_time())
 
 
 def _allowed(action_ids: Sequence[int]) -> Iterable[int | None]:

@@ -16,7 +16,7 @@ from workspaces.models import User
 
 acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
 ada, ben, cleo, dev, finn = cast.ada, cast.ben, cast.cleo, cast.dev, cast.finn
-agent, policy, tell, ticket = cast.agent, cast.policy, cast.tell, cast.ticket
+agent, policy, tell, ticket, raises = cast.agent, cast.policy, cast.tell, cast.ticket, cast.raises
 outbound, shop, shop_connection, shop_url = (
     cast.outbound,
     cast.shop,
@@ -27,18 +27,10 @@ LOOKS = [("light", None), ("dark", PHONE)]
 
 
 @pytest.fixture
-def three(transactional_db: None, tell: Any, shop: Any, ticket: Any) -> list[Case]:
+def three(transactional_db: None, raises: Any) -> list[Case]:
     """Three runs that each raised a ticket of their own, and failed alike."""
     for number in (1, 2, 3):
-        name = f"T-{number}"
-        row = ticket | {"id": name}
-        shop.execute(
-            "INSERT INTO tickets (world, id, priority, assignee)"
-            " VALUES ('main', %s, 'high', 'Nora')",
-            [name],
-        )
-        run = tell(f"run_{number}")
-        run.does("tickets.update", ("ticket", f"main/{name}", row, row | {"priority": "high"}))
+        run = raises(number)
         run.ends("failed", failed_action=run.fails("mail.send", message="504"))
     triage.look()
     return list(Case.objects.order_by("-failed_at", "-id"))
@@ -111,7 +103,7 @@ def test_ada_acts_on_what_she_chose_by_keys_and_sees_each_end(
     page.goto("/w/acme/queue/")
     for key in ("j", "x", "j", "x"):
         page.keyboard.press(key)
-    page.get_by_text("2 selected").wait_for()
+    page.locator("[data-selection-count]", has_text="2 selected").wait_for()
 
     page.keyboard.press("u")
     page.get_by_role("heading", name="Compensate 2 cases").wait_for()

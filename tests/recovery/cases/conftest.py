@@ -81,3 +81,37 @@ def raised(tell, shop, ticket):
     run.is_verified(action, ok=False)
     run.ends()
     return run
+
+
+@pytest.fixture
+def raises(tell, shop, ticket):
+    """A run that raised a ticket of its own and goes on: `raises(2)` is run_2 with T-2."""
+
+    def begin(number):
+        row = ticket | {"id": f"T-{number}"}
+        shop.execute(
+            "INSERT INTO tickets (world, id, priority, assignee)"
+            " VALUES ('main', %s, 'high', 'Nora')",
+            [row["id"]],
+        )
+        run = tell(f"run_{number}")
+        target = ("ticket", f"main/{row['id']}", row, row | {"priority": "high"})
+        run.does("tickets.update", target)
+        return run
+
+    return begin
+
+
+@pytest.fixture
+def three(raises):
+    """Three runs that each raised a ticket and failed; the third's last call is unknown."""
+    for number in (1, 2, 3):
+        run = raises(number)
+        if number == 3:
+            run.plans("tickets.update", ("ticket", "main/T-9"))
+        run.ends("failed")
+    from recovery.models import Case
+    from recovery.triage import triage
+
+    triage.look()
+    return list(Case.objects.order_by("run__run"))

@@ -1,31 +1,12 @@
 """One act on many cases: exactly those that were shown, each with its own plan and its own end."""
 
-import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from ledger.models import Event
 from recovery.casework import bulk, cases
 from recovery.engine import engine
 from recovery.models import BulkItem, Case, CaseState, Plan
-from recovery.triage import triage
-
-
-@pytest.fixture
-def three(tell, shop, ticket):
-    """Three runs that each raised a ticket of their own; of the third nothing is known."""
-    for number in (1, 2, 3):
-        name = f"T-{number}"
-        row = ticket | {"id": name}
-        shop.execute(
-            "INSERT INTO tickets (world, id, priority, assignee)"
-            " VALUES ('main', %s, 'high', 'Nora')",
-            [name],
-        )
-        run = tell(f"run_{number}")
-        run.does("tickets.update", ("ticket", f"main/{name}", row, row | {"priority": "high"}))
-        if number == 3:
-            run.plans("tickets.update", ("ticket", "main/T-9"))
-        run.ends("failed")
-    triage.look()
 
 
 def frozen(seen):
@@ -45,6 +26,17 @@ def test_the_dry_run_says_who_is_meant_and_who_not(three, acme, ada, finn):
     ]
     assert seen.customers == 1
     assert not BulkItem.objects.exists()
+
+
+def test_a_dry_run_of_many_cases_asks_the_database_as_often_as_of_one(three, acme, ada):
+    ids = list(Case.objects.filter(run__run__in=["run_1", "run_2"]).values_list("pk", flat=True))
+
+    def asked(ids):
+        with CaptureQueriesContext(connection) as queries:
+            assert len(bulk.dry_run(acme, "compensate", by=ada, ids=ids).eligible) == len(ids)
+        return len(queries)
+
+    assert asked(ids) == asked(ids[:1])
 
 
 def test_law_14_each_case_gets_its_own_plan_and_done_is_not_fixed(three, acme, ada, shop):

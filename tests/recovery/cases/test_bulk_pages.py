@@ -3,8 +3,7 @@
 import pytest
 
 from recovery.casework import bulk, cases
-from recovery.models import BulkItem, BulkJob, Case, Plan
-from recovery.triage import triage
+from recovery.models import BulkItem, BulkJob, Plan
 from tests.people import person, team
 
 
@@ -12,26 +11,6 @@ from tests.people import person, team
 def desk(client, ada):
     client.force_login(ada)
     return client
-
-
-@pytest.fixture
-def three(tell, shop, ticket):
-    """Three runs that each raised a ticket of their own; of the third nothing is known."""
-    for number in (1, 2, 3):
-        name = f"T-{number}"
-        row = ticket | {"id": name}
-        shop.execute(
-            "INSERT INTO tickets (world, id, priority, assignee)"
-            " VALUES ('main', %s, 'high', 'Nora')",
-            [name],
-        )
-        run = tell(f"run_{number}")
-        run.does("tickets.update", ("ticket", f"main/{name}", row, row | {"priority": "high"}))
-        if number == 3:
-            run.plans("tickets.update", ("ticket", "main/T-9"))
-        run.ends("failed")
-    triage.look()
-    return list(Case.objects.order_by("run__run"))
 
 
 def dry_run(desk, **said):

@@ -1,0 +1,120 @@
+"""Steps that wait for a person, answered in the browser: each answer leads to another end."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from recovery.engine import engine
+from recovery.models import Case, Step, StepState
+from recovery.planning import plans
+from recovery.triage import triage
+from tests.browser.accessible import assert_accessible
+from tests.browser.conftest import Visit
+from tests.recovery.cases import conftest as cast
+from workspaces.models import User
+
+acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
+ada, ben, cleo, dev, finn = cast.ada, cast.ben, cast.cleo, cast.dev, cast.finn
+agent, policy, tell, ticket, raised = cast.agent, cast.policy, cast.tell, cast.ticket, cast.raised
+outbound, shop, shop_connection, shop_url = (
+    cast.outbound,
+    cast.shop,
+    cast.shop_connection,
+    cast.shop_url,
+)
+
+
+@pytest.fixture
+def drifted(transactional_db: None, raised: Any, shop: Any, ada: User) -> Case:
+    """A plan whose one step found that Finn had taken the ticket meanwhile."""
+    triage.look()
+    case = Case.objects.get()
+    draft = plans.draft(case)
+    plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong")
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+    advance(case)
+    return case
+
+
+@pytest.fixture
+def lost(drifted: Case, shop: Any) -> Case:
+    """A step that was sent, and of which nobody knows what became."""
+    Step.objects.update(was=StepState.UNKNOWN, state=StepState.NEEDS_HUMAN, drift=None)
+    shop.execute("UPDATE tickets SET assignee = 'Nora'")
+    triage.look([drifted.run_id])
+    return drifted
+
+
+def advance(case: Case) -> None:
+    """What the worker does, and triage after it."""
+    engine.advance(Step.objects.get().plan_id)
+    triage.look([case.run_id])
+
+
+def answer(page: Page, case: Case, way: str, words: str) -> None:
+    """From the case over its step to the answer, as a person goes."""
+    page.goto(f"/w/acme/cases/{case.pk}/")
+    page.get_by_role("link", name="Decide this step").click()
+    assert_accessible(page)
+    page.get_by_label(re.compile(way)).check()
+    page.get_by_label(re.compile("^(How do you know|Why)")).fill(words)
+    page.keyboard.press("Control+Enter")
+    page.get_by_text("Written down, in your name.").wait_for()
+
+
+def priority(shop: Any) -> str:
+    found: tuple[str] = shop.execute("SELECT priority FROM tickets").fetchone()
+    return found[0]
+
+
+def test_it_was_done_so_it_is_read_back(visit: Visit, lost: Case, shop: Any, ada: User) -> None:
+    shop.execute("UPDATE tickets SET priority = 'normal'")
+
+    answer(visit(ada), lost, "^It is done", "The ticket reads normal")
+    advance(lost)
+
+    lost.refresh_from_db()
+    assert lost.outcome == "restored"
+
+
+def test_it_was_not_done_so_it_is_sent_again_in_adas_name(
+    visit: Visit, lost: Case, shop: Any, ada: User
+) -> None:
+    answer(visit(ada), lost, "try once more", "The ticket still reads high")
+    assert priority(shop) == "high", "settling sends nothing"
+    advance(lost)
+
+    lost.refresh_from_db()
+    assert (lost.outcome, priority(shop)) == ("restored", "normal")
+    assert Step.objects.get().generation == 2
+
+
+def test_what_finn_changed_is_left_as_it_is(
+    visit: Visit, drifted: Case, shop: Any, ada: User
+) -> None:
+    answer(visit(ada), drifted, "^Leave the effect", "Finn works on it")
+    advance(drifted)
+
+    drifted.refresh_from_db()
+    assert (drifted.state, priority(shop)) == ("open", "high")
+    assert Step.objects.get().state == StepState.SKIPPED
+
+
+def test_two_answers_to_one_step_are_one(
+    visit: Visit, lost: Case, shop: Any, ada: User, finn: User
+) -> None:
+    second = visit(finn)
+    second.goto(f"/w/acme/cases/{lost.pk}/settle/")
+    shop.execute("UPDATE tickets SET priority = 'normal'")
+    answer(visit(ada), lost, "^It is done", "The ticket reads normal")
+
+    second.get_by_label(re.compile("try once more")).check()
+    second.get_by_label("How do you know?").fill("I saw nothing there")
+    second.keyboard.press("Control+Enter")
+    second.locator("[data-focus]").wait_for()
+
+    assert "Nothing was changed" in second.locator("[data-focus]").inner_text()
+    assert second.get_by_label("How do you know?").input_value() == "I saw nothing there"
+    assert Step.objects.get().generation == 1
