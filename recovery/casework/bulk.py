@@ -121,14 +121,14 @@ def dry_run(
         raise TooMany(f"At most {CASES_MAX} cases at once.")
     seen = DryRun(verb, query)
     for start in range(0, len(cases), CASES_AT_A_TIME):
-        for found in _tried(verb, cases[start : start + CASES_AT_A_TIME]):
-            other = held_by_another(found.case, by)
+        for one in _tried(verb, cases[start : start + CASES_AT_A_TIME]):
+            other = held_by_another(one.case, by)
             if other is not None:
-                seen.not_eligible.append(NotEligible(found.case, f"{other} has claimed it."))
-            elif isinstance(found, Eligible):
-                seen.eligible.append(found)
+                seen.not_eligible.append(NotEligible(one.case, f"{other} has claimed it."))
+            elif isinstance(one, Eligible):
+                seen.eligible.append(one)
             else:
-                seen.not_eligible.append(found)
+                seen.not_eligible.append(one)
     return seen
 
 

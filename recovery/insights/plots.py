@@ -11,6 +11,7 @@ from datetime import date
 
 WIDTH, HEIGHT = 340, 76
 GAP = 3
+POINT = 6
 LEAST_HEIGHT = 2
 """So that a column of one can be seen beside a column of ten thousand."""
 
@@ -75,5 +76,5 @@ def line(label: str, days: Sequence[date], numbers: Sequence[float | None]) -> P
         days[0],
         days[-1],
         lines=tuple(" ".join(f"{x},{y}" for x, y in run) for run in drawn),
-        points=tuple(lone),
+        points=tuple((min(max(x - POINT / 2, 0), WIDTH - POINT), y - POINT / 2) for x, y in lone),
     )

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import search
 from recovery.casework import bulk, casework
-from recovery.models import BulkItem, BulkJob
+from recovery.models import BulkItem, BulkJob, CaseOutcome, CaseState
 from recovery.triage.words import plural
 from recovery.views.here import case_url, is_number, queue_url
 from workspaces import look
@@ -30,6 +30,8 @@ ITEM_WORDS = {
     "refused": ("bad", "Refused"),
     "stopped": ("calm", "Stopped"),
 }
+MENDED = {CaseOutcome.RESTORED, CaseOutcome.CORRECTED, CaseOutcome.RESUMED}
+CASE_TONES = {CaseState.RECOVERING: "busy", CaseState.RESUMING: "busy", CaseState.WAITING: "wait"}
 
 
 @login_required
@@ -207,6 +209,7 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     shown, pager = page_of(request, rows, lambda item: str(item.pk))
     url = reverse("recovery:bulk_job", args=[here.slug, pk])
     living = found.ended_at is None and found.stopped_at is None
+    moving = living or any(item.case.state == CaseState.RECOVERING for item in shown)
     counts = bulk.counts(found)
     return {
         "workspace": here,
@@ -225,7 +228,7 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
         ],
         "items": [_item(found, one) for one in shown],
         "pager": pager,
-        "progress_url": f"{url}progress/?{urlencode({'after': after})}" if living else "",
+        "progress_url": f"{url}progress/?{urlencode({'after': after})}" if moving else "",
         "stop_url": f"{url}stop/" if living and may(request.user, "recover", here) else "",
     }
 
@@ -259,6 +262,6 @@ def _item(job: BulkJob, item: BulkItem) -> dict[str, Any]:
         "tone": tone,
         "word": word,
         "detail": item.detail,
-        "case_state": case.state,
+        "case_tone": "ok" if case.outcome in MENDED else CASE_TONES.get(case.state, "calm"),
         "case_word": ending.capitalize(),
     }

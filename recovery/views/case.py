@@ -7,6 +7,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
+from django_htmx.http import HttpResponseClientRefresh
 
 from recovery import search
 from recovery.casework import cases, casework
@@ -45,9 +46,12 @@ def case(request: Request, workspace: str, pk: int) -> HttpResponse:
 @login_required
 @require_GET
 def progress(request: Request, workspace: str, pk: int) -> HttpResponse:
-    """The plan's part of the page alone, while it runs."""
+    """The plan's part of the page alone, while it runs; when it is over the whole page is new."""
     found = case_or_404(request, workspace, pk)
-    return page(request, "recovery/case.html", _context(request, found), part="plan")
+    context = _context(request, found)
+    if request.htmx and not (context["plan"] or {}).get("progress_url"):
+        return HttpResponseClientRefresh()
+    return page(request, "recovery/case.html", context, part="plan")
 
 
 @login_required

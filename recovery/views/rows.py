@@ -37,12 +37,14 @@ def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> 
         "state_word": {"waiting": "Waiting"}.get(case.state, ""),
         "action": case.failed_tool,
         "target": case.failed_target,
-        "suggestion": case.suggestion_text or case.get_suggestion_display(),
+        "suggestion": case.get_outcome_display()
+        or case.suggestion_text
+        or case.get_suggestion_display(),
         "suggestion_url": f"{case_url(case)}{case.suggestion}/"
         if recovers and case.state == CaseState.OPEN and holder in (None, person)
         else "",
         "reversibility": case.reversibility,
-        "approval": case.needs_approval or "None",
+        "approval": "—" if case.closed_at else case.needs_approval or "None",
         "since": look.moment(case.failed_at, "span"),
         "due": due_words(case),
         "overdue": bool(case.due_at and case.due_at < timezone.now()),

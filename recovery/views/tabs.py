@@ -6,6 +6,7 @@ from django.db.models import Q
 
 from ledger.models import Event
 from recovery.models import Case, Correction
+from recovery.triage.causes import title
 from recovery.triage.facts import RunFacts
 from recovery.triage.words import plural
 from recovery.views.here import case_url
@@ -56,7 +57,7 @@ def _evidence(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
         ("Goal", run.goal),
         ("Run state", run.state),
         ("Events", f"{run.first_place} to {run.last_place} of the ledger"),
-        ("Cause", case.cause.message if case.cause else ""),
+        ("Cause", title(case.cause) if case.cause else ""),
         ("Flags", ", ".join(run.flags).replace("_", " ")),
         ("Actions", plural(len(facts.actions), "action")),
     ]

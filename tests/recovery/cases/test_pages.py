@@ -5,9 +5,11 @@ from html import unescape
 import pytest
 
 from recovery.casework import cases
+from recovery.engine import engine
 from recovery.models import Case, Plan
 from recovery.planning import plans
 from recovery.triage import triage
+from tests import people
 
 pytestmark = pytest.mark.django_db
 
@@ -107,6 +109,32 @@ def test_looking_at_previews_changes_nothing(desk, case):
 
     assert Case.objects.values().get() == before
     assert not Plan.objects.exists()
+
+
+def test_when_a_plan_is_over_the_whole_page_is_new(desk, case, ada):
+    draft = plans.draft(case)
+    plan = plans.submit(
+        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="wrong"
+    )
+    asked = {"path": f"/w/acme/cases/{case.pk}/progress/", "headers": {"HX-Request": "true"}}
+    assert "HX-Refresh" not in desk.get(**asked)
+
+    engine.advance(plan.pk)
+
+    assert desk.get(**asked)["HX-Refresh"] == "true"
+
+
+def test_the_suggestion_in_a_line_leads_to_its_preview_for_who_may(desk, client, case, finn, acme):
+    def line(person=None):
+        if person is not None:
+            client.force_login(person)
+        return client.get("/w/acme/queue/").context["cases"][0]
+
+    assert line()["suggestion_url"] == f"/w/acme/cases/{case.pk}/compensate/"
+    cases.claim(case, by=finn, seen=case.revision)
+    assert line()["suggestion_url"] == "", "Finn has it in hand"
+    assert line(finn)["suggestion_url"]
+    assert line(people.person("vik", people.team(acme, "viewers", "view")))["suggestion_url"] == ""
 
 
 def test_a_case_is_closed_with_a_reason(desk, case):
