@@ -7,10 +7,11 @@ from django.test import Client
 
 from approvals import enquiries, inbox
 from approvals.models import Approval, ApprovalState, Enquiry
-from tests.approvals.cast import person, told
+from tests.approvals.cast import told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import visit
 from tests.approvals.test_waiting import in_a_thread, until_waiting
+from tests.people import person
 from workspaces import teams
 from workspaces.moves import CannotMove
 

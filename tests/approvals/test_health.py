@@ -9,7 +9,7 @@ from django.test import Client
 
 from approvals import expiry, grants, health, inbox
 from approvals.models import Approval
-from tests.approvals.cast import person
+from tests.people import person
 
 PAGE = "/w/acme/approvals/health/"
 

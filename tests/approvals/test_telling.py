@@ -15,7 +15,8 @@ from approvals.models import Approval, ApprovalState, Told
 from approvals.policy import Need
 from connectors import channels
 from connectors.models import Delivery
-from tests.approvals.cast import person, refund, told
+from tests.approvals.cast import refund, told
+from tests.people import person
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 LINK = re.compile(r"https?://\S+")
