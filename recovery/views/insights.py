@@ -6,13 +6,17 @@ SECTIONS and a partial of their own beside templates/recovery/insights/.
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from statistics import median
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
+from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from approvals import health
 from recovery.insights import figures, plots
 from recovery.triage.words import plural
 from recovery.views.here import case_url, queue_url
@@ -144,7 +148,36 @@ def _compensations(here: Workspace) -> list[Card]:
     ]
 
 
-SECTIONS: tuple[Callable[[Workspace], Sequence[Card]], ...] = (_recoveries, _compensations)
+def _approvals(here: Workspace) -> list[Card]:
+    """How long people take to decide; what that says about asking has a page of its own."""
+    found = health.of(here, days=figures.WINDOW_DAYS)
+    today = timezone.now().date()
+    dates = [today - timedelta(days=ago) for ago in reversed(range(figures.WINDOW_DAYS))]
+    times = {day: median(each) for day, each in found.by_day.items()}
+    shown = [times.get(f"{day:%Y-%m-%d}") for day in dates]
+    ends = found.ends
+    return [
+        _card(
+            "Approvals: time to decide, median",
+            _span(found.median_seconds),
+            f"{found.asked} asked · {found.granted} granted · {ends['rejected']} rejected"
+            f" · {ends['expired']} expired"
+            if found.asked
+            else "nobody was asked yet",
+            plots.line(
+                f"Median time to decide by day: {_span(found.median_seconds)}", dates, shown
+            ),
+            [(f"{day:%b %d}", _span(one), "") for day, one in zip(dates, shown, strict=True)],
+            url=reverse("approvals:health", args=[here.slug]),
+        )
+    ]
+
+
+SECTIONS: tuple[Callable[[Workspace], Sequence[Card]], ...] = (
+    _recoveries,
+    _compensations,
+    _approvals,
+)
 
 
 def _card(  # a card, told by its parts

@@ -31,7 +31,7 @@ def test_a_desk_without_cases_has_figures_of_nothing(client, ada, acme):
 
     page = client.get("/w/acme/insights/")
 
-    assert [card["value"] for card in page.context["cards"]] == ["0", "—", "—", "0", "—"]
+    assert [card["value"] for card in page.context["cards"]] == ["0", "—", "—", "0", "—", "—"]
     assert "no step has ended yet" in page.text
     assert figures.steps(acme)[0].success is None
 
