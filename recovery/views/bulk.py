@@ -31,7 +31,11 @@ ITEM_WORDS = {
     "stopped": ("calm", "Stopped"),
 }
 MENDED = {CaseOutcome.RESTORED, CaseOutcome.CORRECTED, CaseOutcome.RESUMED}
-CASE_TONES = {CaseState.RECOVERING: "busy", CaseState.RESUMING: "busy", CaseState.WAITING: "wait"}
+CASE_TONES: dict[str, str] = {
+    CaseState.RECOVERING: "busy",
+    CaseState.RESUMING: "busy",
+    CaseState.WAITING: "wait",
+}
 
 
 @login_required
