@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('ledger', '0007_rare_things'),
-        ('recovery', '0009_counted_views'),
+        ('recovery', '0010_tools_of_a_case'),
         ('workspaces', '0001_initial'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
