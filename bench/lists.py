@@ -94,7 +94,8 @@ def places(made: Made) -> list[str]:
     return [
         "queue/", f"queue/?peek={made.case}", "queue/?sort=newest", "queue/?q=is:mine",
         "queue/?q=is:unknown", "queue/?q=is:closed", "queue/fresh/?since=2026-01-01T00:00:00Z",
-        "causes/", case, case + "progress/", case + "settle/", case + "compensate/",
+        "causes/", "causes/?view=regressed", "causes/?view=growing", "views/", "bulk/",
+        "queue/suggest/?q=tool:", "x/R000011", case, case + "progress/", case + "settle/", case + "compensate/",
         case + "resume/", case + "close/", f"cases/{made.closed_case}/", "approvals/",
         f"approvals/{made.approval}/", "approvals/history/", "approvals/health/",
         "approvals/history/?q=is:fast+asked:30d", "channels/", "bulk/new/?q=risk:high", "runs/",

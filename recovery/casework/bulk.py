@@ -112,16 +112,16 @@ def dry_run(
     found = search.matching(workspace, search.parse(query), by=by)
     if ids is not None:
         found = Case.objects.filter(workspace=workspace, pk__in=list(ids)[: CASES_MAX + 1])
-    cases = list(
-        found.select_related("workspace", "run__workspace", "run__agent", "claimed_by").order_by(
-            "pk"
-        )[: CASES_MAX + 1]
-    )
-    if len(cases) > CASES_MAX:
-        raise TooMany(f"At most {CASES_MAX} cases at once.")
+    meant = sorted(found.order_by().values_list("pk", flat=True)[: CASES_MAX + 1])
+    if len(meant) > CASES_MAX:
+        raise TooMany(f"At most {CASES_MAX} cases at once: narrow the query down.")
+    related = Case.objects.select_related(
+        "workspace", "run__workspace", "run__agent", "claimed_by"
+    ).order_by("pk")
     seen = DryRun(verb, query)
-    for start in range(0, len(cases), CASES_AT_A_TIME):
-        for one in _tried(verb, cases[start : start + CASES_AT_A_TIME]):
+    for start in range(0, len(meant), CASES_AT_A_TIME):
+        cases = list(related.filter(pk__in=meant[start : start + CASES_AT_A_TIME]))
+        for one in _tried(verb, cases):
             other = held_by_another(one.case, by)
             if other is not None:
                 seen.not_eligible.append(NotEligible(one.case, f"{other} has claimed it."))

@@ -74,7 +74,9 @@ class Case(models.Model):
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
     run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="case")
     agent = models.ForeignKey(Agent, on_delete=models.PROTECT, null=True)
-    cause = models.ForeignKey(Cause, on_delete=models.SET_NULL, null=True, related_name="cases")
+    cause = models.ForeignKey(
+        Cause, on_delete=models.SET_NULL, null=True, related_name="cases", db_index=False
+    )
     state = models.CharField(max_length=10, choices=CaseState.choices, default=CaseState.OPEN)
     revision = models.BigIntegerField(default=1, help_text="Every change posts the one it saw")
 
@@ -185,6 +187,9 @@ class Case(models.Model):
                 name="case_irreversible",
             ),
             models.Index(fields=["workspace", "customer"], name="case_by_customer"),
+            # What a cause's line counts: what is open, and what came lately.
+            models.Index(fields=["cause"], condition=~Q(state="closed"), name="case_open_of_cause"),
+            models.Index(fields=["cause", "-opened_at"], name="case_newest_of_cause"),
             GinIndex(fields=["search"], name="case_words"),
             models.Index(
                 fields=["probe_at", "id"],

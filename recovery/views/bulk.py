@@ -77,8 +77,10 @@ def new(request: Request, workspace: str) -> HttpResponse:
         return redirect(f"/w/{here.slug}/cases/{chosen[0]}/{act}/")
     try:
         seen = bulk.dry_run(here, act, by=request.user, query=q, ids=chosen or None)
-    except (search.QueryError, bulk.TooMany) as wrong:
+    except search.QueryError as wrong:
         return _show(request, here, bulk.DryRun(act, q), problem=str(wrong), status=422)
+    except bulk.TooMany as many:  # a good question, to which the answer is: ask for less
+        return _show(request, here, bulk.DryRun(act, q), problem=str(many))
     return _show(request, here, seen)
 
 

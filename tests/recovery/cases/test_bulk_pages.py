@@ -3,6 +3,7 @@
 import pytest
 
 from recovery.casework import bulk, cases
+from recovery.engine import engine
 from recovery.models import BulkItem, BulkJob, Plan
 from tests.people import person, team
 
@@ -61,6 +62,10 @@ def test_a_job_tells_of_each_case_what_became_of_it(desk, three, ada):
     assert "Somebody changed this case since you saw it." in page.text
     counts = {one["name"]: one["value"] for one in page.context["counts"]}
     assert (counts["Submitted"], counts["Restored"], counts["Refused"]) == ("1", "0", "1")
+    assert page.context["progress_url"], "submitted is not restored"
+    engine.advance(Plan.objects.get().pk)
+    page = desk.get(f"/w/acme/bulk/{job.pk}/")
+    assert [one["case_word"] for one in page.context["items"]] == ["Open", "Restored"]
     assert page.context["progress_url"] == "", "it is over, so nobody asks any more"
 
 
@@ -102,6 +107,15 @@ def test_a_query_that_cannot_be_read_is_said(desk, three):
 
     assert page.status_code == 422
     assert "is none of" in page.text
+
+
+def test_too_many_cases_are_refused_before_any_is_looked_at(desk, three, monkeypatch):
+    monkeypatch.setattr(bulk, "CASES_MAX", 2)
+
+    page = dry_run(desk, q="is:open")
+
+    assert "At most 2 cases at once" in page.text
+    assert page.context["why_not"]
 
 
 def test_cases_of_another_workspace_are_never_frozen(client, three, dev, globex):
