@@ -41,7 +41,7 @@ def card(case: Case, person: User) -> dict[str, Any] | None:
 
 
 def _step(case: Case, step: Step) -> dict[str, Any]:
-    waits_for_person = step.state in ("unknown", "needs_human")
+    waits_for_person = step.state in ("unknown", "needs_human", "drifted")
     return {
         "number": step.position,
         "title": step.preview.get("title") or f"{step.operation} {step.target_id}",

@@ -49,8 +49,8 @@ def show(
     return page(request, f"recovery/{name}.html", context | told, status=status)
 
 
-def done(request: Request, case: Case, words: str) -> HttpResponse:
+def done(request: Request, case: Case, words: str, level: int = messages.SUCCESS) -> HttpResponse:
     """Back to the case, which says what was done."""
-    messages.success(request, words)
+    messages.add_message(request, level, words)
     target = case_url(case)
     return HttpResponseClientRedirect(target) if request.htmx else redirect(target)

@@ -9,7 +9,6 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
-from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
 from connectors.contract import CannotRead, Refused
@@ -47,8 +46,8 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
     require(request.user, "recover", case.workspace)
     subject = _subject(request, case)
     if subject is None:
-        messages.info(request, "Nothing is in doubt here any more.")
-        return redirect(case_url(case))
+        words = "Nothing is in doubt here any more."
+        return preview.done(request, case, words, messages.INFO)
     if request.method == "GET":
         return _show(request, case, subject)
     try:

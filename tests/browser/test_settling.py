@@ -113,8 +113,6 @@ def test_two_answers_to_one_step_are_one(
     second.get_by_label(re.compile("try once more")).check()
     second.get_by_label("How do you know?").fill("I saw nothing there")
     second.keyboard.press("Control+Enter")
-    second.locator("[data-focus]").wait_for()
 
-    assert "Nothing was changed" in second.locator("[data-focus]").inner_text()
-    assert second.get_by_label("How do you know?").input_value() == "I saw nothing there"
+    second.get_by_text("Nothing is in doubt here any more.").wait_for()
     assert Step.objects.get().generation == 1
