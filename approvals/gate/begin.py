@@ -1,8 +1,9 @@
 """`POST /api/v1/actions/begin`: the tool boundary in one round trip.
 
-What needs no people is answered here, on the awaited connection: look under the key's lock, decide
-by the table, record. What needs people, or the desk's own word in the ledger, is done in
-`approvals.gate.slowly`, under the same lock and by the same table.
+The usual call proceeds in one statement (`approvals.gate.quickly`). Of the others, what needs no
+people is answered here, on the awaited connection: look under the key's lock, decide by the table,
+record. What needs people, or the desk's own word in the ledger, is done in `approvals.gate.slowly`,
+under the same lock and by the same table.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from approvals.gate import slowly
+from approvals.gate import guesses, quickly, slowly
 from approvals.gate.asks import BODY_BYTES_MAX, Ask, ask_of
 from approvals.gate.finds import Found, found_in, reads
 from approvals.gate.replies import Reply, explained, of_proceed, with_address
@@ -73,6 +74,9 @@ async def begin(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _answered(ask: Ask) -> Reply:
+    reply = await quickly.begin(ask)
+    if reply is not None:
+        return reply
     for _ in range(TRIES_MAX):
         async with hot.pool().connection() as connection:
             outcome = await drivers.commit_async(steps(ask), connection)
@@ -87,6 +91,7 @@ async def _answered(ask: Ask) -> Reply:
 def steps(ask: Ask) -> Steps:  # noqa: PLR0911 - one per kind of decision
     """Look, decide, and write where that needs nobody. Without I/O of its own."""
     found = found_in((yield reads(ask)))
+    guesses.note(ask, found)
     policy = inforce.known(found.policy_digest)
     if policy is None:
         return NeedsPolicy(str(found.policy_digest))

@@ -62,7 +62,7 @@ LEFT JOIN LATERAL (
     FROM approvals_approval p WHERE p.workspace_id = ask.workspace AND p.subject_key = ask.subject
     ORDER BY id DESC LIMIT 1) approval ON true
 LEFT JOIN LATERAL (
-    SELECT json_agg(json_build_array(p.kind, p.name, p.reason,
+    SELECT json_agg(json_build_array(p.id, p.kind, p.name, p.reason,
         coalesce(nullif(u.name, ''), u.email)) ORDER BY p.id)::text
     FROM approvals_pause p JOIN workspaces_user u ON u.id = p.paused_by_id
     WHERE p.workspace_id = ask.workspace AND p.lifted_at IS NULL) pauses ON true
@@ -113,6 +113,7 @@ class KnownApproval:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
+    id: int
     kind: str
     name: str
     reason: str

@@ -1,11 +1,12 @@
 """The table of `begin` (DESIGN §5): what was found → what is answered. The first row wins."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from approvals.gate.asks import Ask
-from approvals.gate.finds import Found, KnownAction, KnownApproval
+from approvals.gate.finds import Found, KnownAction, KnownApproval, Paused
 from approvals.policy import Judgement, Need, Policy, globs, judge
 from connectors.canonical import digest
 from ledger.door import Refused
@@ -142,7 +143,14 @@ def judged(ask: Ask, found: Found, policy: Policy) -> Judgement:
 
 def order_breach(ask: Ask, found: Found, judgement: Judgement) -> str:
     """Compensatable first, one pivot, then only what can be retried; empty if the law holds."""
-    if found.run is None or not found.run.pivot_passed or judgement.action_class in READING:
+    if found.run is None or not found.run.pivot_passed:
+        return ""
+    return breach_after_pivot(ask, judgement)
+
+
+def breach_after_pivot(ask: Ask, judgement: Judgement) -> str:
+    """What the law says against this call where the run's pivot has passed."""
+    if judgement.action_class in READING:
         return ""
     saga = ask.data.get("saga") or ""
     if saga == "pivot":
@@ -167,7 +175,7 @@ def _differs(ask: Ask, known: KnownAction) -> bool:
 def _denied(  # noqa: PLR0911 - each reason ends it
     ask: Ask, found: Found, judgement: Judgement, known: KnownAction | None
 ) -> Denied | None:
-    paused = _pause(ask, found)
+    paused = pause_of(ask, found.pauses)
     if paused:
         return Denied("paused", paused)
     if judgement.approval == "DENY":
@@ -187,8 +195,9 @@ def _denied(  # noqa: PLR0911 - each reason ends it
     return None
 
 
-def _pause(ask: Ask, found: Found) -> str:
-    for one in found.pauses:
+def pause_of(ask: Ask, pauses: Sequence[Paused]) -> str:
+    """The pause that stops this call, in words; empty if none does."""
+    for one in pauses:
         if (
             one.kind == "workspace"
             or (one.kind == "agent" and one.name == ask.speaker.name)

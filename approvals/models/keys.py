@@ -14,7 +14,7 @@ class GateKey(models.Model):
     """
 
     pk = models.CompositePrimaryKey("agent_id", "key")
-    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, db_index=False)
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, db_index=False, db_constraint=False)
     key = models.CharField(max_length=200)
     attempt = models.CharField(max_length=120, blank=True, help_text="Whose lease it is")
     lease_until = models.DateTimeField(null=True)

@@ -88,6 +88,11 @@ class Policy:
     action_expires_seconds: int = 3600
     plan_expires_seconds: int = 24 * 3600
 
+    @property
+    def reads_labels(self) -> bool:
+        """Whether a condition looks at the labels of the run; else they need not be known."""
+        return any(rule.when is not None and "labels" in rule.when.names for rule in self.rules)
+
     def due_seconds(self, risk: str) -> int:
         """How long after a failure a case of this risk is due."""
         return next((due for one, due in self.due.items() if one == risk), self.due["medium"])

@@ -127,6 +127,9 @@ class Action(models.Model):
                 condition=Q(compensated="compensated"),
                 name="action_undone_by_tool",
             ),
+            # Rare in a run, and asked for at each `begin`.
+            models.Index(fields=["run"], condition=Q(saga="pivot"), name="action_pivot"),
+            models.Index(fields=["run"], condition=Q(verified="failed"), name="action_unproven"),
         ]
 
     def __str__(self) -> str:

@@ -45,7 +45,9 @@ class Event(models.Model):
     pk = models.CompositePrimaryKey("place", "received_at")
     place = models.BigIntegerField(help_text="From the sequence ledger_place")
     received_at = models.DateTimeField()
-    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, db_index=False)
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.PROTECT, db_index=False, db_constraint=False
+    )
     event_id = models.CharField(max_length=EVENT_ID_CHARACTERS_MAX)
     type = models.CharField(max_length=40)
     time = models.DateTimeField(null=True)

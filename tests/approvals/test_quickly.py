@@ -1,0 +1,273 @@
+"""The usual `begin` in one statement: the same rows as the general way, or none at all."""
+
+import asyncio
+import datetime as dt
+import json
+
+import pytest
+
+from approvals import pauses, versions
+from approvals.gate import quickly
+from approvals.gate.asks import ask_of
+from approvals.gate.begin import steps
+from approvals.models import Approval, GateKey
+from approvals.policy import inforce
+from ledger import drivers
+from ledger.ids import new_id
+from ledger.models import Action, Attempt, Event, EventKey, Run, Unsealed
+from ledger.said import Speaker
+from tests.approvals.door import Agent as Trip
+from tests.approvals.door import planned, visit
+from workspaces import hot, keys
+from workspaces.models import Agent
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+POLICY = {"policies": {"pay.*": {"approval": "MANUAL"}, "crm.*": {"approval": "AUTO"}}}
+BY_LABEL = {"policies": {"crm.*": {"when": "labels.tier == 'gold'", "approval": "MANUAL"}}}
+TABLES = (Run, Action, Attempt, Event, EventKey, Unsealed, GateKey)
+OF_THE_ROW = {
+    "id", "pk", "place", "first_place", "last_place", "salt", "digest", "content", "event_id",
+    "run_id", "action_id", "agent_id", "workspace_id",
+}  # fmt: skip
+
+
+@pytest.fixture
+def trip(key, acme, ada, ben, leads):
+    obey(acme, POLICY, ada)
+    return Trip(key)
+
+
+def obey(workspace, document, by):
+    versions.activate(versions.save(workspace, json.dumps(document), by=by), by=by)
+
+
+def speaker_of(agent, **more):
+    workspace = agent.workspace
+    return Speaker(
+        workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789", **more
+    )
+
+
+def hear(ask, *, quickly_only):
+    """The answer of one of the two ways, as the door would get it."""
+
+    async def story(_client):
+        if quickly_only:
+            return await quickly.begin(ask)
+        async with hot.pool().connection() as connection:
+            return await drivers.commit_async(steps(ask), connection)
+
+    return visit(story)
+
+
+def look_around(agent, **asked):
+    """What a process sees that has served this agent a moment ago; nothing is written."""
+    inforce.active(agent.workspace_id)
+    hear(asking(agent, **asked), quickly_only=False)
+
+
+def asking(agent, *, explain=True, trusted=False, **asked):
+    body = json.dumps(planned(**asked)).encode()
+    return ask_of(body, speaker_of(agent, trusted=trusted), explain=explain)
+
+
+def rows(workspace_id):
+    """Every row that a begin can leave, without what differs between any two."""
+    found = {}
+    for table in TABLES:
+        names = [field.attname for field in table._meta.concrete_fields]
+        names = [name for name in names if name not in OF_THE_ROW]
+        owner = {Attempt: "action__workspace_id", GateKey: "agent__workspace_id"}
+        said = table.objects.filter(**{owner.get(table, "workspace_id"): workspace_id})
+        if table is Event:
+            said = said.filter(type__startswith="action.").order_by("place")
+        if table is EventKey:
+            said = said.filter(event_id__in=event_ids(workspace_id))
+        if table is Unsealed:
+            said = said.filter(place__in=Event.objects.filter(
+                workspace_id=workspace_id, actor_kind="agent").values("place"))  # fmt: skip
+        found[table.__name__] = [
+            {name: is_set(value) for name, value in row.items()} for row in said.values(*names)
+        ]
+    return found
+
+
+def event_ids(workspace_id):
+    return Event.objects.filter(workspace_id=workspace_id, actor_kind="agent").values("event_id")
+
+
+def is_set(value):
+    return "a time" if isinstance(value, dt.datetime) else value
+
+
+RICH = {
+    "n": 7,
+    "retry": "tool",
+    "risk": "low",
+    "saga": "pivot",
+    "op": "rename",
+    "intent": {"goal": "tidy up", "confidence": 0.5},
+    "before": [{"name": "Eva", "big": 1e300, "empty": None}],
+    "compensation": {"connection": "crm", "operation": "restore", "args": {}},
+    "args": {"password": "hunter2", "card": "4111 1111 1111 1111", "names": ["Åsa", "\u2028"]},
+    "key": "k" * 200,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, RICH, {"targets": [], "args": None}, {"class_": "read_only", "trusted": True}],
+    ids=["plain", "rich", "bare", "trusted"],
+)
+@pytest.mark.parametrize("is_open", [False, True], ids=["new run", "open run"])
+def test_both_ways_leave_the_same_rows(acme, globex, ada, dev, agent, asked, is_open):
+    twin = Agent.objects.create(workspace=globex, name=agent.name)
+    asked = {"id": new_id(), "attempt": "a1", **asked}
+    for one, by in ((agent, ada), (twin, dev)):
+        obey(one.workspace, POLICY, by)
+        look_around(one)
+        if is_open:
+            them = Trip(keys.create_key(one, by=None, name="test")[1])
+            them.say("run.started", labels={"tier": "gold"}, request="tidy up")
+
+    quick = hear(asking(agent, explain=False, **asked), quickly_only=True)
+    general = hear(asking(twin, explain=False, **asked), quickly_only=False)
+
+    assert (quick.body["answer"], quick.body["fence"]) == ("proceed", 1)
+    assert quick.body.keys() == general.body.keys()
+    assert rows(acme.pk) == rows(globex.pk)
+
+
+def held(trip, acme, ada, agent):
+    trip.begin(action="act_0", key="key-0")
+    Run.objects.update(held_by="case 12")
+
+
+def forgotten(trip, acme, ada, agent):
+    trip.begin(action="act_0", key="key-0")
+    Run.objects.update(forgotten_at=dt.datetime.now(dt.UTC))
+
+
+def ended(trip, acme, ada, agent):
+    trip.begin(action="act_0", key="key-0")
+    trip.say("run.completed", summary="done")
+
+
+def unproven(trip, acme, ada, agent):
+    trip.begin(action="act_0", key="key-0")
+    trip.say("action.verified", action="act_0", ok=False, checks=[])
+
+
+def key_met(trip, acme, ada, agent):
+    trip.begin(action="act_0")
+
+
+def key_met_elsewhere(trip, acme, ada, agent):
+    trip.say("action.planned", run="run_0", action="act_0", tool="crm.update", key="key-1")
+
+
+def action_met(trip, acme, ada, agent):
+    trip.begin(key="key-0")
+
+
+def action_spoken_of(trip, acme, ada, agent):
+    trip.say("action.started", action="act_1", attempt="a0")
+
+
+def stranger(trip, acme, ada, agent):
+    other = Agent.objects.create(workspace=acme, name="other")
+    Trip(keys.create_key(other, by=None, name="x")[1]).begin(action="act_0", key="key-0")
+
+
+def paused(trip, acme, ada, agent):
+    pauses.pause(acme, "tool", "never.*", by=ada, reason="who knows")
+
+
+def obeying_another(trip, acme, ada, agent):
+    obey(acme, {"policies": {"*": {"approval": "DENY"}}}, ada)
+
+
+def asked_before(trip, acme, ada, agent):
+    trip.begin(tool="pay.card", action="act_0", run="run_0")
+    GateKey.objects.all().delete()
+    Action.objects.update(key="", action="act_0")
+
+
+def event_met(trip, acme, ada, agent):
+    event = {"id": "ev-1", "type": "run.started", "run": "run_0", "data": {}}
+    trip.request("POST", "/api/v1/events", [event])
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        held, forgotten, ended, unproven, key_met, key_met_elsewhere, action_met, action_spoken_of, stranger,
+        paused, obeying_another, asked_before, event_met,
+    ],
+    ids=lambda story: story.__name__,
+)  # fmt: skip
+def test_what_is_not_as_it_was_seen_is_left_alone(trip, acme, ada, agent, story):
+    look_around(agent)
+    story(trip, acme, ada, agent)
+    tables = (*TABLES, Approval)
+    before = [table.objects.count() for table in tables]
+    revisions = list(Run.objects.order_by("pk").values_list("revision", flat=True))
+
+    assert hear(asking(agent, explain=False, id="ev-1"), quickly_only=True) is None
+
+    assert [table.objects.count() for table in tables] == before
+    assert list(Run.objects.order_by("pk").values_list("revision", flat=True)) == revisions
+
+
+def test_a_policy_that_reads_labels_is_held_against_those_of_the_run(trip, acme, ada, agent):
+    obey(acme, BY_LABEL, ada)
+    look_around(agent)
+    trip.say("run.started", labels={"tier": "gold"})
+
+    assert hear(asking(agent, explain=False), quickly_only=True) is None
+    assert trip.begin().json()["answer"] == "wait"
+
+    trip.say("run.started", run="run_2", labels={"tier": "tin"})
+    first = trip.begin(run="run_2", action="act_2", key="key-2").json()
+    again = asking(agent, explain=False, run="run_2", action="act_3", key="key-3")
+    assert first["answer"] == "proceed"
+    assert hear(again, quickly_only=True).body["answer"] == "proceed"
+
+
+def test_after_a_pivot_the_order_law_is_the_general_ways(trip, acme, ada, agent):
+    obey(acme, POLICY | {"order": "DENY"}, ada)
+    look_around(agent)
+    trip.begin(action="act_0", key="key-0", saga="pivot")
+
+    assert hear(asking(agent, explain=False), quickly_only=True) is None
+    retriable = asking(agent, explain=False, saga="retriable")
+    assert hear(retriable, quickly_only=True).body["answer"] == "proceed"
+
+
+def test_eight_tries_of_one_usual_call_proceed_once(trip, agent):
+    look_around(agent)
+
+    async def story(client):
+        headers = {"authorization": f"Bearer {trip.token}"}
+        asked = [
+            client.post("/api/v1/actions/begin", json=planned(), headers=headers) for _ in range(8)
+        ]
+        return [
+            said.json().get("answer", said.status_code) for said in await asyncio.gather(*asked)
+        ]
+
+    assert sorted(map(str, visit(story, connections_max=8))) == ["409"] * 7 + ["proceed"]
+    assert Event.objects.filter(type="action.started").count() == 1
+
+
+def test_what_the_quick_way_began_can_be_finished_and_replayed(trip, agent):
+    look_around(agent)
+    said = trip.begin(attempt="a1")
+    assert GateKey.objects.get().attempt == "a1"
+
+    trip.succeeded(said, attempt="a1", result={"id": "r9"})
+
+    again = trip.begin(attempt="a2").json()
+    assert (again["answer"], again["result"]) == ("replay", {"id": "r9"})
+    assert (Run.objects.get().action_count, Action.objects.get().state) == (1, "succeeded")
