@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from django.conf import settings
+from prometheus_client import Gauge
 from redis import RedisError
 from redis.asyncio import Redis
 
@@ -34,6 +35,7 @@ HEARD_ALL = 10**9
 WAITERS_MAX = 20_000  # per process: each takes a few kilobytes
 
 logger = logging.getLogger(__name__)
+waiting_agents = Gauge("amends_waiting_agents", "Agents that wait here for a decision.")
 
 STATE = """
 SELECT a.id, CASE WHEN a.state IN ('waiting', 'granted') AND a.expires_at <= clock_timestamp()
@@ -168,7 +170,10 @@ async def _waited(
             left = end - loop.time()
             if found["state"] != "waiting" or left <= 0 or found["asked"] > heard:
                 return found
-            await asyncio.wait({decided, went}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            with waiting_agents.track_inprogress():
+                await asyncio.wait(
+                    {decided, went}, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                )
 
 
 def wait_seconds(scope: Scope) -> float:

@@ -1,0 +1,219 @@
+"""A thousand agents that wait for people, and two hundred open consoles, on one web process.
+
+    python -m bench waiting
+
+gives `waiters_p95_ms`: everything settled, a person decides, until the agent has its answer; and
+`storm_s`: all agents come back at once, until the process says that all of them wait again. Each
+console asks for news every two seconds, as its page does; half stand on the queue, half on the
+inbox. Decisions are made in a process of their own, as if on another machine.
+"""
+
+import asyncio
+import http.client
+import json
+import os
+import re
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from bench.asking import p95
+from bench.servers import own
+
+AGENTS, CONSOLES, DECISIONS = 1_000, 200, 100
+SMALL = 10  # one in ten of each
+OPEN_PER_AGENT = 20  # the gate's own limit
+STORMS = 3
+DECIDE_EVERY_SECONDS = 0.1
+POLL_SECONDS = 2.0
+SETTLE_SECONDS = 5.0
+WAIT_SECONDS_MAX = 120.0
+POLICY = "policies: {pay.*: {approval: MANUAL, expires: 8h}}"
+WAITING = re.compile(rb"^amends_waiting_agents (\d+)", re.MULTILINE)
+
+
+@dataclass
+class Desk:
+    """Who waits for what: the key that asked and the approval; and two people's cookies."""
+
+    asked: list[tuple[str, int]]
+    cookies: list[str]
+    ben: Any
+
+
+def prepare(count: int) -> Desk:
+    """As many open questions, each asked at the gate by an agent of at most twenty."""
+    import django
+
+    django.setup()
+    from approvals import versions
+    from bench.people import cast, cookie_of
+    from workspaces import keys
+    from workspaces.models import Agent
+
+    made = cast()
+    versions.activate(versions.save(made.workspace, POLICY, by=made.ada), by=made.ada)
+    asked: list[tuple[str, int]] = []
+    while len(asked) < count:
+        agent = Agent.objects.create(workspace=made.workspace, name=f"payer-{len(asked)}")
+        token = keys.create_key(agent, by=None, name="bench")[1]
+        asked += [(token, ask(agent, number)) for number in range(OPEN_PER_AGENT)]
+    return Desk(asked[:count], [cookie_of(made.ada), cookie_of(made.ben)], made.ben)
+
+
+def ask(agent: Any, number: int) -> int:
+    """Put one payment to people, as the gate does it; the approval's id."""
+    from approvals.gate import slowly
+    from approvals.gate.asks import ask_of
+    from ledger.ids import new_id
+    from ledger.said import Speaker
+
+    here = agent.workspace
+    speaker = Speaker(here.pk, here.slug, "agent", agent.name, agent.pk, "bench")
+    data = {"tool": "pay.card", "args": {"amount": number}, "class": "external_irreversible",
+            "targets": [{"type": "card", "id": f"{agent.pk}-{number}"}]}  # fmt: skip
+    event = {"id": new_id(), "type": "action.planned", "run": f"run-{agent.pk}",
+             "action": f"act-{number}", "attempt": "a1", "data": data}  # fmt: skip
+    reply = slowly.begin(ask_of(json.dumps(event).encode(), speaker, explain=False))
+    assert isinstance(reply.body, dict), reply
+    return int(reply.body["approval"])
+
+
+class Crowd:
+    """Connections that each ask one thing at a time and read the whole answer."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self.host, self.port = str(parts.hostname), int(parts.port or 80)
+        self.heard: dict[int, float] = {}
+        self.polls: list[float] = []
+
+    async def get(self, reader: Any, writer: Any, path: str, headers: str) -> tuple[int, bytes]:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)^content-length: (\d+)", head, re.MULTILINE)
+        body = await reader.readexactly(int(length[1])) if length else b""
+        return int(head.split(b" ", 2)[1]), body
+
+    async def agent(self, token: str, approval: int) -> None:
+        """Wait until the decision is known, asking again as often as the time is over."""
+        reader, writer = await asyncio.open_connection(self.host, self.port)
+        try:
+            state = "waiting"
+            while state == "waiting":
+                path = f"/api/v1/approvals/{approval}?wait=60"
+                bearer = f"Authorization: Bearer {token}\r\n"
+                status, body = await self.get(reader, writer, path, bearer)
+                assert status == 200, body
+                state = json.loads(body)["state"]
+            self.heard[approval] = time.perf_counter()
+        finally:
+            writer.transport.abort()
+
+    async def console(self, number: int, count: int, cookie: str) -> None:
+        """A page left open: every two seconds it asks what is new."""
+        await asyncio.sleep(POLL_SECONDS * number / count)
+        since = quote(time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()))
+        page = "queue" if number % 2 else "approvals"
+        path = f"/w/bench/{page}/fresh/?since={since}"
+        reader, writer = await asyncio.open_connection(self.host, self.port)
+        while True:
+            begun = time.perf_counter()
+            status, _ = await self.get(reader, writer, path, f"Cookie: {cookie}\r\n")
+            assert status in {200, 204}, status
+            self.polls.append(time.perf_counter() - begun)
+            await asyncio.sleep(POLL_SECONDS)
+
+    def waiting(self) -> int:
+        """How many agents wait, as the process itself says."""
+        talk = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        token = os.environ["AMENDS_METRICS_TOKEN"]
+        talk.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
+        found = WAITING.search(talk.getresponse().read())
+        talk.close()
+        return int(found[1]) if found else 0
+
+    async def until_waiting(self, count: int) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while await asyncio.to_thread(self.waiting) != count:
+            assert time.monotonic() < deadline, "they do not all wait"
+            await asyncio.sleep(0.05)
+
+
+async def storm(crowd: Crowd, agents: dict[int, Any], tokens: dict[int, str]) -> float:
+    """All connections break; when the process knows, all come back. Seconds until all wait."""
+    for task in agents.values():
+        task.cancel()
+    await asyncio.gather(*agents.values(), return_exceptions=True)
+    await crowd.until_waiting(0)
+    begun = time.perf_counter()
+    agents.update({one: asyncio.create_task(crowd.agent(tokens[one], one)) for one in agents})
+    await crowd.until_waiting(len(agents))
+    return time.perf_counter() - begun
+
+
+async def decisions(crowd: Crowd, ben: Any, approvals: list[int]) -> list[float]:
+    """Ben decides them one after the other; seconds from his word to each agent's answer."""
+    took = []
+    for approval in approvals:
+        begun = time.perf_counter()
+        await asyncio.to_thread(decide, approval, ben)
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while approval not in crowd.heard:
+            assert time.monotonic() < deadline, "an agent was not told"
+            await asyncio.sleep(0.005)
+        took.append(crowd.heard[approval] - begun)
+        await asyncio.sleep(DECIDE_EVERY_SECONDS)
+    return took
+
+
+def decide(pk: int, ben: Any) -> None:
+    from approvals import inbox
+    from approvals.models import Approval
+
+    approval = Approval.objects.get(pk=pk)
+    inbox.grant(approval, by=ben, seen=approval.digest)
+
+
+async def measured(url: str, desk: Desk, consoles: int, decided: int) -> dict[str, float]:
+    crowd = Crowd(url)
+    tokens = {approval: token for token, approval in desk.asked}
+    open_pages = [
+        asyncio.create_task(crowd.console(number, consoles, desk.cookies[number % 2]))
+        for number in range(consoles)
+    ]
+    agents = {one: asyncio.create_task(crowd.agent(tokens[one], one)) for one in tokens}
+    await crowd.until_waiting(len(agents))
+    storms = [await storm(crowd, agents, tokens) for _ in range(STORMS)]
+    await asyncio.sleep(SETTLE_SECONDS)
+    crowd.polls.clear()
+    took = await decisions(crowd, desk.ben, list(tokens)[:decided])
+    for task in [*open_pages, *agents.values()]:
+        if task.done() and not task.cancelled() and (failed := task.exception()):
+            raise failed
+        task.cancel()
+    await asyncio.gather(*open_pages, *agents.values(), return_exceptions=True)
+    return {
+        "waiters_p95_ms": round(1_000 * p95(took), 1),
+        "waiters_p50_ms": round(1_000 * sorted(took)[len(took) // 2], 1),
+        "storm_s": round(sorted(storms)[STORMS // 2], 2),
+        "console_poll_p95_ms": round(1_000 * p95(crowd.polls), 1),
+    }
+
+
+def main() -> None:
+    share = SMALL if "--small" in sys.argv else 1
+    running = own()
+    try:
+        desk = prepare(AGENTS // share)
+        running.start_web()
+        found = measured(running.url, desk, CONSOLES // share, DECISIONS // share)
+        print(json.dumps(asyncio.run(found)))
+    finally:
+        running.stop()
+
+
+if __name__ == "__main__":
+    main()
