@@ -45,7 +45,7 @@ END $$;
 class Migration(migrations.Migration):
     dependencies = [
         ("approvals", "0009_shadow_and_unmet"),
-        ("ledger", "0011_begin_at_once"),
+        ("ledger", "0012_begin_at_once"),
     ]
 
     operations = [

@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 import json
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 POLICY = {"policies": {"pay.*": {"approval": "MANUAL"}, "crm.*": {"approval": "AUTO"}}}
 BY_LABEL = {"policies": {"crm.*": {"when": "labels.tier == 'gold'", "approval": "MANUAL"}}}
-TABLES = (Run, Action, Attempt, Event, EventKey, Unsealed, GateKey)
+TABLES: tuple[Any, ...] = (Run, Action, Attempt, Event, EventKey, Unsealed, GateKey)
 OF_THE_ROW = {
     "id", "pk", "place", "first_place", "last_place", "salt", "digest", "content", "event_id",
     "run_id", "action_id", "agent_id", "workspace_id",

@@ -89,7 +89,7 @@ END $$;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("ledger", "0010_pivots_and_failed_checks")]
+    dependencies = [("ledger", "0011_pivots_and_failed_checks")]
 
     operations = [
         migrations.RunSQL(BEGIN, "DROP FUNCTION ledger_begin"),

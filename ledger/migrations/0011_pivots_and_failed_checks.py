@@ -10,7 +10,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('ledger', '0009_forgetting'),
+        ('ledger', '0010_runs_by_name_last'),
         ('workspaces', '0001_initial'),
     ]
 
