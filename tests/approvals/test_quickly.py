@@ -203,8 +203,8 @@ def event_met(trip, acme, ada, agent):
 @pytest.mark.parametrize(
     "story",
     [
-        held, forgotten, ended, unproven, key_met, key_met_elsewhere, action_met, action_spoken_of, stranger,
-        paused, obeying_another, asked_before, event_met,
+        held, forgotten, ended, unproven, key_met, key_met_elsewhere, action_met,
+        action_spoken_of, stranger, paused, obeying_another, asked_before, event_met,
     ],
     ids=lambda story: story.__name__,
 )  # fmt: skip
