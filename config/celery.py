@@ -7,6 +7,8 @@ comes back by itself.
 
 import logging
 import os
+import signal
+import threading
 import time
 import warnings
 from typing import Any
@@ -37,6 +39,8 @@ warnings.filterwarnings("ignore", category=SecurityWarning)
 logger = logging.getLogger(__name__)
 BEAT_SECONDS = 10.0
 last_beat = [float("-inf")]
+ORPHAN_SECONDS_MAX = 15.0
+starter = os.getppid()
 
 app = Celery("amends")
 
@@ -99,15 +103,6 @@ app.add_defaults(configuration)
 app.autodiscover_tasks()
 
 
-@signals.task_prerun.connect
-def leave_dead_connections(**_: object) -> None:
-    """Celery's own fix-up keeps a connection for a thousand tasks, a dead one too."""
-    from django.db import connections
-
-    for connection in connections.all(initialized_only=True):
-        connection.close_if_unusable_or_obsolete()
-
-
 @signals.setup_logging.connect
 def keep_our_logging(**_: object) -> None:
     """Celery would replace what settings.LOGGING says."""
@@ -122,6 +117,20 @@ def look_at_connections(**_: object) -> None:
     from django.db import close_old_connections
 
     close_old_connections()
+
+
+@signals.worker_shutting_down.connect
+def end_as_an_orphan(**_: object) -> None:
+    """A stop waits for tasks, and for the broker; whose desk was killed, waits for it in vain.
+
+    So with its starter gone the worker takes its pool along after a while. What was under way is
+    found again by its lease, as after any kill.
+    """
+    if os.getppid() == starter or os.getpgrp() != os.getpid():
+        return
+    end = threading.Timer(ORPHAN_SECONDS_MAX, os.killpg, [os.getpid(), signal.SIGKILL])
+    end.daemon = True
+    end.start()
 
 
 @signals.heartbeat_sent.connect
