@@ -104,6 +104,7 @@ def speaker(workspace: Workspace, *, by: User | None = None, part: str = "engine
 
 def plain_connection() -> Connection[Any]:
     """psycopg's own connection under Django's, with the transaction that is open on it."""
+    connection.close_if_health_check_failed()  # as Django's own cursors do
     connection.ensure_connection()
     plain: Connection[Any] = connection.connection
     return plain

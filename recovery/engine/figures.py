@@ -75,6 +75,7 @@ class EngineFigures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("amends_figures_up", "1 if the database gave these figures.")
+        was_closed = connection.connection is None
         try:
             with transaction.atomic():
                 found = list(figures())
@@ -82,7 +83,8 @@ class EngineFigures(Collector):
             logger.warning("The database gave no figures", exc_info=True)
             found = []
         finally:
-            connection.close()
+            if was_closed:
+                connection.close()
         up.add_metric([], float(bool(found)))
         yield up
         yield from found

@@ -51,6 +51,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 FAILED = pytest.StashKey[bool]()
 
 
+def press(page: Page, *keys: str) -> None:
+    """Press keys one after the other, once the page's own scripts listen for them."""
+    page.locator("html.js").wait_for(state="attached")
+    for key in keys:
+        page.keyboard.press(key)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     patch = pytest.MonkeyPatch()

@@ -11,7 +11,7 @@ from approvals.policy import Judgement, Need
 from connectors import channels
 from tests.approvals.cast import asker, refund
 from tests.browser.accessible import assert_accessible
-from tests.browser.conftest import DESKTOP, PHONE, Visit
+from tests.browser.conftest import DESKTOP, PHONE, Visit, press
 from tests.people import person
 from workspaces import teams
 from workspaces.models import User, Workspace
@@ -44,20 +44,20 @@ def test_ben_reads_and_approves_by_keyboard_alone(visit: Visit, ask: Any, ben: U
     page = visit(ben)
     page.goto("/w/acme/approvals/")
 
-    page.keyboard.press("j")
-    page.keyboard.press("Enter")
+    press(page, "j")
+    press(page, "Enter")
     page.wait_for_url(f"**/approvals/{approval.pk}/")
-    page.keyboard.press("d")
+    press(page, "d")
     assert page.locator("details.raw").first.get_attribute("open") is not None
-    page.keyboard.press("Shift+A")
-    page.keyboard.press("Enter")  # the browser asks for the reason first, and goes there
+    press(page, "Shift+A")
+    press(page, "Enter")  # the browser asks for the reason first, and goes there
     page.keyboard.type("checked with the customer")
-    page.keyboard.press("Enter")
+    press(page, "Enter")
     page.wait_for_timeout(300)
     assert Approval.objects.get().state == "waiting"  # no single key commits, nor does the field
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
+    press(page, "Tab")
+    press(page, "Tab")
+    press(page, "Enter")
 
     page.locator(".notice.ok").wait_for()
     approval.refresh_from_db()
@@ -70,12 +70,12 @@ def test_a_rejection_by_keyboard_needs_a_reason(visit: Visit, ask: Any, ben: Use
     page = visit(ben)
     page.goto(f"/w/acme/approvals/{approval.pk}/")
 
-    page.keyboard.press("Shift+R")
-    page.keyboard.press("Enter")
+    press(page, "Shift+R")
+    press(page, "Enter")
     assert page.locator("input[name=reason]:invalid").count() == 1
     page.locator("input[name=reason]").fill("the wrong card")
     page.locator("button[value=reject]").focus()
-    page.keyboard.press("Enter")
+    press(page, "Enter")
 
     page.get_by_text("Rejected by Ben: the wrong card").wait_for()
     approval.refresh_from_db()
@@ -119,11 +119,11 @@ def test_ben_asks_back_by_keyboard_and_ada_answers_on_the_card(
     page = visit(ben)
     page.goto(f"/w/acme/approvals/{approval.pk}/")
 
-    page.keyboard.press("Shift+Q")
+    press(page, "Shift+Q")
     page.keyboard.type("Did the customer confirm?")
-    page.keyboard.press("Enter")  # a field's Enter sends nothing
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
+    press(page, "Enter")  # a field's Enter sends nothing
+    press(page, "Tab")
+    press(page, "Enter")
     page.get_by_text("No answer yet.").wait_for()
 
     hers = visit(ada)
@@ -148,7 +148,7 @@ def test_a_reason_can_be_chosen_without_typing_one(visit: Visit, ask: Any, ben: 
     assert page.locator("input[name=reason]").get_attribute("list") == "reasons"
     page.locator("input[name=reason]").fill(offered[0])
     page.locator("button[value=reject]").focus()
-    page.keyboard.press("Enter")
+    press(page, "Enter")
 
     page.get_by_text(f"Rejected by Ben: {inbox.REASONS[0]}").wait_for()
 

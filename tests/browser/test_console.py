@@ -10,7 +10,7 @@ from recovery.casework import bulk, closing
 from recovery.models import BulkJob, Case, SavedView
 from recovery.triage import triage
 from tests.browser.accessible import assert_accessible
-from tests.browser.conftest import PHONE, Visit
+from tests.browser.conftest import PHONE, Visit, press
 from tests.recovery.cases import conftest as cast
 from workspaces.models import User
 
@@ -63,7 +63,7 @@ def test_ada_writes_a_query_with_what_is_offered_and_keeps_it(
     field.fill("risk:low is:open")
     field.press("Enter")
     page.wait_for_url(re.compile("q=risk%3Alow"))
-    page.keyboard.press("v")
+    press(page, "v")
     page.get_by_label("Name").fill("Small fry")
     page.get_by_role("button", name="Keep it").click()
 
@@ -80,17 +80,17 @@ def test_ada_walks_from_case_to_case_and_finn_jumps_to_one(
     page.wait_for_url(f"**/cases/{three[0].pk}/?**")
 
     for key, at in (("]", 1), ("]", 2), ("[", 1)):
-        page.keyboard.press(key)
+        press(page, key)
         page.wait_for_url(f"**/cases/{three[at].pk}/?**")
-    page.keyboard.press("Escape")
+    press(page, "Escape")
     page.wait_for_url("**/queue/?q=is%3Aopen&sort=newest")
 
     other = visit(finn)
     other.goto("/w/acme/approvals/")
-    other.keyboard.press("Control+k")
+    press(other, "Control+k")
     other.keyboard.type(f"{three[1].run.run}-is-none")
     other.get_by_role("option", name=re.compile("^Open run_")).wait_for()
-    other.keyboard.press("Enter")
+    press(other, "Enter")
     other.get_by_role("link", name="Search the queue for it").wait_for()
     other.goto(f"/w/acme/x/{three[1].run.run}")
     other.wait_for_url(f"**/cases/{three[1].pk}/")
@@ -102,13 +102,13 @@ def test_ada_acts_on_what_she_chose_by_keys_and_sees_each_end(
     page = visit(ada)
     page.goto("/w/acme/queue/")
     for key in ("j", "x", "j", "x"):
-        page.keyboard.press(key)
+        press(page, key)
     page.locator("[data-selection-count]", has_text="2 selected").wait_for()
 
-    page.keyboard.press("u")
+    press(page, "u")
     page.get_by_role("heading", name="Compensate 2 cases").wait_for()
     page.get_by_placeholder(re.compile("^Why")).fill("The mail gateway was down")
-    page.keyboard.press("Control+Enter")
+    press(page, "Control+Enter")
 
     page.wait_for_url(re.compile(r"/bulk/\d+/$"))
     expect(page.get_by_text("Queued")).not_to_have_count(0)

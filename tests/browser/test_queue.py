@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 from recovery.models import Case, Plan
 from recovery.triage import triage
 from tests.browser.accessible import assert_accessible
-from tests.browser.conftest import PHONE, Visit
+from tests.browser.conftest import PHONE, Visit, press
 from tests.recovery.cases import conftest as cast
 from workspaces.models import User
 
@@ -48,34 +48,34 @@ def test_ada_goes_from_the_queue_to_a_running_plan_without_a_mouse(
     page = visit(ada)
     page.goto("/w/acme/queue/")
 
-    page.keyboard.press("j")
-    page.keyboard.press("Space")
+    press(page, "j")
+    press(page, "Space")
     page.locator("#peek").wait_for()
     assert_accessible(page)
-    page.keyboard.press("Escape")
+    press(page, "Escape")
     page.locator("#peek").wait_for(state="detached")
     page.locator(".row-link:focus").wait_for()  # where the peek was opened
-    page.keyboard.press("j")
-    page.keyboard.press("k")
-    page.keyboard.press("Enter")
+    press(page, "j")
+    press(page, "k")
+    press(page, "Enter")
     page.wait_for_url(f"**/cases/{case.pk}/")
-    page.keyboard.press("c")
+    press(page, "c")
     page.get_by_text("Claimed by you").wait_for()
-    page.keyboard.press("u")
+    press(page, "u")
     page.wait_for_url("**/compensate/")
-    page.keyboard.press("Control+Enter")  # the browser asks for the reason first
+    press(page, "Control+Enter")  # the browser asks for the reason first
     assert not Plan.objects.exists()
     page.get_by_placeholder(re.compile("^Why")).focus()
     page.keyboard.type("The wrong ticket")
-    page.keyboard.press("Enter")
+    press(page, "Enter")
     page.wait_for_timeout(300)
     assert not Plan.objects.exists()  # no single key commits, nor does the field
-    page.keyboard.press("Control+Enter")
+    press(page, "Control+Enter")
     page.wait_for_url(f"**/cases/{case.pk}/")
 
     assert Plan.objects.get().reason == "The wrong ticket"
-    page.keyboard.press("g")
-    page.keyboard.press("q")
+    press(page, "g")
+    press(page, "q")
     page.wait_for_url("**/queue/")
 
 
@@ -86,11 +86,11 @@ def test_the_second_of_two_operators_learns_it_and_loses_nothing_typed(
     for page in (first, second):
         on_its_preview(page, case)
     first.get_by_placeholder(re.compile("^Why")).fill("The wrong ticket")
-    first.keyboard.press("Control+Enter")
+    press(first, "Control+Enter")
     first.wait_for_url(f"**/cases/{case.pk}/")
 
     second.get_by_placeholder(re.compile("^Why")).fill("I saw it too, and had much to say")
-    second.keyboard.press("Control+Enter")
+    press(second, "Control+Enter")
     second.locator("[data-focus]").wait_for()
 
     assert Plan.objects.count() == 1

@@ -11,7 +11,7 @@ from recovery.models import Case, Step, StepState
 from recovery.planning import plans
 from recovery.triage import triage
 from tests.browser.accessible import assert_accessible
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Visit, press
 from tests.recovery.cases import conftest as cast
 from workspaces.models import User
 
@@ -60,7 +60,7 @@ def answer(page: Page, case: Case, way: str, words: str) -> None:
     assert_accessible(page)
     page.get_by_label(re.compile(way)).check()
     page.get_by_label(re.compile("^(How do you know|Why)")).fill(words)
-    page.keyboard.press("Control+Enter")
+    press(page, "Control+Enter")
     page.get_by_text("Written down, in your name.").wait_for()
 
 
@@ -112,7 +112,7 @@ def test_two_answers_to_one_step_are_one(
 
     second.get_by_label(re.compile("try once more")).check()
     second.get_by_label("How do you know?").fill("I saw nothing there")
-    second.keyboard.press("Control+Enter")
+    press(second, "Control+Enter")
 
     second.get_by_text("Nothing is in doubt here any more.").wait_for()
     assert Step.objects.get().generation == 1

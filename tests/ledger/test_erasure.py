@@ -205,7 +205,7 @@ def test_an_administrator_looks_then_erases_and_the_registry_tells(said, client,
     assert client.post(page, {"person": "cust_eve", "act": "erase"}).status_code == 409
     assert client.post(page, {"person": ""}).status_code == 422
     take_in()
-    assert "ledger erased" in client.get("/w/northwind/audit/", {"kind": "kept"}).text
+    assert "Ledger erased" in client.get("/w/northwind/audit/", {"kind": "kept"}).text
 
 
 def test_only_administrators_see_it(said, client, northwind):
