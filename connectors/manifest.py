@@ -20,6 +20,7 @@ from django.conf import settings
 from connectors.contract import Idempotency, Kind, Operation, ProbeStrength, Reversibility
 from connectors.declared import struct_of
 from connectors.templating import ROOTS, placeholders
+from workspaces import structs
 
 SHIPPED = Path(__file__).parent / "manifests"
 MANIFEST_BYTES_MAX = 256 * 1024
@@ -127,6 +128,9 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     headers: dict[str, str] = {}
     values: dict[str, str] = {}
     """Settings of a connection that templates may use, with what each is for."""
+
+
+structs.described(Manifest)
 
 
 @cache

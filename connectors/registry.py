@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +19,7 @@ from types import MappingProxyType
 import msgspec
 
 from connectors.contract import Connector
+from workspaces.structs import described
 
 GROUP = "amends.connectors"
 
@@ -55,9 +57,22 @@ def names() -> list[str]:
     return sorted(registry().connectors)
 
 
-@cache
+_finding = threading.Lock()
+
+
 def registry() -> Registry:
-    """All usable connectors, found once per process; `registry.cache_clear()` finds them anew."""
+    """All usable connectors, found once per process; `forget()` finds them anew."""
+    with _finding:
+        return _found()
+
+
+def forget() -> None:
+    """What is installed has changed: look again when somebody asks next."""
+    _found.cache_clear()
+
+
+@cache
+def _found() -> Registry:
     found: dict[str, Connector] = {}
     faults: list[str] = []
     for entry in _offers():
@@ -71,6 +86,7 @@ def registry() -> Registry:
             wrong.append("another connector has this name already")
         faults.extend(f"{entry.name} ({entry.value}): {one}" for one in wrong)
         if not wrong:
+            described(connector.settings_schema, connector.credential_schema)
             found[entry.name] = connector
     return Registry(MappingProxyType(found), tuple(faults))
 

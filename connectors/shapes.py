@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from connectors.canonical import digest
 from connectors.refusals import Refused
+from workspaces.structs import described
 
 if TYPE_CHECKING:
     from connectors.outbound import Outbound
@@ -72,6 +73,7 @@ class Operation:
             raise ValueError(
                 f"{self.name}: limit_seconds is above 0 and at most {LIMIT_SECONDS_MAX}"
             )
+        described(self.args_schema)
 
     def check_args(self, args: Mapping[str, Any]) -> Any:
         """The arguments as the schema's struct; raises Refused with the first mistake's path."""

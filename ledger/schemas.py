@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from ledger import clocks
+from workspaces.structs import described
 
 Short = Annotated[str, Meta(max_length=120)]
 Name = Annotated[str, Meta(max_length=200)]
@@ -149,6 +150,7 @@ AGENT_TYPES: dict[str, type[msgspec.Struct]] = {
     "action.failed": ActionFailed,
     "action.verified": ActionVerified,
 }
+described(*AGENT_TYPES.values())
 
 # What only `begin` says, in the agent's name.
 RESERVED = {"action.started": ("fence",), "action.planned": ("replaces", "observed")}

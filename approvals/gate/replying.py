@@ -24,12 +24,15 @@ class Reply(msgspec.Struct, forbid_unknown_fields=True):
     answer: str
 
 
+_replies = msgspec.json.Decoder(Reply)
+
+
 async def reply(scope: Scope, receive: Receive, send: Send) -> None:
     """The answer to one question of an approval of this agent; 409 where it is over."""
     speaker = await speaker_of(scope, "begin")
     pk = int(scope["path_params"]["approval"])
     try:
-        said = msgspec.json.decode(await body_of(scope, receive, BODY_BYTES_MAX), type=Reply)
+        said = _replies.decode(await body_of(scope, receive, BODY_BYTES_MAX))
     except msgspec.DecodeError as wrong:
         raise refuse("schema", "The body does not fit", 422, str(wrong)[:200]) from wrong
     await send_answer(send, 200, await slowly.call(_reply, pk, speaker, said))

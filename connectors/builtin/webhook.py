@@ -93,6 +93,9 @@ class Said(msgspec.Struct):
     detail: str = ""
 
 
+_said = msgspec.json.Decoder(Said)
+
+
 class Webhook(Connector):
     name = "webhook"
     version = "1.0"
@@ -244,7 +247,7 @@ def _ask(call: Call, do: Literal["observe", "apply", "probe"]) -> Said:
     if answer.status == HTTPStatus.UNAUTHORIZED:
         raise Refused("The service did not accept the signature.")
     try:
-        said = msgspec.json.decode(answer.body, type=Said)
+        said = _said.decode(answer.body)
     except msgspec.DecodeError as wrong:
         raise ValueError(f"The service answered {answer.status}, not in the protocol.") from wrong
     if (

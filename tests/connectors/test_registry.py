@@ -43,10 +43,10 @@ def install(tmp_path, monkeypatch):
         (dist / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
         (dist / "entry_points.txt").write_text(f"[amends.connectors]\n{name} = {module}:Pigeon\n")
         monkeypatch.syspath_prepend(str(tmp_path))
-        registry.registry.cache_clear()
+        registry.forget()
 
     yield put
-    registry.registry.cache_clear()
+    registry.forget()
     for module in ("pigeons", "broken", "halfway", "usurper"):
         sys.modules.pop(module, None)
 

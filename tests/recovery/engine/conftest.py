@@ -16,11 +16,11 @@ def installed():
     from connectors import registry
 
     sys.path.append(str(DIST))
-    registry.registry.cache_clear()
+    registry.forget()
     assert "outside" in registry.names()
     yield
     sys.path.remove(str(DIST))
-    registry.registry.cache_clear()
+    registry.forget()
 
 
 @pytest.fixture(scope="session")
