@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.contrib.auth.models import AnonymousUser
+from django.db.models import Exists, OuterRef, Q
 
 from approvals.matching import assign
-from approvals.models import Approval, Requirement
-from workspaces.access import people_with
+from approvals.models import Approval, Decision, Requirement
+from approvals.models.approvals import ApprovalQuerySet
+from workspaces.access import people_with, workspaces_of
 from workspaces.models import Team, User
 
 
@@ -86,6 +88,38 @@ def counts(approval: Approval, person: User | AnonymousUser) -> bool:
     before = {decider: fits[decider] for decider in granted if decider in fits}
     after = before | ({person.pk: fits[person.pk]} if person.pk in fits else {})
     return len(assign(after, places)) > len(assign(before, places))
+
+
+def awaiting(rows: ApprovalQuerySet, person: User | AnonymousUser) -> ApprovalQuerySet:
+    """Exactly those that this person may decide now; the inbox and its badge are this list."""
+    candidates = _candidates(rows, person)
+    answered = Exists(Decision.objects.filter(approval=OuterRef("pk")))
+    begun = (
+        candidates.filter(answered)
+        .select_related(None)
+        .select_related("workspace")
+        .prefetch_related("requirements", "decisions")
+    )
+    done = [approval.pk for approval in begun if not counts(approval, person)]
+    return candidates.exclude(pk__in=done) if done else candidates
+
+
+def _candidates(rows: ApprovalQuerySet, person: User | AnonymousUser) -> ApprovalQuerySet:
+    if not person.is_authenticated:
+        return rows.none()
+    others = Q(self_approval=True) | (
+        (Q(requested_by__isnull=True) | ~Q(requested_by=person))
+        & (Q(agent_owner__isnull=True) | ~Q(agent_owner=person))
+    )
+    asked = Requirement.objects.filter(approval=OuterRef("pk")).filter(
+        Q(team__isnull=True) | Q(team__group__in=person.groups.all())
+    )
+    answered = Decision.objects.filter(approval=OuterRef("pk"), person=person)
+    return (
+        rows.open()
+        .filter(others, workspace__in=workspaces_of(person, "approve"))
+        .filter(Exists(asked), ~Exists(answered))
+    )
 
 
 def required(approval: Approval) -> list[Requirement]:

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from approvals import pauses
+from approvals import deciders, pauses
 from approvals.models import Approval, Pause, PolicyVersion
 from recovery.models import Case
 from workspaces import beats, look
@@ -67,7 +67,7 @@ def _unmet(here: Workspace) -> str:
 
 def _counts(request: HttpRequest, here: Workspace) -> dict[str, str | None]:
     open_cases = Case.objects.filter(workspace=here).exclude(state="closed")
-    awaiting = Approval.objects.filter(workspace=here).awaiting(request.user)
+    awaiting = deciders.awaiting(Approval.objects.filter(workspace=here), request.user)
     return {"queue": _capped(open_cases), "approvals": _capped(awaiting)}
 
 

@@ -6,7 +6,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from ledger.models import Action
@@ -58,38 +58,6 @@ class ApprovalQuerySet(models.QuerySet["Approval"]):
     def open(self) -> "ApprovalQuerySet":
         """Asked and not yet answered, by the database's clock."""
         return self.filter(state="waiting", expires_at__gt=Now())
-
-    def awaiting(self, person: User | AnonymousUser) -> "ApprovalQuerySet":
-        """Exactly what this person may decide now; the inbox and its badge are this list."""
-        from approvals import deciders
-
-        candidates = self._candidates(person)
-        answered = Exists(Decision.objects.filter(approval=OuterRef("pk")))
-        begun = (
-            candidates.filter(answered)
-            .select_related(None)
-            .select_related("workspace")
-            .prefetch_related("requirements", "decisions")
-        )
-        done = [approval.pk for approval in begun if not deciders.counts(approval, person)]
-        return candidates.exclude(pk__in=done) if done else candidates
-
-    def _candidates(self, person: User | AnonymousUser) -> "ApprovalQuerySet":
-        if not person.is_authenticated:
-            return self.none()
-        others = Q(self_approval=True) | (
-            (Q(requested_by__isnull=True) | ~Q(requested_by=person))
-            & (Q(agent_owner__isnull=True) | ~Q(agent_owner=person))
-        )
-        asked = Requirement.objects.filter(approval=OuterRef("pk")).filter(
-            Q(team__isnull=True) | Q(team__group__in=person.groups.all())
-        )
-        answered = Decision.objects.filter(approval=OuterRef("pk"), person=person)
-        return (
-            self.open()
-            .filter(others, workspace__in=workspaces_of(person, "approve"))
-            .filter(Exists(asked), ~Exists(answered))
-        )
 
 
 class Approval(models.Model):

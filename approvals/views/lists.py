@@ -15,7 +15,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 
-from approvals import cards, health
+from approvals import cards, deciders, health
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.models.approvals import ApprovalQuerySet
 from workspaces import look
@@ -46,7 +46,7 @@ def wanted(request: Request, here: Workspace) -> tuple[ApprovalQuerySet, str]:
     view = "all" if request.GET.get("view") == "all" else "mine"
     # A line shows nothing of action and run, and all that waits is sorted before a page is cut.
     rows = approvals_of(here).select_related(None).select_related("agent", "requested_by")
-    rows = rows.open() if view == "all" else rows.awaiting(request.user)
+    rows = rows.open() if view == "all" else deciders.awaiting(rows, request.user)
     q = request.GET.get("q", "")[:SEARCH_CHARACTERS_MAX].strip()
     return (rows.filter(headline__icontains=q) if q else rows), view
 
@@ -96,7 +96,7 @@ def _after(text: str) -> tuple[datetime, int] | None:
 
 def views_of(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
     root = reverse("approvals:inbox", args=[here.slug])
-    mine = approvals_of(here).awaiting(person).order_by()[: COUNT_MAX + 1].count()
+    mine = deciders.awaiting(approvals_of(here), person).order_by()[: COUNT_MAX + 1].count()
     everything = approvals_of(here).open().order_by()[: COUNT_MAX + 1].count()
     return [
         {
@@ -212,7 +212,7 @@ def fresh(request: Request, workspace: str) -> HttpResponse:
     gone |= {*answered.values_list("pk", flat=True)[:GONE_MAX]}
     if not new and not gone:
         return HttpResponse(status=204)
-    mine = approvals_of(here).awaiting(request.user).order_by()[: COUNT_MAX + 1].count()
+    mine = deciders.awaiting(approvals_of(here), request.user).order_by()[: COUNT_MAX + 1].count()
     told: dict[str, Any] = {"counts": {"approvals": look.count(mine, COUNT_MAX)}}
     if new:  # the pill stays until the reader loads what is new, so `since` stays, too
         return JsonResponse(told | {"new": new, "gone": [str(pk) for pk in gone]})

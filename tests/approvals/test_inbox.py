@@ -7,6 +7,7 @@ from django.db import IntegrityError, connection, transaction
 
 from approvals import grants, inbox
 from approvals.bells import approval_decided
+from approvals.deciders import awaiting
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import Need
 from tests.approvals.cast import now, refund, told
@@ -37,7 +38,7 @@ def test_whoever_asked_cannot_answer_nor_can_the_owner_of_the_agent(ask, ada, fi
     with pytest.raises(inbox.NotYours, match="second person"):
         inbox.grant(approval, by=ada, seen=approval.digest)
 
-    assert Approval.objects.awaiting(ada).count() == 0
+    assert awaiting(Approval.objects.all(), ada).count() == 0
 
 
 def test_the_database_refuses_one_pair_of_eyes_whatever_the_code_says(ask, ada):
@@ -81,7 +82,7 @@ def test_someone_in_both_teams_moves_over_when_only_their_first_place_is_left(
     approval = ask(Need("finance", 1), Need("leads", 1))
     inbox.grant(approval, by=ben, seen=approval.digest)
 
-    assert list(Approval.objects.awaiting(fred)) == [approval]
+    assert list(awaiting(Approval.objects.all(), fred)) == [approval]
     inbox.grant(approval, by=fred, seen=approval.digest)
 
     approval.refresh_from_db()
@@ -93,7 +94,7 @@ def test_a_part_that_is_already_given_is_not_asked_again(ask, ben, finance):
     approval = ask(Need("finance", 1), Need("leads", 1))
     inbox.grant(approval, by=ben, seen=approval.digest)
 
-    assert Approval.objects.awaiting(fred).count() == 0
+    assert awaiting(Approval.objects.all(), fred).count() == 0
     with pytest.raises(inbox.NotYours, match="already given"):
         inbox.grant(approval, by=fred, seen=approval.digest)
 
@@ -123,7 +124,7 @@ def test_a_stranger_sees_nothing_and_decides_nothing(ask, dev):
     approval = ask()
 
     assert Approval.objects.visible_to(dev).count() == 0
-    assert Approval.objects.awaiting(dev).count() == 0
+    assert awaiting(Approval.objects.all(), dev).count() == 0
     with pytest.raises(inbox.NotYours):
         inbox.grant(approval, by=dev, seen=approval.digest)
 
@@ -134,7 +135,7 @@ def test_a_superuser_without_a_team_decides_nothing(ask, ada):
     root.save()
     approval = ask()
 
-    assert Approval.objects.awaiting(root).count() == 0
+    assert awaiting(Approval.objects.all(), root).count() == 0
     with pytest.raises(inbox.NotYours):
         inbox.grant(approval, by=root, seen=approval.digest)
 
