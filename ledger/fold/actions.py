@@ -76,9 +76,9 @@ def fold_action(action: str, facts: Iterable[Fact]) -> ActionRow:
     state = action_state(tried.rows, approved=bool(kinds[APPROVED]))
     class_ = text(said(planned, "class", flags), 24)
     found = fold_effects(kinds, tried.rows, state, class_, flags)
+    places = [fact.place for fact in ordered]
     row = ActionRow(
-        action, _number(ordered, flags), min(f.place for f in ordered),
-        max(f.place for f in ordered), state, action_class=class_,
+        action, _number(ordered, flags), min(places), max(places), state, action_class=class_,
         attempts=tried.rows, effects=found, current_attempt=tried.current, fence=tried.fence,
         settled_by=tried.settled_by[:120],
     )  # fmt: skip
@@ -113,12 +113,14 @@ def _by_kind(ordered: list[Fact]) -> defaultdict[str, list[Fact]]:
 
 def _number(ordered: list[Fact], flags: set[str]) -> int | None:
     numbers = [fact.n for fact in ordered if fact.n is not None]
-    if any(number != numbers[0] for number in numbers):
+    if len(set(numbers)) > 1:
         flags.add("disagree:n")
     return numbers[0] if numbers else None
 
 
 def _plan(row: ActionRow, planned: list[Fact], flags: set[str]) -> None:
+    if not planned:
+        return
     row.tool = text(said(planned, "tool", flags), 200)
     row.risk = text(said(planned, "risk", flags), 8)
     row.saga = text(said(planned, "saga", flags), 10)
@@ -132,8 +134,7 @@ def _plan(row: ActionRow, planned: list[Fact], flags: set[str]) -> None:
     row.targets = targets[0] if targets else []
     if any(other != row.targets for other in targets):
         flags.add("disagree:targets")
-    if planned:
-        row.args_digest = args_digest(row.tool, row.targets, row.args)
+    row.args_digest = args_digest(row.tool, row.targets, row.args)
 
 
 def args_digest(tool: str, targets: Any, args: Any) -> str:
@@ -143,7 +144,9 @@ def args_digest(tool: str, targets: Any, args: Any) -> str:
 
 def _outcome(row: ActionRow, kinds: dict[str, list[Fact]], flags: set[str]) -> None:
     successes = [fact for attempt in row.attempts for fact in attempt.successes]
-    row.result = said(sorted(successes, key=lambda f: f.event_id), "result", flags)
+    if len(successes) > 1:
+        successes.sort(key=lambda fact: fact.event_id)
+    row.result = said(successes, "result", flags)
     if row.state in {"failed", "unknown"}:
         errors = [attempt.error for attempt in row.attempts if attempt.error is not None]
         row.error = errors[-1] if errors else None
@@ -157,8 +160,8 @@ def _outcome(row: ActionRow, kinds: dict[str, list[Fact]], flags: set[str]) -> N
 
 
 def _first(facts: list[Fact]) -> datetime | None:
-    return min((fact.received for fact in facts), default=None)
+    return min([fact.received for fact in facts], default=None)
 
 
 def _first_end(rows: list[AttemptRow]) -> datetime | None:
-    return min((row.finished_at for row in rows if row.finished_at), default=None)
+    return min([row.finished_at for row in rows if row.finished_at], default=None)

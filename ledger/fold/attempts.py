@@ -55,6 +55,23 @@ def join(one: str, other: str) -> str:
 
 def fold_attempts(kinds: Kinds, flags: set[str]) -> Attempts:
     """The attempts of an action, in the order of fence and name; `kinds` holds facts by kind."""
+    return one_success(kinds) or fold_all(kinds, flags)
+
+
+def one_success(kinds: Kinds) -> Attempts | None:
+    """All that is said of most actions: one success, which nothing can contradict yet."""
+    succeeded = kinds[SUCCEEDED]
+    if len(succeeded) != 1 or kinds[STARTED] or kinds[FAILED] or kinds[SETTLED]:
+        return None
+    row = AttemptRow(
+        _name(succeeded[0], ""), "succeeded", finished_at=succeeded[0].received,
+        successes=succeeded, success_claimed=True,
+    )  # fmt: skip
+    return Attempts([row], "", 0, "")
+
+
+def fold_all(kinds: Kinds, flags: set[str]) -> Attempts:
+    """The general way."""
     issued = _issued(kinds[STARTED])
     fence = max(issued.values(), default=0)
     current = min((name for name, number in issued.items() if number == fence), default="")

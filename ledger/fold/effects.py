@@ -52,7 +52,10 @@ def fold_effects(
     """The standing and undone effects of an action in this state, by position."""
     if state not in {"succeeded", "unknown"}:
         return []
-    targets = next(filter(None, (planned_targets(fact.data) for fact in kinds[PLANNED])), [])
+    targets: list[dict[str, Any]] = []
+    for fact in kinds[PLANNED]:
+        if targets := planned_targets(fact.data):
+            break
     said = _said_effects(rows, targets, flags)
     if said is None:
         said = [] if class_ in WITHOUT_EFFECT else [{"target": target} for target in targets]
@@ -69,6 +72,8 @@ def _said_effects(
 
     A second attempt that succeeded did its effects once more; what it repeats word for word is one.
     """
+    if len(rows) == 1 and len(rows[0].successes) == 1:
+        return _listed(rows[0].successes[0].data, targets)  # the usual case
     told = []
     for row in rows:
         lists = [one for fact in row.successes if (one := _listed(fact.data, targets)) is not None]
@@ -76,7 +81,7 @@ def _said_effects(
             flags.add("disagree:effects")
         if lists:
             told.append(lists[0])
-    if len(told) < 2:  # noqa: PLR2004 - the usual case, without comparing
+    if len(told) < 2:  # noqa: PLR2004 - nothing to compare
         return told[0] if told else None
     found: list[dict[str, Any]] = []
     known: set[bytes] = set()

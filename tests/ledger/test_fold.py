@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from ledger.fold import fold_action, fold_run
+from ledger.fold.attempts import fold_all, one_success
 from ledger.models import Action, Attempt, Checkpoint, Effect, Run
 from ledger.said import Fact, Speaker
 from tests.ledger.conftest import event, tell
@@ -144,6 +146,15 @@ PLAN = ("action.planned", {"tool": "book", "targets": TARGETS[:1], "before": [No
 def test_the_states_of_an_action(said, state, flags):
     row = of(PLAN, *said)
     assert (row.state, row.flags) == (state, flags)
+
+
+@pytest.mark.parametrize("data", [{}, {"attempt": None}, {"attempt": "a1"}, {"fence": 3}])
+def test_the_short_way_of_one_success_leads_where_the_general_one_does(data):
+    kinds = defaultdict(list, {"action.succeeded": [Fact("1", "action.succeeded", 1, data, 1, T0)]})
+    flags = set()
+
+    assert one_success(kinds) == fold_all(kinds, flags)
+    assert not flags
 
 
 def test_a_late_success_of_an_older_fence_settles_nothing():
