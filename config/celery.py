@@ -26,8 +26,8 @@ PUBLISH_SECONDS_MAX = 0.2
 AT_ONCE = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
 # A worker waits longer than the ten seconds for which it listens in one go.
 LISTEN_SECONDS_MAX = 30
-# Longer than any chain that one task runs; then a message whose worker died is given out again.
-REDELIVER_SECONDS = 600
+# Abandoned messages are looked for this often, or more often where they are given out again sooner.
+RESTORE_SECONDS = 10
 TASK_SECONDS_MAX = 300
 TASK_SECONDS_HARD_MAX = 330
 # Connections last for this many tasks, then are made new, in case a server changed behind a proxy.
@@ -66,9 +66,12 @@ def configuration() -> dict[str, Any]:
         "broker_connection_timeout": 4 if listening else PUBLISH_SECONDS_MAX,
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
+        # A full broker refuses to note what a worker has taken. The worker connects anew until
+        # there is room; without this it would end, and everybody's work with it.
+        "broker_channel_error_retry": True,
         "broker_transport_options": {
-            "visibility_timeout": REDELIVER_SECONDS,
-            "unacked_restore_interval": 10,
+            "visibility_timeout": settings.REDELIVER_SECONDS,
+            "unacked_restore_interval": min(RESTORE_SECONDS, settings.REDELIVER_SECONDS),
             "unacked_restore_throttle": 1,
             "socket_timeout": timeout,
             "socket_connect_timeout": timeout,

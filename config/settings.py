@@ -145,6 +145,9 @@ if env.database_url() != DATABASE_OWNER_URL:
 DATABASE_URL = env.database_url()
 REDIS_URL = env.redis_url()
 BROKER_URL = env.broker_url()
+# A message whose worker died is given out again after this time: longer than any chain that one
+# task runs, or copies are about (which do nothing, and cost a look).
+REDELIVER_SECONDS = env.number("AMENDS_REDELIVER_SECONDS", 600)
 # Connections of the hot door (config/door.py), which has a pool of its own.
 HOT_POOL_SIZE = env.number("AMENDS_HOT_POOL_SIZE", 10)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

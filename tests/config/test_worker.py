@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+import redis
 from django.db import connection
 
 from config.local.postgres import Postgres
@@ -73,6 +74,22 @@ def test_a_worker_goes_on_when_a_broker_that_hung_comes_back(worker: Process) ->
     broker.forget()
 
     assert looks_for_a_plan(worker), worker.said()
+
+
+def test_a_worker_outlives_a_full_broker_and_goes_on_when_there_is_room(worker: Process) -> None:
+    """F10: nobody can note what was taken, nor say which queues he listens to."""
+    assert looks_for_a_plan(worker), worker.said()
+    os.kill(worker.pid, signal.SIGSTOP)  # so that the message waits for it
+    assert wake(run_plan, NO_PLAN)
+    with redis.Redis.from_url(started["valkey"].url) as talk:
+        talk.config_set("maxmemory", "1mb")
+        os.kill(worker.pid, signal.SIGCONT)
+        assert soon(lambda: "OutOfMemoryError" in worker.said())
+        talk.config_set("maxmemory", "256mb")
+    broker.forget()
+
+    assert looks_for_a_plan(worker), worker.said()
+    assert worker.alive()
 
 
 def test_a_web_process_outlives_its_database(processes: Processes, own_postgres: Postgres) -> None:
