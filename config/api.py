@@ -4,17 +4,22 @@ The hot endpoints are served in front of Django (config/door.py); their floors d
 `documented`, OpenAPI path items by path, so that the page shows them with the rest.
 """
 
+import logging
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 
 from config.door import HOT_MODULES
+from config.failing import come_back
 from workspaces.access import NotAllowed
 from workspaces.moves import CannotMove
+
+logger = logging.getLogger(__name__)
 
 ROUTERS = ("ledger.api", "approvals.api", "recovery.api", "recovery.reports_api")
 PROBLEM = "application/problem+json"
@@ -68,3 +73,10 @@ def not_allowed(request: HttpRequest, refusal: NotAllowed) -> HttpResponse:
 @api.exception_handler(CannotMove)
 def cannot_move(request: HttpRequest, refusal: CannotMove) -> HttpResponse:
     return problem(request, 409, "It has moved on", str(refusal))
+
+
+@api.exception_handler(OperationalError)
+@api.exception_handler(InterfaceError)
+def database_away(request: HttpRequest, error: Exception) -> HttpResponse:
+    logger.warning("%s %s: %s", request.method, request.path, error)
+    return come_back(problem(request, 503, "The database is away, come back in a moment", ""))

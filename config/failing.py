@@ -1,0 +1,28 @@
+"""What is answered when a page fails. A database that is away, full of callers or holding on to a
+row is no failure of the desk's: 503, and when to come back.
+"""
+
+import sys
+
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse
+from django.template import loader
+from django.views.defaults import server_error
+
+DATABASE_AWAY = (OperationalError, InterfaceError)
+RETRY_SECONDS = 2
+
+
+def failed(request: HttpRequest) -> HttpResponse:
+    """Django's `handler500`, called while the error is handled."""
+    if not isinstance(sys.exc_info()[1], DATABASE_AWAY):
+        return server_error(request)
+    page = loader.get_template("503.html").render()
+    return come_back(HttpResponse(page, status=503))
+
+
+def come_back(answer: HttpResponse) -> HttpResponse:
+    """Say when to try again."""
+    answer["Retry-After"] = str(RETRY_SECONDS)
+    answer["Cache-Control"] = "no-store"
+    return answer
