@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from django.db import transaction
 from django.db.models import Q
-from django.utils import timezone
+from django.db.models.functions import Now
 
-from workspaces import acts, teams
+from workspaces import acts, clock, teams
 from workspaces.access import Codename
 from workspaces.models import Invitation, SetupLink, Team, User, Workspace
 
@@ -46,14 +46,14 @@ def setup_link() -> str:
     """Make the token of `/setup/<token>/`; it works once and for a day."""
     token = secrets.token_urlsafe(32)
     SetupLink.objects.create(
-        digest=_digest(token), expires_at=timezone.now() + timedelta(hours=SETUP_LINK_HOURS)
+        digest=_digest(token), expires_at=clock.now() + timedelta(hours=SETUP_LINK_HOURS)
     )
     return token
 
 
 def standing_setup_link(token: str) -> SetupLink | None:
     return SetupLink.objects.filter(
-        digest=_digest(token), used_at=None, expires_at__gt=timezone.now()
+        digest=_digest(token), used_at=None, expires_at__gt=Now()
     ).first()
 
 
@@ -74,8 +74,8 @@ def set_up(
 ) -> tuple[User, Workspace]:
     """Make the first administrator and workspace. Raises `LinkIsOver` for a used or old link."""
     used = SetupLink.objects.filter(
-        digest=_digest(token), used_at=None, expires_at__gt=timezone.now()
-    ).update(used_at=timezone.now())
+        digest=_digest(token), used_at=None, expires_at__gt=Now()
+    ).update(used_at=Now())
     if not used:
         raise LinkIsOver("This set-up link was used or is more than a day old.")
     person = User.objects.create_user(email=email, password=password, name=name)
@@ -86,16 +86,16 @@ def set_up(
 def invite(workspace: Workspace, email: str, into: Iterable[Team], *, by: User) -> str:
     """Make the token of `/join/<token>/` for one address; an older open one is withdrawn."""
     standing = Invitation.objects.filter(workspace=workspace, accepted_at=None, withdrawn_at=None)
-    if standing.filter(expires_at__gt=timezone.now()).count() >= OPEN_INVITATIONS_MAX:
+    if standing.filter(expires_at__gt=Now()).count() >= OPEN_INVITATIONS_MAX:
         raise TooMany(f"There are {OPEN_INVITATIONS_MAX} open invitations; withdraw some first.")
-    standing.filter(email__iexact=email).update(withdrawn_at=timezone.now())
+    standing.filter(email__iexact=email).update(withdrawn_at=Now())
     token = secrets.token_urlsafe(32)
     invitation = Invitation.objects.create(
         workspace=workspace,
         email=email.lower(),
         digest=_digest(token),
         invited_by=by,
-        expires_at=timezone.now() + timedelta(days=INVITATION_DAYS),
+        expires_at=clock.now() + timedelta(days=INVITATION_DAYS),
     )
     chosen = [team for team in into if team.workspace_id == workspace.pk]
     invitation.teams.set(chosen)
@@ -112,7 +112,7 @@ def standing_invitation(token: str) -> Invitation | None:
     return (
         Invitation.objects.select_related("workspace")
         .filter(Q(digest=_digest(token)), accepted_at=None, withdrawn_at=None)
-        .filter(expires_at__gt=timezone.now())
+        .filter(expires_at__gt=Now())
         .first()
     )
 
@@ -125,9 +125,7 @@ def accept(token: str, *, by: User) -> Workspace:
         raise LinkIsOver(
             "This invitation was used, withdrawn, is too old, or is for another address."
         )
-    taken = Invitation.objects.filter(pk=invitation.pk, accepted_at=None).update(
-        accepted_at=timezone.now()
-    )
+    taken = Invitation.objects.filter(pk=invitation.pk, accepted_at=None).update(accepted_at=Now())
     if not taken:
         raise LinkIsOver("This invitation was used a moment ago.")
     for team in invitation.teams.all():
@@ -138,7 +136,7 @@ def accept(token: str, *, by: User) -> Workspace:
 @transaction.atomic
 def withdraw(invitation: Invitation, *, by: User) -> None:
     moved = Invitation.objects.filter(pk=invitation.pk, accepted_at=None, withdrawn_at=None).update(
-        withdrawn_at=timezone.now()
+        withdrawn_at=Now()
     )
     if moved:
         acts.record(

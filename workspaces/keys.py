@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import transaction
-from django.utils import timezone
+from django.db.models import Q
+from django.db.models.functions import Now
 
 from workspaces import acts
 from workspaces.models import Agent, APIKey, PersonToken, User, Workspace
@@ -15,6 +16,9 @@ from workspaces.models import Agent, APIKey, PersonToken, User, Workspace
 PREFIX_CHARACTERS = 10
 SECRET_BYTES = 32
 TOKEN_CHARACTERS_MAX = 120
+
+# By the database's clock, as at the hot door (ledger/door.py).
+LIVING = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=Now()))
 
 
 def split(token: str) -> str | None:
@@ -104,7 +108,7 @@ def create_token(
 @transaction.atomic
 def revoke(key: APIKey | PersonToken, *, by: User | None) -> None:
     """Refuse the key from now on; revoking twice changes nothing."""
-    moved = type(key).objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
+    moved = type(key).objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now())
     if moved:
         acts.record(key.workspace, "key.revoked", by=by, data={"key": key.prefix})
 
@@ -116,14 +120,10 @@ def person_of(token: str) -> PersonToken | None:
         return None
     found = (
         PersonToken.objects.select_related("workspace", "person")
-        .filter(prefix=prefix, revoked_at=None, person__is_active=True)
+        .filter(LIVING, prefix=prefix, person__is_active=True)
         .first()
     )
-    if found is None or not proves(token, found.digest):
-        return None
-    if found.expires_at is not None and found.expires_at <= timezone.now():
-        return None
-    return found
+    return found if found is not None and proves(token, found.digest) else None
 
 
 def agent_of(token: str) -> APIKey | None:
@@ -131,10 +131,6 @@ def agent_of(token: str) -> APIKey | None:
     prefix = split(token)
     if prefix is None:
         return None
-    living = APIKey.objects.select_related("workspace", "agent").filter(revoked_at=None)
+    living = APIKey.objects.select_related("workspace", "agent").filter(LIVING)
     found = living.filter(prefix=prefix).first()
-    if found is None or not proves(token, bytes(found.digest)):
-        return None
-    if found.expires_at is not None and found.expires_at <= timezone.now():
-        return None
-    return found
+    return found if found is not None and proves(token, found.digest) else None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.utils import timezone
-
 from ledger import desk
 from ledger.models import Run
 from recovery.casework.outdated import OutOfDate
 from recovery.models import Case
+from workspaces import clock
 from workspaces.models import User
 
 
@@ -19,7 +18,7 @@ class Empty(ValueError):
 
 def holder_of(case: Case) -> User | None:
     """Who has claimed it, as long as the lease lasts."""
-    if case.claimed_until is None or case.claimed_until <= timezone.now():
+    if case.claimed_until is None or case.claimed_until <= clock.now():
         return None
     return case.claimed_by
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from django.db.models import F, Q, QuerySet
 from django.db.models.fields.tuple_lookups import TupleGreaterThan, TupleLessThan
-from django.utils import timezone
 
 from recovery.models import Case, CaseState
 from recovery.search.language import Query, parse
 from recovery.search.terms import Reader, condition
+from workspaces import clock
 from workspaces.models import User, Workspace
 
 PAGE_CASES = 50
@@ -79,7 +79,7 @@ def matching(
     workspace: Workspace, query: Query, *, by: User | None, everything: bool = False
 ) -> QuerySet[Case]:
     """The cases that a query means. Without a word on the state, only those that are not closed."""
-    now = timezone.now()
+    now = clock.now()
     found = Case.objects.filter(workspace=workspace)
     if query.tree is not None:
         found = found.filter(condition(query.tree, Reader(by, now, workspace)))

@@ -7,11 +7,10 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import Prefetch
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
-from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from workspaces import acts, keys
+from workspaces import acts, clock, keys
 from workspaces.access import may
 from workspaces.forms import (
     AgentForm,
@@ -70,7 +69,7 @@ def make_agent(request: Request, workspace: str) -> HttpResponse:
 
 
 def _expiry(days: int | None) -> datetime | None:
-    return timezone.now() + timedelta(days=days) if days else None
+    return clock.now() + timedelta(days=days) if days else None
 
 
 @never_cache

@@ -5,9 +5,9 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.mail import send_mail
 from django.db.models import Prefetch
+from django.db.models.functions import Now
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
-from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
@@ -62,7 +62,7 @@ def _members(
             for person in people
         ],
         "invitations": Invitation.objects.filter(
-            workspace=here, accepted_at=None, withdrawn_at=None, expires_at__gt=timezone.now()
+            workspace=here, accepted_at=None, withdrawn_at=None, expires_at__gt=Now()
         )
         .prefetch_related("teams")
         .order_by("-created_at"),

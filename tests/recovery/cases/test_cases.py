@@ -49,6 +49,15 @@ def test_an_idle_claim_lets_go_after_a_quarter_of_an_hour(case, ada, finn):
     assert cases.let_idle_claims_go() == 1
 
 
+def test_a_web_process_whose_clock_is_ahead_takes_no_claim_away(case, ada, finn, monkeypatch):
+    cases.claim(case, by=ada, seen=case.revision)
+    right = timezone.now
+    monkeypatch.setattr(timezone, "now", lambda: right() + timedelta(hours=1))
+
+    with pytest.raises(CannotMove):
+        cases.claim(case, by=finn, seen=case.revision)
+
+
 def test_every_change_needs_the_revision_it_saw(case, ada):
     seen = case.revision
     closing.close(case, outcome="expected", reason="A drill", by=ada, seen=seen)
