@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -24,12 +24,14 @@ STOP_SECONDS_MAX = 15.0
 class Process:
     """One running process; `kill()` is SIGKILL to it and its pool, `stop()` is SIGTERM."""
 
-    def __init__(self, name: str, command: list[str], log: Path, env: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, command: list[str], log: Path, env: dict[str, str], code: Path = ROOT
+    ) -> None:
         self.name, self.log, self.url = name, log, ""
         with log.open("ab") as output:
             self._running = subprocess.Popen(
                 leashed(command, ends_with=signal.SIGTERM),
-                cwd=ROOT,
+                cwd=code,
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -80,49 +82,76 @@ class Process:
 class Processes:
     """What the `processes` fixture gives: `web()`, `worker()`, `scheduler()`, `sweeper()`.
 
-    Each returns when it is healthy. More environment goes as keywords (`FAULT="…"`). Logs stay in
-    the test's folder and are shown when a test fails.
+    Each returns when it is healthy. More environment goes as keywords (`FAULT="…"`), `code` is the
+    folder of another version of ours. Logs stay in the test's folder and are shown when a test
+    fails.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.started: list[Process] = []
+        self._waits: list[tuple[Process, Callable[[], bool]]] | None = None
+
+    @contextlib.contextmanager
+    def side_by_side(self) -> Iterator[None]:
+        """What is started within is waited for at the end."""
+        self._waits = waits = []
+        try:
+            yield
+        finally:
+            self._waits = None
+        for process, answers in waits:
+            process.wait_until(answers)
 
     def web(self, **environment: str) -> Process:
         port = free_port()
         process = self._start("web", port, environment)
         process.url = f"http://localhost:{port}"
-        process.wait_until(lambda: answers(f"{process.url}/healthz"))
+        self._wait(process, lambda: answers(f"{process.url}/healthz"))
         return process
 
-    def worker(self, *, concurrency: int = 2, **environment: str) -> Process:
-        process = self._start("worker", 0, environment, ["--concurrency", str(concurrency)])
-        process.wait_until(lambda: "ready." in process.said())
+    def worker(self, *, concurrency: int = 2, code: Path = ROOT, **environment: str) -> Process:
+        more = ["--concurrency", str(concurrency)]
+        process = self._start("worker", 0, environment, more, code)
+        self._wait(process, lambda: "ready." in process.said())
         return process
 
     def scheduler(self, **environment: str) -> Process:
         process = self._start("scheduler", 0, environment)
-        process.wait_until(lambda: "scheduler: " in process.said())
+        self._wait(process, lambda: "scheduler: " in process.said())
         return process
 
-    def sweeper(self, **environment: str) -> Process:
-        process = self._start("sweeper", 0, environment)
-        process.wait_until(lambda: "sweeper: " in process.said())
+    def sweeper(self, *, code: Path = ROOT, **environment: str) -> Process:
+        process = self._start("sweeper", 0, environment, code=code)
+        self._wait(process, lambda: "sweeper: " in process.said())
         return process
 
-    def run(self, name: str, command: list[str], **environment: str) -> Process:
+    def run(
+        self, name: str, command: list[str], *, code: Path = ROOT, **environment: str
+    ) -> Process:
         """Any other program (an outside system), on the same leash; wait for it yourself."""
         log = self.folder / f"{name}-{len(self.started)}.log"
-        process = Process(name, command, log, os.environ | environment)
+        process = Process(name, command, log, os.environ | environment, code)
         self.started.append(process)
         return process
+
+    def _wait(self, process: Process, answers: Callable[[], bool]) -> None:
+        if self._waits is None:
+            process.wait_until(answers)
+        else:
+            self._waits.append((process, answers))
 
     def stop(self) -> None:
         for process in reversed(self.started):
             process.stop()
 
     def _start(
-        self, name: str, port: int, environment: dict[str, str], more: list[str] | None = None
+        self,
+        name: str,
+        port: int,
+        environment: dict[str, str],
+        more: list[str] | None = None,
+        code: Path = ROOT,
     ) -> Process:
         command = process_list(port, "127.0.0.1", demo=False)[name] + (more or [])
         paths = os.pathsep.join([str(ROOT), str(ROOT / "sdk")])
@@ -137,7 +166,7 @@ class Processes:
         if port:
             settings["AMENDS_URL"] = f"http://localhost:{port}"
         as_in_production = {"DATABASE_URL": as_runtime(owner)}
-        return self.run(name, command, **settings | environment | as_in_production)
+        return self.run(name, command, code=code, **settings | environment | as_in_production)
 
 
 def database_answers(url: str) -> bool:

@@ -52,7 +52,7 @@ class Storm:
     processes: Processes
     environment: dict[str, str]
     outside: World
-    make: Callable[[str], Any]
+    make: Callable[..., Any]
     connection: Any
     chance: random.Random
     seed: int
@@ -65,12 +65,13 @@ class Storm:
     plans: list[Plan] = field(default_factory=list)
 
     def begin(self, *, count: int = PLANS, sweeps: bool = True, **environment: str) -> None:
-        """Processes first, then plans of mixed operations, then the hints."""
+        """Plans of mixed operations, made while the processes start; then the hints."""
         self.environment |= environment
-        if sweeps:
-            self.sweepers = [self.processes.sweeper(**self.environment)]
-        self.workers = [self.processes.worker(concurrency=3, **self.environment)]
-        self.plans += [self.plan(f"s{number}") for number in range(count)]
+        with self.processes.side_by_side():
+            if sweeps:
+                self.sweepers = [self.processes.sweeper(**self.environment)]
+            self.workers = [self.processes.worker(concurrency=3, **self.environment)]
+            self.plans += [self.plan(f"s{number}") for number in range(count)]
         self.hint()
 
     def plan(self, name: str) -> Plan:

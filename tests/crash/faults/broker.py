@@ -1,8 +1,10 @@
 """F07 to F13: a broker that forgets, goes away, hangs or is full, and messages that lie."""
 
 import os
+import re
 import signal
 import time
+from collections import Counter
 
 from recovery import tasks
 from tests.crash.catalogue import fault
@@ -10,6 +12,8 @@ from tests.crash.oracle import rest
 from tests.crash.storm import PLANS, Storm, broker, talk_to_broker
 from tests.processes import answers
 from workspaces.wake import wake
+
+RECEIVED = re.compile(r"run_plan\[(\S+)\] received")
 
 
 @fault("F07 broker flushed")
@@ -49,7 +53,7 @@ def broker_stops_listening(storm: Storm) -> None:
 
 @fault("F10 broker out of memory")
 def broker_full(storm: Storm) -> None:
-    """A worker that meets a full broker may end; whoever supervises it starts another."""
+    """Workers go on by themselves when there is room again."""
     storm.begin(count=3)
     talk = talk_to_broker()
     talk.config_set("maxmemory", "1mb")
@@ -57,8 +61,8 @@ def broker_full(storm: Storm) -> None:
     storm.hint()
     storm.some_time(10, 14)
     talk.config_set("maxmemory", "256mb")
-    if not storm.workers[0].alive():
-        storm.worker()
+    rest(storm.plans)
+    assert storm.workers[0].alive()
 
 
 @fault("F11 duplicate storm")
@@ -76,6 +80,19 @@ def copies(storm: Storm) -> None:
     for _ in range(5):
         storm.some_time(0.1, 0.4)
         storm.hint()
+
+
+@fault("F12 given out again while it runs")
+def redelivered(storm: Storm) -> None:
+    """A second without an end, and the broker gives the message to another worker as well."""
+    for number in range(PLANS):
+        for thing in range(3):
+            storm.outside.mischief(f"s{number}{thing}", sleep_before=0.6)
+    storm.begin(AMENDS_REDELIVER_SECONDS="1")
+    storm.worker()
+    rest(storm.plans)
+    received = [one for worker in storm.workers for one in RECEIVED.findall(worker.said())]
+    assert max(Counter(received).values()) > 1, "no message was given out again"
 
 
 @fault("F13 zombie messages")

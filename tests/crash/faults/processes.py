@@ -11,6 +11,7 @@ from recovery.models import Case, Step, StepAttempt
 from tests.crash.catalogue import FAULTS, Fault, fault
 from tests.crash.oracle import rest, until
 from tests.crash.storm import LOSSES, PLANS, Storm, stopped
+from tests.crash.versions import of_old, old_code
 from tests.recovery.engine.desk import plan_for
 from workspaces.wake import wake
 
@@ -60,11 +61,11 @@ def kill_whole_workers(storm: Storm) -> None:
 
 @fault("F06 poison step")
 def poison(storm: Storm) -> None:
-    poisoned = plan_for(storm.make("poison"), storm.connection)
+    poisoned = plan_for(storm.make("poison", 1), storm.connection)
     storm.begin(count=3)
     wake(tasks.run_plan, poisoned.pk)
     rest(storm.plans, 60)
-    until(lambda: poisoned.steps.filter(state="needs_human").count() == 3, 200, "people are asked")
+    until(lambda: poisoned.steps.filter(state="needs_human").exists(), 120, "people are asked")
 
 
 @fault("F19 stopped past the lease")
@@ -87,9 +88,10 @@ def clocks_astray(storm: Storm) -> None:
         storm.outside.mischief(f"s{number}2", sleep_before=0.7)  # there is time to steal it
     path = astray(storm.environment["PYTHONPATH"])
     storm.begin(count=4, PYTHONPATH=path, ASTRAY_SECONDS="3600")
-    storm.processes.scheduler(**storm.environment)
-    storm.worker(ASTRAY_SECONDS="-3600")
-    storm.worker(ASTRAY_SECONDS="300")
+    with storm.processes.side_by_side():
+        storm.processes.scheduler(**storm.environment)
+        storm.worker(ASTRAY_SECONDS="-3600")
+        storm.worker(ASTRAY_SECONDS="300")
     for _ in range(5):
         storm.hint()
         storm.some_time(0.3, 1.0)
@@ -139,3 +141,21 @@ def rolling(storm: Storm) -> None:
         old = storm.workers.pop()
         threading.Thread(target=old.stop).start()
         storm.worker()
+
+
+@fault("F25 old and new code at once")
+def old_and_new(storm: Storm) -> None:
+    """Workers and sweepers of two versions on the same plans, the old ones replaced on the way."""
+    old = of_old(old_code(storm.processes.folder))
+    storm.lose_answers(0.3)
+    storm.begin(count=0)
+    with storm.processes.side_by_side():
+        storm.sweepers.append(storm.processes.sweeper(**storm.environment | old))
+        storm.workers.append(storm.processes.worker(**storm.environment | old))
+    storm.plans += [storm.plan(f"s{number}") for number in range(PLANS)]
+    storm.hint()
+    for version in (old, {}, {}):
+        storm.some_time(1, 3)
+        threading.Thread(target=storm.workers.pop(0).stop).start()
+        storm.workers.append(storm.processes.worker(**storm.environment | version))
+        storm.hint()

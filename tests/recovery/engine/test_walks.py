@@ -178,8 +178,3 @@ def walked(machine, examples, acts):
 
 def test_a_few_random_walks_keep_the_invariants(walk):
     walked(walk, 6, 20)
-
-
-@pytest.mark.chaos
-def test_many_random_walks_keep_the_invariants(walk):
-    walked(walk, 80, 50)
