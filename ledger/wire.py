@@ -123,6 +123,14 @@ def of_desk(speaker: Speaker, event: dict[str, Any]) -> Said:
     return _said(Envelope(**own), speaker, Look())
 
 
+def of_gate(speaker: Speaker, event: dict[str, Any]) -> Said | tuple[str, Problem]:
+    """An event that the gate made out of what it has checked: it is masked like any other."""
+    try:
+        return _said(Envelope(**event), speaker, Look())
+    except _Wrong as wrong:
+        return event["id"], wrong.problem
+
+
 class _Wrong(Exception):
     """The event is refused; `event_id` where it is known only to what raises."""
 

@@ -18,8 +18,8 @@ from ledger.door import Refused, refuse
 from ledger.fold.actions import args_digest
 from ledger.fold.effects import planned_targets
 from ledger.ids import new_id
-from ledger.said import Said, Speaker
-from ledger.wire import EVENT_BYTES_MAX, read
+from ledger.said import Problem, Said, Speaker
+from ledger.wire import EVENT_BYTES_MAX, of_gate, read
 
 BODY_BYTES_MAX = EVENT_BYTES_MAX + 4 * 1024
 ATTEMPT_CHARACTERS_MAX = 120
@@ -91,7 +91,7 @@ class Ask:
         if self.retry:
             data["retry"] = self.retry
         event = {"id": new_id(), "type": "action.started", "run": run, "action": action}
-        return self._read(event | {"n": self.planned.n, "data": data})
+        return _made(of_gate(self.speaker, event | {"n": self.planned.n, "data": data}))
 
     def planned_as(self, action: str, replaces: list[str]) -> Said:
         """The plan under the key's first action, in place of the plans that came to nothing."""
@@ -103,13 +103,13 @@ class Ask:
             "n": self.planned.n,
             "data": self.data | {"replaces": replaces},
         }
-        return self._read(event)
+        return _made(read(_json.encode(event), self.speaker, reserved=True))
 
-    def _read(self, event: dict[str, Any]) -> Said:
-        said = read(_json.encode(event), self.speaker, reserved=True)
-        if isinstance(said, Said):
-            return said
-        raise Refused(said[1])
+
+def _made(said: Said | tuple[str, Problem]) -> Said:
+    if isinstance(said, Said):
+        return said
+    raise Refused(said[1])
 
 
 def ask_of(body: bytes, speaker: Speaker, *, explain: bool) -> Ask:

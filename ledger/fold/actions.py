@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from ledger.canonical import digest
@@ -23,6 +23,8 @@ from ledger.fold.meaning import (
     text,
 )
 from ledger.said import Fact
+
+SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -92,6 +94,13 @@ def fold_action(action: str, facts: Iterable[Fact]) -> ActionRow:
     row.finished_at = _first_end(tried.rows)
     flags |= {text(fact.data.get("flag"), 40) for fact in kinds[REFUSED]} - {""}
     row.flags = sorted(flags)
+    return row
+
+
+def planned_alone(action: str, data: dict[str, Any]) -> ActionRow:
+    """What an action's one plan says of it, as `fold_action` reads it; the rest is left out."""
+    row = ActionRow(action, None, 0, 0, "planned", action_class=text(data.get("class"), 24))
+    _plan(row, [Fact("", PLANNED, None, data, 0, SOME_TIME)], set())
     return row
 
 
