@@ -16,14 +16,24 @@ from config import health
 from config.metrics import observe
 from config.static import Files
 from workspaces import hot
-from workspaces.hot import Message, Receive, Route, Scope, Send
+from workspaces.hot import Message, PassOn, Receive, Route, Scope, Send
 
 logger = logging.getLogger(__name__)
 
 # Every floor that has something to serve in front of Django states `routes`; it may also state
 # `opened()` and `closing()`, awaited at the start and end of the process.
-HOT_MODULES = ("ledger.intake", "approvals.gate", "recovery.directives")
+HOT_MODULES = (
+    "ledger.intake",
+    "approvals.gate",
+    "approvals.news",
+    "recovery.directives",
+    "recovery.news",
+)
 OVERLOADED_RETRY_SECONDS = 1
+# What the door looked at and passes on to Django goes through few at a time. It is news that
+# two hundred consoles hear of in the same second, and each thread of Django's takes the interpreter
+# from the loop, where agents wait.
+PASSED_ON_MAX = 2
 
 
 class Door:
@@ -32,6 +42,7 @@ class Door:
     def __init__(self, django: Any) -> None:
         self._django = django
         self._files = Files()
+        self._passing = asyncio.Semaphore(PASSED_ON_MAX)
         self._modules = [import_module(name) for name in HOT_MODULES if find_spec(name)]
         self._routes = [*health.routes, *(r for module in self._modules for r in module.routes)]
 
@@ -61,7 +72,11 @@ class Door:
         for route, parameters in matches:
             if route.method == scope["method"]:
                 scope["path_params"] = parameters
-                await watched(route, scope, receive, send)
+                try:
+                    await watched(route, scope, receive, send)
+                except PassOn:
+                    async with self._passing:
+                        await self._django(scope, receive, send)
                 return
         allowed = ", ".join(sorted(route.method for route, _ in matches))
         await problem(send, 405, "Method not allowed", [("allow", allowed)])
@@ -116,7 +131,7 @@ async def watched(route: Route, scope: Scope, receive: Receive, send: Send) -> N
             logger.warning("%s %s: the database is away", scope["method"], scope["path"])
             await hot.pool().check()
             await problem(noting, 503, "The database is away, come back in a moment", retry)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, PassOn):
             raise
         except Exception:
             logger.exception("%s %s", scope["method"], scope["path"])

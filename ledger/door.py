@@ -81,7 +81,7 @@ class Keys:
         return kept[2]
 
     async def _ask(self, prefix: str, now: float) -> tuple[float, bytes, Speaker] | None:
-        async with hot.pool().connection() as connection:
+        async with hot.Lent() as connection:
             cursor = await connection.execute(FIND_KEY, [prefix])
             row = await cursor.fetchone()
             if row is None:

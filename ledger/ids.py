@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-import uuid
 
 _lock = threading.Lock()
 _last = 0
@@ -18,4 +17,5 @@ def new_id() -> str:
         _last = ticks
     random = int.from_bytes(os.urandom(8)) & (2**62 - 1)
     value = (ticks >> 12) << 80 | 0x7 << 76 | (ticks & 0xFFF) << 64 | 0b10 << 62 | random
-    return str(uuid.UUID(int=value))
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -18,7 +18,7 @@ from approvals.gate import guesses
 from approvals.gate.asks import Ask
 from approvals.gate.replies import Reply, of_proceed
 from approvals.gate.table import Proceed, breach_after_pivot, pause_of
-from approvals.policy import inforce, judge
+from approvals.policy import inforce, verdict
 from ledger import begun
 from workspaces import hot
 
@@ -33,7 +33,7 @@ async def begin(ask: Ask) -> Reply | None:
     if given is None:
         return None
     try:
-        async with hot.pool().connection() as connection:
+        async with hot.Lent() as connection:
             row = await (await connection.execute(BEGIN, given)).fetchone()
     except UniqueViolation:  # of an event's id: the general way says duplicate or conflict
         return None
@@ -51,8 +51,8 @@ def arguments(ask: Ask) -> list[Any] | None:
     if ask.explain or seen is None or policy is None or pause_of(ask, seen.pauses):
         return None
     labels = guesses.labels(ask)
-    judgement = judge(policy, ask.deed(labels))
-    if judgement.approval != "AUTO":
+    said, action_class = verdict(policy, ask.deed(labels))
+    if said != "AUTO":
         return None
     act = ask.planned
     return [
@@ -64,6 +64,8 @@ def arguments(ask: Ask) -> list[Any] | None:
             act,
             ask.started(act.run, act.action, FIRST_FENCE),
             labels=labels if policy.reads_labels else None,
-            may_follow_pivot=policy.order_law == "WARN" or not breach_after_pivot(ask, judgement),
+            may_follow_pivot=(
+                policy.order_law == "WARN" or not breach_after_pivot(ask, action_class)
+            ),
         ),
     ]

@@ -145,12 +145,12 @@ def order_breach(ask: Ask, found: Found, judgement: Judgement) -> str:
     """Compensatable first, one pivot, then only what can be retried; empty if the law holds."""
     if found.run is None or not found.run.pivot_passed:
         return ""
-    return breach_after_pivot(ask, judgement)
+    return breach_after_pivot(ask, judgement.action_class)
 
 
-def breach_after_pivot(ask: Ask, judgement: Judgement) -> str:
+def breach_after_pivot(ask: Ask, action_class: str) -> str:
     """What the law says against this call where the run's pivot has passed."""
-    if judgement.action_class in READING:
+    if action_class in READING:
         return ""
     saga = ask.data.get("saga") or ""
     if saga == "pivot":

@@ -163,6 +163,12 @@ class Approval(models.Model):
                 name="approval_waiting",
             ),
             models.Index(fields=["workspace", "-id"], name="approval_newest_first"),
+            # What open consoles ask every two seconds: was any decided since?
+            models.Index(
+                fields=["workspace", "decided_at"],
+                condition=Q(decided_at__isnull=False),
+                name="approval_by_decision",
+            ),
             models.Index(fields=["action"], name="approval_of_action"),
             GinIndex(fields=["targets"], name="approval_targets"),
             models.Index(fields=["workspace", "subject_key", "-id"], name="approval_of_key"),
@@ -200,7 +206,9 @@ class Decision(models.Model):
 
     approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="decisions")
     requirement = models.ForeignKey(Requirement, on_delete=models.PROTECT, null=True)
-    person = models.ForeignKey(User, on_delete=models.PROTECT, related_name="decisions")
+    person = models.ForeignKey(
+        User, on_delete=models.PROTECT, related_name="decisions", db_index=False
+    )  # decision_by_person leads with it
     granted = models.BooleanField()
     reason = models.TextField(blank=True)
     seen_digest = models.CharField(max_length=64)
@@ -228,6 +236,7 @@ class Decision(models.Model):
                 name="four_eyes",
             ),
         ]
+        indexes: ClassVar = [models.Index(fields=["person", "at"], name="decision_by_person")]
 
     def __str__(self) -> str:
         return f"{self.person} {'approved' if self.granted else 'rejected'}"

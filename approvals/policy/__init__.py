@@ -3,7 +3,7 @@
 from approvals.policy.document import Policy
 from approvals.policy.expressions import CannotEvaluate
 from approvals.policy.inforce import active, default
-from approvals.policy.judging import judge, strictest
+from approvals.policy.judging import judge, strictest, verdict
 from approvals.policy.loading import load
 from approvals.policy.problems import Invalid, Problem
 from approvals.policy.twins import Call, Twin
@@ -25,4 +25,5 @@ __all__ = [
     "judge",
     "load",
     "strictest",
+    "verdict",
 ]

@@ -28,13 +28,29 @@ Met = tuple[Rule, Risk, Verdict]
 
 def judge(policy: Policy, deed: Deed) -> Judgement:
     """What the policy says of `deed`. Never raises: what cannot be evaluated is read carefully."""
-    action_class = class_of(policy, deed)
-    base, facts = base_risk(policy, deed, action_class), deed.facts()
-    facts |= {"class": action_class, "risk": base}
-    met = _deciding(policy, deed, base, facts)
+    action_class, base, met = _looked_at(policy, deed)
     if not met:
         return _by_class(policy, deed, action_class, base)
     return _joined(policy, action_class, met)
+
+
+def verdict(policy: Policy, deed: Deed) -> tuple[Verdict, ActionClass]:
+    """The first two words of what `judge` says, for those who need no reasons."""
+    action_class, base, met = _looked_at(policy, deed)
+    if not met:
+        return _verdict_by_risk(base), action_class
+    return higher(VERDICTS, *(found for _, _, found in met)), action_class
+
+
+def _looked_at(policy: Policy, deed: Deed) -> tuple[ActionClass, Risk, list[Met]]:
+    action_class = class_of(policy, deed)
+    base, facts = base_risk(policy, deed, action_class), deed.facts()
+    facts |= {"class": action_class, "risk": base}
+    return action_class, base, _deciding(policy, deed, base, facts)
+
+
+def _verdict_by_risk(risk: Risk) -> Verdict:
+    return "MANUAL" if RISKS.index(risk) >= RISKS.index("high") else "AUTO"
 
 
 def class_of(policy: Policy, deed: Deed) -> ActionClass:
@@ -78,10 +94,10 @@ def _deciding(policy: Policy, deed: Deed, base: Risk, facts: Mapping[str, Any]) 
 
 
 def _by_class(policy: Policy, deed: Deed, action_class: ActionClass, risk: Risk) -> Judgement:
-    asks = RISKS.index(risk) >= RISKS.index("high")
+    asks = _verdict_by_risk(risk) == "MANUAL"
     why = f"No rule fits {deed.tool}; {action_class.replace('_', ' ')} is {risk} risk"
     return Judgement(
-        approval="MANUAL" if asks else "AUTO",
+        approval=_verdict_by_risk(risk),
         risk=risk,
         action_class=action_class,
         requires=(Need(None, 1),) if asks else (),

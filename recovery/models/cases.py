@@ -187,6 +187,13 @@ class Case(models.Model):
                 name="case_irreversible",
             ),
             models.Index(fields=["workspace", "customer"], name="case_by_customer"),
+            # What open consoles ask every two seconds: was any opened or closed since?
+            models.Index(fields=["workspace", "opened_at"], name="case_by_opening"),
+            models.Index(
+                fields=["workspace", "closed_at"],
+                condition=Q(closed_at__isnull=False),
+                name="case_by_closing",
+            ),
             # What a cause's line counts: what is open, and what came lately.
             models.Index(fields=["cause"], condition=~Q(state="closed"), name="case_open_of_cause"),
             models.Index(fields=["cause", "-opened_at"], name="case_newest_of_cause"),

@@ -19,13 +19,13 @@ async def no_django(scope, receive, send):
     raise AssertionError("the hot door serves this itself")
 
 
-def visit(story, connections_max=4):
-    """Run `story(client)`, an async function, with the door open."""
+def visit(story, connections_max=4, behind=no_django):
+    """Run `story(client)`, an async function, with the door open and `behind` behind it."""
 
     async def talk():
         known_keys.forget()
         await hot.open_pool(settings.DATABASE_URL, connections_max=connections_max)
-        door = Door(no_django)
+        door = Door(behind)
         transport = httpx.ASGITransport(app=door)
         try:
             async with httpx.AsyncClient(

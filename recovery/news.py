@@ -1,0 +1,10 @@
+"""Whether a queue may have news: a case was opened or closed since."""
+
+from workspaces.news import route_of_news
+
+NEWS = """
+    EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id AND c.opened_at > %(since)s)
+    OR EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id AND c.closed_at > %(since)s)
+"""
+
+routes = [route_of_news(r"/w/(?P<workspace>[-a-zA-Z0-9_]{1,80})/queue/fresh/", NEWS)]
