@@ -1,12 +1,12 @@
 """The gate's part of the usual begin in one statement: the key is met if all is as it was seen.
 
-`ledger_begin` takes plain values now, and so does this.
+`ledger_begin` takes plain values now, and so does this. The function of before stays beside it, for
+processes that were started before the migration.
 """
 
 from django.db import migrations
 
 BEGIN = """
-DROP FUNCTION gate_begin;
 CREATE FUNCTION gate_begin(
     policy text, paused_elsewhere bigint[], asked_as text,
     here bigint, of_agent bigint, said_by text, by_key text, is_trusted boolean,

@@ -4,12 +4,13 @@ What each statement costs by itself (its plan looked up and checked, its executo
 tables and indexes opened) was as much as the rows. So there are three left: the run is locked, all
 looks are one, all writes are one. And the rows come as plain values: to make a row of a table out
 of JSON, PostgreSQL looks up the type of each column at every call.
+
+The function of before stays beside it, for processes that were started before the migration.
 """
 
 from django.db import migrations
 
 BEGIN = """
-DROP FUNCTION ledger_begin;
 CREATE FUNCTION ledger_begin(
     here bigint, of_agent bigint, said_by text, by_key text, is_trusted boolean,
     of_run text, of_action text, at_n integer, at_time timestamptz, traced jsonb,
