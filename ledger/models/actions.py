@@ -64,14 +64,15 @@ class Action(models.Model):
     """One tool call. Everything but the desk's own fields is a pure function of its events.
 
     Workspace and agent are copies of the run's, without constraints of their own: the run has them,
-    and checking each row three times would cost ingest a tenth.
+    and checking each row three times would cost ingest a tenth. Nor is the run itself checked, or
+    the action of an attempt: they are written under the run's lock, and only together.
     """
 
     workspace = models.ForeignKey(
         Workspace, on_delete=models.CASCADE, db_index=False, db_constraint=False
     )
     run = models.ForeignKey(
-        Run, on_delete=models.CASCADE, related_name="actions", db_index=False
+        Run, on_delete=models.CASCADE, related_name="actions", db_index=False, db_constraint=False
     )  # action_id_in_run leads with it
     agent = models.ForeignKey(
         Agent, on_delete=models.PROTECT, null=True, db_constraint=False, db_index=False
@@ -140,7 +141,11 @@ class Attempt(models.Model):
     """One try at an action. A stale fence is kept, flagged, and settles nothing."""
 
     action = models.ForeignKey(
-        Action, on_delete=models.CASCADE, related_name="attempts", db_index=False
+        Action,
+        on_delete=models.CASCADE,
+        related_name="attempts",
+        db_index=False,
+        db_constraint=False,
     )  # attempt_in_action leads with it
     attempt = models.CharField(max_length=120)
     state = models.CharField(max_length=13, choices=AttemptState.choices)

@@ -62,8 +62,9 @@ class Run(models.Model):
     forgotten_at = models.DateTimeField(
         null=True, help_text="What was said in it is erased; late events are refused"
     )
-    action_count = models.PositiveIntegerField(default=0)
-    effect_count = models.PositiveIntegerField(default=0)
+    # Without checks: PostgreSQL reads the text of a check anew for every statement.
+    action_count = models.IntegerField(default=0)
+    effect_count = models.IntegerField(default=0)
     search = SearchVectorField(
         null=True, help_text="Words, and workspace, state and agent as lexemes of their own"
     )

@@ -1,11 +1,13 @@
 """Consoles that ask for news: “none” is said at the door, everything else by Django."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import pytest
 from django.conf import settings
 from django.contrib.sessions.models import Session
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -38,17 +40,23 @@ def cookie_of(browser):
     return f"{name}={browser.cookies[name].value}"
 
 
+def elsewhere(act):
+    """Somebody acts in another process, with a connection of their own."""
+    try:
+        act()
+    finally:
+        connection.close()
+
+
 def polled(cookie, path=INBOX, since=None, meanwhile=None):
     """What two polls of one open page get, with `meanwhile()` between them."""
     since = quote((since or datetime.now(UTC)).isoformat())
 
     async def story(client):
-        from asgiref.sync import sync_to_async
-
         answers = []
         for act in (None, meanwhile):
             if act is not None:
-                await sync_to_async(act)()
+                await asyncio.to_thread(elsewhere, act)
             told = await client.get(f"{path}?since={since}", headers={"cookie": cookie})
             answers.append(told.status_code)
         return answers
