@@ -6,7 +6,7 @@ Each verb says whether anything moved, so that its plan may go on.
 import logging
 from collections.abc import Callable
 
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from recovery.engine import alerts, claims, steps, verifying
 from recovery.engine.checks import Drifted, Finding, GoOn, Met, Unreadable, Void
@@ -58,7 +58,7 @@ def give_back(step: Step) -> None:
     knows, so this is a compare and swap like any other."""
     try:
         steps.release(step, 0.0, note="The database went away before anything was sent.")
-    except (CannotMove, DatabaseError) as failure:
+    except (CannotMove, DatabaseError, InterfaceError) as failure:
         logger.info("step %d stays as it is: %s", step.pk, failure)
         connection.close_if_unusable_or_obsolete()
 
