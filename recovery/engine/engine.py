@@ -105,6 +105,10 @@ class Journey:
             raise
         return self._onward
 
+    @property
+    def _is_over(self) -> bool:
+        return time.monotonic() > self._until
+
     def _is_time(self) -> bool:
         """Whether those who wait for their turn go now, or wait a moment for the others, so as to
         go on in step with them: a commit is shared only by those who need it at one time."""
@@ -146,7 +150,7 @@ class Journey:
 
     def _sorted(self, plans: list[int]) -> tuple[list[int], list[Turn]]:
         """The steps that are to be run now, and the turns of another kind."""
-        if time.monotonic() > self._until:
+        if self._is_over:
             self._onward |= dict.fromkeys(plans, self._queue or queues.ENGINE)
             return [], []
         run, others = [], []
@@ -175,6 +179,8 @@ class Journey:
             else:
                 self._plans.discard(step.plan_id)
         self._convoy.rested.clear()
+        if self._is_over:  # whoever was given on would be met again, and given on, without end
+            return
         newcomers = self._company.newcomers(self._plans)
         self._plans |= set(newcomers)
         self._waiting += newcomers

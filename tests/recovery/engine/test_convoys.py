@@ -41,6 +41,16 @@ def test_plans_that_travel_together_have_one_effect_each_in_their_own_order(plan
     assert set(Step.objects.values_list("tries", "claims", "fence")) == {(1, 1, 1)}
 
 
+def test_a_journey_whose_time_is_over_ends_while_others_still_wait(plan_of, outside, monkeypatch):
+    monkeypatch.setattr(engine, "CHAIN_SECONDS", 0.0)
+    plans = [plan_of(name) for name in "wxyz"]
+
+    onward = engine.travel(plans[0].pk, queue=QUEUE)
+
+    assert onward[plans[0].pk] == QUEUE
+    assert outside.effects() == []
+
+
 def test_a_call_that_hangs_leaves_the_others_to_go_on(plan_of, outside):
     hanging, *others = [plan_of(name) for name in "wxy"]
     outside.mischief("w2", sleep_after=30)
