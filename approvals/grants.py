@@ -1,6 +1,7 @@
 """Grants: what was approved runs once, while those who approved it still may."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -11,6 +12,11 @@ from approvals.models import Approval, ApprovalState
 from approvals.policy import Judgement, Need
 from approvals.policy.words import ASKING
 from ledger import desk
+
+KEPT_MAX = 64
+"""Approvals whose calls a process remembers; a plan is at work on one for a while."""
+
+LIGHT = ("workspace", "digest", "state", "self_approval", "requested_by", "agent_owner")
 
 
 @transaction.atomic
@@ -45,6 +51,34 @@ def digest_with(approval: Approval, calls: Sequence[CallFacts]) -> str:
         approval.rules,
         approval.expires_at,
     )
+
+
+def lost(approval_id: int, call_digest: str) -> str:
+    """Why a call may no longer be made under this approval, which its plan has used; or nothing.
+
+    A plan asks before each of its calls, so what grows with the plan is not read here.
+    """
+    approval = Approval.objects.select_related("workspace").only(*LIGHT).get(pk=approval_id)
+    if approval.state != ApprovalState.USED:
+        return "Its approval is no longer in force."
+    if call_digest not in _calls_of(approval.pk, approval.digest):
+        return "This call is not among those that were approved."
+    return "" if still_entitled(approval) else "One who approved it may no longer do so."
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _calls_of(approval_id: int, digest: str) -> frozenset[str]:
+    """The digests of the calls that add up to `digest`, which is what people approved.
+
+    No other calls do, so they may be remembered: whoever changes the row changes its digest, too,
+    or approves nothing with it.
+    """
+    approval = Approval.objects.select_related("workspace").get(pk=approval_id)
+    found = [str(one.get("digest")) for one in approval.calls]
+    adds_up = digests.approval_digest(
+        approval.workspace.slug, approval.subject, found, approval.rules, approval.expires_at
+    )
+    return frozenset(found) if adds_up == digest else frozenset()
 
 
 def differences(approval: Approval, calls: Sequence[CallFacts]) -> list[list[digests.Change]]:
