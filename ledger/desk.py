@@ -3,18 +3,19 @@
 Call it in the transaction of the deed, so that the row and what the ledger tells of it are one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 from psycopg import Connection
 
-from ledger import bells, drivers, noting
+from ledger import bells, drivers, noting, undoing
 from ledger.fold.meaning import FAILED, SETTLED, SUCCEEDED
+from ledger.folding import Name
 from ledger.ids import new_id
 from ledger.models import Attempt, Event
 from ledger.record import record
-from ledger.said import Said, Speaker
+from ledger.said import Fact, Said, Speaker
 from ledger.wire import of_desk
 from workspaces.models import User, Workspace
 
@@ -66,12 +67,35 @@ def say_all(
     return [one.id for one in said]
 
 
-def note_all(workspace: Workspace, sayings: Sequence[Saying], *, part: str = "engine") -> None:
+def note_all(
+    workspace: Workspace, sayings: Sequence[Saying], *, part: str = "engine"
+) -> list[Fact]:
     """Record several events that are folded with the next one of their action; see `noting`."""
     who = speaker(workspace, part=part)
     said = [_read(who, one) for one in sayings]
     with connection.wrap_database_errors:
-        noting.note(plain_connection(), who, said)
+        return noting.note(plain_connection(), who, said)
+
+
+def end_all(
+    workspace: Workspace,
+    sayings: Sequence[Saying],
+    told: Mapping[Name, Sequence[Fact]],
+    *,
+    part: str = "engine",
+) -> None:
+    """Record the last events of several actions in the transaction that is open; see `undoing`.
+
+    `told` has, of actions that have no row yet, all that was noted of them before.
+    """
+    who = speaker(workspace, part=part)
+    said = [_read(who, one) for one in sayings]
+    with connection.wrap_database_errors:
+        plain = plain_connection()
+        runs = drivers.run(undoing.end(who, said, told), plain)
+        if runs is None:
+            runs = drivers.run(record(who, said), plain).runs
+    transaction.on_commit(lambda: bells.ring(runs), robust=True)
 
 
 def _read(who: Speaker, one: Saying) -> Said:

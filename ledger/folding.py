@@ -4,10 +4,10 @@ What was said of them before has been read under the runs' locks; here the new i
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,9 +31,19 @@ class KnownRun:
     is_new: bool = False
 
 
+class Undone(NamedTuple):
+    """All that is said of an action: the effect at this position is compensated, or corrected."""
+
+    position: int
+    is_corrected: bool
+
+
 @dataclass
 class Folding:
-    """The runs that are locked, what was known of them before, and what became of them."""
+    """The runs that are locked, what was known of them before, and what became of them.
+
+    `undone` are actions whose rows are changed where they stand; all others are folded anew.
+    """
 
     speaker: Speaker
     runs: dict[str, KnownRun] = field(default_factory=dict)
@@ -42,6 +52,7 @@ class Folding:
     had_effects: dict[tuple[int, str], int] = field(default_factory=dict)
     touched: list[int] = field(default_factory=list)
     folded: dict[Name, ActionRow] = field(default_factory=dict)
+    undone: dict[Name, Undone] = field(default_factory=dict)
 
     def new_runs(self) -> list[int]:
         return [run.id for run in self.runs.values() if run.is_new]
@@ -71,12 +82,23 @@ class Folding:
                 self.erased.add((run, action))
         self.had_effects = {(run_id, action): count for run_id, action, count in actions}
 
+    def standing(self, undone: Mapping[Name, Undone]) -> Statement:
+        """Asks which of these effects stand in a row, of actions of which nothing was erased."""
+        runs, actions, ids, positions = zip(
+            *((run, action, self.runs[run].id, one.position)
+              for (run, action), one in undone.items()), strict=True,
+        )  # fmt: skip
+        since = min((at for run in runs if (at := self.runs[run].started_at)), default=None)
+        values = [list(runs), list(actions), list(ids), list(positions)]
+        return (statements.STANDING_EFFECTS, [*values, self.speaker.workspace_id, since])
+
     def add(
         self, accepted: Iterable[Said], places: Iterable[int], received: datetime
     ) -> list[Statement]:
         """What follows from the accepted events, which stand at these places."""
         said: dict[Name, list[Fact]] = defaultdict(list)
         moved: dict[str, list[int]] = defaultdict(list)
+        undone: dict[Name, int] = {}
         speaker = self.speaker
         by_desk, actor, trusted = speaker.is_desk, speaker.name, speaker.trusted
         for event, place in zip(accepted, places, strict=True):
@@ -84,14 +106,32 @@ class Folding:
                 continue
             moved[event.run].append(place)
             about = subject(event)
-            if about is not None and not self._is_erased(event.run, about):
+            if (event.run, event.action) in self.undone:
+                undone[event.run, event.action] = place
+            elif about is not None and not self._is_erased(event.run, about):
                 fact = Fact(event.id, event.type, event.n, event.data, place, received, by_desk,
                             actor, trusted, event.trace)  # fmt: skip
                 said[event.run, about].append(fact)
         self.touched = [self.runs[run].id for run in moved]
         written = self._actions({name: facts for name, facts in said.items() if name[1]})
         runs = self._runs({run: facts for (run, action), facts in said.items() if not action})
-        return [*written, *self._touch(moved, received), *runs]
+        return [*written, *self._undo(undone), *self._touch(moved, received), *runs]
+
+    def _undo(self, places: Mapping[Name, int]) -> list[Statement]:
+        """What `fold_effects` and `fold_action` make of it, in the rows as they stand."""
+        if not places:
+            return []
+        ids = [self.runs[run].id for run, _ in places]
+        actions = [action for _, action in places]
+        undone = [self.undone[name] for name in places]
+        effects = [
+            ids, actions, [one.position for one in undone],
+            ["corrected" if one.is_corrected else "compensated" for one in undone],
+        ]  # fmt: skip
+        return [
+            (statements.COMPENSATE_EFFECTS, effects),
+            (statements.COMPENSATE_ACTIONS, [ids, actions, list(places.values())]),
+        ]
 
     def _is_erased(self, run: str, action: str) -> bool:
         """What was erased cannot be folded anew: its row stands as it is."""

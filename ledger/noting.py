@@ -9,14 +9,14 @@ events; every way on from a note must lead to an event that is said.
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from psycopg import Connection, Cursor
 
 from ledger.canonical import content_digest, salted_digest
-from ledger.projections import json_text
 from ledger.record import SALT_BYTES
-from ledger.said import Said, Speaker
-from ledger.statements import LIST, joined
+from ledger.said import Fact, Said, Speaker
+from ledger.statements import LIST, PARTED, Rows, Statement, joined, joined_bytes
 
 _NOTE = f"""
 WITH moment AS (SELECT clock_timestamp() AS received),
@@ -33,26 +33,43 @@ INSERT INTO ledger_event (place, received_at, workspace_id, event_id, type, run,
     actor, data, salt, digest)
 SELECT place, received, %b, event_id, type, coalesce(run, ''), coalesce(action, ''), %b, %b,
     data::jsonb, decode(salt, 'hex'), decode(digest, 'hex')
-FROM noted, moment"""  # noqa: S608
+FROM noted, moment
+RETURNING event_id, place, received_at"""  # noqa: S608
 
 
-def note(connection: Connection[object], speaker: Speaker, events: Sequence[Said]) -> None:
-    """Write down `events`, whose ids are new, in the transaction that is open."""
+def note(connection: Connection[Any], speaker: Speaker, events: Sequence[Said]) -> list[Fact]:
+    """Write down `events`, whose ids are new, in the transaction that is open; gives them as the
+    fold will see them, in their order.
+    """
+    cursor = Cursor(connection)
+    cursor.execute(*noted(speaker, events))
+    return facts(speaker, events, cursor.fetchall())
+
+
+def noted(speaker: Speaker, events: Sequence[Said]) -> Statement:
+    """The statement that writes `events` down; its rows are for `facts`."""
     noise = os.urandom(SALT_BYTES * len(events))
     salts = [noise[i : i + SALT_BYTES] for i in range(0, len(noise), SALT_BYTES)]
-    Cursor(connection).execute(
-        _NOTE,
-        [
-            joined(event.id for event in events),
-            joined(event.type for event in events),
-            joined(event.run for event in events),
-            joined(event.action for event in events),
-            joined(json_text(event.data) for event in events),
-            joined(content_digest(event.content).hex() for event in events),
-            joined(salt.hex() for salt in salts),
-            joined(salted_digest(s, e.content).hex() for s, e in zip(salts, events, strict=True)),
-            *[speaker.workspace_id] * 3,
-            speaker.kind,
-            speaker.name,
-        ],
-    )
+    return _NOTE, [
+        joined([event.id for event in events]),
+        joined([event.type for event in events]),
+        joined([event.run for event in events]),
+        joined([event.action for event in events]),
+        joined_bytes([event.data_json for event in events]),
+        joined([content_digest(event.content).hex() for event in events]),
+        noise.hex(PARTED, SALT_BYTES),
+        joined([salted_digest(s, e.content).hex() for s, e in zip(salts, events, strict=True)]),
+        *[speaker.workspace_id] * 3,
+        speaker.kind,
+        speaker.name,
+    ]
+
+
+def facts(speaker: Speaker, events: Sequence[Said], rows: Rows) -> list[Fact]:
+    """The events that were noted, with the places and the moment that they were given."""
+    given = {event_id: (place, received) for event_id, place, received in rows}
+    return [
+        Fact(event.id, event.type, event.n, event.data, *given[event.id], speaker.is_desk,
+             speaker.name, speaker.trusted, event.trace)
+        for event in events
+    ]  # fmt: skip

@@ -143,3 +143,31 @@ UPDATE ledger_effect f SET withdrawn = true
 FROM unnest(%b::bigint[], %b::text[], %b::int[]) AS u (run_id, action, kept)
 JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action
 WHERE f.action_id = a.id AND f.position >= u.kept AND NOT f.withdrawn"""
+
+# What an action adds up to when one of its effects is compensated (`ledger.fold.effects`).
+STANDING_EFFECTS = """
+SELECT u.run, u.action
+FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::int[]) AS u (run, action, run_id, position)
+JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action
+JOIN ledger_effect f ON f.action_id = a.id AND f.position = u.position AND NOT f.withdrawn
+WHERE NOT EXISTS (
+    SELECT FROM ledger_event e
+    WHERE e.workspace_id = %b AND e.run = u.run AND e.action = u.action AND e.data IS NULL
+        AND e.received_at BETWEEN coalesce(%b::timestamptz, '-infinity') AND now() + interval '1 h')
+"""
+
+COMPENSATE_EFFECTS = """
+UPDATE ledger_effect f SET compensated = u.outcome
+FROM unnest(%b::bigint[], %b::text[], %b::int[], %b::text[])
+AS u (run_id, action, position, outcome)
+JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action
+WHERE f.action_id = a.id AND f.position = u.position AND f.compensated <> 'compensated'"""
+
+COMPENSATE_ACTIONS = """
+UPDATE ledger_action a SET last_place = greatest(a.last_place, u.place), compensated = (
+    SELECT CASE WHEN bool_and(f.compensated = 'none') THEN 'none'
+        WHEN bool_or(f.compensated = 'none') THEN 'partly'
+        WHEN bool_or(f.compensated = 'corrected') THEN 'corrected' ELSE 'compensated' END
+    FROM ledger_effect f WHERE f.action_id = a.id AND NOT f.withdrawn)
+FROM unnest(%b::bigint[], %b::text[], %b::bigint[]) AS u (run_id, action, place)
+WHERE a.run_id = u.run_id AND a.action = u.action"""

@@ -151,6 +151,7 @@ def _claimed(step: Step, seconds: float) -> list[Saying]:
     step.was, step.state = StepState.READY, StepState.CLAIMED
     said = {"was": step.was, "note": "", "lease_seconds": seconds}
     told.append(steps.saying(step, step.state, said))
+    step.told = () if step.fence == 0 else None
     step.fence += 1
     step.claims += 1
     return told

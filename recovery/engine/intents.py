@@ -17,7 +17,6 @@ from approvals import digests, grants, policy
 from approvals.models import Approval, PolicyVersion
 from connectors import calls
 from connectors.contract import Observation, Operation, Refused
-from ledger import desk
 from recovery.engine import binding, claims, faults, steps
 from recovery.engine.claims import Held
 from recovery.engine.sql import LEASE_OUTLASTS, PLAN_RUNS, Sql, ask
@@ -174,7 +173,7 @@ def _write(sending: Sequence[Sending]) -> dict[int, Intent]:
         step.tries += 1
         told.append(steps.saying(step, step.state, _said(step, observed[step.pk])))
         intents[step.pk] = Intent(step, _attempt(step, *written[step.pk]))
-    desk.note_all(moved[0].workspace, told)
+    steps.note(moved, told)
     return intents
 
 
@@ -238,14 +237,8 @@ def _diff(step: Step, facts: digests.CallFacts) -> list[dict[str, Any]]:
 def _approval_lost(step: Step) -> Void | None:
     if step.plan.approval_id is None:
         return None
-    approval = Approval.objects.get(pk=step.plan.approval_id)
-    if approval.state != "used":
-        return Void("Its approval is no longer in force.", [])
-    if all(one.get("digest") != step.digest for one in approval.calls):
-        return Void("This call is not among those that were approved.", [])
-    if not grants.still_entitled(approval):
-        return Void("One who approved it may no longer do so.", [])
-    return None
+    why = grants.lost(step.plan.approval_id, step.digest)
+    return Void(why, []) if why else None
 
 
 def _rules_stricter(step: Step, operation: Operation, fresh: Fresh) -> Void | None:

@@ -126,8 +126,7 @@ def _applied(answered: Sequence[Answered]) -> list[Step]:
         step.probes = 0
         said = {"was": step.was, "note": "", "effects": [_effect(step)]}
         told.append(steps.saying(step, step.state, said | _said(answers[step.pk])))
-    if told:
-        desk.note_all(moved[0].workspace, told)
+    steps.note(moved, told)
     return moved
 
 

@@ -181,6 +181,16 @@ def saying(step: Step, what: str, data: dict[str, Any]) -> Saying:
     return Saying(f"step.{what}", run_of(step.plan), action_of(step), facts | data)
 
 
+def note(moved: Sequence[Step], told: Sequence[Saying]) -> None:
+    """Record an event of each step, to be folded with its end; and keep it for that."""
+    if not moved:
+        return
+    facts = desk.note_all(moved[0].workspace, told)
+    for step, fact in zip(moved, facts, strict=True):
+        if step.told is not None:
+            step.told = (*step.told, fact)
+
+
 def refused(step: Step, detail: str) -> Saying:
     """That a try is known to have had no effect. The step goes on, so this is no move."""
     return saying(step, "no_effect", {"outcome": "no_effect", "detail": detail})

@@ -99,9 +99,14 @@ def end_all(ending: Sequence[Ending], state: str) -> list[Step]:
         alike=AT_REST,
     )
     by_step = {one.step.pk: one for one in ending}
-    told = [saying for step in moved for saying in _told(by_step[step.pk], step)]
-    if told:
-        desk.say_all(moved[0].workspace, told)
+    if moved:
+        sayings = [saying for step in moved for saying in _told(by_step[step.pk], step)]
+        told = {
+            (steps.run_of(step.plan), steps.action_of(step)): step.told
+            for step in moved
+            if step.told is not None
+        }
+        desk.end_all(moved[0].workspace, sayings, told)
     return moved
 
 

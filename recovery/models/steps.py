@@ -12,6 +12,7 @@ from django.db.models import Q
 from connectors.models import Connection
 from ledger.models import Effect, Reversibility
 from ledger.models.actions import Risk
+from ledger.said import Fact
 from recovery.models.plans import Plan
 from workspaces.models import Workspace
 
@@ -120,6 +121,9 @@ class Step(models.Model):
     note = models.TextField(blank=True, help_text="Why it stands where it stands, for people")
     drift = models.JSONField(null=True, help_text="[{field, was, agent_wrote, now}]")
     evidence = models.JSONField(null=True)
+
+    # In a worker's hands: what it has noted of the step's action, if that is all there is.
+    told: tuple[Fact, ...] | None = None
 
     class Meta:
         constraints: ClassVar = [
