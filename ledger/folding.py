@@ -32,10 +32,14 @@ class KnownRun:
 
 
 class Undone(NamedTuple):
-    """All that is said of an action: the effect at this position is compensated, or corrected."""
+    """All that is said of an action: its effect at this position is compensated, or corrected. The
+    ids are those of their rows, once they are known to stand.
+    """
 
     position: int
-    is_corrected: bool
+    outcome: str
+    action_id: int = 0
+    effect_id: int = 0
 
 
 @dataclass
@@ -121,16 +125,14 @@ class Folding:
         """What `fold_effects` and `fold_action` make of it, in the rows as they stand."""
         if not places:
             return []
-        ids = [self.runs[run].id for run, _ in places]
-        actions = [action for _, action in places]
-        undone = [self.undone[name] for name in places]
-        effects = [
-            ids, actions, [one.position for one in undone],
-            ["corrected" if one.is_corrected else "compensated" for one in undone],
-        ]  # fmt: skip
+        undone = [(self.undone[name], place) for name, place in places.items()]
+        effects: dict[str, list[int]] = defaultdict(list)
+        for one, _ in undone:
+            effects[one.outcome].append(one.effect_id)
+        actions = [one.action_id for one, _ in undone]
         return [
-            (statements.COMPENSATE_EFFECTS, effects),
-            (statements.COMPENSATE_ACTIONS, [ids, actions, list(places.values())]),
+            *((statements.COMPENSATE_EFFECTS, [outcome, ids]) for outcome, ids in effects.items()),
+            (statements.COMPENSATE_ACTIONS, [[place for _, place in undone], actions, actions]),
         ]
 
     def _is_erased(self, run: str, action: str) -> bool:

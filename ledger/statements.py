@@ -146,7 +146,7 @@ WHERE f.action_id = a.id AND f.position >= u.kept AND NOT f.withdrawn"""
 
 # What an action adds up to when one of its effects is compensated (`ledger.fold.effects`).
 STANDING_EFFECTS = """
-SELECT u.run, u.action
+SELECT u.run, u.action, a.id, f.id
 FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::int[]) AS u (run, action, run_id, position)
 JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action
 JOIN ledger_effect f ON f.action_id = a.id AND f.position = u.position AND NOT f.withdrawn
@@ -156,18 +156,17 @@ WHERE NOT EXISTS (
         AND e.received_at BETWEEN coalesce(%b::timestamptz, '-infinity') AND now() + interval '1 h')
 """
 
+# By keys alone: a join would read whole tables where the statistics are not up to date.
 COMPENSATE_EFFECTS = """
-UPDATE ledger_effect f SET compensated = u.outcome
-FROM unnest(%b::bigint[], %b::text[], %b::int[], %b::text[])
-AS u (run_id, action, position, outcome)
-JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action
-WHERE f.action_id = a.id AND f.position = u.position AND f.compensated <> 'compensated'"""
+UPDATE ledger_effect SET compensated = %b
+WHERE id = ANY(%b::bigint[]) AND compensated <> 'compensated'"""
 
 COMPENSATE_ACTIONS = """
-UPDATE ledger_action a SET last_place = greatest(a.last_place, u.place), compensated = (
-    SELECT CASE WHEN bool_and(f.compensated = 'none') THEN 'none'
-        WHEN bool_or(f.compensated = 'none') THEN 'partly'
-        WHEN bool_or(f.compensated = 'corrected') THEN 'corrected' ELSE 'compensated' END
-    FROM ledger_effect f WHERE f.action_id = a.id AND NOT f.withdrawn)
-FROM unnest(%b::bigint[], %b::text[], %b::bigint[]) AS u (run_id, action, place)
-WHERE a.run_id = u.run_id AND a.action = u.action"""
+UPDATE ledger_action a SET
+    last_place = greatest(last_place, (%b::bigint[])[array_position(%b::bigint[], a.id)]),
+    compensated = (
+        SELECT CASE WHEN bool_and(f.compensated = 'none') THEN 'none'
+            WHEN bool_or(f.compensated = 'none') THEN 'partly'
+            WHEN bool_or(f.compensated = 'corrected') THEN 'corrected' ELSE 'compensated' END
+        FROM ledger_effect f WHERE f.action_id = a.id AND NOT f.withdrawn)
+WHERE id = ANY(%b::bigint[])"""

@@ -37,8 +37,11 @@ def end(speaker: Speaker, events: Sequence[Said], told: Mapping[Name, Sequence[F
     noted, *found = yield [noting.noted(speaker, events), *look]
     facts = noting.facts(speaker, events, noted)
     received = facts[0].received
-    usual = {(run, action) for rows in found for run, action in rows}
-    folding.undone = {name: one for name, one in undone.items() if name in usual}
+    folding.undone = {
+        (run, action): Undone(*undone[run, action][:2], *ids)
+        for rows in found
+        for run, action, *ids in rows
+    }
     folding.prior_of.update({name: list(known) for name, known in told.items()})
     unknown = [one for one in events if (one.run, one.action) not in folding.undone.keys() | told]
     look = folding.looks_back(unknown, received + OTHERS_AHEAD)
@@ -59,5 +62,6 @@ def _undone(events: Sequence[Said]) -> dict[Name, Undone]:
         if event.type != COMPENSATED or len(positions) != 1 or name in found:
             others.add(name)
         else:
-            found[name] = Undone(positions[0], event.data.get("outcome") == "corrected")
+            is_corrected = event.data.get("outcome") == "corrected"
+            found[name] = Undone(positions[0], "corrected" if is_corrected else "compensated")
     return {name: one for name, one in found.items() if name not in others}

@@ -3,7 +3,7 @@
 import pytest
 
 from ledger import rebuild
-from ledger.models import Action, Effect, Event, Run
+from ledger.models import Action, Attempt, Effect, Event, Run
 from recovery.engine import claims, engine, steps
 from recovery.engine.clock import after
 from recovery.models import Step
@@ -128,15 +128,18 @@ def test_what_is_noted_on_the_way_is_folded_with_the_end(plan_of, acme):
     noted = Event.objects.filter(run=run.run, action="step-1").values_list("type", flat=True)
     assert {"step.claimed", "step.intended", "step.applied"} <= set(noted)
 
-    folded = _rows(run)
+    agents = Run.objects.get(run="run_w")
+    folded, undone = _rows(run), _rows(agents)
     for _ in rebuild.rebuild(acme.pk):
         pass
 
-    assert _rows(run) == folded
+    assert (_rows(run), _rows(agents)) == (folded, undone)
+    assert [row["compensated"] for row in undone[1]] == ["compensated"] * 2
     assert [row["state"] for row in folded[0]] == ["succeeded"] * 2
 
 
 def _rows(run):
     actions = Action.objects.filter(run=run).order_by("action")
     effects = Effect.objects.filter(action__run=run).order_by("action__action", "position")
-    return list(actions.values()), list(effects.values())
+    attempts = Attempt.objects.filter(action__run=run).order_by("action__action")
+    return list(actions.values()), list(effects.values()), list(attempts.values())

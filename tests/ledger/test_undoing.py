@@ -1,0 +1,79 @@
+"""What an undo says of the agent's action goes into its rows as they stand."""
+
+import io
+
+import pytest
+from django.core.management import call_command
+from django.db import connection, transaction
+
+from ledger import desk
+from ledger.desk import Saying
+from ledger.erasure import ERASING
+from ledger.models import Action, Effect, Event
+from tests.ledger.conftest import event, tell
+from tests.ledger.test_fold import rows
+
+pytestmark = pytest.mark.django_db
+
+THINGS = [{"type": "thing", "id": name} for name in "ab"]
+
+
+@pytest.fixture
+def changed(northwind, speaker):
+    """An action that changed two things."""
+    effects = [{"target": thing, "before": {"v": 1}, "after": {"v": 2}} for thing in THINGS]
+    done = {"attempt": "a1", "effects": effects}
+    tell(
+        speaker,
+        event("run.started"),
+        event("action.planned", action="x", data={"tool": "things.set", "targets": THINGS}),
+        event("action.succeeded", action="x", data=done),
+    )
+    return northwind
+
+
+def undo(workspace, position, outcome="compensated"):
+    data = {"positions": [position], "outcome": outcome, "verified": True}
+    with transaction.atomic():
+        desk.end_all(workspace, [Saying("action.compensated", "run_1", "x", data)], {})
+
+
+@pytest.mark.parametrize(
+    ("undone", "expected"),
+    [
+        ([(0, "compensated")], "partly"),
+        ([(0, "compensated"), (1, "compensated")], "compensated"),
+        ([(0, "corrected"), (1, "compensated")], "corrected"),
+        ([(1, "compensated"), (1, "corrected")], "partly"),
+        ([(1, "corrected"), (1, "compensated")], "partly"),
+        ([(7, "compensated")], "none"),
+    ],
+)
+def test_an_undone_effect_leaves_the_rows_that_a_rebuild_gives(changed, speaker, undone, expected):
+    for position, outcome in undone:
+        undo(changed, position, outcome)
+
+    assert Action.objects.get().compensated == expected
+    written = rows(speaker)
+    call_command("rebuild", "northwind", stdout=io.StringIO())
+    assert rows(speaker) == written
+
+
+def test_an_action_of_which_something_was_erased_stands_as_it_is(changed):
+    with connection.cursor() as cursor:
+        cursor.execute(ERASING)
+        cursor.execute("UPDATE ledger_event SET data = NULL, salt = NULL WHERE action = 'x'")
+
+    undo(changed, 0)
+
+    assert Event.objects.filter(type="action.compensated").exists()
+    assert set(Effect.objects.values_list("compensated", flat=True)) == {"none"}
+
+
+def test_a_run_that_is_not_there_is_opened_the_usual_way(northwind):
+    said = Saying("step.verified", "desk-plan-9", "step-1", {"tool": "things.restore"})
+
+    with transaction.atomic():
+        desk.end_all(northwind, [said], {("desk-plan-9", "step-1"): ()})
+
+    assert Action.objects.get(run__run="desk-plan-9").tool == "things.restore"
