@@ -149,7 +149,9 @@ def _claimed(step: Step, seconds: float) -> list[Saying]:
     if step.state == StepState.BLOCKED:
         told.append(steps.saying(step, StepState.READY, {"was": step.state, "note": ""}))
     step.was, step.state = StepState.READY, StepState.CLAIMED
-    said = {"was": step.was, "note": "", "lease_seconds": seconds}
+    # A whole number as one: of others the canonical form takes long to write.
+    lease = int(seconds) if seconds.is_integer() else seconds
+    said = {"was": step.was, "note": "", "lease_seconds": lease}
     told.append(steps.saying(step, step.state, said))
     step.told = () if step.fence == 0 else None
     step.fence += 1

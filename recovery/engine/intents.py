@@ -6,7 +6,6 @@ and the lease must outlast the call. Without a committed intent nothing is ever 
 
 import json
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +18,7 @@ from connectors import calls
 from connectors.contract import Observation, Operation, Refused
 from recovery.engine import binding, claims, faults, steps
 from recovery.engine.claims import Held
+from recovery.engine.reading import copied
 from recovery.engine.sql import LEASE_OUTLASTS, PLAN_RUNS, Sql, ask
 from recovery.models import Step, StepAttempt, StepState
 from workspaces.moves import CannotMove
@@ -71,7 +71,7 @@ class Intended:
 
 def intend_all(checked: Sequence[Checked]) -> Intended:
     """Write the intents of steps of one workspace; nothing may be sent before the commit."""
-    mine = {one.held.step.pk: copy(one.held.step) for one in checked}
+    mine = {one.held.step.pk: copied(one.held.step) for one in checked}
     fresh = read_anew(list(mine.values()))
     sound = [one for one in checked if _is_sound(mine[one.held.step.pk], one.operation, fresh)]
     intents = _write([(mine[one.held.step.pk], one.operation, one.observation) for one in sound])
@@ -130,7 +130,7 @@ def read_anew(found: Sequence[Step]) -> dict[int, Fresh]:
 def _renewed(step: Step, row: list[Any]) -> Fresh:
     for name, value in zip(FROZEN, row, strict=False):
         setattr(step, name, _decoded(name, value))
-    step.connection, step.plan = copy(step.connection), copy(step.plan)
+    step.connection, step.plan = copied(step.connection), copied(step.plan)
     step.plan.policy_digest, step.plan.approval_id = row[11:13]
     step.connection.name, step.connection.connector = row[13:15]
     step.connection.settings = _decoded("settings", row[15])

@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from ledger import desk
 from recovery.engine import claims, faults, steps
 from recovery.engine.clock import DATABASE_AWAY, boot_seconds
 from recovery.engine.intents import Intent
+from recovery.engine.reading import copied
 from recovery.engine.sql import AT_REST, Sql, ask, in_seconds
 from recovery.models import Step, StepState
 from workspaces.moves import CannotMove
@@ -79,7 +79,7 @@ def settle_all(answered: Sequence[Answered]) -> list[Step]:
     """
     _keep(answered)
     mine = [
-        replace(one, intent=replace(one.intent, step=copy(one.intent.step))) for one in answered
+        replace(one, intent=replace(one.intent, step=copied(one.intent.step))) for one in answered
     ]
     moved = _applied([one for one in mine if one.answer.outcome == "applied"])
     for one in mine:

@@ -5,7 +5,6 @@ ends `reported`.
 """
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +14,7 @@ from connectors.contract import CannotRead, Check, Observation, Operation, Refus
 from ledger import desk
 from ledger.desk import Saying
 from recovery.engine import claims, steps, wire
+from recovery.engine.reading import copied
 from recovery.engine.snapshots import SnapshotGone
 from recovery.engine.sql import AT_REST
 from recovery.models import Step, StepState
@@ -93,7 +93,7 @@ def end_all(ending: Sequence[Ending], state: str) -> list[Step]:
     """
     evidence = [(one.step.evidence or {}) | {"checks": one.checks} for one in ending]
     moved = steps.move_all(
-        [copy(one.step) for one in ending],
+        [copied(one.step) for one in ending],
         state,
         each={"note": [one.note for one in ending], "evidence": evidence},
         alike=AT_REST,
