@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError
 from django.db import connection as database
+from psycopg import Cursor
 
 from connectors.breaker import FAILURES_MAX, PAUSE_SECONDS, PAUSE_SECONDS_MAX
 from connectors.contract import Target
 from connectors.models import Connection
 from connectors.models.connections import CallOutcome
+from ledger.desk import plain_connection
 
 logger = logging.getLogger(__name__)
 
 CALLS_KEPT = 500
 """Per connection; enough for a bad afternoon. The ledger has what matters longer."""
+
+GATHER_SECONDS = 0.2
+"""How long lines of calls that went well wait for others, so as to be written with them."""
 
 HEALTH_SECONDS = 10
 """A healthy connection's `last_ok_at` is written no more often, for all workers share its row."""
@@ -30,11 +36,14 @@ _WRITE = """
 WITH loose AS (SELECT set_config('synchronous_commit', 'off', true)),
 line AS (
     INSERT INTO connectors_calllog
-        (connection_id, method, operation, target, milliseconds, outcome, detail)
-    SELECT u.* FROM loose, unnest(
+        (connection_id, method, operation, target, milliseconds, outcome, detail, at)
+    SELECT u.connection_id, u.method, u.operation, u.target, u.milliseconds, u.outcome, u.detail,
+        statement_timestamp() - u.age * interval '1 second'
+    FROM loose, unnest(
         %(connections)s::bigint[], %(methods)s::text[], %(operations)s::text[],
-        %(targets)s::text[], %(milliseconds)s::int[], %(outcomes)s::text[], %(details)s::text[]
-    ) AS u
+        %(targets)s::text[], %(milliseconds)s::int[], %(outcomes)s::text[], %(details)s::text[],
+        %(ages)s::float8[]
+    ) AS u (connection_id, method, operation, target, milliseconds, outcome, detail, age)
 )
 UPDATE connectors_connection SET
     last_ok_at = CASE WHEN %(ok)s THEN statement_timestamp() ELSE last_ok_at END,
@@ -61,7 +70,7 @@ DELETE FROM connectors_calllog WHERE id IN (
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """One call: what it was, and, once it has ended, how."""
+    """One call: what it was, and, once it has ended, how; `heard_at` is by `time.monotonic()`."""
 
     connection: Connection
     method: str
@@ -71,6 +80,7 @@ class Line:
     outcome: CallOutcome = CallOutcome.OK
     detail: str = ""
     tells: bool = True
+    heard_at: float | None = None
 
     def ended(self, outcome: CallOutcome, detail: str, *, tells: bool = True) -> None:
         """How it ended; a refusal is an answer, and says nothing of the connection's health."""
@@ -79,6 +89,31 @@ class Line:
     @property
     def is_well(self) -> bool:
         return self.outcome in {CallOutcome.OK, CallOutcome.APPLIED}
+
+
+class Log:
+    """The lines of many calls, gathered for a moment; one that did not go well waits for nobody,
+    for the circuit breaker counts it.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[Line] = []
+        self._since = 0.0
+
+    def add(self, lines: Iterable[Line]) -> None:
+        now = time.monotonic()
+        if not self._lines:
+            self._since = now
+        for line in lines:
+            line.heard_at = now
+            self._lines.append(line)
+        is_well = all(line.is_well for line in self._lines)
+        if not is_well or now - self._since > GATHER_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        lines, self._lines = self._lines, []
+        write(lines)
 
 
 def write(lines: Sequence[Line]) -> None:
@@ -91,7 +126,8 @@ def write(lines: Sequence[Line]) -> None:
     if not lines:
         return
     try:
-        with database.cursor() as cursor:
+        with database.wrap_database_errors:
+            cursor = Cursor(plain_connection())  # prepares the statement, as Django's never do
             for ok, several in groupby(lines, key=lambda line: line.is_well):
                 for some in [list(several)] if ok else ([one] for one in several):
                     cursor.execute(_WRITE, _facts(some, ok=ok))
@@ -100,6 +136,7 @@ def write(lines: Sequence[Line]) -> None:
 
 
 def _facts(lines: Sequence[Line], *, ok: bool) -> dict[str, Any]:
+    now = time.monotonic()
     return {
         "connections": [line.connection.pk for line in lines],
         "methods": [line.method for line in lines],
@@ -108,6 +145,7 @@ def _facts(lines: Sequence[Line], *, ok: bool) -> dict[str, Any]:
         "milliseconds": [round(line.seconds * 1000) for line in lines],
         "outcomes": [line.outcome.value for line in lines],
         "details": [_short(line.detail) for line in lines],
+        "ages": [0.0 if line.heard_at is None else now - line.heard_at for line in lines],
         "ok": ok,
         "detail": _short(lines[0].detail),
         "telling": sorted({line.connection.pk for line in lines if line.tells}),

@@ -14,12 +14,15 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from connectors import calllog
 from connectors.calllog import Line
+from connectors.contract import CannotRead
 from connectors.outbound import OutOfTime
 from connectors.redaction import Redaction
 
@@ -27,6 +30,12 @@ T = TypeVar("T")
 
 GRACE_SECONDS = 0.5
 """How much longer than its limit we wait for a connector, so that it may end and say why."""
+
+QUICK_SECONDS = 0.002
+"""Calls that take no longer may wait for each other; handing one over takes a tenth of that."""
+
+STALE_SECONDS = 0.5
+"""A call that could not begin for so long does not begin: its caller's time may be over."""
 
 HANDS_IDLE_MAX = 64
 """Threads kept for the next calls; more are made when they are needed, and end afterwards."""
@@ -61,10 +70,17 @@ class Errand(Generic[T]):
         if self.work is None:  # it could not leave, and `failure` says why
             answers.put(self)  # type: ignore[arg-type]
         else:
-            _lend(lambda: self._carry_out(answers))
+            _lend(lambda: self.carry_out(answers))
 
-    def _carry_out(self, answers: Answers) -> None:
-        assert self.work is not None  # noqa: S101 - `start` has looked
+    def carry_out(self, answers: Answers) -> None:
+        """Do it here, and put it into `answers`."""
+        assert self.work is not None  # noqa: S101 - whoever starts it has looked
+        now = time.monotonic()
+        if now - self.began > STALE_SECONDS:
+            self.withhold("Not sent: it waited for too long.")
+            answers.put(self)  # type: ignore[arg-type]
+            return
+        self.began = now
         try:
             came = self.work()
         except BaseException as failure:  # noqa: BLE001 - handed to whoever waits for it
@@ -72,7 +88,18 @@ class Errand(Generic[T]):
         else:
             self.came = came
         self.line.seconds = time.monotonic() - self.began
+        _took[self.line.connection.pk, self.line.method] = self.line.seconds
         answers.put(self)  # type: ignore[arg-type]
+
+    def withhold(self, why: str) -> None:
+        """It must not leave any more; must not be under way."""
+        self.work, self.failure = None, CannotRead(why)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether the last call of its kind over its connection was."""
+        took = _took.get((self.line.connection.pk, self.line.method))
+        return took is not None and took < QUICK_SECONDS
 
     def give_up(self) -> None:
         """Its time is over; whatever still comes of it is not looked at."""
@@ -97,6 +124,52 @@ class Errand(Generic[T]):
             return self.told()
         finally:
             calllog.write([self.line])
+
+
+# By connection and method, how many seconds the last call took.
+_took: dict[tuple[int, str], float] = {}
+
+
+class Side:
+    """Errands that are carried out side by side. Quick ones share a hand, for handing over costs
+    more than they do, until one of them takes long: then each of the others gets its own.
+    """
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._left: deque[Errand[Any]] = deque()
+
+    @property
+    def may_spread(self) -> bool:
+        return bool(self._left)
+
+    def start(self, errands: Iterable[Errand[Any]]) -> None:
+        """Carry them out; they come back through the answers, in any order."""
+        shared = []
+        for errand in errands:
+            if errand.work is not None and errand.is_quick:
+                errand.began = time.monotonic()
+                shared.append(errand)
+            else:
+                errand.start(self._answers)
+        if shared:
+            self._left.extend(shared)
+            _lend(self._carry_out)
+
+    def spread(self) -> None:
+        """Give what has not begun yet hands of its own."""
+        while (errand := self._next()) is not None:
+            _lend(partial(errand.carry_out, self._answers))
+
+    def _carry_out(self) -> None:
+        while (errand := self._next()) is not None:
+            errand.carry_out(self._answers)
+
+    def _next(self) -> Errand[Any] | None:
+        try:
+            return self._left.popleft()
+        except IndexError:
+            return None
 
 
 class _Hand(threading.Thread):

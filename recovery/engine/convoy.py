@@ -17,9 +17,10 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from connectors import calllog, calls
+from connectors import calls
+from connectors.calllog import Log
 from connectors.contract import Answer, CannotRead, Check, Observation, Operation
-from connectors.errands import Answers, Errand
+from connectors.errands import QUICK_SECONDS, Answers, Errand, Side
 from recovery.engine import checks, faults, intents, leaving, settle, verifying, wire
 from recovery.engine.checks import GoOn, Void
 from recovery.engine.claims import Held
@@ -57,6 +58,9 @@ class Convoy:
         self._unsent: set[Member] = set()
         self._calls: dict[Errand[Any], tuple[Member, Then]] = {}
         self._answers: Answers = queue.SimpleQueue()
+        self._side = Side(self._answers)
+        self._leaving: list[tuple[Errand[Any], float]] = []
+        self._log = Log()
         self._checked: list[tuple[Member, Checked]] = []
         self._answered: list[tuple[Member, Answered]] = []
 
@@ -77,6 +81,7 @@ class Convoy:
                 self._call(member, wire.observing, partial(self._looked, member))
             else:
                 self._look(member, lambda: None)
+        self._set_out()
 
     def go_on(self) -> None:
         """Hear what has come back, and take everybody as far as one commit of each kind goes."""
@@ -93,24 +98,44 @@ class Convoy:
 
     # Calls.
 
-    def _call(self, member: Member, made: Callable[[Step], Errand[Any]], then: Then) -> None:
+    def _call(
+        self,
+        member: Member,
+        made: Callable[[Step], Errand[Any]],
+        then: Then,
+        latest: float = float("inf"),
+    ) -> None:
+        """Make the call ready to leave, by `boot_seconds` not after `latest`."""
         try:
             errand = made(member.step)
         except SnapshotGone as gone:
             self._leave(member.step, partial(leaving.left, member.step, Void(str(gone))), member)
             return
         self._calls[errand] = member, then
-        errand.start(self._answers)
+        self._leaving.append((errand, latest))
+
+    def _set_out(self) -> None:
+        """What the last commit has allowed leaves now, if it ends before its lease does."""
+        leaving, self._leaving = self._leaving, []
+        for errand, latest in leaving:
+            if boot_seconds() > latest:
+                errand.withhold("Not sent: the lease would not outlast the call.")
+        self._side.start(errand for errand, _ in leaving)
 
     def _hear(self) -> None:
         """Wait for an answer, and then a moment for more."""
         heard: list[Errand[Any]] = []
         until = min((errand.ends_at for errand in self._calls), default=0.0)
         while len(heard) < len(self._calls):
+            left = max(0.0, until - time.monotonic())
+            wait = min(left, QUICK_SECONDS) if self._side.may_spread else left
             try:
-                heard.append(self._answers.get(timeout=max(0.0, until - time.monotonic())))
+                heard.append(self._answers.get(timeout=wait))
             except queue.Empty:
-                break
+                if wait == left:
+                    break
+                self._side.spread()
+                continue
             if len(heard) == 1:
                 until = min(until, time.monotonic() + GATHER_SECONDS)
         now = time.monotonic()
@@ -121,7 +146,7 @@ class Convoy:
             if errand in self._calls:  # else it was given up before
                 _, then = self._calls.pop(errand)
                 then(errand)
-        calllog.write([errand.line for errand in (*heard, *late)])
+        self._log.add(errand.line for errand in (*heard, *late))
 
     def _looked(self, member: Member, errand: Errand[Observation]) -> None:
         self._look(member, errand.told)
@@ -154,18 +179,15 @@ class Convoy:
             else:  # given up, and it says why
                 self._unsent.discard(member)
                 self.rested.append((step, True))
+        self._set_out()
 
     def _send(self, member: Member, intent: Intent, observation: Observation | None) -> None:
-        """Only if the call ends before the lease does."""
         member.step = intent.step
         seconds = member.operation.limit_seconds + calls.GRACE_SECONDS
-        if boot_seconds() + seconds > member.held.ends_at:
-            why = "Not sent: the lease would not outlast the call."
-            self._answer(member, intent, Answer(outcome="no_effect", detail=why))
-            return
         sent_at = intent.attempt.intended_at
         made = partial(wire.applying, observation=observation, sent_at=sent_at)
-        self._call(member, made, lambda errand: self._answer(member, intent, errand.told()))
+        heard: Then = lambda errand: self._answer(member, intent, errand.told())  # noqa: E731
+        self._call(member, made, heard, latest=member.held.ends_at - seconds)
 
     def _answer(self, member: Member, intent: Intent, answer: Answer) -> None:
         faults.point("answered")
@@ -185,6 +207,7 @@ class Convoy:
                 self._call(member, wire.verifying, partial(self._read_back, member))
             else:
                 self.ending.append(Ending(member.step, member.operation, []))
+        self._set_out()
 
     def _read_back(self, member: Member, errand: Errand[Check]) -> None:
         step, operation = member.step, member.operation
@@ -203,6 +226,10 @@ class Convoy:
             self._unsent.discard(member)
         self.rested.append((step, leaving.by(step, verb)))
 
+    def close(self) -> None:
+        """Nobody is under way any more."""
+        self._log.write()
+
     def disperse(self) -> None:
         """The database went away under us. What was not sent need not wait for its lease to end;
         what is on the wire is seen through."""
@@ -210,6 +237,8 @@ class Convoy:
         for member in self._unsent:
             leaving.give_back(member.step)
         self._checked.clear()
+        self._leaving = [one for one in self._leaving if one[0].line.method == "apply"]
+        self._set_out()
         self._calls = {
             errand: who for errand, who in self._calls.items() if errand.line.method == "apply"
         }
@@ -220,3 +249,4 @@ class Convoy:
             if answered:
                 until = max(member.held.ends_at for member, _ in answered)
                 settle.keep([one for _, one in answered], until=until)
+        self.close()

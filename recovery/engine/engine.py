@@ -67,6 +67,7 @@ def take_through(held: list[Held]) -> None:
             convoy.go_on()
         with transaction.atomic():
             convoy.end()
+        convoy.close()
     except DATABASE_AWAY:
         convoy.disperse()
         raise
@@ -100,6 +101,7 @@ class Journey:
                         self._plans.discard(turn.plan_id)
                 convoy.go_on()
                 self._gather()
+            convoy.close()
         except DATABASE_AWAY:
             convoy.disperse()
             raise
