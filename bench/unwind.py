@@ -1,10 +1,10 @@
-"""How a plan of a thousand steps behaves, and how long one step takes that has nobody beside it.
+"""How an approved plan of a thousand steps behaves, and how long one of its steps takes alone.
 
     python -m bench unwind
 
 gives `unwind_step_ms` (median from the end of one step to the end of the next, one plan alone with
 one worker), `unwind_growth` (the last quarter of its steps ÷ the first: 1 is linear), and the
-seconds that its preview, its submission and its page take.
+seconds that its preview, its submission, its approval and its page take.
 """
 
 import itertools
@@ -18,7 +18,7 @@ import psycopg
 
 from bench.asking import Browser
 from bench.servers import Desk, own
-from bench.steps import POLICY, fail, finish
+from bench.steps import fail, finish, policy
 
 STEPS = 1_000
 ENDS = "SELECT extract(epoch FROM moved_at) FROM recovery_step WHERE plan_id = %s ORDER BY position"
@@ -34,12 +34,16 @@ def set_up() -> Any:
 
     people = cast()
     connections.create(people.workspace, "noop", "noop", {}, by=None)
-    versions.activate(versions.save(people.workspace, json.dumps(POLICY), by=None), by=None)
+    versions.activate(
+        versions.save(people.workspace, json.dumps(policy("MANUAL")), by=None), by=None
+    )
     return people
 
 
 def measure(running: Desk, steps: int) -> dict[str, float]:
     people = set_up()
+    from approvals import inbox
+    from approvals.models import Approval
     from bench.people import cookie_of
     from recovery.models import Case
     from recovery.planning import plans
@@ -59,6 +63,10 @@ def measure(running: Desk, steps: int) -> dict[str, float]:
         case, digest=draft.digest, revision=draft.case.revision, by=people.ada, reason="bench"
     )
     found["unwind_submit_s"] = time.monotonic() - begun
+    begun = time.monotonic()
+    approval = Approval.objects.get(pk=plan.approval_id)
+    inbox.grant(approval, by=people.ben, seen=approval.digest, reason="bench")
+    found["unwind_approve_s"] = time.monotonic() - begun
     finish(running.database_url, [plan.pk], started=time.time())
     with psycopg.connect(running.database_url) as connection:
         ends = [float(end) for (end,) in connection.execute(ENDS, [plan.pk])]

@@ -4,8 +4,11 @@ Ben approves the plan; then, before anything is sent, somebody changes one thing
 """
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from approvals import inbox
+from approvals.models import Approval
 from connectors import connections, registry
 from recovery.engine import engine
 from recovery.models import Step
@@ -93,6 +96,24 @@ def test_law_1_another_version_of_the_connector_stops_the_act(approved, outside,
         "outside@1.1",
     )
     assert outside.effects() == []
+
+
+def test_law_1_another_digest_of_the_approval_stops_the_act(approved, outside):
+    engine.advance_once(approved.pk)
+    Approval.objects.update(digest="0" * 64)
+
+    advance(approved)
+
+    assert states(approved) == ["verified", "needs_human", "needs_human"]
+    assert outside.effects() == ["c"]
+
+
+def test_what_was_approved_is_read_once_and_not_for_every_step(approved):
+    with CaptureQueriesContext(connection) as asked_for:
+        advance(approved)
+
+    assert states(approved) == ["verified"] * 3
+    assert len([one for one in asked_for if '"approvals_approval"."calls"' in one["sql"]]) <= 1
 
 
 def test_law_1_a_stricter_rule_stops_the_act_and_is_said(approved, acme, ada, outside):
