@@ -77,6 +77,7 @@ DIFF_SIGNS = {
 
 
 @register.simple_tag
+@lru_cache(maxsize=128)
 def icon(name: str, label: str = "") -> SafeString:
     """One drawing of static/icons.svg; without a label it is hidden from screen readers."""
     url = static("icons.svg")
