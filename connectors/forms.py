@@ -68,18 +68,25 @@ class SettingsForm(forms.Form):
     revision = forms.IntegerField(widget=forms.HiddenInput())
 
 
+def secret_field(label: str, characters_max: int, help_text: str = "") -> forms.CharField:
+    """A field that is typed unseen and never comes back filled in."""
+    return forms.CharField(
+        label=label,
+        required=False,
+        max_length=characters_max,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        help_text=help_text,
+    )
+
+
 class CredentialForm(forms.Form):
     """One field for each part of the connector's credential; what is kept is never shown again."""
 
     def __init__(self, *args: Any, connector: Connector, **options: Any) -> None:
         super().__init__(*args, **options)
         for name in credential_fields(connector):
-            self.fields[name] = forms.CharField(
-                label=name.replace("_", " ").capitalize(),
-                required=False,
-                max_length=CREDENTIAL_CHARACTERS_MAX,
-                widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
-            )
+            label = name.replace("_", " ").capitalize()
+            self.fields[name] = secret_field(label, CREDENTIAL_CHARACTERS_MAX)
 
     def value(self) -> dict[str, str]:
         return {name: text for name, text in self.cleaned_data.items() if text}
@@ -116,19 +123,13 @@ class ChannelForm(forms.Form):
         max_length=8_000,
         help_text="For mail; separated by commas or lines.",
     )
-    url = forms.CharField(
-        label="Address",
-        required=False,
-        max_length=2_000,
-        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
-        help_text="For webhooks. It is kept as a secret and not shown again.",
+    url = secret_field(
+        "Address", 2_000, "For webhooks. It is kept as a secret and not shown again."
     )
-    secret = forms.CharField(
-        label="Signing secret",
-        required=False,
-        max_length=200,
-        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
-        help_text="For signed webhooks, whsec_…; left empty, one is made and shown once.",
+    secret = secret_field(
+        "Signing secret",
+        200,
+        "For signed webhooks, whsec_…; left empty, one is made and shown once.",
     )
     subjects = forms.CharField(
         label="Subjects",
