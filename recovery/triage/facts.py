@@ -197,7 +197,7 @@ def _troubled(run_ids: Sequence[int]) -> dict[int, list[Step]]:
 def _reports(run_ids: Sequence[int]) -> dict[int, list[Report]]:
     found: dict[int, list[Report]] = defaultdict(list)
     for report in (
-        Report.objects.filter(case__run__in=run_ids).select_related("case").order_by("pk")
+        Report.objects.filter(case__run__in=run_ids).select_related("case", "person").order_by("pk")
     ):
         found[report.case.run_id].append(report)
     return found

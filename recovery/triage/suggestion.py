@@ -33,9 +33,14 @@ def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
         return Suggestion.CLOSE, "What could not be undone was corrected, and nothing else stands."
     if facts.run.state in {RunState.FAILED, RunState.CANCELLED} or facts.is_silent:
         if any(action.compensated != Compensated.NONE for action in facts.actions):
-            return Suggestion.CLOSE, "Everything that stood has been put right."
+            return Suggestion.CLOSE, _nothing_stands(facts, "Everything that stood was put right")
         return Suggestion.RESUME, "Nothing has taken effect, so the run can be taken up again."
-    return Suggestion.CLOSE, "No effect stands and no outcome is unknown."
+    return Suggestion.CLOSE, _nothing_stands(facts, "No effect stands and no outcome is unknown")
+
+
+def _nothing_stands(facts: RunFacts, words: str) -> str:
+    """What somebody reported may be true all the same, and only a person can tell."""
+    return f"{words}, but somebody reports it: answer that first." if facts.reports else f"{words}."
 
 
 def _forward(facts: RunFacts) -> str:

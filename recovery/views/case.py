@@ -13,7 +13,7 @@ from recovery import search
 from recovery.casework import cases, casework
 from recovery.casework.outdated import OutOfDate
 from recovery.engine import starting
-from recovery.models import Case, CaseState
+from recovery.models import Case, CaseState, Report
 from recovery.models.plans import LIVING
 from recovery.planning import plans
 from recovery.triage.facts import RunFacts, facts_of
@@ -26,6 +26,7 @@ from workspaces.moves import CannotMove
 from workspaces.pages import Request, page
 
 EFFECTS_SHOWN_MAX = 200
+REPORTS_SHOWN_MAX = 5
 
 
 WAITING = {
@@ -94,7 +95,7 @@ def _context(request: Request, case: Case) -> dict[str, Any]:
         "story": story.of(case, facts, sensitive=sensitive),
         "effects": _effects(facts),
         "plan": plan_card.card(case, request.user),
-        "notices": _notices(case),
+        "notices": _notices(case, facts),
         "residue": _residue(case),
         "tab": tab,
         "tabs": tabs.listed(case, tab, kept),
@@ -149,9 +150,10 @@ def _suggestion(case: Case) -> dict[str, str] | None:
     return {"title": case.get_suggestion_display().capitalize(), "reason": case.suggestion_reason}
 
 
-def _notices(case: Case) -> list[dict[str, Any]]:
+def _notices(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
+    """What stands above everything else: what people reported, or how the case ended."""
     if case.state != "closed":
-        return []
+        return [_reported(one) for one in facts.reports[-REPORTS_SHOWN_MAX:]]
     who = f" by {case.closed_by}" if case.closed_by else " by the desk itself"
     words = case.get_outcome_display()
     when = look.ago(case.closed_at) if case.closed_at else ""
@@ -163,6 +165,12 @@ def _notices(case: Case) -> list[dict[str, Any]]:
         label = f"The correction for {case.customer_name or 'the person'} is {state}"
         notice["links"] = [{"label": label, "url": correction["url"]}]
     return [notice]
+
+
+def _reported(one: Report) -> dict[str, Any]:
+    who = str(one.person) if one.person else f"The {one.get_source_display()}"
+    said = look.visible(f"“{one.text}”")
+    return {"tone": "wait", "title": f"{who} reports {look.ago(one.at)}:", "text": said}
 
 
 def _effects(facts: RunFacts) -> list[dict[str, Any]]:

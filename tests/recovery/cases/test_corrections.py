@@ -154,6 +154,11 @@ def test_something_is_still_wrong_brings_the_case_back(drafted, ada, client):
     assert correction.case.state == CaseState.OPEN
     assert correction.case.reasons == ["reported"]
     assert "Thank you, we have it" in client.get(answer["Location"]).content.decode()
+    assert "answer that first" in correction.case.suggestion_reason
+    client.force_login(ada)
+    case_page = client.get(f"/w/acme/cases/{correction.case.pk}/").content.decode()
+    assert "The affected person reports" in case_page
+    assert "The assignee is wrong, too" in case_page
     assert client.post(f"{path}report/", {"text": "  "}).status_code == 422
     for _ in range(4):
         client.post(f"{path}report/", {"text": "Still"})
