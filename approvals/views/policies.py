@@ -251,9 +251,10 @@ def tools(request: Request, workspace: str) -> HttpResponse:
     """The inventory: every tool ever seen, unclassified first."""
     here = workspace_or_404(request, workspace)
     zone = zone_of(request.user)
-    lines = [
+    rows = [
         {
             "line": line,
+            "class_words": line.action_class.replace("external_", "external, ").replace("_", " "),
             "seen": look.count(line.seen, inventory.COUNT_MAX),
             "last_seen": look.moment(line.last_seen, "ago", zone),
             "last_undone": look.moment(line.last_undone, "ago", zone) if line.last_undone else "",
@@ -265,5 +266,5 @@ def tools(request: Request, workspace: str) -> HttpResponse:
         "title": "No tool has been used yet.",
         "text": "It appears here with the first action an agent records.",
     }
-    context = {"workspace": here, "lines": lines, "empty": empty}
+    context = {"workspace": here, "rows": rows, "empty": empty}
     return page(request, "approvals/tools.html", context)

@@ -41,16 +41,17 @@ def events(request: Request, workspace: str) -> HttpResponse:
         found = found.filter(place__lt=int(after))
     rows = list(found.order_by("-place")[: ROWS_A_PAGE + 1])
     shown, pager = page_of(request, rows, lambda event: str(event.place))
+    people = _people(shown)
     context = {
         "workspace": here,
         "views": _views(request, kind),
         "run": run,
-        "events": [_row(here, event, _people(shown)) for event in shown],
+        "rows": [_row(here, event, people) for event in shown],
         "pager": pager,
         "verify_url": reverse("ledger:verify", args=[here.slug]),
         "empty": {"title": "Nothing is recorded", "text": "No event fits what you look for."},
     }
-    return page(request, "ledger/events.html", context, part="rows")
+    return page(request, "ledger/events.html", context)
 
 
 def _views(request: Request, kind: str) -> list[dict[str, Any]]:

@@ -43,11 +43,11 @@ def runs(request: Request, workspace: str) -> HttpResponse:
         "workspace": here,
         "q": q,
         "views": _views(request, state),
-        "runs": [_row(here, run) for run in shown],
+        "rows": [_row(here, run) for run in shown],
         "pager": pager,
         "empty": _empty(q or state),
     }
-    return page(request, "ledger/runs.html", context, part="rows")
+    return page(request, "ledger/runs.html", context)
 
 
 def _key(run: Run) -> str:
@@ -152,7 +152,6 @@ def _facts(found: Run) -> list[dict[str, Any]]:
     values = (
         ("Agent", found.agent.name if found.agent else "the desk itself"),
         ("Model", found.model),
-        ("Customer", found.customer_name or found.customer),
         ("Goal", found.goal),
         ("Labels", ", ".join(f"{k}={v}" for k, v in found.labels.items())),
         ("Ended with", found.summary or found.reason or _error(found)),

@@ -50,7 +50,7 @@ def jobs(request: Request, workspace: str) -> HttpResponse:
     shown, pager = page_of(request, rows, lambda job: str(job.pk))
     context = {
         "workspace": here,
-        "jobs": [_head(job) for job in shown],
+        "rows": [_head(job) for job in shown],
         "pager": pager,
         "empty": {
             "icon": "bulk",

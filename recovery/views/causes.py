@@ -51,7 +51,7 @@ def cause_list(request: Request, workspace: str) -> HttpResponse:
             }
             for name in causes.VIEWS
         ],
-        "causes": [_row(here, one) for one in shown],
+        "rows": [_row(here, one) for one in shown],
         "pager": pager,
         "empty": {"icon": "cause", "title": "No causes here", "text": EMPTY[view]},
     }

@@ -52,7 +52,7 @@ def correction_list(request: Request, workspace: str) -> HttpResponse:
     context = {
         "workspace": here,
         "views": [_view(here, name, chosen) for name in VIEWS],
-        "corrections": [_row(here, one) for one in shown],
+        "rows": [_row(here, one) for one in shown],
         "pager": _pager(here, chosen, shown, more=len(found) > PAGE_CORRECTIONS),
         "empty": {
             "icon": "corrections",

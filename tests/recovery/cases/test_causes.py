@@ -85,8 +85,8 @@ def test_the_list_goes_on_page_by_page_and_names_no_cause_twice(desk, acme):
     first = desk.get("/w/acme/causes/")
     older = desk.get(first.context["pager"]["next"])
 
-    seen = [one["fingerprint"] for page in (first, older) for one in page.context["causes"]]
-    assert (len(first.context["causes"]), len(seen), len(set(seen))) == (50, 53, 53)
+    seen = [one["fingerprint"] for page in (first, older) for one in page.context["rows"]]
+    assert (len(first.context["rows"]), len(seen), len(set(seen))) == (50, 53, 53)
 
 
 def test_a_title_has_gaps_where_the_failures_differ(desk, fails):
@@ -94,7 +94,7 @@ def test_a_title_has_gaps_where_the_failures_differ(desk, fails):
 
     page = desk.get("/w/acme/causes/")
 
-    (cause,) = page.context["causes"]
+    (cause,) = page.context["rows"]
     assert cause["title"] == "… from mx… after … s"
     assert "&lt;n&gt;" not in page.text
 
