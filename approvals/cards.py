@@ -12,9 +12,12 @@ from approvals import answers, deciders, precedents
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.oddities import oddities
 from workspaces import look
+from workspaces.access import Codename
 
 SHOWN_STATES = {ApprovalState.WAITING: "pending", ApprovalState.USED: "granted"}
 NAMES_MAX = 8
+# Whoever has one of these sees amounts and payloads.
+SEEING: tuple[Codename, ...] = ("approve", "recover", "view_sensitive")
 HIDDEN = [
     {"name": "Payload", "value": "hidden: seeing it needs approve, recover or view_sensitive"}
 ]
@@ -139,9 +142,10 @@ def _plain(value: Any) -> Any:
 
 
 def why(approval: Approval) -> list[dict[str, Any]]:
+    asking_first = sorted(approval.rules, key=lambda rule: rule.get("approval") == "AUTO")
     rules = [
         {"name": "Rule", "value": rule["words"], "note": rule.get("glob") or ""}
-        for rule in approval.rules
+        for rule in asking_first
     ]
     asked = str(approval.requested_by or approval.agent or "the policy itself")
     rows = [*rules, {"name": "Asked by", "value": asked}]
@@ -175,7 +179,9 @@ def agent_text(approval: Approval) -> str:
 
 def note_on(text: str) -> str:
     hidden = look.hidden_count(text)
-    return f"untrusted, not checked · {hidden} hidden characters made visible" if hidden else ""
+    if not hidden:
+        return ""
+    return f"untrusted, not checked · {hidden} hidden character{'s' * (hidden != 1)} made visible"
 
 
 def notices(approval: Approval, standing: deciders.Standing, *, sees: bool) -> list[dict[str, Any]]:

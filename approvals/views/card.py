@@ -40,7 +40,7 @@ def _card(
     reason: str = "",
 ) -> dict[str, Any]:
     person = request.user
-    sees = any(may(person, codename, here) for codename in ("approve", "recover", "view_sensitive"))
+    sees = any(may(person, codename, here) for codename in cards.SEEING)
     drawn = cards.card(approval, zone_of(person), sees=sees)
     here_url = reverse("approvals:card", args=[here.slug, approval.pk])
     return (

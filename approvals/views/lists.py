@@ -72,13 +72,17 @@ def context_of_list(
         token = f"{last.expires_at.isoformat()}_{last.pk}"
         more = "?" + urlencode(keep | {"after": token})
     query = f"?{urlencode(keep)}" if keep else ""
+    sees = any(may(request.user, one, here) for one in cards.SEEING)
     oldest = rows.order_by("asked_at").values_list("asked_at", flat=True).first()
     return {
         "workspace": here,
-        "approvals": [_line(one, zone, query, current) for one in found[:PAGE]],
+        "approvals": [
+            _line(one, zone, query, current) | (_amount(one) if sees else {})
+            for one in found[:PAGE]
+        ],
         "views": views_of(here, request.user, view),
         "pager": {"label": look.count(number, COUNT_MAX), "next": more, "previous": ""},
-        "oldest": f"oldest {look.ago(oldest)}" if oldest else "",
+        "oldest": f"oldest waits {look.span(timezone.now() - oldest)}" if oldest else "",
         "empty": None if found else _empty(request, here, keep.get("q", "")),
         "fresh_url": reverse("approvals:fresh", args=[here.slug]) + query,
         "since": timezone.now().isoformat(),
@@ -163,6 +167,12 @@ def _line(one: Approval, zone: ZoneInfo, query: str, current: int | None) -> dic
     }
 
 
+def _amount(one: Approval) -> dict[str, str]:
+    """What it moves, unless its title says so already."""
+    moves = "" if one.amount_minor is None else look.money(one.amount_minor, one.currency)
+    return {"amount": "" if moves in one.headline else moves}
+
+
 def narrowed(rows: ApprovalQuerySet, q: str) -> ApprovalQuerySet:
     """Those that fit: is:fast, is:expired, is:overturned, is:unused, is:rejected, by:<person>,
     asked:30d, or words.
@@ -238,7 +248,7 @@ def history(request: Request, workspace: str) -> HttpResponse:
     context = {
         "workspace": here,
         "q": q,
-        "approvals": [_past(one, zone) for one in found[:PAGE]],
+        "rows": [_past(one, zone) for one in found[:PAGE]],
         "views": views_of(here, request.user, "history"),
         "oldest": "",
         "pager": {"label": f"{len(found[:PAGE])} shown", "next": more, "previous": ""},

@@ -65,6 +65,7 @@ def test_an_amount_far_above_what_the_tool_moved_before_is_pointed_out(trip, car
     shown = card(Approval.objects.get())
     assert "Unusual amount." in shown
     assert "The most among the last 3 calls of this tool was €1.20." in shown
+    assert "<b>€6.00</b>" in shown  # in the inbox beside it, for its title does not say so
 
 
 def test_a_usual_amount_is_not(trip, card):
