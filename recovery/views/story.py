@@ -73,7 +73,7 @@ def _action(
         "tool": action.tool,
         "word": WORDS.get(action.action_class, ""),
         "tone": "bad" if failed else tone if not reads else "calm",
-        "sign": sign if not reads or action.state == "failed" else "○",
+        "sign": "!" if failed and sign == "✓" else sign if not reads or failed else "○",
         "state": "" if reads and action.state == "succeeded" else action.state,
         "reversibility": _weakest(effects),
         "pivot": action.saga == "pivot",

@@ -9,5 +9,6 @@ import "./selection.js";
 import "./palette.js";
 import "./keys.js";
 import "./copy.js";
+import "./current.js";
 
 document.documentElement.classList.add("js");

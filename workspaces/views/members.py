@@ -49,7 +49,8 @@ def _members(
         "teams": [
             {
                 "team": team,
-                "may": teams.grants_of(team),
+                "may": (granted := teams.grants_of(team)),
+                "may_words": ", ".join(granted).replace("_", " "),
                 "people": list(team.group.user_set.all()[:LIST_MAX]),
             }
             for team in all_teams
