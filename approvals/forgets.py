@@ -26,6 +26,10 @@ def wishes(scope: Scope) -> Q:
     return asked(scope, "approval__") | mine if scope.person else asked(scope, "approval__")
 
 
+def denied(scope: Scope) -> Q:
+    return Q(workspace=scope.workspace, run_ref__in=scope.names)
+
+
 # What stands in a column whose values must differ.
 ANYBODY = Concat(Value(ERASED), Cast("pk", CharField()), output_field=CharField())
 
@@ -37,9 +41,12 @@ holds("approvals.Wish", "name", "contact", "question", "note", rows=wishes, pers
       token_digest=ANYBODY, token_sealed=b"")  # fmt: skip
 holds("approvals.Decision", "reason", "shown", rows=lambda scope: asked(scope, "approval__"))
 
+holds("approvals.Denial", "deed", rows=denied)
+
 keeps("approvals.Approval", "subject_key", "run_ref", "case_ref", "digest", "rules", "currency",
       "was", because=OURS)  # fmt: skip
 keeps("approvals.Decision", "seen_digest", "teams", because=OURS)
+keeps("approvals.Denial", "key", "run_ref", because=OURS)
 keeps("approvals.GateKey", "key", "attempt", "denied", because="guards against a second effect")
 keeps("approvals.Pause", "name", "reason", because="words of an operator about a tool")
 keeps("approvals.PolicyVersion", "document", "source", "digest", "note", "unmet", because=OURS)

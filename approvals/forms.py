@@ -29,7 +29,7 @@ class PauseForm(forms.Form):
         label="Which",
         max_length=200,
         required=False,
-        help_text="The agent’s name, a tool (globs work), or the connection; empty for everything.",
+        help_text="An agent, a connection, a tool (globs work), or a run’s id; empty: everything.",
     )
     reason = forms.CharField(label="Why", max_length=400)
 

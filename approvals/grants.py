@@ -97,16 +97,21 @@ def still_entitled(approval: Approval) -> bool:
 
 def suffices(approval: Approval, judgement: Judgement) -> bool:
     """Whether the policy as it is now asks for no more than was approved."""
+    return not judgement.stricter_than(asked_by(approval, judgement))
+
+
+def asked_by(approval: Approval, now: Judgement) -> Judgement:
+    """What the policy asked for when the approval was asked, beside what it asks for `now`."""
     needs = tuple(
         Need(one.team.name if one.team else None, one.count)
         for one in approval.requirements.select_related("team")
     )
-    approved = Judgement(
+    return Judgement(
         approval="MANUAL",
-        risk=judgement.risk,
-        action_class=judgement.action_class,
+        risk=now.risk,
+        action_class=now.action_class,
         requires=needs,
         fresh_login=approval.fresh_login,
         affected=next((one for one in ASKING if one == approval.affected), ""),
+        why="; ".join(str(rule.get("words") or "") for rule in approval.rules),
     )
-    return not judgement.stricter_than(approved)

@@ -15,8 +15,8 @@ from typing import Any
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from approvals.models import Approval, ApprovalState, Decision, SubjectKind
-from ledger.models.actions import Compensated
+from approvals import overturning
+from approvals.models import Approval, ApprovalState, Decision
 from workspaces.models import Workspace
 
 DAYS = 30
@@ -118,13 +118,12 @@ def of(workspace: Workspace, *, days: int = DAYS) -> Health:
     """The figures of approvals asked in the last `days`."""
     rows = _rows(workspace, days)
     found = Health(days, capped=len(rows) == APPROVALS_MAX, asked=len(rows))
-    undone = _undone_later(rows)
+    taken_back = _those(rows, overturning.taken_back())
+    undone = _those(rows, overturning.undone_later())
     for one in rows:
         found.ends[_end(one)] += 1
         found.never_used += one.was == ApprovalState.GRANTED and one.state == ApprovalState.EXPIRED
-        found.taken_back += (
-            one.was == ApprovalState.GRANTED and one.state == ApprovalState.WITHDRAWN
-        )
+        found.taken_back += one.pk in taken_back
         found.undone_later += one.pk in undone
         if one.answered_seconds is not None:
             found.decide_seconds.append(one.answered_seconds)
@@ -144,20 +143,17 @@ class _Row:
     asked_at: Any
     answered_seconds: float | None
     rules: Sequence[dict[str, Any]]
-    subject_kind: str
 
 
 def _rows(workspace: Workspace, days: int) -> list[_Row]:
     """The newest ones of the time; whatever is older is never looked at."""
     values = Approval.objects.filter(workspace=workspace).values_list(
-        "pk", "was", "state", "asked_at", "decided_at", "rules", "subject_kind"
+        "pk", "was", "state", "asked_at", "decided_at", "rules"
     )
     since = timezone.now() - timedelta(days=days)
     return [
-        _Row(pk, was, state, asked_at, _seconds(state, asked_at, decided_at), rules, kind)
-        for pk, was, state, asked_at, decided_at, rules, kind in values.order_by("-pk")[
-            :APPROVALS_MAX
-        ]
+        _Row(pk, was, state, asked_at, _seconds(state, asked_at, decided_at), rules)
+        for pk, was, state, asked_at, decided_at, rules in values.order_by("-pk")[:APPROVALS_MAX]
         if asked_at >= since
     ]
 
@@ -175,15 +171,10 @@ def _end(one: _Row) -> str:
     return str(one.state)
 
 
-def _undone_later(rows: Iterable[_Row]) -> set[int]:
-    """Forward actions that people approved and that were compensated or corrected afterwards."""
-    used = [
-        one.pk
-        for one in rows
-        if one.state == ApprovalState.USED and one.subject_kind == SubjectKind.ACTION
-    ]
-    undone = Approval.objects.filter(pk__in=used).exclude(action__compensated=Compensated.NONE)
-    return set(undone.values_list("pk", flat=True))
+def _those(rows: Iterable[_Row], condition: Q) -> set[int]:
+    """Which of them a condition holds for; one that waits or was refused is not even asked of."""
+    ended = [one.pk for one in rows if one.state in {ApprovalState.USED, ApprovalState.WITHDRAWN}]
+    return set(Approval.objects.filter(condition, pk__in=ended).values_list("pk", flat=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +218,6 @@ def fast() -> Exists:
     return Exists(granted.filter(stamped | Q(shown_seconds=None) & at_once))
 
 
-def overturned() -> Q:
-    """Taken back before they were used, or undone afterwards."""
-    taken_back = Q(was=ApprovalState.GRANTED, state=ApprovalState.WITHDRAWN)
-    of_actions = Q(state=ApprovalState.USED, subject_kind=SubjectKind.ACTION)
-    return taken_back | of_actions & ~Q(action__compensated=Compensated.NONE)
-
-
 def expired() -> Q:
     return Q(was=ApprovalState.WAITING, state=ApprovalState.EXPIRED)
 
@@ -249,7 +233,7 @@ def rejected() -> Q:
 ENDS: dict[str, Callable[[], Q | Exists]] = {
     "fast": fast,
     "expired": expired,
-    "overturned": overturned,
+    "overturned": overturning.overturned,
     "unused": unused,
     "rejected": rejected,
 }

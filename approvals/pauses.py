@@ -18,7 +18,7 @@ STANDING_MAX = 200
 
 @transaction.atomic
 def pause(workspace: Workspace, kind: str, name: str = "", *, by: User, reason: str) -> Pause:
-    """Stop the workspace, an agent, a tool (a glob) or a connection.
+    """Stop the workspace, an agent, a tool (a glob), a connection or one run.
 
     Raises ValueError for a name that fits nothing and CannotMove where it is paused already.
     """
@@ -91,6 +91,8 @@ def held_runs(one: Pause) -> int:
     runs = Run.objects.filter(workspace=one.workspace, state="running", agent__isnull=False)
     if one.kind == PauseKind.AGENT:
         runs = runs.filter(agent__name=one.name)
+    elif one.kind == PauseKind.RUN:
+        runs = runs.filter(run=one.name)
     elif one.kind == PauseKind.TOOL:
         pattern = "^" + globs.posix(one.name) + "$"
         runs = runs.filter(actions__tool__regex=pattern).distinct()

@@ -1,24 +1,26 @@
 """What a policy would have said of what really happened: a dry run over the last days.
 
-It judges the newest actions of the ledger and the questions that are open now. Nothing is written.
-A call that was denied at the gate is no action of the ledger, so it is not among them.
+It judges the newest actions of the ledger, the calls that a rule denied at the gate, and the
+questions that are open now. Nothing is written.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 
 from django.db.models.functions import Now
 
-from approvals import grants
+from approvals import denials, grants
 from approvals.models import Approval
-from approvals.policy import Deed, Judgement, Policy, judge, strictest
+from approvals.policy import Deed, Policy, judge, strictest
 from ledger.models import Action
 from workspaces.models import Workspace
 
 DAYS = 30
 ACTIONS_MAX = 20_000  # half a second of judging
+DENIALS_MAX = 2_000
 EXAMPLES_MAX = 20
 OPEN_MAX = 200
 
@@ -91,33 +93,37 @@ def rehearse(
 ) -> Rehearsal:
     """The dry run over the last `days`; with `since`, over what came in its time in the shadow."""
     found = Rehearsal(days, since=since)
-    for action in _history(workspace, days, since):
-        deed = deed_of(action)
+    for run, name, deed in chain(_history(workspace, days, since), _denied(workspace, days, since)):
         was, becomes = judge(current, deed), judge(new, deed)
         found.judged += 1
         found.sums[becomes.approval] += 1
         found.before[was.approval] += 1
-        found.by_tool[action.tool, becomes.approval] += 1
+        found.by_tool[deed.tool, becomes.approval] += 1
         if was.approval != becomes.approval and len(found.examples) < EXAMPLES_MAX:
-            found.examples.append(_example(action, was, becomes))
-    found.capped = found.judged == ACTIONS_MAX
+            answers = was.approval, becomes.approval
+            found.examples.append(Example(run, name, deed.tool, *answers, becomes.why))
+    found.capped = found.judged >= ACTIONS_MAX
     found.open_changes = list(_open(workspace, new))
     return found
 
 
-def _history(workspace: Workspace, days: int, since: datetime | None) -> Iterator[Action]:
+Tried = tuple[str, str, Deed]
+"""Run, action (nothing where it was denied before it became one), and what was judged."""
+
+
+def _history(workspace: Workspace, days: int, since: datetime | None) -> Iterator[Tried]:
     rows = Action.objects.filter(
         workspace=workspace,
         agent__isnull=False,
         planned_at__gte=since or Now() - timedelta(days=days),
     ).exclude(tool="")
-    return rows.select_related("agent", "run").order_by("-id")[:ACTIONS_MAX].iterator()
+    newest = rows.select_related("agent", "run").order_by("-id")[:ACTIONS_MAX]
+    return ((one.run.run, one.action, deed_of(one)) for one in newest.iterator())
 
 
-def _example(action: Action, was: Judgement, becomes: Judgement) -> Example:
-    return Example(
-        action.run.run, action.action, action.tool, was.approval, becomes.approval, becomes.why
-    )
+def _denied(workspace: Workspace, days: int, since: datetime | None) -> Iterator[Tried]:
+    newest = denials.newest(workspace, since or Now() - timedelta(days=days))[:DENIALS_MAX]
+    return ((one.run_ref, "", denials.deed_of(one)) for one in newest.iterator())
 
 
 def _open(workspace: Workspace, new: Policy) -> Iterator[str]:

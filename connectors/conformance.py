@@ -13,8 +13,9 @@ needed, only the outside system, and a journal of it that says what really happe
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -32,7 +33,7 @@ from connectors.contract import (
     State,
     Target,
 )
-from connectors.outbound import Deadline, Outbound
+from connectors.outbound import Deadline, NotSent, Outbound
 from connectors.redaction import secrets_of
 from connectors.registry import faults_of
 
@@ -216,6 +217,36 @@ def a_system_that_is_away_is_not_an_effect(trial: Trial) -> None:
     insist(answer.outcome != "applied", "Applied, by a system that was not there.")
 
 
+def the_only_way_out_is_the_outbound(trial: Trial) -> None:
+    """Address rule, deadline and size cap live there; a library's own connection has none."""
+    trial.arrange()
+    seen = trial.look()
+    shut = replace(trial.call().connection, outbound=_Shut(Deadline(trial.declared.limit_seconds)))
+    if trial.declared.observes:
+        insist(not _answers(trial, shut), "It looked at the system past call.connection.outbound.")
+    writing = replace(shut, purpose="compensate")
+    with suppress(Exception):  # any exception is the outcome unknown
+        trial.applied(connection=writing, observed=seen)
+    insist(trial.effects() == 0, "It reached the system past call.connection.outbound.")
+
+
+class _Shut(Outbound):
+    """A way out by which nobody comes through."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise NotSent("The contract test lets nothing out.")
+
+    connect = addresses = local_socket = request = _refuse
+
+
+def _answers(trial: Trial, session: Session) -> bool:
+    try:
+        trial.connector.observe(trial.call(connection=session))
+    except Exception:  # noqa: BLE001 - however it says that it cannot
+        return False
+    return True
+
+
 PROMISES: tuple[Callable[[Trial], None], ...] = (
     it_is_whole,
     a_preview_is_pure,
@@ -226,4 +257,5 @@ PROMISES: tuple[Callable[[Trial], None], ...] = (
     a_probe_tells_before_from_after,
     somebody_elses_change_stands,
     a_system_that_is_away_is_not_an_effect,
+    the_only_way_out_is_the_outbound,
 )

@@ -6,6 +6,7 @@ settings: it raises the revision, and a plan that was approved over the old ones
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from connectors.contract import Connector, Purpose
 from connectors.models import Connection
 from connectors.models.connections import digest_of_settings
 from workspaces import acts
-from workspaces.models import Secret, User, Workspace
+from workspaces.models import Act, Secret, User, Workspace
 
 SETTINGS_BYTES_MAX = 64 * 1024
 CONNECTIONS_MAX = 500
@@ -29,6 +30,9 @@ CONNECTIONS_MAX = 500
 CONCURRENCY_MAX = 100
 """Calls at once over one connection; more than a deployment has workers means nothing."""
 
+
+CHANGES_SHOWN_MAX = 5
+UPDATED = "connection.updated"
 
 CLOSED: dict[str, Any] = {"failures_in_a_row": 0, "open_until": None}
 """The circuit breaker forgets what it knew of settings and credentials that are no more."""
@@ -91,6 +95,7 @@ def update(
         raise BadSettings(f"Calls at once: 1 to {CONCURRENCY_MAX}.")
     sandbox = connection.sandbox_settings if sandbox_settings is None else sandbox_settings
     check_settings(connection.connector, settings, sandbox)
+    before = Connection.objects.values_list("settings", flat=True).get(pk=connection.pk)
     changed = Connection.objects.filter(pk=connection.pk, revision=revision).update(
         settings=settings,
         sandbox_settings=sandbox,
@@ -102,8 +107,32 @@ def update(
     if not changed:
         raise OutOfDate("Somebody changed this connection meanwhile.")
     connection.refresh_from_db()
-    acts.record(connection.workspace, "connection.updated", by=by, data=_told(connection))
+    told = _told(connection) | {"changed": differing(before, settings)}
+    acts.record(connection.workspace, UPDATED, by=by, data=told)
     return connection
+
+
+def differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """The names of the settings that two versions have otherwise."""
+    missing = object()
+    names = sorted({*before, *after})
+    return [one for one in names if before.get(one, missing) != after.get(one, missing)]
+
+
+def changes_since(connection: Connection, since: datetime) -> list[str]:
+    """“url, by Ada at 22 Nov 10:02 UTC”: what people changed of its settings, the newest last."""
+    found = Act.objects.filter(
+        workspace=connection.workspace_id,
+        type=UPDATED,
+        at__gt=since,
+        data__connection=connection.name,
+    ).select_related("person")
+    newest = [one for one in found.order_by("-pk")[:CHANGES_SHOWN_MAX] if one.data.get("changed")]
+    return [
+        f"{', '.join(one.data['changed'])}, by {one.person or 'the desk'}"
+        f" at {one.at:%d %b %H:%M} UTC"
+        for one in reversed(newest)
+    ]
 
 
 @transaction.atomic

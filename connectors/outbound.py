@@ -72,6 +72,12 @@ class Outbound:
         """Checked addresses, for libraries that make the connection themselves."""
         return checked_addresses(host, port, self.deadline)
 
+    def local_socket(self, folder: str, port: int) -> str:
+        """The folder of a unix socket, if the deployment names it; raises AddressRefused."""
+        if not is_allowed_by_name(folder, port):
+            raise AddressRefused(f"The socket {folder} is not named in OUTBOUND_ALLOW.")
+        return folder
+
     def request(
         self,
         method: str,

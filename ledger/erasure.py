@@ -7,14 +7,15 @@ leaves hold digests over a salt that no longer exists, so nothing can be guessed
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import connections, transaction
 from django.db.models.functions import Now
 
-from ledger.models import Action, Effect, Erasure, Run
+from ledger.models import Action, Effect, Erasure, ErasureState, Run
 from ledger.partitions import owner_alias
 from workspaces import acts, forgetting
 from workspaces.forgetting import Scope
@@ -22,6 +23,10 @@ from workspaces.models import User, Workspace
 
 SALT_BYTES = 32
 RUNS_MAX = 10_000
+"""So many are named before they are forgotten; the work itself goes on until nothing is left."""
+
+RUNS_AT_A_TIME = 200
+TURN_SECONDS_MAX = 20.0
 TARGETS_MAX = 10_000
 BLOCKERS_SHOWN = 20
 
@@ -84,7 +89,7 @@ def find(workspace: Workspace, *, person: str = "", runs: Sequence[str] = ()) ->
     return Found(scope, _blockers(workspace, [*scope.runs, *touched]))
 
 
-def _actions_on(workspace: Workspace, person: str, runs: set[int]) -> list[int]:
+def _actions_on(workspace: Workspace, person: str, runs: Collection[int] = ()) -> list[int]:
     affecting = Effect.objects.filter(workspace=workspace, affects__id=person)
     others = affecting.exclude(action__run__in=runs)
     return sorted(set(others.values_list("action", flat=True)[:RUNS_MAX]))
@@ -117,6 +122,34 @@ def _blockers(workspace: Workspace, runs: Sequence[int]) -> list[str]:
     return sorted(found)
 
 
+def ask(
+    workspace: Workspace,
+    *,
+    person: str = "",
+    runs: Sequence[str] = (),
+    by: User | None,
+    reason: str = "",
+) -> Erasure:
+    """Write down that what `find` finds is to be forgotten; `work` does it, part by part.
+
+    Raises `NothingFound` or `StillWorkedOn`. It can be asked again: what came since is found then.
+    """
+    waiting = Erasure.objects.filter(workspace=workspace, state=ErasureState.WAITING)
+    if person and (same := waiting.filter(person=person).first()):
+        return same
+    found = find(workspace, person=person, runs=runs)
+    if found.is_nothing:
+        raise NothingFound("Nothing here is of that person or of these runs.")
+    if found.blockers:
+        raise StillWorkedOn(found.blockers)
+    salt = secrets.token_bytes(SALT_BYTES)
+    return Erasure.objects.using(owner_alias()).create(
+        workspace=workspace, salt=salt, by=by, reason=reason, state=ErasureState.WAITING,
+        person_digest=person_digest(salt, person) if person else None,
+        person=person, named=list(runs), total=_how_many(workspace, person, runs),
+    )  # fmt: skip
+
+
 def erase(
     workspace: Workspace,
     *,
@@ -125,29 +158,95 @@ def erase(
     by: User | None,
     reason: str = "",
 ) -> Erasure:
-    """Forget what `find` finds, in one transaction of the owner's role.
+    """Ask for it and see it through. Raises `NothingFound` or `StillWorkedOn`, as `ask` does."""
+    asked = ask(workspace, person=person, runs=runs, by=by, reason=reason)
+    while work(asked.pk):
+        pass
+    asked.refresh_from_db()
+    if asked.state == ErasureState.REFUSED:
+        raise StillWorkedOn(asked.detail.split(", "))
+    return asked
 
-    Raises `NothingFound` or `StillWorkedOn`. It can be done again: what came since is found then.
+
+def sweep() -> int:
+    """Go on with erasures that people asked for; how many parts were done."""
+    until, parts = time.monotonic() + TURN_SECONDS_MAX, 0
+    open_ = Erasure.objects.filter(state=ErasureState.WAITING).order_by("pk")
+    for pk in list(open_.values_list("pk", flat=True)):
+        while time.monotonic() < until:
+            parts += 1
+            if not work(pk):
+                break
+    return parts
+
+
+def work(erasure_id: int) -> bool:
+    """Forget one more part, in one transaction of the owner's role; False when it is over.
+
+    A part is bounded, so nobody waits long for its locks, and what was done stays done whatever
+    happens to this process.
     """
     alias = owner_alias()
     with transaction.atomic(using=alias):
-        found = find(workspace, person=person, runs=runs)
-        if found.is_nothing:
-            raise NothingFound("Nothing here is of that person or of these runs.")
-        if found.blockers:
-            raise StillWorkedOn(found.blockers)
-        pairs = list(_pairs(found.scope))
-        rows = forget(found.scope, using=alias)
-        events = _empty_events(found.scope, pairs, alias)
-        salt = secrets.token_bytes(SALT_BYTES)
-        erasure = Erasure.objects.using(alias).create(
-            workspace=workspace, salt=salt, by=by, reason=reason, rows=rows, event_count=events,
-            person_digest=person_digest(salt, person) if person else None,
-            run_count=len(found.scope.runs),
-        )  # fmt: skip
-        told = {"erasure": erasure.pk, "runs": len(found.scope.runs), "events": events}
-        acts.record(workspace, "ledger.erased", by=by, data=told, using=alias)
-    return erasure
+        mine = Erasure.objects.using(alias).select_for_update(of=("self",), skip_locked=True)
+        erasure = mine.filter(pk=erasure_id, state=ErasureState.WAITING).first()
+        if erasure is None:
+            return False
+        scope, named = _next_part(erasure)
+        if scope is None:
+            _finish(erasure, ErasureState.DONE)
+            return False
+        if blockers := _blockers(erasure.workspace, [*scope.runs, *scope.touched]):
+            _finish(erasure, ErasureState.REFUSED, ", ".join(blockers[:BLOCKERS_SHOWN]))
+            return False
+        _forget_part(erasure, scope, alias)
+        erasure.named = named
+        erasure.save()
+    return True
+
+
+def _next_part(erasure: Erasure) -> tuple[Scope | None, list[str]]:
+    """What is forgotten next, or nothing; and the named runs that are then left."""
+    workspace, person = erasure.workspace, erasure.person
+    mine = Run.objects.filter(workspace=workspace)
+    named, left = erasure.named[:RUNS_AT_A_TIME], erasure.named[RUNS_AT_A_TIME:]
+    if named:
+        whole = list(mine.filter(run__in=named).values_list("pk", flat=True))
+    elif person:
+        whole = list(mine.filter(customer=person).values_list("pk", flat=True)[:RUNS_AT_A_TIME])
+    else:
+        whole = []
+    if whole:
+        whole = forgetting.with_what_belongs(workspace, sorted(whole))
+        return scope_of(workspace, whole, person=person), left
+    actions = list(_actions_on(workspace, person))[:RUNS_AT_A_TIME] if person else []
+    if not actions:
+        return None, []
+    touched = sorted(set(Action.objects.filter(pk__in=actions).values_list("run", flat=True)))
+    return scope_of(workspace, [], actions=actions, person=person, touched=touched), []
+
+
+def _forget_part(erasure: Erasure, scope: Scope, alias: str) -> None:
+    pairs = list(_pairs(scope))
+    for model, count in forget(scope, using=alias).items():
+        erasure.rows[model] = erasure.rows.get(model, 0) + count
+    erasure.event_count += _empty_events(scope, pairs, alias)
+    erasure.run_count += len(scope.runs)
+
+
+def _finish(erasure: Erasure, state: str, detail: str = "") -> None:
+    """The person's id was only needed for the work."""
+    erasure.state, erasure.detail = state, detail
+    erasure.person, erasure.named = "", []
+    erasure.save()
+    told = {"erasure": erasure.pk, "runs": erasure.run_count, "events": erasure.event_count}
+    acts.record(erasure.workspace, "ledger.erased", by=erasure.by, data=told, using=owner_alias())
+
+
+def _how_many(workspace: Workspace, person: str, runs: Sequence[str]) -> int:
+    mine = Run.objects.filter(workspace=workspace)
+    named = mine.filter(run__in=runs).count()
+    return named + (mine.filter(customer=person).exclude(run__in=runs).count() if person else 0)
 
 
 def _pairs(scope: Scope) -> Any:

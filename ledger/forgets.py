@@ -47,7 +47,8 @@ keeps("ledger.LogKey", "origin", "public_key", because=OURS)
 keeps("ledger.Leaf", "hash", because=OURS)
 keeps("ledger.TreeNode", "hash", because=OURS)
 keeps("ledger.TreeHead", "origin", "root", "note", because=OURS)
-keeps("ledger.Erasure", "person_digest", "salt", "reason", "rows", because="the registry of it")
+keeps("ledger.Erasure", "person_digest", "salt", "reason", "rows", "state", "person", "named",
+      "detail", because="the registry; whom and which runs, until it is done")  # fmt: skip
 keeps("ledger.Thinning", "partition", because=OURS)
 
 

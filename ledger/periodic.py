@@ -1,6 +1,6 @@
 """What the ledger does again and again."""
 
-from ledger import acts, checks, finding, partitions, retention, sealer
+from ledger import acts, checks, erasure, finding, partitions, retention, sealer
 from workspaces.periodic import every
 
 
@@ -27,6 +27,11 @@ def make_partitions_ahead() -> None:
 @every(3600, name="ledger.walls")
 def see_that_the_ledger_only_grows() -> None:
     checks.look()
+
+
+@every(2, name="ledger.erasure")
+def go_on_with_erasures() -> None:
+    erasure.sweep()
 
 
 @every(3600, name="ledger.retention")

@@ -8,6 +8,7 @@ HERE = "w/<slug:workspace>/"
 
 urlpatterns = [
     path(HERE + "settings/kept/", kept.kept, name="kept"),
+    path(HERE + "settings/kept/progress/", kept.progress, name="kept_progress"),
     path(HERE + "audit/", audit.audit, name="audit"),
     path(HERE + "runs/", runs.runs, name="runs"),
     path(HERE + "runs/<path:run>/reveal/", runs.reveal, name="reveal"),

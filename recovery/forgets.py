@@ -114,7 +114,9 @@ keeps("recovery.Cause", "fingerprint", "tool", "error_type", because=OURS)
 keeps("recovery.Case", "reasons", "answered", "tools", "failed_tool", "needs_approval", "currency",
       because=OURS)  # fmt: skip
 keeps("recovery.Readback", "state", because=OURS)
-keeps("recovery.BulkJob", "verb", "reason", because="an operator's words about many cases")
+keeps(
+    "recovery.BulkJob", "verb", "ending", "reason", because="an operator's words about many cases"
+)
 keeps("recovery.BulkItem", "digest", "state", because=OURS)
 keeps("recovery.SavedView", "slug", "name", because="an operator's words")
 keeps("recovery.Correction", "reference", "event_id", because=OURS)

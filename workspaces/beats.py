@@ -10,12 +10,16 @@ from workspaces.models import Heartbeat
 ERROR_CHARACTERS_MAX = 400
 
 BEAT = """
-    INSERT INTO workspaces_heartbeat (name, beat_at, every_seconds, last_error)
-    VALUES (%s, clock_timestamp(), %s, %s)
+    INSERT INTO workspaces_heartbeat AS known
+        (name, beat_at, every_seconds, last_error, failing_since)
+    VALUES (%(name)s, clock_timestamp(), %(every)s, %(error)s,
+        CASE WHEN %(error)s::text <> '' THEN clock_timestamp() END)
     ON CONFLICT (name) DO UPDATE SET
         beat_at = excluded.beat_at,
         every_seconds = excluded.every_seconds,
-        last_error = excluded.last_error
+        last_error = excluded.last_error,
+        failing_since = CASE WHEN excluded.last_error <> ''
+            THEN coalesce(known.failing_since, excluded.failing_since) END
 """
 
 # A loop may miss a few rounds, and a quick one half a minute, before anybody is alarmed.
@@ -26,7 +30,8 @@ SILENCE_SECONDS_MIN = 30.0
 def beat(name: str, *, every_seconds: float, error: str = "") -> None:
     """Say that `name` went round just now, well or with an error."""
     with connection.cursor() as cursor:
-        cursor.execute(BEAT, [name, every_seconds, error[:ERROR_CHARACTERS_MAX]])
+        said = {"name": name, "every": every_seconds, "error": error[:ERROR_CHARACTERS_MAX]}
+        cursor.execute(BEAT, said)
 
 
 def patience(every_seconds: float) -> float:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from django.db import OperationalError, close_old_connections, connections, transaction
 from psycopg.errors import DeadlockDetected
 
-from approvals import grants, manifests, questions
+from approvals import denials, grants, manifests, questions, strictness
 from approvals.gate.asks import Ask
 from approvals.gate.finds import Found, found_in, reads
 from approvals.gate.replies import KEY_REUSED, Reply, of_proceed
@@ -94,6 +94,8 @@ def begin(ask: Ask) -> Reply:  # noqa: PLR0911 - one per kind of decision
         case Proceed():
             return _proceed(ask, found, decision)
         case Denied():
+            if judgement.approval == "DENY":
+                _remember(ask, found)
             return _denied(ask, found, decision)
         case InDoubt():
             return _in_doubt(ask, decision)
@@ -136,15 +138,14 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
     facts = ask.facts()
     if grants.digest_with(approval, [facts]) != approval.digest:
         changed = [change for call in grants.differences(approval, [facts]) for change in call]
-        told = "; ".join(
-            f"{one.field} was {one.approved!r} and is {one.now!r}"
-            for one in changed[:DIFFERENCES_MAX]
-        )
+        told = strictness.in_words(changed, DIFFERENCES_MAX)
         return f"not what was approved: {told or 'the record of the approval was changed'}"
     if judgement.approval == "AUTO":
         return ""
     if not grants.suffices(approval, judgement):
-        return "the policy has become stricter since"
+        asked = grants.asked_by(approval, judgement)
+        told = strictness.in_words(strictness.differences(asked, judgement), DIFFERENCES_MAX)
+        return f"the policy has become stricter since: {told}"
     if not grants.still_entitled(approval):
         return "somebody who approved may no longer do so"
     return ""
@@ -225,6 +226,18 @@ def _denied(ask: Ask, found: Found, decision: Denied) -> Reply:
         )
         _key(ask).update(denied=decision.code)
     return Reply(decision.as_body())
+
+
+def _remember(ask: Ask, found: Found) -> None:
+    """Keep what a rule denied: a laxer policy is tried on it."""
+    labels = found.run.labels if found.run else {}
+    denials.keep(
+        ask.speaker.workspace_id,
+        ask.speaker.agent_id or 0,
+        key=ask.key,
+        run=ask.planned.run,
+        deed=ask.deed(labels),
+    )
 
 
 def _in_doubt(ask: Ask, decision: InDoubt) -> Reply:

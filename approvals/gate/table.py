@@ -201,6 +201,7 @@ def pause_of(ask: Ask, pauses: Sequence[Paused]) -> str:
         if (
             one.kind == "workspace"
             or (one.kind == "agent" and one.name == ask.speaker.name)
+            or (one.kind == "run" and one.name == ask.planned.run)
             or (one.kind == "tool" and globs.matches(one.name, ask.tool))
         ):
             what = "everything here" if one.kind == "workspace" else f"{one.kind} {one.name}"

@@ -8,6 +8,7 @@ from approvals.models.approvals import (
     Requirement,
     SubjectKind,
 )
+from approvals.models.denials import Denial
 from approvals.models.enquiries import Enquiry
 from approvals.models.keys import GateKey
 from approvals.models.pauses import Pause, PauseKind
@@ -21,6 +22,7 @@ __all__ = [
     "Approval",
     "ApprovalState",
     "Decision",
+    "Denial",
     "Enquiry",
     "GateKey",
     "Pause",

@@ -13,6 +13,7 @@ class PauseKind(models.TextChoices):
     AGENT = "agent"
     TOOL = "tool"
     CONNECTION = "connection"
+    RUN = "run"
 
 
 class Pause(models.Model):
@@ -20,7 +21,9 @@ class Pause(models.Model):
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="pauses")
     kind = models.CharField(max_length=10, choices=PauseKind.choices)
-    name = models.CharField(max_length=200, blank=True, help_text="Agent, tool glob or connection")
+    name = models.CharField(
+        max_length=200, blank=True, help_text="Agent, tool glob, connection or run"
+    )
     reason = models.CharField(max_length=400)
     paused_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     paused_at = models.DateTimeField(auto_now_add=True)

@@ -13,14 +13,9 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from connectors.addresses import (
-    AddressRefused,
-    Deadline,
-    NotSent,
-    checked_addresses,
-    is_allowed_by_name,
-)
+from connectors.addresses import AddressRefused, Deadline, NotSent, is_allowed_by_name
 from connectors.contract import Call, Refused
+from connectors.outbound import Outbound
 
 Database = psycopg.Connection[tuple[Any, ...]]
 
@@ -89,20 +84,18 @@ def _connect(call: Call, deadline: Deadline) -> Database:
         connect_timeout=max(2, int(deadline.remaining())),
         application_name="amends",
         row_factory=tuple_row,
-        **_route(server, deadline),
+        **_route(server, call.connection.outbound),
     )
 
 
-def _route(server: Server, deadline: Deadline) -> dict[str, Any]:
+def _route(server: Server, outbound: Outbound) -> dict[str, Any]:
     """How to get there: libpq goes to `hostaddr`, and checks the certificate against `host`."""
-    by_name = is_allowed_by_name(server.host, server.port)
     if server.host.startswith("/"):
-        if not by_name:
-            raise AddressRefused(f"The socket {server.host} is not named in OUTBOUND_ALLOW.")
-        return {"host": server.host}
+        return {"host": outbound.local_socket(server.host, server.port)}
+    by_name = is_allowed_by_name(server.host, server.port)
     if server.sslmode != "verify-full" and not by_name:
         raise AddressRefused("Only hosts named in OUTBOUND_ALLOW may go without verified TLS.")
-    addresses = checked_addresses(server.host, server.port, deadline)
+    addresses = outbound.addresses(server.host, server.port)
     tls = {"sslrootcert": authorities()} if server.sslmode == "verify-full" else {}
     return {
         "host": ",".join([server.host] * len(addresses)),

@@ -3,7 +3,7 @@
 from ledger.models.actions import Action, ActionState, Attempt, AttemptState, Compensated, Verified
 from ledger.models.effects import Effect, Reversibility, SnapshotSource
 from ledger.models.events import Blob, Event, EventConflict, EventKey, Unsealed
-from ledger.models.forgotten import Erasure, Thinning
+from ledger.models.forgotten import Erasure, ErasureState, Thinning
 from ledger.models.log import Leaf, LogKey, TreeHead, TreeNode
 from ledger.models.runs import Checkpoint, Run, RunState
 
@@ -17,6 +17,7 @@ __all__ = [
     "Compensated",
     "Effect",
     "Erasure",
+    "ErasureState",
     "Event",
     "EventConflict",
     "EventKey",

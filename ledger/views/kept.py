@@ -1,21 +1,25 @@
 """What is kept and what was forgotten: retention, and erasing what was said of a person."""
 
+import time
 from typing import Any
 
 from django import forms
 from django.contrib.auth.decorators import login_required
 from django.db.utils import OperationalError
 from django.http import HttpResponse
-from django.views.decorators.http import require_http_methods
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods
 
 from ledger import erasure, retention
-from ledger.models import Erasure, Thinning
+from ledger.models import Erasure, ErasureState, Thinning
 from workspaces import look
 from workspaces.access import require
-from workspaces.models import Workspace
+from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, workspace_or_404
 
 LINES_MAX = 50
+REQUEST_SECONDS = 3.0
+TONES = {ErasureState.WAITING: "busy", ErasureState.DONE: "ok", ErasureState.REFUSED: "bad"}
 PERSON_CHARACTERS_MAX = 120
 
 
@@ -47,7 +51,7 @@ def kept(request: Request, workspace: str) -> HttpResponse:
         person, reason = form.cleaned_data["person"], form.cleaned_data["reason"]
         try:
             if request.POST.get("act") == "erase":
-                done = erasure.erase(here, person=person, by=request.user, reason=reason)
+                done = _begun(here, person, request.user, reason)
                 form = ErasureForm()
             else:
                 found = _found(here, person)
@@ -65,9 +69,31 @@ def kept(request: Request, workspace: str) -> HttpResponse:
         "problem": {"title": "Nothing was erased", "text": problem} if problem else None,
         "next": _next(here),
         "thinnings": _thinnings(here),
-        "erasures": _erasures(here),
+        **_registry(here),
     }
     return page(request, "ledger/kept.html", context, status=_status(form, problem))
+
+
+@login_required
+@require_GET
+def progress(request: Request, workspace: str) -> HttpResponse:
+    """The registry alone, asked again while an erasure goes on."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    context = {"workspace": here, **_registry(here)}
+    return page(request, "ledger/kept.html", context, part="registry")
+
+
+def _begun(here: Workspace, person: str, by: User, reason: str) -> Erasure:
+    """Ask for it and do what a request has time for; the scheduler goes on with the rest."""
+    asked = erasure.ask(here, person=person, by=by, reason=reason)
+    until = time.monotonic() + REQUEST_SECONDS
+    while time.monotonic() < until and erasure.work(asked.pk):
+        pass
+    asked.refresh_from_db()
+    if asked.state == ErasureState.REFUSED:
+        raise erasure.StillWorkedOn(asked.detail.split(", "))
+    return asked
 
 
 def _status(form: ErasureForm, problem: str) -> int:
@@ -105,12 +131,23 @@ def _thinnings(here: Workspace) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def _registry(here: Workspace) -> dict[str, Any]:
+    lines = _erasures(here)
+    going_on = any(line["going_on"] for line in lines)
+    return {
+        "erasures": lines,
+        "progress_url": reverse("ledger:kept_progress", args=[here.slug]) if going_on else "",
+    }
+
+
 def _erasures(here: Workspace) -> list[dict[str, Any]]:
     rows = Erasure.objects.filter(workspace=here).select_related("by").order_by("-pk")[:LINES_MAX]
     return [
         {"number": row.pk, "by": str(row.by) if row.by else "on the command line",
          "at": look.moment(row.at), "runs": look.count(row.run_count),
          "events": look.count(row.event_count), "reason": row.reason,
-         "rows": look.count(sum(row.rows.values()))}
+         "rows": look.count(sum(row.rows.values())), "detail": row.detail,
+         "going_on": row.state == ErasureState.WAITING, "tone": TONES[row.state],
+         "state": row.get_state_display().capitalize(), "total": look.count(row.total)}
         for row in rows
     ]  # fmt: skip

@@ -142,6 +142,7 @@ def _show(request: Request, here: Workspace, found: Run, *, sensitive: bool) -> 
         "replay": replaying.replay(found, at).shown(url, sensitive=sensitive),
         "events_url": events_url,
         "sensitive": sensitive,
+        "may_report": may(request.user, "recover", here),
         "may_reveal": not sensitive and may(request.user, "view_sensitive", here),
         "reveal_url": reverse("ledger:reveal", args=[here.slug, found.run]),
     }

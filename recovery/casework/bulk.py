@@ -7,30 +7,31 @@ refused by itself, and says why. Stop works at any time, for what has not begun.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from django.db import transaction
 from django.db.models import Count, Q
 
-from connectors.contract import Money
 from ledger import desk
-from ledger.models import Reversibility
+from ledger.models import Checkpoint, Reversibility
 from recovery import search
-from recovery.casework import closing
+from recovery.casework import closing, resuming
 from recovery.casework.casework import Empty, held_by_another
 from recovery.casework.closing import CannotClose
 from recovery.casework.outdated import OutOfDate
+from recovery.casework.resuming import CannotResume
+from recovery.casework.trying import CLOSE, COMPENSATE, RESUME, VERBS, Eligible, NotEligible, tried
 from recovery.engine.clock import database_time
 from recovery.models import BulkItem, BulkJob, Case, CaseOutcome, Plan
 from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
-from recovery.planning.previews import sketches
-from recovery.triage.facts import facts_of_each
 from workspaces import access
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
+
+__all__ = ["CLOSE", "COMPENSATE", "RESUME", "VERBS", "DryRun", "Eligible", "NotEligible", "dry_run"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,30 +46,12 @@ WORKING_SECONDS_MAX = 300
 """An item in hand for longer was lost with its worker; submitting it again does nothing twice."""
 
 DETAIL_CHARACTERS_MAX = 400
-COMPENSATE, CLOSE = "compensate", "close"
-VERBS = (COMPENSATE, CLOSE)
+ENDINGS = (CaseOutcome.EXPECTED, CaseOutcome.ALREADY_HANDLED, CaseOutcome.DUPLICATE)
+"""As which many cases may be closed at once; what is left, or was corrected, is told one by one."""
 
 
 class TooMany(Exception):
     """We stopped because the query means more cases than one job may hold: narrow it down."""
-
-
-@dataclass(frozen=True, slots=True)
-class Eligible:
-    """A case that the job would act on, as it was seen."""
-
-    case: Case
-    digest: str
-    headline: str
-    approval: str
-    money: Money | None
-    reversibility: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotEligible:
-    case: Case
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +91,7 @@ def dry_run(
 ) -> DryRun:
     """Who would be acted on, and who not and why. Raises TooMany or QueryError; writes nothing."""
     if verb not in VERBS:
-        raise Empty("Compensate or close.")
+        raise Empty("Compensate, resume or close.")
     found = search.matching(workspace, search.parse(query), by=by)
     if ids is not None:
         found = Case.objects.filter(workspace=workspace, pk__in=list(ids)[: CASES_MAX + 1])
@@ -121,7 +104,7 @@ def dry_run(
     seen = DryRun(verb, query)
     for start in range(0, len(meant), CASES_AT_A_TIME):
         cases = list(related.filter(pk__in=meant[start : start + CASES_AT_A_TIME]))
-        for one in _tried(verb, cases):
+        for one in tried(verb, cases):
             other = held_by_another(one.case, by)
             if other is not None:
                 seen.not_eligible.append(NotEligible(one.case, f"{other} has claimed it."))
@@ -130,32 +113,6 @@ def dry_run(
             else:
                 seen.not_eligible.append(one)
     return seen
-
-
-def _tried(verb: str, cases: Sequence[Case]) -> Iterator[Eligible | NotEligible]:
-    """What the act would do to each, whoever has claimed it."""
-    if verb == CLOSE:
-        for case, facts in zip(cases, facts_of_each([case.run for case in cases]), strict=True):
-            hindrance = closing.why_not(case, facts)
-            words = f"Close: {case.headline}"
-            yield (
-                NotEligible(case, hindrance)
-                if hindrance
-                else Eligible(case, "", words, "", None, case.reversibility)
-            )
-        return
-    for draft in sketches(cases):
-        if draft.why_not:
-            yield NotEligible(draft.case, draft.why_not)
-            continue
-        yield Eligible(
-            draft.case,
-            draft.digest,
-            draft.headline,
-            draft.approval,
-            draft.money,
-            str(draft.drafted.reversibility),
-        )
 
 
 @transaction.atomic
@@ -167,10 +124,16 @@ def start(
     reason: str,
     frozen: Sequence[tuple[int, int, str]],
     query: str = "",
+    ending: str = CaseOutcome.EXPECTED,
 ) -> BulkJob:
-    """Begin a job on what the dry run showed: (case id, revision, digest) of each."""
+    """Begin a job on what the dry run showed: (case id, revision, digest) of each.
+
+    `ending` is how the cases end where they are closed.
+    """
     if verb not in VERBS or not reason.strip():
         raise Empty("Say what is to be done, and why.")
+    if verb == CLOSE and ending not in ENDINGS:
+        raise Empty("Say as what they are closed.")
     if not 0 < len(frozen) <= CASES_MAX:
         raise TooMany(f"Between one and {CASES_MAX} cases at once.")
     known = set(
@@ -179,7 +142,12 @@ def start(
         )
     )
     job = BulkJob.objects.create(
-        workspace=workspace, verb=verb, query=query[:1000], reason=reason[:4_000], started_by=by
+        workspace=workspace,
+        verb=verb,
+        ending=ending if verb == CLOSE else "",
+        query=query[:1000],
+        reason=reason[:4_000],
+        started_by=by,
     )
     items = {pk: (revision, digest) for pk, revision, digest in frozen if pk in known}
     BulkItem.objects.bulk_create(
@@ -225,12 +193,14 @@ def _work(item: BulkItem) -> None:
         access.require(job.started_by, "recover", job.workspace)
         if job.verb == CLOSE:
             _close(item)
+        elif job.verb == RESUME:
+            _resume(item)
         else:
             plan = _compensate(item)
             detail = plan.headline
     except access.NotAllowed as refused:
         state, detail = "refused", f"{job.started_by} may no longer do this: {refused}"
-    except (OutOfDate, CannotSubmit, CannotClose, CannotMove, Empty) as refused:
+    except (OutOfDate, CannotSubmit, CannotResume, CannotClose, CannotMove, Empty) as refused:
         state, detail = "refused", str(refused)
     BulkItem.objects.filter(pk=item.pk).update(
         state=state, detail=detail[:DETAIL_CHARACTERS_MAX], plan_id=plan.pk if plan else None
@@ -247,10 +217,22 @@ def _compensate(item: BulkItem) -> Plan:
     )
 
 
+def _resume(item: BulkItem) -> None:
+    """From the last checkpoint; if that is another one than was shown, the digest tells."""
+    resuming.commit(
+        item.case,
+        digest=item.digest,
+        revision=item.revision,
+        by=item.job.started_by,
+        reason=item.job.reason,
+        checkpoint=Checkpoint.objects.filter(run=item.case.run_id).order_by("place").last(),
+    )
+
+
 def _close(item: BulkItem) -> None:
     closing.close(
         item.case,
-        outcome=CaseOutcome.EXPECTED,
+        outcome=item.job.ending or CaseOutcome.EXPECTED,
         reason=item.job.reason,
         by=item.job.started_by,
         seen=item.revision,

@@ -61,11 +61,14 @@ class Left:
     effect_id: int | None = None
 
 
-def why_not(case: Case, facts: RunFacts) -> str:
-    """Why the case cannot be closed now; empty where it can."""
+def living_plan(case: Case) -> Plan | None:
+    return case.plans.filter(state__in=LIVING).first()
+
+
+def why_not(case: Case, facts: RunFacts, plan: Plan | None) -> str:
+    """Why the case cannot be closed now; `plan` is its living one. Empty where it can."""
     if case.state == CaseState.CLOSED:
         return "The case is closed already."
-    plan = case.plans.filter(state__in=LIVING).first()
     if plan is not None:
         return f"Plan {plan.number} has not ended: stop it first."
     unknown = facts.unknown()
@@ -93,7 +96,7 @@ def close(
     if other is not None:
         raise CannotMove(case, CaseState.CLOSED, f"{other} has claimed it.")
     facts = facts_of(_run(case))
-    hindrance = why_not(case, facts) or _unfit(case, outcome, left)
+    hindrance = why_not(case, facts, living_plan(case)) or _unfit(case, outcome, left)
     if hindrance:
         raise CannotClose(hindrance)
     if not reason.strip():

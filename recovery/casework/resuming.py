@@ -93,7 +93,12 @@ class Resume:
 def preview(case: Case, *, checkpoint: Checkpoint | None = None) -> Resume:
     """How the run would go on from `checkpoint`, or from its start. Writes nothing."""
     case = Case.objects.select_related("workspace", "run__workspace", "run__agent").get(pk=case.pk)
-    facts = facts_of(case.run)
+    plan = Plan.objects.filter(case=case, state__in=LIVING).first()
+    return drawn(case, facts_of(case.run), checkpoint, plan)
+
+
+def drawn(case: Case, facts: RunFacts, checkpoint: Checkpoint | None, plan: Plan | None) -> Resume:
+    """The same of what was read already; `plan` is the one of the case that has not ended."""
     behind = [one for one in facts.actions if checkpoint is None or is_behind(one, checkpoint)]
     steps = [_step(facts, action) for action in behind[:STEPS_MAX]]
     steps += _pending(facts, checkpoint, steps)
@@ -114,7 +119,7 @@ def preview(case: Case, *, checkpoint: Checkpoint | None = None) -> Resume:
         digest=digest(body),
         checked_at=timezone.now(),
         stale=stale,
-        hindrances=[one for one in _hindrances(case, facts, unsafe, stale) if one],
+        hindrances=[one for one in _hindrances(case, facts, unsafe, stale, plan) if one],
     )
 
 
@@ -175,10 +180,11 @@ def _pending(
     ]
 
 
-def _hindrances(case: Case, facts: RunFacts, unsafe: set[str], stale: str) -> list[str]:
+def _hindrances(
+    case: Case, facts: RunFacts, unsafe: set[str], stale: str, plan: Plan | None
+) -> list[str]:
     lease = facts.run.lease_until
     live = not facts.has_ended and lease is not None and lease > facts.now
-    plan = Plan.objects.filter(case=case, state__in=LIVING).first()
     unknown = facts.unknown()
     doubled = [action.tool for action in facts.actions if action.action in unsafe]
     return [

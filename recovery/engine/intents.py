@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import transaction
 
-from approvals import digests, grants, policy
+from approvals import digests, grants, policy, strictness
 from approvals.models import Approval, PolicyVersion
 from connectors import calls
 from connectors.contract import Observation, Operation, Refused
@@ -251,11 +251,13 @@ def _rules_stricter(step: Step, operation: Operation, fresh: Fresh) -> Void | No
     deed = binding.deed_of(step, step.connection, operation)
     judgement = policy.judge(now, deed)
     then = _policy_of(step)
-    if then is not None and not judgement.stricter_than(policy.judge(then, deed)):
+    asked = None if then is None else policy.judge(then, deed)
+    if asked is not None and not judgement.stricter_than(asked):
         return None
     if judgement.approval == "AUTO":
         return None
-    return Void(f"The policy has become stricter: {judgement.why}", [])
+    why = f"The policy has become stricter: {judgement.why}"
+    return Void(why, [asdict(one) for one in strictness.differences(asked, judgement)])
 
 
 def _policy_of(step: Step) -> policy.Policy | None:

@@ -13,6 +13,9 @@ class BulkJob(models.Model):
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE)
     verb = models.CharField(max_length=12)
+    ending = models.CharField(
+        max_length=16, blank=True, default="", help_text="As what cases are closed"
+    )
     query = models.CharField(max_length=1000)
     reason = models.TextField(blank=True)
     started_by = models.ForeignKey(User, on_delete=models.PROTECT)

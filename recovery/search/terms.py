@@ -189,12 +189,13 @@ def mine(reader: Reader) -> Q:
 
 
 def paused(reader: Reader) -> Q:
-    """What a standing pause names: the workspace, the agent, or the failed tool."""
+    """What a standing pause names: the workspace, the agent, the failed tool, or the run."""
     standing = Pause.objects.filter(workspace=OuterRef("workspace"), lifted_at=None)
     return (
         Q(Exists(standing.filter(kind=PauseKind.WORKSPACE)))
         | Q(Exists(standing.filter(kind=PauseKind.AGENT, name=OuterRef("agent__name"))))
         | Q(Exists(standing.filter(kind=PauseKind.TOOL, name=OuterRef("failed_tool"))))
+        | Q(Exists(standing.filter(kind=PauseKind.RUN, name=OuterRef("run__run"))))
     )
 
 

@@ -15,13 +15,20 @@ from recovery import search
 from recovery.casework import bulk, casework
 from recovery.models import BulkItem, BulkJob, CaseOutcome, CaseState
 from recovery.triage.words import plural
+from recovery.views.close import NOTES
 from recovery.views.here import case_url, is_number, queue_url
 from workspaces import look
 from workspaces.access import may
 from workspaces.models import Workspace
 from workspaces.pages import Request, page, workspace_or_404, workspace_to
 
-ACTS = {bulk.COMPENSATE: "Compensate", bulk.CLOSE: "Close"}
+ACTS = {bulk.COMPENSATE: "Compensate", bulk.RESUME: "Resume", bulk.CLOSE: "Close"}
+# What an item of each act is called when the job has done its part.
+DONE_WORDS = {
+    bulk.COMPENSATE: "Submitted",
+    bulk.RESUME: "Told to go on",
+    bulk.CLOSE: "Closed",
+}
 # What an item's state says to people. Submitted is not restored: that the case says itself.
 ITEM_WORDS = {
     "waiting": ("calm", "Queued"),
@@ -30,6 +37,7 @@ ITEM_WORDS = {
     "refused": ("bad", "Refused"),
     "stopped": ("calm", "Stopped"),
 }
+MOVING = {CaseState.RECOVERING, CaseState.RESUMING}
 MENDED = {CaseOutcome.RESTORED, CaseOutcome.CORRECTED, CaseOutcome.RESUMED}
 CASE_TONES: dict[str, str] = {
     CaseState.RECOVERING: "busy",
@@ -94,7 +102,13 @@ def _start(request: Request, here: Workspace) -> HttpResponse:
     frozen = [one for item in said.getlist("item") if (one := _frozen(item))]
     try:
         job = bulk.start(
-            here, act, by=request.user, reason=said.get("why", ""), frozen=frozen, query=q
+            here,
+            act,
+            by=request.user,
+            reason=said.get("why", ""),
+            frozen=frozen,
+            query=q,
+            ending=said.get("ending", CaseOutcome.EXPECTED),
         )
     except (casework.Empty, bulk.TooMany) as wrong:
         ids = [pk for pk, *_ in frozen]
@@ -134,7 +148,8 @@ def _show(
         "problem": problem,
         "why_not": "" if number else "no case is eligible",
         "commit_label": f"{ACTS[seen.verb]} {plural(number, 'case')}",
-        "other": _other(here, seen),
+        "others": _others(here, seen),
+        "endings": _endings(request) if seen.verb == bulk.CLOSE else [],
     }
     return page(request, "recovery/bulk_new.html", context, status=status)
 
@@ -143,16 +158,25 @@ def _list_url(here: Workspace, q: str) -> str:
     return queue_url(here) + (f"?{urlencode({'q': q})}" if q else "")
 
 
-def _other(here: Workspace, seen: bulk.DryRun) -> dict[str, str] | None:
-    """The same query with the other act."""
-    if not seen.query:
-        return None
-    act = next(one for one in bulk.VERBS if one != seen.verb)
+def _others(here: Workspace, seen: bulk.DryRun) -> list[dict[str, str]]:
+    """The same query with the other acts."""
     url = reverse("recovery:bulk_new", args=[here.slug])
-    return {
-        "label": f"{ACTS[act]} instead",
-        "url": f"{url}?{urlencode({'act': act, 'q': seen.query})}",
-    }
+    return [
+        {
+            "label": f"{ACTS[act]} instead",
+            "url": f"{url}?{urlencode({'act': act, 'q': seen.query})}",
+        }
+        for act in bulk.VERBS
+        if seen.query and act != seen.verb
+    ]
+
+
+def _endings(request: Request) -> list[dict[str, Any]]:
+    chosen = request.POST.get("ending", CaseOutcome.EXPECTED)
+    return [
+        {"value": one, "label": one.label, "note": NOTES[one], "selected": one == chosen}
+        for one in bulk.ENDINGS
+    ]
 
 
 def _tiles(seen: bulk.DryRun) -> list[dict[str, str]]:
@@ -215,7 +239,7 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     shown, pager = page_of(request, rows, lambda item: str(item.pk))
     url = reverse("recovery:bulk_job", args=[here.slug, pk])
     living = found.ended_at is None and found.stopped_at is None
-    moving = living or any(item.case.state == CaseState.RECOVERING for item in shown)
+    moving = living or any(item.case.state in MOVING for item in shown)
     counts = bulk.counts(found)
     return {
         "workspace": here,
@@ -225,7 +249,7 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
             {"name": name, "value": look.count(counts.get(key, 0))}
             for name, key in (
                 ("Queued", "waiting"),
-                ("Submitted" if found.verb == bulk.COMPENSATE else "Closed", "done"),
+                (DONE_WORDS[found.verb], "done"),
                 ("Restored", "restored"),
                 ("Refused", "refused"),
                 ("Stopped", "stopped"),
@@ -256,7 +280,7 @@ def _head(one: BulkJob) -> dict[str, Any]:
 def _item(job: BulkJob, item: BulkItem) -> dict[str, Any]:
     tone, word = ITEM_WORDS.get(item.state, ("calm", item.state))
     if item.state == "done":
-        word = "Submitted" if job.verb == bulk.COMPENSATE else "Closed"
+        word = DONE_WORDS[job.verb]
     case = item.case
     ending = case.get_outcome_display() if case.outcome else case.get_state_display()
     return {

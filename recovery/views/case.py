@@ -17,7 +17,7 @@ from recovery.models import Case, CaseState, Report
 from recovery.models.plans import LIVING
 from recovery.planning import plans
 from recovery.triage.facts import RunFacts, facts_of
-from recovery.views import acts, compensate, plan_card, preview, story, tabs
+from recovery.views import acts, compensate, confirm, pausing, plan_card, preview, story, tabs
 from recovery.views.here import case_or_404, case_url, head, list_of, queue_url
 from workspaces import look
 from workspaces.access import may, require
@@ -95,7 +95,8 @@ def _context(request: Request, case: Case) -> dict[str, Any]:
         "story": story.of(case, facts, sensitive=sensitive),
         "effects": _effects(facts),
         "plan": plan_card.card(case, request.user),
-        "notices": _notices(case, facts),
+        "notices": _notices(case, facts, request.user),
+        "pausing": pausing.offered(case, request.user),
         "residue": _residue(case),
         "tab": tab,
         "tabs": tabs.listed(case, tab, kept),
@@ -150,10 +151,14 @@ def _suggestion(case: Case) -> dict[str, str] | None:
     return {"title": case.get_suggestion_display().capitalize(), "reason": case.suggestion_reason}
 
 
-def _notices(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
-    """What stands above everything else: what people reported, or how the case ended."""
+def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
+    """What stands above all else: reports and what waits for a word, or how the case ended."""
     if case.state != "closed":
-        return [_reported(one) for one in facts.reports[-REPORTS_SHOWN_MAX:]]
+        reported = [_reported(one) for one in facts.reports[-REPORTS_SHOWN_MAX:]]
+        return [
+            *reported,
+            *(confirm.notices(case, facts) if may(person, "recover", case.workspace) else []),
+        ]
     who = f" by {case.closed_by}" if case.closed_by else " by the desk itself"
     words = case.get_outcome_display()
     when = look.ago(case.closed_at) if case.closed_at else ""

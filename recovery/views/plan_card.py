@@ -3,9 +3,11 @@
 from typing import Any
 
 from approvals.models import Approval
+from connectors import connections
 from recovery.models import Case, Plan, Step
 from recovery.models.plans import LIVING
 from recovery.views.here import case_url
+from recovery.views.story import HIDDEN
 from workspaces.access import may
 from workspaces.models import User
 
@@ -25,14 +27,15 @@ def card(case: Case, person: User) -> dict[str, Any] | None:
     if plan is None:
         return None
     living = plan.state in LIVING
-    steps = plan.steps.select_related("connection").order_by("position")[:STEPS_SHOWN_MAX]
+    steps = plan.steps.select_related("connection", "plan").order_by("position")[:STEPS_SHOWN_MAX]
     url = case_url(case)
     stops = living and may(person, "recover", case.workspace)
+    sensitive = may(person, "view_sensitive", case.workspace)
     return {
         "number": plan.number,
         "digest": plan.digest[:12],
         "state": plan.state,
-        "steps": [_step(case, step) for step in steps],
+        "steps": [_step(case, step, sensitive=sensitive) for step in steps],
         "untouched": [],
         "progress_url": f"{url}progress/" if living else "",
         "stop_url": f"{url}stop/" if stops else "",
@@ -40,7 +43,7 @@ def card(case: Case, person: User) -> dict[str, Any] | None:
     }
 
 
-def _step(case: Case, step: Step) -> dict[str, Any]:
+def _step(case: Case, step: Step, *, sensitive: bool) -> dict[str, Any]:
     waits_for_person = step.state in ("unknown", "needs_human", "drifted")
     return {
         "number": step.position,
@@ -49,20 +52,51 @@ def _step(case: Case, step: Step) -> dict[str, Any]:
         "state": step.state,
         "reversibility": step.reversibility,
         "drift": "It changed since the agent wrote it." if step.state == "drifted" else "",
-        "diff": [
-            {
-                "field": one.get("field"),
-                "was": one.get("agent_wrote"),
-                "now": one.get("now"),
-                "kind": "drifted",
-            }
-            for one in step.drift or []
-        ]
-        if step.state == "drifted"
-        else [],
+        "diff": differences(step, sensitive=sensitive),
         "waits": step.note if step.state not in OUTCOMES else "",
         "outcome": OUTCOMES.get(step.state, ""),
         "url": f"{case_url(case)}settle/?step={step.pk}" if waits_for_person else "",
+    }
+
+
+def differences(step: Step, *, sensitive: bool) -> list[dict[str, Any]]:
+    """What stopped the step, field by field: another target, or another call than was approved.
+
+    Without `sensitive` values that agents or outside systems wrote are hidden.
+    """
+    if step.state == "drifted":
+        return [
+            _differs(one, "agent_wrote", "drifted", shown=sensitive) for one in step.drift or []
+        ]
+    if step.state != "needs_human":
+        return []
+    found = [
+        _differs(one, "approved", "changed", shown=sensitive or _is_ours(str(one.get("field"))))
+        for one in (step.evidence or {}).get("diff") or []
+    ]
+    return [_with_settings(step, row) for row in found]
+
+
+def _with_settings(step: Step, row: dict[str, Any]) -> dict[str, Any]:
+    """Of another digest of a connection's settings: which ones, since when, and by whom."""
+    if row["field"] != "connection_digest":
+        return row
+    since = step.plan.submitted_at or step.plan.drafted_at
+    changes = connections.changes_since(step.connection, since)
+    return row | {"note": "; ".join(changes)}
+
+
+def _is_ours(field: str) -> bool:
+    """Whether it is of the desk's own setting: a rule, a connection, a connector."""
+    return field.startswith(("rule.", "connection", "connector", "operation"))
+
+
+def _differs(one: dict[str, Any], was: str, kind: str, *, shown: bool) -> dict[str, Any]:
+    return {
+        "field": one.get("field"),
+        "was": one.get(was) if shown else HIDDEN,
+        "now": one.get("now") if shown else HIDDEN,
+        "kind": kind,
     }
 
 

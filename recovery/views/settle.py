@@ -19,7 +19,8 @@ from recovery.engine import wire
 from recovery.models import Case, Step, StepState
 from recovery.triage import asking
 from recovery.triage.facts import facts_of
-from recovery.views import preview
+from recovery.views import answered, plan_card, preview
+from recovery.views.answered import TooLate
 from recovery.views.here import case_or_404, case_url
 from recovery.views.story import short_key
 from workspaces import look
@@ -35,7 +36,7 @@ READ_BACK = ("applied", "It is done", "It is read back, and counts only if that 
 SENT_ANEW = ("no_effect", "It did not happen", "It is sent again, under the same key.")
 AGAIN = ("again", "It did not happen: try once more", "Sent again in your name, under a new key.")
 LEAVE = ("skip", "Leave the effect as it is", "The step is skipped, and the effect stands.")
-STOPPED = (StepState.UNKNOWN, StepState.NEEDS_HUMAN)
+ANSWERED = "it was answered already; what you wrote can go into a comment"
 
 
 @login_required
@@ -45,6 +46,9 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
     case = case_or_404(request, workspace, pk)
     require(request.user, "recover", case.workspace)
     subject = _subject(request, case)
+    late = answered.subject_of(request, case) if subject is None else None
+    if late is not None:
+        return _show(request, case, late, problem=TooLate(answered.words(case, late)))
     if subject is None:
         words = "Nothing is in doubt here any more."
         return preview.done(request, case, words, messages.INFO)
@@ -97,12 +101,15 @@ def _show(
         if isinstance(subject, Action)
         else _of_step(subject, sensitive=sensitive)
     )
+    if isinstance(problem, TooLate):
+        about["lead"] = "Somebody answered while you wrote. Your words are kept below."
     other = casework.held_by_another(case, request.user)
+    claimed = f"{other} has claimed this case." if other else ""
     told: dict[str, Any] = {
         "subject_id": subject.pk,
         "others": _others(case, subject),
         "evidence": request.POST.get("evidence", ""),
-        "why_not": f"{other} has claimed this case." if other else "",
+        "why_not": ANSWERED if isinstance(problem, TooLate) else claimed,
         **about,
     }
     chosen = request.POST.get("outcome") or about.get("found", "")
@@ -171,6 +178,7 @@ def _asked(case: Case, action: Action) -> tuple[list[dict[str, Any]], str]:
 def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
     """A step of a plan that the engine leaves to people."""
     lost, title = settling.is_lost(step), _title(step)
+    stopped_by = plan_card.differences(step, sensitive=sensitive)
     sent = [
         ("Step", f"{step.position} of plan {step.plan.number}"),
         ("Call", f"{step.connection.name} · {step.operation}"),
@@ -188,13 +196,23 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         "raw": _raw(step.args) if sensitive else "",
         "probes": _attempts(step),
         "ways": _ways(step, lost=lost),
+        "stopped_by": stopped_by,
         "target_now": _target_now(step) if sensitive else [],
-        "replan_url": f"{case_url(step.plan.case)}compensate/"
-        if step.state == StepState.DRIFTED
-        else "",
+        **_replanned(step, stopped=bool(stopped_by)),
         "evidence_label": "How do you know?" if lost else "Why?",
         "commit_label": "Settle with this evidence" if lost else "Decide this step",
     }
+
+
+def _replanned(step: Step, *, stopped: bool) -> dict[str, str]:
+    """Where a new plan would lead further than an answer."""
+    if step.state == StepState.DRIFTED:
+        words = "To keep or overrule the later change, make a new plan."
+    elif stopped:
+        words = "To have it done as things stand now, make a new plan, and have that approved."
+    else:
+        return {}
+    return {"replan_url": f"{case_url(step.plan.case)}compensate/", "replan_words": words}
 
 
 def _ways(step: Step, *, lost: bool) -> list[tuple[str, str, str]]:

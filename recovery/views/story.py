@@ -81,7 +81,7 @@ def _action(
         "text": said or targets,
         "error": _error(action),
         "time": look.moment(action.started_at or action.planned_at, "clock"),
-        "diff": _difference(effects, sensitive=sensitive),
+        "diff": differences(effects, sensitive=sensitive),
         "verification": _checks(action, sensitive=sensitive),
         "intent": _intent(action) if sensitive else "",
         "attempts": [
@@ -143,7 +143,8 @@ def _checks(action: Action, *, sensitive: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _difference(effects: list[Effect], *, sensitive: bool) -> list[dict[str, Any]]:
+def differences(effects: list[Effect], *, sensitive: bool) -> list[dict[str, Any]]:
+    """What several effects changed, field by field; nothing of those without both snapshots."""
     rows: list[dict[str, Any]] = []
     for effect in effects:
         if effect.has_before and effect.has_after:

@@ -217,7 +217,9 @@ def test_a_policy_that_became_stricter_asks_anew(trip, acme, ada, ben, cleo):
     versions.activate(versions.save(acme, stricter, by=ada), by=ada)
 
     assert trip.begin(tool="pay.card", attempt="a1").json()["answer"] == "wait"
-    assert "stricter" in Approval.objects.latest("pk").reason
+    asked = Approval.objects.latest("pk").reason
+    assert "stricter" in asked
+    assert "1 person from finance and 1 person from leads" in asked
 
 
 def test_an_approver_who_left_takes_the_grant_along(trip, ben, finance, cleo):

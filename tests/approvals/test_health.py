@@ -7,7 +7,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from approvals import expiry, grants, health, inbox
+from approvals import expiry, grants, health, inbox, questions
 from approvals.models import Approval
 from tests.people import person
 
@@ -98,6 +98,14 @@ def test_every_figure_equals_the_list_that_it_opens(ask, acme, ben, as_ben, q, m
     listed = as_ben.get(f"/w/acme/approvals/history/?q={q}+asked:30d").content.decode()
 
     assert int(figure) == made == listed.count('class="row-link"')
+
+
+def test_what_the_desk_takes_back_to_ask_anew_is_nobodys_change_of_mind(ask, acme, ben, as_ben):
+    questions.void(granted(ask, ben, 30), why="the policy has become stricter since")
+
+    assert health.of(acme).overturned == 0
+    listed = as_ben.get("/w/acme/approvals/history/?q=is:overturned").content.decode()
+    assert 'class="row-link"' not in listed
 
 
 def test_an_empty_desk_and_a_stranger(as_ben, dev, acme):

@@ -114,5 +114,7 @@ def test_two_answers_to_one_step_are_one(
     second.get_by_label("How do you know?").fill("I saw nothing there")
     press(second, "Control+Enter")
 
-    second.get_by_text("Nothing is in doubt here any more.").wait_for()
+    second.get_by_text("Ada answered it").wait_for()
+    assert second.get_by_label("Why?").input_value() == "I saw nothing there"
+    assert_accessible(second)
     assert Step.objects.get().generation == 1

@@ -40,6 +40,8 @@ class Heartbeat(models.Model):
     beat_at = models.DateTimeField()
     every_seconds = models.FloatField()
     last_error = models.TextField(blank=True)
+    failing_since = models.DateTimeField(null=True)
+    told_at = models.DateTimeField(null=True, help_text="When people were told that it stopped")
 
     def __str__(self) -> str:
         return self.name

@@ -1,12 +1,15 @@
 """One act on many cases: exactly those that were shown, each with its own plan and its own end."""
 
+import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from ledger.models import Event
 from recovery.casework import bulk, cases
+from recovery.casework.casework import Empty
 from recovery.engine import engine
-from recovery.models import BulkItem, Case, CaseState, Plan
+from recovery.models import BulkItem, Case, CaseState, Directive, Plan
+from recovery.triage import triage
 
 
 def frozen(seen):
@@ -28,12 +31,13 @@ def test_the_dry_run_says_who_is_meant_and_who_not(three, acme, ada, finn):
     assert not BulkItem.objects.exists()
 
 
-def test_a_dry_run_of_many_cases_asks_the_database_as_often_as_of_one(three, acme, ada):
+@pytest.mark.parametrize("act", bulk.VERBS)
+def test_a_dry_run_of_many_cases_asks_the_database_as_often_as_of_one(three, acme, ada, act):
     ids = list(Case.objects.filter(run__run__in=["run_1", "run_2"]).values_list("pk", flat=True))
 
     def asked(ids):
         with CaptureQueriesContext(connection) as queries:
-            assert len(bulk.dry_run(acme, "compensate", by=ada, ids=ids).eligible) == len(ids)
+            assert len(bulk.dry_run(acme, act, by=ada, ids=ids).eligible) == len(ids)
         return len(queries)
 
     assert asked(ids) == asked(ids[:1])
@@ -84,6 +88,53 @@ def test_stop_leaves_out_what_has_not_begun(three, acme, ada):
     bulk.sweep()
     assert bulk.counts(again)["done"] == 2
     assert Case.objects.filter(outcome="expected").count() == 2
+
+
+def test_runs_of_which_nothing_could_be_done_twice_go_on_together(three, acme, ada):
+    seen = bulk.dry_run(acme, "resume", by=ada, query="is:open")
+
+    assert [one.headline for one in seen.eligible] == ["Resume from the start: 1 done"] * 2
+    assert [one.why for one in seen.not_eligible] == [
+        "Settle tickets.update first: nobody knows whether it happened."
+    ]
+    job = bulk.start(acme, "resume", by=ada, reason="The gateway is back", frozen=frozen(seen))
+    bulk.sweep()
+
+    assert bulk.counts(job)["done"] == 2
+    told = Directive.objects.filter(kind="resume", withdrawn_at=None)
+    assert sorted(told.values_list("run__run", flat=True)) == ["run_1", "run_2"]
+    assert set(told.values_list("issued_by", flat=True)) == {ada.pk}
+    assert Case.objects.filter(state=CaseState.RESUMING).count() == 2
+
+
+def test_a_checkpoint_that_came_since_the_dry_run_is_not_resumed_from(raises, acme, ada):
+    run = raises(1)
+    run.ends("failed")
+    case = run.case()
+    seen = bulk.dry_run(acme, "resume", by=ada, ids=[case.pk])
+    run.n += 1
+    run.say("run.checkpoint", name="moved", state={}, completed=["act_1"], pending=[])
+    triage.look()
+    case.refresh_from_db()
+    frozen_now = [(case.pk, case.revision, seen.eligible[0].digest)]
+
+    bulk.start(acme, "resume", by=ada, reason="x", frozen=frozen_now)
+    bulk.sweep()
+
+    assert BulkItem.objects.get().detail == "What would happen has changed since you saw it."
+    assert not Directive.objects.exists()
+
+
+def test_many_cases_are_closed_as_what_they_are(three, acme, ada):
+    seen = bulk.dry_run(acme, "close", by=ada, query="run:run_1 OR run:run_2")
+    given = {"by": ada, "reason": "Support did it by hand", "frozen": frozen(seen)}
+    with pytest.raises(Empty):
+        bulk.start(acme, "close", ending="restored", **given)
+
+    bulk.start(acme, "close", ending="already_handled", **given)
+    bulk.sweep()
+
+    assert Case.objects.filter(outcome="already_handled").count() == 2
 
 
 def test_who_may_no_longer_recover_starts_nothing(three, acme, ada, operators):

@@ -47,6 +47,23 @@ def test_exactly_what_was_left_ticked_is_started(desk, three, ada):
     assert not Plan.objects.exists(), "the page only writes down what the sweeper does"
 
 
+def test_closing_asks_how_they_end_and_resuming_does_not(desk, three):
+    page = dry_run(desk, act="close", q="run:run_1 OR run:run_2")
+    assert [one["value"] for one in page.context["endings"]] == [
+        "expected", "already_handled", "duplicate"
+    ]  # fmt: skip
+    desk.post("/w/acme/bulk/new/", started(page, act="close", ending="duplicate"))
+    bulk.sweep()
+
+    shown = desk.get(f"/w/acme/bulk/{BulkJob.objects.get().pk}/")
+    assert [one["case_word"] for one in shown.context["items"]] == ["Duplicate"] * 2
+    other = dry_run(desk, act="resume", q="is:open")
+    assert other.context["endings"] == []
+    assert [one["label"] for one in other.context["others"]] == [
+        "Compensate instead", "Close instead"
+    ]  # fmt: skip
+
+
 def test_a_job_tells_of_each_case_what_became_of_it(desk, three, ada):
     page = dry_run(desk, q="is:open")
     desk.post("/w/acme/bulk/new/", started(page))

@@ -123,6 +123,9 @@ def test_law_1_a_stricter_rule_stops_the_act_and_is_said(approved, acme, ada, ou
     advance(approved)
 
     step = newest(approved)
-    assert step.state == "needs_human"
     assert "Nothing is restored this week" in step.note
+    changed = {one["field"]: (one["approved"], one["now"]) for one in step.evidence["diff"]}
+    assert changed["rule.answer"] == ("AUTO", "DENY")
+    assert changed["rule.because"][1] == "Nothing is restored this week"
+    assert "rule.fresh log-in" not in fields_of(step), "only what differs"
     assert outside.effects() == []

@@ -1,0 +1,49 @@
+"""Confirming: a person looked outside and says whether a call is as it should be.
+
+Where the rule asks for a verification and none came, or asks for a person's, this is it.
+"""
+
+from django.db import transaction
+
+from ledger import desk
+from ledger.models import Action, ActionState, Verified
+from recovery.casework.casework import Empty, held_by_another, locked
+from recovery.casework.settling import EVIDENCE_CHARACTERS_MAX
+from recovery.models import Case
+from recovery.triage import triage
+from recovery.triage.facts import RunFacts, facts_of
+from workspaces.models import User
+from workspaces.moves import CannotMove
+
+
+def awaited(facts: RunFacts) -> list[Action]:
+    """Calls whose rule asks for a verification that has not come."""
+    return [
+        action
+        for action in facts.actions
+        if action.state == ActionState.SUCCEEDED
+        and action.verified == Verified.NOT_YET
+        and facts.judgement(action).verify != "NONE"
+    ]
+
+
+@transaction.atomic
+def confirm(case: Case, action: Action, *, ok: bool, evidence: str, by: User, seen: int) -> Case:
+    """Say what was seen of a call; raises OutOfDate, CannotMove or Empty."""
+    case = locked(case, seen=seen)
+    other = held_by_another(case, by)
+    if other is not None:
+        raise CannotMove(case, "verified", f"{other} has claimed it.")
+    text = evidence.strip()[:EVIDENCE_CHARACTERS_MAX]
+    if not text:
+        raise Empty("Say what you saw, and where.")
+    if action.pk not in {one.pk for one in awaited(facts_of(case.run))}:
+        raise CannotMove(action, "verified", f"{action.tool} has been verified meanwhile.")
+    check = {"name": f"seen by {by}", "expected": "as it should be", "actual": text, "ok": ok}
+    said = {"ok": ok, "checks": [check]}
+    desk.say(
+        case.workspace, "action.verified", run=case.run.run, action=action.action, data=said, by=by
+    )
+    triage.look([case.run_id])
+    case.refresh_from_db()
+    return case

@@ -1,0 +1,59 @@
+"""What a rule denied at the gate is no action, and yet a laxer policy can be tried on it."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.db.models.functions import Now
+
+from approvals import denials, pauses, rehearsal, versions
+from approvals.models import Denial
+from approvals.policy import active, load
+from tests.approvals import test_gate
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+trip = test_gate.trip
+
+
+def test_what_a_rule_denied_is_tried_on_a_laxer_policy(trip, acme, ada):
+    large = {"why": "x" * denials.DEED_BYTES_MAX}
+    trip.begin(tool="never.delete", args={"id": 7, "password": "hunter2"}, key="key-1")
+    trip.begin(tool="never.delete", args=large, key="key-2", action="act_2")
+    trip.begin(tool="never.delete", args={"id": 7}, key="key-1", action="act_3")
+    assert Denial.objects.count() == 2
+    rules = [
+        {"when": "args.id == 7", "approval": "AUTO"},
+        {"when": "args.id != 7", "approval": "DENY"},
+    ]
+    laxer = {"policies": {"never.*": rules}}
+    version = versions.save(acme, json.dumps(laxer), by=ada)
+
+    found = rehearsal.rehearse(acme, load(version.document), active(acme))
+
+    assert (found.before["DENY"], found.sums["DENY"], found.sums["AUTO"]) == (2, 1, 1)
+    assert [(one.run, one.was, one.becomes) for one in found.examples] == [
+        ("run_1", "DENY", "AUTO")
+    ]
+    assert "hunter2" not in json.dumps(list(Denial.objects.values_list("deed", flat=True)))
+    Denial.objects.update(denied_at=Now() - timedelta(days=31))
+    assert (denials.forget_old(), Denial.objects.count()) == (2, 0)
+
+
+def test_a_pause_is_no_rule_so_no_policy_is_tried_on_it(trip, acme, ada):
+    pauses.pause(acme, "agent", "desk-agent", by=ada, reason="wrong bookings")
+
+    assert trip.begin(attempt="a1").json()["code"] == "paused"
+
+    assert not Denial.objects.exists()
+
+
+def test_one_run_is_stopped_and_the_agents_others_go_on(trip, acme, ada):
+    pauses.pause(acme, "run", "run_1", by=ada, reason="one mail after the other")
+
+    said = trip.begin(attempt="a1").json()
+
+    assert (said["answer"], said["code"]) == ("denied", "paused")
+    assert "has paused run run_1: one mail after the other" in said["reason"]
+    other = trip.begin(run="run_2", key="key-2", action="act_2", attempt="a2").json()
+    assert other["answer"] == "proceed"

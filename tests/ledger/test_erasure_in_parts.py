@@ -1,0 +1,91 @@
+"""A large erasure goes on part by part: shown while it does, and taken up by whoever is left."""
+
+import pytest
+
+from ledger import erasure
+from ledger.models import Erasure, Event, Run
+from tests.ledger.conftest import event, tell
+from tests.ledger.test_erasure import EVE, act, tables_that_say
+from tests.ledger.test_pages import member
+
+PAGE = "/w/northwind/settings/kept/"
+
+
+@pytest.fixture
+def said(speaker, northwind, monkeypatch):
+    """Three runs of Eve's, and one action on what is hers in Bob's run; a part is one run."""
+    monkeypatch.setattr(erasure, "RUNS_AT_A_TIME", 1)
+    for run in ("eve-1", "eve-2", "eve-3"):
+        tell(
+            speaker,
+            event("run.started", run=run, data={"request": "Eve Canary", "on_behalf_of": EVE}),
+            *act(run, f"a-{run}"),
+            event("run.completed", run=run, data={}),
+        )
+    tell(speaker, event("run.started", run="bob", data={}), *act("bob", "b1", EVE))
+    Run.objects.update(lease_until=None)
+
+
+def emptied():
+    return Event.objects.filter(data=None).count()
+
+
+def test_each_part_stays_done_and_the_next_worker_goes_on(said, northwind):
+    asked = erasure.ask(northwind, person="cust_eve", by=None)
+    assert (emptied(), asked.total) == (0, 3)
+
+    assert erasure.work(asked.pk)  # and then its process is gone
+    assert emptied() == 4
+    assert erasure.sweep() >= 3
+
+    asked.refresh_from_db()
+    assert (asked.state, asked.run_count, asked.event_count) == ("done", 3, 14)
+    assert tables_that_say("Canary") == tables_that_say("cust_eve") == {}
+    assert not erasure.work(asked.pk)
+
+
+def test_named_runs_go_part_by_part_too(said, northwind):
+    done = erasure.erase(northwind, runs=["eve-1", "eve-3"], by=None)
+
+    assert (done.run_count, done.event_count, done.named) == (2, 8, [])
+    assert Run.objects.get(run="eve-2").customer == "cust_eve"
+
+
+def test_a_run_that_somebody_takes_up_meanwhile_stops_the_rest(said, northwind, speaker):
+    asked = erasure.ask(northwind, person="cust_eve", by=None)
+    erasure.work(asked.pk)
+    tell(speaker, event("run.resumed", run="eve-2", data={}))
+
+    erasure.sweep()
+
+    asked.refresh_from_db()
+    assert (asked.state, asked.detail, asked.run_count) == ("refused", "eve-2", 1)
+    assert asked.person == ""
+    Run.objects.update(lease_until=None, state="completed")
+    assert erasure.erase(northwind, person="cust_eve", by=None).run_count == 2
+
+
+def test_asked_twice_it_is_one(said, northwind):
+    first = erasure.ask(northwind, person="cust_eve", by=None)
+
+    assert erasure.ask(northwind, person="cust_eve", by=None) == first
+
+
+def test_the_page_shows_how_far_it_is(said, northwind, client, monkeypatch):
+    monkeypatch.setattr("ledger.views.kept.REQUEST_SECONDS", 0.0)
+    client.force_login(member(northwind, "alma", "view", "administer"))
+
+    answer = client.post(PAGE, {"person": "cust_eve", "act": "erase"})
+    assert "goes on there by itself" in answer.text
+    assert answer.context["progress_url"] == f"{PAGE}progress/"
+    erasure.work(Erasure.objects.get().pk)
+    shown = client.get(f"{PAGE}progress/")
+    assert "1 of 3" in shown.text
+    assert "<html" not in shown.text
+    erasure.sweep()
+    over = client.get(f"{PAGE}progress/")
+
+    assert over.context["progress_url"] == ""
+    assert "data-poll" not in over.text
+    client.force_login(member(northwind, "vic", "view"))
+    assert client.get(f"{PAGE}progress/").status_code == 403

@@ -1,0 +1,123 @@
+"""What people do about a run from its pages: report it, stop it, say what they saw of a call."""
+
+import pytest
+
+from approvals import pauses
+from approvals.models import Pause
+from ledger.models import Action, Event
+from recovery.models import Case
+from recovery.triage import triage
+from tests.approvals.cast import put_in_force
+from tests.people import person, team
+
+
+@pytest.fixture
+def desk(client, ada):
+    client.force_login(ada)
+    return client
+
+
+@pytest.fixture
+def good(tell, shop, ticket):
+    """A run that ended well, and yet set the wrong ticket."""
+    run = tell()
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    return run.ends()
+
+
+def test_ada_reports_a_run_that_looked_good_and_is_led_to_its_case(desk, good, ada):
+    assert good.case() is None
+    page = desk.get("/w/acme/runs/run_1/")
+    assert "/w/acme/report/run_1/" in page.text
+    assert "What did this run do wrong?" in desk.get("/w/acme/report/run_1/").text
+    assert not Case.objects.exists()
+
+    answer = desk.post("/w/acme/report/run_1/", {"why": "It was T-204 that she meant"})
+
+    case = Case.objects.get()
+    assert answer["location"] == f"/w/acme/cases/{case.pk}/"
+    assert case.standing_count == 1
+    assert Event.objects.get(type="case.reported").actor == str(ada.pk)
+    assert case.headline in desk.get("/w/acme/report/run_1/").text, "its case is named"
+
+
+def test_a_report_needs_words_a_run_and_somebody_who_recovers(desk, client, good, acme, dev):
+    assert desk.post("/w/acme/report/run_1/", {"why": " "}).status_code == 422
+    assert desk.get("/w/acme/report/run_7/").status_code == 404
+    vik = person("vik", team(acme, "viewers", "view"))
+    client.force_login(vik)
+    assert client.post("/w/acme/report/run_1/", {"why": "x"}).status_code == 403
+    assert "/report/" not in client.get("/w/acme/runs/run_1/").text
+    client.force_login(dev)
+    assert client.post("/w/acme/report/run_1/", {"why": "x"}).status_code == 404
+    assert not Case.objects.exists()
+
+
+def test_a_run_its_agent_or_its_tool_is_stopped_from_the_case(desk, tell, ada):
+    run = tell()
+    run.fails("tickets.update", outcome="unknown")
+    triage.look()
+    desk.post("/w/acme/report/run_1/", {"why": "It sends one mail after the other"})
+    case = Case.objects.get()
+    offered = desk.get(f"/w/acme/cases/{case.pk}/").context["pausing"]["choices"]
+    assert [one["value"] for one in offered][:2] == ["run", "agent"]
+
+    said = {"kind": "run", "why": "Look at it first"}
+    page = desk.post(f"/w/acme/cases/{case.pk}/pause/", said, follow=True)
+
+    assert "Run run_1 is stopped until it is lifted." in page.text
+    pause = Pause.objects.get()
+    assert (pause.kind, pause.name, pause.paused_by) == ("run", "run_1", ada)
+    assert pauses.held_runs(pause) == 1
+    assert desk.get("/w/acme/queue/?q=is:paused").context["cases"][0]["run"] == "run_1"
+    again = desk.post(f"/w/acme/cases/{case.pk}/pause/", said, follow=True)
+    assert "already paused" in again.text
+    for wrong in ({"kind": "workspace", "why": "x"}, {"kind": "agent", "why": " "}, {}):
+        desk.post(f"/w/acme/cases/{case.pk}/pause/", wrong)
+    assert Pause.objects.count() == 1
+
+
+@pytest.fixture
+def unseen(good, acme, ada):
+    """The rule leaves it to a person to look, and nobody has."""
+    rule = {"tickets.*": {"approval": "AUTO", "verify": "PERSON"}}
+    put_in_force(acme, ada, {"policies": rule})
+    return good.case()
+
+
+def test_a_rule_that_asks_for_a_person_is_answered_by_one(desk, unseen, ada):
+    assert unseen.reasons == ["verification_missing"]
+    notice = desk.get(f"/w/acme/cases/{unseen.pk}/").context["notices"][0]
+    url = notice["links"][0]["url"]
+    page = desk.get(url)
+    assert "Is it as tickets.update should have left it?" in page.text
+    said = {"revision": unseen.revision, "action": page.context["subject_id"]}
+
+    assert desk.post(url, said | {"outcome": "ok", "evidence": " "}).status_code == 409
+    assert desk.post(url, said | {"evidence": "x"}).status_code == 409
+    desk.post(url, said | {"outcome": "ok", "evidence": "T-182 is the one she meant"})
+
+    event = Event.objects.get(type="action.verified")
+    assert (event.actor_kind, event.actor) == ("person", str(ada.pk))
+    assert event.data["checks"][0]["actual"] == "T-182 is the one she meant"
+    assert Action.objects.get().verified == "ok"
+    assert desk.get(f"/w/acme/cases/{unseen.pk}/").context["notices"] == []
+    assert desk.get(url).status_code == 302, "nothing waits any more"
+
+
+def test_what_a_person_finds_wrong_is_a_failed_verification(desk, unseen):
+    url = f"/w/acme/cases/{unseen.pk}/confirm/"
+    said = {"revision": unseen.revision, "outcome": "wrong", "evidence": "It is T-204"}
+
+    desk.post(url, said)
+
+    unseen.refresh_from_db()
+    assert unseen.reasons[0] == "verification_failed"
+
+
+def test_a_viewer_confirms_and_stops_nothing(client, unseen, ben):
+    client.force_login(ben)
+    assert client.get(f"/w/acme/cases/{unseen.pk}/").context["notices"] == []
+    assert client.get(f"/w/acme/cases/{unseen.pk}/").context["pausing"] is None
+    assert client.post(f"/w/acme/cases/{unseen.pk}/confirm/", {}).status_code == 403
+    assert client.post(f"/w/acme/cases/{unseen.pk}/pause/", {"kind": "agent"}).status_code == 403

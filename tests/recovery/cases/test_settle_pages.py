@@ -1,0 +1,167 @@
+"""The page on which people decide what becomes of a step: what stopped it, and who answered."""
+
+import pytest
+
+from approvals import inbox
+from approvals.models import Approval
+from connectors import connections
+from recovery.casework import settling
+from recovery.engine import engine
+from recovery.models import Step, StepState
+from recovery.planning import plans
+from recovery.triage import triage
+from tests.approvals.cast import put_in_force
+from tests.people import person, team
+
+STRICTER = {
+    "policies": {"shop.*": {"approval": "MANUAL", "requires": [{"group": "leads", "count": 1}]}},
+    "twins": {
+        "tickets.*": {"connection": "shop", "operation": "restore_row", "args": {"to": "before"}}
+    },
+}
+
+
+@pytest.fixture
+def desk(client, acme):
+    """Olga recovers and may see payloads."""
+    olga = person("olga", team(acme, "seniors", "view", "recover", "view_sensitive"))
+    client.force_login(olga)
+    return client
+
+
+def plan_of(run, by, *, changed):
+    """A plan that was drafted, then something changed, then it was tried."""
+    case = run.case()
+    draft = plans.draft(case)
+    plan = plans.submit(
+        case, digest=draft.digest, revision=draft.case.revision, by=by, reason="Wrong"
+    )
+    changed()
+    engine.advance(plan.pk)
+    triage.look([case.run_id])
+    case.refresh_from_db()
+    return case
+
+
+def row(page, field):
+    rows = page.context["stopped_by"]
+    return next(one for one in rows if one["field"] == field)
+
+
+def test_a_stricter_rule_is_shown_beside_what_it_asked_before(desk, raised, acme, ada):
+    case = plan_of(raised, ada, changed=lambda: put_in_force(acme, ada, STRICTER))
+
+    page = desk.get(f"/w/acme/cases/{case.pk}/settle/")
+
+    answer, people = row(page, "rule.answer"), row(page, "rule.people")
+    assert (answer["was"], answer["now"]) == ("AUTO", "MANUAL")
+    assert (people["was"], people["now"]) == ("nobody", "1 person from leads")
+    assert "What stopped it, field by field" in page.text
+    assert page.context["replan_url"].endswith(f"/cases/{case.pk}/compensate/")
+    (step,) = desk.get(f"/w/acme/cases/{case.pk}/").context["plan"]["steps"]
+    assert step["diff"] == page.context["stopped_by"]
+
+
+def test_changed_settings_name_what_was_changed_and_by_whom(desk, raised, shop_connection, ada):
+    other = shop_connection.settings | {"sslmode": "require"}
+    case = plan_of(
+        raised,
+        ada,
+        changed=lambda: connections.update(
+            shop_connection, other, by=ada, revision=shop_connection.revision
+        ),
+    )
+
+    page = desk.get(f"/w/acme/cases/{case.pk}/settle/")
+
+    assert "sslmode, by Ada at" in row(page, "connection_digest")["note"]
+
+
+def test_what_others_wrote_is_hidden_from_who_may_not_see_payloads(client, raised, shop, ada):
+    case = plan_of(
+        raised,
+        ada,
+        changed=lambda: shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1"),
+    )
+    client.force_login(ada)
+
+    page = client.get(f"/w/acme/cases/{case.pk}/")
+
+    (step,) = page.context["plan"]["steps"]
+    assert {one["now"] for one in step["diff"]} == {"hidden: needs view_sensitive"}
+    assert "Finn" not in page.text
+
+
+@pytest.fixture
+def lost(raised, shop, ada):
+    """A step that was sent, and of which nobody knows what became."""
+    case = plan_of(
+        raised,
+        ada,
+        changed=lambda: shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1"),
+    )
+    Step.objects.update(was=StepState.UNKNOWN, state=StepState.NEEDS_HUMAN, drift=None)
+    triage.look([case.run_id])
+    case.refresh_from_db()
+    return case
+
+
+def test_who_answers_second_learns_who_was_first_and_keeps_their_words(desk, lost, ada):
+    (step,) = settling.steps_in_doubt(lost)
+    revision = lost.revision
+    settling.settle_step(
+        step, outcome="applied", evidence="The ticket reads normal", by=ada, seen=revision
+    )
+    said = {"step": step.pk, "outcome": "again", "evidence": "I saw nothing", "revision": revision}
+
+    page = desk.post(f"/w/acme/cases/{lost.pk}/settle/", said)
+
+    assert page.status_code == 409
+    assert "Ada answered it" in page.text
+    assert "The ticket reads normal" in page.text
+    assert page.context["evidence"] == "I saw nothing"
+    assert page.context["why_not"].startswith("it was answered already")
+    step.refresh_from_db()
+    assert (step.state, step.generation) == (StepState.APPLIED, 1)
+
+
+def test_a_second_word_on_an_agents_call_is_kept_too(desk, tell, ada):
+    run = tell()
+    run.plans("tickets.update", ("ticket", "main/T-182"))
+    run.ends("failed")
+    case = run.case()
+    (action,) = settling.actions_in_doubt(case)
+    said = {"outcome": "applied", "evidence": "It reads high", "revision": case.revision}
+    settling.settle_action(
+        case, action, outcome="no_effect", evidence="It reads normal", by=ada, seen=case.revision
+    )
+
+    page = desk.post(f"/w/acme/cases/{case.pk}/settle/", said | {"action": action.pk})
+
+    assert page.status_code == 409
+    assert "It reads normal" in page.text
+    assert page.context["evidence"] == "It reads high"
+
+
+def test_a_form_about_nothing_of_this_case_leads_back(desk, raised):
+    case = raised.case()
+
+    for said in ({"step": "99999999"}, {"action": "x"}, {}):
+        page = desk.post(f"/w/acme/cases/{case.pk}/settle/", said | {"evidence": "x"})
+        assert page.status_code == 302
+
+
+def test_leads_are_asked_anew_by_the_new_plan(desk, raised, acme, ada, ben):
+    """What the page offers instead of an answer."""
+    case = plan_of(raised, ada, changed=lambda: put_in_force(acme, ada, STRICTER))
+    draft = plans.draft(case)
+    plan = plans.submit(
+        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="As it is now"
+    )
+    approval = Approval.objects.get(pk=plan.approval_id)
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+
+    engine.advance(plan.pk)
+
+    case.refresh_from_db()
+    assert case.outcome == "restored"

@@ -1,0 +1,49 @@
+"""A yes to a plan that was stopped, or whose work was undone, is counted as overturned."""
+
+import pytest
+from django.test import Client
+
+from approvals import health, inbox
+from ledger.models import Action
+from recovery.engine import engine, starting, steps
+from tests.recovery.engine.desk import advance, asked, plan_for
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def granted(case, world, ada, ben):
+    """A plan of three steps that Ben approved."""
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked", shown_seconds=40)
+    return plan
+
+
+def listed(ben):
+    """What stands behind the figure, in the list that it opens."""
+    browser = Client()
+    browser.force_login(ben)
+    shown = browser.get("/w/acme/approvals/history/?q=is:overturned").content.decode()
+    return shown.count('class="row-link"')
+
+
+def test_a_plan_that_did_what_was_approved_is_not_overturned(granted, acme, ben):
+    advance(granted)
+
+    assert (health.of(acme).overturned, listed(ben)) == (0, 0)
+
+
+def test_a_plan_that_somebody_stopped_is(granted, acme, ada, ben):
+    engine.advance_once(granted.pk)
+    starting.stop(granted, by=ada, reason="It was right after all")
+
+    assert (health.of(acme).undone_later, listed(ben)) == (1, 1)
+
+
+def test_a_plan_whose_work_was_undone_is(granted, acme, ben):
+    advance(granted)
+    own = Action.objects.filter(run__run=steps.run_of(granted))
+    own.filter(pk=own.first().pk).update(compensated="compensated")
+
+    assert (health.of(acme).undone_later, listed(ben)) == (1, 1)
