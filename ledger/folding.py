@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ledger import projections, statements
-from ledger.fold import ActionRow, checkpoint_of, fold_action, fold_run, moves_action, moves_run
+from ledger.fold import (
+    ActionRow,
+    RunRow,
+    checkpoint_of,
+    fold_action,
+    fold_run,
+    moves_action,
+    moves_run,
+)
+from ledger.projections import Folded, Touch
 from ledger.said import Fact, Said, Speaker
 from ledger.statements import Rows, Statement
 
@@ -26,6 +35,7 @@ Name = tuple[str, str]
 @dataclass
 class KnownRun:
     id: int
+    agent_id: int | None
     started_at: datetime | None
     is_forgotten: bool = False
     is_new: bool = False
@@ -53,7 +63,10 @@ class Folding:
     runs: dict[str, KnownRun] = field(default_factory=dict)
     prior_of: dict[Name, list[Fact]] = field(default_factory=lambda: defaultdict(list))
     erased: set[Name] = field(default_factory=set)
-    had_effects: dict[tuple[int, str], int] = field(default_factory=dict)
+    known_actions: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+    """Row id and count of effects, by the run's row id and the action."""
+    fresh_ids: list[int] = field(default_factory=list)
+    """Row ids for actions that are new; as many as there may be."""
     touched: list[int] = field(default_factory=list)
     folded: dict[Name, ActionRow] = field(default_factory=dict)
     undone: dict[Name, Undone] = field(default_factory=dict)
@@ -84,7 +97,7 @@ class Folding:
             self.prior_of[run, action].append(fact_of(*rest))
             if rest[DATA] is None:
                 self.erased.add((run, action))
-        self.had_effects = {(run_id, action): count for run_id, action, count in actions}
+        self.known_actions = {(run, action): (id_, count) for run, action, id_, count in actions}
 
     def standing(self, undone: Mapping[Name, Undone]) -> Statement:
         """Asks which of these effects stand in a row, of actions of which nothing was erased."""
@@ -118,8 +131,8 @@ class Folding:
                 said[event.run, about].append(fact)
         self.touched = [self.runs[run].id for run in moved]
         written = self._actions({name: facts for name, facts in said.items() if name[1]})
-        runs = self._runs({run: facts for (run, action), facts in said.items() if not action})
-        return [*written, *self._undo(undone), *self._touch(moved, received), *runs]
+        of_runs = {run: facts for (run, action), facts in said.items() if not action}
+        return [*written, *self._undo(undone), *self._runs(moved, of_runs, received)]
 
     def _undo(self, places: Mapping[Name, int]) -> list[Statement]:
         """What `fold_effects` and `fold_action` make of it, in the rows as they stand."""
@@ -140,41 +153,42 @@ class Folding:
         return self.runs[run].is_forgotten or (run, action) in self.erased
 
     def _actions(self, said: dict[Name, list[Fact]]) -> list[Statement]:
+        found = []
         for (run, action), new in said.items():
             earlier = self.prior_of.get((run, action), ())
             known = [fact for fact in earlier if moves_action(fact.type)]
-            self.folded[run, action] = fold_action(action, [*known, *new])
-        rows = [(self.runs[run].id, row) for (run, _), row in self.folded.items()]
-        return projections.write_actions(self.speaker.workspace_id, rows, self.had_effects)
+            row = self.folded[run, action] = fold_action(action, [*known, *new])
+            of_run = self.runs[run]
+            id_, effects = self.known_actions.get((of_run.id, action), (None, None))
+            id_ = self.fresh_ids.pop() if id_ is None else id_
+            found.append(Folded(id_, of_run.id, of_run.agent_id, effects, row))
+        return projections.write_actions(self.speaker.workspace_id, found)
 
-    def _runs(self, said: dict[str, list[Fact]]) -> list[Statement]:
-        folded, checkpoints = [], []
-        for run, new in said.items():
-            earlier = [fact for fact in self.prior_of.get((run, ""), ()) if moves_run(fact.type)]
-            folded.append((self.runs[run].id, fold_run([*earlier, *new])))
-            checkpoints += [
-                (self.runs[run].id, checkpoint_of(fact))
-                for fact in new
-                if fact.type == "run.checkpoint"
-            ]
-        return [*projections.write_runs(folded), *projections.write_checkpoints(checkpoints)]
-
-    def _touch(self, places: dict[str, list[int]], received: datetime) -> list[Statement]:
-        if not places:
-            return []
+    def _runs(
+        self, moved: dict[str, list[int]], said: dict[str, list[Fact]], received: datetime
+    ) -> list[Statement]:
         actions: dict[str, int] = defaultdict(int)
         effects: dict[str, int] = defaultdict(int)
         for (run, action), row in self.folded.items():
-            known = self.had_effects.get((self.runs[run].id, action))
+            known = self.known_actions.get((self.runs[run].id, action))
             actions[run] += known is None
-            effects[run] += row.standing - (known or 0)
-        speaker, runs = self.speaker, list(places)
-        values = [
-            received, received, not speaker.is_desk, received, float(speaker.stuck_after_seconds),
-            self.touched, [min(places[run]) for run in runs], [max(places[run]) for run in runs],
-            [actions[run] for run in runs], [effects[run] for run in runs],
-        ]  # fmt: skip
-        return [(statements.TOUCH_RUNS, values)]
+            effects[run] += row.standing - (known[1] if known else 0)
+        touches, checkpoints = [], []
+        for run, places in moved.items():
+            id_, new = self.runs[run].id, said.get(run)
+            row = None if new is None else self._run(run, new)
+            touches.append(Touch(id_, min(places), max(places), actions[run], effects[run], row))
+            checkpoints += [
+                (id_, checkpoint_of(fact)) for fact in new or () if fact.type == "run.checkpoint"
+            ]
+        return [
+            *projections.touch_runs(touches, self.speaker, received),
+            *projections.write_checkpoints(checkpoints),
+        ]
+
+    def _run(self, run: str, new: list[Fact]) -> RunRow:
+        earlier = [fact for fact in self.prior_of.get((run, ""), ()) if moves_run(fact.type)]
+        return fold_run([*earlier, *new])
 
 
 def moves(type_: str) -> bool:

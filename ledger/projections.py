@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from ledger.fold import ActionRow, AttemptRow, CheckpointRow, EffectRow, RunRow
+from ledger.fold import ActionRow, CheckpointRow, RunRow
+from ledger.said import Speaker
 from ledger.statements import (
     LIST,
     NAMELESS_ATTEMPTS,
+    TOUCH,
     WITHDRAW_EFFECTS,
     Statement,
     joined,
@@ -77,10 +79,14 @@ _PACKS: dict[str, Callable[[Iterable[Any]], str]] = {
 }
 
 
-def _lists(rows: Sequence[Any], columns: Mapping[str, str]) -> list[str]:
+def _columns(rows: Sequence[Any], columns: Mapping[str, str]) -> list[str]:
     """The values of each column as one text."""
-    by_column = zip(*map(attrgetter(*columns), rows), strict=True)
-    return [_PACKS[kind](values) for kind, values in zip(columns.values(), by_column, strict=True)]
+    return _lists(rows, columns.values(), columns)
+
+
+def _lists(rows: Sequence[Any], kinds: Iterable[str], names: Iterable[str]) -> list[str]:
+    by_column = zip(*map(attrgetter(*names), rows), strict=True)
+    return [_PACKS[kind](values) for kind, values in zip(kinds, by_column, strict=True)]
 
 
 def _source(keys: Mapping[str, str], columns: Mapping[str, str]) -> str:
@@ -96,100 +102,135 @@ def _excluded(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} = excluded.{name}" for name in columns)
 
 
-# One probe per row. As joins, these read whole tables where the statistics are not up to date.
-_AGENT = "(SELECT agent_id FROM ledger_run WHERE id = u.run_id::bigint)"
-_ACTION = "(SELECT id FROM ledger_action WHERE run_id = u.run_id::bigint AND action = u.action)"
-_KEYS = {"run_id": "whole", "action": "text"}
+# Keys were looked up under the run's lock, so what is new is inserted plainly: to ask once more for
+# each row whether it is there would cost as much as a third of it.
+_ACTION_KEYS = {"id": "whole", "agent_id": "number", "run_id": "whole", "action": "text"}
+NEW_ACTIONS = f"""
+INSERT INTO ledger_action (workspace_id, {", ".join(_ACTION_KEYS | ACTION)})
+SELECT %b, {_lands(_ACTION_KEYS | ACTION)}
+FROM {_source({}, _ACTION_KEYS | ACTION)}"""  # noqa: S608
+KNOWN_ACTIONS = f"{NEW_ACTIONS} ON CONFLICT (id) DO UPDATE SET {_excluded(ACTION)}"
 
-UPSERT_ACTIONS = f"""
-INSERT INTO ledger_action (workspace_id, agent_id, run_id, action, {", ".join(ACTION)})
-SELECT %b, {_AGENT}, u.run_id::bigint, u.action, {_lands(ACTION)}
-FROM {_source(_KEYS, ACTION)}
-ON CONFLICT (run_id, action) DO UPDATE SET {_excluded(ACTION)}"""  # noqa: S608
+_ATTEMPT_KEYS = {"action_id": "whole", "attempt": "text"}
+NEW_ATTEMPTS = f"""
+INSERT INTO ledger_attempt ({", ".join(_ATTEMPT_KEYS | ATTEMPT)})
+SELECT {_lands(_ATTEMPT_KEYS | ATTEMPT)}
+FROM {_source({}, _ATTEMPT_KEYS | ATTEMPT)}"""  # noqa: S608
+KNOWN_ATTEMPTS = (
+    f"{NEW_ATTEMPTS} ON CONFLICT (action_id, attempt) DO UPDATE SET {_excluded(ATTEMPT)}"
+)
 
-UPSERT_ATTEMPTS = f"""
-INSERT INTO ledger_attempt (action_id, attempt, {", ".join(ATTEMPT)})
-SELECT {_ACTION}, coalesce(u.attempt, ''), {_lands(ATTEMPT)}
-FROM {_source(_KEYS | {"attempt": "text"}, ATTEMPT)}
-ON CONFLICT (action_id, attempt) DO UPDATE SET {_excluded(ATTEMPT)}"""  # noqa: S608
-
-UPSERT_EFFECTS = f"""
-INSERT INTO ledger_effect (workspace_id, action_id, position, withdrawn, {", ".join(EFFECT)})
-SELECT %b, {_ACTION}, u.position::int, false, {_lands(EFFECT)}
-FROM {_source(_KEYS | {"position": "whole"}, EFFECT)}
-ON CONFLICT (action_id, position)
-DO UPDATE SET withdrawn = false, {_excluded(EFFECT)}"""  # noqa: S608
+_EFFECT_KEYS = {"action_id": "whole", "position": "whole"}
+NEW_EFFECTS = f"""
+INSERT INTO ledger_effect (workspace_id, withdrawn, {", ".join(_EFFECT_KEYS | EFFECT)})
+SELECT %b, false, {_lands(_EFFECT_KEYS | EFFECT)}
+FROM {_source({}, _EFFECT_KEYS | EFFECT)}"""  # noqa: S608
+KNOWN_EFFECTS = f"""{NEW_EFFECTS}
+ON CONFLICT (action_id, position) DO UPDATE SET withdrawn = false, {_excluded(EFFECT)}"""
 
 _RUN_SET = ", ".join(f"{name} = {_LANDS[kind].format(name)}" for name, kind in RUN.items())
 UPDATE_RUNS = f"""
 UPDATE ledger_run r SET {_RUN_SET}
 FROM {_source({"id": "whole"}, RUN)} WHERE r.id = u.id::bigint"""  # noqa: S608
 
+_TOUCHED = {
+    "id": "whole", "first_place": "whole", "last_place": "whole", "actions": "whole",
+    "effects": "whole",
+}  # fmt: skip
+TOUCH_RUNS = f"""
+UPDATE ledger_run r SET {TOUCH}
+FROM {_source({}, _TOUCHED)} WHERE r.id = u.id::bigint"""  # noqa: S608
+MOVE_RUNS = f"""
+UPDATE ledger_run r SET {TOUCH}, {_RUN_SET}
+FROM {_source(_TOUCHED, RUN)} WHERE r.id = u.id::bigint"""  # noqa: S608
 
-def write_actions(
-    workspace_id: int,
-    folded: Sequence[tuple[int, ActionRow]],
-    had_effects: Mapping[tuple[int, str], int],
-) -> list[Statement]:
-    """The statements that write folded actions, given as (run's id, row)."""
-    if not folded:
-        return []
-    rows = [row for _, row in folded]
-    statements: list[Statement] = [
-        (UPSERT_ACTIONS, [workspace_id, *_joined_keys(folded), *_lists(rows, ACTION)])
-    ]
-    attempts = [(run, row, one) for run, row in folded for one in row.attempts]
-    if attempts:
-        statements.append(_of_action(UPSERT_ATTEMPTS, [], attempts, "attempt", ATTEMPT))
-    effects = [(run, row, one) for run, row in folded for one in row.effects]
-    if effects:
-        statements.append(_of_action(UPSERT_EFFECTS, [workspace_id], effects, "position", EFFECT))
-    named = [
-        (run, row)
-        for run, row in folded
-        if (run, row.action) in had_effects and all(one.attempt for one in row.attempts)
+
+class Folded(NamedTuple):
+    """An action as it was folded, and where its row stands or will stand.
+
+    `known_effects` is how many effects its row has so far, None if there is no such row.
+    """
+
+    id: int
+    run_id: int
+    agent_id: int | None
+    known_effects: int | None
+    row: ActionRow
+
+
+def write_actions(workspace_id: int, folded: Sequence[Folded]) -> list[Statement]:
+    """The statements that write folded actions, their attempts and effects."""
+    new = [one for one in folded if one.known_effects is None]
+    known = [one for one in folded if one.known_effects is not None]
+    named = [one.id for one in known if all(attempt.attempt for attempt in one.row.attempts)]
+    fewer = [one for one in known if (one.known_effects or 0) > len(one.row.effects)]
+    statements = [
+        *_write(workspace_id, new, NEW_ACTIONS, NEW_ATTEMPTS, NEW_EFFECTS),
+        *_write(workspace_id, known, KNOWN_ACTIONS, KNOWN_ATTEMPTS, KNOWN_EFFECTS),
     ]
     if named:
-        statements.append((NAMELESS_ATTEMPTS, _keys(named)))
-    fewer = [
-        (run, row)
-        for run, row in folded
-        if had_effects.get((run, row.action), 0) > len(row.effects)
-    ]
+        statements.append((NAMELESS_ATTEMPTS, [named]))
     if fewer:
-        kept = [len(row.effects) for _, row in fewer]
-        statements.append((WITHDRAW_EFFECTS, [*_keys(fewer), kept]))
+        kept = [len(one.row.effects) for one in fewer]
+        statements.append((WITHDRAW_EFFECTS, [[one.id for one in fewer], kept]))
     return statements
 
 
-def _keys(folded: Iterable[tuple[int, ActionRow]]) -> list[list[Any]]:
-    runs, actions = zip(*((run, row.action) for run, row in folded), strict=True)
-    return [list(runs), list(actions)]
-
-
-def _joined_keys(folded: Iterable[tuple[int, ActionRow]]) -> list[str]:
-    runs, actions = _keys(folded)
-    return [joined_numbers(runs), joined_texts(actions)]
-
-
-def _of_action(
-    sql: str,
-    leading: list[Any],
-    found: Sequence[tuple[int, ActionRow, AttemptRow | EffectRow]],
-    name: str,
-    columns: Mapping[str, str],
-) -> Statement:
-    rows = [one for _, _, one in found]
-    keys = _joined_keys((run, row) for run, row, _ in found)
-    third = joined_texts(str(getattr(row, name)) for row in rows)
-    return sql, [*leading, *keys, third, *_lists(rows, columns)]
+def _write(
+    workspace_id: int, folded: Sequence[Folded], actions: str, attempts: str, effects: str
+) -> list[Statement]:
+    if not folded:
+        return []
+    rows = [one.row for one in folded]
+    keys = _lists(folded, ("whole", "number", "whole"), ("id", "agent_id", "run_id"))
+    names = joined_texts([row.action for row in rows])
+    found: list[Statement] = [(actions, [workspace_id, *keys, names, *_columns(rows, ACTION)])]
+    tried = [one for row in rows for one in row.attempts]
+    if tried:
+        ids = joined_numbers([one.id for one in folded for _ in one.row.attempts])
+        names = joined_texts([one.attempt for one in tried])
+        found.append((attempts, [ids, names, *_columns(tried, ATTEMPT)]))
+    done = [one for row in rows for one in row.effects]
+    if done:
+        ids = joined_numbers([one.id for one in folded for _ in one.row.effects])
+        places = joined_numbers([one.position for one in done])
+        found.append((effects, [workspace_id, ids, places, *_columns(done, EFFECT)]))
+    return found
 
 
 def write_runs(folded: Sequence[tuple[int, RunRow]]) -> list[Statement]:
     if not folded:
         return []
     rows = [row for _, row in folded]
-    return [(UPDATE_RUNS, [joined_numbers(run for run, _ in folded), *_lists(rows, RUN)])]
+    return [(UPDATE_RUNS, [joined_numbers(run for run, _ in folded), *_columns(rows, RUN)])]
+
+
+class Touch(NamedTuple):
+    """What new events do to a run: between which places they stand, and how many rows it gains.
+
+    `row` is what the run as a whole now is, None if they say nothing of it.
+    """
+
+    id: int
+    first_place: int
+    last_place: int
+    actions: int
+    effects: int
+    row: RunRow | None
+
+
+def touch_runs(touches: Sequence[Touch], speaker: Speaker, received: datetime) -> list[Statement]:
+    """One update for the runs that are folded anew, and one for those that are only touched."""
+    now = [received, received, not speaker.is_desk, received, float(speaker.stuck_after_seconds)]
+    moved = [touch for touch in touches if touch.row is not None]
+    touched = [touch for touch in touches if touch.row is None]
+    found: list[Statement] = []
+    if moved:
+        rows = [touch.row for touch in moved]
+        found.append((MOVE_RUNS, [*now, *_columns(moved, _TOUCHED), *_columns(rows, RUN)]))
+    if touched:
+        found.append((TOUCH_RUNS, [*now, *_columns(touched, _TOUCHED)]))
+    return found
 
 
 CHECKPOINT = {
@@ -208,4 +249,6 @@ def write_checkpoints(found: Sequence[tuple[int, CheckpointRow]]) -> list[Statem
     if not found:
         return []
     rows = [row for _, row in found]
-    return [(NEW_CHECKPOINTS, [joined_numbers(run for run, _ in found), *_lists(rows, CHECKPOINT)])]
+    return [
+        (NEW_CHECKPOINTS, [joined_numbers(run for run, _ in found), *_columns(rows, CHECKPOINT)])
+    ]

@@ -90,11 +90,18 @@ def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement]
             of_run[run].append(fact)
         if moves_run(fact.type) or moves_action(fact.type):
             moved[run].append(fact)
-    known = yield [
-        (statements.KNOWN_ACTIONS, [[ids[r] for r, _ in of_action], [a for _, a in of_action]])
+    known, fresh = yield [
+        (statements.KNOWN_ACTIONS, [[ids[r] for r, _ in of_action], [a for _, a in of_action]]),
+        (statements.ACTION_IDS, [len(of_action)]),
     ]
-    had = {(run_id, action): count for run_id, action, count in known[0]}
-    actions = [(ids[run], fold_action(action, found)) for (run, action), found in of_action.items()]
+    had = {(run_id, action): (id_, count) for run_id, action, id_, count in known}
+    spare = iter(fresh[0][0] or ())
+    agents = {name: agent for _, name, agent, *_ in locked}
+    actions = []
+    for (run, action), found in of_action.items():
+        id_, effects = had.get((ids[run], action)) or (next(spare), None)
+        row = fold_action(action, found)
+        actions.append(projections.Folded(id_, ids[run], agents[run], effects, row))
     checkpoints = [
         (ids[run], checkpoint_of(fact))
         for run, found in of_run.items()
@@ -103,7 +110,7 @@ def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement]
     ]
     yield LastWrites(
         [
-            *projections.write_actions(workspace_id, actions, had),
+            *projections.write_actions(workspace_id, actions),
             *projections.write_runs([(ids[run], fold_run(found)) for run, found in of_run.items()]),
             *projections.write_checkpoints(checkpoints),
             (SUMS, _sums(ids, moved)),

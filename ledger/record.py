@@ -93,26 +93,32 @@ class Batch:
         names, fresh = self._run_names()
         workspace, agent = self.speaker.workspace_id, self.speaker.agent_id
         lock: Statement = (statements.LOCK_RUNS, [names, workspace])
-        found: list[Statement] = [(statements.PLACES, [len(self.first)])]
+        found: list[Statement] = [(statements.PLACES, [self._action_count(), len(self.first)])]
         if names:
             found.append(lock)
         if fresh:
             found.append((statements.NEW_RUNS, [workspace, agent, fresh]))
         rows = yield found
-        self.places, self.received = rows[0][0]
+        self.places, self.received, ids = rows[0][0]
+        self.folding.fresh_ids = ids or []
         runs, owners = self.folding.runs, {}
         for id_, name, owner, started_at, forgotten in rows[1] if names else ():
-            runs[name], owners[name] = KnownRun(id_, started_at, forgotten), owner
+            runs[name], owners[name] = KnownRun(id_, owner, started_at, forgotten), owner
         for id_, name in rows[2] if fresh else ():
-            runs[name] = KnownRun(id_, None, is_new=True)
+            runs[name] = KnownRun(id_, agent, None, is_new=True)
         if any(name not in runs for name in fresh):
             (rows_,) = yield [lock]  # somebody else opened them just now
             for id_, name, owner, started_at, forgotten in rows_:
                 if name not in runs:
-                    runs[name], owners[name] = KnownRun(id_, started_at, forgotten), owner
+                    runs[name], owners[name] = KnownRun(id_, owner, started_at, forgotten), owner
         if not self.speaker.is_desk:
             self._refuse({n for n, owner in owners.items() if owner != agent}, NOT_YOURS)
             self._refuse({n for n, run in runs.items() if run.is_forgotten}, FORGOTTEN)
+
+    def _action_count(self) -> int:
+        """How many actions the events move, known ones among them."""
+        events = [self.events[index] for index in self.first.values()]
+        return len({(event.run, event.action) for event in events if event.action})
 
     def _run_names(self) -> tuple[list[str], list[str]]:
         """The runs that the events move, and those of them that may be opened by being named."""

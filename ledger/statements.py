@@ -62,8 +62,11 @@ SELECT %b, run, %b, '', '', '', '', '', '{}', 'running', '', '', '', '', '', '{}
 FROM unnest(%b::text[]) AS run
 ON CONFLICT (workspace_id, run) DO NOTHING RETURNING id, run"""
 
+# Places for events, the time, and ids for actions that may turn out to be new.
 PLACES = """
-SELECT array_agg(nextval('ledger_place')), clock_timestamp() FROM generate_series(1, %b)"""
+SELECT array_agg(nextval('ledger_place')), clock_timestamp(),
+    (SELECT array_agg(nextval('ledger_action_id_seq')) FROM generate_series(1, %b))
+FROM generate_series(1, %b)"""
 
 # Digests and salts travel end to end, 32 bytes each.
 _NTH = "substring(%b::bytea FROM 32 * i::int - 31 FOR 32)"
@@ -92,7 +95,7 @@ CROSS JOIN LATERAL (
 ) e"""
 
 KNOWN_ACTIONS = """
-SELECT a.run_id, a.action,
+SELECT a.run_id, a.action, a.id,
     (SELECT count(*) FROM ledger_effect f WHERE f.action_id = a.id AND NOT f.withdrawn)
 FROM unnest(%b::bigint[], %b::text[]) AS u (run_id, action)
 JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action"""
@@ -114,35 +117,34 @@ INSERT INTO ledger_eventconflict (workspace_id, event_id, content, key_prefix, r
 SELECT %b, event_id, content, %b, %b::timestamptz
 FROM unnest(%b::text[], %b::bytea[]) AS u (event_id, content)"""
 
-# Whoever waited for the lock may have read the clock first, and looking back starts at started_at.
-# An agent's event renews the lease, but not of a run that the desk has told to stop.
-TOUCH_RUNS = """
-UPDATE ledger_run r SET revision = r.revision + 1,
-    first_place = least(r.first_place, u.first_place),
-    last_place = greatest(r.last_place, u.last_place),
+ACTION_IDS = """
+SELECT array_agg(nextval('ledger_action_id_seq')) FROM generate_series(1, %b)"""
+
+# What every event does to its run. Whoever waited for the lock may have read the clock first, and
+# looking back starts at started_at. An agent's event renews the lease, but not of a run that the
+# desk has told to stop.
+TOUCH = """revision = r.revision + 1,
+    first_place = least(r.first_place, u.first_place::bigint),
+    last_place = greatest(r.last_place, u.last_place::bigint),
     started_at = least(r.started_at, %b::timestamptz),
     last_event_at = greatest(r.last_event_at, %b::timestamptz),
     lease_until = CASE WHEN %b::boolean AND r.held_by = ''
         THEN greatest(r.lease_until, %b::timestamptz + make_interval(secs => %b))
         ELSE r.lease_until END,
-    action_count = r.action_count + u.actions, effect_count = r.effect_count + u.effects
-FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::int[], %b::int[])
-AS u (id, first_place, last_place, actions, effects)
-WHERE r.id = u.id"""
+    action_count = r.action_count + u.actions::int,
+    effect_count = r.effect_count + u.effects::int"""
 
 FORGET_RUNS = "DELETE FROM ledger_run WHERE id = ANY(%b::bigint[])"
 
 # Only the attempt without a name can vanish: once one is named, the words are that one's.
-NAMELESS_ATTEMPTS = """
-DELETE FROM ledger_attempt t USING unnest(%b::bigint[], %b::text[]) AS u (run_id, action)
-JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action
-WHERE t.action_id = a.id AND t.attempt = ''"""
+NAMELESS_ATTEMPTS = (
+    "DELETE FROM ledger_attempt WHERE action_id = ANY(%b::bigint[]) AND attempt = ''"
+)
 
 WITHDRAW_EFFECTS = """
 UPDATE ledger_effect f SET withdrawn = true
-FROM unnest(%b::bigint[], %b::text[], %b::int[]) AS u (run_id, action, kept)
-JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action
-WHERE f.action_id = a.id AND f.position >= u.kept AND NOT f.withdrawn"""
+FROM unnest(%b::bigint[], %b::int[]) AS u (action_id, kept)
+WHERE f.action_id = u.action_id AND f.position >= u.kept AND NOT f.withdrawn"""
 
 # What an action adds up to when one of its effects is compensated (`ledger.fold.effects`).
 STANDING_EFFECTS = """

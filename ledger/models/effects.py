@@ -33,7 +33,11 @@ class Effect(models.Model):
         Workspace, on_delete=models.CASCADE, db_index=False, db_constraint=False
     )
     action = models.ForeignKey(
-        Action, on_delete=models.CASCADE, related_name="effects", db_index=False
+        Action,
+        on_delete=models.CASCADE,
+        related_name="effects",
+        db_index=False,
+        db_constraint=False,
     )  # effect_in_action leads with it
     position = models.PositiveSmallIntegerField(
         help_text="Within one action the last is undone first"
