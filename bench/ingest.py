@@ -8,12 +8,14 @@ durable, folded), `seal_ratio`, and what they are made of.
 
 import http.client
 import json
+import os
 import random
 import statistics
 import sys
 import threading
 import time
 from collections import deque
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,6 +32,7 @@ AGAIN_AFTER = 8
 EVENT_BYTES = 1024
 ROUNDS = 3
 COPY_ROWS = 20_000
+PROOFS = 500
 
 
 def events_of_run(run: str) -> list[dict[str, Any]]:
@@ -117,20 +120,32 @@ def post_all(url: str, token: str, bodies: list[bytes]) -> float:
     return time.perf_counter() - begun
 
 
-def copy_rows(database_url: str, workspace_id: int) -> float:
+def copied_rows(workspace_id: int, prefix: str) -> list[tuple[Any, ...]]:
+    """Rows that hold what ingest would write of the same events, byte for byte as many."""
+    received, rows = datetime.now(UTC), []
+    for run in range(COPY_ROWS // EVENTS_PER_RUN):
+        for event in events_of_run(f"{prefix}-{run}"):
+            data = json.dumps(event["data"], separators=(",", ":"), sort_keys=True)
+            rows.append(
+                (received, workspace_id, event["id"], event["type"], event["time"], event["run"],
+                 event.get("action", ""), event["n"], "agent", "bench", "0123456789ab", False, data,
+                 os.urandom(32), os.urandom(32))
+            )  # fmt: skip
+    return rows
+
+
+def copy_rows(database_url: str, workspace_id: int, prefix: str = "copy") -> float:
     """Rows a second of COPY into the event table, its indexes and partitions included."""
-    payload = json.dumps({"note": "x" * 700, "tool": "update_flight"})
-    columns = ("workspace_id, event_id, type, run, action, n, actor_kind, actor, data, salt,"
-               " digest")  # fmt: skip
+    columns = ("received_at, workspace_id, event_id, type, time, run, action, n, actor_kind, actor,"
+               " key_prefix, trusted, data, salt, digest")  # fmt: skip
+    rows = copied_rows(workspace_id, prefix)
     with psycopg.connect(database_url) as connection:
         begun = time.perf_counter()
         with connection.cursor().copy(f"COPY ledger_event ({columns}) FROM STDIN") as copy:
-            for n in range(COPY_ROWS):
-                run = f"copy-{n // 10}"
-                told = (workspace_id, f"c{random.random()}", "action.planned", run, "act_1")
-                copy.write_row((*told, n % 10, "agent", "bench", payload, b"s" * 32, b"d" * 32))
+            for row in rows:
+                copy.write_row(row)
         connection.commit()
-        return COPY_ROWS / (time.perf_counter() - begun)
+        return len(rows) / (time.perf_counter() - begun)
 
 
 def set_up() -> tuple[Any, str]:
@@ -153,6 +168,23 @@ def seal_rate(workspace: Any) -> float:
     while count := sealer.seal(workspace):
         done += count
     return done / (time.perf_counter() - begun)
+
+
+def verify_rate(workspace: Any) -> float:
+    """Proofs checked a second by the offline verifier: signature, path to the root, digest."""
+    from amends.proofs import LogKey, verify
+    from ledger import logkeys, proofs
+    from ledger.models import Event, Leaf
+
+    keys = [LogKey.parse(text) for text in logkeys.published(workspace)]
+    leaves = Leaf.objects.filter(workspace=workspace).order_by("index")
+    places = list(leaves.values_list("place", flat=True)[:: max(1, leaves.count() // PROOFS)])
+    events = Event.objects.filter(place__in=places).values_list("event_id", flat=True)
+    found = [proof for one in events if (proof := proofs.proof_of(workspace, one))]
+    begun = time.perf_counter()
+    for proof in found:
+        verify(proof, keys)
+    return len(found) / (time.perf_counter() - begun)
 
 
 def bytes_per_event(database_url: str) -> float:
@@ -179,7 +211,7 @@ def measure(running: Desk, batch_count: int = 24) -> dict[str, float]:
     for number in range(ROUNDS):
         bodies = batches(batch_count, f"r{number}")
         ingested.append(batch_count * BATCH_EVENTS / post_all(running.url, token, bodies))
-        copied.append(copy_rows(running.database_url, workspace.pk))
+        copied.append(copy_rows(running.database_url, workspace.pk, f"copy{number}"))
     ingest, copy = statistics.median(ingested), statistics.median(copied)
     seal = seal_rate(workspace)
     return {
@@ -188,6 +220,7 @@ def measure(running: Desk, batch_count: int = 24) -> dict[str, float]:
         "ingest_events_per_s": round(ingest),
         "copy_rows_per_s": round(copy),
         "seal_events_per_s": round(seal),
+        "verify_proofs_per_s": round(verify_rate(workspace)),
         "bytes_per_event": round(bytes_per_event(running.database_url)),
     }
 

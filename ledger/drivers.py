@@ -3,15 +3,14 @@
 Statements that are yielded together travel together, in libpq's pipeline mode.
 """
 
-import asyncio
 from collections.abc import Generator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 
 from ledger.statements import LastWrites, Rows, Statement
 
-__all__ = ["Rows", "Steps", "commit_async", "run", "run_async"]
+__all__ = ["Rows", "Steps", "commit", "commit_async", "run", "run_async"]
 
 T = TypeVar("T")
 Steps = Generator[list[Statement], list[Rows], T]
@@ -42,49 +41,42 @@ BEGIN: list[Statement] = [("BEGIN", ()), ("SET LOCAL lock_timeout = '5s'", ())]
 COMMIT: list[Statement] = [("COMMIT", ())]
 
 
-async def commit_async(
-    steps: Steps[T], connection: AsyncConnection[Any], *, in_thread: bool = False
-) -> T:
-    """Carry out all steps in a transaction of their own, on a connection in autocommit.
-
-    BEGIN travels with the first statements and COMMIT with the last, which saves two round trips.
-    With `in_thread` the steps' own work, which is all computing, leaves the event loop alone.
-    """
-    committed = False
-    rows: list[Rows] | None = None
-    leading = BEGIN
+def commit(steps: Steps[T], connection: Connection[Any]) -> T:
+    """Carry out all steps in a transaction of their own, on a connection in autocommit."""
     try:
-        while True:
-            wanted = await _advance(steps, rows, in_thread=in_thread)
-            if not isinstance(wanted, list):
-                if not committed and leading is not BEGIN:
-                    await _execute_async(connection, COMMIT)
-                value: T = wanted.value
-                return value
-            committed = isinstance(wanted, LastWrites)
-            trailing = COMMIT if committed else []
-            found = await _execute_async(connection, [*leading, *wanted, *trailing])
-            rows = found[len(leading) : len(leading) + len(wanted)]
-            leading = []
+        return run(in_transaction(steps), connection)
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+async def commit_async(steps: Steps[T], connection: AsyncConnection[Any]) -> T:
+    try:
+        return await run_async(in_transaction(steps), connection)
     except BaseException:
         await connection.rollback()
         raise
 
 
-class Done(NamedTuple):
-    value: Any
+def in_transaction(steps: Steps[T]) -> Steps[T]:
+    """The same steps; BEGIN travels with the first and COMMIT with the last, which saves two trips.
 
-
-async def _advance(
-    steps: Steps[Any], rows: list[Rows] | None, *, in_thread: bool
-) -> list[Statement] | Done:
-    def advance() -> list[Statement] | Done:
+    Whoever carries them out rolls back where they fail.
+    """
+    begun = committed = False
+    rows: list[Rows] | None = None
+    while True:
         try:
-            return next(steps) if rows is None else steps.send(rows)
-        except StopIteration as done:  # cannot cross a future
-            return Done(done.value)
-
-    return await asyncio.to_thread(advance) if in_thread else advance()
+            wanted = next(steps) if rows is None else steps.send(rows)
+        except StopIteration as done:
+            if begun and not committed:
+                yield COMMIT
+            value: T = done.value
+            return value
+        leading = [] if begun else BEGIN
+        begun, committed = True, isinstance(wanted, LastWrites)
+        found = yield [*leading, *wanted, *(COMMIT if committed else [])]
+        rows = found[len(leading) : len(leading) + len(wanted)]
 
 
 def _execute(connection: Connection[Any], wanted: list[Statement]) -> list[Rows]:

@@ -176,8 +176,8 @@ class Folding:
         touches, checkpoints = [], []
         for run, places in moved.items():
             id_, new = self.runs[run].id, said.get(run)
-            row = None if new is None else self._run(run, new)
-            touches.append(Touch(id_, min(places), max(places), actions[run], effects[run], row))
+            whole = None if new is None else self._run(run, new)
+            touches.append(Touch(id_, min(places), max(places), actions[run], effects[run], whole))
             checkpoints += [
                 (id_, checkpoint_of(fact)) for fact in new or () if fact.type == "run.checkpoint"
             ]

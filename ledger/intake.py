@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from psycopg import AsyncConnection, Connection
-from psycopg.errors import DeadlockDetected, SerializationFailure
+from psycopg.errors import DeadlockDetected, OperationalError, SerializationFailure
 
 from ledger import bells, drivers, wire
 from ledger import record as core
@@ -26,10 +26,13 @@ from workspaces.hot import Receive, Scope, Send, route
 JSON_TYPES = frozenset({"application/json"})
 NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
 BLOB_BYTES_MAX = 8 * 1024 * 1024
-# A larger body is read in a thread, so that those who wait for approvals are not held up.
+# A larger body is dealt with in a thread, so that those who wait for approvals are not held up.
 INLINE_BYTES_MAX = 64 * 1024
 # Two batches that lock each other out are told by PostgreSQL; the second try finds the way free.
 TRIES_MAX = 3
+Read = list[Said | tuple[str, Problem]]
+
+_json = msgspec.json.Encoder()
 
 KEEP_BLOB = """
 INSERT INTO ledger_blob (workspace_id, sha256, content, byte_count, received_at)
@@ -58,20 +61,23 @@ async def events(scope: Scope, receive: Receive, send: Send) -> None:
     if media not in JSON_TYPES | NDJSON_TYPES:
         raise refuse("media-type", "Send JSON or NDJSON", 415, media[:80])
     body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
-    is_large = len(body) > INLINE_BYTES_MAX
-    read = await _call(is_large, read_batch, body, speaker, media in NDJSON_TYPES)
-    said = [one for one in read if isinstance(one, Said)]
-    recorded = await _recorded(speaker, said, is_large=is_large) if said else Recorded([])
-    await answer(send, 200, {"results": _in_order(read, recorded.answers)})
-    if recorded.runs:
-        await asyncio.to_thread(bells.ring, recorded.runs)
+    results: msgspec.Raw | list[Answer]
+    if len(body) > INLINE_BYTES_MAX:
+        results, runs = await hot.in_thread(take_in, body, speaker, media in NDJSON_TYPES)
+    else:
+        read = read_batch(body, speaker, media in NDJSON_TYPES)
+        recorded = await _recorded(speaker, [one for one in read if isinstance(one, Said)])
+        results, runs = _in_order(read, recorded.answers), recorded.runs
+    await answer(send, 200, {"results": results})
+    if runs:
+        await asyncio.to_thread(bells.ring, runs)
 
 
 def read_batch(
     body: bytes,
     speaker: Speaker,
     ndjson: bool,  # noqa: FBT001 - called through a thread
-) -> list[Said | tuple[str, Problem]]:
+) -> Read:
     try:
         raws = wire.split(body, ndjson=ndjson)
     except wire.Malformed as malformed:
@@ -79,21 +85,49 @@ def read_batch(
     return [wire.read(raw, speaker) for raw in raws]
 
 
-async def _recorded(speaker: Speaker, said: Sequence[Said], *, is_large: bool) -> Recorded:
+def take_in(
+    body: bytes,
+    speaker: Speaker,
+    ndjson: bool,  # noqa: FBT001 - called through a thread
+) -> tuple[msgspec.Raw, list[int]]:
+    """Read and record a large batch; its answers as JSON, and the runs that it moved.
+
+    All of it happens in this thread, and all that it made is freed here, where it is still near.
+    """
+    read = read_batch(body, speaker, ndjson)
+    said = [one for one in read if isinstance(one, Said)]
+    recorded = _record_waiting(speaker, said) if said else Recorded([])
+    return msgspec.Raw(_json.encode(_in_order(read, recorded.answers))), recorded.runs
+
+
+def _record_waiting(speaker: Speaker, said: Sequence[Said]) -> Recorded:
+    for tries_left in reversed(range(TRIES_MAX)):
+        try:
+            with hot.threads_pool().connection() as connection:
+                return drivers.commit(core.record(speaker, said), connection)
+        except (DeadlockDetected, SerializationFailure):
+            if not tries_left:
+                raise
+        except OperationalError:
+            hot.threads_pool().check()  # the database went away, and with it every connection
+            raise
+    raise AssertionError("unreachable")
+
+
+async def _recorded(speaker: Speaker, said: Sequence[Said]) -> Recorded:
+    if not said:
+        return Recorded([])
     for tries_left in reversed(range(TRIES_MAX)):
         async with hot.pool().connection() as connection:
-            steps = core.record(speaker, said)
             try:
-                return await drivers.commit_async(steps, connection, in_thread=is_large)
+                return await drivers.commit_async(core.record(speaker, said), connection)
             except (DeadlockDetected, SerializationFailure):
                 if not tries_left:
                     raise
     raise AssertionError("unreachable")
 
 
-def _in_order(
-    read: Sequence[Said | tuple[str, Problem]], answers: Sequence[Answer]
-) -> list[Answer]:
+def _in_order(read: Read, answers: Sequence[Answer]) -> list[Answer]:
     """The answers in the order in which the events came."""
     recorded = iter(answers)
     return [
@@ -107,7 +141,10 @@ async def blob(scope: Scope, receive: Receive, send: Send) -> None:
     speaker = await speaker_of(scope, "ingest")
     sha256 = scope["path_params"]["sha256"]
     body = await body_of(scope, receive, BLOB_BYTES_MAX)
-    await _call(len(body) > INLINE_BYTES_MAX, check_blob, body, sha256, speaker)
+    if len(body) > INLINE_BYTES_MAX:
+        await hot.in_thread(check_blob, body, sha256, speaker)
+    else:
+        check_blob(body, sha256, speaker)
     async with hot.pool().connection() as connection:
         cursor = await connection.execute(
             KEEP_BLOB, [speaker.workspace_id, sha256, body, len(body)]
@@ -138,10 +175,6 @@ def _paths_of_snapshots(mask: Sequence[str]) -> list[str]:
     """The policy's paths as they apply inside a snapshot or result."""
     parts = (path.partition(".") for path in mask)
     return [rest for first, _, rest in parts if rest and first in {"before", "after", "result"}]
-
-
-async def _call(in_thread: bool, function: Any, *args: Any) -> Any:  # noqa: FBT001
-    return await asyncio.to_thread(function, *args) if in_thread else function(*args)
 
 
 __all__ = ["documented", "record", "record_async", "routes"]

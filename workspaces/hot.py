@@ -4,26 +4,35 @@ A handler is a plain ASGI callable that stands in front of Django: no middleware
 Checking the key, the limits and the answer are its own business.
 """
 
+import asyncio
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, Connection
 from psycopg.rows import TupleRow
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, TooManyRequests
 
+T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 Pool = AsyncConnectionPool[AsyncConnection[TupleRow]]
+ThreadsPool = ConnectionPool[Connection[TupleRow]]
 
 # Requests beyond the pool wait this long for a connection, then are told to come back.
 POOL_WAIT_SECONDS_MAX = 5.0
 # How many may wait; one more is refused at once (PoolTimeout and TooManyRequests both mean 503).
 POOL_WAITING_MAX = 2_000
+
+# What computes much works in threads, this many at once, beside those who wait on the loop; more
+# wait for one of them, and beyond that are told to come back.
+THREADS_MAX = 4
+THREADS_WAITING_MAX = 200
 
 
 class Route(NamedTuple):
@@ -57,11 +66,12 @@ class Pile(deque[Any]):
         return self.pop()
 
 
-_open: list[Pool] = []
+_open: list[tuple[Pool, ThreadsPool]] = []
 
 
 async def open_pool(url: str, *, connections_max: int) -> Pool:
     """Open the pool of this process; connections commit each statement unless told otherwise."""
+    kept = {"autocommit": True, "application_name": "amends hot"}
     pool: Pool = AsyncConnectionPool(
         url,
         min_size=min(4, connections_max),
@@ -69,26 +79,39 @@ async def open_pool(url: str, *, connections_max: int) -> Pool:
         max_waiting=POOL_WAITING_MAX,
         timeout=POOL_WAIT_SECONDS_MAX,
         max_lifetime=3600,
-        kwargs={"autocommit": True, "application_name": "amends hot"},
+        kwargs=kept,
         open=False,
         name="hot",
     )
     pool._pool = Pile()  # noqa: SLF001 - no option says so; the version is pinned
+    threads: ThreadsPool = ConnectionPool(
+        url,
+        min_size=0,
+        max_size=min(THREADS_MAX, connections_max),
+        timeout=POOL_WAIT_SECONDS_MAX,
+        max_lifetime=3600,
+        kwargs=kept,
+        open=False,
+        name="hot threads",
+    )
     await pool.open()
-    _open.append(pool)
+    threads.open()
+    _open.append((pool, threads))
     return pool
 
 
 async def close_pool() -> None:
     while _open:
-        await _open.pop().close(timeout=2)
+        pool, threads = _open.pop()
+        await pool.close(timeout=2)
+        await asyncio.to_thread(threads.close, 2)
 
 
 def pool() -> Pool:
     """The open pool; `async with pool().connection() as connection` borrows from it."""
     if not _open:
         raise Closed
-    return _open[-1]
+    return _open[-1][0]
 
 
 class Lent:
@@ -107,3 +130,32 @@ class Lent:
 
     async def __aexit__(self, *_: object) -> None:
         await self._pool.putconn(self._connection)
+
+
+def threads_pool() -> ThreadsPool:
+    """Its counterpart for threads, with connections of its own."""
+    if not _open:
+        raise Closed
+    return _open[-1][1]
+
+
+class _Threads:
+    """A few threads, and how many calls they have or wait for them."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="hot")
+        self._calls = 0
+
+    async def call(self, function: Callable[..., T], *args: Any) -> T:
+        if self._calls >= THREADS_WAITING_MAX:
+            raise TooManyRequests("too many calls wait for a thread")
+        self._calls += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, function, *args)
+        finally:
+            self._calls -= 1
+
+
+in_thread = _Threads().call
+"""Await a function that computes much, or waits for a connection of `threads_pool`."""
