@@ -123,7 +123,7 @@ def of_somebody_else(ben, browser, finance):
     ],
     ids=lambda story: story.__name__,
 )  # fmt: skip
-def test_whoever_may_no_longer_look_is_not_even_told_that_nothing_is_new(ben, finance, become):
+def test_who_may_no_longer_look_is_not_even_told_that_nothing_is_new(ben, ada, finance, become):
     browser = entered(ben)
 
     assert polled(
