@@ -64,6 +64,7 @@ def measure(running: Desk, steps: int) -> dict[str, float]:
     )
     found["unwind_submit_s"] = time.monotonic() - begun
     begun = time.monotonic()
+    assert plan.approval_id is not None
     approval = Approval.objects.get(pk=plan.approval_id)
     inbox.grant(approval, by=people.ben, seen=approval.digest, reason="bench")
     found["unwind_approve_s"] = time.monotonic() - begun

@@ -34,6 +34,12 @@ def read(text: str) -> datetime:
     return moment.astimezone(UTC)
 
 
+def written(moment: datetime) -> str:
+    """RFC 3339 in UTC with three digits of a second, or six where three lose something."""
+    digits = "milliseconds" if moment.microsecond % 1000 == 0 else "microseconds"
+    return moment.astimezone(UTC).isoformat(timespec=digits).replace("+00:00", "Z")
+
+
 def check(moment: datetime) -> None:
     """Raise `ValueError` for a moment that no calendar of ours can show."""
     if not MOMENT_MIN <= moment < MOMENT_MAX:

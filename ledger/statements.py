@@ -68,6 +68,9 @@ SELECT array_agg(nextval('ledger_place')), clock_timestamp(),
     (SELECT array_agg(nextval('ledger_action_id_seq')) FROM generate_series(1, %b))
 FROM generate_series(1, %b)"""
 
+ACTION_IDS = """
+SELECT array_agg(nextval('ledger_action_id_seq')) FROM generate_series(1, %b)"""
+
 # Digests and salts travel end to end, 32 bytes each.
 _NTH = "substring(%b::bytea FROM 32 * i::int - 31 FOR 32)"
 

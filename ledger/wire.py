@@ -6,7 +6,7 @@ A batch is never all-or-nothing: each event is read alone, and gets a problem of
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -277,13 +277,7 @@ def _moment(text: str) -> tuple[datetime, str]:
         raise _Wrong("schema", f"time {wrong}", 422, text[:40]) from wrong
     if len(text) == 24 and text[4:22:3] == "--T::." and text[23] == "Z":  # noqa: PLR2004
         return moment, text  # it came as 2026-11-21T10:02:15.120Z, which is how we write it
-    return moment, moment_text(moment)
-
-
-def moment_text(moment: datetime) -> str:
-    """RFC 3339 in UTC with three digits of a second, or six where three lose something."""
-    digits = "milliseconds" if moment.microsecond % 1000 == 0 else "microseconds"
-    return moment.astimezone(UTC).isoformat(timespec=digits).replace("+00:00", "Z")
+    return moment, clocks.written(moment)
 
 
 def as_kept(said: Said) -> dict[str, Any]:
@@ -296,7 +290,7 @@ def as_kept(said: Said) -> dict[str, Any]:
     if said.n is not None:
         event["n"] = said.n
     if said.time is not None:
-        event["time"] = moment_text(said.time)
+        event["time"] = clocks.written(said.time)
     if said.trace:
         event["trace"] = said.trace
     return event

@@ -133,7 +133,7 @@ def closing(one: Case) -> dict[str, Any]:
         "verb": "close",
         "case": one.pk,
         "revision": one.revision,
-        "why_not": closings.why_not(one, facts),
+        "why_not": closings.why_not(one, facts, closings.living_plan(one)),
         "outcomes": [str(outcome) for outcome in closings.BY_PEOPLE],
         "standing": [closings.standing_words(*found) for found in facts.standing()],
     }

@@ -1,6 +1,7 @@
 """Signs of life of the loops and processes, so that silence is seen as well as failure."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connection
 from django.utils import timezone
@@ -30,7 +31,11 @@ SILENCE_SECONDS_MIN = 30.0
 def beat(name: str, *, every_seconds: float, error: str = "") -> None:
     """Say that `name` went round just now, well or with an error."""
     with connection.cursor() as cursor:
-        said = {"name": name, "every": every_seconds, "error": error[:ERROR_CHARACTERS_MAX]}
+        said: dict[str, Any] = {
+            "name": name,
+            "every": every_seconds,
+            "error": error[:ERROR_CHARACTERS_MAX],
+        }
         cursor.execute(BEAT, said)
 
 

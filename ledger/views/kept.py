@@ -147,7 +147,7 @@ def _erasures(here: Workspace) -> list[dict[str, Any]]:
          "at": look.moment(row.at), "runs": look.count(row.run_count),
          "events": look.count(row.event_count), "reason": row.reason,
          "rows": look.count(sum(row.rows.values())), "detail": row.detail,
-         "going_on": row.state == ErasureState.WAITING, "tone": TONES[row.state],
+         "going_on": row.state == ErasureState.WAITING, "tone": TONES[ErasureState(row.state)],
          "state": row.get_state_display().capitalize(), "total": look.count(row.total)}
         for row in rows
     ]  # fmt: skip
