@@ -97,7 +97,17 @@ class Folding:
             self.prior_of[run, action].append(fact_of(*rest))
             if rest[DATA] is None:
                 self.erased.add((run, action))
-        self.known_actions = {(run, action): (id_, count) for run, action, id_, count in actions}
+        self.know(actions)
+
+    def know(self, actions: Rows) -> None:
+        """Which actions have a row, as `KNOWN_ACTIONS` found."""
+        known = {(run, action): (id_, count) for run, action, id_, count in actions}
+        self.known_actions.update(known)
+
+    def rows_of(self, names: Iterable[Name]) -> Statement:
+        """Asks which of these actions have a row."""
+        named = [(self.runs[run].id, action) for run, action in names if run in self.runs]
+        return (statements.KNOWN_ACTIONS, [[run for run, _ in named], [one for _, one in named]])
 
     def standing(self, undone: Mapping[Name, Undone]) -> Statement:
         """Asks which of these effects stand in a row, of actions of which nothing was erased."""

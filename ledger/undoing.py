@@ -27,23 +27,27 @@ def end(speaker: Speaker, events: Sequence[Said], told: Mapping[Name, Sequence[F
     names = sorted({event.run for event in events})
     (rows,) = yield [(statements.LOCK_RUNS, [names, speaker.workspace_id])]
     folding = Folding(speaker)
-    for id_, name, owner, started_at, forgotten in rows:
+    for id_, name, agent_id, started_at, forgotten in rows:
         if not forgotten:
-            folding.runs[name] = KnownRun(id_, owner, started_at)
+            folding.runs[name] = KnownRun(id_, agent_id, started_at)
     if len(folding.runs) < len(names):
         return None
     undone = _undone(events)
     look = [folding.standing(undone)] if undone else []
-    actions = {(event.run, event.action) for event in events}
-    ids: Statement = (statements.ACTION_IDS, [len(actions)])
-    noted, fresh, *found = yield [noting.noted(speaker, events), ids, *look]
-    folding.fresh_ids = fresh[0][0] or []
+    noted, (drawn,), known, *found = yield [
+        noting.noted(speaker, events),
+        (statements.ACTION_IDS, [len({(event.run, event.action) for event in events})]),
+        folding.rows_of(told),
+        *look,
+    ]
+    folding.fresh_ids = drawn[0] or []
+    folding.know(known)
     facts = noting.facts(speaker, events, noted)
     received = facts[0].received
     folding.undone = {
-        (run, action): Undone(*undone[run, action][:2], *row_ids)
+        (run, action): Undone(*undone[run, action][:2], *ids)
         for rows in found
-        for run, action, *row_ids in rows
+        for run, action, *ids in rows
     }
     folding.prior_of.update({name: list(known) for name, known in told.items()})
     unknown = [one for one in events if (one.run, one.action) not in folding.undone.keys() | told]
