@@ -142,11 +142,14 @@ def ask(
         raise NothingFound("Nothing here is of that person or of these runs.")
     if found.blockers:
         raise StillWorkedOn(found.blockers)
+    mine = Run.objects.filter(workspace=workspace)
+    named = list(mine.filter(run__in=runs).order_by("pk").values_list("run", flat=True))
+    hers = mine.filter(customer=person).exclude(run__in=named).count() if person else 0
     salt = secrets.token_bytes(SALT_BYTES)
     return Erasure.objects.using(owner_alias()).create(
         workspace=workspace, salt=salt, by=by, reason=reason, state=ErasureState.WAITING,
         person_digest=person_digest(salt, person) if person else None,
-        person=person, named=list(runs), total=_how_many(workspace, person, runs),
+        person=person, named=named, total=len(named) + hers,
     )  # fmt: skip
 
 
@@ -192,38 +195,50 @@ def work(erasure_id: int) -> bool:
         erasure = mine.filter(pk=erasure_id, state=ErasureState.WAITING).first()
         if erasure is None:
             return False
-        scope, named = _next_part(erasure)
-        if scope is None:
+        part = _next_part(erasure)
+        if part is None:
             _finish(erasure, ErasureState.DONE)
             return False
+        scope = part.scope
         if blockers := _blockers(erasure.workspace, [*scope.runs, *scope.touched]):
             _finish(erasure, ErasureState.REFUSED, ", ".join(blockers[:BLOCKERS_SHOWN]))
             return False
         _forget_part(erasure, scope, alias)
-        erasure.named = named
+        if part.is_last:
+            _finish(erasure, ErasureState.DONE)
+            return False
+        erasure.named = part.left
         erasure.save()
     return True
 
 
-def _next_part(erasure: Erasure) -> tuple[Scope | None, list[str]]:
-    """What is forgotten next, or nothing; and the named runs that are then left."""
+@dataclass(frozen=True)
+class Part:
+    """What is forgotten in one transaction, and which named runs are left after it."""
+
+    scope: Scope
+    left: list[str]
+    is_last: bool
+
+
+def _next_part(erasure: Erasure) -> Part | None:
+    """Runs first, then single actions of others; a small erasure is one part, all or nothing."""
     workspace, person = erasure.workspace, erasure.person
     mine = Run.objects.filter(workspace=workspace)
     named, left = erasure.named[:RUNS_AT_A_TIME], erasure.named[RUNS_AT_A_TIME:]
-    if named:
-        whole = list(mine.filter(run__in=named).values_list("pk", flat=True))
-    elif person:
-        whole = list(mine.filter(customer=person).values_list("pk", flat=True)[:RUNS_AT_A_TIME])
-    else:
-        whole = []
-    if whole:
-        whole = forgetting.with_what_belongs(workspace, sorted(whole))
-        return scope_of(workspace, whole, person=person), left
-    actions = list(_actions_on(workspace, person))[:RUNS_AT_A_TIME] if person else []
-    if not actions:
-        return None, []
+    of_person = mine.filter(customer=person) if person else mine.none()
+    found = mine.filter(run__in=named) if named else of_person
+    whole = list(found.values_list("pk", flat=True)[:RUNS_AT_A_TIME])
+    is_last = len(whole) < RUNS_AT_A_TIME and not left and not (named and person)
+    whole = forgetting.with_what_belongs(workspace, sorted(whole))
+    actions = _actions_on(workspace, person, whole) if person and is_last else []
+    if not whole and not actions:
+        return None
+    is_last = is_last and len(actions) < RUNS_AT_A_TIME
+    actions = actions[:RUNS_AT_A_TIME]
     touched = sorted(set(Action.objects.filter(pk__in=actions).values_list("run", flat=True)))
-    return scope_of(workspace, [], actions=actions, person=person, touched=touched), []
+    scope = scope_of(workspace, whole, actions=actions, person=person, touched=touched)
+    return Part(scope, left, is_last)
 
 
 def _forget_part(erasure: Erasure, scope: Scope, alias: str) -> None:
@@ -241,12 +256,6 @@ def _finish(erasure: Erasure, state: str, detail: str = "") -> None:
     erasure.save()
     told = {"erasure": erasure.pk, "runs": erasure.run_count, "events": erasure.event_count}
     acts.record(erasure.workspace, "ledger.erased", by=erasure.by, data=told, using=owner_alias())
-
-
-def _how_many(workspace: Workspace, person: str, runs: Sequence[str]) -> int:
-    mine = Run.objects.filter(workspace=workspace)
-    named = mine.filter(run__in=runs).count()
-    return named + (mine.filter(customer=person).exclude(run__in=runs).count() if person else 0)
 
 
 def _pairs(scope: Scope) -> Any:
