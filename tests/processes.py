@@ -25,7 +25,7 @@ class Process:
     """One running process; `kill()` is SIGKILL to it and its pool, `stop()` is SIGTERM."""
 
     def __init__(
-        self, name: str, command: list[str], log: Path, env: dict[str, str], code: Path = ROOT
+        self, name: str, command: list[str], log: Path, env: dict[str, str], code: Path | str = ROOT
     ) -> None:
         self.name, self.log, self.url = name, log, ""
         with log.open("ab") as output:
@@ -95,7 +95,8 @@ class Processes:
     @contextlib.contextmanager
     def side_by_side(self) -> Iterator[None]:
         """What is started within is waited for at the end."""
-        self._waits = waits = []
+        waits: list[tuple[Process, Callable[[], bool]]] = []
+        self._waits = waits
         try:
             yield
         finally:
@@ -110,7 +111,9 @@ class Processes:
         self._wait(process, lambda: answers(f"{process.url}/healthz"))
         return process
 
-    def worker(self, *, concurrency: int = 2, code: Path = ROOT, **environment: str) -> Process:
+    def worker(
+        self, *, concurrency: int = 2, code: Path | str = ROOT, **environment: str
+    ) -> Process:
         more = ["--concurrency", str(concurrency)]
         process = self._start("worker", 0, environment, more, code)
         self._wait(process, lambda: "ready." in process.said())
@@ -121,13 +124,13 @@ class Processes:
         self._wait(process, lambda: "scheduler: " in process.said())
         return process
 
-    def sweeper(self, *, code: Path = ROOT, **environment: str) -> Process:
+    def sweeper(self, *, code: Path | str = ROOT, **environment: str) -> Process:
         process = self._start("sweeper", 0, environment, code=code)
         self._wait(process, lambda: "sweeper: " in process.said())
         return process
 
     def run(
-        self, name: str, command: list[str], *, code: Path = ROOT, **environment: str
+        self, name: str, command: list[str], *, code: Path | str = ROOT, **environment: str
     ) -> Process:
         """Any other program (an outside system), on the same leash; wait for it yourself."""
         log = self.folder / f"{name}-{len(self.started)}.log"
@@ -151,7 +154,7 @@ class Processes:
         port: int,
         environment: dict[str, str],
         more: list[str] | None = None,
-        code: Path = ROOT,
+        code: Path | str = ROOT,
     ) -> Process:
         command = process_list(port, "127.0.0.1", demo=False)[name] + (more or [])
         paths = os.pathsep.join([str(ROOT), str(ROOT / "sdk")])

@@ -151,7 +151,7 @@ def test_the_states_of_an_action(said, state, flags):
 @pytest.mark.parametrize("data", [{}, {"attempt": None}, {"attempt": "a1"}, {"fence": 3}])
 def test_the_short_way_of_one_success_leads_where_the_general_one_does(data):
     kinds = defaultdict(list, {"action.succeeded": [Fact("1", "action.succeeded", 1, data, 1, T0)]})
-    flags = set()
+    flags: set[str] = set()
 
     assert one_success(kinds) == fold_all(kinds, flags)
     assert not flags

@@ -50,10 +50,15 @@ def test_an_invitation_made_under_a_wrong_clock_lasts_its_week(airline, ada, wro
 
 
 def test_the_time_is_told_without_asking_each_time(wrong_clock, monkeypatch):
-    asked = []
+    asked: list[int] = []
     ask = clock._ask
+
+    def counted():
+        asked.append(1)
+        return ask()
+
     monkeypatch.setattr(clock, "_asked", {})
-    monkeypatch.setattr(clock, "_ask", lambda: asked.append(1) or ask())
+    monkeypatch.setattr(clock, "_ask", counted)
 
     times = [clock.now() for _ in range(100)]
 
