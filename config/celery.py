@@ -147,10 +147,11 @@ def say_that_the_worker_lives(**_: object) -> None:
     if time.monotonic() - last_beat[0] < BEAT_SECONDS:
         return
     last_beat[0] = time.monotonic()
+    said = {"name": "worker", "every": BEAT_SECONDS, "error": ""}
     try:
         with psycopg.connect(
             settings.DATABASE_URL, connect_timeout=2, autocommit=True
         ) as connection:
-            connection.execute(beats.BEAT, ["worker", BEAT_SECONDS, ""])
+            connection.execute(beats.BEAT, said)
     except psycopg.Error:
         logger.warning("The worker could not write a sign of life.")

@@ -101,7 +101,9 @@ def test_every_figure_equals_the_list_that_it_opens(ask, acme, ben, as_ben, q, m
 
 
 def test_what_the_desk_takes_back_to_ask_anew_is_nobodys_change_of_mind(ask, acme, ben, as_ben):
-    questions.void(granted(ask, ben, 30), why="the policy has become stricter since")
+    approval = granted(ask, ben, 30)
+    approval.refresh_from_db()
+    questions.void(approval, why="the policy has become stricter since")
 
     assert health.of(acme).overturned == 0
     listed = as_ben.get("/w/acme/approvals/history/?q=is:overturned").content.decode()
