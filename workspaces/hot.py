@@ -6,7 +6,6 @@ Checking the key, the limits and the answer are its own business.
 
 import asyncio
 import re
-from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -57,15 +56,6 @@ class Closed(Exception):
     """The pool was asked for outside the life of the web process; a handler is served too early."""
 
 
-class Pile(deque[Any]):
-    """Lends the connection that came back last. Its server process has at hand what the last
-    request needed; taken by turns, four of them push each other out of the processor's caches.
-    """
-
-    def popleft(self) -> Any:
-        return self.pop()
-
-
 _open: list[tuple[Pool, ThreadsPool]] = []
 
 
@@ -83,7 +73,6 @@ async def open_pool(url: str, *, connections_max: int) -> Pool:
         open=False,
         name="hot",
     )
-    pool._pool = Pile()  # noqa: SLF001 - no option says so; the version is pinned
     threads: ThreadsPool = ConnectionPool(
         url,
         min_size=0,
