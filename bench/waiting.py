@@ -4,8 +4,9 @@
 
 gives `waiters_p95_ms`: everything settled, a person decides, until the agent has its answer; and
 `storm_s`: all agents come back at once, until the process says that all of them wait again. Each
-console asks for news every two seconds, as its page does; half stand on the queue, half on the
-inbox. Decisions are made in a process of their own, as if on another machine.
+console asks for news every two seconds and says what it has heard, as its page does; half stand on
+the queue, half on the inbox. Decisions are made in a process of their own, as if on another
+machine.
 """
 
 import asyncio
@@ -117,12 +118,14 @@ class Crowd:
         await asyncio.sleep(POLL_SECONDS * number / count)
         since = quote(time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()))
         page = "queue" if number % 2 else "approvals"
-        path = f"/w/bench/{page}/fresh/?since={since}"
+        path = drawn = f"/w/bench/{page}/fresh/?since={since}"
         reader, writer = await asyncio.open_connection(self.host, self.port)
         while True:
             begun = time.perf_counter()
-            status, _ = await self.get(reader, writer, path, f"Cookie: {cookie}\r\n")
+            status, body = await self.get(reader, writer, path, f"Cookie: {cookie}\r\n")
             assert status in {200, 204}, status
+            if status == 200:
+                path = f"{drawn}&heard={quote(json.loads(body)['heard'])}"
             self.polls.append(time.perf_counter() - begun)
             await asyncio.sleep(POLL_SECONDS)
 
@@ -181,7 +184,7 @@ async def measured(url: str, desk: Desk, consoles: int, decided: int) -> dict[st
     crowd = Crowd(url)
     tokens = {approval: token for token, approval in desk.asked}
     open_pages = [
-        asyncio.create_task(crowd.console(number, consoles, desk.cookies[number % 2]))
+        asyncio.create_task(crowd.console(number, consoles, desk.cookies[number // 2 % 2]))
         for number in range(consoles)
     ]
     agents = {one: asyncio.create_task(crowd.agent(tokens[one], one)) for one in tokens}

@@ -3,8 +3,8 @@
 from workspaces.news import route_of_news
 
 NEWS = """
-    EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id AND c.opened_at > %(since)s)
-    OR EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id AND c.closed_at > %(since)s)
+    EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id AND c.opened_at > %(heard)s)
+    OR EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id AND c.closed_at > %(heard)s)
 """
 
 routes = [route_of_news(r"/w/(?P<workspace>[-a-zA-Z0-9_]{1,80})/queue/fresh/", NEWS)]

@@ -1,19 +1,23 @@
 """News at the hot door: whether there is any for this person, asked in one statement.
 
 Every open console asks every two seconds, and nearly always there is none. That answer is given
-here, without Django. Where there is news, or anything is not as usual (no session, a changed one,
-no right), Django answers as it always did: nobody is told here what they may not see, but only that
-there is nothing.
+here, without Django, and so is news that a floor can tell in one statement. Everything else (no
+session, a changed one, no right, a search) Django answers as it always did.
 
 Of a session nothing is kept but what its signed text says, and it counts only as long as the
 database has that very text: the statement names it, and asks at the same time whether the person is
 active and in a team that may view the workspace. So a log-out, a new password, a deactivated person
 or a lost right shows at the next question.
+
+Whoever was told once says so: an answer carries `heard`, the page sends it with the next question,
+and there is no news until more happens, though what is new may still wait to be read.
 """
 
+import json
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -21,16 +25,22 @@ from urllib.parse import parse_qs
 
 from django.conf import settings
 from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
+from django.db.models import QuerySet
 from django.http.cookie import parse_cookie
 from django.utils.crypto import constant_time_compare
 from django.utils.dateparse import parse_datetime
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
 
-from workspaces import hot
+from workspaces import clock, hot
 from workspaces.hot import PassOn, Receive, Route, Scope, Send, route
 from workspaces.models import User
 
 SESSIONS_MAX = 5_000
 COOKIE_BYTES_MAX = 8_192
+# What was written before an answer was made may be committed after it; that is told with the next.
+HEARD_AGAIN = timedelta(seconds=2)
+LEFT_MAX = 200
 
 STORED = """
 SELECT session_data FROM django_session
@@ -38,7 +48,7 @@ WHERE session_key = %(session)s AND expire_date > clock_timestamp()"""
 
 # One row if the person may look, with their password's hash and whether there is news.
 ASKED = """
-SELECT u.password, {news}
+SELECT w.id, u.password, {news}
 FROM django_session s
 JOIN workspaces_user u ON u.id = %(person)s AND u.is_active
 JOIN workspaces_workspace w ON w.slug = %(workspace)s
@@ -64,41 +74,89 @@ class Session:
 _sessions: OrderedDict[str, Session] = OrderedDict()
 
 
-def route_of_news(path: str, news: str) -> Route:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a page asks: it was drawn at `since` and has been told up to `heard`."""
+
+    workspace: int
+    person: int
+    since: datetime
+    heard: datetime
+    said: dict[str, list[str]]
+
+
+Telling = Callable[[AsyncConnection[TupleRow], Asked], Awaitable[dict[str, Any]]]
+
+
+async def djangos(_connection: AsyncConnection[TupleRow], _asked: Asked) -> dict[str, Any]:
+    """What is new is told by Django."""
+    raise PassOn
+
+
+def route_of_news(path: str, news: str, told: Telling = djangos) -> Route:
     """`news` is SQL that says, of the workspace `w` and the person `u`, whether anything happened
-    after the moment %(since)s.
+    after the moment %(heard)s; `told` says what, or passes on.
     """
     statement = ASKED.format(news=news)
 
-    async def unless_news(scope: Scope, _receive: Receive, send: Send) -> None:
-        since, key = _since(scope), _cookie(scope)
+    async def ask(scope: Scope, _receive: Receive, send: Send) -> None:
+        said = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        since = moment(said.get("since", [""])[-1])
+        heard = moment(said["heard"][-1]) if "heard" in said else since
+        key = _cookie(scope)
+        if since is None or heard is None:
+            raise PassOn
         async with hot.Lent() as connection:
             session = _sessions.get(key) or await _opened(connection, key)
             given = {"session": key, "stored": session.stored, "person": session.person,
-                     "workspace": scope["path_params"]["workspace"], "since": since}  # fmt: skip
+                     "workspace": scope["path_params"]["workspace"], "heard": heard}  # fmt: skip
             row = await (await connection.execute(statement, given)).fetchone()
-        if row is None or not _proves(row[0], session.proof):
-            _sessions.pop(key, None)
-            raise PassOn
-        if row[1]:
-            raise PassOn
-        headers = [(b"cache-control", b"no-store"), (b"vary", b"Cookie")]
-        await send({"type": "http.response.start", "status": 204, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
+            if row is None or not _proves(row[1], session.proof):
+                _sessions.pop(key, None)
+                raise PassOn
+            here, _, is_news = row
+            asked = Asked(here, session.person, since, heard, said)
+            found = await told(connection, asked) if is_news else None
+        await _answer(send, found)
 
-    return route("GET", path, unless_news)
+    return route("GET", path, ask)
 
 
-def _since(scope: Scope) -> datetime:
-    query = scope.get("query_string", b"").decode("latin-1")
-    text = parse_qs(query).get("since", [""])[-1].replace(" ", "+")
+async def _answer(send: Send, found: dict[str, Any] | None) -> None:
+    headers = [(b"cache-control", b"no-store"), (b"vary", b"Cookie")]
+    body = b"" if found is None else json.dumps(found).encode()
+    if found is not None:
+        length = str(len(body)).encode()
+        headers += [(b"content-type", b"application/json"), (b"content-length", length)]
+    status = 204 if found is None else 200
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def moment(text: str) -> datetime | None:
+    """The date and time that a page's question names, or None if that is none."""
     try:
-        found = parse_datetime(text)
+        found = parse_datetime(text.replace(" ", "+"))
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise PassOn
-    return found
+        return None
+    return found if found is not None and found.tzinfo else None
+
+
+def left(rows: QuerySet[Any], ended: str, since: datetime) -> tuple[list[str], str]:
+    """Which rows have their time `ended` since then, and up to when that tells; the page sends
+    this moment back. Where there are more than an answer holds, the next one goes on.
+    """
+    now = clock.now()
+    found = rows.filter(**{f"{ended}__gt": since}).order_by(ended).values_list("pk", ended)
+    gone = list(found[:LEFT_MAX])
+    last = gone[-1][1] if len(gone) == LEFT_MAX else None
+    return [str(pk) for pk, _ in gone], heard_until(now, last)
+
+
+def heard_until(now: datetime, last: datetime | None) -> str:
+    """What the page sends back; `last` is the last that an answer had room for."""
+    heard = now - HEARD_AGAIN
+    return (heard if last is None else min(heard, last)).isoformat()
 
 
 def _cookie(scope: Scope) -> str:

@@ -18,13 +18,12 @@ from django.views.decorators.http import require_GET
 from approvals import cards, deciders, health
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.models.approvals import ApprovalQuerySet
-from workspaces import look
+from workspaces import clock, look, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, workspace_or_404
 
 PAGE = 50
-GONE_MAX = 200
 COUNT_MAX = 1_000
 SEARCH_CHARACTERS_MAX = 200
 DAYS = re.compile(r"[0-9]{1,3}d")
@@ -85,7 +84,7 @@ def context_of_list(
         "oldest": f"oldest waits {look.span(timezone.now() - oldest)}" if oldest else "",
         "empty": None if found else _empty(request, here, keep.get("q", "")),
         "fresh_url": reverse("approvals:fresh", args=[here.slug]) + query,
-        "since": timezone.now().isoformat(),
+        "since": clock.now().isoformat(),
     }
 
 
@@ -203,30 +202,20 @@ def inbox_list(request: Request, workspace: str) -> HttpResponse:
 @login_required
 @require_GET
 def fresh(request: Request, workspace: str) -> HttpResponse:
-    """What is new since the page was drawn, and which rows are gone."""
+    """How much is new since the page was drawn, and which rows are gone since it was last told."""
     here = workspace_or_404(request, workspace)
-    try:
-        since = parse_datetime(request.GET.get("since", "").replace(" ", "+"))
-    except ValueError:
-        since = None
-    if since is None or since.tzinfo is None:
+    since = news.moment(request.GET.get("since", ""))
+    if since is None:
         return HttpResponse(status=204)
-    now = timezone.now()
+    last = news.moment(request.GET.get("heard", "")) or since
+    gone, heard = news.left(Approval.objects.filter(workspace=here), "decided_at", last)
+    answered = Decision.objects.filter(person=request.user, at__gt=last, approval__workspace=here)
+    gone += [str(pk) for pk in answered.values_list("approval", flat=True)[: news.LEFT_MAX]]
     rows, _ = wanted(request, here)
     new = rows.filter(asked_at__gt=since).order_by()[: COUNT_MAX + 1].count()
-    ended = Approval.objects.filter(workspace=here, decided_at__gt=since)
-    answered = Approval.objects.filter(
-        workspace=here, decisions__person=request.user, decisions__at__gt=since
-    )
-    gone = {*ended.values_list("pk", flat=True)[:GONE_MAX]}
-    gone |= {*answered.values_list("pk", flat=True)[:GONE_MAX]}
-    if not new and not gone:
-        return HttpResponse(status=204)
     mine = deciders.awaiting(approvals_of(here), request.user).order_by()[: COUNT_MAX + 1].count()
-    told: dict[str, Any] = {"counts": {"approvals": look.count(mine, COUNT_MAX)}}
-    if new:  # the pill stays until the reader loads what is new, so `since` stays, too
-        return JsonResponse(told | {"new": new, "gone": [str(pk) for pk in gone]})
-    return JsonResponse(told | {"since": now.isoformat(), "gone": [str(pk) for pk in gone]})
+    counts = {"approvals": look.count(mine, COUNT_MAX)}
+    return JsonResponse({"new": new, "heard": heard, "counts": counts, "gone": sorted({*gone})})
 
 
 @login_required

@@ -1,5 +1,6 @@
 """The recovery queue: searchable, boring, useful."""
 
+import contextlib
 import re
 from typing import Any
 from urllib.parse import urlencode
@@ -8,8 +9,6 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse, JsonResponse
 from django.shortcuts import redirect
-from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_GET, require_POST
 
 from recovery import search
@@ -20,7 +19,7 @@ from recovery.search import jumping, saved
 from recovery.views import nothing
 from recovery.views.here import list_of, queue_url
 from recovery.views.rows import peek, row
-from workspaces import look
+from workspaces import clock, look, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
@@ -40,7 +39,6 @@ CLAIMS_MAX = 200
 NEWS_MAX = 1_000
 # A pasted id, as no word of a search is: long, with a digit, and no key of the language.
 ID = re.compile(r"(?=\S*\d)[^\s:*\"()]{8,}")
-GONE_MAX = 100
 
 
 @login_required
@@ -98,7 +96,7 @@ def _frame(request: Request, here: Workspace, q: str) -> dict[str, Any]:
         ],
         "views_url": f"/w/{here.slug}/views/",
         "fresh_url": f"{root}fresh/?{urlencode({'q': q})}",
-        "since": timezone.now().isoformat(),
+        "since": clock.now().isoformat(),
         "may": {"recover": recovers},
         "claim_url": f"{root}claim/" if recovers else "",
         "suggest_url": f"{root}suggest/",
@@ -162,22 +160,21 @@ def suggest(request: Request, workspace: str) -> HttpResponse:
 @login_required
 @require_GET
 def fresh(request: Request, workspace: str) -> HttpResponse:
-    """How many cases of this list are new since `since`, and which have left it."""
+    """How many cases of this list are new since it was drawn, and which have left it since it was
+    last told.
+    """
     here = workspace_or_404(request, workspace)
-    since = parse_datetime(request.GET.get("since", "").replace(" ", "+"))
-    now = timezone.now()
+    since = news.moment(request.GET.get("since", ""))
     if since is None:
-        return JsonResponse({"new": 0, "since": now.isoformat()})
-    try:
+        return JsonResponse({"new": 0, "since": clock.now().isoformat()})
+    last = news.moment(request.GET.get("heard", "")) or since
+    gone, heard = news.left(Case.objects.filter(workspace=here), "closed_at", last)
+    told = {"new": 0, "heard": heard, "gone": gone}
+    with contextlib.suppress(search.QueryError):
         query = search.parse(request.GET.get("q", ""))
-    except search.QueryError:
-        return HttpResponse(status=204)
-    arrived = search.matching(here, query, by=request.user).filter(opened_at__gt=since)
-    gone = Case.objects.filter(workspace=here, closed_at__gt=since).values_list("pk", flat=True)
-    new, left = arrived.order_by()[:NEWS_MAX].count(), [str(pk) for pk in gone[:GONE_MAX]]
-    if not new and not left:
-        return HttpResponse(status=204)
-    return JsonResponse({"new": new, "since": since.isoformat(), "gone": left})
+        arrived = search.matching(here, query, by=request.user).filter(opened_at__gt=since)
+        told["new"] = arrived.order_by()[:NEWS_MAX].count()
+    return JsonResponse(told)
 
 
 @login_required

@@ -1,9 +1,10 @@
 // Live: the page learns of news within two seconds, and never moves under the reader's hand.
 //
 //   <div data-fresh="/w/air/queue/fresh/?q=…&since=…">   answers 204, or JSON
-//     {"new": 2, "since": "…", "counts": {"queue": 23}, "gone": ["41"]}
+//     {"new": 2, "heard": "…", "counts": {"queue": 23}, "gone": ["41"]}
 //     "new" shows the pill inside ([data-pill], a link that loads them), "counts" the side badges,
-//     "gone" takes rows (data-id) out of an inbox, or greys them in a list under selection.
+//     "gone" takes rows (data-id) out of an inbox, or greys them in a list under selection, and
+//     "heard" is sent back with the next question: what was told once is not told again.
 //
 //   <section data-poll="/w/air/cases/7/progress/" id="progress">   answers this section anew;
 //     without data-poll in the answer the asking ends.
@@ -42,6 +43,7 @@ function show(place, news) {
     else row.remove();
   }
   if (news.since) place.dataset.since = news.since;
+  if (news.heard) place.dataset.heard = news.heard;
   for (const updated of place.querySelectorAll("[data-updated]")) {
     updated.dateTime = new Date().toISOString();
   }
@@ -50,6 +52,7 @@ function show(place, news) {
 async function ask(place) {
   const url = new URL(place.dataset.fresh, location.href);
   if (place.dataset.since) url.searchParams.set("since", place.dataset.since);
+  if (place.dataset.heard) url.searchParams.set("heard", place.dataset.heard);
   const answer = await fetch(url, { headers: { Accept: "application/json" }, credentials: "same-origin" });
   if (answer.status === 200) show(place, await answer.json());
   else if (answer.status !== 204) throw new Error(`fresh: ${answer.status}`);

@@ -1,4 +1,4 @@
-"""Consoles that ask for news: “none” is said at the door, everything else by Django."""
+"""Consoles that ask for news: the door says “none”, and what is new in the usual inbox."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -13,9 +13,11 @@ from django.utils import timezone
 
 from approvals import inbox
 from approvals.models import Approval
+from approvals.policy import Need
 from tests.approvals.door import visit
 from tests.people import person
 from workspaces import teams
+from workspaces.news import moment
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -48,16 +50,26 @@ def elsewhere(act):
         connection.close()
 
 
+def answered(cookie, paths):
+    """What the door says to each, in turn."""
+
+    async def story(client):
+        return [await client.get(path, headers={"cookie": cookie}) for path in paths]
+
+    return visit(story, behind=django)
+
+
 def polled(cookie, path=INBOX, since=None, meanwhile=None):
     """What two polls of one open page get, with `meanwhile()` between them."""
     since = quote((since or datetime.now(UTC)).isoformat())
+    path += f"{'&' if '?' in path else '?'}since={since}"
 
     async def story(client):
         answers = []
         for act in (None, meanwhile):
             if act is not None:
                 await asyncio.to_thread(elsewhere, act)
-            told = await client.get(f"{path}?since={since}", headers={"cookie": cookie})
+            told = await client.get(path, headers={"cookie": cookie})
             answers.append(told.status_code)
         return answers
 
@@ -71,16 +83,113 @@ def test_a_console_that_nothing_is_new_for_is_answered_at_the_door(ben, ask, pat
     assert polled(cookie_of(entered(ben)), path) == [204, 204]
 
 
-def test_what_was_asked_or_decided_since_is_djangos_to_tell(ben, cleo, ask):
+def test_what_was_asked_or_decided_since_is_told(ben, cleo, ask):
     cookie = cookie_of(entered(ben))
     approval = ask()
 
-    assert polled(cookie, meanwhile=ask) == [204, PASSED_ON]
+    assert polled(cookie, meanwhile=ask) == [204, 200]
 
     def decided():
         inbox.grant(approval, by=cleo, seen=approval.digest)
 
-    assert polled(cookie, meanwhile=decided) == [204, PASSED_ON]
+    assert polled(cookie, meanwhile=decided) == [204, 200]
+
+
+def nothing(ask, ada, ben, cleo):
+    pass
+
+
+def asked(ask, ada, ben, cleo):
+    ask()
+
+
+def asked_of_two_teams(ask, ada, ben, cleo):
+    ask(Need("finance", 1))
+    ask(Need("leads", 1), Need(None, 1))
+
+
+def asked_by_a_decider(ask, ada, ben, cleo):
+    ask(by=ben)
+    ask(by=ben, self_approval=True)
+
+
+def owned_by_a_decider(ask, ada, ben, cleo):
+    Approval.objects.filter(pk=ask().pk).update(agent_owner=ben)
+
+
+def decided(ask, ada, ben, cleo):
+    approval = ask()
+    inbox.grant(approval, by=cleo, seen=approval.digest)
+
+
+def rejected(ask, ada, ben, cleo):
+    approval = ask(Need(None, 2))
+    inbox.reject(approval, by=ben, seen=approval.digest, reason="wrong charge")
+
+
+def answered_by_one_of_two(ask, ada, ben, cleo):
+    approval = ask(Need("finance", 1), Need("leads", 1))
+    inbox.grant(approval, by=ben, seen=approval.digest)
+
+
+def over_time(ask, ada, ben, cleo):
+    moment = timezone.now() - timedelta(seconds=1)
+    Approval.objects.filter(pk=ask().pk).update(expires_at=moment)
+
+
+def much(ask, ada, ben, cleo):
+    for _ in range(4):
+        ask()
+        decided(ask, ada, ben, cleo)
+
+
+HAPPENED = [
+    nothing, asked, asked_of_two_teams, asked_by_a_decider, owned_by_a_decider, decided, rejected,
+    over_time, much, answered_by_one_of_two,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("happen", HAPPENED, ids=lambda story: story.__name__)
+def test_the_door_tells_what_django_would_tell(ask, ada, ben, cleo, dev, happen, monkeypatch):
+    monkeypatch.setattr("approvals.news.LEFT_MAX", 3)
+    monkeypatch.setattr("workspaces.news.LEFT_MAX", 3)
+    ask()
+    drawn = {"since": timezone.now().isoformat()}
+    happen(ask, ada, ben, cleo)
+
+    for reader in (ada, ben, cleo):
+        browser = entered(reader)
+        full = browser.get(INBOX, drawn).json()
+        [said] = answered(cookie_of(browser), [INBOX + f"?since={quote(drawn['since'])}"])
+
+        is_left = happen is answered_by_one_of_two and reader is not ada
+        assert said.status_code == (PASSED_ON if is_left else 204 if happen is nothing else 200)
+        if said.status_code == 200:
+            told = said.json()
+            apart = moment(told.pop("heard")) - moment(full.pop("heard"))
+            assert told == full
+            assert abs(apart) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("more", ["q=refund", "view=all"])
+def test_another_list_than_what_waits_for_me_is_left_to_django(ben, ask, more):
+    drawn = datetime.now(UTC) - timedelta(minutes=1)
+    ask()
+
+    assert polled(cookie_of(entered(ben)), f"{INBOX}?{more}", drawn) == [PASSED_ON, PASSED_ON]
+
+
+def test_what_a_page_has_heard_is_not_told_again_though_it_was_not_read(ben, ask):
+    """The pill says “+1 new” and stays; the page sends back up to when it was told."""
+    browser, drawn = entered(ben), datetime.now(UTC) - timedelta(minutes=5)
+    asked = timezone.now() - timedelta(minutes=1)
+    Approval.objects.filter(pk=ask().pk).update(asked_at=asked)
+    told = browser.get(INBOX, {"since": drawn.isoformat()}).json()
+    heard = f"{INBOX}?heard={quote(told['heard'])}"
+
+    assert told["new"] == 1
+    assert polled(cookie_of(browser), since=drawn) == [200, 200]
+    assert polled(cookie_of(browser), heard, drawn, meanwhile=ask) == [204, 200]
 
 
 def deactivated(ben, browser, finance):

@@ -198,6 +198,28 @@ def test_live_news_say_what_is_new_and_what_is_gone(as_person, ask, ben, cleo):
     assert news["counts"] == {"approvals": "1"}
 
 
+def test_who_is_gone_is_told_once_and_nobody_is_left_out(as_person, ask, ben, cleo, monkeypatch):
+    monkeypatch.setattr("workspaces.news.LEFT_MAX", 2)
+    browser, asked = as_person(ben), [ask() for _ in range(3)]
+    hour_ago = timezone.now() - timedelta(hours=1)
+    for minute, approval in enumerate(asked):
+        inbox.grant(approval, by=cleo, seen=approval.digest)
+        decided = hour_ago + timedelta(minutes=minute)
+        Approval.objects.filter(pk=approval.pk).update(decided_at=decided)
+    path = "/w/acme/approvals/fresh/"
+    page = {"since": (hour_ago - timedelta(minutes=1)).isoformat()}
+
+    first = browser.get(path, page).json()
+    then = browser.get(path, page | {"heard": first["heard"]}).json()
+    last = browser.get(path, page | {"heard": then["heard"]}).json()
+
+    assert [one["gone"] for one in (first, then, last)] == [
+        [str(asked[0].pk), str(asked[1].pk)],
+        [str(asked[2].pk)],
+        [],
+    ]
+
+
 @pytest.mark.parametrize("query", ["?after=x", "?after=2026_1", "?view=%00", "?q=" + "x" * 5000])
 def test_no_address_breaks_the_list(as_person, ask, ben, query):
     ask()

@@ -65,6 +65,24 @@ def test_ben_reads_and_approves_by_keyboard_alone(visit: Visit, ask: Any, ben: U
     assert approval.decisions.get().reason == "checked with the customer"
 
 
+def test_an_open_inbox_is_told_once_and_the_pill_stays(visit: Visit, ask: Any, ben: User) -> None:
+    first = ask()
+    page = visit(ben)
+    page.goto("/w/acme/approvals/")
+    row = page.locator(f'[data-id="{first.pk}"]')
+    row.wait_for()
+
+    ask()
+    with page.expect_request(lambda request: "heard=" in request.url):
+        page.get_by_text("+1 new").wait_for()
+    inbox.withdraw(first, by=first.requested_by, reason="wrong case")
+
+    row.wait_for(state="detached")
+    assert page.get_by_text("+1 new").is_visible()
+    press(page, "n")
+    page.get_by_text("+1 new").wait_for(state="hidden")
+
+
 def test_a_rejection_by_keyboard_needs_a_reason(visit: Visit, ask: Any, ben: User) -> None:
     approval = ask()
     page = visit(ben)

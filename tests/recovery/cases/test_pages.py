@@ -1,8 +1,10 @@
 """The operator's pages, without JavaScript: what they show, and who may act on them."""
 
+from datetime import datetime, timedelta
 from html import unescape
 
 import pytest
+from django.utils import timezone
 
 from recovery.casework import cases
 from recovery.engine import engine
@@ -48,6 +50,21 @@ def test_a_query_that_cannot_be_read_points_at_its_place(desk, case, q):
 
     assert page.status_code == 422
     assert page.context["query_error"]["message"] in unescape(page.text)
+
+
+@pytest.mark.parametrize(("q", "new"), [("", 1), ("tool:nobody", 0), ("(is:open", 0)])
+def test_a_list_says_how_far_it_has_heard_even_if_the_news_is_not_for_it(desk, case, q, new):
+    """Else its question would go through to Django every two seconds, for the day."""
+    drawn = timezone.now() - timedelta(hours=1)
+
+    told = desk.get("/w/acme/queue/fresh/", {"q": q, "since": drawn.isoformat()}).json()
+
+    assert (told["new"], told["gone"]) == (new, [])
+    assert datetime.fromisoformat(told["heard"]) > drawn
+
+
+def test_a_moment_that_is_none_does_not_break_the_queues_news(desk, case):
+    assert desk.get("/w/acme/queue/fresh/", {"since": "2026-13-45T00:00Z"}).status_code == 200
 
 
 def test_a_query_without_a_match_offers_to_drop_its_parts(desk, case):
