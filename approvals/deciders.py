@@ -9,13 +9,37 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import Exists, OuterRef, Q
+from django.db import connection
+from django.db.models import BooleanField, Exists, OuterRef
+from django.db.models.expressions import RawSQL
 
 from approvals.matching import assign
 from approvals.models import Approval, Decision, Requirement
 from approvals.models.approvals import ApprovalQuerySet
-from workspaces.access import people_with, workspaces_of
-from workspaces.models import Team, User
+from workspaces.access import GRANTED, people_with
+from workspaces.models import Team, User, Workspace
+
+# Asked, not yet answered, and this person is entitled and has not answered. Every page counts by it
+# for the badge; built anew by the ORM each time it took six milliseconds.
+ASKS = f"""
+approvals_approval.state = 'waiting' AND approvals_approval.expires_at > statement_timestamp()
+AND (approvals_approval.self_approval
+    OR (approvals_approval.requested_by_id IS DISTINCT FROM %s
+        AND approvals_approval.agent_owner_id IS DISTINCT FROM %s))
+AND approvals_approval.workspace_id IN ({GRANTED})
+AND EXISTS (
+    SELECT FROM approvals_requirement asked
+    LEFT JOIN workspaces_team team ON team.id = asked.team_id
+    WHERE asked.approval_id = approvals_approval.id AND (asked.team_id IS NULL OR team.group_id IN
+        (SELECT stands.group_id FROM workspaces_user_groups stands WHERE stands.user_id = %s)))
+AND NOT EXISTS (
+    SELECT FROM approvals_decision answer
+    WHERE answer.approval_id = approvals_approval.id AND answer.person_id = %s)"""  # noqa: S608
+COUNT = f"""
+SELECT count(*), bool_or(begun) FROM (
+    SELECT EXISTS (SELECT FROM approvals_decision answer
+        WHERE answer.approval_id = approvals_approval.id) AS begun
+    FROM approvals_approval WHERE approvals_approval.workspace_id = %s AND {ASKS} LIMIT %s) found"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +128,27 @@ def awaiting(rows: ApprovalQuerySet, person: User | AnonymousUser) -> ApprovalQu
     return candidates.exclude(pk__in=done) if done else candidates
 
 
+def count_awaiting(workspace: Workspace, person: User | AnonymousUser, limit: int) -> int:
+    """How many of the workspace are `awaiting` this person, counted no further than `limit`."""
+    if not person.is_authenticated:
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute(COUNT, (workspace.pk, *_asks(person), limit))
+        number, is_begun = cursor.fetchone()
+    if not is_begun:
+        return int(number)
+    return awaiting(Approval.objects.filter(workspace=workspace), person).order_by()[:limit].count()
+
+
 def _candidates(rows: ApprovalQuerySet, person: User | AnonymousUser) -> ApprovalQuerySet:
     if not person.is_authenticated:
         return rows.none()
-    others = Q(self_approval=True) | (
-        (Q(requested_by__isnull=True) | ~Q(requested_by=person))
-        & (Q(agent_owner__isnull=True) | ~Q(agent_owner=person))
-    )
-    asked = Requirement.objects.filter(approval=OuterRef("pk")).filter(
-        Q(team__isnull=True) | Q(team__group__in=person.groups.all())
-    )
-    answered = Decision.objects.filter(approval=OuterRef("pk"), person=person)
-    return (
-        rows.open()
-        .filter(others, workspace__in=workspaces_of(person, "approve"))
-        .filter(Exists(asked), ~Exists(answered))
-    )
+    asks = RawSQL(ASKS, _asks(person), output_field=BooleanField())  # noqa: S611 - our own words
+    return rows.filter(asks)
+
+
+def _asks(person: User) -> tuple[int | str, ...]:
+    return (person.pk, person.pk, "approve", person.pk, person.pk, person.pk)
 
 
 def required(approval: Approval) -> list[Requirement]:

@@ -22,6 +22,7 @@ BEAT = """
         failing_since = CASE WHEN excluded.last_error <> ''
             THEN coalesce(known.failing_since, excluded.failing_since) END
 """
+BEATEN = "SELECT beat_at, every_seconds FROM workspaces_heartbeat WHERE name = %s"
 
 # A loop may miss a few rounds, and a quick one half a minute, before anybody is alarmed.
 ROUNDS_MISSED_MAX = 3
@@ -50,9 +51,11 @@ def known() -> dict[str, Heartbeat]:
 
 def silent_since(name: str) -> datetime | None:
     """When the loop `name` last went round, if that is longer ago than its patience; else None."""
-    beat = Heartbeat.objects.filter(pk=name).first()
-    if beat is None or timezone.now() - beat.beat_at <= timedelta(
-        seconds=patience(beat.every_seconds)
-    ):
+    with connection.cursor() as cursor:
+        cursor.execute(BEATEN, [name])
+        found = cursor.fetchone()
+    if found is None:
         return None
-    return beat.beat_at
+    beat_at, every_seconds = found
+    is_silent = timezone.now() - beat_at > timedelta(seconds=patience(every_seconds))
+    return beat_at if is_silent else None

@@ -99,7 +99,7 @@ def _after(text: str) -> tuple[datetime, int] | None:
 
 def views_of(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
     root = reverse("approvals:inbox", args=[here.slug])
-    mine = deciders.awaiting(approvals_of(here), person).order_by()[: COUNT_MAX + 1].count()
+    mine = deciders.count_awaiting(here, person, COUNT_MAX + 1)
     everything = approvals_of(here).open().order_by()[: COUNT_MAX + 1].count()
     return [
         {
@@ -213,7 +213,7 @@ def fresh(request: Request, workspace: str) -> HttpResponse:
     gone += [str(pk) for pk in answered.values_list("approval", flat=True)[: news.LEFT_MAX]]
     rows, _ = wanted(request, here)
     new = rows.filter(asked_at__gt=since).order_by()[: COUNT_MAX + 1].count()
-    mine = deciders.awaiting(approvals_of(here), request.user).order_by()[: COUNT_MAX + 1].count()
+    mine = deciders.count_awaiting(here, request.user, COUNT_MAX + 1)
     counts = {"approvals": look.count(mine, COUNT_MAX)}
     return JsonResponse({"new": new, "heard": heard, "counts": counts, "gone": sorted({*gone})})
 

@@ -7,7 +7,7 @@ from django.db import IntegrityError, connection, transaction
 
 from approvals import grants, inbox
 from approvals.bells import approval_decided
-from approvals.deciders import awaiting
+from approvals.deciders import awaiting, count_awaiting
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import Need
 from tests.approvals.cast import now, refund, told
@@ -97,6 +97,22 @@ def test_a_part_that_is_already_given_is_not_asked_again(ask, ben, finance):
     assert awaiting(Approval.objects.all(), fred).count() == 0
     with pytest.raises(inbox.NotYours, match="already given"):
         inbox.grant(approval, by=fred, seen=approval.digest)
+
+
+def test_the_badge_counts_what_the_inbox_lists(ask, ada, ben, cleo, dev, finance, acme):
+    fred = person("fred", finance)
+    ask()
+    late, half, own = ask(), ask(Need("finance", 1), Need("leads", 1)), ask(Need("leads", 1))
+    inbox.grant(half, by=ben, seen=half.digest)
+    let_it_expire(late)
+    Approval.objects.filter(pk=own.pk).update(agent_owner=cleo)
+
+    for who in (ada, ben, cleo, dev, fred):
+        listed = awaiting(Approval.objects.all(), who).count()
+        assert count_awaiting(acme, who, limit=10) == listed, who
+    assert count_awaiting(acme, ben, limit=10) == 1
+    assert count_awaiting(acme, cleo, limit=10) == 2
+    assert count_awaiting(acme, ben, limit=0) == 0
 
 
 def test_law_2_a_late_grant_is_refused_and_so_is_a_late_use(ask, ben):

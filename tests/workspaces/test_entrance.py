@@ -1,6 +1,7 @@
 """How people get in, and what they may once they are."""
 
 import pytest
+from guardian.shortcuts import assign_perm
 
 from workspaces import entrance, keys, teams
 from workspaces.access import may, people_with, workspaces_of
@@ -52,6 +53,30 @@ def test_a_deactivated_person_may_nothing_and_is_counted_nowhere(airline, ada):
 
     assert not may(ada, "approve", airline)
     assert ada not in people_with("approve", airline)
+
+
+def test_a_person_deactivated_meanwhile_is_out_before_their_request_ends(airline, ada):
+    User.objects.filter(pk=ada.pk).update(is_active=False)
+
+    assert not may(ada, "view", airline)
+    assert not workspaces_of(ada).exists()
+
+
+def test_a_grant_to_a_single_person_opens_nothing_for_only_teams_are_granted_anything(airline):
+    fred = User.objects.create_user("fred@example.com", "a long enough secret")
+    assign_perm("workspaces.view", fred, airline)
+
+    assert not may(fred, "view", airline)
+    assert not workspaces_of(fred).exists()
+    assert fred not in people_with("view", airline)
+
+
+def test_a_grant_in_one_workspace_opens_no_other(airline, ada):
+    other = Workspace.objects.create(name="Billing", slug="billing")
+
+    assert may(ada, "view", airline)
+    assert not may(ada, "view", other)
+    assert list(workspaces_of(ada)) == [airline]
 
 
 def test_an_invitation_works_once_and_only_for_its_address(airline, ada):
