@@ -9,6 +9,10 @@ from django.db import transaction
 from django.dispatch import Signal
 
 CHANNEL = "amends:approvals"
+DIRECTIVES = "amends:directives"
+LOOK = "look"
+"""Instead of a number: whoever waits here, let the database be asked whose wait is over."""
+
 SECONDS_MAX = 0.5  # a bell may be lost, but may not hold up a decision
 
 log = logging.getLogger(__name__)
@@ -36,9 +40,14 @@ def ring(approval_id: int) -> None:
     publish(CHANNEL, approval_id)
 
 
-def publish(channel: str, pk: int) -> None:
-    """Tell the web processes a number; a broker that is away costs little."""
+def ring_for_paused_on_commit() -> None:
+    """Wake the agents that wait to hear what is wanted of their runs, where it is a stop now."""
+    transaction.on_commit(lambda: publish(DIRECTIVES, LOOK), robust=True)
+
+
+def publish(channel: str, what: int | str) -> None:
+    """Tell the web processes a number, or `LOOK`; a broker that is away costs little."""
     try:
-        _client().publish(channel, str(pk))
+        _client().publish(channel, str(what))
     except redis.RedisError:
-        log.warning("Nobody was woken for %s %s: the broker does not answer", channel, pk)
+        log.warning("Nobody was woken for %s %s: the broker does not answer", channel, what)

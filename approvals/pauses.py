@@ -1,10 +1,13 @@
-"""Pauses: what is stopped. While one stands, `begin` is denied and nothing is claimed."""
+"""Pauses: what is stopped. While one stands, `begin` is denied and nothing is claimed; a run of
+which no call may begin is told to stop when it asks what is wanted of it.
+"""
 
 from collections.abc import Iterable
 
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
+from approvals import bells
 from approvals.models import Pause, PauseKind
 from approvals.policy import globs
 from ledger import desk
@@ -37,6 +40,7 @@ def pause(workspace: Workspace, kind: str, name: str = "", *, by: User, reason: 
     except IntegrityError as already:
         raise CannotMove(row, "paused", "it is already paused") from already
     desk.say(workspace, "pause.placed", by=by, data=told(row))
+    bells.ring_for_paused_on_commit()
     return row
 
 

@@ -2,11 +2,9 @@
 
 from django.db import transaction
 
-from approvals.bells import publish
-
-CHANNEL = "amends:directives"
+from approvals.bells import DIRECTIVES, publish
 
 
 def ring_on_commit(run_id: int) -> None:
     """Wake whoever waits for this run, once the transaction is through."""
-    transaction.on_commit(lambda: publish(CHANNEL, run_id), robust=True)
+    transaction.on_commit(lambda: publish(DIRECTIVES, run_id), robust=True)

@@ -1,8 +1,9 @@
 """Directives over the hot door: `GET /api/v1/runs/{run}/directive?wait=30`.
 
-An agent asks what the desk wants of its run: to stop, or to resume from a checkpoint with these
-steps skipped and repeated. A waiter holds a future and no database connection, like those who
-wait for an approval; only for a run that is not known here yet it looks again and again.
+An agent asks what the desk wants of its run: to stop, since it is recovered or paused, or to resume
+from a checkpoint with these steps skipped and repeated. A waiter holds a future and no database
+connection, like those who wait for an approval; only for a run that is not known here yet it looks
+again and again.
 """
 
 from __future__ import annotations
@@ -11,38 +12,49 @@ import asyncio
 from typing import Any
 from urllib.parse import parse_qs
 
+from approvals.bells import DIRECTIVES
+from approvals.gate.table import paused_by
 from approvals.gate.waiting import Waiters, gone
 from ledger.door import answer, answering, refuse, speaker_of
 from ledger.said import Speaker
-from recovery.bells import CHANNEL
 from workspaces import hot
 from workspaces.hot import Receive, Scope, Send, route
 
 WAIT_SECONDS_MAX = 60.0
 LOOK_FOR_RUN_SECONDS = 2.0
 
-STANDING = """
+# The pause, if there is one, for which `begin` is denied to every call of the run `r` of agent `g`.
+PAUSED = """
+SELECT min(p.id) FROM approvals_pause p
+WHERE p.workspace_id = r.workspace_id AND p.lifted_at IS NULL AND (p.kind = 'workspace'
+    OR (p.kind = 'agent' AND p.name = g.name) OR (p.kind = 'run' AND p.name = r.run))"""
+
+STANDING = f"""
 SELECT d.id, d.kind, c.name, coalesce(c.state, convert_from(b.content, 'UTF8')::jsonb),
     c.state_ref, c.instructions, d.steps, d.issued_at,
     d.acknowledge_by, r.held_by,
     (SELECT max(a.n) FROM ledger_action a WHERE a.run_id = r.id),
-    (SELECT max(p.n) FROM ledger_checkpoint p WHERE p.run_id = r.id)
+    (SELECT max(p.n) FROM ledger_checkpoint p WHERE p.run_id = r.id),
+    (SELECT json_build_array(p.kind, p.name, p.reason, coalesce(nullif(u.name, ''), u.email))
+        FROM approvals_pause p JOIN workspaces_user u ON u.id = p.paused_by_id
+        WHERE p.id = ({PAUSED}))
 FROM ledger_run r
+JOIN workspaces_agent g ON g.id = r.agent_id
 LEFT JOIN recovery_directive d
     ON d.run_id = r.id AND d.acknowledged_at IS NULL AND d.withdrawn_at IS NULL
 LEFT JOIN ledger_checkpoint c ON c.id = d.checkpoint_id
 LEFT JOIN ledger_blob b ON b.workspace_id = r.workspace_id AND c.state_ref = 'sha256:' || b.sha256
-WHERE r.workspace_id = %s AND r.run = %s AND r.agent_id = %s"""
+WHERE r.workspace_id = %s AND r.run = %s AND r.agent_id = %s"""  # noqa: S608
 
-
-NOW_WANTED = """
-SELECT r.id FROM ledger_run r WHERE r.id = ANY(%s) AND (r.held_by <> '' OR EXISTS (
+NOW_WANTED = f"""
+SELECT r.id FROM ledger_run r JOIN workspaces_agent g ON g.id = r.agent_id
+WHERE r.id = ANY(%s) AND (r.held_by <> '' OR ({PAUSED}) IS NOT NULL OR EXISTS (
     SELECT FROM recovery_directive d
-    WHERE d.run_id = r.id AND d.acknowledged_at IS NULL AND d.withdrawn_at IS NULL))"""
+    WHERE d.run_id = r.id AND d.acknowledged_at IS NULL AND d.withdrawn_at IS NULL))"""  # noqa: S608
 
 KNOWN = "SELECT id FROM ledger_run WHERE workspace_id = %s AND run = %s AND agent_id = %s"
 
-waiters = Waiters(CHANNEL, NOW_WANTED)
+waiters = Waiters(DIRECTIVES, NOW_WANTED)
 
 
 async def closing() -> None:
@@ -91,13 +103,15 @@ async def _known(run: str, speaker: Speaker) -> int | None:
 
 
 async def _standing(run: str, speaker: Speaker) -> dict[str, Any] | None:
-    """The standing directive; a run that is held without one is told to stop all the same."""
+    """The standing directive; a run that is held or paused is told to stop, come what may."""
     async with hot.pool().connection() as connection:
         cursor = await connection.execute(STANDING, [speaker.workspace_id, run, speaker.agent_id])
         row = await cursor.fetchone()
     if row is None:  # not arrived yet, or another agent's, which looks the same
         return None
-    id_, kind, name, state, state_ref, instructions, steps, issued, until, held, n, at = row
+    id_, kind, name, state, state_ref, instructions, steps, issued, until, held, n, at, pause = row
+    if pause is not None:
+        return {"id": "", "kind": "stop", "reason": paused_by(*pause)}
     if id_ is None:
         return {"id": "", "kind": "stop", "reason": f"under recovery ({held})"} if held else None
     found = {

@@ -204,9 +204,13 @@ def pause_of(ask: Ask, pauses: Sequence[Paused]) -> str:
             or (one.kind == "run" and one.name == ask.planned.run)
             or (one.kind == "tool" and globs.matches(one.name, ask.tool))
         ):
-            what = "everything here" if one.kind == "workspace" else f"{one.kind} {one.name}"
-            return f"{one.by} has paused {what}: {one.reason}"
+            return paused_by(one.kind, one.name, one.reason, one.by)
     return ""
+
+
+def paused_by(kind: str, name: str, reason: str, by: str) -> str:
+    what = "everything here" if kind == "workspace" else f"{kind} {name}"
+    return f"{by} has paused {what}: {reason}"
 
 
 def _denied_by_people(approval: KnownApproval) -> Denied | None:

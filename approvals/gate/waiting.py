@@ -123,6 +123,8 @@ class Waiters:
             message = await heard.get_message(ignore_subscribe_messages=True, timeout=left)
             if message is not None and message["data"].isdigit():
                 self.wake(int(message["data"]))
+            elif message is not None:  # bells.LOOK
+                ask_at = loop.time()
 
     async def _ask(self) -> None:
         """Wake those whose wait is over, whether or not a message came."""

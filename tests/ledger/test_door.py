@@ -1,5 +1,6 @@
 """The hot door: who may come in, what is refused, and that nothing bad is a 500."""
 
+import asyncio
 import contextlib
 import gzip
 import hashlib
@@ -8,6 +9,7 @@ import json
 import pytest
 
 from ledger import drivers
+from ledger.intake import INLINE_BYTES_MAX
 from ledger.models import Blob, Event, EventKey, Run, Unsealed
 from tests.ledger.conftest import CONNECTIONS, bearer, event, post
 from workspaces import hot, keys
@@ -92,6 +94,33 @@ def test_who_waits_too_long_for_a_run_is_told_when_to_come_back(at_the_door, sen
     assert_come_back(turned_away)
     assert later.json()["results"][0]["status"] == "accepted"
     assert Run.objects.get().state == "completed"
+
+
+def test_when_too_many_large_batches_wait_the_next_is_told_when_to_come_back(
+    at_the_door, send, monkeypatch
+):
+    monkeypatch.setattr(hot, "THREADS_WAITING_MAX", 2)
+    monkeypatch.setattr(drivers, "BEGIN", [("BEGIN", ()), ("SET LOCAL lock_timeout = '60s'", ())])
+    words = {"args": "x" * (INLINE_BYTES_MAX // 2)}
+
+    def large():
+        return [event("action.planned", action=f"a{n}", data={"tool": "pay", **words})
+                for n in range(3)]  # fmt: skip
+
+    async def while_somebody_holds_their_run(client):
+        await send(client, event("run.started"))
+        async with hot.pool().connection() as holder, holder.transaction():
+            await holder.execute("SELECT 1 FROM ledger_run FOR UPDATE")
+            sent = [asyncio.create_task(send(client, *large())) for _ in range(3)]
+            done, _ = await asyncio.wait(sent, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        waited = [await one for one in sent if one not in done]
+        return [one.result() for one in done], waited, await send(client, *large())
+
+    turned_away, waited, later = at_the_door(while_somebody_holds_their_run)
+
+    (only,) = turned_away
+    assert_come_back(only)
+    assert [one.status_code for one in [*waited, later]] == [200, 200, 200]
 
 
 def assert_come_back(answer):

@@ -114,6 +114,43 @@ def test_a_run_under_recovery_is_told_to_stop_while_it_waits(real_desk):
             run.checkpoint("half")
 
 
+@pytest.mark.parametrize("kind", ["run", "agent", "workspace"])
+def test_a_paused_run_hears_at_once_that_it_is_to_stop_and_why(real_desk, northwind, ada, kind):
+    from approvals import pauses
+    from ledger.models import Run
+
+    with real_desk.run("Go", run="run_p") as run:
+        assert real_desk.flush(10)
+        run.heed()
+        heard = []
+        thread = threading.Thread(
+            target=lambda: heard.append(real_desk.directive("run_p", wait_seconds=30))
+        )
+        thread.start()
+        name = {"run": "run_p", "agent": Run.objects.get().agent.name, "workspace": ""}[kind]
+        pause = pauses.pause(northwind, kind, name, by=ada, reason="two at once")
+        thread.join()
+        what = f"{kind} {name}" if name else "everything here"
+        reason = f"Ada has paused {what}: two at once"
+        assert heard == [{"id": "", "kind": "stop", "reason": reason}]
+        with pytest.raises(amends.Stopped, match="two at once"):
+            run.checkpoint("half")
+        pauses.lift(pause, by=ada)
+        run.heed()
+
+
+def test_what_does_not_stop_every_call_does_not_stop_the_run(real_desk, northwind, ada):
+    from approvals import pauses
+
+    with real_desk.run("Go on", run="run_q"):
+        assert real_desk.flush(10)
+        pauses.pause(northwind, "run", "run_z", by=ada, reason="another run")
+        pauses.pause(northwind, "agent", "another-agent", by=ada, reason="another agent")
+        pauses.pause(northwind, "tool", "*", by=ada, reason="its calls are denied one by one")
+
+        assert real_desk.directive("run_q") is None
+
+
 def test_another_agents_run_is_nobodys_to_ask_about(real_desk, northwind, web, tmp_path):
     from workspaces import keys
     from workspaces.models import Agent

@@ -1,19 +1,23 @@
 """Going on from a checkpoint: what is skipped and repeated, the directive, and its answer."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
+from approvals import pauses
 from ledger.models import Event, Run
 from recovery.casework import resuming
 from recovery.casework.outdated import OutOfDate
 from recovery.casework.resuming import CannotResume
+from recovery.directives import waiters
 from recovery.engine import engine
 from recovery.models import CaseState, Directive
 from recovery.planning import plans
 from recovery.triage import following, triage
-from tests.approvals.door import Agent
+from tests.approvals.door import Agent, visit
 from workspaces import keys
 
 
@@ -183,3 +187,33 @@ def test_the_agent_hears_of_it_at_the_hot_door(stopped, agent, ada, globex):
     assert caller.request("GET", path).json()["directive"]["kind"] == "stop"
     assert caller.request("GET", f"{path}?wait=soon").status_code == 422
     assert Agent("amends_x_y").request("GET", path).status_code == 401
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("kind", ["run", "agent", "workspace"])
+def test_a_pause_rings_for_the_agents_that_wait(tell, agent, acme, ada, kind, monkeypatch):
+    """The database is asked once when the first one begins to wait, and then not for an hour."""
+    monkeypatch.setattr("approvals.gate.waiting.ASK_EVERY_SECONDS", 3_600)
+    tell()
+    token = keys.create_key(agent, by=None, name="k")[1]
+    name = {"run": "run_1", "agent": agent.name, "workspace": ""}[kind]
+
+    def pause():
+        try:
+            pauses.pause(acme, kind, name, by=ada, reason="two at once")
+        finally:
+            connection.close()
+
+    async def story(client):
+        path, headers = "/api/v1/runs/run_1/directive", {"authorization": f"Bearer {token}"}
+        asked = client.get(f"{path}?wait=60", headers=headers)
+        waiting = asyncio.create_task(asked)
+        while not waiters.count:  # noqa: ASYNC110 - nobody rings when somebody begins to wait
+            await asyncio.sleep(0.02)
+        await asyncio.to_thread(pause)
+        return (await asyncio.wait_for(waiting, 20)).json()["directive"]
+
+    heard = visit(story)
+
+    assert heard["kind"] == "stop"
+    assert heard["reason"].endswith("two at once")
