@@ -11,11 +11,14 @@ import signal
 import threading
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from celery import Celery, signals
 from celery.platforms import SecurityWarning
 from kombu.entity import Exchange, Queue
+from kombu.transport import redis as broker
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -41,6 +44,25 @@ BEAT_SECONDS = 10.0
 last_beat = [float("-inf")]
 ORPHAN_SECONDS_MAX = 15.0
 starter = os.getppid()
+
+
+class Channel(broker.Channel):
+    """What is said to the broker of a connection that was let go fails like a connection.
+
+    A worker whose broker goes away lets go of the connection first, and then gives back, or
+    acknowledges, what it still has in hand. Kombu looks for the broker's address where it no longer
+    is, and that error is none of a connection's, so the worker would end (docs/decisions/0115).
+    """
+
+    @contextmanager
+    def conn_or_acquire(self, client: Any = None) -> Iterator[Any]:
+        if client is None and getattr(self.connection, "client", None) is None:
+            raise ConnectionError("The connection to the broker is gone.")
+        with super().conn_or_acquire(client) as found:
+            yield found
+
+
+broker.Transport.Channel = Channel
 
 app = Celery("amends")
 

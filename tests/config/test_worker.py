@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import redis
-from django.db import connection
+from django.db import connection, transaction
 
 from config.local.postgres import Postgres
 from recovery.tasks import run_plan
@@ -20,6 +20,7 @@ from workspaces.wake import broker, wake
 WAIT_SECONDS_MAX = 40.0
 NO_PLAN = 404  # there is none: the worker looks for it in the database, and is done
 LOOKED = "succeeded in"
+RECEIVED = " received"
 
 
 @pytest.fixture
@@ -62,6 +63,25 @@ def test_a_worker_finds_the_broker_again_after_a_restart(worker: Process) -> Non
     started["valkey"].start()
 
     assert looks_for_a_plan(worker), worker.said()
+
+
+def test_a_worker_that_is_at_work_outlives_its_broker(processes: Processes) -> None:
+    """F08: it listens for more, and what it has in hand can be given back to nobody."""
+    worker = processes.worker(concurrency=2)
+    assert looks_for_a_plan(worker), worker.said()
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE recovery_plan")
+        before = worker.said().count(RECEIVED)
+        assert wake(run_plan, NO_PLAN)
+        assert soon(lambda: worker.said().count(RECEIVED) > before)
+        started["valkey"].stop()
+        assert soon(lambda: "Connection to broker lost" in worker.said())
+    assert soon(lambda: worker.said().count(LOOKED) > 1), worker.said()
+    started["valkey"].start()
+    broker.forget()
+
+    assert looks_for_a_plan(worker), worker.said()
+    assert worker.alive()
 
 
 def test_a_worker_goes_on_when_a_broker_that_hung_comes_back(worker: Process) -> None:
