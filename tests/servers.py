@@ -23,6 +23,8 @@ from config.local.postgres import OWNER, RUNTIME, Postgres
 from ledger import rights
 
 TEMPLATE = "amends_template"
+TELLING = {"track_commit_timestamp": "on"}
+"""A test may ask when something was committed."""
 FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery", "config")
 
 
@@ -110,7 +112,7 @@ def start(folder: Path, *, durable: bool = False) -> Postgres:
     forget_old_runs()
     folder.mkdir(mode=0o700, parents=True)
     grow(folder)
-    server = Postgres(folder, durable=durable)
+    server = Postgres(folder, durable=durable, settings=TELLING)
     server.start()
     return server
 

@@ -95,6 +95,8 @@ class Convoy:
             ending = [one for one in self.ending if one.state == state]
             if ending:
                 verifying.end_all(ending, state)
+                for _ in ending:
+                    faults.point("ending")
 
     # Calls.
 
@@ -199,6 +201,8 @@ class Convoy:
             return
         until = max(member.held.ends_at for member, _ in settling)
         moved = {step.pk: step for step in settle.keep([one for _, one in settling], until=until)}
+        for _ in moved:
+            faults.point("settled")
         for member, _ in settling:
             member.step = moved.get(member.step.pk, member.step)
             if member.step.state != StepState.APPLIED:

@@ -72,14 +72,16 @@ def storm(processes, environment, things, world, outside, seed, request, handy, 
 
 def set_right():
     """Whatever a fault left behind must not break the next."""
-    from django.db import connections
+    from django.db import connection, connections
 
     from tests.conftest import started
     from tests.crash import storm
+    from tests.crash.faults.database import ROOM_SQL
 
     if not started["postgres"].alive():
         started["postgres"].start()
     storm.make_read_only(really=False)
+    connection.cursor().execute(ROOM_SQL)
     connections.close_all()
     broker = storm.broker()
     if not broker.alive():

@@ -1,17 +1,27 @@
 """The seven invariants of FAULTS.md, asked of the database and of the outside world's journal."""
 
+import json
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from ledger import audit, sealer
-from ledger.models import Event
+from django.db import connection
+
+from amends.proofs import LogKey as Known
+from amends.proofs import NotProven, verify
+from ledger import audit, merkle, proofs, sealer
+from ledger.models import Event, LogKey, TreeHead
 from recovery.engine import steps
-from recovery.models import Plan, Step, StepAttempt
+from recovery.models import Plan, Step
 from tests.outside.world import World
+from workspaces.models import Workspace
 
 AT_REST = {"verified", "reported", "skipped", "cancelled", "drifted", "needs_human"}
+OF_PEOPLE = {"drifted", "needs_human"}
+"""Only a person moves a step on from here."""
 
+PROVEN_MAX = 500
+"""Of a longer log so many entries are proven one by one, evenly spread; the audit reads more."""
 
 HEALED = {"restore", "refund", "refund_unseen", "slowly", "conditional"}
 """Operations with a native key or a probe, which need nobody."""
@@ -48,27 +58,53 @@ def violations(
     *,
     lost_until: int = 0,
     for_people: Collection[str] = (),
+    changed: Collection[str] = (),
 ) -> list[str]:
     """What of the invariants does not hold; empty is good.
 
     The intents of the first `lost_until` effects were forgotten by a database that went back. The
-    keys in `for_people` belong to steps that only people can settle.
+    keys in `for_people` belong to steps that only people can settle; the targets in `changed` were
+    changed by others, so that their steps may have drifted.
     """
-    found: list[str] = []
     journal = world.journal()
-    forgotten = {line["key"] for line in journal[:lost_until]}
+    found = list(_unannounced(journal[lost_until:]))
     for plan in plans:
         known = list(plan.steps.select_related("plan", "effect").order_by("position"))
         found += [
             broken
             for step in known
             for broken in _of_step(step, journal)
-            if not (broken.startswith("I4") and step.key in forgotten)
-            and not (broken.startswith("I6") and step.key in for_people)
+            if not (broken.startswith("I6") and (step.key in for_people or _was(step, changed)))
         ]
         found += _order(known, journal)
         found += [broken for step in known for broken in _told(step)]
     return found + _log(plans)
+
+
+def _was(step: Step, changed: Collection[str]) -> bool:
+    """Whether it drifted because somebody did change its target."""
+    return step.state == "drifted" and step.target_id in changed
+
+
+# When the first intent under each key was committed. An event is never written anew, so the row's
+# own transaction is the one that told of the intent, and moved the step to it.
+COMMITTED_SQL = """
+SELECT data ->> 'sent_under', min(pg_xact_commit_timestamp(xmin)) FROM ledger_event
+WHERE type = 'step.intended' GROUP BY 1"""
+
+
+def _unannounced(journal: list[dict[str, Any]]) -> Iterable[str]:
+    """I4: effects that nobody had said he would make, when the outside world wrote them down."""
+    with connection.cursor() as cursor:
+        cursor.execute(COMMITTED_SQL)
+        committed = dict(cursor.fetchall())
+    for line in journal:
+        name, moment = f"{line['verb']} {line['thing']}", committed.get(line["key"])
+        if moment is None:
+            yield f"I4 {name}: an effect without an intent"
+        elif line["at"] < moment.timestamp():
+            early = moment.timestamp() - line["at"]
+            yield f"I4 {name}: an effect {early:f} seconds before its intent was committed"
 
 
 def _told(step: Step) -> Iterable[str]:
@@ -83,7 +119,9 @@ def _told(step: Step) -> Iterable[str]:
             continue
         if seen is not None and was != seen:
             yield f"I5 {name}: a move from {seen} to {was} is not told"
-        if (was in {"drifted", "needs_human"} or now == "skipped") and event.actor_kind == "desk":
+        of_people = was in OF_PEOPLE or now == "skipped"
+        of_people |= now == "cancelled" and step.plan.stopped_by_id is None
+        if of_people and not (event.actor_kind == "person" and event.actor):
             yield f"I7 {name}: {was} to {now} by nobody"
         seen = now
     if seen != step.state:
@@ -94,7 +132,37 @@ def _log(plans: Iterable[Plan]) -> list[str]:
     """I5: everything is sealed, and every proof of it holds."""
     workspace = next(iter(plans)).workspace
     sealer.seal_all()
-    return [f"I5 {one.name}: {one.words}" for one in audit.audit(workspace) if not one.ok]
+    found = [f"I5 {one.name}: {one.words}" for one in audit.audit(workspace) if not one.ok]
+    return [*found, *_not_included(workspace), *_not_grown(workspace)]
+
+
+def _not_included(workspace: Workspace) -> Iterable[str]:
+    """Every event is in the log, as whoever holds only the log's keys and the SDK can see."""
+    logs = LogKey.objects.filter(workspace=workspace)
+    known = [Known.of(log.origin, bytes(log.public_key)) for log in logs]
+    events = Event.objects.filter(workspace=workspace).order_by("place")
+    ids = list(events.values_list("event_id", flat=True))
+    for event_id in ids[:: 1 + len(ids) // PROVEN_MAX]:
+        download = proofs.download_of(workspace, event_id)
+        if download is None:
+            yield f"I5 {event_id} is not in the log"
+            continue
+        try:
+            verify(json.dumps(download), known)
+        except NotProven as why:
+            yield f"I5 {event_id}: {why}"
+
+
+def _not_grown(workspace: Workspace) -> Iterable[str]:
+    """Every head of the log is a beginning of the newest."""
+    newest = proofs.newest_head(workspace)
+    if newest is None:
+        return
+    for head in TreeHead.objects.filter(workspace=workspace, origin=newest.origin):
+        proof = proofs.consistency(workspace, head.size, newest.size)
+        roots = bytes(head.root), bytes(newest.root)
+        if not merkle.is_consistent(head.size, newest.size, proof, *roots):
+            yield f"I5 the head of {head.size} entries is no beginning of {newest.size}"
 
 
 def _of_step(step: Step, journal: list[dict[str, Any]]) -> Iterable[str]:
@@ -104,11 +172,9 @@ def _of_step(step: Step, journal: list[dict[str, Any]]) -> Iterable[str]:
         yield f"I1 {name}: {len(effects)} effects"
     if step.state not in AT_REST:
         yield f"I2 {name}: stuck"
-    if effects and not StepAttempt.objects.filter(step__key=step.key).exists():
-        yield f"I4 {name}: an effect without an intent"
-    if step.state == "verified" and not effects and not _found_so(step):
-        yield f"I4 {name}: verified without an effect or a read"
-    if step.state == "needs_human" and step.operation in HEALED:
+    if step.state in {"verified", "reported"} and not effects and not _found_so(step):
+        yield f"I4 {name}: without an effect or a read"
+    if step.state in OF_PEOPLE and step.operation in HEALED:
         yield f"I6 {name}: {step.note}"
 
 

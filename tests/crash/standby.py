@@ -24,7 +24,7 @@ class Standby:
     def __init__(self, primary: Postgres, home: Path) -> None:
         self.primary = primary
         private_folder(home)
-        self.server = Postgres(home, durable=False)
+        self.server = Postgres(home, durable=False, settings=primary.settings)
         self._copy(home)
         self.server.start()
         now = self._ask_primary("SELECT pg_current_wal_lsn()")

@@ -3,12 +3,14 @@
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +24,7 @@ from approvals import inbox
 from approvals.models import Approval
 from ledger.models import Event
 from recovery import tasks
-from recovery.models import Plan, StepAttempt
+from recovery.models import Plan, Step, StepAttempt
 from tests.conftest import started
 from tests.crash.oracle import rest, until, violations
 from tests.outside.world import World
@@ -34,6 +36,11 @@ PLANS = 6
 REST_SECONDS_MAX = 120.0
 MENDING = ("restore", "refund", "slowly", "conditional")
 """Operations that no lost answer may leave to a person."""
+
+RECEIVED = re.compile(r"run_plan\[(\S+)\] received")
+
+LOST = "worker was lost"
+"""What a step that was taken back says of it."""
 
 LOSSES: tuple[dict[str, Any], ...] = (
     {"fail_after": 1},
@@ -60,6 +67,7 @@ class Storm:
     operations: tuple[str, ...] = MENDING
     lost_until: int = 0
     for_people: set[str] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set)
     workers: list[Process] = field(default_factory=list)
     sweepers: list[Process] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
@@ -74,8 +82,9 @@ class Storm:
             self.plans += [self.plan(f"s{number}") for number in range(count)]
         self.hint()
 
-    def plan(self, name: str) -> Plan:
-        return plan_for(self.make(name), self.connection, self.chance.choice(self.operations))
+    def plan(self, name: str, count: int = 3) -> Plan:
+        operation = self.chance.choice(self.operations)
+        return plan_for(self.make(name, count), self.connection, operation)
 
     def ask_for(self, plan: Plan, **more: Any) -> Approval:
         """Put the plan before people; it is one of the storm's, and waits for them."""
@@ -109,10 +118,50 @@ class Storm:
     def tries(self) -> list[StepAttempt]:
         return list(StepAttempt.objects.filter(step__plan__in=self.plans))
 
-    def stolen(self) -> list[str]:
+    def told(self, kind: str = "", **data: Any) -> list[Event]:
+        """What the ledger tells of steps, oldest first: moves to `kind` with these data."""
+        events = Event.objects.filter(run__startswith="desk-plan-", type__startswith="step.")
+        return [
+            event
+            for event in events.order_by("place")
+            if event.type.removeprefix("step.") == kind or not kind
+            if data.items() <= (event.data or {}).items()
+        ]
+
+    def everything(self) -> tuple[Any, ...]:
+        """The journal, and where every plan and step stands, whoever has touched it."""
+        steps = Step.objects.order_by("pk").values_list(
+            "pk", "state", "fence", "claims", "moved_at"
+        )
+        states = Plan.objects.order_by("pk").values_list("pk", "state", "ended_at")
+        return self.outside.journal(), list(steps), list(states), len(self.told())
+
+    def stolen(self) -> list[Event]:
         """What was taken from a worker as lost."""
-        told = Event.objects.filter(run__startswith="desk-plan-", type__startswith="step.")
-        return [e.run for e in told if "worker was lost" in str((e.data or {}).get("note"))]
+        return [event for event in self.told() if LOST in str((event.data or {}).get("note"))]
+
+    def seconds_after_lease(self) -> list[float]:
+        """How long after the end of its lease each of those was taken back."""
+        leases: dict[tuple[str, str], datetime] = {}
+        late, stolen = [], {event.event_id for event in self.stolen()}
+        for event in self.told():
+            place = event.run, event.action
+            if event.type == "step.claimed":
+                lease = timedelta(seconds=(event.data or {})["lease_seconds"])
+                leases[place] = event.received_at + lease
+            elif event.event_id in stolen:
+                late.append((event.received_at - leases[place]).total_seconds())
+        return late
+
+    def claimed_once(self) -> bool:
+        """Whether every step was claimed once, and tried once at most."""
+        claims = Counter((event.run, event.action) for event in self.told("claimed"))
+        tries = Counter(one.step_id for one in self.tries())
+        return max(claims.values()) == 1 and max(tries.values()) == 1
+
+    def messages(self) -> int:
+        """How many messages the workers have received."""
+        return sum(len(RECEIVED.findall(worker.said())) for worker in self.workers)
 
     def hint(self, times: int = 1) -> None:
         for _ in range(times):
@@ -134,11 +183,25 @@ class Storm:
     def some_time(self, least: float, most: float) -> None:
         time.sleep(self.chance.uniform(least, most))
 
+    def not_met(self) -> list[str]:
+        """Faults that were asked for at a point, and that nobody came to."""
+        folder = Path(self.environment["FAULT_FOLDER"])
+        asked = [
+            one.split(":") for one in filter(None, self.environment.get("FAULT", "").split(","))
+        ]
+        passed = [f"{name}.{nth}" for name, _, which in asked for nth in which.split("+")]
+        return [one for one in passed if not (folder / one).exists()]
+
     def end(self) -> list[str]:
         """Wait until every step is at rest, then ask for the invariants."""
         rest(self.plans)
+        assert self.not_met() == [], "the fault was not met"
         return violations(
-            self.plans, self.outside, lost_until=self.lost_until, for_people=self.for_people
+            self.plans,
+            self.outside,
+            lost_until=self.lost_until,
+            for_people=self.for_people,
+            changed=self.changed,
         )
 
 

@@ -1,7 +1,13 @@
 """Events come in, are kept once, and add up."""
 
+import json
+
+import pytest
+
 from ledger import desk
 from ledger.models import Action, Effect, Event, EventConflict, EventKey, Run, Unsealed
+from ledger.said import Said
+from ledger.wire import read
 from tests.ledger.conftest import event, tell
 
 HOTEL = {"type": "booking", "id": "H-7"}
@@ -143,6 +149,26 @@ def test_another_agent_cannot_speak_on_the_run(speaker, northwind, ada):
     assert (answer.status, answer.problem.status) == ("rejected", 403)
     assert Run.objects.get().state == "running"
     assert Event.objects.count() == 1
+
+
+WORDS = [
+    "action.approved", "action.compensated", "action.settled", "action.observed",
+    "approval.granted", "approval.used", "case.closed", "plan.started", "plan.finished",
+    "step.verified", "step.intended", "correction.sent", "policy.activated",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_law_9b_an_agent_cannot_say_a_word_of_the_desk(speaker, word):
+    """Nor in a run that is named like the desk's own."""
+    tell(speaker, planned())
+    act = "act_1" if word.startswith("action.") else None
+
+    for run in ("run_1", "desk-plan-1"):
+        said = event(word, run=run, action=act, data={"outcome": "compensated", "position": 0})
+        answer = read(json.dumps(said).encode(), speaker)
+        assert not isinstance(answer, Said)
+        assert (answer[1].kind, answer[1].status) == ("desk-only", 403)
 
 
 def test_a_plan_is_a_run_of_the_desk(northwind):

@@ -3,20 +3,29 @@
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 from approvals.models import Approval
 from recovery import tasks
+from recovery.engine.claims import CLAIMS_MAX
+from recovery.engine.clock import database_time
+from recovery.engine.steps import action_of, run_of
 from recovery.models import Case, Step, StepAttempt
 from tests.crash.catalogue import FAULTS, Fault, fault
 from tests.crash.oracle import rest, until
-from tests.crash.storm import LOSSES, PLANS, Storm, stopped
+from tests.crash.storm import LOSSES, PLANS, Storm, children, stopped, talk_to_broker
 from tests.crash.versions import of_old, old_code
 from tests.recovery.engine.desk import plan_for
 from workspaces.wake import wake
 
 ASTRAY = Path(__file__).parent.parent / "astray"
 """Where Python finds the wrong clock when it starts."""
+
+TAKEN_BACK_SECONDS_MAX = 10.0
+UNCLAIMED_SECONDS_MAX = 30.0
+TAKEN = "was taken from us"
+"""What a worker says when it finds that a step is no longer its own."""
 
 LOST = 4
 """So many answers are lost at once that the connection is not yet left alone."""
@@ -26,8 +35,64 @@ def killed_at(point: str) -> Fault:
     def work(storm: Storm) -> None:
         thrice = sorted(storm.chance.sample(range(1, 15), 3))
         storm.begin(FAULT=f"{point}:kill:{'+'.join(map(str, thrice))}")
+        rest(storm.plans)
+        AFTERWARDS[point](storm)
 
     return work
+
+
+def nothing_was_sent(storm: Storm) -> None:
+    """Ready again after the lease, and nothing was ever in doubt because of it."""
+    taken_back(storm)
+    assert any(event.type == "step.ready" for event in storm.stolen())
+
+
+def absence_was_shown(storm: Storm) -> None:
+    """Unknown, a probe that says it did not happen, and one more try under the same key."""
+    taken_back(storm)
+    assert any(event.type == "step.unknown" for event in storm.stolen())
+    absent = {(event.run, event.action) for event in storm.told("no_effect")}
+    assert absent, "no probe found that nothing had happened"
+    for plan in storm.plans:
+        for step in plan.steps.all():
+            if (run_of(plan), action_of(step)) in absent:
+                assert step.attempts.count() > 1
+            assert set(step.attempts.values_list("key", flat=True)) == {step.key}
+
+
+def it_was_found(storm: Storm) -> None:
+    """Unknown, a probe that finds it, and the probe's evidence kept."""
+    taken_back(storm)
+    found = storm.told("applied", was="unknown")
+    assert found, "no probe found what had happened"
+    assert all((event.data or {})["evidence"] for event in found)
+
+
+def it_was_read_back(storm: Storm) -> None:
+    """The effect is known, so there is no doubt; the sweeper finds that it was not read back."""
+    applied = {(one.run, one.action): one.received_at for one in storm.told("applied")}
+    ends = storm.told("verified", was="applied")
+    waited = [(one.received_at - applied[one.run, one.action]).total_seconds() for one in ends]
+    assert max(waited) > 1
+
+
+AFTERWARDS = {
+    "claimed": nothing_was_sent,
+    "intending": nothing_was_sent,
+    "intended": absence_was_shown,
+    "answered": it_was_found,
+    "settling": it_was_found,
+    "settled": it_was_read_back,
+    "ending": it_was_read_back,
+}
+
+
+def taken_back(storm: Storm) -> None:
+    """What a dead worker held was taken from it, after its lease and at most ten seconds later."""
+    seconds = storm.seconds_after_lease()
+    assert seconds, "nothing was taken back"
+    assert min(seconds) >= 0
+    assert max(seconds) <= TAKEN_BACK_SECONDS_MAX, seconds
 
 
 for _name, _point in {
@@ -35,6 +100,8 @@ for _name, _point in {
     "F02 killed after intent": "intended",
     "F04 killed after the answer": "answered",
     "F04 killed while settling": "settling",
+    "F04 killed before reading back": "settled",
+    "F04 killed while ending": "ending",
     "F02 killed while intending": "intending",
 }.items():
     FAULTS[_name] = killed_at(_point)
@@ -42,41 +109,96 @@ for _name, _point in {
 
 @fault("F03 killed between effect and answer")
 def kill_after_sending(storm: Storm) -> None:
-    for number in range(PLANS):
-        storm.outside.mischief(f"s{number}{storm.chance.randrange(3)}", sleep_after=0.8)
+    slow = [f"s{number}{storm.chance.randrange(3)}" for number in range(PLANS)]
+    for name in slow:
+        storm.outside.mischief(name, sleep_after=0.8)
     storm.begin()
-    until(lambda: len(storm.outside.journal()) > 2, 20, "effects")
+    until(
+        lambda: not set(slow).isdisjoint(storm.outside.effects()),
+        30,
+        "an effect without its answer",
+    )
     storm.workers[0].kill()
     storm.worker()
+    rest(storm.plans)
+    it_was_found(storm)
 
 
 @fault("F05 whole workers killed")
 def kill_whole_workers(storm: Storm) -> None:
-    storm.begin()
+    """First one that has taken every message and begun nothing: only the sweeper knows of them."""
+    for number in range(PLANS):
+        storm.outside.mischief(f"s{number}2", sleep_before=0.7)
+    storm.workers = [storm.processes.worker(concurrency=PLANS, **storm.environment)]
+    for pid in children(storm.workers[0].pid)[1:]:
+        os.kill(pid, signal.SIGSTOP)
+    storm.plans += [storm.plan(f"s{number}") for number in range(PLANS)]
+    storm.hint()
+    until(lambda: messages_taken() == PLANS, 30, "every message taken")
+    storm.workers[0].kill()
+    killed = database_time()
+    assert storm.told("claimed") == []
+    with storm.processes.side_by_side():
+        storm.sweepers = [storm.processes.sweeper(**storm.environment)]
+        storm.worker()
+    until(lambda: len(storm.told("claimed")) > 0, 30, "something begun")
     for _ in range(2):
         storm.some_time(0.2, 1.5)
         storm.workers[-1].kill()
         storm.worker()
+    rest(storm.plans)
+    begun = storm.told("claimed", position=1)
+    assert {event.run for event in begun} == {run_of(plan) for plan in storm.plans}
+    first = {event.run: event.received_at for event in reversed(begun)}
+    assert max((one - killed).total_seconds() for one in first.values()) < UNCLAIMED_SECONDS_MAX
+    taken_back(storm)
+
+
+def messages_taken() -> int:
+    """Messages that workers have in hand, once none is left to be taken."""
+    talk = talk_to_broker()
+    return 0 if talk.llen("engine") else int(talk.hlen("unacked"))
 
 
 @fault("F06 poison step")
 def poison(storm: Storm) -> None:
+    """People are asked after so many claims, and then nobody is sent for it any more."""
     poisoned = plan_for(storm.make("poison", 1), storm.connection)
     storm.begin(count=3)
     wake(tasks.run_plan, poisoned.pk)
     rest(storm.plans, 60)
     until(lambda: poisoned.steps.filter(state="needs_human").exists(), 120, "people are asked")
+    assert poisoned.steps.get().claims == CLAIMS_MAX
+    storm.some_time(2, 3)
+    before = storm.messages()
+    storm.some_time(6, 8)
+    assert storm.messages() <= before + 1, "it is looked at seldom, and goes round no more"
+    storm.plans.append(poisoned)
+    storm.for_people |= {step.key for step in poisoned.steps.all()}
 
 
 @fault("F19 stopped past the lease")
 def stop_past_lease(storm: Storm) -> None:
+    """For three leases. Whoever wakes up then sends nothing, and nothing that it writes counts."""
     storm.begin(FAULT=f"checked:stop:{storm.chance.randrange(1, 6)},intended:stop:7")
     storm.worker()
     until(lambda: any(stopped(worker) for worker in storm.workers), 30, "a worker stops")
+    began = time.monotonic()
     rest(storm.plans, 90)
+    until(lambda: storm.not_met() == [], 30, "the other stops, too")
+    lease = float((storm.told("claimed")[0].data or {})["lease_seconds"])
+    time.sleep(max(0.0, began + 3 * lease - time.monotonic()))
+    done, told = storm.outside.journal(), len(storm.told())
     for pid in {pid for worker in storm.workers for pid in stopped(worker)}:
         os.kill(pid, signal.SIGCONT)
+    withheld = StepAttempt.objects.filter(
+        step__plan__in=storm.plans, detail__contains="the lease would not outlast the call"
+    )
+    until(withheld.exists, 30, "the send was stopped by what was left of the lease")
+    until(lambda: any(TAKEN in one.said() for one in storm.workers), 30, "a write was refused")
     storm.some_time(2, 3)
+    assert storm.outside.journal() == done
+    assert len(storm.told()) == told
 
 
 @fault("F20 clocks astray")

@@ -4,12 +4,14 @@ import json
 import threading
 import urllib.request
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 from urllib.error import HTTPError
 
 import psycopg
 from django.utils import timezone
 
+from approvals.models import Approval
 from ledger.ids import new_id
 from ledger.models import Run
 from recovery.casework import cases
@@ -18,8 +20,9 @@ from tests.conftest import started
 from tests.crash.catalogue import fault
 from tests.crash.faults.processes import astray
 from tests.crash.oracle import rest, until
+from tests.crash.person import Person
 from tests.crash.storm import Storm
-from tests.recovery.engine.desk import case_of, plan_for
+from tests.recovery.engine.desk import asked, case_of, plan_for
 from workspaces import keys
 
 ANSWER_SECONDS_MAX = 60
@@ -83,7 +86,9 @@ def webs_astray(storm: Storm) -> None:
             for seconds in (AHEAD, BEHIND)
         ]
     approval = storm.ask_for(storm.plan("asked"), expires_seconds=240)
+    bens = [Person(storm.people.ben, web.url, storm.connection.workspace) for web in webs]
     over_at_the_doors(storm, [f"{web.url}/api/v1" for web in webs])
+    too_late_for(storm, bens)
     storm.make_live_run("alive")
     storm.plans.append(told_to_both(storm, [f"{web.url}/api/v1/events" for web in webs]))
     storm.begin(count=3)
@@ -92,11 +97,23 @@ def webs_astray(storm: Storm) -> None:
 
     approval.refresh_from_db()
     assert approval.state == "waiting"
-    storm.grant(approval)
+    bens[0].approves(approval)  # by the clock of this one it was over long ago
     storm.hint()
     rest(storm.plans, 60)
     assert storm.stolen() == []
     assert not Case.objects.filter(run__run="run_alive").exists()
+
+
+def too_late_for(storm: Storm, bens: list[Person]) -> None:
+    """A question that ended two minutes ago: also where the clock says that it has not yet."""
+    plan = plan_for(storm.make("late"), storm.connection)
+    approval = asked(plan, storm.people.ada)
+    over = timezone.now() - timedelta(minutes=2)
+    Approval.objects.filter(pk=approval.pk).update(expires_at=over)
+    for ben in bens:
+        form = {"decision": "grant", "digest": approval.digest, "reason": "checked"}
+        assert ben.decides(approval, **form) == HTTPStatus.CONFLICT
+    assert not approval.decisions.exists()
 
 
 def over_at_the_doors(storm: Storm, apis: list[str]) -> None:

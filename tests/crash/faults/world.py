@@ -1,19 +1,41 @@
 """F21, F22, F24: an outside world that loses its answers, and a world that changed meanwhile."""
 
 import json
+from typing import Any
 
 from approvals import versions
-from recovery.models import Step, StepAttempt
+from ledger.models import Event
+from recovery.casework import settling
+from recovery.engine import starting
+from recovery.engine.steps import run_of
+from recovery.models import Case, Plan, Step, StepAttempt
 from tests.crash.catalogue import fault
 from tests.crash.oracle import rest
 from tests.crash.storm import PLANS, Storm
+from tests.recovery.engine.desk import plan_for
+
+LATE_SECONDS = 20
+"""Of a call whose limit is one second."""
 
 
 @fault("F21 answers too late")
 def late(storm: Storm) -> None:
     """It was done, and the time is over; or the answer drips in and would take for ever."""
-    storm.lose_answers(0.5, ({"sleep_after": 2.0}, {"drip": 3}))
+    ways: tuple[dict[str, Any], ...] = ({"sleep_after": LATE_SECONDS}, {"drip": LATE_SECONDS})
+    for number, way in enumerate(ways):
+        storm.outside.mischief(f"s{number}2", **way)
+    storm.lose_answers(0.3, ways)
     storm.begin()
+    rest(storm.plans)
+    assert {event.run for event in found_by_probe(storm)} >= {
+        run_of(one) for one in storm.plans[:2]
+    }
+    held = [(one.answered_at or one.intended_at) - one.intended_at for one in storm.tries()]
+    assert max(held).total_seconds() < LATE_SECONDS / 2, "nobody waits past the hard limit"
+
+
+def found_by_probe(storm: Storm) -> list[Event]:
+    return storm.told("applied", was="unknown")
 
 
 @fault("F22 errors after the effect")
@@ -23,26 +45,61 @@ def errors(storm: Storm) -> None:
     storm.begin()
     rest(storm.plans)
     assert not StepAttempt.objects.filter(outcome="no_effect").exists()
+    assert found_by_probe(storm)
 
 
 @fault("F24 drift")
 def drift(storm: Storm) -> None:
     storm.begin(count=0)
     storm.plans += [storm.plan(f"s{number}") for number in range(PLANS)]
-    changed = [f"s{storm.chance.randrange(PLANS)}{number}" for number in range(3)]
-    storm.outside.seed({name: {"v": 77} for name in changed})
+    storm.changed = {f"s{storm.chance.randrange(PLANS)}{number}" for number in range(3)}
+    storm.outside.seed({name: {"v": 77} for name in storm.changed})
     storm.hint()
     rest(storm.plans, 60)
-    assert not set(changed) & set(storm.outside.effects())
+    assert not storm.changed & set(storm.outside.effects())
+    stopped = list(Step.objects.filter(plan__in=storm.plans, state="drifted"))
+    assert {step.target_id for step in stopped} == storm.changed
+    for step in stopped:
+        [difference] = step.drift
+        assert (difference["agent_wrote"], difference["now"]) == (2, 77)
+    decided_anew(storm, stopped[0].plan)
 
 
 def nothing_of_it_runs(storm: Storm) -> None:
-    """What was drafted is not what would run: no effect, and people are told what differs."""
+    """What was drafted is not what would run: no effect, and people are told what differs.
+
+    Nor does it run when somebody wants it tried again: it takes a new plan, and a yes to that.
+    """
+    nothing_ran(storm)
+    step = storm.plans[0].steps.order_by("position")[0]
+    seen = Case.objects.get(pk=step.plan.case_id).revision
+    settling.try_again(step, reason="once more", by=storm.people.ada, seen=seen)
+    nothing_ran(storm)
+
+
+def nothing_ran(storm: Storm) -> None:
     rest(storm.plans)
     known = list(Step.objects.filter(plan__in=storm.plans))
     storm.for_people |= {step.key for step in known}
     assert storm.outside.journal() == []
     assert {step.state for step in known} == {"needs_human"}
+    assert all(step.evidence and step.evidence["diff"] for step in known)
+
+
+def decided_anew(storm: Storm, old: Plan) -> None:
+    """A new plan on what is there now; nothing of it runs before people have said yes to it."""
+    starting.supersede(old, by=storm.people.ada, why="on what is there now")
+    present = {step.target_id: storm.outside.thing(step.target_id) for step in old.steps.all()}
+    case = Case.objects.get(pk=old.case_id)
+    approval = storm.ask_for(plan_for(case, storm.connection, expecting=present))
+    before = storm.outside.journal()
+    storm.hint(times=3)
+    storm.some_time(2, 3)
+    assert storm.outside.journal() == before
+    storm.grant(approval)
+    storm.hint()
+    rest(storm.plans)
+    assert len(storm.outside.journal()) > len(before)
 
 
 @fault("F24 arguments changed since the approval")
@@ -52,7 +109,7 @@ def arguments_changed(storm: Storm) -> None:
         Step.objects.filter(pk=step.pk).update(args=step.args | {"to": {"v": 999}})
     storm.begin(count=0)
     nothing_of_it_runs(storm)
-    assert all(step.evidence["diff"] for step in Step.objects.filter(plan__in=storm.plans))
+    decided_anew(storm, storm.plans[0])
 
 
 @fault("F24 connector changed since the approval")
@@ -60,7 +117,6 @@ def connector_changed(storm: Storm) -> None:
     approved(storm)
     storm.begin(count=0, OUTSIDE_VERSION="2.0")
     nothing_of_it_runs(storm)
-    assert all(step.evidence["diff"] for step in Step.objects.filter(plan__in=storm.plans))
 
 
 @fault("F24 policy stricter since the drafting")
@@ -72,6 +128,7 @@ def policy_stricter(storm: Storm) -> None:
     versions.activate(versions.save(here, document, by=storm.people.ada), by=storm.people.ada)
     storm.begin(count=0)
     nothing_of_it_runs(storm)
+    decided_anew(storm, storm.plans[0])
 
 
 def approved(storm: Storm) -> None:

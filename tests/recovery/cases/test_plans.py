@@ -177,6 +177,39 @@ def test_a_compensation_that_only_the_agent_suggests_waits_for_people(tell, shop
     assert Approval.objects.get().plan_id == plan.pk
 
 
+def test_law_9b_an_agent_does_not_choose_its_own_twin(tell, shop, ticket, ada):
+    """It suggests another way back than the policy's, which would leave more to it."""
+    run = tell()
+    undo = {"connection": "shop", "operation": "delete_row", "args": {}}
+    high = ticket | {"priority": "high"}
+    shop.execute("UPDATE tickets SET priority = 'high', version = 2")
+    run.does(
+        "tickets.update", ("ticket", "main/T-182", ticket, high), planned={"compensation": undo}
+    )
+    run.ends("failed")
+
+    plan = submitted(run.case(), ada)
+    engine.advance(plan.pk)
+
+    step = plan.steps.get()
+    assert (step.operation, step.args["to"], step.state) == ("restore_row", ticket, "verified")
+    assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
+
+
+def test_law_9a_two_plans_for_one_effect_have_one_key(raised, ada, ben, shop):
+    case = raised.case()
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+    choices = {Effect.objects.get().pk: "override"}
+    first = submitted(case, ada, choices=choices)
+    inbox.reject(Approval.objects.get(), by=ben, seen=Approval.objects.get().digest, reason="no")
+    engine.advance(first.pk)
+
+    second = submitted(case, ada, choices=choices)
+
+    assert first.pk != second.pk
+    assert first.steps.get().key == second.steps.get().key
+
+
 def test_a_plan_reaches_back_to_a_checkpoint_only(tell, shop, ticket):
     run = tell()
     high = ticket | {"priority": "high"}

@@ -165,6 +165,9 @@ def test_law_10_a_silent_run_with_a_call_under_way_may_have_acted(tell):
     case = Case.objects.get()
     assert case.reasons == ["past_its_time"]
     assert case.suggestion == Suggestion.SETTLE
+    (words,) = [one["words"] for one in case.evidence]
+    assert "it may have happened" in words
+    assert "did not happen" not in words + case.headline + case.suggestion_reason
 
 
 def test_the_same_call_under_two_keys(tell):

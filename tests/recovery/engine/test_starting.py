@@ -47,8 +47,7 @@ def test_a_rejected_plan_runs_nothing_and_frees_its_effects(case, world, outside
     assert plan_for(case, world).number == 2
 
 
-def test_a_grant_after_its_expiry_starts_nothing(case, world, outside, ada, ben):
-    """Law 2."""
+def test_law_2_a_grant_after_its_expiry_starts_nothing(case, world, outside, ada, ben):
     plan = plan_for(case, world)
     approval = asked(plan, ada)
     inbox.grant(approval, by=ben, seen=approval.digest)
@@ -59,8 +58,8 @@ def test_a_grant_after_its_expiry_starts_nothing(case, world, outside, ada, ben)
     assert outside.effects() == []
 
 
-def test_a_grant_that_was_used_elsewhere_starts_nothing(case, world, outside, ada, ben):
-    """Law 2: used once, in one conditional UPDATE."""
+def test_law_2_a_grant_that_was_used_elsewhere_starts_nothing(case, world, outside, ada, ben):
+    """Used once, in one conditional UPDATE."""
     plan = plan_for(case, world)
     approval = asked(plan, ada)
     inbox.grant(approval, by=ben, seen=approval.digest)

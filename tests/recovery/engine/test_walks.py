@@ -30,7 +30,9 @@ from workspaces.moves import CannotMove
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-POINTS = ("claimed", "checked", "intending", "intended", "answered", "settling")
+POINTS = (
+    "claimed", "checked", "intending", "intended", "answered", "settling", "settled", "ending",
+)  # fmt: skip
 LOSSES = ({"fail_after": 1}, {"reset_after": 1}, {"truncate": 1}, {"fail": 1}, {"refuse": "no"})
 OPERATIONS = ("restore", "conditional", "refund", "refund_unseen", "charge_blindly", "mail")
 THINGS = "abcd"
