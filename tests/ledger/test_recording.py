@@ -168,7 +168,7 @@ def test_law_9b_an_agent_cannot_say_a_word_of_the_desk(speaker, word):
         said = event(word, run=run, action=act, data={"outcome": "compensated", "position": 0})
         answer = read(json.dumps(said).encode(), speaker)
         assert not isinstance(answer, Said)
-        assert (answer[1].kind, answer[1].status) == ("desk-only", 403)
+        assert (answer[1].type, answer[1].status) == ("urn:amends:problem:desk-only", 403)
 
 
 def test_a_plan_is_a_run_of_the_desk(northwind):
