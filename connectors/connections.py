@@ -18,8 +18,10 @@ from django.utils import timezone
 from connectors import registry
 from connectors.canonical import canonical
 from connectors.contract import Connector, Purpose
-from connectors.models import Connection
+from connectors.models import Connection, ConnectionVersion
 from connectors.models.connections import digest_of_settings
+from connectors.redaction import Redaction
+from ledger.masking import masked
 from workspaces import acts
 from workspaces.models import Act, Secret, User, Workspace
 
@@ -32,6 +34,9 @@ CONCURRENCY_MAX = 100
 
 
 CHANGES_SHOWN_MAX = 5
+VERSIONS_KEPT_MAX = 100
+"""Per connection; a step that was stopped longer ago shows the names of what changed alone."""
+
 UPDATED = "connection.updated"
 
 CLOSED: dict[str, Any] = {"failures_in_a_row": 0, "open_until": None}
@@ -95,7 +100,9 @@ def update(
         raise BadSettings(f"Calls at once: 1 to {CONCURRENCY_MAX}.")
     sandbox = connection.sandbox_settings if sandbox_settings is None else sandbox_settings
     check_settings(connection.connector, settings, sandbox)
-    before = Connection.objects.values_list("settings", flat=True).get(pk=connection.pk)
+    before, was = Connection.objects.values_list("settings", "settings_digest").get(
+        pk=connection.pk
+    )
     changed = Connection.objects.filter(pk=connection.pk, revision=revision).update(
         settings=settings,
         sandbox_settings=sandbox,
@@ -107,9 +114,37 @@ def update(
     if not changed:
         raise OutOfDate("Somebody changed this connection meanwhile.")
     connection.refresh_from_db()
+    if was != connection.settings_digest:
+        _keep(connection, {was: before, connection.settings_digest: settings})
     told = _told(connection) | {"changed": differing(before, settings)}
     acts.record(connection.workspace, UPDATED, by=by, data=told)
     return connection
+
+
+def _keep(connection: Connection, settings: dict[str, dict[str, Any]]) -> None:
+    """Keep settings by their digests, without secrets; the oldest go when there are too many."""
+    clear = Redaction()
+    ConnectionVersion.objects.bulk_create(
+        [
+            ConnectionVersion(
+                connection=connection, settings_digest=one, settings=clear.value(masked(given))
+            )
+            for one, given in settings.items()
+        ],
+        ignore_conflicts=True,
+    )
+    kept = connection.versions.order_by("-pk").values("pk")[:VERSIONS_KEPT_MAX]
+    connection.versions.exclude(pk__in=list(kept.values_list("pk", flat=True))).delete()
+
+
+def settings_of(connection: Connection, *digests: str) -> list[dict[str, Any]]:
+    """The settings that had these digests, in their order; none if one of them is not known."""
+    found = dict(
+        connection.versions.filter(settings_digest__in=digests).values_list(
+            "settings_digest", "settings"
+        )
+    )
+    return [found[one] for one in digests] if found.keys() >= set(digests) else []
 
 
 def differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -28,3 +28,4 @@ keeps("connectors.Delivery", "subject", "key", because=SETTINGS)
 keeps("connectors.Channel", "name", "settings", "subjects", because=SETTINGS)
 keeps("connectors.Connection", "name", "connector", "settings", "sandbox_settings",
       "settings_digest", "last_error", because=SETTINGS)  # fmt: skip
+keeps("connectors.ConnectionVersion", "settings_digest", "settings", because=SETTINGS)

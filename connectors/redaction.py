@@ -36,6 +36,10 @@ class Redaction:
         """The text without credentials, in one line, cut to length."""
         return " ".join(self._black(text).split())[:characters_max]
 
+    def value(self, value: Any) -> Any:
+        """Plain JSON without credentials."""
+        return self._walk(value)
+
     def evidence(self, evidence: Mapping[str, Any]) -> dict[str, Any]:
         """The evidence without credentials, shortened to a text where it is too large."""
         try:

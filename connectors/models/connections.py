@@ -90,6 +90,28 @@ def digest_of_settings(connector: str, settings: dict[str, Any]) -> str:
     return digest({"connector": connector, "settings": settings})
 
 
+class ConnectionVersion(models.Model):
+    """Settings that were changed, or that came instead; what a stopped step shows them by.
+
+    Written by the change, both sides at once, without what `masking` and `redaction` take for a
+    secret. A connection that was never changed has none.
+    """
+
+    connection = models.ForeignKey(Connection, on_delete=models.CASCADE, related_name="versions")
+    settings_digest = models.CharField(max_length=64)
+    settings = models.JSONField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["connection", "settings_digest"], name="connection_version_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.connection} {self.settings_digest[:12]}"
+
+
 class CallOutcome(models.TextChoices):
     OK = "ok"
     APPLIED = "applied"

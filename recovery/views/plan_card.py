@@ -1,7 +1,9 @@
 """The newest plan of a case, step by step, as it stands."""
 
+from dataclasses import asdict
 from typing import Any
 
+from approvals import digests
 from approvals.models import Approval
 from connectors import connections
 from recovery.models import Case, Plan, Step
@@ -74,16 +76,19 @@ def differences(step: Step, *, sensitive: bool) -> list[dict[str, Any]]:
         _differs(one, "approved", "changed", shown=sensitive or _is_ours(str(one.get("field"))))
         for one in (step.evidence or {}).get("diff") or []
     ]
-    return [_with_settings(step, row) for row in found]
+    return [row for one in found for row in _with_settings(step, one, sensitive=sensitive)]
 
 
-def _with_settings(step: Step, row: dict[str, Any]) -> dict[str, Any]:
-    """Of another digest of a connection's settings: which ones, since when, and by whom."""
+def _with_settings(step: Step, row: dict[str, Any], *, sensitive: bool) -> list[dict[str, Any]]:
+    """Of another digest of a connection's settings: who changed which, when, and their values."""
     if row["field"] != "connection_digest":
-        return row
+        return [row]
     since = step.plan.submitted_at or step.plan.drafted_at
-    changes = connections.changes_since(step.connection, since)
-    return row | {"note": "; ".join(changes)}
+    note = "; ".join(connections.changes_since(step.connection, since))
+    both = connections.settings_of(step.connection, row["was"], row["now"])
+    changes = digests.diff(*({"settings": one} for one in both)) if both else []
+    values = [_differs(asdict(one), "approved", "changed", shown=sensitive) for one in changes]
+    return [*values, row | {"note": note}]
 
 
 def _is_ours(field: str) -> bool:

@@ -5,7 +5,7 @@ from django.db import connection as database
 
 from connectors import calllog, calls, connections, errands
 from connectors.contract import CannotRead, Target
-from connectors.models import CallLog, Connection
+from connectors.models import CallLog, Connection, ConnectionVersion
 from connectors.registry import UnknownConnector
 from workspaces.models import Act, Secret
 
@@ -37,6 +37,23 @@ def test_each_change_is_an_act_with_a_name(service, acme, ada):
         ("connection.enabled", ada),
     ]
     assert "b.example" not in str([act.data for act in told])
+
+
+def test_what_was_changed_is_kept_by_its_digest_without_secrets(service, ada, monkeypatch):
+    monkeypatch.setattr(connections, "VERSIONS_KEPT_MAX", 3)
+    first = service.settings_digest
+    assert connections.settings_of(service, first) == []  # never changed
+
+    urls = [f"https://ada:{CANARY}@{host}.example/" for host in "bcd"]
+    for revision, url in enumerate(urls, start=1):
+        second = service.settings_digest
+        connections.update(service, {**SETTINGS, "url": url}, by=ada, revision=revision)
+
+    was, now = connections.settings_of(service, second, service.settings_digest)
+    assert was["url"] == "https://[redacted]@c.example/"
+    assert now["url"] == "https://[redacted]@d.example/"
+    assert CANARY not in str(list(ConnectionVersion.objects.values_list("settings", flat=True)))
+    assert connections.settings_of(service, first, service.settings_digest) == []  # too old
 
 
 def test_what_a_call_would_do_changes_the_digest_and_a_secret_does_not(service, ada):

@@ -62,19 +62,40 @@ def test_a_stricter_rule_is_shown_beside_what_it_asked_before(desk, raised, acme
     assert step["diff"] == page.context["stopped_by"]
 
 
-def test_changed_settings_name_what_was_changed_and_by_whom(desk, raised, shop_connection, ada):
-    other = shop_connection.settings | {"sslmode": "require"}
-    case = plan_of(
+@pytest.fixture
+def reset(raised, shop_connection, ada):
+    """A plan whose connection was changed in two settings after it was submitted."""
+    tables = shop_connection.settings["tables"]
+    other = {
+        "sslmode": "require",
+        "tables": tables | {"note": {"table": "notes", "key": ["world", "id"]}},
+    }
+    return plan_of(
         raised,
         ada,
         changed=lambda: connections.update(
-            shop_connection, other, by=ada, revision=shop_connection.revision
+            shop_connection, shop_connection.settings | other, by=ada, revision=1
         ),
     )
 
-    page = desk.get(f"/w/acme/cases/{case.pk}/settle/")
 
-    assert "sslmode, by Ada at" in row(page, "connection_digest")["note"]
+def test_changed_settings_are_shown_one_by_one_and_who_changed_them(desk, reset):
+    page = desk.get(f"/w/acme/cases/{reset.pk}/settle/")
+
+    sslmode, notes = row(page, "settings.sslmode"), row(page, "settings.tables.note")
+    assert (sslmode["was"], sslmode["now"]) == ("disable", "require")
+    assert (notes["was"], notes["now"]) == (None, {"table": "notes", "key": ["world", "id"]})
+    assert "sslmode, tables, by Ada at" in row(page, "connection_digest")["note"]
+    assert len(page.context["stopped_by"]) == 3
+
+
+def test_values_of_settings_are_for_who_may_see_payloads(client, reset, ada):
+    client.force_login(ada)
+
+    page = client.get(f"/w/acme/cases/{reset.pk}/settle/")
+
+    assert row(page, "settings.sslmode")["now"] == "hidden: needs view_sensitive"
+    assert "sslmode, tables, by Ada at" in row(page, "connection_digest")["note"]
 
 
 def test_what_others_wrote_is_hidden_from_who_may_not_see_payloads(client, raised, shop, ada):
