@@ -8,10 +8,11 @@ taken back or undone afterwards, and which rules always get a fast yes.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import date, timedelta
 from statistics import median, quantiles
 from typing import Any
 
+from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
@@ -112,6 +113,47 @@ class Health:
     @property
     def rubber_stamped(self) -> list[OfRule]:
         return [rule for rule in self.rules if rule.always_fast]
+
+
+# The newest ones, as `of` reads them; granted is what people said yes to, whatever became of it.
+DECIDING = """
+WITH seen AS (
+    SELECT was, state, asked_at, extract(epoch FROM decided_at - asked_at) AS seconds
+    FROM approvals_approval WHERE workspace_id = %(workspace)s ORDER BY id DESC LIMIT %(limit)s
+)
+SELECT (asked_at AT TIME ZONE 'UTC')::date AS day, count(*),
+    count(*) FILTER (WHERE state IN ('granted', 'used') OR was = 'granted'),
+    count(*) FILTER (WHERE state = 'rejected'),
+    count(*) FILTER (WHERE state = 'expired' AND was <> 'granted'),
+    percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds)
+        FILTER (WHERE state IN ('granted', 'used', 'rejected'))
+FROM seen WHERE asked_at >= %(since)s
+GROUP BY ROLLUP ((asked_at AT TIME ZONE 'UTC')::date) ORDER BY day NULLS LAST"""
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """How approvals ended that were asked on a day, or in the whole time where `day` is None."""
+
+    day: date | None = None
+    asked: int = 0
+    granted: int = 0
+    rejected: int = 0
+    expired: int = 0
+    median_seconds: float | None = None
+
+
+def deciding(workspace: Workspace, *, days: int = DAYS) -> tuple[Deciding, list[Deciding]]:
+    """The few of the figures that are asked for beside others: the whole time, and its days."""
+    given: dict[str, Any] = {
+        "workspace": workspace.pk,
+        "since": timezone.now() - timedelta(days=days),
+        "limit": APPROVALS_MAX,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(DECIDING, given)
+        *each, whole = [Deciding(*row) for row in cursor.fetchall()] or [Deciding()]
+    return whole, each
 
 
 def of(workspace: Workspace, *, days: int = DAYS) -> Health:

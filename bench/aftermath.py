@@ -21,6 +21,7 @@ class Cases:
 
     life: "Life"
     case_id: int = 0
+    case_in_doubt: int = 0
     approval_id: int = 0
 
     def __post_init__(self) -> None:
@@ -37,6 +38,8 @@ class Cases:
     def add(self, rows: "Rows", story: Told, *, failed_action: int) -> None:
         deed = story.deed
         self.case_id += 1
+        if story.in_doubt:
+            self.case_in_doubt = self.case_id
         target = f"{deed.target} {deed.target[:1].upper()}{story.number:06X}3"
         headline = (
             f"Agent “{story.agent}” {deed.verb} 2 {deed.target}s, then {deed.tool} failed:"
@@ -59,7 +62,7 @@ class Cases:
                 tools=f"{{{deed.tool.lower()}}}", customer=story.customer,
                 customer_name=story.name, request=story.request, suggestion="compensate",
                 suggestion_reason="Two effects stand.", suggestion_text=deed.suggestion,
-                reversibility=deed.reversibility, unknown_count=int(story.number % 40 == 1),
+                reversibility=deed.reversibility, unknown_count=int(story.in_doubt),
                 needs_approval="operators" if rank > 1 else "", standing_count=2 * story.is_open,
                 amount_minor=1286_00 if deed.target == "charge" else None,
                 currency="USD" if deed.target == "charge" else "",

@@ -39,6 +39,7 @@ class Made:
     token: str
     case: int
     closed_case: int
+    case_in_doubt: int
     run: str
     event: str
     approval: int
@@ -121,7 +122,8 @@ def made(life: Life, people: "Cast", seconds: float = 0.0) -> Made:
     return Made(
         slug=people.workspace.slug, runs=life.total, cookie=cookie_of(people.ada),
         approver_cookie=cookie_of(people.ben), token=people.tokens[0], case=life.cases.case_id - 1,
-        closed_case=life.cases.case_id, run=f"run_{life.total - 8:07d}", event=life.event,
+        closed_case=life.cases.case_id, case_in_doubt=life.cases.case_in_doubt,
+        run=f"run_{life.total - 8:07d}", event=life.event,
         approval=life.cases.approval_id, seconds=seconds,
     )  # fmt: skip
 

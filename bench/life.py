@@ -84,11 +84,13 @@ class Life:
         deed, at = story.deed, story.at + timedelta(seconds=n)
         target = {"type": deed.target, "id": f"{deed.target[:1].upper()}{story.number:06X}{n}"}
         failed = story.failed and n == story.actions
+        state = ("unknown" if story.in_doubt else "failed") if failed else "succeeded"
         plan = {"tool": deed.tool, "targets": [target], "args": {"n": n, "why": story.request}}
         first = self.place + 1
         if story.failed:
             self.say(rows, story, "action.planned", plan, n)
-            self.say(rows, story, "action.failed" if failed else "action.succeeded", {"n": n}, n)
+            ended = "started" if state == "unknown" else state
+            self.say(rows, story, f"action.{ended}", {"n": n}, n)
         self.action_id += 1
         rows["action"].append(
             self.tables["action"].row(
@@ -96,13 +98,13 @@ class Life:
                 agent_id=story.agent_id, action=f"act_{n}", n=n, first_place=first,
                 last_place=self.place, tool=deed.tool, action_class=deed.kind, risk=deed.risk,
                 key=f"{story.run}-{n}", targets=json.dumps([target]), args=json.dumps(plan["args"]),
-                state="failed" if failed else "succeeded", planned_at=at, started_at=at,
+                state=state, planned_at=at, started_at=at,
                 finished_at=at + timedelta(seconds=1),
                 error=json.dumps({"type": deed.error, "message": deed.message}) if failed else None,
             )
         )  # fmt: skip
         if story.failed:
-            outcome = "no_effect" if failed else "succeeded"
+            outcome = "no_effect" if state == "failed" else state
             rows["attempt"].append(
                 self.tables["attempt"].row(action_id=self.action_id, attempt="a1", state=outcome,
                                            started_at=at, finished_at=at + timedelta(seconds=1))

@@ -89,14 +89,18 @@ def search(url: str, made: Made) -> dict[str, float]:
 
 
 def places(made: Made) -> list[str]:
-    """Every place of the console that a GET can reach."""
+    """Every place of the console that a GET can reach.
+
+    A bare number is the id of a case and of an approval; any other id leads straight to its page.
+    """
     case, event = f"cases/{made.case}/", f"ledger/{made.event}/"
     return [
         "queue/", f"queue/?peek={made.case}", "queue/?sort=newest", "queue/?q=is:mine",
         "queue/?q=is:unknown", "queue/?q=is:closed", "queue/fresh/?since=2026-01-01T00:00:00Z",
         "causes/", "causes/?view=regressed", "causes/?view=growing", "views/", "bulk/",
-        "queue/suggest/?q=tool:", "x/R000011", case, case + "progress/", case + "settle/",
-        case + "compensate/", case + "resume/", case + "close/", f"cases/{made.closed_case}/",
+        "queue/suggest/?q=tool:", f"x/{made.approval}", case, case + "progress/",
+        f"cases/{made.case_in_doubt}/settle/", case + "compensate/", case + "resume/",
+        case + "close/", f"cases/{made.closed_case}/",
         "approvals/", f"approvals/{made.approval}/", "approvals/history/", "approvals/health/",
         "approvals/history/?q=is:fast+asked:30d", "channels/", "bulk/new/?q=risk:high", "runs/",
         f"runs/{made.run}/", "runs/?q=Lisbon", "ledger/", "ledger/?kind=action", event,

@@ -11,6 +11,8 @@ DAYS = 85
 CUSTOMERS = 5_000
 # Of as many runs, one has an open case and the next a closed one.
 EVERY_OPEN = 10
+# Of as many runs, one's last call has no answer: a person has to say what became of it.
+EVERY_UNKNOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Told:
     failed: bool
     actions: int
     is_open: bool
+    in_doubt: bool
 
 
 def told(
@@ -53,4 +56,5 @@ def told(
         failed=has_case,
         actions=3 if has_case else 1,
         is_open=number % EVERY_OPEN == 0,
+        in_doubt=number % EVERY_UNKNOWN == 0,
     )

@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, IntegerField, OuterRef, Q
+from django.db.models.expressions import RawSQL
 from django.http import HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -28,6 +29,21 @@ COUNT_MAX = 1_000
 SEARCH_CHARACTERS_MAX = 200
 DAYS = re.compile(r"[0-9]{1,3}d")
 
+# What a line does not show; each is large, and read anew as JSON.
+UNLISTED = ("subject", "calls", "targets", "rules", "previews", "agent_text")
+# How many answers it takes, and how many said yes.
+WANTED = RawSQL(
+    "SELECT coalesce(sum(count), 0) FROM approvals_requirement"
+    " WHERE approval_id = approvals_approval.id",
+    (),
+    output_field=IntegerField(),
+)  # fmt: skip
+GIVEN = RawSQL(
+    "SELECT count(*) FROM approvals_decision WHERE approval_id = approvals_approval.id AND granted",
+    (),
+    output_field=IntegerField(),
+)  # fmt: skip
+
 
 def zone_of(person: User) -> ZoneInfo:
     return ZoneInfo(person.timezone or "UTC")
@@ -45,6 +61,7 @@ def wanted(request: Request, here: Workspace) -> tuple[ApprovalQuerySet, str]:
     view = "all" if request.GET.get("view") == "all" else "mine"
     # A line shows nothing of action and run, and all that waits is sorted before a page is cut.
     rows = approvals_of(here).select_related(None).select_related("agent", "requested_by")
+    rows = rows.defer(*UNLISTED)
     rows = rows.open() if view == "all" else deciders.awaiting(rows, request.user)
     q = request.GET.get("q", "")[:SEARCH_CHARACTERS_MAX].strip()
     return (rows.filter(headline__icontains=q) if q else rows), view
@@ -59,7 +76,7 @@ def context_of_list(
     if after is not None:
         at, pk = after
         ordered = ordered.filter(expires_at__gte=at).exclude(expires_at=at, pk__lte=pk)
-    found = list(ordered.prefetch_related("requirements", "decisions")[: PAGE + 1])
+    found = list(ordered.annotate(wanted=WANTED, given=GIVEN)[: PAGE + 1])
     for one in found:
         one.workspace = here
     number = rows.order_by()[: COUNT_MAX + 1].count()
@@ -71,12 +88,13 @@ def context_of_list(
         token = f"{last.expires_at.isoformat()}_{last.pk}"
         more = "?" + urlencode(keep | {"after": token})
     query = f"?{urlencode(keep)}" if keep else ""
+    root = reverse("approvals:inbox", args=[here.slug])
     sees = any(may(request.user, one, here) for one in cards.SEEING)
     oldest = rows.order_by("asked_at").values_list("asked_at", flat=True).first()
     return {
         "workspace": here,
         "approvals": [
-            _line(one, zone, query, current) | (_amount(one) if sees else {})
+            _line(one, zone, root, query, current) | (_amount(one) if sees else {})
             for one in found[:PAGE]
         ],
         "views": views_of(here, request.user, view),
@@ -149,19 +167,18 @@ def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
     return {"icon": "clear", "title": "Nothing waits for you.", "text": text}
 
 
-def _line(one: Approval, zone: ZoneInfo, query: str, current: int | None) -> dict[str, Any]:
-    wanted = sum(need.count for need in one.requirements.all())
-    given = sum(decision.granted for decision in one.decisions.all())
+def _line(one: Any, zone: ZoneInfo, root: str, query: str, current: int | None) -> dict[str, Any]:
+    """One approval with WANTED and GIVEN; `root` is the inbox, below which each has its card."""
     asked_by = f"asked by {one.requested_by or one.agent or 'the policy'}"
     about = f"case {one.case_ref}" if one.case_ref else one.run_ref
     return {
         "id": one.pk,
-        "url": reverse("approvals:card", args=[one.workspace.slug, one.pk]) + query,
+        "url": f"{root}{one.pk}/{query}",
         "title": one.headline,
         "risk": one.risk,
         "from": f"{asked_by}, {about}" if about else asked_by,
         "expires": format_html("expires {}", look.moment(one.expires_at, "ago", zone)),
-        "progress": f"{given} of {wanted}" if wanted > 1 else "",
+        "progress": f"{one.given} of {one.wanted}" if one.wanted > 1 else "",
         "current": one.pk == current,
     }
 
@@ -229,15 +246,17 @@ def history(request: Request, workspace: str) -> HttpResponse:
     before = request.GET.get("after", "")
     if before.isdigit() and len(before) < 19:  # noqa: PLR2004 - a bigint
         rows = rows.filter(pk__lt=int(before))
-    found = list(rows.prefetch_related("decisions__person")[: PAGE + 1])
+    unlisted = [one for one in UNLISTED if one != "calls"]  # a plan says how many it has
+    shown = rows.select_related(None).select_related("agent", "requested_by", "closed_by")
+    found = list(shown.defer(*unlisted).prefetch_related("decisions__person")[: PAGE + 1])
     keep = {"q": q} if q else {}
     more = "?" + urlencode(keep | {"after": found[PAGE - 1].pk}) if len(found) > PAGE else ""
-    zone = zone_of(request.user)
+    zone, root = zone_of(request.user), reverse("approvals:inbox", args=[here.slug])
     nothing = "Nothing has been decided yet."
     context = {
         "workspace": here,
         "q": q,
-        "rows": [_past(one, zone) for one in found[:PAGE]],
+        "rows": [_past(one, zone, root) for one in found[:PAGE]],
         "views": views_of(here, request.user, "history"),
         "oldest": "",
         "pager": {"label": f"{len(found[:PAGE])} shown", "next": more, "previous": ""},
@@ -246,7 +265,7 @@ def history(request: Request, workspace: str) -> HttpResponse:
     return page(request, "approvals/history.html", context)
 
 
-def _past(one: Approval, zone: ZoneInfo) -> dict[str, Any]:
+def _past(one: Approval, zone: ZoneInfo, root: str) -> dict[str, Any]:
     words = [
         f"{decision.person} {'yes' if decision.granted else 'no'}"
         for decision in one.decisions.all()
@@ -254,7 +273,7 @@ def _past(one: Approval, zone: ZoneInfo) -> dict[str, Any]:
     used = {ApprovalState.USED: look.moment(one.used_at, "ago", zone)}
     took = look.span(one.decided_at - one.asked_at) if one.decided_at else ""
     return {
-        "url": reverse("approvals:card", args=[one.workspace.slug, one.pk]),
+        "url": f"{root}{one.pk}/",
         "title": one.headline,
         "risk": one.risk,
         "state": cards.shown_state(one),

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from django.utils.safestring import SafeString, mark_safe
+
 WIDTH, HEIGHT = 340, 76
 GAP = 3
 POINT = 6
@@ -37,6 +39,17 @@ class Plot:
     points: tuple[tuple[float, float], ...] = ()
     width: int = WIDTH
     height: int = HEIGHT
+
+    @property
+    def bars(self) -> SafeString:
+        """The columns as a picture has them: our own words and numbers, ninety to a page."""
+        return mark_safe(  # noqa: S308 - nothing of it comes from outside
+            "".join(
+                f'<rect class="figure-{one.tone}" x="{one.x}" y="{one.y}" width="{one.width}"'
+                f' height="{one.height}"></rect>'
+                for one in self.columns
+            )
+        )
 
 
 def columns(label: str, days: Sequence[date], *series: tuple[str, Sequence[int]]) -> Plot:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.core.exceptions import EmptyResultSet
+from django.db import connection
 from django.db.models import F, Q, QuerySet
 from django.db.models.fields.tuple_lookups import TupleGreaterThan, TupleLessThan
 
 from recovery.models import Case, CaseState
-from recovery.search.language import Query, parse
+from recovery.search.language import Query, QueryError, parse
 from recovery.search.terms import Reader, condition
 from workspaces import clock
 from workspaces.models import User, Workspace
@@ -29,6 +31,11 @@ COUNT_OF_WORDS_MAX = 1_000
 RECENT_DAYS = 90
 """Closed cases and free text are searched this far back, unless the reader asks for all."""
 AFTER_CHARACTERS_MAX = 400
+UNLISTED = (
+    "search", "answered", "run__search", "run__on_behalf_of", "run__labels",
+    "run__error", "run__flags", "run__goal", "run__summary", "run__request",
+)  # fmt: skip
+"""What no list shows and is large or has to be read anew as JSON; it is fetched where asked for."""
 
 
 class BadPlace(ValueError):
@@ -124,7 +131,8 @@ def find(
     limit = min(max(limit, 1), PAGE_CASES_MAX)
     cases = matching(workspace, query, by=by, everything=everything)
     cases = _behind(cases, ORDERS[order], after).order_by(*_ordering(ORDERS[order]))
-    page = list(cases.select_related("run", "agent", "cause", "claimed_by")[: limit + 1])
+    cases = cases.select_related("run", "agent", "cause", "claimed_by").defer(*UNLISTED)
+    page = list(cases[: limit + 1])
     more = len(page) > limit
     page = page[:limit]
     for case in page:
@@ -155,6 +163,35 @@ def count(
     cases = matching(workspace, query, by=by, everything=everything)
     number = cases.order_by().values("pk")[: limit + 1].count()
     return Count(min(number, limit), capped=number > limit)
+
+
+def counts(
+    workspace: Workspace, texts: list[str], *, by: User | None, limit: int
+) -> list[int | None]:
+    """How many cases each list would show, counted no further than `limit`; all in one statement.
+
+    None where a text is no query, as a view may be that was saved before the language changed.
+    """
+    found: list[int | None] = [None] * len(texts)
+    parts: dict[int, str] = {}
+    given: list[Any] = []
+    for at, text in enumerate(texts):
+        try:
+            cases = matching(workspace, parse(text), by=by).order_by().values("pk")[:limit]
+            sql, params = cases.query.sql_with_params()
+        except QueryError:
+            continue
+        except EmptyResultSet:
+            found[at] = 0
+            continue
+        parts[at] = f"(SELECT count(*) FROM ({sql}) counted)"  # noqa: S608 - built by the ORM
+        given += params
+    if parts:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT " + ", ".join(parts.values()), given)
+            for at, number in zip(parts, cursor.fetchone(), strict=True):
+                found[at] = number
+    return found
 
 
 def neighbours(

@@ -6,7 +6,6 @@ SECTIONS and a partial of their own beside templates/recovery/insights/.
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from statistics import median
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,6 +13,8 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_GET
 
 from approvals import health
@@ -150,22 +151,21 @@ def _compensations(here: Workspace) -> list[Card]:
 
 def _approvals(here: Workspace) -> list[Card]:
     """How long people take to decide; what that says about asking has a page of its own."""
-    found = health.of(here, days=figures.WINDOW_DAYS)
+    whole, days = health.deciding(here, days=figures.WINDOW_DAYS)
     today = timezone.now().date()
     dates = [today - timedelta(days=ago) for ago in reversed(range(figures.WINDOW_DAYS))]
-    times = {day: median(each) for day, each in found.by_day.items()}
-    shown = [times.get(f"{day:%Y-%m-%d}") for day in dates]
-    ends = found.ends
+    times = {one.day: one.median_seconds for one in days}
+    shown = [times.get(day) for day in dates]
     return [
         _card(
             "Approvals: time to decide, median",
-            _span(found.median_seconds),
-            f"{found.asked} asked · {found.granted} granted · {ends['rejected']} rejected"
-            f" · {ends['expired']} expired"
-            if found.asked
+            _span(whole.median_seconds),
+            f"{whole.asked} asked · {whole.granted} granted · {whole.rejected} rejected"
+            f" · {whole.expired} expired"
+            if whole.asked
             else "nobody was asked yet",
             plots.line(
-                f"Median time to decide by day: {_span(found.median_seconds)}", dates, shown
+                f"Median time to decide by day: {_span(whole.median_seconds)}", dates, shown
             ),
             [(f"{day:%b %d}", _span(one), "") for day, one in zip(dates, shown, strict=True)],
             url=reverse("approvals:health", args=[here.slug]),
@@ -195,9 +195,20 @@ def _card(  # a card, told by its parts
         "value": value,
         "note": note,
         "plot": plot,
-        "numbers": numbers,
+        "numbers": _lines(numbers),
         "url": url,
     }
+
+
+def _lines(numbers: Sequence[tuple[str, str, str]]) -> SafeString:
+    """The lines of the table behind a plot; a template takes five times as long for each cell."""
+    return mark_safe(  # noqa: S308 - each cell is escaped
+        "".join(
+            f'<tr><th scope="row">{escape(day)}</th><td>{escape(value)}</td>'
+            f'<td class="muted">{escape(note)}</td></tr>'
+            for day, value, note in numbers
+        )
+    )
 
 
 def _queue(here: Workspace, q: str) -> str:

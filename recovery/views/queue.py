@@ -18,6 +18,7 @@ from recovery.models import Case
 from recovery.search import jumping, saved
 from recovery.views import nothing
 from recovery.views.here import list_of, queue_url
+from recovery.views.lines import line
 from recovery.views.rows import peek, row
 from workspaces import clock, look, news
 from workspaces.access import may
@@ -69,13 +70,16 @@ def queue(request: Request, workspace: str) -> HttpResponse:
     kept = list_of(request)
     recovers = context["may"]["recover"]
     rows = [row(case, request.user, kept, recovers=recovers) for case in found.cases]
+    beside = peek(request, here, rows)
+    for one in rows:
+        one["line"] = line(one, picks=recovers)
     context |= {
         "cases": rows,
         "count": number,
         "sorts": _sorts(q, found.order),
         "pager": _pager(said, found, len(rows), number),
         "empty": None if rows else nothing.empty(here, q),
-        "peek": peek(request, here, rows),
+        "peek": beside,
     }
     return page(request, "recovery/queue.html", context)
 
@@ -85,15 +89,7 @@ def _frame(request: Request, here: Workspace, q: str) -> dict[str, Any]:
     return {
         "workspace": here,
         "q": q,
-        "views": [
-            {
-                "name": name,
-                "count": _view_count(here, query, request.user),
-                "url": f"?{urlencode({'q': query})}" if query else root,
-                "current": query == q,
-            }
-            for name, query in (*VIEWS, *_saved(here, request.user))
-        ],
+        "views": _views(here, q, request.user),
         "views_url": f"/w/{here.slug}/views/",
         "fresh_url": f"{root}fresh/?{urlencode({'q': q})}",
         "since": clock.now().isoformat(),
@@ -103,6 +99,21 @@ def _frame(request: Request, here: Workspace, q: str) -> dict[str, Any]:
         "save_view_url": f"/w/{here.slug}/views/new/?{urlencode({'q': q})}",
         **(_bulk(here, q) if recovers else {}),
     }
+
+
+def _views(here: Workspace, q: str, person: User) -> list[dict[str, Any]]:
+    views = [*VIEWS, *_saved(here, person)]
+    queries = [query for _, query in views]
+    numbers = search.counts(here, queries, by=person, limit=VIEW_COUNT_MAX + 1)
+    return [
+        {
+            "name": name,
+            "count": "?" if number is None else look.count(number, VIEW_COUNT_MAX),
+            "url": f"?{urlencode({'q': query})}" if query else queue_url(here),
+            "current": query == q,
+        }
+        for (name, query), number in zip(views, numbers, strict=True)
+    ]
 
 
 def _saved(here: Workspace, person: User) -> list[tuple[str, str]]:
@@ -116,14 +127,6 @@ def _bulk(here: Workspace, q: str) -> dict[str, str]:
     """Where the chosen cases go, and all that match: to a dry run."""
     url = f"/w/{here.slug}/bulk/new/"
     return {"bulk_url": url, "bulk_all_url": f"{url}?{urlencode({'q': q or 'is:open'})}"}
-
-
-def _view_count(here: Workspace, query: str, person: User) -> str:
-    try:
-        found = search.matching(here, search.parse(query), by=person)
-    except search.QueryError:  # a saved one, from before the language changed
-        return "?"
-    return look.count(found.order_by()[: VIEW_COUNT_MAX + 1].count(), VIEW_COUNT_MAX)
 
 
 def _sorts(q: str, order: str) -> dict[str, dict[str, str]]:

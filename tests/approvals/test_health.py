@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from statistics import median
 
 import pytest
 from django.db.models.functions import Now
@@ -55,6 +56,37 @@ def test_the_figures_count_what_happened(ask, acme, ben, cleo):
     assert len(found.decide_seconds) == 2  # the others ended otherwise, or wait
     rates = {one.name: (one.yes, one.no, one.rate, one.fast) for one in found.people}
     assert rates == {"Ben": (2, 0, 100, 1), "Cleo": (1, 1, 50, 0)}
+
+
+def test_the_few_figures_beside_others_are_those_of_the_page(ask, acme, ben, cleo):
+    used, rejected, expired_granted = ask(), ask(), granted(ask, ben, 1)
+    inbox.grant(used, by=ben, seen=used.digest)
+    grants.use(used.pk, used.digest)
+    inbox.reject(rejected, by=cleo, seen=rejected.digest, reason="no")
+    expired(expired_granted)
+    expired(ask())
+    taken = granted(ask, cleo, 30)
+    inbox.withdraw(taken, by=ben, reason="seen the second mail")
+    granted(ask, ben, 2)
+    long_ago = granted(ask, ben, 3)
+    Approval.objects.filter(pk=long_ago.pk).update(asked_at=Now() - timedelta(days=40))
+    Approval.objects.filter(pk=used.pk).update(asked_at=Now() - timedelta(days=2, hours=1))
+
+    found = health.of(acme)
+    whole, days = health.deciding(acme)
+
+    assert (whole.asked, whole.granted) == (found.asked, found.granted) == (6, 4)
+    ends = (found.ends["rejected"], found.ends["expired"])
+    assert (whole.rejected, whole.expired) == ends == (1, 1)
+    assert whole.median_seconds == pytest.approx(found.median_seconds)
+    medians = {f"{one.day:%Y-%m-%d}": one.median_seconds for one in days}
+    assert medians == {day: pytest.approx(median(each)) for day, each in found.by_day.items()}
+    assert len(medians) == 2
+    assert [one.asked for one in days] == [1, 5]
+
+
+def test_nobody_was_asked(acme):
+    assert health.deciding(acme) == (health.Deciding(), [])
 
 
 def test_a_rule_that_always_gets_a_fast_yes_is_pointed_out(ask, acme, ben, as_ben):

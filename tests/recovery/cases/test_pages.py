@@ -1,7 +1,7 @@
 """The operator's pages, without JavaScript: what they show, and who may act on them."""
 
 from datetime import datetime, timedelta
-from html import unescape
+from html import escape, unescape
 
 import pytest
 from django.utils import timezone
@@ -35,6 +35,20 @@ def test_the_queue_shows_the_case_in_one_line(desk, case):
     assert "Verification failed: “flights”" in page.text
     assert case.run.run in page.text
     assert case.suggestion_text in page.text
+
+
+def test_nothing_that_an_agent_or_a_customer_wrote_is_markup_in_a_line(desk, case):
+    wrote = "<b onclick=x>&\"'"
+    texts = ("brief", "request", "customer", "customer_name", "failed_tool", "failed_target",
+             "suggestion_text", "needs_approval")  # fmt: skip
+    Case.objects.filter(pk=case.pk).update(**dict.fromkeys(texts, wrote), currency='">')
+
+    line = desk.get("/w/acme/queue/").context["cases"][0]["line"]
+
+    assert "<b " not in line
+    assert line.count("&lt;b onclick=x&gt;&amp;&quot;&#x27;") == len(texts)
+    assert f'data-customer="{escape(wrote)}"' in line
+    assert 'data-currency="&quot;&gt;"' in line
 
 
 def test_a_peek_opens_the_case_beside_the_list(desk, case):

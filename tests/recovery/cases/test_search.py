@@ -1,6 +1,8 @@
 """The queue's query language: what it means, and where it says that it cannot be read."""
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,6 +69,26 @@ def test_what_queries_find(queue):
     assert found == dict(MEANS)
     for text, wanted in MEANS:
         assert search.count(queue, text, by=None).number == len(wanted)
+
+
+def test_many_lists_are_counted_at_once_each_no_further_than_the_limit(queue):
+    texts = [*(text for text, _ in MEANS), "risk:purple"]
+
+    numbers = search.counts(queue, texts, by=None, limit=2)
+
+    assert numbers == [*(min(len(wanted), 2) for _, wanted in MEANS), None]
+    assert search.counts(queue, [], by=None, limit=2) == []
+
+
+def test_what_a_page_of_the_list_leaves_out_is_not_fetched_line_by_line(queue, client, ada):
+    client.force_login(ada)
+    client.get("/w/acme/queue/")
+    with CaptureQueriesContext(connection) as three:
+        assert len(client.get("/w/acme/queue/").context["cases"]) == 3
+    with CaptureQueriesContext(connection) as one:
+        assert len(client.get("/w/acme/queue/?q=run:run_1").context["cases"]) == 1
+
+    assert len(three) == len(one)
 
 
 def test_mine_is_what_i_claimed(queue, ada, finn):
