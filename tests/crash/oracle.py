@@ -77,8 +77,8 @@ def violations(
             if not (broken.startswith("I6") and (step.key in for_people or _was(step, changed)))
         ]
         found += _order(known, journal)
-        found += [broken for step in known for broken in _told(step)]
-    return found + _log(plans)
+        found += [broken for step in known for broken in told(step)]
+    return found + log(plans)
 
 
 def _was(step: Step, changed: Collection[str]) -> bool:
@@ -107,7 +107,7 @@ def _unannounced(journal: list[dict[str, Any]]) -> Iterable[str]:
             yield f"I4 {name}: an effect {early:f} seconds before its intent was committed"
 
 
-def _told(step: Step) -> Iterable[str]:
+def told(step: Step) -> Iterable[str]:
     """I5 and I7: the ledger has every move of the step, and names who made those of people."""
     name = f"{step.plan.case.run.run} step {step.position}"
     seen = None
@@ -128,29 +128,30 @@ def _told(step: Step) -> Iterable[str]:
         yield f"I5 {name}: it stands {step.state}, and {seen} is what was told last"
 
 
-def _log(plans: Iterable[Plan]) -> list[str]:
+def log(plans: Iterable[Plan]) -> list[str]:
     """I5: everything is sealed, and every proof of it holds."""
     workspace = next(iter(plans)).workspace
+    events = Event.objects.filter(workspace=workspace).order_by("place")
+    ids = list(events.values_list("event_id", flat=True))  # others may come while we look
     sealer.seal_all()
     found = [f"I5 {one.name}: {one.words}" for one in audit.audit(workspace) if not one.ok]
-    return [*found, *_not_included(workspace), *_not_grown(workspace)]
+    found += _not_included(workspace, ids[:: 1 + len(ids) // PROVEN_MAX])
+    return [*found, *_not_grown(workspace)]
 
 
-def _not_included(workspace: Workspace) -> Iterable[str]:
-    """Every event is in the log, as whoever holds only the log's keys and the SDK can see."""
+def _not_included(workspace: Workspace, events: Iterable[str]) -> Iterable[str]:
+    """Whether events are in the log, as whoever holds only the log's keys and the SDK can see."""
     logs = LogKey.objects.filter(workspace=workspace)
-    known = [Known.of(log.origin, bytes(log.public_key)) for log in logs]
-    events = Event.objects.filter(workspace=workspace).order_by("place")
-    ids = list(events.values_list("event_id", flat=True))
-    for event_id in ids[:: 1 + len(ids) // PROVEN_MAX]:
-        download = proofs.download_of(workspace, event_id)
+    known = [Known.of(one.origin, bytes(one.public_key)) for one in logs]
+    for event in events:
+        download = proofs.download_of(workspace, event)
         if download is None:
-            yield f"I5 {event_id} is not in the log"
+            yield f"I5 {event} is not in the log"
             continue
         try:
             verify(json.dumps(download), known)
         except NotProven as why:
-            yield f"I5 {event_id}: {why}"
+            yield f"I5 {event}: {why}"
 
 
 def _not_grown(workspace: Workspace) -> Iterable[str]:

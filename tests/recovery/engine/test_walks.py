@@ -23,8 +23,9 @@ from ledger.models import Event
 from recovery.casework import settling
 from recovery.engine import claims, engine, faults, starting, steps
 from recovery.engine.faults import Fault, Injected
-from recovery.models import Case, Step, StepAttempt
+from recovery.models import Case, Plan, Step, StepAttempt
 from recovery.planning import plans
+from tests.crash import oracle
 from tests.recovery.engine.desk import advance, case_of, make_due, plan_for, run_that
 from workspaces.moves import CannotMove
 
@@ -157,6 +158,8 @@ class Walk(RuleBasedStateMachine):
             assert step.state in REST, f"I2 {step.state}: {step.note}"
             if step.state == "verified" and step.target_id not in self.edited:
                 assert self.cast.outside.thing(step.target_id) == {"v": 1}, "I4"
+        known = Step.objects.filter(plan__case=self.case).select_related("plan__case__run")
+        assert [broken for step in known for broken in oracle.told(step)] == [], "I5, I7"
 
 
 @pytest.fixture
@@ -176,6 +179,7 @@ def walked(machine, examples, acts):
             suppress_health_check=list(HealthCheck),
         ),
     )
+    assert oracle.log(Plan.objects.select_related("workspace")[:1]) == [], "I5"
 
 
 def test_a_few_random_walks_keep_the_invariants(walk):
