@@ -7,6 +7,7 @@ that dies on a large desk.
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from django.contrib.auth.models import AnonymousUser
 from django.db import connection
 from django.http import HttpRequest
 from django.utils import timezone
@@ -14,14 +15,20 @@ from django.utils.functional import SimpleLazyObject
 
 from approvals import deciders, pauses
 from approvals.models import Pause
+from config.health import WORKER
 from workspaces import beats, look
-from workspaces.access import workspaces_of
-from workspaces.models import Workspace
-from workspaces.periodic import SWEEPER
+from workspaces.access import may, workspaces_of
+from workspaces.models import User, Workspace
+from workspaces.periodic import SCHEDULER, SWEEPER
 
 COUNT_MAX = 1_000
 WORKSPACES_MAX = 100
 PAUSES_MAX = 20
+STOPPED = {
+    SCHEDULER: "No case is opened and nothing is sealed until it is back.",
+    WORKER: "No approved plan goes on until it is back.",
+}
+"""Processes whose silence the pages tell, and what waits for them."""
 
 # One statement, written out: this stands around every page, and each question that the ORM builds
 # anew costs a page a millisecond. `unmet` is what the policy in force asks and nobody can meet.
@@ -57,13 +64,26 @@ def _nav(request: HttpRequest, slug: str) -> dict[str, Any]:
             for one in mine
         ],
         **(_of(here, request) if here else {"pauses": [], "unmet": ""}),
-        "engine_off": _engine_off(),
+        **_processes(here, request.user),
     }
 
 
-def _engine_off() -> str | None:
-    since = beats.silent_since(SWEEPER)
-    return look.ago(since) if since else None
+def _processes(here: Workspace | None, person: User | AnonymousUser) -> dict[str, Any]:
+    """Which of the desk's processes have stopped: the engine for everybody, the others for who may
+    do something about it. When the watch has stopped as well, this page is where people hear of it.
+    """
+    silent = beats.silent([SWEEPER, *STOPPED])
+    engine, others = silent.pop(SWEEPER, None), []
+    if silent and here and (may(person, "recover", here) or may(person, "administer", here)):
+        others = [
+            {"name": name, "since": look.ago(since), "waits": STOPPED[name]}
+            for name, since in sorted(silent.items())
+        ]
+    return {
+        "engine_off": look.ago(engine) if engine else None,
+        "stopped": others,
+        "nobody_tells": engine is not None and SCHEDULER in silent,
+    }
 
 
 def _of(here: Workspace, request: HttpRequest) -> dict[str, Any]:

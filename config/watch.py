@@ -1,7 +1,8 @@
 """The watch: a loop or process that stopped is told to people, not only to who asks /readyz.
 
 Scheduler and sweeper both keep it, for neither can say that it has stopped itself; and where the
-scheduler no longer sends what is written, the sweeper does. When both are gone /readyz is left.
+scheduler no longer sends what is written, the sweeper does. When both are gone /readyz
+and the operators' pages say so (config.context).
 """
 
 import logging

@@ -1,5 +1,6 @@
 """Signs of life of the loops and processes, so that silence is seen as well as failure."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,6 +25,12 @@ BEAT = """
 """
 BEATEN = "SELECT beat_at, every_seconds FROM workspaces_heartbeat WHERE name = %s"
 
+SILENT = """
+    SELECT name, beat_at FROM workspaces_heartbeat
+    WHERE name = ANY(%s) AND clock_timestamp() - beat_at
+        > greatest(every_seconds * %s, %s) * interval '1 second'
+"""
+
 # A loop may miss a few rounds, and a quick one half a minute, before anybody is alarmed.
 ROUNDS_MISSED_MAX = 3
 SILENCE_SECONDS_MIN = 30.0
@@ -38,6 +45,15 @@ def beat(name: str, *, every_seconds: float, error: str = "") -> None:
             "error": error[:ERROR_CHARACTERS_MAX],
         }
         cursor.execute(BEAT, said)
+
+
+def silent(names: Sequence[str]) -> dict[str, datetime]:
+    """Which of these went round longer ago than their patience, by the database's clock, and when;
+    one that never ran is not among them.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(SILENT, [list(names), ROUNDS_MISSED_MAX, SILENCE_SECONDS_MIN])
+        return dict(cursor.fetchall())
 
 
 def patience(every_seconds: float) -> float:
