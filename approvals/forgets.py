@@ -1,8 +1,9 @@
 """What this floor holds of people: what was to be decided, and the words of those who decided."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from django.db.models import CharField, Q, QuerySet, Value
+from django.db.models import CharField, Q, Value
 from django.db.models.functions import Cast, Concat
 
 from approvals.models import Approval, ApprovalState
@@ -18,7 +19,7 @@ def asked(scope: Scope, path: str = "") -> Q:
     of_actions = Q(**{f"{path}action__in": scope.actions})
     runs = Run.objects.filter(pk__in=[*scope.runs, *scope.touched]).values_list("run", flat=True)
     here = {f"{path}workspace": scope.workspace, f"{path}run_ref__in": list(runs)}
-    return of_actions | Q(**here)
+    return of_actions | (Q(**here) & ~Q(**{f"{path}run_ref": ""}))  # as the index says
 
 
 def wishes(scope: Scope) -> Q:
@@ -53,15 +54,19 @@ keeps("approvals.PolicyVersion", "document", "source", "digest", "note", "unmet"
 
 
 @rests
-def undecided(workspace: Workspace) -> QuerySet[Any]:
-    waiting = Approval.objects.filter(
-        workspace=workspace, state__in=[ApprovalState.WAITING, ApprovalState.GRANTED]
-    )
-    return Run.objects.filter(workspace=workspace, run__in=waiting.values("run_ref")).values("pk")
+def undecided(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    return _asked_in(workspace, runs, state__in=[ApprovalState.WAITING, ApprovalState.GRANTED])
 
 
 @stays
-def decided(workspace: Workspace) -> QuerySet[Any]:
+def decided(workspace: Workspace, runs: Sequence[int]) -> set[int]:
     """Who decided what stays on the record, without the words."""
-    asked = Approval.objects.filter(workspace=workspace).exclude(run_ref="")
-    return Run.objects.filter(workspace=workspace, run__in=asked.values("run_ref")).values("pk")
+    return _asked_in(workspace, runs)
+
+
+def _asked_in(workspace: Workspace, runs: Sequence[int], **more: Any) -> set[int]:
+    """Those of the runs in which something was put to people."""
+    names = dict(Run.objects.filter(pk__in=runs).values_list("run", "pk"))
+    asked = Approval.objects.filter(workspace=workspace, run_ref__in=list(names), **more)
+    asked = asked.exclude(run_ref="")  # as the index says
+    return {names[one] for one in asked.values_list("run_ref", flat=True)}

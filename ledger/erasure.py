@@ -115,11 +115,8 @@ def scope_of(
 
 
 def _blockers(workspace: Workspace, runs: Sequence[int]) -> list[str]:
-    found: set[str] = set()
-    for resting in forgetting.resting(workspace):
-        busy = Run.objects.filter(pk__in=runs).filter(pk__in=resting)
-        found |= set(busy.values_list("run", flat=True)[: BLOCKERS_SHOWN + 1])
-    return sorted(found)
+    busy = Run.objects.filter(pk__in=forgetting.resting(workspace, runs))
+    return list(busy.order_by("run").values_list("run", flat=True)[: BLOCKERS_SHOWN + 1])
 
 
 def ask(

@@ -1,5 +1,6 @@
 """What this floor holds of people, and which runs are still going on."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -53,10 +54,11 @@ keeps("ledger.Thinning", "partition", because=OURS)
 
 
 @rests
-def alive(workspace: Workspace) -> QuerySet[Any]:
+def alive(workspace: Workspace, runs: Sequence[int]) -> QuerySet[Any]:
     """A run whose agent may still come back to it."""
     running = Q(state="running") & Q(lease_until__gt=Now() - timedelta(days=1))
-    return Run.objects.filter(running, workspace=workspace).values("pk")
+    found = Run.objects.filter(running, workspace=workspace, pk__in=runs)
+    return found.values_list("pk", flat=True)
 
 
 def events_of(scope: Scope) -> Q:

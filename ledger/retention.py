@@ -8,12 +8,14 @@ its work: the next turn comes soon, and takes up what was cut off.
 """
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Max, QuerySet
+from django.db.models import Max, Q, QuerySet
 from django.db.utils import OperationalError
 
 from ledger import erasure, partitions, thinning
@@ -24,6 +26,7 @@ from workspaces.models import Act, Workspace
 
 KEYS_KEPT = timedelta(days=400)
 RUNS_AT_A_TIME = 500
+RUNS_GLANCED_MAX = 5_000
 ROWS_AT_A_TIME = 10_000
 TURN_SECONDS_MAX = 60.0
 
@@ -63,10 +66,11 @@ def keep_to_time(now: datetime | None = None) -> Done:
     now, until = now or datetime.now(UTC), time.monotonic() + TURN_SECONDS_MAX
     done = Done()
     for workspace in Workspace.objects.order_by("pk"):
-        while time.monotonic() < until and (some := _forget_some(workspace, now)):
-            done.runs_forgotten += some
-        while time.monotonic() < until and (some := _remove_some(workspace, now)):
-            done.runs_removed += some
+        for runs in takewhile(lambda _: time.monotonic() < until, over(workspace, now)):
+            done.runs_forgotten += _forget(workspace, runs)
+        for runs in takewhile(lambda _: time.monotonic() < until, _removable(workspace, now)):
+            Run.objects.filter(pk__in=runs).delete()
+            done.runs_removed += len(runs)
         done.rows += _delete(
             OLD_BLOBS,
             {"workspace": workspace.pk, "before": before(workspace, now), "most": ROWS_AT_A_TIME},
@@ -86,21 +90,28 @@ def before(workspace: Workspace, now: datetime) -> datetime:
     return now - timedelta(days=workspace.retention_days)
 
 
-def over(workspace: Workspace, now: datetime) -> QuerySet[Run]:
-    """Runs to be forgotten now: over their time, and nothing holds them."""
+def over(workspace: Workspace, now: datetime) -> Iterator[list[int]]:
+    """Runs to be forgotten now, some at a time: over their time, and nothing holds them."""
     then = before(workspace, now)
-    found = Run.objects.filter(
-        workspace=workspace, started_at__lt=then, last_event_at__lt=then, forgotten_at=None
-    )
-    for held in [*forgetting.resting(workspace), *forgetting.lingering(workspace)]:
-        found = found.exclude(pk__in=held)
-    return found
+    found = Run.objects.filter(started_at__lt=then, last_event_at__lt=then, forgotten_at=None)
+    for runs in _oldest_first(found.filter(workspace=workspace)):
+        held = forgetting.resting(workspace, runs) | forgetting.lingering(workspace, runs)
+        yield [one for one in runs if one not in held]
+
+
+def _oldest_first(rows: QuerySet[Run]) -> Iterator[list[int]]:
+    """Walk once over the runs: what is held is met in each turn, but only once."""
+    ordered, start = rows.order_by("started_at", "pk"), Q()
+    while found := list(ordered.filter(start).values_list("pk", "started_at")[:RUNS_AT_A_TIME]):
+        pk, at = found[-1]
+        start = Q(started_at__gt=at) | Q(started_at=at, pk__gt=pk)
+        yield [one for one, _ in found]
 
 
 def preview(workspace: Workspace, now: datetime | None = None) -> Done:
-    """What the next turn would let go in one workspace."""
+    """What the next turn would let go in one workspace; it looks at all of it."""
     now = now or datetime.now(UTC)
-    done = Done(runs_forgotten=over(workspace, now).count())
+    done = Done(runs_forgotten=sum(len(runs) for runs in over(workspace, now)))
     with owner_cursor() as cursor:
         for partition, expired in _due(now):
             if workspace.pk in expired:
@@ -109,34 +120,44 @@ def preview(workspace: Workspace, now: datetime | None = None) -> Done:
     return done
 
 
+@dataclass(frozen=True)
+class Glance:
+    """What a page says of the next turn: how many runs, if few, and which weeks."""
+
+    runs: int
+    weeks: list[str]
+
+
+def glance(workspace: Workspace, now: datetime | None = None) -> Glance:
+    """At most `RUNS_GLANCED_MAX` + 1 runs are counted, and no event: a week may have a million."""
+    now, count = now or datetime.now(UTC), 0
+    for runs in islice(over(workspace, now), RUNS_GLANCED_MAX // RUNS_AT_A_TIME + 1):
+        count += len(runs)
+    weeks = [week.name for week, expired in _due(now) if workspace.pk in expired]
+    return Glance(count, weeks)
+
+
 def let_go_up_to(workspace: Workspace) -> int:
     """The last place that retention let go: an event missing above it was taken away."""
     found = Thinning.objects.filter(workspace=workspace).aggregate(last=Max("last_place"))
     return found["last"] or 0
 
 
-def _forget_some(workspace: Workspace, now: datetime) -> int:
-    runs = list(over(workspace, now).order_by("started_at").values_list("pk", flat=True)
-                [:RUNS_AT_A_TIME])  # fmt: skip
-    if not runs:
-        return 0
-    alias = owner_alias()
-    with transaction.atomic(using=alias):
-        erasure.forget(erasure.scope_of(workspace, runs), using=alias)
+def _forget(workspace: Workspace, runs: list[int]) -> int:
+    if runs:
+        alias = owner_alias()
+        with transaction.atomic(using=alias):
+            erasure.forget(erasure.scope_of(workspace, runs), using=alias)
     return len(runs)
 
 
-def _remove_some(workspace: Workspace, now: datetime) -> int:
-    """Remove rows of runs forgotten long ago; not those of which a case or a decision tells."""
+def _removable(workspace: Workspace, now: datetime) -> Iterator[list[int]]:
+    """Runs forgotten long ago; not those of which a case or a decision tells."""
     then = min(before(workspace, now), now - KEYS_KEPT)
     found = Run.objects.filter(workspace=workspace, started_at__lt=then, last_event_at__lt=then)
-    found = found.exclude(forgotten_at=None)
-    for staying in forgetting.staying(workspace):
-        found = found.exclude(pk__in=staying)
-    runs = list(found.order_by("started_at").values_list("pk", flat=True)[:RUNS_AT_A_TIME])
-    if runs:
-        Run.objects.filter(pk__in=runs).delete()
-    return len(runs)
+    for runs in _oldest_first(found.exclude(forgotten_at=None)):
+        staying = forgetting.staying(workspace, runs)
+        yield [one for one in runs if one not in staying]
 
 
 def _due(now: datetime) -> list[tuple[Partition, list[int]]]:

@@ -115,7 +115,12 @@ keeps("recovery.Case", "reasons", "answered", "tools", "failed_tool", "needs_app
       because=OURS)  # fmt: skip
 keeps("recovery.Readback", "state", because=OURS)
 keeps(
-    "recovery.BulkJob", "verb", "ending", "reason", because="an operator's words about many cases"
+    "recovery.BulkJob",
+    "verb",
+    "ending",
+    "resume_from",
+    "reason",
+    because="an operator's words about many cases",
 )
 keeps("recovery.BulkItem", "digest", "state", because=OURS)
 keeps("recovery.SavedView", "slug", "name", because="an operator's words")
@@ -128,43 +133,50 @@ keeps("recovery.StepAttempt", "key", "outcome", because=OURS)
 
 
 @rests
-def worked_on(workspace: Workspace) -> QuerySet[Any]:
+def worked_on(workspace: Workspace, runs: Sequence[int]) -> set[int]:
     """Runs of open cases, and the desk's own runs of their plans."""
-    cases = Case.objects.filter(workspace=workspace).exclude(state=CaseState.CLOSED)
-    return _with_plans(workspace, cases)
+    open_ = Case.objects.filter(workspace=workspace).exclude(state=CaseState.CLOSED)
+    return _with_plans(open_, runs)
 
 
 @rests
-def under_a_plan(workspace: Workspace) -> QuerySet[Any]:
-    plans = Plan.objects.filter(workspace=workspace, state__in=LIVING)
-    return _with_plans(workspace, Case.objects.filter(plans__in=plans))
+def under_a_plan(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    living = Plan.objects.filter(case=OuterRef("pk"), state__in=LIVING)
+    return _with_plans(Case.objects.filter(Exists(living), workspace=workspace), runs)
 
 
 @lingers
-def told_of(workspace: Workspace) -> QuerySet[Any]:
+def told_of(workspace: Workspace, runs: Sequence[int]) -> set[int]:
     """Runs whose correction its person can still read."""
-    living = Correction.objects.filter(
-        workspace=workspace, state=CorrectionState.PUBLISHED, expires_at__gt=Now()
+    readable = Correction.objects.filter(
+        case=OuterRef("pk"), state=CorrectionState.PUBLISHED, expires_at__gt=Now()
     )
-    return _with_plans(workspace, Case.objects.filter(corrections__in=living))
+    return _with_plans(Case.objects.filter(Exists(readable), workspace=workspace), runs)
 
 
 @lingers
-def left_to_do(workspace: Workspace) -> QuerySet[Any]:
+def left_to_do(workspace: Workspace, runs: Sequence[int]) -> set[int]:
     """Runs of which something could not be undone, and its owner has not said that it is done."""
-    left = Residue.objects.filter(case__workspace=workspace, done_at=None)
-    return _with_plans(workspace, Case.objects.filter(residues__in=left))
+    left = Residue.objects.filter(case=OuterRef("pk"), done_at=None)
+    return _with_plans(Case.objects.filter(Exists(left), workspace=workspace), runs)
 
 
 @stays
-def had_a_case(workspace: Workspace) -> QuerySet[Any]:
-    return _with_plans(workspace, Case.objects.filter(workspace=workspace))
+def had_a_case(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    return _with_plans(Case.objects.filter(workspace=workspace), runs)
 
 
-def _with_plans(workspace: Workspace, cases: QuerySet[Case]) -> QuerySet[Any]:
-    """The runs of cases, and those as which the desk recorded their plans."""
-    found = Q(pk__in=cases.values("run")) | Q(run__in=_as_recorded(cases))
-    return Run.objects.filter(found, workspace=workspace).values("pk")
+def _with_plans(cases: QuerySet[Case], runs: Sequence[int]) -> set[int]:
+    """Those of the runs that are of such a case, or as which the desk recorded its plans."""
+    recorded = {}
+    ours = Run.objects.filter(pk__in=runs, run__startswith=steps.PLAN_RUN)
+    for pk, name in ours.values_list("pk", "run"):
+        number = name.removeprefix(steps.PLAN_RUN)
+        if number.isdecimal():
+            recorded[int(number)] = pk
+    found = set(cases.filter(run__in=runs).values_list("run", flat=True))
+    plans = cases.filter(plans__in=list(recorded)).values_list("plans", flat=True)
+    return found | {recorded[plan] for plan in plans if plan in recorded}
 
 
 def _as_recorded(cases: QuerySet[Case]) -> QuerySet[Any]:

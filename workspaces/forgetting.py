@@ -8,7 +8,7 @@ what stood in them is replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -43,7 +43,8 @@ class Scope:
 
 
 Rows = Callable[[Scope], Q]
-Runs = Callable[[Workspace], models.QuerySet[Any]]
+Runs = Callable[[Workspace, Sequence[int]], Iterable[int]]
+"""Which of these runs: asked of some at a time, for there may be millions of others."""
 
 
 @dataclass(frozen=True)
@@ -84,19 +85,19 @@ def keeps(model: str, *columns: str, because: str) -> None:
 
 
 def rests(runs: Runs) -> Runs:
-    """Register whose runs somebody still works with: nothing of them may be forgotten."""
+    """Register which runs somebody still works with: nothing of them may be forgotten."""
     _rest.append(runs)
     return runs
 
 
 def lingers(runs: Runs) -> Runs:
-    """Register whose runs are kept past their time, unless a person asks to be forgotten."""
+    """Register which runs are kept past their time, unless a person asks to be forgotten."""
     _linger.append(runs)
     return runs
 
 
 def stays(runs: Runs) -> Runs:
-    """Register the runs whose rows stay after everything said in them is forgotten."""
+    """Register of which runs the rows stay after everything said in them is forgotten."""
     _stay.append(runs)
     return runs
 
@@ -125,27 +126,29 @@ def spoken_of() -> set[tuple[str, str]]:
     return columns | _kept.keys()
 
 
-def resting(workspace: Workspace) -> list[models.QuerySet[Any]]:
-    """Primary keys of runs that must not be forgotten now, one query for each floor's reason."""
-    _discovered()
-    return [runs(workspace) for runs in _rest]
+def resting(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    """Those of some runs that must not be forgotten now."""
+    return _of(_rest, workspace, runs)
 
 
-def lingering(workspace: Workspace) -> list[models.QuerySet[Any]]:
+def lingering(workspace: Workspace, runs: Sequence[int]) -> set[int]:
     """The same for what only retention heeds."""
+    return _of(_linger, workspace, runs)
+
+
+def staying(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    return _of(_stay, workspace, runs)
+
+
+def _of(asked: Sequence[Runs], workspace: Workspace, runs: Sequence[int]) -> set[int]:
     _discovered()
-    return [runs(workspace) for runs in _linger]
+    return {run for which in asked for run in which(workspace, runs)} if runs else set()
 
 
 def with_what_belongs(workspace: Workspace, runs: Sequence[int]) -> list[int]:
     _discovered()
     more = {one["pk"] for find in _belong for one in find(workspace, runs)}
     return sorted({*runs, *more})
-
-
-def staying(workspace: Workspace) -> list[models.QuerySet[Any]]:
-    _discovered()
-    return [runs(workspace) for runs in _stay]
 
 
 def of_runs(path: str, action: str = "") -> Rows:

@@ -170,6 +170,10 @@ class Approval(models.Model):
                 name="approval_by_decision",
             ),
             models.Index(fields=["action"], name="approval_of_action"),
+            # What retention and erasure ask of every run: was anything put to people in it?
+            models.Index(
+                fields=["workspace", "run_ref"], condition=~Q(run_ref=""), name="approval_of_run"
+            ),
             GinIndex(fields=["targets"], name="approval_targets"),
             models.Index(fields=["workspace", "subject_key", "-id"], name="approval_of_key"),
             models.Index(

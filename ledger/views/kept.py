@@ -57,6 +57,7 @@ def kept(request: Request, workspace: str) -> HttpResponse:
                 found = _found(here, person)
         except (erasure.NothingFound, erasure.StillWorkedOn) as refusal:
             problem = str(refusal)
+    counts = "next" in request.GET  # asked by itself, for it looks at runs one by one
     context = {
         "workspace": here,
         "tab": "kept",
@@ -67,11 +68,12 @@ def kept(request: Request, workspace: str) -> HttpResponse:
         "found": found,
         "done": done,
         "problem": {"title": "Nothing was erased", "text": problem} if problem else None,
-        "next": _next(here),
+        **({"next": _next(here)} if counts else {"next_url": f"{request.path}?next=1"}),
         "thinnings": _thinnings(here),
         **_registry(here),
     }
-    return page(request, "ledger/kept.html", context, status=_status(form, problem))
+    part, status = "next" if counts else None, _status(form, problem)
+    return page(request, "ledger/kept.html", context, part=part, status=status)
 
 
 @login_required
@@ -116,16 +118,21 @@ def _found(here: Workspace, person: str) -> dict[str, Any]:
 def _next(here: Workspace) -> dict[str, str] | None:
     """What the next turn would let go; nothing while a table is locked."""
     try:
-        would = retention.preview(here)
+        would = retention.glance(here)
     except OperationalError:
         return None
-    return {"runs": look.count(would.runs_forgotten), "events": look.count(would.events)}
+    weeks = [_week(name) for name in would.weeks]
+    return {"runs": look.count(would.runs, retention.RUNS_GLANCED_MAX), "weeks": ", ".join(weeks)}
+
+
+def _week(partition: str) -> str:
+    return partition.removeprefix("ledger_event_")
 
 
 def _thinnings(here: Workspace) -> list[dict[str, Any]]:
     rows = Thinning.objects.filter(workspace=here).order_by("-pk")[:LINES_MAX]
     return [
-        {"week": row.partition.removeprefix("ledger_event_"), "let_go": look.count(row.let_go),
+        {"week": _week(row.partition), "let_go": look.count(row.let_go),
          "kept": look.count(row.kept), "at": look.moment(row.at)}
         for row in rows
     ]  # fmt: skip

@@ -11,6 +11,7 @@ from ledger import audit, checks, erasure, partitions, proofs, retention, sealer
 from ledger.models import Action, Blob, Effect, Event, EventKey, Leaf, Run, Thinning
 from tests.ledger.conftest import event, tell
 from tests.ledger.test_erasure import act, keys, tables_that_say
+from tests.ledger.test_pages import member
 from workspaces import forgetting
 from workspaces.models import Act, Workspace
 
@@ -35,7 +36,11 @@ def said(speaker, northwind):
 @pytest.fixture
 def held(monkeypatch, northwind):
     """Somebody works on the run “open”, as a case of a floor above would say."""
-    of_open = lambda workspace: Run.objects.filter(workspace=workspace, run="open").values("pk")  # noqa: E731
+
+    def of_open(workspace, runs):
+        found = Run.objects.filter(workspace=workspace, pk__in=runs, run="open")
+        return found.values_list("pk", flat=True)
+
     forgetting.held()  # every floor has spoken
     monkeypatch.setattr(forgetting, "_rest", [*forgetting._rest, of_open])
 
@@ -153,6 +158,21 @@ def test_a_young_run_is_left_alone(said, northwind, capsys):
     assert "0 runs forgotten" in capsys.readouterr().out
     assert retention.preview(northwind, SOON).runs_forgotten == 2
     assert Event.objects.count() == len(said)
+
+
+def test_the_page_asks_by_itself_what_is_over_its_time(said, held, northwind, client):
+    client.force_login(member(northwind, "alma", "view", "administer"))
+    long_ago = datetime.now(UTC) - timedelta(days=200)
+    Run.objects.update(started_at=long_ago, last_event_at=long_ago)
+    page = "/w/northwind/settings/kept/"
+
+    first = client.get(page)
+    assert "next" not in first.context
+    assert f'hx-get="{page}?next=1"' in first.text
+    part = client.get(f"{page}?next=1", headers={"HX-Request": "true"})
+    assert "Over their time now: <b>1</b> runs" in part.text
+    assert "<html" not in part.text
+    assert "By time" in client.get(f"{page}?next=1").text  # without scripts it is a page
 
 
 def test_what_was_erased_first_is_retained_no_longer_than_the_rest(said, northwind):
