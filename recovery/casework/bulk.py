@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from django.db import transaction
-from django.db.models import Count, Q
+from django.db.models import Count, Min, Q
 
 from ledger import desk
 from ledger.models import Checkpoint, Reversibility
@@ -25,6 +25,7 @@ from recovery.casework.resuming import CannotResume
 from recovery.casework.trying import CLOSE, COMPENSATE, RESUME, VERBS, Eligible, NotEligible, tried
 from recovery.engine.clock import database_time
 from recovery.models import BulkItem, BulkJob, Case, CaseOutcome, Plan
+from recovery.models.bulk import RESUME_FROM_MAX
 from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
 from workspaces import access
@@ -41,6 +42,7 @@ CASES_MAX = 500
 CASES_AT_A_TIME = 100
 """So many runs' facts are in memory at once."""
 
+CHECKPOINTS_MAX = 20
 BATCH = 10
 WORKING_SECONDS_MAX = 300
 """An item in hand for longer was lost with its worker; submitting it again does nothing twice."""
@@ -62,6 +64,21 @@ class DryRun:
     query: str
     eligible: list[Eligible] = field(default_factory=list)
     not_eligible: list[NotEligible] = field(default_factory=list)
+    resume_from: str = resuming.FROM_LAST
+
+    @property
+    def cases(self) -> list[Case]:
+        eligible = [one.case for one in self.eligible]
+        return eligible + [one.case for one in self.not_eligible]
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """The names of checkpoints that every run here has, the one reached first in front."""
+        runs = [case.run_id for case in self.cases]
+        named = Checkpoint.objects.filter(run__in=runs).values_list("name")
+        shared = named.annotate(runs=Count("run", distinct=True)).filter(runs=len(runs))
+        ordered = shared.annotate(place=Min("place")).order_by("place")
+        return list(ordered.values_list("name", flat=True)[:CHECKPOINTS_MAX])
 
     @property
     def customers(self) -> int:
@@ -88,6 +105,7 @@ def dry_run(
     by: User,
     query: str = "",
     ids: Sequence[int] | None = None,
+    resume_from: str = resuming.FROM_LAST,
 ) -> DryRun:
     """Who would be acted on, and who not and why. Raises TooMany or QueryError; writes nothing."""
     if verb not in VERBS:
@@ -101,10 +119,10 @@ def dry_run(
     related = Case.objects.select_related(
         "workspace", "run__workspace", "run__agent", "claimed_by"
     ).order_by("pk")
-    seen = DryRun(verb, query)
+    seen = DryRun(verb, query, resume_from=resume_from)
     for start in range(0, len(meant), CASES_AT_A_TIME):
         cases = list(related.filter(pk__in=meant[start : start + CASES_AT_A_TIME]))
-        for one in tried(verb, cases):
+        for one in tried(verb, cases, resume_from):
             other = held_by_another(one.case, by)
             if other is not None:
                 seen.not_eligible.append(NotEligible(one.case, f"{other} has claimed it."))
@@ -125,10 +143,11 @@ def start(
     frozen: Sequence[tuple[int, int, str]],
     query: str = "",
     ending: str = CaseOutcome.EXPECTED,
+    resume_from: str = resuming.FROM_LAST,
 ) -> BulkJob:
     """Begin a job on what the dry run showed: (case id, revision, digest) of each.
 
-    `ending` is how the cases end where they are closed.
+    `ending` is how the cases end where they are closed, `resume_from` where their runs go on.
     """
     if verb not in VERBS or not reason.strip():
         raise Empty("Say what is to be done, and why.")
@@ -145,6 +164,7 @@ def start(
         workspace=workspace,
         verb=verb,
         ending=ending if verb == CLOSE else "",
+        resume_from=resume_from[:RESUME_FROM_MAX] if verb == RESUME else "",
         query=query[:1000],
         reason=reason[:4_000],
         started_by=by,
@@ -218,14 +238,15 @@ def _compensate(item: BulkItem) -> Plan:
 
 
 def _resume(item: BulkItem) -> None:
-    """From the last checkpoint; if that is another one than was shown, the digest tells."""
+    """From where the dry run showed; if that is another checkpoint by now, the digest tells."""
+    checkpoints = Checkpoint.objects.filter(run=item.case.run_id).order_by("place")
     resuming.commit(
         item.case,
         digest=item.digest,
         revision=item.revision,
         by=item.job.started_by,
         reason=item.job.reason,
-        checkpoint=Checkpoint.objects.filter(run=item.case.run_id).order_by("place").last(),
+        checkpoint=resuming.chosen(list(checkpoints), item.job.resume_from),
     )
 
 

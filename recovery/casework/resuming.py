@@ -90,6 +90,25 @@ class Resume:
         return next(iter(self.hindrances), "")
 
 
+FROM_LAST, FROM_START, NAMED = "", "start", "named:"
+"""From where many runs go on: the last checkpoint of each, the start, or the last of a name."""
+
+
+def chosen(checkpoints: Sequence[Checkpoint], resume_from: str) -> Checkpoint | None:
+    """Of a run's checkpoints, oldest first, the one that is meant; None is the start. Raises
+    CannotResume where it has none of that name.
+    """
+    if resume_from == FROM_START:
+        return None
+    if resume_from == FROM_LAST:
+        return checkpoints[-1] if checkpoints else None
+    name = resume_from.removeprefix(NAMED)
+    found = [one for one in checkpoints if one.name == name]
+    if not found:
+        raise CannotResume(f"It has no checkpoint “{name}”.")
+    return found[-1]
+
+
 def preview(case: Case, *, checkpoint: Checkpoint | None = None) -> Resume:
     """How the run would go on from `checkpoint`, or from its start. Writes nothing."""
     case = Case.objects.select_related("workspace", "run__workspace", "run__agent").get(pk=case.pk)

@@ -41,11 +41,13 @@ class NotEligible:
     why: str
 
 
-def tried(verb: str, cases: Sequence[Case]) -> Iterator[Eligible | NotEligible]:
+def tried(
+    verb: str, cases: Sequence[Case], resume_from: str = resuming.FROM_LAST
+) -> Iterator[Eligible | NotEligible]:
     """What the act would do to each case, whoever has claimed it."""
     if verb == COMPENSATE:
         return _compensated(cases)
-    return _resumed(cases) if verb == RESUME else _closed(cases)
+    return _resumed(cases, resume_from) if verb == RESUME else _closed(cases)
 
 
 def _compensated(cases: Sequence[Case]) -> Iterator[Eligible | NotEligible]:
@@ -75,11 +77,15 @@ def _closed(cases: Sequence[Case]) -> Iterator[Eligible | NotEligible]:
         )
 
 
-def _resumed(cases: Sequence[Case]) -> Iterator[Eligible | NotEligible]:
-    """From the last checkpoint of each, and only where nothing could be done twice."""
+def _resumed(cases: Sequence[Case], resume_from: str) -> Iterator[Eligible | NotEligible]:
+    """Only where nothing could be done twice."""
     plans = living(cases)
     for case, facts in zip(cases, facts_of_each([case.run for case in cases]), strict=True):
-        checkpoint = facts.checkpoints[-1] if facts.checkpoints else None
+        try:
+            checkpoint = resuming.chosen(facts.checkpoints, resume_from)
+        except resuming.CannotResume as none:
+            yield NotEligible(case, str(none))
+            continue
         seen = resuming.drawn(case, facts, checkpoint, plans.get(case.pk))
         if seen.why_not:
             yield NotEligible(case, seen.why_not)

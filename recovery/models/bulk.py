@@ -7,6 +7,8 @@ from django.db import models
 from recovery.models.cases import Case
 from workspaces.models import User, Workspace
 
+RESUME_FROM_MAX = 320
+
 
 class BulkJob(models.Model):
     """One act on many cases; each case keeps its own plan and approval."""
@@ -15,6 +17,12 @@ class BulkJob(models.Model):
     verb = models.CharField(max_length=12)
     ending = models.CharField(
         max_length=16, blank=True, default="", help_text="As what cases are closed"
+    )
+    resume_from = models.CharField(
+        max_length=RESUME_FROM_MAX,
+        blank=True,
+        default="",
+        help_text="Where runs go on: empty for the last checkpoint of each, start, named:<name>",
     )
     query = models.CharField(max_length=1000)
     reason = models.TextField(blank=True)

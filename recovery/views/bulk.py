@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import search
-from recovery.casework import bulk, casework
+from recovery.casework import bulk, casework, resuming
 from recovery.models import BulkItem, BulkJob, CaseOutcome, CaseState
 from recovery.triage.words import plural
 from recovery.views.close import NOTES
@@ -83,8 +83,11 @@ def new(request: Request, workspace: str) -> HttpResponse:
     chosen = [int(pk) for pk in said.getlist("case") if is_number(pk)]
     if len(chosen) == 1:  # one case has a preview of its own, which shows each call
         return redirect(f"/w/{here.slug}/cases/{chosen[0]}/{act}/")
+    reach = said.get("from", "")
     try:
-        seen = bulk.dry_run(here, act, by=request.user, query=q, ids=chosen or None)
+        seen = bulk.dry_run(
+            here, act, by=request.user, query=q, ids=chosen or None, resume_from=reach
+        )
     except search.QueryError as wrong:
         return _show(request, here, bulk.DryRun(act, q), problem=str(wrong), status=422)
     except bulk.TooMany as many:  # a good question, to which the answer is: ask for less
@@ -98,7 +101,7 @@ def _act(said: str) -> str:
 
 def _start(request: Request, here: Workspace) -> HttpResponse:
     said = request.POST
-    act, q = _act(said.get("act", "")), said.get("q", "")
+    act, q, reach = _act(said.get("act", "")), said.get("q", ""), said.get("from", "")
     frozen = [one for item in said.getlist("item") if (one := _frozen(item))]
     try:
         job = bulk.start(
@@ -109,10 +112,11 @@ def _start(request: Request, here: Workspace) -> HttpResponse:
             frozen=frozen,
             query=q,
             ending=said.get("ending", CaseOutcome.EXPECTED),
+            resume_from=reach,
         )
     except (casework.Empty, bulk.TooMany) as wrong:
         ids = [pk for pk, *_ in frozen]
-        seen = bulk.dry_run(here, act, by=request.user, query=q, ids=ids)
+        seen = bulk.dry_run(here, act, by=request.user, query=q, ids=ids, resume_from=reach)
         return _show(request, here, seen, problem=str(wrong), status=422)
     messages.success(request, f"Started: {plural(len(frozen), 'case')}, one after the other.")
     return redirect("recovery:bulk_job", workspace=here.slug, pk=job.pk)
@@ -150,6 +154,8 @@ def _show(
         "commit_label": f"{ACTS[seen.verb]} {plural(number, 'case')}",
         "others": _others(here, seen),
         "endings": _endings(request) if seen.verb == bulk.CLOSE else [],
+        "points": _points(here, seen) if seen.verb == bulk.RESUME else [],
+        "resume_from": seen.resume_from,
     }
     return page(request, "recovery/bulk_new.html", context, status=status)
 
@@ -168,6 +174,26 @@ def _others(here: Workspace, seen: bulk.DryRun) -> list[dict[str, str]]:
         }
         for act in bulk.VERBS
         if seen.query and act != seen.verb
+    ]
+
+
+def _points(here: Workspace, seen: bulk.DryRun) -> list[dict[str, Any]]:
+    """From where the runs can go on: another dry run of the same cases for each choice."""
+    url = reverse("recovery:bulk_new", args=[here.slug])
+    cases = sorted(case.pk for case in seen.cases)
+    choices = [(resuming.FROM_LAST, "the last checkpoint of each")]
+    choices += [(f"{resuming.NAMED}{name}", name) for name in seen.checkpoints]
+    choices += [(resuming.FROM_START, "the start")]
+    return [
+        {
+            "label": label,
+            "current": value == seen.resume_from,
+            "url": f"{url}?"
+            + urlencode(
+                {"act": seen.verb, "q": seen.query, "from": value, "case": cases}, doseq=True
+            ),
+        }
+        for value, label in choices
     ]
 
 

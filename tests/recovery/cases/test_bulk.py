@@ -107,6 +107,47 @@ def test_runs_of_which_nothing_could_be_done_twice_go_on_together(three, acme, a
     assert Case.objects.filter(state=CaseState.RESUMING).count() == 2
 
 
+@pytest.fixture
+def stopped_twice(tell):
+    """Two runs, each with a checkpoint “booked”; the second has another one behind it."""
+    made = []
+    for number in (1, 2):
+        run = tell(f"run_{number}")
+        run.does("flights.book", ("booking", f"B-{number}", None, {"to": "Lisbon"}))
+        for name in ("booked", "noted")[:number]:
+            run.n += 1
+            run.say("run.checkpoint", name=name, state={}, completed=[], pending=[])
+            run.does("notes.add", ("note", f"{name}-{number}", None, {"text": "x"}))
+        run.fails("hotels.book")
+        run.ends("failed")
+        made.append(run.case())
+    return made
+
+
+def test_many_runs_go_on_from_a_checkpoint_that_all_of_them_have(stopped_twice, acme, ada):
+    ids = [case.pk for case in stopped_twice]
+
+    def seen(resume_from=""):
+        return bulk.dry_run(acme, "resume", by=ada, ids=ids, resume_from=resume_from)
+
+    assert seen().checkpoints == ["booked"]
+    assert [one.headline.split(":")[0] for one in seen().eligible] == [
+        "Resume from booked", "Resume from noted",
+    ]  # fmt: skip
+    alone = seen("named:noted")
+    assert [one.why for one in alone.not_eligible] == ["It has no checkpoint “noted”."]
+    assert [one.case.pk for one in alone.eligible] == ids[1:]
+
+    both = seen("named:booked")
+    bulk.start(
+        acme, "resume", by=ada, reason="x", frozen=frozen(both), resume_from=both.resume_from
+    )
+    bulk.sweep()
+
+    told = Directive.objects.order_by("run__run").values_list("checkpoint__name", flat=True)
+    assert list(told) == ["booked", "booked"]
+
+
 def test_a_checkpoint_that_came_since_the_dry_run_is_not_resumed_from(raises, acme, ada):
     run = raises(1)
     run.ends("failed")

@@ -64,6 +64,24 @@ def test_closing_asks_how_they_end_and_resuming_does_not(desk, three):
     ]  # fmt: skip
 
 
+def test_where_the_runs_go_on_is_chosen_and_kept(desk, three):
+    page = dry_run(desk, act="resume", q="is:open")
+    assert [(one["label"], one["current"]) for one in page.context["points"]] == [
+        ("the last checkpoint of each", True), ("the start", False),
+    ]  # fmt: skip
+
+    page = desk.get(page.context["points"][1]["url"])
+    assert [one["current"] for one in page.context["points"]] == [False, True]
+    assert len(page.context["eligible"]) == 2
+    assert 'name="from" value="start"' in page.text
+    items = [one["value"] for one in page.context["eligible"]]
+    said = {"act": "resume", "q": "is:open", "from": "start", "why": "It is back", "item": items}
+    desk.post("/w/acme/bulk/new/", said)
+
+    assert BulkJob.objects.get().resume_from == "start"
+    assert dry_run(desk, act="close", q="is:open").context["points"] == []
+
+
 def test_a_job_tells_of_each_case_what_became_of_it(desk, three, ada):
     page = dry_run(desk, q="is:open")
     desk.post("/w/acme/bulk/new/", started(page))
