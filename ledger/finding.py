@@ -25,7 +25,7 @@ HITS_MAX = 2_000
 
 CATCH_UP = """
 WITH due AS MATERIALIZED (
-    SELECT id FROM ledger_run WHERE search_revision < revision ORDER BY id LIMIT %s
+    SELECT id FROM ledger_run WHERE is_unsearchable ORDER BY id LIMIT %s
     FOR UPDATE SKIP LOCKED
 )
 UPDATE ledger_run r SET search_revision = r.revision,

@@ -98,10 +98,12 @@ CROSS JOIN LATERAL (
 ) e"""
 
 KNOWN_ACTIONS = """
-SELECT a.run_id, a.action, a.id,
+SELECT u.run_id, u.action, a.id,
     (SELECT count(*) FROM ledger_effect f WHERE f.action_id = a.id AND NOT f.withdrawn)
 FROM unnest(%b::bigint[], %b::text[]) AS u (run_id, action)
-JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action"""
+CROSS JOIN LATERAL (
+    SELECT id FROM ledger_action WHERE run_id = u.run_id AND action = u.action LIMIT 1
+) a"""
 
 NEW_EVENTS = f"""
 INSERT INTO ledger_event (received_at, workspace_id, actor_kind, actor, key_prefix, trusted, salt,
@@ -153,12 +155,18 @@ WHERE f.action_id = u.action_id AND f.position >= u.kept AND NOT f.withdrawn"""
 STANDING_EFFECTS = """
 SELECT u.run, u.action, a.id, f.id
 FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::int[]) AS u (run, action, run_id, position)
-JOIN ledger_action a ON a.run_id = u.run_id AND a.action = u.action
-JOIN ledger_effect f ON f.action_id = a.id AND f.position = u.position AND NOT f.withdrawn
-WHERE NOT EXISTS (
-    SELECT FROM ledger_event e
+CROSS JOIN LATERAL (
+    SELECT id FROM ledger_action WHERE run_id = u.run_id AND action = u.action LIMIT 1
+) a
+CROSS JOIN LATERAL (
+    SELECT id FROM ledger_effect
+    WHERE action_id = a.id AND position = u.position AND NOT withdrawn LIMIT 1
+) f
+WHERE (
+    SELECT e.place FROM ledger_event e
     WHERE e.workspace_id = %b AND e.run = u.run AND e.action = u.action AND e.data IS NULL
-        AND e.received_at BETWEEN coalesce(%b::timestamptz, '-infinity') AND now() + interval '1 h')
+        AND e.received_at BETWEEN coalesce(%b::timestamptz, '-infinity') AND now() + interval '1 h'
+    LIMIT 1) IS NULL
 """
 
 # By keys alone: a join would read whole tables where the statistics are not up to date.

@@ -123,7 +123,9 @@ class CallOutcome(models.TextChoices):
 class CallLog(models.Model):
     """One call, for the engineer who wonders. Not evidence: the ledger is that."""
 
-    connection = models.ForeignKey(Connection, on_delete=models.CASCADE, related_name="calls")
+    connection = models.ForeignKey(
+        Connection, on_delete=models.CASCADE, related_name="calls", db_index=False
+    )  # calllog_newest leads with it
     method = models.CharField(max_length=20)
     operation = models.CharField(max_length=80)
     target = models.CharField(max_length=200)

@@ -22,7 +22,7 @@ from ledger import desk
 from ledger.desk import Saying
 from recovery.engine import alerts, faults, steps
 from recovery.engine.clock import boot_seconds
-from recovery.engine.sql import LEASE_OVER, ask, in_seconds
+from recovery.engine.sql import LEASE_OVER, PLAN_RUNS, ask, in_seconds
 from recovery.models import Step, StepState
 from workspaces.moves import CannotMove
 
@@ -90,7 +90,7 @@ def passed(held: Sequence[Held]) -> None:
 
 # Blocked steps become ready and claimed in one go: both moves are told. Whoever has the row in hand
 # has won, so nobody waits for it. A target that another plan is at work on is left alone.
-CLAIM_SQL = """
+CLAIM_SQL = f"""
 UPDATE recovery_step SET was = 'ready', state = 'claimed', moved_at = clock_timestamp(), note = '',
     fence = recovery_step.fence + 1, claims = claims + 1, wake_at = NULL,
     lease_until = clock_timestamp() + u.seconds * interval '1 second'
@@ -99,8 +99,7 @@ WHERE recovery_step.id = u.id AND recovery_step.state = u.state AND recovery_ste
     AND recovery_step.id IN (
         SELECT id FROM recovery_step WHERE id = ANY(%s::bigint[]) FOR UPDATE SKIP LOCKED)
     AND (wake_at IS NULL OR wake_at <= clock_timestamp())
-    AND EXISTS (SELECT FROM recovery_plan p
-                WHERE p.id = recovery_step.plan_id AND p.state = 'running')
+    AND {PLAN_RUNS.text}
     AND NOT EXISTS (
         SELECT FROM recovery_step o
         WHERE o.workspace_id = recovery_step.workspace_id
@@ -109,7 +108,7 @@ WHERE recovery_step.id = u.id AND recovery_step.state = u.state AND recovery_ste
         AND (o.state IN ('claimed', 'intended', 'unknown', 'applied')
              OR (o.state = 'needs_human' AND o.was = 'unknown')))
 RETURNING recovery_step.id
-"""
+"""  # noqa: S608
 
 # Close to its bound, the claims of a connection are made one after the other: whoever counts sees
 # what those before it have committed. The lock ends with the claim's transaction.

@@ -83,10 +83,12 @@ class Step(models.Model):
     """
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
-    plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="steps")
+    plan = models.ForeignKey(
+        Plan, on_delete=models.CASCADE, related_name="steps", db_index=False
+    )  # step_position_in_plan leads with it
     position = models.PositiveIntegerField(help_text="1 is the newest effect and runs first")
     effect = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="steps")
-    connection = models.ForeignKey(Connection, on_delete=models.PROTECT)
+    connection = models.ForeignKey(Connection, on_delete=models.PROTECT, db_index=False)
     connection_digest = models.CharField(max_length=64)
     connector_version = models.CharField(max_length=40)
     operation = models.CharField(max_length=120)
@@ -151,7 +153,12 @@ class Step(models.Model):
                 fields=["state", "wake_at", "id"],
                 condition=~Q(state__in=["verified", "reported", "skipped", "cancelled"]),
                 name="step_living",
-            )
+            ),
+            models.Index(
+                fields=["connection"],
+                condition=Q(state__in=["claimed", "intended"]),
+                name="step_in_hand",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -161,7 +168,9 @@ class Step(models.Model):
 class StepAttempt(models.Model):
     """One try at a step: committed before the first byte leaves, completed after the answer."""
 
-    step = models.ForeignKey(Step, on_delete=models.CASCADE, related_name="attempts")
+    step = models.ForeignKey(
+        Step, on_delete=models.CASCADE, related_name="attempts", db_index=False
+    )  # attempt_number_in_step leads with it
     number = models.PositiveSmallIntegerField()
     fence = models.BigIntegerField()
     key = models.CharField(max_length=80)

@@ -40,7 +40,7 @@ def look(run_ids: Sequence[int] | None = None) -> int:
         return len(run_ids)
     looked = 0
     for _ in range(BATCHES_MAX):
-        found = _look_at(Run.objects.filter(seen_revision__lt=F("revision")))
+        found = _look_at(Run.objects.filter(is_unseen=True))
         looked += found
         if found < BATCH_RUNS:
             break
@@ -55,6 +55,7 @@ def listen_for_silence() -> int:
         ~Exists(heard),
         state=RunState.RUNNING,
         agent__isnull=False,
+        lease_minute__lt=now,
         lease_until__lt=now,
         lease_until__gt=now - timedelta(days=SILENT_DAYS_MAX),
     )
