@@ -228,7 +228,7 @@ def measure(running: Desk, plans: int, steps: int) -> dict[str, float]:
 
 
 def main() -> None:
-    plans, steps = (8, 20) if "--small" in sys.argv else (32, 100)
+    plans, steps = (8, 20) if "--small" in sys.argv else (64, 100)
     running = own()
     try:
         print(json.dumps(measure(running, plans, steps)))

@@ -42,7 +42,7 @@ warnings.filterwarnings("ignore", category=SecurityWarning)
 
 logger = logging.getLogger(__name__)
 BEAT_SECONDS = 10.0
-# A journey of sixteen plans makes some ten thousand objects a turn; the default is to look at 700.
+# A journey of thirty plans makes some ten thousand objects a turn; the default is to look at 700.
 OBJECTS_BEFORE_SEARCHING = 20_000
 last_beat = [float("-inf")]
 ORPHAN_SECONDS_MAX = 15.0

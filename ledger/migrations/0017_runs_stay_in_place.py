@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from django.db import migrations, models
 from django.db.models import F, Q, Value
+from django.db.models.lookups import LessThan
 
 from ledger.models.runs import DateBin
 
@@ -30,7 +31,7 @@ NO_ROOM = "ALTER TABLE ledger_run RESET (fillfactor)"
 
 def due(name: str) -> models.GeneratedField:
     return models.GeneratedField(
-        expression=Q(**{f"{name}__lt": F("revision")}),
+        expression=LessThan(F(name), F("revision")),
         output_field=models.BooleanField(),
         db_persist=True,
     )

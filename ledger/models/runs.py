@@ -8,6 +8,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
 from django.db.models import F, Func, Q, Value
+from django.db.models.lookups import LessThan
 
 from ledger.models.events import RUN_ID_CHARACTERS_MAX
 from workspaces.models import Agent, Workspace
@@ -74,12 +75,12 @@ class Run(models.Model):
         help_text="The minute in which the lease ends",
     )
     is_unseen = models.GeneratedField(
-        expression=Q(seen_revision__lt=F("revision")),
+        expression=LessThan(F("seen_revision"), F("revision")),
         output_field=models.BooleanField(),
         db_persist=True,
     )
     is_unsearchable = models.GeneratedField(
-        expression=Q(search_revision__lt=F("revision")),
+        expression=LessThan(F("search_revision"), F("revision")),
         output_field=models.BooleanField(),
         db_persist=True,
     )

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from recovery.engine import queues
 from recovery.engine.sql import ask
 
-SEATS = 16
+SEATS = 32
 """Plans in one worker's hands; beyond that a commit is shared by enough."""
 
 LOOK_SECONDS = 0.25

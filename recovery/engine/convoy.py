@@ -1,8 +1,8 @@
 """Convoys: the steps of several plans, taken through their commits side by side.
 
 Each step goes its own way: claim · look · intend · act · settle · read back · end, with a commit
-after each that writes. What moves at the same moment shares a transaction, so a convoy of sixteen
-pays for one commit where sixteen workers would pay for sixteen; and while a call is on the wire the
+after each that writes. What moves at the same moment shares a transaction, so a convoy of thirty
+pays for one commit where thirty workers would pay for thirty; and while a call is on the wire the
 others go on, so a slow system holds up nobody but itself.
 
 A step that needs anything out of the ordinary leaves the convoy through a verb of its own.

@@ -1,5 +1,7 @@
 """The end of a plan: when nothing of it lives any more, and what that means for its case."""
 
+from collections import Counter
+
 from django.db import transaction
 from django.db.models import F
 
@@ -34,22 +36,18 @@ def _finish(plan: Plan, run: Run) -> None:
             _let_triage_look(run)
         return
     starting.move(plan, PlanState.FINISHED, ended_at=Clock())
-    counts = {
-        state: plan.steps.filter(state=state).count()
-        for state in (StepState.VERIFIED, StepState.REPORTED, StepState.SKIPPED)
-    }
-    starting.say(plan, "plan.finished", data={str(state): n for state, n in counts.items()})
-    if is_restored(plan, run):
+    ended = Counter(plan.steps.values_list("state", flat=True))
+    told = (StepState.VERIFIED, StepState.REPORTED, StepState.SKIPPED)
+    starting.say(plan, "plan.finished", data={str(state): ended[state] for state in told})
+    if ended.keys() == {StepState.VERIFIED} and is_restored(run):
         closing.restored(plan.case)
     else:
         starting.move_case(plan.case, CaseState.OPEN)
     _let_triage_look(run)
 
 
-def is_restored(plan: Plan, run: Run) -> bool:
-    """Whether every step was verified, no effect stands, and nothing is in doubt."""
-    if plan.steps.exclude(state=StepState.VERIFIED).exists():
-        return False
+def is_restored(run: Run) -> bool:
+    """Whether no effect stands, and nothing is in doubt."""
     effects = Effect.objects.filter(action__run=run, withdrawn=False)
     doubtful = Action.objects.filter(run=run, state__in=[ActionState.UNKNOWN, ActionState.RUNNING])
     return not (

@@ -46,7 +46,8 @@ class RunFacts:
     now: datetime
     actions: Sequence[Action] = ()
     effects: Mapping[int, Sequence[Effect]] = field(default_factory=dict)
-    attempts: Mapping[int, Sequence[Attempt]] = field(default_factory=dict)
+    contradicted: frozenset[int] = frozenset()
+    """Actions with an attempt of which both success and no effect were said."""
     checkpoints: Sequence[Checkpoint] = ()
     allowed: frozenset[int | None] = frozenset()
     troubled: Sequence[Step] = ()
@@ -92,11 +93,6 @@ class RunFacts:
             or (action.state == ActionState.RUNNING and (self.is_silent or self.has_ended))
         ]
 
-    def contradicts(self, action: Action) -> bool:
-        return any(
-            one.state == AttemptState.CONTRADICTION for one in self.attempts.get(action.pk, ())
-        )
-
     def deed(self, action: Action) -> Deed:
         """The action as the policy judges it."""
         return deed_of(action, self.run)
@@ -135,7 +131,11 @@ def gather(
     action_ids = [action.pk for found in kept.values() for action in found]
     told = Effect.objects.filter(action__in=action_ids, withdrawn=False)
     effects = _by(told.order_by("position"), "action_id")
-    attempts = _by(Attempt.objects.filter(action__in=action_ids).order_by("pk"), "action_id")
+    contradicted = frozenset(
+        Attempt.objects.filter(action__in=action_ids, state=AttemptState.CONTRADICTION).values_list(
+            "action_id", flat=True
+        )
+    )
     checkpoints = _by(Checkpoint.objects.filter(run__in=ids).order_by("place"), "run_id")
     allowed = frozenset(_allowed(action_ids))
     troubled, reports = _troubled(ids), _reports(ids)
@@ -152,7 +152,7 @@ def gather(
             now=now,
             actions=kept.get(run.pk, ()),
             effects=effects,
-            attempts=attempts,
+            contradicted=contradicted,
             checkpoints=checkpoints.get(run.pk, ()),
             allowed=allowed,
             troubled=troubled.get(run.pk, ()),

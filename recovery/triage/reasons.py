@@ -84,7 +84,7 @@ def steps_that_wait(facts: RunFacts) -> Iterator[Reason]:
 
 def outcomes_unknown(facts: RunFacts) -> Iterator[Reason]:
     for action in facts.unknown():
-        if facts.contradicts(action):
+        if action.pk in facts.contradicted:
             words = f"{action.tool} is said to have succeeded and to have had no effect"
             yield Reason("contradiction", words, action.action)
         elif action.state == ActionState.UNKNOWN:

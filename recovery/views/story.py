@@ -1,5 +1,6 @@
 """The story of a run, read back from the ledger alone: what was asked, done, and how it went."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,10 +30,13 @@ WORDS = {"read_only": "read-only", "draft": "draft"}
 def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
     """The story for a page. Without `sensitive` it holds no payload, only what was done to what."""
     told: list[tuple[tuple[int, int], dict[str, Any]]] = []
-    for action in facts.actions[-ITEMS_SHOWN_MAX:]:
+    shown = facts.actions[-ITEMS_SHOWN_MAX:]
+    attempts: dict[int, list[Attempt]] = defaultdict(list)
+    for attempt in Attempt.objects.filter(action__in=[one.pk for one in shown]).order_by("pk"):
+        attempts[attempt.action_id].append(attempt)
+    for action in shown:
         effects = list(facts.effects.get(action.pk, ()))
-        attempts = facts.attempts.get(action.pk, ())
-        item = _action(case, action, effects, attempts, sensitive=sensitive)
+        item = _action(case, action, effects, attempts[action.pk], sensitive=sensitive)
         told.append(((action.n or 0, action.first_place), item))
     told += [((one.n or 0, one.place), _checkpoint(one)) for one in facts.checkpoints]
     told.sort(key=lambda entry: entry[0])
