@@ -13,7 +13,6 @@ from django.db.models.lookups import LessThan
 from ledger.models.events import RUN_ID_CHARACTERS_MAX
 from workspaces.models import Agent, Workspace
 
-
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 

@@ -26,7 +26,7 @@ AT_REST = MappingProxyType({"lease_until": Sql("NULL"), "wake_at": Sql("NULL")})
 
 # A sub-query on another table: after a wait for the row's lock PostgreSQL looks at the row's own
 # columns again, which it would not do for a row found through a join. And a scalar one, which stays
-# where it is: of EXISTS the planner makes a join, and begins with it where it knows little of plans.
+# where it is: of EXISTS the planner makes a join, and begins there where it knows little of plans.
 PLAN_RUNS = Sql(
     "(SELECT p.state FROM recovery_plan p WHERE p.id = recovery_step.plan_id) = 'running'"
 )
