@@ -18,7 +18,7 @@ class Table:
 
     def __init__(self, model: type[Model], *, without: Iterable[str] = ()) -> None:
         meta = model._meta  # noqa: SLF001 - documented, in spite of its name
-        fields = [field for field in meta.concrete_fields if field.column]
+        fields = [one for one in meta.concrete_fields if one.column and not one.generated]
         self.name = meta.db_table
         left_out = set(without)
         self.defaults: dict[str, Any] = {

@@ -89,7 +89,8 @@ def copy_worded(
 def stage(connection: psycopg.Connection[Any], life: Life) -> None:
     for name in WORDED:
         connection.execute(
-            f"CREATE TEMP TABLE staged_{name} (LIKE {life.tables[name].name} INCLUDING DEFAULTS)"
+            f"CREATE TEMP TABLE staged_{name}"
+            f" (LIKE {life.tables[name].name} INCLUDING DEFAULTS INCLUDING GENERATED)"
         )
         connection.execute(f"ALTER TABLE staged_{name} ALTER search TYPE text")
 
