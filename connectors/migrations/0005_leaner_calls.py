@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('connectors', '0003_channels_say_so_much'),
+        ('connectors', '0004_settings_that_were'),
     ]
 
     operations = [

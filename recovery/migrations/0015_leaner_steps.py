@@ -7,9 +7,9 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('connectors', '0004_leaner_calls'),
+        ('connectors', '0005_leaner_calls'),
         ('ledger', '0017_runs_stay_in_place'),
-        ('recovery', '0013_bulk_endings'),
+        ('recovery', '0014_bulk_resumes_from'),
         ('workspaces', '0003_heartbeat_failing'),
     ]
 
