@@ -9,6 +9,7 @@ events; every way on from a note must lead to an event that is said.
 
 import os
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from psycopg import Connection, Cursor
@@ -34,7 +35,7 @@ INSERT INTO ledger_event (place, received_at, workspace_id, event_id, type, run,
 SELECT place, received, %b, event_id, type, coalesce(run, ''), coalesce(action, ''), %b, %b,
     data::jsonb, decode(salt, 'hex'), decode(digest, 'hex')
 FROM noted, moment
-RETURNING event_id, place, received_at"""  # noqa: S608
+RETURNING event_id, place, received_at::text"""  # noqa: S608
 
 
 def note(connection: Connection[Any], speaker: Speaker, events: Sequence[Said]) -> list[Fact]:
@@ -66,10 +67,13 @@ def noted(speaker: Speaker, events: Sequence[Said]) -> Statement:
 
 
 def facts(speaker: Speaker, events: Sequence[Said], rows: Rows) -> list[Fact]:
-    """The events that were noted, with the places and the moment that they were given."""
-    given = {event_id: (place, received) for event_id, place, received in rows}
+    """The events that were noted, with the places and the one moment that they were given."""
+    places = {event_id: place for event_id, place, _ in rows}
+    if not rows:
+        return []
+    received = datetime.fromisoformat(rows[0][2])
     return [
-        Fact(event.id, event.type, event.n, event.data, *given[event.id], speaker.is_desk,
-             speaker.name, speaker.trusted, event.trace)
+        Fact(event.id, event.type, event.n, event.data, places[event.id], received,
+             speaker.is_desk, speaker.name, speaker.trusted, event.trace)
         for event in events
     ]  # fmt: skip

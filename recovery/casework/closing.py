@@ -120,13 +120,13 @@ def restored(case: Case) -> bool:
     """The desk's own closing: every effect was undone and read back. False if it was closed before.
 
     The caller holds the transaction, and has checked that nothing stands or is in doubt. No lock is
-    taken beyond the case's own row, for the caller holds its plan's.
+    taken beyond the case's own row, for the caller holds its plan's. What is answered is what the
+    case told of; a reason that triage has not met yet brings it back, as any new one does.
     """
     case = Case.objects.select_for_update(of=("self",)).get(pk=case.pk)
     if case.state == CaseState.CLOSED:
         return False
-    facts = facts_of(_run(case))
-    _end(case, facts, CaseOutcome.RESTORED, "Every effect was undone, and read back.")
+    _end(case, None, CaseOutcome.RESTORED, "Every effect was undone, and read back.")
     return True
 
 
@@ -137,14 +137,15 @@ def resumed(case: Case, facts: RunFacts) -> None:
 
 def _end(
     case: Case,
-    facts: RunFacts,
+    facts: RunFacts | None,
     outcome: str,
     reason: str,
     *,
     by: User | None = None,
     left: Sequence[Left] = (),
 ) -> None:
-    present = [one.key for one in reasons(facts)]
+    """Without `facts` nothing stands, and no reason but those in the case's evidence."""
+    present = [one.key for one in reasons(facts)] if facts else []
     present += [str(one["key"]) for one in case.evidence if isinstance(one, dict) and "key" in one]
     case.state, case.outcome = CaseState.CLOSED, outcome
     case.closing_reason, case.closed_by, case.closed_at = reason, by, timezone.now()
@@ -157,7 +158,8 @@ def _end(
     Directive.objects.filter(
         run=case.run_id, kind="resume", acknowledged_at=None, withdrawn_at=None
     ).update(withdrawn_at=case.closed_at)
-    standing = [standing_words(action, effect) for action, effect in facts.standing()]
+    stands = facts.standing() if facts else []
+    standing = [standing_words(action, effect) for action, effect in stands]
     told = [{"text": one.text, "owner": one.owner.pk} for one in left]
     data = {"outcome": outcome, "reason": reason, "standing": standing, "residue": told}
     say(case, "case.closed", by=by, data=data, part="engine")
