@@ -7,9 +7,10 @@ from collections.abc import Callable
 from functools import reduce
 from operator import or_
 
-from django.db.models import Exists, Q
+from django.db.models import Exists, OuterRef, Q
 
 from approvals.models import ApprovalState, SubjectKind
+from ledger.models import Action
 from ledger.models.actions import Compensated
 
 Condition = Callable[[], Q | Exists]
@@ -29,7 +30,8 @@ def taken_back() -> Q:
 
 def undone_later() -> Q:
     """Used, and compensated, corrected or stopped afterwards."""
-    forward = Q(subject_kind=SubjectKind.ACTION) & ~Q(action__compensated=Compensated.NONE)
+    undone = Action.objects.filter(pk=OuterRef("action")).exclude(compensated=Compensated.NONE)
+    forward = Q(subject_kind=SubjectKind.ACTION) & Q(Exists(undone))
     plans = [Q(subject_kind=SubjectKind.PLAN) & Q(condition()) for condition in _of_plans]
     return Q(state=ApprovalState.USED) & reduce(or_, plans, forward)
 

@@ -62,7 +62,12 @@ class Correction(models.Model):
             )
         ]
         indexes: ClassVar = [
-            models.Index(fields=["workspace", "-id"], name="correction_newest_first")
+            models.Index(fields=["workspace", "-id"], name="correction_newest_first"),
+            models.Index(
+                fields=["workspace", "-id"],
+                condition=models.Q(still_wrong_at__isnull=False),
+                name="correction_still_wrong",
+            ),
         ]
 
     def __str__(self) -> str:
