@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('recovery', '0014_bulk_resumes_from'),
+        ('recovery', '0015_leaner_steps'),
         ('workspaces', '0003_heartbeat_failing'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
