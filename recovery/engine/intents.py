@@ -16,6 +16,7 @@ from approvals import digests, grants, policy, strictness
 from approvals.models import Approval, PolicyVersion
 from connectors import calls
 from connectors.contract import Observation, Operation, Refused
+from connectors.models import Connection
 from recovery.engine import binding, claims, faults, steps
 from recovery.engine.claims import Held
 from recovery.engine.reading import copied
@@ -124,18 +125,32 @@ class Fresh:
 def read_anew(found: Sequence[Step]) -> dict[int, Fresh]:
     """Bring steps, their plans and connections to what the database says now, in one query."""
     rows = {pk: row for pk, *row in ask(FRESH_SQL, [[step.pk for step in found]])}
-    return {step.pk: _renewed(step, rows[step.pk]) for step in found}
+    beside: dict[int, Connection] = {}
+    fresh = {}
+    for step in found:
+        row = rows[step.pk]
+        _renew(step, row)
+        known = beside.get(step.connection_id)
+        step.connection = known or _connection(step, row)
+        beside[step.connection_id] = step.connection
+        fresh[step.pk] = Fresh(*row[17:])
+    return fresh
 
 
-def _renewed(step: Step, row: list[Any]) -> Fresh:
+def _renew(step: Step, row: Sequence[Any]) -> None:
     for name, value in zip(FROZEN, row, strict=False):
-        setattr(step, name, _decoded(name, value))
-    step.connection, step.plan = copied(step.connection), copied(step.plan)
+        if name not in JSON_AT or value is None or step.texts.get(name) != value:
+            setattr(step, name, _decoded(name, value))
+    step.plan = copied(step.plan)
     step.plan.policy_digest, step.plan.approval_id = row[11:13]
-    step.connection.name, step.connection.connector = row[13:15]
-    step.connection.settings = _decoded("settings", row[15])
-    step.connection.disabled_at = row[16]
-    return Fresh(*row[17:])
+
+
+def _connection(step: Step, row: Sequence[Any]) -> Connection:
+    """The step's connection as it is now; the steps of one statement share it."""
+    found = copied(step.connection)
+    found.name, found.connector = row[13:15]
+    found.settings, found.disabled_at = _decoded("settings", row[15]), row[16]
+    return found
 
 
 def _decoded(name: str, value: Any) -> Any:

@@ -45,6 +45,7 @@ _JSON: Final = [
     *_json_at(Step),
     *(len(STEP) + at for at in _json_at(Effect)),
 ]
+_FROZEN_JSON: Final = [(STEP.index(name), name) for name in ("args", "expected", "post_condition")]
 _COLUMNS: Final = ", ".join(
     f'{table}."{name}"'
     for table, names in (("s", STEP), ("e", EFFECT), ("a", ACTION))
@@ -110,11 +111,13 @@ def copied(row: Row) -> Row:
 
 def _step(row: Sequence[Any]) -> Step:
     values = list(row)
+    texts = {name: values[at] for at, name in _FROZEN_JSON}
     for at in _JSON:
         if values[at] is not None:
             values[at] = json.loads(values[at])
     effect_at, action_at = len(STEP), len(STEP) + len(EFFECT)
     step = Step.from_db("default", STEP, values[:effect_at])
+    step.texts = texts
     step.effect = Effect.from_db("default", EFFECT, values[effect_at:action_at])
     step.effect.action = Action.from_db("default", ACTION, values[action_at:])
     return step

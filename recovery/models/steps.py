@@ -4,6 +4,8 @@ The table of moves below is the Python rule and, through a check constraint on t
 (`was`, `state`), the database's too: editing it without a migration fails `makemigrations --check`.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from django.db import models
@@ -126,6 +128,8 @@ class Step(models.Model):
 
     # In a worker's hands: what it has noted of the step's action, if that is all there is.
     told: tuple[Fact, ...] | None = None
+    # And the texts of which its frozen JSON was read: what is the same need not be read again.
+    texts: Mapping[str, str | None] = MappingProxyType({})
 
     class Meta:
         constraints: ClassVar = [
