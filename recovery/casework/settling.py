@@ -19,7 +19,7 @@ from recovery.engine import keys, starting, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState
 from recovery.tasks import run_plan
 from recovery.triage import triage
-from recovery.triage.facts import facts_of
+from recovery.triage.facts import RunFacts, facts_of
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.wake import wake_on_commit
@@ -109,8 +109,12 @@ def steps_in_doubt(case: Case) -> list[Step]:
 
 def actions_in_doubt(case: Case) -> list[Action]:
     """Calls of the run of which nobody knows whether they happened."""
-    run = Run.objects.select_related("workspace", "agent").get(pk=case.run_id)
-    return facts_of(run).unknown()
+    return facts_now(case).unknown()
+
+
+def facts_now(case: Case) -> RunFacts:
+    """What is known of the case's run at this moment, read anew."""
+    return facts_of(Run.objects.select_related("workspace", "agent").get(pk=case.run_id))
 
 
 def _locked_step(step: Step, by: User, outcome: str, seen: int) -> Step:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -36,6 +37,18 @@ UNLISTED = (
     "run__error", "run__flags", "run__goal", "run__summary", "run__request",
 )  # fmt: skip
 """What no list shows and is large or has to be read anew as JSON; it is fetched where asked for."""
+
+# What every desk counts beside its queue, each time it is looked at: what these queries mean, by
+# heart, and what they are given. Put together by the ORM they took a fifth of the queue's time.
+OPEN = "SELECT FROM recovery_case WHERE workspace_id = %s AND state <> 'closed'"
+WRITTEN_OUT = {
+    "": ("",),
+    "is:mine": (" AND claimed_by_id = %s AND claimed_until > %s", "person", "now"),
+    "is:unclaimed": (" AND (claimed_by_id IS NULL OR claimed_until <= %s)", "now"),
+    "is:unknown": (" AND unknown_count > 0",),
+    "is:irreversible": (" AND reversibility = 'irreversible'",),
+    "is:overdue": (" AND due_at < %s", "now"),
+}
 
 
 class BadPlace(ValueError):
@@ -124,15 +137,18 @@ def find(
     after: str = "",
     limit: int = PAGE_CASES,
     everything: bool = False,
+    columns: Sequence[str] = (),
 ) -> Found:
-    """A page of the cases that `text` means; raises QueryError or BadPlace."""
+    """A page of the cases that `text` means; raises QueryError or BadPlace.
+
+    `columns` are all that the caller shows, where it shows few.
+    """
     query = parse(text)
     order = order if order in ORDERS else DEFAULT_ORDER
     limit = min(max(limit, 1), PAGE_CASES_MAX)
     cases = matching(workspace, query, by=by, everything=everything)
     cases = _behind(cases, ORDERS[order], after).order_by(*_ordering(ORDERS[order]))
-    cases = cases.select_related("run", "agent", "cause", "claimed_by").defer(*UNLISTED)
-    page = list(cases[: limit + 1])
+    page = list(_with(cases, columns)[: limit + 1])
     more = len(page) > limit
     page = page[:limit]
     for case in page:
@@ -145,6 +161,14 @@ def find(
         is_cut=is_cut(query, everything=everything),
         is_whole=not (more or after),
     )
+
+
+def _with(cases: QuerySet[Case], columns: Sequence[str]) -> QuerySet[Case]:
+    if not columns:
+        return cases.select_related("run", "agent", "cause", "claimed_by").defer(*UNLISTED)
+    tables = {column.partition("__")[0] for column in columns if "__" in column}
+    places = {column for order in ORDERS.values() for column in order.columns}
+    return cases.select_related(*sorted(tables)).only(*columns, *places)
 
 
 def count(
@@ -160,8 +184,13 @@ def count(
         return Count(len(found.cases), capped=False)
     query = parse(text)
     limit = COUNT_OF_WORDS_MAX if query.has_text else COUNT_MAX
-    cases = matching(workspace, query, by=by, everything=everything)
-    number = cases.order_by().values("pk")[: limit + 1].count()
+    try:
+        sql, given = _counting(workspace, text, by=by, everything=everything, limit=limit + 1)
+    except EmptyResultSet:
+        return Count(0, capped=False)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {sql}", given)
+        [number] = cursor.fetchone()
     return Count(min(number, limit), capped=number > limit)
 
 
@@ -177,14 +206,12 @@ def counts(
     given: list[Any] = []
     for at, text in enumerate(texts):
         try:
-            cases = matching(workspace, parse(text), by=by).order_by().values("pk")[:limit]
-            sql, params = cases.query.sql_with_params()
+            parts[at], params = _counting(workspace, text, by=by, limit=limit)
         except QueryError:
             continue
         except EmptyResultSet:
             found[at] = 0
             continue
-        parts[at] = f"(SELECT count(*) FROM ({sql}) counted)"  # noqa: S608 - built by the ORM
         given += params
     if parts:
         with connection.cursor() as cursor:
@@ -192,6 +219,20 @@ def counts(
             for at, number in zip(parts, cursor.fetchone(), strict=True):
                 found[at] = number
     return found
+
+
+def _counting(
+    workspace: Workspace, text: str, *, by: User | None, everything: bool = False, limit: int
+) -> tuple[str, tuple[Any, ...]]:
+    """A count of what a query means as a part of a statement; raises QueryError, EmptyResultSet."""
+    written = WRITTEN_OUT.get(text) if by else None
+    if written:
+        given = {"person": by.pk if by else None, "now": clock.now()}
+        sql, params = f"{OPEN}{written[0]}", (workspace.pk, *(given[name] for name in written[1:]))
+        return f"(SELECT count(*) FROM ({sql} LIMIT %s) counted)", (*params, limit)
+    cases = matching(workspace, parse(text), by=by, everything=everything)
+    sql, params = cases.order_by().values("pk")[:limit].query.sql_with_params()
+    return f"(SELECT count(*) FROM ({sql}) counted)", tuple(params)  # noqa: S608 - the ORM's
 
 
 def neighbours(

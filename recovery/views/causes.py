@@ -17,7 +17,7 @@ from recovery.models import Cause
 from recovery.search import causes
 from recovery.triage.causes import title
 from recovery.views.here import queue_url
-from recovery.views.rows import row
+from recovery.views.rows import COLUMNS, row
 from workspaces import look
 from workspaces.access import may
 from workspaces.models import Workspace
@@ -65,7 +65,14 @@ def cause(request: Request, workspace: str, fingerprint: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     found = get_object_or_404(Cause, workspace=here, fingerprint=fingerprint)
     q = f"cause:{found.fingerprint}"
-    listed = search.find(here, f"{q} is:open", by=request.user, order="newest", limit=CASES_SHOWN)
+    listed = search.find(
+        here,
+        f"{q} is:open",
+        by=request.user,
+        order="newest",
+        limit=CASES_SHOWN,
+        columns=COLUMNS,
+    )
     kept = urlencode({"q": q, "sort": "newest"})
     context = {
         "workspace": here,

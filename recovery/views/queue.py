@@ -19,7 +19,7 @@ from recovery.search import jumping, saved
 from recovery.views import nothing
 from recovery.views.here import list_of, queue_url
 from recovery.views.lines import line
-from recovery.views.rows import peek, row
+from recovery.views.rows import COLUMNS, peek, row
 from workspaces import clock, look, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
@@ -61,6 +61,7 @@ def queue(request: Request, workspace: str) -> HttpResponse:
             order=order,
             after=said.get("after", ""),
             everything=everything,
+            columns=COLUMNS,
         )
         number = str(search.count(here, q, by=request.user, everything=everything, found=found))
     except (search.QueryError, search.BadPlace) as wrong:
@@ -119,8 +120,9 @@ def _views(here: Workspace, q: str, person: User) -> list[dict[str, Any]]:
 def _saved(here: Workspace, person: User) -> list[tuple[str, str]]:
     """The person's own views first: there is room for few, the rest is one click further."""
     views = saved.visible_to(here, person)[: saved.SHOWN_MAX]
-    found = sorted(views, key=lambda view: view.owner_id != person.pk)[:SAVED_SHOWN_MAX]
-    return [(view.name, view.query) for view in found]
+    found = views.values_list("name", "query", "owner_id")
+    mine_first = sorted(found, key=lambda view: view[2] != person.pk)[:SAVED_SHOWN_MAX]
+    return [(name, query) for name, query, _ in mine_first]
 
 
 def _bulk(here: Workspace, q: str) -> dict[str, str]:

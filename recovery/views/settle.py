@@ -3,7 +3,11 @@
 Nothing is sent from here. What the person saw goes to the record under their name.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -18,7 +22,7 @@ from recovery.casework.outdated import OutOfDate
 from recovery.engine import wire
 from recovery.models import Case, Step, StepState
 from recovery.triage import asking
-from recovery.triage.facts import facts_of
+from recovery.triage.facts import RunFacts
 from recovery.views import answered, plan_card, preview
 from recovery.views.answered import TooLate
 from recovery.views.here import case_or_404, case_url
@@ -39,31 +43,46 @@ LEAVE = ("skip", "Leave the effect as it is", "The step is skipped, and the effe
 ANSWERED = "it was answered already; what you wrote can go into a comment"
 
 
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """What waits for a word in a case, as it was read at one moment: once for a page."""
+
+    facts: RunFacts
+    actions: Sequence[Action]
+    steps: Sequence[Step]
+
+    @classmethod
+    def of(cls, case: Case) -> Doubts:
+        facts = settling.facts_now(case)
+        return cls(facts, facts.unknown(), settling.steps_in_doubt(case))
+
+
 @login_required
 @require_http_methods(["GET", "POST"])
 def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
     """The doubt that the address names, else the first one of the case."""
     case = case_or_404(request, workspace, pk)
     require(request.user, "recover", case.workspace)
-    subject = _subject(request, case)
+    doubts = Doubts.of(case)
+    subject = _subject(request, doubts)
     late = answered.subject_of(request, case) if subject is None else None
     if late is not None:
-        return _show(request, case, late, problem=TooLate(answered.words(case, late)))
+        return _show(request, case, late, doubts, problem=TooLate(answered.words(case, late)))
     if subject is None:
         words = "Nothing is in doubt here any more."
         return preview.done(request, case, words, messages.INFO)
     if request.method == "GET":
-        return _show(request, case, subject)
+        return _show(request, case, subject, doubts)
     try:
         _decide(request, case, subject)
     except (OutOfDate, CannotMove, casework.Empty) as refusal:
-        return _show(request, case, subject, problem=refusal)
+        return _show(request, case, subject, Doubts.of(case), problem=refusal)
     return preview.done(request, case, "Written down, in your name.")
 
 
-def _subject(request: Request, case: Case) -> Action | Step | None:
+def _subject(request: Request, doubts: Doubts) -> Action | Step | None:
     said = request.POST or request.GET
-    actions, steps = settling.actions_in_doubt(case), settling.steps_in_doubt(case)
+    actions, steps = doubts.actions, doubts.steps
     if "step" in said:
         return next((one for one in steps if str(one.pk) == said["step"]), None)
     if "action" in said:
@@ -91,13 +110,18 @@ def _decide(request: Request, case: Case, subject: Action | Step) -> None:
 
 
 def _show(
-    request: Request, case: Case, subject: Action | Step, *, problem: Exception | None = None
+    request: Request,
+    case: Case,
+    subject: Action | Step,
+    doubts: Doubts,
+    *,
+    problem: Exception | None = None,
 ) -> HttpResponse:
     if problem is not None:
         case.refresh_from_db()
     sensitive = may(request.user, "view_sensitive", case.workspace)
     about = (
-        _of_action(case, subject, sensitive=sensitive)
+        _of_action(doubts.facts, subject, sensitive=sensitive)
         if isinstance(subject, Action)
         else _of_step(subject, sensitive=sensitive)
     )
@@ -107,7 +131,7 @@ def _show(
     claimed = f"{other} has claimed this case." if other else ""
     told: dict[str, Any] = {
         "subject_id": subject.pk,
-        "others": _others(case, subject),
+        "others": _others(case, subject, doubts),
         "evidence": request.POST.get("evidence", ""),
         "why_not": ANSWERED if isinstance(problem, TooLate) else claimed,
         **about,
@@ -120,11 +144,11 @@ def _show(
     return preview.show(request, "Settle", case, told, problem=problem)
 
 
-def _others(case: Case, subject: Action | Step) -> list[dict[str, str]]:
+def _others(case: Case, subject: Action | Step, doubts: Doubts) -> list[dict[str, str]]:
     """What else of this case waits for a word."""
     found = [
-        *((f"?action={one.pk}", one.tool, one) for one in settling.actions_in_doubt(case)),
-        *((f"?step={one.pk}", _title(one), one) for one in settling.steps_in_doubt(case)),
+        *((f"?action={one.pk}", one.tool, one) for one in doubts.actions),
+        *((f"?step={one.pk}", _title(one), one) for one in doubts.steps),
     ]
     return [
         {"url": f"{case_url(case)}settle/{query}", "label": label}
@@ -137,7 +161,7 @@ def _title(step: Step) -> str:
     return str(step.preview.get("title") or f"{step.operation} {step.target_id}")
 
 
-def _of_action(case: Case, action: Action, *, sensitive: bool) -> dict[str, Any]:
+def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str, Any]:
     """An agent's call without an answer: what was sent, and what a probe sees now."""
     targets = ", ".join(f"{one.get('type')} {one.get('id')}" for one in action.targets or [])
     sent_at = action.started_at or action.planned_at
@@ -149,7 +173,7 @@ def _of_action(case: Case, action: Action, *, sensitive: bool) -> dict[str, Any]
         ("Key", short_key(action.key)),
         ("Answer", str(error.get("message") or error.get("type") or "none came")),
     ]
-    probes, found = _asked(case, action)
+    probes, found = _asked(facts, action)
     return {
         "kind": "action",
         "title": f"Did {action.tool} happen?",
@@ -166,8 +190,7 @@ def _of_action(case: Case, action: Action, *, sensitive: bool) -> dict[str, Any]
     }
 
 
-def _asked(case: Case, action: Action) -> tuple[list[dict[str, Any]], str]:
-    facts = facts_of(case.run)
+def _asked(facts: RunFacts, action: Action) -> tuple[list[dict[str, Any]], str]:
     if not asking.can_ask(facts, action):
         return [], ""
     asked = asking.ask(facts, action)
