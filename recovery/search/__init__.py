@@ -1,5 +1,6 @@
 """Search: one `q` drives the list, its count, the export, bulk acts, saved views and the API."""
 
+from recovery.search.counting import Count, count, counts
 from recovery.search.language import (
     KEYS,
     QUERY_CHARACTERS_MAX,
@@ -13,10 +14,7 @@ from recovery.search.lists import (
     DEFAULT_ORDER,
     ORDERS,
     BadPlace,
-    Count,
     Found,
-    count,
-    counts,
     find,
     matching,
     neighbours,

@@ -1,5 +1,7 @@
 """The queue's query language: what it means, and where it says that it cannot be read."""
 
+from datetime import timedelta
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -9,8 +11,10 @@ from hypothesis import strategies as st
 from recovery import search
 from recovery.casework import cases
 from recovery.models import Case
+from recovery.search.counting import WRITTEN_OUT
 from recovery.search.language import KEYS, QUERY_CHARACTERS_MAX, QueryError, parse
 from tests.recovery.cases.cast import Told
+from workspaces import clock
 
 
 @pytest.fixture
@@ -78,6 +82,24 @@ def test_many_lists_are_counted_at_once_each_no_further_than_the_limit(queue):
 
     assert numbers == [*(min(len(wanted), 2) for _, wanted in MEANS), None]
     assert search.counts(queue, [], by=None, limit=2) == []
+
+
+def test_what_is_counted_by_heart_is_what_the_query_means(queue, ada, ben):
+    now = clock.now()
+    first, second, third = Case.objects.filter(workspace=queue).order_by("pk")[:3]
+    hour = timedelta(hours=1)
+    Case.objects.filter(pk=first.pk).update(
+        claimed_by=ada, claimed_until=now + hour, due_at=now - hour, unknown_count=1
+    )
+    Case.objects.filter(pk=second.pk).update(
+        claimed_by=ada, claimed_until=now - hour, due_at=now + hour, reversibility="irreversible"
+    )
+    Case.objects.filter(pk=third.pk).update(claimed_by=ben, claimed_until=now + hour)
+
+    for text in WRITTEN_OUT:
+        listed = search.matching(queue, search.parse(text), by=ada).count()
+        assert search.counts(queue, [text], by=ada, limit=9) == [listed], text
+        assert search.count(queue, text, by=ada).number == listed, text
 
 
 def test_what_a_page_of_the_list_leaves_out_is_not_fetched_line_by_line(queue, client, ada):
