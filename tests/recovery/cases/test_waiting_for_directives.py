@@ -68,7 +68,7 @@ def test_three_hundred_agents_wait_on_four_connections_and_hear_at_once(waiting,
 
 def test_a_lost_message_costs_seconds_and_no_more(waiting, tell, monkeypatch):
     tell()
-    monkeypatch.setattr(bells, "CHANNEL", "somewhere else")
+    monkeypatch.setattr(bells, "DIRECTIVES", "somewhere else")
 
     said, _ = waiting("run_1", lambda: Run.objects.update(held_by="case 7"), 1)
 
