@@ -92,9 +92,11 @@ def test_what_is_counted_by_heart_is_what_the_query_means(queue, ada, ben):
         claimed_by=ada, claimed_until=now + hour, due_at=now - hour, unknown_count=1
     )
     Case.objects.filter(pk=second.pk).update(
-        claimed_by=ada, claimed_until=now - hour, due_at=now + hour, reversibility="irreversible"
+        claimed_by=ben, claimed_until=now - hour, due_at=now + hour, reversibility="irreversible"
     )
-    Case.objects.filter(pk=third.pk).update(claimed_by=ben, claimed_until=now + hour)
+    Case.objects.filter(pk=third.pk).update(
+        claimed_by=ben, claimed_until=now + hour, due_at=now + hour
+    )
 
     for text in WRITTEN_OUT:
         listed = search.matching(queue, search.parse(text), by=ada).count()
