@@ -9,7 +9,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import timedelta
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
@@ -19,10 +19,9 @@ from django.utils import timezone
 
 from approvals import overturning
 from approvals.models import Approval, ApprovalState, Decision
+from approvals.pace import APPROVALS_MAX, DAYS
 from workspaces.models import Workspace
 
-DAYS = 30
-APPROVALS_MAX = 2_000  # the newest ones: enough to judge, and read in a few milliseconds
 FAST_SECONDS = 5.0
 """Less time in front of a card than it takes to read one."""
 
@@ -114,47 +113,6 @@ class Health:
     @property
     def rubber_stamped(self) -> list[OfRule]:
         return [rule for rule in self.rules if rule.always_fast]
-
-
-# The newest ones, as `of` reads them; granted is what people said yes to, whatever became of it.
-DECIDING = """
-WITH seen AS (
-    SELECT was, state, asked_at, extract(epoch FROM decided_at - asked_at) AS seconds
-    FROM approvals_approval WHERE workspace_id = %(workspace)s ORDER BY id DESC LIMIT %(limit)s
-)
-SELECT (asked_at AT TIME ZONE 'UTC')::date AS day, count(*),
-    count(*) FILTER (WHERE state IN ('granted', 'used') OR was = 'granted'),
-    count(*) FILTER (WHERE state = 'rejected'),
-    count(*) FILTER (WHERE state = 'expired' AND was <> 'granted'),
-    percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds)
-        FILTER (WHERE state IN ('granted', 'used', 'rejected'))
-FROM seen WHERE asked_at >= %(since)s
-GROUP BY ROLLUP ((asked_at AT TIME ZONE 'UTC')::date) ORDER BY day NULLS LAST"""
-
-
-@dataclass(frozen=True, slots=True)
-class Deciding:
-    """How approvals ended that were asked on a day, or in the whole time where `day` is None."""
-
-    day: date | None = None
-    asked: int = 0
-    granted: int = 0
-    rejected: int = 0
-    expired: int = 0
-    median_seconds: float | None = None
-
-
-def deciding(workspace: Workspace, *, days: int = DAYS) -> tuple[Deciding, list[Deciding]]:
-    """The few of the figures that are asked for beside others: the whole time, and its days."""
-    given: dict[str, Any] = {
-        "workspace": workspace.pk,
-        "since": timezone.now() - timedelta(days=days),
-        "limit": APPROVALS_MAX,
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(DECIDING, given)
-        *each, whole = [Deciding(*row) for row in cursor.fetchall()] or [Deciding()]
-    return whole, each
 
 
 def of(workspace: Workspace, *, days: int = DAYS) -> Health:

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from approvals import health
+from approvals import health, pace
 from approvals.views.lists import views_of
 from workspaces import look
 from workspaces.models import Workspace
@@ -26,7 +26,7 @@ BAR_STEP = 12
 def approval_health(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     said = request.GET.get("days", "")
-    days = int(said) if said in {str(one) for one in CHOICES} else health.DAYS
+    days = int(said) if said in {str(one) for one in CHOICES} else pace.DAYS
     found = health.of(here, days=days)
     context = {
         "workspace": here,

@@ -12,17 +12,16 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import search
-from recovery.casework import bulk, casework, resuming
+from recovery.casework import bulk, casework
 from recovery.models import BulkItem, BulkJob, CaseOutcome, CaseState
 from recovery.triage.words import plural
-from recovery.views.close import NOTES
+from recovery.views import dryrun
 from recovery.views.here import case_url, is_number, queue_url
 from workspaces import look
 from workspaces.access import may
 from workspaces.models import Workspace
 from workspaces.pages import Request, page, workspace_or_404, workspace_to
 
-ACTS = {bulk.COMPENSATE: "Compensate", bulk.RESUME: "Resume", bulk.CLOSE: "Close"}
 # What an item of each act is called when the job has done its part.
 DONE_WORDS = {
     bulk.COMPENSATE: "Submitted",
@@ -137,13 +136,13 @@ def _show(
     number = len(seen.eligible)
     context: dict[str, Any] = {
         "workspace": here,
-        "queue_url": _list_url(here, seen.query),
+        "queue_url": dryrun.list_url(here, seen.query),
         "jobs_url": reverse("recovery:bulk", args=[here.slug]),
         "act": seen.verb,
         "q": seen.query,
-        "title": f"{ACTS[seen.verb]} {plural(number, 'case')}",
-        "tiles": _tiles(seen),
-        "eligible": [_eligible(one) for one in seen.eligible],
+        "title": f"{dryrun.ACTS[seen.verb]} {plural(number, 'case')}",
+        "tiles": dryrun.tiles(seen),
+        "eligible": [dryrun.eligible(one) for one in seen.eligible],
         "not_eligible": [
             {"url": case_url(one.case), "headline": one.case.headline, "why": one.why}
             for one in seen.not_eligible
@@ -151,83 +150,13 @@ def _show(
         "why": request.POST.get("why", ""),
         "problem": problem,
         "why_not": "" if number else "no case is eligible",
-        "commit_label": f"{ACTS[seen.verb]} {plural(number, 'case')}",
-        "others": _others(here, seen),
-        "endings": _endings(request) if seen.verb == bulk.CLOSE else [],
-        "points": _points(here, seen) if seen.verb == bulk.RESUME else [],
+        "commit_label": f"{dryrun.ACTS[seen.verb]} {plural(number, 'case')}",
+        "others": dryrun.others(here, seen),
+        "endings": dryrun.endings(request) if seen.verb == bulk.CLOSE else [],
+        "points": dryrun.points(here, seen) if seen.verb == bulk.RESUME else [],
         "resume_from": seen.resume_from,
     }
     return page(request, "recovery/bulk_new.html", context, status=status)
-
-
-def _list_url(here: Workspace, q: str) -> str:
-    return queue_url(here) + (f"?{urlencode({'q': q})}" if q else "")
-
-
-def _others(here: Workspace, seen: bulk.DryRun) -> list[dict[str, str]]:
-    """The same query with the other acts."""
-    url = reverse("recovery:bulk_new", args=[here.slug])
-    return [
-        {
-            "label": f"{ACTS[act]} instead",
-            "url": f"{url}?{urlencode({'act': act, 'q': seen.query})}",
-        }
-        for act in bulk.VERBS
-        if seen.query and act != seen.verb
-    ]
-
-
-def _points(here: Workspace, seen: bulk.DryRun) -> list[dict[str, Any]]:
-    """From where the runs can go on: another dry run of the same cases for each choice."""
-    url = reverse("recovery:bulk_new", args=[here.slug])
-    cases = sorted(case.pk for case in seen.cases)
-    choices = [(resuming.FROM_LAST, "the last checkpoint of each")]
-    choices += [(f"{resuming.NAMED}{name}", name) for name in seen.checkpoints]
-    choices += [(resuming.FROM_START, "the start")]
-    return [
-        {
-            "label": label,
-            "current": value == seen.resume_from,
-            "url": f"{url}?"
-            + urlencode(
-                {"act": seen.verb, "q": seen.query, "from": value, "case": cases}, doseq=True
-            ),
-        }
-        for value, label in choices
-    ]
-
-
-def _endings(request: Request) -> list[dict[str, Any]]:
-    chosen = request.POST.get("ending", CaseOutcome.EXPECTED)
-    return [
-        {"value": one, "label": one.label, "note": NOTES[one], "selected": one == chosen}
-        for one in bulk.ENDINGS
-    ]
-
-
-def _tiles(seen: bulk.DryRun) -> list[dict[str, str]]:
-    """What it adds up to, before anybody agrees to it."""
-    money = [look.money(minor, currency) for currency, minor in sorted(seen.amounts.items())]
-    return [
-        {"name": "Eligible", "value": look.count(len(seen.eligible))},
-        {"name": "Not eligible", "value": look.count(len(seen.not_eligible))},
-        {"name": "Customers", "value": look.count(seen.customers)},
-        {"name": "Money", "value": " + ".join(money) or "none"},
-        {"name": "Irreversible", "value": look.count(seen.irreversible)},
-    ]
-
-
-def _eligible(one: bulk.Eligible) -> dict[str, Any]:
-    return {
-        "value": f"{one.case.pk}:{one.case.revision}:{one.digest}",
-        "url": case_url(one.case),
-        "headline": one.headline,
-        "run": one.case.run.run,
-        "customer": one.case.customer_name or one.case.customer,
-        "risk": one.case.risk,
-        "reversibility": one.reversibility,
-        "approval": one.approval or "None",
-    }
 
 
 @login_required
@@ -270,7 +199,8 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     return {
         "workspace": here,
         "jobs_url": reverse("recovery:bulk", args=[here.slug]),
-        "job": _head(found) | {"reason": found.reason, "list_url": _list_url(here, found.query)},
+        "job": _head(found)
+        | {"reason": found.reason, "list_url": dryrun.list_url(here, found.query)},
         "counts": [
             {"name": name, "value": look.count(counts.get(key, 0))}
             for name, key in (
@@ -294,7 +224,7 @@ def _head(one: BulkJob) -> dict[str, Any]:
     return {
         "id": one.pk,
         "url": reverse("recovery:bulk_job", args=[one.workspace.slug, one.pk]),
-        "title": f"{ACTS.get(one.verb, one.verb)} {one.query or 'chosen cases'}",
+        "title": f"{dryrun.ACTS.get(one.verb, one.verb)} {one.query or 'chosen cases'}",
         "tone": {"running": "busy", "ended": "calm", "stopped": "calm"}[state],
         "state": state.capitalize(),
         "reason": one.reason,

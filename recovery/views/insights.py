@@ -17,7 +17,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_GET
 
-from approvals import health
+from approvals import pace
 from recovery.insights import figures, plots
 from recovery.triage.words import plural
 from recovery.views.here import case_url, queue_url
@@ -151,7 +151,7 @@ def _compensations(here: Workspace) -> list[Card]:
 
 def _approvals(here: Workspace) -> list[Card]:
     """How long people take to decide; what that says about asking has a page of its own."""
-    whole, days = health.deciding(here, days=figures.WINDOW_DAYS)
+    whole, days = pace.of(here, days=figures.WINDOW_DAYS)
     today = timezone.now().date()
     dates = [today - timedelta(days=ago) for ago in reversed(range(figures.WINDOW_DAYS))]
     times = {one.day: one.median_seconds for one in days}

@@ -8,7 +8,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from approvals import expiry, grants, health, inbox, questions
+from approvals import expiry, grants, health, inbox, pace, questions
 from approvals.models import Approval
 from tests.people import person
 
@@ -73,7 +73,7 @@ def test_the_few_figures_beside_others_are_those_of_the_page(ask, acme, ben, cle
     Approval.objects.filter(pk=used.pk).update(asked_at=Now() - timedelta(days=2, hours=1))
 
     found = health.of(acme)
-    whole, days = health.deciding(acme)
+    whole, days = pace.of(acme)
 
     assert (whole.asked, whole.granted) == (found.asked, found.granted) == (6, 4)
     ends = (found.ends["rejected"], found.ends["expired"])
@@ -86,7 +86,7 @@ def test_the_few_figures_beside_others_are_those_of_the_page(ask, acme, ben, cle
 
 
 def test_nobody_was_asked(acme):
-    assert health.deciding(acme) == (health.Deciding(), [])
+    assert pace.of(acme) == (pace.Pace(), [])
 
 
 def test_a_rule_that_always_gets_a_fast_yes_is_pointed_out(ask, acme, ben, as_ben):
