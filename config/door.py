@@ -16,6 +16,7 @@ from config import health
 from config.metrics import observe
 from config.static import Files
 from workspaces import hot
+from workspaces.children import Ended
 from workspaces.hot import Message, PassOn, Receive, Route, Scope, Send
 
 logger = logging.getLogger(__name__)
@@ -124,6 +125,9 @@ async def watched(route: Route, scope: Scope, receive: Receive, send: Send) -> N
     with observe(route) as seen:
         try:
             await route.handler(scope, receive, noting)
+        except Ended:
+            logger.warning("%s %s: its process ended", scope["method"], scope["path"])
+            await problem(noting, 503, "Interrupted, come back in a moment", retry)
         except (PoolTimeout, TooManyRequests):
             await problem(noting, 503, "Overloaded, come back in a moment", retry)
         except OperationalError:

@@ -5,6 +5,7 @@ secret from the environment; with neither, it uses the embedded ones and secrets
 """
 
 import os
+import sys
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -32,6 +33,11 @@ def claim(name: str, *, default: bool) -> bool:
 
 def number(name: str, default: int) -> int:
     return int(text(name, str(default)))
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def words(name: str, default: str = "") -> list[str]:

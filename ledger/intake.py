@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from django.conf import settings
 from psycopg import AsyncConnection, Connection
 from psycopg.errors import DeadlockDetected, OperationalError, SerializationFailure
 
@@ -21,18 +22,22 @@ from ledger.masking import Unfit, masked
 from ledger.record import Recorded
 from ledger.said import Answer, Problem, Said, Speaker
 from workspaces import hot
+from workspaces.children import Children
 from workspaces.hot import Receive, Scope, Send, route
 
 JSON_TYPES = frozenset({"application/json"})
 NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
 BLOB_BYTES_MAX = 8 * 1024 * 1024
-# A larger body is dealt with in a thread, so that those who wait for approvals are not held up.
+# A larger body is dealt with in another process, or in a thread, so that those who wait for
+# approvals are not held up.
 INLINE_BYTES_MAX = 64 * 1024
 # Two batches that lock each other out are told by PostgreSQL; the second try finds the way free.
 TRIES_MAX = 3
 Read = list[Said | tuple[str, Problem]]
 
 _json = msgspec.json.Encoder()
+children = Children("ledger.intake")
+"""They take in large batches; without any, threads do."""
 
 KEEP_BLOB = """
 INSERT INTO ledger_blob (workspace_id, sha256, content, byte_count, received_at)
@@ -63,7 +68,8 @@ async def events(scope: Scope, receive: Receive, send: Send) -> None:
     body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
     results: msgspec.Raw | list[Answer]
     if len(body) > INLINE_BYTES_MAX:
-        results, runs = await hot.in_thread(take_in, body, speaker, media in NDJSON_TYPES)
+        told, runs = await children.call(take_in, body, speaker, media in NDJSON_TYPES)
+        results = msgspec.Raw(told)
     else:
         read = read_batch(body, speaker, media in NDJSON_TYPES)
         recorded = await _recorded(speaker, [one for one in read if isinstance(one, Said)])
@@ -76,7 +82,7 @@ async def events(scope: Scope, receive: Receive, send: Send) -> None:
 def read_batch(
     body: bytes,
     speaker: Speaker,
-    ndjson: bool,  # noqa: FBT001 - called through a thread
+    ndjson: bool,  # noqa: FBT001 - as `take_in`
 ) -> Read:
     try:
         raws = wire.split(body, ndjson=ndjson)
@@ -88,16 +94,16 @@ def read_batch(
 def take_in(
     body: bytes,
     speaker: Speaker,
-    ndjson: bool,  # noqa: FBT001 - called through a thread
-) -> tuple[msgspec.Raw, list[int]]:
+    ndjson: bool,  # noqa: FBT001 - called through a process or a thread
+) -> tuple[bytes, list[int]]:
     """Read and record a large batch; its answers as JSON, and the runs that it moved.
 
-    All of it happens in this thread, and all that it made is freed here, where it is still near.
+    All of it happens in one thread, and all that it made is freed there, where it is still near.
     """
     read = read_batch(body, speaker, ndjson)
     said = [one for one in read if isinstance(one, Said)]
     recorded = _record_waiting(speaker, said) if said else Recorded([])
-    return msgspec.Raw(_json.encode(_in_order(read, recorded.answers))), recorded.runs
+    return _json.encode(_in_order(read, recorded.answers)), recorded.runs
 
 
 def _record_waiting(speaker: Speaker, said: Sequence[Said]) -> Recorded:
@@ -177,7 +183,15 @@ def _paths_of_snapshots(mask: Sequence[str]) -> list[str]:
     return [rest for first, _, rest in parts if rest and first in {"before", "after", "result"}]
 
 
-__all__ = ["documented", "record", "record_async", "routes"]
+async def opened() -> None:
+    children.open(settings.INTAKE_PROCESSES, settings.DATABASE_URL)
+
+
+async def closing() -> None:
+    await children.close()
+
+
+__all__ = ["closing", "documented", "opened", "record", "record_async", "routes"]
 
 routes = [
     route("POST", r"/api/v1/events", answering(events)),

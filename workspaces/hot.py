@@ -56,12 +56,15 @@ class Closed(Exception):
     """The pool was asked for outside the life of the web process; a handler is served too early."""
 
 
-_open: list[tuple[Pool, ThreadsPool]] = []
+_open: list[Pool] = []
+_open_for_threads: list[ThreadsPool] = []
+
+# Connections commit each statement unless told otherwise.
+KEPT = {"autocommit": True, "application_name": "amends hot"}
 
 
 async def open_pool(url: str, *, connections_max: int) -> Pool:
-    """Open the pool of this process; connections commit each statement unless told otherwise."""
-    kept = {"autocommit": True, "application_name": "amends hot"}
+    """Open the pools of this process: this one, and that of its threads."""
     pool: Pool = AsyncConnectionPool(
         url,
         min_size=min(4, connections_max),
@@ -69,38 +72,44 @@ async def open_pool(url: str, *, connections_max: int) -> Pool:
         max_waiting=POOL_WAITING_MAX,
         timeout=POOL_WAIT_SECONDS_MAX,
         max_lifetime=3600,
-        kwargs=kept,
+        kwargs=KEPT,
         open=False,
         name="hot",
     )
+    await pool.open()
+    _open.append(pool)
+    open_threads_pool(url, connections_max=min(THREADS_MAX, connections_max))
+    return pool
+
+
+def open_threads_pool(url: str, *, connections_max: int, name: str = "amends hot") -> None:
+    """Open connections for functions that wait for them; none before the first is needed."""
     threads: ThreadsPool = ConnectionPool(
         url,
         min_size=0,
-        max_size=min(THREADS_MAX, connections_max),
+        max_size=connections_max,
         timeout=POOL_WAIT_SECONDS_MAX,
         max_lifetime=3600,
-        kwargs=kept,
+        kwargs=KEPT | {"application_name": name},
         open=False,
         name="hot threads",
     )
-    await pool.open()
     threads.open()
-    _open.append((pool, threads))
-    return pool
+    _open_for_threads.append(threads)
 
 
 async def close_pool() -> None:
     while _open:
-        pool, threads = _open.pop()
-        await pool.close(timeout=2)
-        await asyncio.to_thread(threads.close, 2)
+        await _open.pop().close(timeout=2)
+    while _open_for_threads:
+        await asyncio.to_thread(_open_for_threads.pop().close, 2)
 
 
 def pool() -> Pool:
     """The open pool; `async with pool().connection() as connection` borrows from it."""
     if not _open:
         raise Closed
-    return _open[-1][0]
+    return _open[-1]
 
 
 class Lent:
@@ -122,10 +131,10 @@ class Lent:
 
 
 def threads_pool() -> ThreadsPool:
-    """Its counterpart for threads, with connections of its own."""
-    if not _open:
+    """Its counterpart for threads and children, with connections of its own."""
+    if not _open_for_threads:
         raise Closed
-    return _open[-1][1]
+    return _open_for_threads[-1]
 
 
 class _Threads:
