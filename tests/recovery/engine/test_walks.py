@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from connectors.models import Connection
 from ledger.models import Event
 from recovery.casework import settling
 from recovery.engine import claims, engine, faults, starting, steps
@@ -37,6 +38,8 @@ POINTS = (
 LOSSES = ({"fail_after": 1}, {"reset_after": 1}, {"truncate": 1}, {"fail": 1}, {"refuse": "no"})
 OPERATIONS = ("restore", "conditional", "refund", "refund_unseen", "charge_blindly", "mail")
 THINGS = "abcd"
+LONG_AGO = "2000-01-01T00:00:00Z"
+ROUNDS = 4
 REST = {"verified", "reported", "skipped", "cancelled", "drifted", "needs_human"}
 
 
@@ -78,6 +81,13 @@ class Walk(RuleBasedStateMachine):
     @rule()
     def time_passes(self):
         make_due(self.plan)
+        Connection.objects.filter(open_until__isnull=False).update(open_until=LONG_AGO)
+
+    def rests(self):
+        """A system that was left alone is tried again, until nothing moves any more."""
+        for _ in range(ROUNDS):
+            self.time_passes()
+            advance(self.plan)
 
     @rule(name=st.sampled_from(THINGS), how=st.sampled_from(LOSSES))
     def an_answer_will_be_lost(self, name, how):
@@ -116,7 +126,7 @@ class Walk(RuleBasedStateMachine):
     def ada_stops_it_and_makes_a_new_plan(self):
         with suppress(CannotMove):
             plans.stop(self.plan, by=self.cast.ada)
-        advance(self.plan)
+        self.rests()
         if Step.objects.filter(plan=self.plan).exclude(state__in=REST).exists():
             return
         keys = {line["key"] for line in self.cast.outside.journal()}
@@ -153,7 +163,7 @@ class Walk(RuleBasedStateMachine):
         if not hasattr(self, "plan"):
             return
         faults.FAULTS.clear()
-        advance(self.plan)
+        self.rests()
         for step in Step.objects.filter(plan=self.plan):
             assert step.state in REST, f"I2 {step.state}: {step.note}"
             if step.state == "verified" and step.target_id not in self.edited:
