@@ -18,15 +18,15 @@ JOIN ledger_leaf l ON l.workspace_id = %s AND l.index = n.index"""
 
 
 def leaf_bytes(
-    *, workspace: str, event: str, type_: str, received: datetime, actor: str, digest: bytes
+    *, workspace: str, event: str, type_: str, received: str, actor: str, digest: bytes
 ) -> bytes:
-    """The entry for one event: canonical JSON without its payload."""
+    """The entry for one event: canonical JSON without its payload; `received` by `received_text`."""
     entry = {
         "v": 1,
         "workspace": workspace,
         "event": event,
         "type": type_,
-        "received": received_text(received),
+        "received": received,
         "actor": actor,
         "digest": f"sha256:{digest.hex()}",
     }

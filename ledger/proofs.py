@@ -5,7 +5,7 @@ from typing import Any
 
 from ledger import logkeys, merkle, notes
 from ledger.canonical import canonical, salted_digest
-from ledger.leaves import leaf_bytes, stored_nodes
+from ledger.leaves import leaf_bytes, received_text, stored_nodes
 from ledger.models import Event, EventKey, Leaf, TreeHead
 from ledger.said import Said
 from ledger.wire import as_kept
@@ -68,7 +68,7 @@ def inclusion_of(workspace: Workspace, event: Event) -> Inclusion | None:
 def entry_of(workspace: Workspace, event: Event) -> bytes:
     return leaf_bytes(
         workspace=workspace.slug, event=event.event_id, type_=event.type,
-        received=event.received_at, actor=f"{event.actor_kind}:{event.actor}",
+        received=received_text(event.received_at), actor=f"{event.actor_kind}:{event.actor}",
         digest=bytes(event.digest),
     )  # fmt: skip
 
