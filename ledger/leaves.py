@@ -20,7 +20,7 @@ JOIN ledger_leaf l ON l.workspace_id = %s AND l.index = n.index"""
 def leaf_bytes(
     *, workspace: str, event: str, type_: str, received: str, actor: str, digest: bytes
 ) -> bytes:
-    """The entry for one event: canonical JSON without its payload; `received` by `received_text`."""
+    """The entry for one event: canonical JSON, no payload; `received` as `received_text` has it."""
     entry = {
         "v": 1,
         "workspace": workspace,
