@@ -206,7 +206,7 @@ def bytes_per_event(database_url: str) -> float:
 def measure(running: Desk, batch_count: int = 24) -> dict[str, float]:
     workspace, token = set_up()
     running.start_web()
-    post_all(running.url, token, batches(8, "warm"))
+    post_all(running.url, token, batches(32, "warm"))  # its own processes start meanwhile
     ingested, copied = [], []
     for number in range(ROUNDS):
         bodies = batches(batch_count, f"r{number}")
