@@ -165,6 +165,7 @@ class Children:
             return await hot.in_thread(function, *args)
         if self._calls >= hot.THREADS_WAITING_MAX:
             raise TooManyRequests("too many calls wait for a process")
+        self._calls += 1
         return await asyncio.shield(self._task(self._lend(function, *args)))
 
     def _task(self, work: Any) -> asyncio.Task[Any]:
@@ -174,7 +175,6 @@ class Children:
         return task
 
     async def _lend(self, function: Callable[..., T], *args: Any) -> T:
-        self._calls += 1
         try:
             child = await self._borrow()
             if child is None:
