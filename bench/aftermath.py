@@ -3,13 +3,10 @@
 import json
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.copying import Table
-from bench.stories import DAYS, EVERY_OPEN, Told
-
-if TYPE_CHECKING:
-    from bench.life import Life, Rows
+from bench.stories import DAYS, EVERY_OPEN, Rows, Setting, Told
 
 WAITING_APPROVALS_MAX = 500
 CORRECTIONS_EVERY = 4
@@ -19,7 +16,7 @@ CORRECTIONS_EVERY = 4
 class Cases:
     """Makes the rows behind a failed run; ids are counted here, for the tables are empty."""
 
-    life: "Life"
+    setting: Setting
     case_id: int = 0
     case_in_doubt: int = 0
     approval_id: int = 0
@@ -35,7 +32,7 @@ class Cases:
             "requirement": Table(Requirement, without=["id"]),
         }
 
-    def add(self, rows: "Rows", story: Told, *, failed_action: int) -> None:
+    def add(self, rows: Rows, story: Told, *, failed_action: int) -> None:
         deed = story.deed
         self.case_id += 1
         if story.in_doubt:
@@ -53,8 +50,8 @@ class Cases:
         rows["case"].append(
             self.tables["case"].row(
                 **({"state": "open"} if story.is_open else closed),
-                id=self.case_id, workspace_id=self.life.workspace_id, run_id=story.number,
-                agent_id=story.agent_id, cause_id=self.life.causes[deed.tool],
+                id=self.case_id, workspace_id=self.setting.workspace_id, run_id=story.number,
+                agent_id=story.agent_id, cause_id=self.setting.causes[deed.tool],
                 reasons="{run_failed}",
                 evidence=json.dumps([{"code": "run_failed", "key": "run_failed", "words": "…"}]),
                 headline=headline, risk=deed.risk, risk_rank=rank, failed_action_id=failed_action,
@@ -77,24 +74,26 @@ class Cases:
 
     def _correction(self, story: Told) -> Any:
         return self.tables["correction"].row(
-            workspace_id=self.life.workspace_id, case_id=self.case_id,
+            workspace_id=self.setting.workspace_id, case_id=self.case_id,
             reference=f"AM-{self.case_id}", person_id=story.customer, person_name=story.name,
             state="published", facts="{}", title="We put your booking right",
             published_at=story.at, drafted_at=story.at,
         )  # fmt: skip
 
-    def approval(self, rows: "Rows", story: Told, failed_action: int) -> None:
+    def approval(self, rows: Rows, story: Told, failed_action: int) -> None:
         """Every eighth case had a question; the newest of the open ones are still unanswered."""
         if self.case_id % 8 > 1:
             return
-        left = (self.life.total - story.number) / EVERY_OPEN / 4
+        left = (self.setting.total - story.number) / EVERY_OPEN / 4
         waits = story.is_open and left < WAITING_APPROVALS_MAX
         self.approval_id += 1
-        expires = self.life.now + timedelta(hours=20) if waits else story.at + timedelta(hours=24)
+        expires = (
+            self.setting.now + timedelta(hours=20) if waits else story.at + timedelta(hours=24)
+        )
         state = ("", "waiting") if waits else ("granted", "used")
         rows["approval"].append(
             self.tables["approval"].row(
-                id=self.approval_id, workspace_id=self.life.workspace_id, subject_kind="action",
+                id=self.approval_id, workspace_id=self.setting.workspace_id, subject_kind="action",
                 action_id=failed_action, subject_key=f"{story.agent_id} {story.run}",
                 run_ref=story.run, subject=json.dumps({"kind": "action", "key": story.run}),
                 digest="d" * 64, calls="[]", rules="[]", headline=story.deed.suggestion,
@@ -105,5 +104,7 @@ class Cases:
             )
         )  # fmt: skip
         rows["requirement"].append(
-            self.tables["requirement"].row(approval_id=self.approval_id, team_id=self.life.team_id)
+            self.tables["requirement"].row(
+                approval_id=self.approval_id, team_id=self.setting.team_id
+            )
         )

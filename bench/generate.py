@@ -19,7 +19,7 @@ import psycopg
 from bench import words
 from bench.copying import chunks, restart_sequences
 from bench.life import Life
-from bench.stories import EVERY_OPEN
+from bench.stories import EVERY_OPEN, Setting
 from bench.words import Deed
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def fill(connection: psycopg.Connection[Any], people: "Cast", runs: int) -> Life
     causes = {deed.tool: _cause(people.workspace, deed, runs) for deed in words.DEEDS}
     team_id = people.workspace.teams.get(name="approvers").pk
     agents = [(agent.pk, agent.name) for agent in people.agents]
-    life = Life(people.workspace.pk, agents, causes, team_id, runs)
+    life = Life(Setting(people.workspace.pk, agents, causes, team_id, runs))
     stage(connection, life)
     for numbers in chunks(runs, CHUNK_RUNS):
         write(connection, life, life.runs(numbers))
@@ -121,10 +121,10 @@ def made(life: Life, people: "Cast", seconds: float = 0.0) -> Made:
     from bench.people import cookie_of
 
     return Made(
-        slug=people.workspace.slug, runs=life.total, cookie=cookie_of(people.ada),
+        slug=people.workspace.slug, runs=life.setting.total, cookie=cookie_of(people.ada),
         approver_cookie=cookie_of(people.ben), token=people.tokens[0], case=life.cases.case_id - 1,
         closed_case=life.cases.case_id, case_in_doubt=life.cases.case_in_doubt,
-        run=f"run_{life.total - 8:07d}", event=life.event,
+        run=f"run_{life.setting.total - 8:07d}", event=life.event,
         approval=life.cases.approval_id, seconds=seconds,
     )  # fmt: skip
 

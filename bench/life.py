@@ -4,28 +4,22 @@ import json
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from bench import words
 from bench.aftermath import Cases
-from bench.stories import Told, told
+from bench.stories import Rows, Setting, Told, told
 
 STUCK_SECONDS = 900
-Rows = dict[str, list[Any]]
 
 
 @dataclass
 class Life:
     """Makes rows; ids and ledger places are counted here, for the tables are empty."""
 
-    workspace_id: int
-    agents: list[tuple[int, str]]
-    causes: dict[str, int]
-    team_id: int
-    total: int
+    setting: Setting
     chance: random.Random = field(default_factory=lambda: random.Random(7))
-    now: datetime = field(default_factory=lambda: datetime.now(UTC))
     action_id: int = 0
     place: int = 0
     event: str = ""
@@ -34,7 +28,7 @@ class Life:
         from bench.copying import Table
         from ledger.models import Action, Attempt, Effect, Event, EventKey, Run
 
-        self.cases = Cases(self)
+        self.cases = Cases(self.setting)
         self.tables = self.cases.tables | {
             "run": Table(Run),
             "action": Table(Action),
@@ -51,8 +45,7 @@ class Life:
         return rows
 
     def run(self, number: int, rows: Rows) -> None:
-        story = told(number, self.total, self.agents[number % len(self.agents)], self.now,
-                     self.chance)  # fmt: skip
+        story = told(number, self.setting, self.chance)
         first = self.place + 1
         if story.failed:
             self.say(rows, story, "run.started", {"request": story.request})
@@ -67,8 +60,8 @@ class Life:
     def _run(self, story: Told, first: int) -> Any:
         error = {"type": story.deed.error, "message": story.deed.message}
         return self.tables["run"].row(
-            id=story.number, workspace_id=self.workspace_id, run=story.run, agent_id=story.agent_id,
-            model=words.MODELS[story.number % 4], request=story.request, customer=story.customer,
+            id=story.number, workspace_id=self.setting.workspace_id, run=story.run,
+            agent_id=story.agent_id, model=words.MODELS[story.number % 4], request=story.request, customer=story.customer,
             customer_name=story.name, state="failed" if story.failed else "completed",
             on_behalf_of=json.dumps({"id": story.customer, "name": story.name}),
             error=json.dumps(error) if story.failed else None,
@@ -94,7 +87,7 @@ class Life:
         self.action_id += 1
         rows["action"].append(
             self.tables["action"].row(
-                id=self.action_id, workspace_id=self.workspace_id, run_id=story.number,
+                id=self.action_id, workspace_id=self.setting.workspace_id, run_id=story.number,
                 agent_id=story.agent_id, action=f"act_{n}", n=n, first_place=first,
                 last_place=self.place, tool=deed.tool, action_class=deed.kind, risk=deed.risk,
                 key=f"{story.run}-{n}", targets=json.dumps([target]), args=json.dumps(plan["args"]),
@@ -112,7 +105,7 @@ class Life:
         if not failed:
             rows["effect"].append(
                 self.tables["effect"].row(
-                    workspace_id=self.workspace_id, action_id=self.action_id, position=0,
+                    workspace_id=self.setting.workspace_id, action_id=self.action_id, position=0,
                     target_type=target["type"], target_id=target["id"],
                     before=json.dumps({"status": "open", "city": "Porto"}), has_before=True,
                     after=json.dumps({"status": "moved", "city": "Lisbon"}), has_after=True,
@@ -125,7 +118,7 @@ class Life:
         at, event_id = story.at + timedelta(seconds=n), f"e-{self.place}"
         rows["event"].append(
             self.tables["event"].row(
-                place=self.place, received_at=at, workspace_id=self.workspace_id,
+                place=self.place, received_at=at, workspace_id=self.setting.workspace_id,
                 event_id=event_id, type=kind, time=at, run=story.run, n=n,
                 action=f"act_{n}" if n else "", actor_kind="agent", actor=story.agent,
                 key_prefix="0123456789", trusted=False, data=json.dumps(data),
@@ -135,6 +128,6 @@ class Life:
         if story.failed:
             self.event = event_id
             rows["key"].append(
-                self.tables["key"].row(workspace_id=self.workspace_id, event_id=event_id,
+                self.tables["key"].row(workspace_id=self.setting.workspace_id, event_id=event_id,
                                        content=b"c" * 32, place=self.place, received_at=at)
             )  # fmt: skip

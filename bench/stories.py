@@ -1,8 +1,9 @@
 """What happened in each run of the generated desk, before it is rows."""
 
 import random
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from bench import words
 from bench.words import Deed
@@ -13,6 +14,22 @@ CUSTOMERS = 5_000
 EVERY_OPEN = 10
 # Of as many runs, one's last call has no answer: a person has to say what became of it.
 EVERY_UNKNOWN = 40
+
+
+Rows = dict[str, list[Any]]
+"""By the table's name here, what is to be copied into it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The desk in which all of it happens: agents with id and name, causes by tool."""
+
+    workspace_id: int
+    agents: list[tuple[int, str]]
+    causes: dict[str, int]
+    team_id: int
+    total: int
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +51,10 @@ class Told:
     in_doubt: bool
 
 
-def told(
-    number: int, total: int, agent: tuple[int, str], now: datetime, chance: random.Random
-) -> Told:
+def told(number: int, setting: Setting, chance: random.Random) -> Told:
     """The story of one run: of one action, or of three where it has a case."""
     pick = chance.random
+    agent = setting.agents[number % len(setting.agents)]
     deed = words.DEEDS[int(pick() * len(words.DEEDS))]
     customer = int(pick() * CUSTOMERS)
     wish = words.WISHES[int(pick() * len(words.WISHES))]
@@ -52,7 +68,7 @@ def told(
         customer=f"c-{customer}",
         name=f"{words.FIRST_NAMES[customer % 20]} {words.LAST_NAMES[customer // 20 % 20]}",
         request=wish.format(city=words.CITIES[int(pick() * len(words.CITIES))]),
-        at=now - timedelta(seconds=(1 - number / total) * DAYS * 86400),
+        at=setting.now - timedelta(seconds=(1 - number / setting.total) * DAYS * 86400),
         failed=has_case,
         actions=3 if has_case else 1,
         is_open=number % EVERY_OPEN == 0,

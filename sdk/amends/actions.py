@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from amends.canonical import digest, idempotency_key
 from amends.errors import AmendsError, Compensated, MissingOutcome, NoEffect, TooLarge
@@ -15,18 +15,15 @@ from amends.events import cut, new_id
 from amends.gate import Ask
 from amends.masking import TooDeep, holds_mask
 from amends.policy import is_gated
+from amends.record import Record
 from amends.spool import KeyRow, KeyState
-from amends.values import UNSET, Unset, plain
-
-if TYPE_CHECKING:
-    from amends.runs import Run
+from amends.targets import as_targets, per_target
+from amends.values import UNSET, plain
 
 log = logging.getLogger("amends")
 
-Target = tuple[str, object] | Mapping[str, object]
 Outcome = Literal["no_effect", "unknown"]
 Answer = TypeVar("Answer")
-PAIR = 2
 
 
 class Action:
@@ -37,7 +34,7 @@ class Action:
     """
 
     def __init__(
-        self, run: Run, tool: str, *, key: str | None, wait_seconds: float, **planned: Any
+        self, run: Record, tool: str, *, key: str | None, wait_seconds: float, **planned: Any
     ) -> None:
         self.run, self.tool = run, tool
         self.targets: list[dict[str, str]] = planned["targets"]
@@ -128,7 +125,7 @@ class Action:
         except (TooLarge, TooDeep, ValueError, KeyError) as error:
             self._succeeded_bare(error)
         for listener in list(self.run.on_success):
-            listener(self)
+            listener(self.tool)
 
     def failed(
         self,
@@ -228,7 +225,7 @@ class Action:
         log.warning("%s succeeded, but its result or snapshots are not kept: %s", self.id, error)
 
     def _effects(self, before: Any, after: Any, more: dict[str, Any]) -> list[dict[str, Any]]:
-        befores, afters = self._per_target(before), self._per_target(after)
+        befores, afters = (per_target(one, len(self.targets)) for one in (before, after))
         effects = []
         for target, was, now in zip(self.targets, befores, afters, strict=True):
             effect = {"target": target, "before": was, "after": now, **more}
@@ -243,36 +240,9 @@ class Action:
             effect["reversibility"] = "unknown"
         return effect
 
-    def _per_target(self, snapshot: Any) -> list[Any]:
-        return per_target(snapshot, len(self.targets))
-
-
-def per_target(snapshot: Any, count: int) -> list[Any]:
-    """Snapshots, one per target. ValueError if there are not as many."""
-    if snapshot is UNSET or count == 0:
-        return [UNSET] * count
-    snapshots = [snapshot] if count == 1 and not isinstance(snapshot, list) else snapshot
-    if not isinstance(snapshots, list) or len(snapshots) != count:
-        raise ValueError(f"{count} targets need a list of {count} snapshots")
-    return [plain(one) for one in snapshots]
-
-
-def as_targets(target: Target | Sequence[Target] | None) -> list[dict[str, str]]:
-    """`("reservation", "XEHM4B")`, a mapping of type and id, or a list of these."""
-    if target is None:
-        return []
-    if isinstance(target, Mapping):
-        return [{"type": str(target["type"]), "id": str(target["id"])}]
-    if isinstance(target, tuple) and len(target) == PAIR and isinstance(target[0], str):
-        return [{"type": target[0], "id": str(target[1])}]
-    return [one for each in target for one in as_targets(each)]  # type: ignore[arg-type]
-
 
 def _check(check: Mapping[str, Any] | tuple[str, Any, Any]) -> dict[str, Any]:
     if isinstance(check, tuple):
         check = dict(zip(("name", "expected", "actual"), check, strict=True))
     told: dict[str, Any] = plain(check)
     return {**told, "ok": bool(told.get("ok", told.get("expected") == told.get("actual")))}
-
-
-__all__ = ["UNSET", "Action", "Outcome", "Target", "Unset", "as_targets", "per_target"]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from amends.actions import Action, Target, as_targets, per_target
+from amends.actions import Action
 from amends.errors import DeskUnreachable, NoRun, Stopped
-from amends.events import Statement, cut
-from amends.traces import current_span
+from amends.events import cut
+from amends.link import Link
+from amends.record import Record
+from amends.targets import Target, as_targets, per_target
 from amends.values import UNSET
-
-if TYPE_CHECKING:
-    from amends.client import Desk
 
 _current: ContextVar[Run | None] = ContextVar("amends_run", default=None)
 
@@ -32,7 +31,7 @@ def current_run() -> Run:
     return run
 
 
-class Run:
+class Run(Record):
     """Use it with `with`: completed at the end, failed by an exception, cancelled by `cancel`.
 
     `directive` is what the desk wants of a resumed run, `state` what its checkpoint held.
@@ -40,22 +39,18 @@ class Run:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: Link,
         run: str,
         *,
         told: Mapping[str, Any],
         trace: dict[str, Any] | None = None,
         directive: Mapping[str, Any] | None = None,
     ) -> None:
-        self.desk, self.id = desk, run
-        self.directive = directive
+        super().__init__(desk, run, trace=trace, directive=directive)
         self.state: Any = (directive or {}).get("state")
         self.summary = ""
         self.ended = False
-        self.failed_action: str | None = None
-        self.last_action: str | None = None
-        self.on_success: list[Callable[[Action], None]] = []
-        self._told, self._trace = told, trace
+        self._told = told
         self._outer: Token[Run | None] | None = None
 
     def start(self) -> Self:
@@ -139,11 +134,6 @@ class Run:
         if directive and directive.get("kind") == "stop":
             raise Stopped(str(directive.get("reason") or "the desk has stopped this run"))
 
-    def repeats(self, key: str) -> bool:
-        """Whether the desk has told this run to do an undone call anew, under a new key."""
-        steps = (self.directive or {}).get("steps") or []
-        return any(s.get("key") == key and s.get("label") == "repeat_new_key" for s in steps)
-
     def is_done(self, tool: str, *, target: Target | None = None) -> bool:
         """In a resumed run: whether the desk says that this call is done and to be skipped."""
         steps = (self.directive or {}).get("steps") or []
@@ -177,22 +167,6 @@ class Run:
         What is still to be sent goes first. Raises DeskUnreachable where the desk is away.
         """
         return self.desk.report(self.id, text)
-
-    def next_n(self) -> int:
-        """The next number in this run; a resumed one counts on from where the desk saw it."""
-        return self.desk.spool.next_n(self.id, above=int((self.directive or {}).get("n") or 0))
-
-    def build(
-        self, kind: str, data: dict[str, Any], *, n: int | None = None, action: str | None = None
-    ) -> Statement:
-        """A statement about this run, masked and ready to be sent."""
-        trace = self._trace or current_span()
-        return self.desk.build(kind, run=self.id, data=data, n=n, action=action, trace=trace)
-
-    def say(
-        self, kind: str, data: dict[str, Any], *, n: int | None = None, action: str | None = None
-    ) -> None:
-        self.desk.send(self.build(kind, data, n=n, action=action))
 
     def __enter__(self) -> Self:
         self.start()

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amends import webhooks
-from amends.actions import Action, Target, as_targets
 from amends.errors import AmendsError
 from amends.runs import Run
+from amends.targets import Target, as_targets
 from amends.twins import Twins
 from amends.wire import Wire
 
@@ -29,8 +29,8 @@ class Injected(AmendsError):
 def fail_after(run: Run, tool: str, *, error: Exception | None = None) -> None:
     """Let the run fail right after the first success of this tool, as if the next step had."""
 
-    def listener(action: Action) -> None:
-        if action.tool == tool:
+    def listener(succeeded: str) -> None:
+        if succeeded == tool:
             run.on_success.remove(listener)
             raise error or Injected(f"made to fail after {tool}")
 

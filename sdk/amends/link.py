@@ -1,0 +1,136 @@
+"""The link to the desk: one address, one key, one spool, and the policy last fetched."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from amends.errors import DeskUnreachable, KeyRefused, Refused
+from amends.events import Statement, statement
+from amends.gate import Gate, Replies, Waits
+from amends.masking import masked
+from amends.policy import mask_paths
+from amends.sender import Parked, Sender
+from amends.spool import KeyRow, Spool
+from amends.wire import Wire
+
+log = logging.getLogger("amends")
+
+# How old the policy may grow before a new run fetches it again.
+POLICY_SECONDS = 60.0
+FLUSH_SECONDS = 2.0
+NOT_FOUND = 404
+
+
+class Link:
+    """What runs and their calls need of the desk: to ask, to say, and to know its policy.
+
+    `spool` is the file that keeps what is not sent yet; what the other arguments mean is told at
+    `amends.client.Desk`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        *,
+        spool: Path,
+        workspace: str | None,
+        wait_seconds: float,
+        on_wait: Waits | None,
+        on_question: Replies | None,
+        on_parked: Parked | None,
+    ) -> None:
+        self.wait_seconds = wait_seconds
+        self._workspace = workspace
+        self._policy_at = float("-inf")
+        self.spool = Spool(spool)
+        self.wire = Wire(url, key)
+        self.sender = Sender(self.spool, self.wire, on_parked=on_parked)
+        self.gate = Gate(
+            self.spool, self.wire, self.sender, on_wait=on_wait, on_question=on_question
+        )
+        self._known: dict[str, Any] = self.spool.recall("policy") or {}
+
+    @property
+    def workspace(self) -> str:
+        """The workspace of the key; fetched once and then known over restarts."""
+        if self._workspace is None and "workspace" not in self._known:
+            self.fetch_policy()
+        return self._workspace or str(self._known["workspace"])
+
+    @property
+    def agent(self) -> str | None:
+        """The agent of the key, or None before the desk was ever reached."""
+        return self._known.get("agent")
+
+    @property
+    def policy(self) -> Mapping[str, Any] | None:
+        """The last policy document fetched, or None if there was never one."""
+        return self._known.get("document")
+
+    def fetch_policy(self) -> None:
+        """Fetch the policy now, and keep it on disk. Raises DeskUnreachable or KeyRefused."""
+        self._known = self.wire.get("policy")
+        self._policy_at = time.monotonic()
+        self.spool.remember("policy", self._known)
+
+    def freshen(self) -> None:
+        """The policy decides what may be done while the desk is away, so it should be a new one."""
+        if time.monotonic() - self._policy_at < POLICY_SECONDS:
+            return
+        try:
+            self.fetch_policy()
+        except (DeskUnreachable, KeyRefused, Refused) as reason:
+            log.info("the policy cannot be fetched (%s); the last one holds", reason)
+            self._policy_at = time.monotonic()
+
+    def directive(self, run: str, *, wait_seconds: float = 0) -> dict[str, Any] | None:
+        """What the desk wants of a run: `stop`, or `resume` from a checkpoint; None for nothing."""
+        path = f"runs/{quote(run, safe='')}/directive"
+        try:
+            answer = self.wire.get(path, wait_seconds=wait_seconds)
+        except Refused as refused:
+            if refused.status != NOT_FOUND:
+                raise
+            return None  # The desk has not heard of the run yet, so it wants nothing of it.
+        directive: dict[str, Any] | None = answer.get("directive")
+        return directive
+
+    def report(self, run: str, text: str) -> int:
+        """Say that a run of this agent did wrong; it opens a case, whose number is returned."""
+        self.flush()
+        said = {"text": masked(text, ())}
+        path = f"runs/{quote(run, safe='')}/report"
+        return int(self.wire.post(path, json.dumps(said).encode())["case"])
+
+    def build(
+        self,
+        kind: str,
+        *,
+        run: str,
+        data: dict[str, Any],
+        n: int | None,
+        action: str | None,
+        trace: dict[str, Any] | None,
+    ) -> Statement:
+        mask = mask_paths(self.policy)
+        return statement(kind, run=run, data=data, mask=mask, n=n, action=action, trace=trace)
+
+    def send(self, told: Statement, *, key: KeyRow | None = None) -> None:
+        """Put a statement in the spool; the sender does the rest."""
+        self.spool.write(told.event, blobs=told.blobs, key=key)
+        self.sender.wake()
+
+    def parked(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Events that the desk refused, each with the problem it named."""
+        return self.spool.parked()
+
+    def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
+        """Try for so long to send what waits; whether all of it is sent."""
+        return self.sender.flush(seconds)
