@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from approvals.gate.asks import Ask
 from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.expressions import Expression
 from connectors.contract import Money
@@ -18,25 +17,27 @@ VALUE_CHARACTERS_MAX = 4_000
 NOT_TOLD = "(not told)"
 
 
-def preview(ask: Ask, policy: Policy) -> tuple[dict[str, Any], Money | None]:
+def preview(
+    policy: Policy, *, tool: str, args: Any, targets: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Any], Money | None]:
     """The preview of a call, shaped as connectors shape theirs, and the money it moves."""
-    tool = policy.tool(ask.tool)
-    manifest: Mapping[str, Any] = tool.preview if tool else {}
-    facts = {"tool": ask.tool, "args": ask.data.get("args"), "targets": ask.targets}
-    facts["target"] = dict(ask.targets[0]) if ask.targets else {}
-    title = _text(manifest.get("title"), facts) or (tool.title if tool else "") or _plain_title(ask)
+    known = policy.tool(tool)
+    manifest: Mapping[str, Any] = known.preview if known else {}
+    facts = _facts(tool, args, targets)
+    title = _text(manifest.get("title"), facts) or (known.title if known else "")
+    title = title or _plain_title(tool, targets)
     rows = [
         [label, _text(one, facts) or NOT_TOLD] for label, one in manifest.get("rows", {}).items()
     ]
-    rows += [["On", f"{target['type']} {target['id']}"] for target in ask.targets]
+    rows += [["On", f"{target['type']} {target['id']}"] for target in targets]
     told = {label for label, _ in rows}
-    rows += [[name, text] for name, text in flat(ask.data.get("args")) if name not in told]
+    rows += [[name, text] for name, text in flat(args) if name not in told]
     moves = _money(manifest, facts)
     shown = {
         "kind": manifest.get("kind") or "http",
         "title": title,
         "rows": rows[:ROWS_MAX],
-        "will_send": {"tool": ask.tool, "args": ask.data.get("args"), "targets": ask.targets},
+        "will_send": {"tool": tool, "args": args, "targets": list(targets)},
         "must_be_true": {},
         "diff": [],
         "money": {"amount_minor": moves.amount_minor, "currency": moves.currency}
@@ -51,15 +52,18 @@ def money(
     manifest: Mapping[str, Any], *, tool: str, args: Any, targets: Sequence[Mapping[str, Any]]
 ) -> Money | None:
     """What a call moves by its tool's manifest, of a call in the ledger as of one to be made."""
-    facts: dict[str, Any] = {"tool": tool, "args": args, "targets": list(targets)}
-    facts["target"] = dict(targets[0]) if targets else {}
-    return _money(manifest, facts)
+    return _money(manifest, _facts(tool, args, targets))
 
 
-def _plain_title(ask: Ask) -> str:
-    targets = ", ".join(f"{target['type']} {target['id']}" for target in ask.targets[:3])
-    more = f" and {len(ask.targets) - 3} more" if len(ask.targets) > 3 else ""  # noqa: PLR2004
-    return f"{ask.tool} on {targets}{more}" if targets else ask.tool
+def _facts(tool: str, args: Any, targets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first = dict(targets[0]) if targets else {}
+    return {"tool": tool, "args": args, "targets": list(targets), "target": first}
+
+
+def _plain_title(tool: str, targets: Sequence[Mapping[str, Any]]) -> str:
+    named = ", ".join(f"{target['type']} {target['id']}" for target in targets[:3])
+    more = f" and {len(targets) - 3} more" if len(targets) > 3 else ""  # noqa: PLR2004
+    return f"{tool} on {named}{more}" if named else tool
 
 
 def flat(value: Any, path: str = "") -> list[tuple[str, str]]:

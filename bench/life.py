@@ -61,7 +61,8 @@ class Life:
         error = {"type": story.deed.error, "message": story.deed.message}
         return self.tables["run"].row(
             id=story.number, workspace_id=self.setting.workspace_id, run=story.run,
-            agent_id=story.agent_id, model=words.MODELS[story.number % 4], request=story.request, customer=story.customer,
+            agent_id=story.agent_id, model=words.MODELS[story.number % 4],
+            request=story.request, customer=story.customer,
             customer_name=story.name, state="failed" if story.failed else "completed",
             on_behalf_of=json.dumps({"id": story.customer, "name": story.name}),
             error=json.dumps(error) if story.failed else None,

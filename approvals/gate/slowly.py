@@ -160,7 +160,9 @@ def _question(
         reason = f"{OPEN_PER_AGENT_MAX} questions of this agent are open: wait for answers"
         return Reply({"answer": "denied", "code": "too_many_open", "reason": reason})
     action = _planned(ask, decision.proceed)
-    shown, money = manifests.preview(ask, policy)
+    shown, money = manifests.preview(
+        policy, tool=ask.tool, args=ask.data.get("args"), targets=ask.targets
+    )
     try:
         approval = questions.ask_for_action(
             action,
