@@ -64,12 +64,17 @@ def read_proof(request: HttpRequest, event: str) -> HttpResponse:
 
 @router.get("/ledger/consistency", auth=READERS, summary="That one tree grew out of another")
 def read_consistency(request: HttpRequest, old: int, new: int) -> HttpResponse | dict[str, Any]:
-    """`old` and `new` are sizes of signed heads; hashes in base64, as in RFC 9162, 2.1.4."""
+    """`old` and `new` are sizes of signed heads; hashes in base64, as in RFC 9162, 2.1.4.
+    409 if the stored tree has holes.
+    """
     workspace = _reader(request).workspace
     head = proofs.newest_head(workspace)
     if head is None or not 0 < old <= new <= head.size:
         return text("old and new must be sizes of this log: 0 < old <= new\n", status=422)
-    found = proofs.consistency(workspace, old, new)
+    try:
+        found = proofs.consistency(workspace, old, new)
+    except proofs.Tampered as tampered:
+        return text(f"{tampered}\n", status=409)
     return {"old": old, "new": new, "proof": [notes.base64_text(one) for one in found]}
 
 

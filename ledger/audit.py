@@ -41,6 +41,7 @@ def audit(workspace: Workspace, entries: int = ENTRIES_CHECKED) -> list[Finding]
         _tail(workspace, head),
         _root(workspace, head),
         _growth(workspace, head),
+        _origin(workspace, head),
         *_entries(workspace, head, entries),
     ]
 
@@ -110,6 +111,15 @@ def _growth(workspace: Workspace, head: TreeHead) -> Finding:
         if _root_at(workspace, one.size) != bytes(one.root):
             return Finding(name, ok=False, words=f"The head of {one.size} entries forks off.")
     return Finding(name, ok=True, words=f"The last {len(checked)} heads are its beginnings.")
+
+
+def _origin(workspace: Workspace, head: TreeHead) -> Finding:
+    """A new origin starts only where signed entries were lost; it is never signed over."""
+    name = "One log from its beginning"
+    keys = LogKey.objects.filter(workspace=workspace).exclude(origin=head.origin)
+    if last := keys.order_by("-pk").first():
+        return Finding(name, ok=False, words=f"{last.origin} went back, and a new one began.")
+    return Finding(name, ok=True, words=f"{head.origin} never went back.")
 
 
 def _entries(workspace: Workspace, head: TreeHead, limit: int) -> list[Finding]:

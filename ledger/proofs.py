@@ -15,7 +15,7 @@ HEADER = "c2sp.org/tlog-proof@v1"
 
 
 class Tampered(Exception):
-    """We stopped because a row no longer is what was sealed; the text says which."""
+    """We stopped because a row no longer is what was sealed, or is gone; the text says which."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,20 @@ def proof_text(entry: bytes, index: int, path: list[bytes], note: str) -> str:
 
 
 def hashes(workspace: Workspace, ranges: list[merkle.Range]) -> list[bytes]:
+    """The roots of these runs of leaves; raises `Tampered` where the stored tree has holes."""
     stored = stored_nodes(workspace.pk, merkle.stored_for(ranges))
-    return [merkle.root_of(since, until, stored) for since, until in ranges]
+    try:
+        return [merkle.root_of(since, until, stored) for since, until in ranges]
+    except KeyError as missing:
+        level, index = missing.args[0]
+        raise Tampered(f"node {index} on level {level} of the tree is gone") from missing
 
 
 def consistency(workspace: Workspace, old: int, new: int) -> list[bytes]:
-    """The proof that the tree of `old` leaves grew to that of `new`; ValueError if it cannot be."""
+    """The proof that the tree of `old` leaves grew to that of `new`.
+
+    Raises ValueError if it cannot have, `Tampered` where the stored tree has holes.
+    """
     return hashes(workspace, merkle.consistency(old, new))
 
 

@@ -15,6 +15,7 @@ from django.conf import settings
 
 from ledger import logkeys, merkle, notes
 from ledger.leaves import stored_nodes
+from ledger.models import TreeHead
 from ledger.notes import Head, Signer
 from workspaces.models import Workspace
 
@@ -26,13 +27,20 @@ _last: dict[bytes, Head] = {}
 
 def checked(workspace: Workspace, signer: Signer, size: int) -> tuple[Signer, list[str]]:
     """The key to sign with, and the lines to add, given the size of the tree as it now stands."""
-    last = last_of(signer)
+    last = last_of(signer) or _kept(workspace, signer.origin)
     if last is None or _still_there(workspace, last, size):
         return signer, []
     logger.error("the log of %s went back behind %s of %s", workspace, last.size, last.origin)
     root = notes.base64_text(last.root)
     new = logkeys.begin_anew(workspace, last)
     return new, [f"after {last.origin} {last.size} {root}"]
+
+
+def _kept(workspace: Workspace, origin: str) -> Head | None:
+    """The newest head in the database itself: a process that has just started knows no other."""
+    heads = TreeHead.objects.filter(workspace=workspace, origin=origin)
+    row = heads.order_by("-size").first()
+    return Head(origin, row.size, bytes(row.root)) if row else None
 
 
 def _still_there(workspace: Workspace, last: Head, size: int) -> bool:

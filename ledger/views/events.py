@@ -114,7 +114,9 @@ def _event_or_404(here: Workspace, event_id: str) -> Event:
     return found
 
 
-def _show(request: Request, here: Workspace, found: Event, *, sensitive: bool) -> HttpResponse:
+def _show(
+    request: Request, here: Workspace, found: Event, *, sensitive: bool, status: int = 200
+) -> HttpResponse:
     try:
         proof, fault = proofs.inclusion_of(here, found), ""
     except proofs.Tampered as tampered:
@@ -133,7 +135,7 @@ def _show(request: Request, here: Workspace, found: Event, *, sensitive: bool) -
         "may_reveal": not sensitive and may(request.user, "view_sensitive", here),
         "public_keys": logkeys.published(here),
     }
-    return page(request, "ledger/event.html", context)
+    return page(request, "ledger/event.html", context, status=status)
 
 
 def _facts(found: Event, people: dict[str, str]) -> list[dict[str, Any]]:
@@ -162,9 +164,13 @@ def _agents_clock(found: Event) -> str:
 @login_required
 @require_GET
 def proof(request: Request, workspace: str, event: str) -> HttpResponse:
-    """The tlog-proof file of an event."""
+    """The tlog-proof file of an event; of one that was changed, its page that says so."""
     here = workspace_or_404(request, workspace)
-    found = proofs.inclusion_of(here, _event_or_404(here, event))
+    row = _event_or_404(here, event)
+    try:
+        found = proofs.inclusion_of(here, row)
+    except proofs.Tampered:
+        return _show(request, here, row, sensitive=False, status=409)
     if found is None:
         raise Http404("The event is not sealed yet: try again in a second.")
     return _file(found.text, f"{found.index}.tlog-proof", "text/plain; charset=utf-8")
@@ -176,7 +182,10 @@ def download(request: Request, workspace: str, event: str) -> HttpResponse:
     """Facts, salt and proof in one file, for those who may see payloads."""
     here = workspace_or_404(request, workspace)
     require(request.user, "view_sensitive", here)
-    found = proofs.download_of(here, event)
+    try:
+        found = proofs.download_of(here, event)
+    except proofs.Tampered:
+        return _show(request, here, _event_or_404(here, event), sensitive=False, status=409)
     if found is None:
         raise Http404("There is no such event, or it is not sealed yet, or its facts are erased.")
     acts.record(here, "payload.revealed", by=request.user, data={"event": event})

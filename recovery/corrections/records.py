@@ -26,7 +26,10 @@ def record_of(correction: Correction) -> dict[str, Any]:
         },
         "facts_salt": bytes(correction.facts_salt or b"").hex(),
     }
-    sealed = proofs.download_of(correction.workspace, correction.event_id)
+    try:
+        sealed = proofs.download_of(correction.workspace, correction.event_id)
+    except proofs.Tampered as tampered:
+        return found | {"proof": None, "note": f"This record has no proof any more: {tampered}."}
     if sealed is None:
         return found | {"proof": None, "note": "Not sealed yet: download it again in a minute."}
     return found | sealed
@@ -59,7 +62,10 @@ def words(correction: Correction) -> str:
     if not correction.event_id:
         return "not published yet"
     event = proofs.event_of(correction.workspace, correction.event_id)
-    found = proofs.inclusion_of(correction.workspace, event) if event is not None else None
+    try:
+        found = proofs.inclusion_of(correction.workspace, event) if event is not None else None
+    except proofs.Tampered:
+        return "its entry is no longer the one that was sealed"
     if found is None:
         return "its entry is being sealed"
     number = f"{found.index:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")

@@ -7,6 +7,7 @@ from django.test import Client
 
 from amends.proofs import LogKey, verify
 from ledger import sealer
+from ledger.models import Leaf
 from tests.ledger.conftest import event, tell
 from workspaces import keys, teams
 from workspaces.models import Act, Agent, User, Workspace
@@ -95,6 +96,18 @@ def test_heads_and_proofs_are_handed_out(trip, northwind, agent_key, speaker):
     assert get(f"ledger/consistency?old=9&new={size}", agent_key).status_code == 422
     assert get("ledger/consistency?old=x&new=2", agent_key).status_code == 422
     assert get("ledger/head", "amends_0000000000_x").status_code == 401
+
+
+def test_a_tree_with_holes_gives_no_proof_and_says_why(trip, northwind, agent_key, speaker):
+    one = event("run.completed")
+    tell(speaker, one)
+    sealer.seal(northwind)
+    Leaf.objects.filter(index=1).delete()
+
+    for path in (f"proof/{one['id']}", "consistency?old=1&new=4"):
+        refused = get(f"ledger/{path}", agent_key)
+        assert refused.status_code == 409
+        assert "of the tree is gone" in refused.text
 
 
 def test_the_openapi_page_tells_of_the_hot_door_too(client):

@@ -164,6 +164,29 @@ def test_law_12_tampering_is_detected(client, vic, northwind, speaker, crime):
     assert "Something was changed" in check(client, vic).text
 
 
+HOLES = {
+    "a changed digest": "UPDATE ledger_event SET digest = sha256('x') WHERE type = 'run.started'",
+    "a leaf that is gone": "DELETE FROM ledger_leaf WHERE index = 2",
+}
+
+
+@pytest.mark.parametrize("hole", HOLES)
+def test_of_what_was_changed_no_proof_is_handed_out_and_the_page_says_so(
+    client, sue, trip, northwind, hole
+):
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(HOLES[hole])
+    here = f"ledger/{trip[0]['id']}/"
+
+    assert "Changed since" in get(client, sue, here).text
+    for path in ("proof/", "download/"):
+        refused = get(client, sue, here + path)
+        assert refused.status_code == 409
+        assert "No proof is handed out" in refused.text
+    assert check(client, sue).status_code == 200
+
+
 def test_a_run_of_the_desk_has_its_page(client, vic, northwind):
     desk.say(northwind, "plan.started", run="desk-plan-1", data={"goal": "undo"})
     assert Run.objects.get().agent is None

@@ -170,3 +170,21 @@ def test_an_administrator_rotates_the_key_on_the_page(client, northwind, said):
     told = Event.objects.get(type="ledger.key_rotated")
     assert told.actor == str(alma.pk)
     assert told.data["public"] == logkeys.published(northwind)[0]
+
+
+def test_a_tail_cut_off_while_nobody_looked_is_not_signed_over(speaker, northwind, said, settings):
+    """Whoever cuts leaves off and starts the sealer anew: the heads in the database remember."""
+    settings.AMENDS_HEADS_FOLDER = ""
+    last_good = TreeHead.objects.latest("size")
+    Leaf.objects.filter(workspace=northwind, index__gte=35).delete()
+    witness._last.clear()
+
+    tell(speaker, event("run.completed", run="run_0"))
+    seal(northwind)
+
+    head = TreeHead.objects.latest("pk")
+    assert (head.origin, head.size) == (f"{last_good.origin}/2", 36)
+    assert f"after {last_good.origin} 40 " in head.note
+    (bad,) = (one for one in audit.audit(northwind) if not one.ok)
+    assert bad.name == "One log from its beginning"
+    assert last_good.origin in bad.words

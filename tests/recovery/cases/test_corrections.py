@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.core import mail
+from django.db import connection
 from django.utils import timezone
 
 from connectors import channels as outgoing
@@ -216,6 +217,25 @@ def test_the_person_sees_the_record_checked_and_a_forged_one_found_out(drafted, 
     Correction.objects.filter(pk=correction.pk).update(title="Nothing happened")
     assert "Something was changed" in client.get(f"{path}verify/").text
     assert client.get("/c/wrong/verify/").status_code == 404
+
+
+def test_a_trail_whose_entry_was_changed_says_so_and_stays_readable(drafted, ada, client, acme):
+    from ledger import sealer
+
+    correction, path = published(drafted, ada)
+    sealer.seal(acme)
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(
+            "UPDATE ledger_event SET digest = sha256('x') WHERE event_id = %s",
+            [correction.event_id],
+        )
+
+    assert "no longer the one that was sealed" in client.get(path).text
+    assert "Something was changed" in client.get(f"{path}verify/").text
+    record = client.get(f"{path}record.json").json()
+    assert record["proof"] is None
+    assert "no proof any more" in record["note"]
 
 
 def test_operators_read_edit_publish_and_revoke_in_the_browser(drafted, ada, client, dev):
