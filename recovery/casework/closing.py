@@ -25,7 +25,6 @@ from recovery.models import (
     Plan,
     PlanState,
     Residue,
-    StepState,
 )
 from recovery.models.plans import LIVING
 from recovery.triage.facts import RunFacts, facts_of
@@ -74,7 +73,7 @@ def why_not(case: Case, facts: RunFacts, plan: Plan | None) -> str:
     unknown = facts.unknown()
     if unknown:
         return f"Settle {unknown[0].tool} first: nobody knows whether it happened."
-    lost = [step for step in facts.troubled if StepState.UNKNOWN in {step.state, step.was}]
+    lost = [step for step in facts.troubled if step.is_lost]
     if lost:
         return f"Settle step {lost[0].position} first: it was sent, and its outcome is unknown."
     return ""

@@ -210,11 +210,21 @@ def _hindrances(
         "The case is closed: reopen it first." if case.state == CaseState.CLOSED else "",
         f"Plan {plan.number} has not ended: stop it first." if plan else "",
         "It was told to resume already." if case.state == CaseState.RESUMING else "",
+        _sent(facts),
         "The run still goes on by itself." if live else "",
         f"Settle {unknown[0].tool} first: nobody knows whether it happened." if unknown else "",
         f"{listed(doubled)} might be done twice: undo it first." if doubled else "",
         f"The checkpoint is stale. {stale}" if stale else "",
     ]
+
+
+def _sent(facts: RunFacts) -> str:
+    """An undo that may still happen: the run would go on upon what it then takes away."""
+    sent = [*(step for step in facts.troubled if step.is_lost), *facts.under_way]
+    if not sent:
+        return ""
+    where = f"Step {sent[0].position} of plan {sent[0].plan.number}"
+    return f"{where} was sent: wait until it is known what became of it."
 
 
 def commit(

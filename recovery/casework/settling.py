@@ -11,11 +11,12 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
+from connectors.contract import Refused
 from ledger import desk
 from ledger.models import Action, Run
 from recovery.casework.casework import Empty, held_by_another, locked
 from recovery.casework.outdated import OutOfDate
-from recovery.engine import keys, starting, steps
+from recovery.engine import keys, starting, steps, wire
 from recovery.models import Case, CaseState, PlanState, Step, StepState
 from recovery.tasks import run_plan
 from recovery.triage import triage
@@ -76,7 +77,7 @@ def settle_step(
 def try_again(step: Step, *, reason: str, by: User, seen: int) -> Step:
     """Authorise one more try of a step that certainly had no effect; raises as above."""
     step = _locked_step(step, by, NO_EFFECT, seen)
-    if is_lost(step):
+    if step.is_lost:
         raise CannotMove(step, StepState.READY, "First say whether it happened.")
     _move(step, StepState.READY, by=by, note=_text(reason), say={"again": True}, **_again(step))
     return step
@@ -86,17 +87,10 @@ def try_again(step: Step, *, reason: str, by: User, seen: int) -> Step:
 def skip(step: Step, *, reason: str, by: User, seen: int) -> Step:
     """Leave the effect as it is; raises CannotMove for what was sent and is not settled."""
     step = _locked_step(step, by, NO_EFFECT, seen)
-    if is_lost(step):
+    if step.is_lost:
         raise CannotMove(step, StepState.SKIPPED, "First say whether it happened.")
     _move(step, StepState.SKIPPED, by=by, note=_text(reason), say={"skipped": True})
     return step
-
-
-def is_lost(step: Step) -> bool:
-    """Whether the step was sent and nobody knows what became of it."""
-    return step.state == StepState.UNKNOWN or (
-        step.state == StepState.NEEDS_HUMAN and step.was == StepState.UNKNOWN
-    )
 
 
 def steps_in_doubt(case: Case) -> list[Step]:
@@ -138,9 +132,8 @@ def _check(case: Case, by: User, outcome: str) -> None:
 
 def _again(step: Step) -> dict[str, Any]:
     """A named person authorises one more try: where the old key might be dead, under a new one."""
-    operation_repeats = step.state == StepState.UNKNOWN and _may_repeat(step)
     changes: dict[str, Any] = {"lease_until": None, "wake_at": None, "probes": 0, "claims": 0}
-    if operation_repeats:
+    if step.state == StepState.UNKNOWN and may_repeat(step):
         return changes
     generation = step.generation + 1
     action = step.effect.action
@@ -159,10 +152,12 @@ def _again(step: Step) -> dict[str, Any]:
     }
 
 
-def _may_repeat(step: Step) -> bool:
-    from recovery.engine import wire
-
-    return wire.operation_of(step).may_repeat
+def may_repeat(step: Step) -> bool:
+    """Whether something keeps a second try under the step's key from doing it twice."""
+    try:
+        return wire.operation_of(step).may_repeat
+    except Refused:  # a connector that is gone promises nothing
+        return False
 
 
 def _move(step: Step, to: str, *, by: User, note: str, say: dict[str, Any], **changes: Any) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 
 from approvals import digests, grants
 from approvals.models import Approval, ApprovalState
@@ -219,10 +219,11 @@ def _cancel_unsent(plan: Plan, why: str, by: User | None) -> int:
 def supersede(plan: Plan, *, by: User | None, why: str) -> None:
     """Make room for a new plan of the same case: what waits for people or its turn is cancelled.
 
-    Raises CannotMove while one of its calls is on the wire.
+    Raises CannotMove while one of its calls is on the wire, or lost there.
     """
     plan = locked_alone(plan.pk)
-    wire = plan.steps.filter(state__in=[StepState.CLAIMED, *ON_THE_WIRE]).first()
+    lost = Q(state=StepState.NEEDS_HUMAN, was=StepState.UNKNOWN)
+    wire = plan.steps.filter(Q(state__in=[StepState.CLAIMED, *ON_THE_WIRE]) | lost).first()
     if wire is not None:
         raise CannotMove(plan, PlanState.SUPERSEDED, f"step {wire.position} is under way")
     for step in _steps(plan, [*UNSENT, StepState.DRIFTED, StepState.NEEDS_HUMAN]):

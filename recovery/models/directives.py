@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from ledger.models import Checkpoint, Run
 from workspaces.models import User
@@ -17,7 +18,9 @@ class Directive(models.Model):
     checkpoint = models.ForeignKey(Checkpoint, on_delete=models.PROTECT, null=True)
     steps = models.JSONField(default=list, help_text="[{action, tool, label, key}]")
     issued_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True)
-    issued_at = models.DateTimeField(auto_now_add=True)
+    issued_at = models.DateTimeField(
+        db_default=Now(), help_text="By the database's clock: answers are held against it"
+    )
     acknowledge_by = models.DateTimeField(null=True)
     acknowledged_at = models.DateTimeField(null=True)
     withdrawn_at = models.DateTimeField(null=True)

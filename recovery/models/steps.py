@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from connectors.models import Connection
 from ledger.models import Effect, Reversibility
@@ -109,7 +110,7 @@ class Step(models.Model):
 
     was = models.CharField(max_length=11, blank=True)
     state = models.CharField(max_length=11, choices=StepState.choices)
-    moved_at = models.DateTimeField(auto_now_add=True)
+    moved_at = models.DateTimeField(db_default=Now())
     fence = models.BigIntegerField(default=0)
     lease_until = models.DateTimeField(null=True)
     claims = models.PositiveSmallIntegerField(default=0)
@@ -167,6 +168,13 @@ class Step(models.Model):
 
     def __str__(self) -> str:
         return f"step {self.position}: {self.operation}"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was sent, nobody knows what became of it, and only a person can say."""
+        return self.state == StepState.UNKNOWN or (
+            self.state == StepState.NEEDS_HUMAN and self.was == StepState.UNKNOWN
+        )
 
 
 class StepAttempt(models.Model):

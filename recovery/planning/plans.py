@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from django.db import transaction
-from django.utils import timezone
 
 from approvals import questions
 from ledger import desk
@@ -13,6 +12,7 @@ from ledger.models import Checkpoint, Run
 from recovery.casework.casework import held_by_another
 from recovery.casework.outdated import OutOfDate
 from recovery.engine import basis, starting
+from recovery.engine.clock import Clock
 from recovery.models import Case, CaseState, Directive, Plan, PlanState, Step, StepState
 from recovery.planning.previews import CHOICES, Draft, draft, next_number
 from recovery.tasks import run_plan
@@ -128,7 +128,7 @@ def _plan(
         override_drift="override" in drafted.choices.values(),
         drafted_by=by,
         reason=reason,
-        submitted_at=timezone.now(),
+        submitted_at=Clock(),
     )
 
 
@@ -201,7 +201,7 @@ def _move(case: Case, state: str, plan: Plan) -> None:
     """The case follows its plan. Directives to resume are withdrawn: going back comes first."""
     Directive.objects.filter(
         run_id=case.run_id, kind="resume", acknowledged_at=None, withdrawn_at=None
-    ).update(withdrawn_at=timezone.now())
+    ).update(withdrawn_at=Clock())
     case.state = state
     case.revision += 1
     case.save(update_fields=["state", "revision"])

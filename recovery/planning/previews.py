@@ -19,7 +19,7 @@ from approvals.policy import Judgement, Policy
 from connectors.contract import Money
 from ledger.models import Checkpoint, Run
 from recovery.engine import binding
-from recovery.models import Case, CaseState, Plan, StepState
+from recovery.models import Case, CaseState, Plan
 from recovery.planning import drifts, plan_words
 from recovery.planning.drafting import Cannot, Drafted, connections_of, draft_steps
 from recovery.planning.making import CannotUndo, DraftStep
@@ -161,8 +161,7 @@ def _why_not_now(case: Case, facts: RunFacts) -> str:
     unknown = facts.unknown()
     if unknown:
         return f"Settle {unknown[0].tool} first: nobody knows whether it happened."
-    lost = [step for step in facts.troubled if step.state == StepState.UNKNOWN]
-    lost += [step for step in facts.troubled if step.was == StepState.UNKNOWN]
+    lost = [step for step in facts.troubled if step.is_lost]
     if lost:
         return f"Settle step {lost[0].position} first: it was sent, and its outcome is unknown."
     return ""

@@ -30,6 +30,8 @@ from recovery.models import Directive, PlanState, Readback, Report, Step, StepSt
 from recovery.triage.policies import policies_of
 
 READING = frozenset({"read_only", "draft"})
+TROUBLED = frozenset({StepState.NEEDS_HUMAN, StepState.DRIFTED, StepState.UNKNOWN})
+UNDER_WAY = frozenset({StepState.INTENDED, StepState.APPLIED})
 ACTIONS_LOOKED_AT_MAX = 2_000
 """Of one run. A longer one is judged by its newest actions; its case says that it is long."""
 
@@ -51,6 +53,9 @@ class RunFacts:
     checkpoints: Sequence[Checkpoint] = ()
     allowed: frozenset[int | None] = frozenset()
     troubled: Sequence[Step] = ()
+    """Steps that wait for a person, or of which nobody knows what became."""
+    under_way: Sequence[Step] = ()
+    """Steps that were sent and are seen through, whether or not their plan was stopped."""
     reports: Sequence[Report] = ()
     directive: Directive | None = None
     unread: Mapping[int, Readback] = field(default_factory=dict)
@@ -138,7 +143,7 @@ def gather(
     )
     checkpoints = _by(Checkpoint.objects.filter(run__in=ids).order_by("place"), "run_id")
     allowed = frozenset(_allowed(action_ids))
-    troubled, reports = _troubled(ids), _reports(ids)
+    steps, reports = _steps(ids), _reports(ids)
     directives = {
         one.run_id: one
         for one in Directive.objects.filter(run__in=ids, kind="resume").order_by("pk")
@@ -155,7 +160,8 @@ def gather(
             contradicted=contradicted,
             checkpoints=checkpoints.get(run.pk, ()),
             allowed=allowed,
-            troubled=troubled.get(run.pk, ()),
+            troubled=[step for step in steps.get(run.pk, ()) if step.state in TROUBLED],
+            under_way=[step for step in steps.get(run.pk, ()) if step.state in UNDER_WAY],
             reports=reports.get(run.pk, ()),
             directive=directives.get(run.pk),
             unread=unread,
@@ -182,11 +188,10 @@ def _allowed(action_ids: Sequence[int]) -> Iterable[int | None]:
     return found.values_list("action_id", flat=True)
 
 
-def _troubled(run_ids: Sequence[int]) -> dict[int, list[Step]]:
-    """Steps that wait for a person, of plans that nobody has replaced."""
+def _steps(run_ids: Sequence[int]) -> dict[int, list[Step]]:
+    """Steps that wait for a person or are under way, of plans that nobody has replaced."""
     waiting = Step.objects.filter(
-        plan__case__run__in=run_ids,
-        state__in=[StepState.NEEDS_HUMAN, StepState.DRIFTED, StepState.UNKNOWN],
+        plan__case__run__in=run_ids, state__in=TROUBLED | UNDER_WAY
     ).exclude(plan__state=PlanState.SUPERSEDED)
     found: dict[int, list[Step]] = defaultdict(list)
     for step in waiting.select_related("plan__case").order_by("pk"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger.models import Event
+from ledger.models import Event, RunState
 from recovery.casework import closing
 from recovery.casework.casework import changed, say
 from recovery.engine.clock import database_time
@@ -30,7 +30,7 @@ def follow(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
     fresh = [reason for reason in found if reason.key not in case.answered]
     if not (facts.has_ended or facts.is_silent):
         return
-    if fresh:
+    if fresh or facts.run.state != RunState.COMPLETED:
         changed(case, state=CaseState.OPEN)
     else:
         closing.resumed(case, facts)

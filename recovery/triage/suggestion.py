@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ledger.models import Action, ActionState, Compensated, RunState
-from recovery.models import StepState, Suggestion
+from recovery.models import Suggestion
 from recovery.triage.facts import RunFacts
 from recovery.triage.words import listed, plural
 
 
 def suggest(facts: RunFacts) -> tuple[Suggestion, str]:
     """The next step and its reason. Pure: the same facts, the same advice."""
-    lost = [step for step in facts.troubled if step.state == StepState.UNKNOWN]
+    lost = [step for step in facts.troubled if step.is_lost]
     unknown = facts.unknown()
     if unknown:
         tools = listed(list(dict.fromkeys(action.tool for action in unknown)))

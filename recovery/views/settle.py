@@ -38,6 +38,7 @@ HAPPENED = ("applied", "It happened", "Its effect stands and can be undone like 
 NEVER = ("no_effect", "It did not happen", "Nothing of it stands. A resume may repeat it.")
 READ_BACK = ("applied", "It is done", "It is read back, and counts only if that shows it.")
 SENT_ANEW = ("no_effect", "It did not happen", "It is sent again, under the same key.")
+ANEW_BY_NAME = (SENT_ANEW[0], SENT_ANEW[1], "It is sent again in your name, under a new key.")
 AGAIN = ("again", "It did not happen: try once more", "Sent again in your name, under a new key.")
 LEAVE = ("skip", "Leave the effect as it is", "The step is skipped, and the effect stands.")
 ANSWERED = "it was answered already; what you wrote can go into a comment"
@@ -96,11 +97,11 @@ def _decide(request: Request, case: Case, subject: Action | Step) -> None:
     by, seen = request.user, preview.revision(request)
     if isinstance(subject, Action):
         settling.settle_action(case, subject, outcome=way, evidence=words, by=by, seen=seen)
-    elif way == "skip" and settling.is_lost(subject):
+    elif way == "skip" and subject.is_lost:
         settling.settle_step(subject, outcome="no_effect", evidence=words, by=by, seen=seen)
     elif way == "skip":
         settling.skip(subject, reason=words, by=by, seen=seen)
-    elif way == "again" and not settling.is_lost(subject):
+    elif way == "again" and not subject.is_lost:
         settling.try_again(subject, reason=words, by=by, seen=seen)
     else:
         again, outcome = way == "again", "no_effect" if way == "again" else way
@@ -200,7 +201,7 @@ def _asked(facts: RunFacts, action: Action) -> tuple[list[dict[str, Any]], str]:
 
 def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
     """A step of a plan that the engine leaves to people."""
-    lost, title = settling.is_lost(step), _title(step)
+    lost, title = step.is_lost, _title(step)
     stopped_by = plan_card.differences(step, sensitive=sensitive)
     sent = [
         ("Step", f"{step.position} of plan {step.plan.number}"),
@@ -242,7 +243,7 @@ def _ways(step: Step, *, lost: bool) -> list[tuple[str, str, str]]:
     if step.state == StepState.DRIFTED:
         return [LEAVE]
     if step.state == StepState.UNKNOWN:
-        return [READ_BACK, SENT_ANEW]
+        return [READ_BACK, SENT_ANEW if settling.may_repeat(step) else ANEW_BY_NAME]
     again = AGAIN if lost else ("again", "Try once more", AGAIN[2])
     return [READ_BACK, again, LEAVE]
 

@@ -8,13 +8,14 @@ from django.db import connection
 from django.utils import timezone
 
 from approvals import pauses
-from ledger.models import Event, Run
+from ledger.models import Effect, Event, Run
 from recovery.casework import resuming
 from recovery.casework.outdated import OutOfDate
 from recovery.casework.resuming import CannotResume
 from recovery.directives import waiters
 from recovery.engine import engine
-from recovery.models import CaseState, Directive
+from recovery.engine.clock import database_time
+from recovery.models import CaseState, Directive, Step
 from recovery.planning import plans
 from recovery.triage import following, triage
 from tests.approvals.door import Agent, visit
@@ -107,6 +108,85 @@ def test_a_run_that_fails_again_comes_back(stopped, ada):
     stopped.ends("failed")
 
     assert stopped.case().state == CaseState.OPEN
+
+
+def test_a_run_that_fails_again_without_an_effect_has_not_come_to_a_good_end(tell, ada):
+    from recovery.casework import settling
+
+    run = tell()
+    run.plans("hotels.book", ("hotel", "H-1"))
+    run.ends("failed")
+    case = run.case()
+    (action,) = settling.actions_in_doubt(case)
+    settling.settle_action(
+        case, action, outcome="no_effect", evidence="None there", by=ada, seen=case.revision
+    )
+    directive = directed(run, ada)
+    run.n += 1
+    run.say("run.resumed", directive=str(directive.pk))
+    triage.look()
+
+    run.fails("hotels.book")
+    run.ends("failed")
+
+    case = run.case()
+    assert (case.state, case.outcome, case.suggestion) == (CaseState.OPEN, "", "resume")
+
+
+def test_a_run_that_answered_and_fell_silent_comes_back(tell, ada):
+    run = tell()
+    run.does("flights.book", ("booking", "B-1", None, {"flight": "SK1"}))
+    run.ends("failed")
+    directive = directed(run, ada)
+    run.n += 1
+    run.say("run.resumed", directive=str(directive.pk))
+    triage.look()
+    assert run.case().state == CaseState.RESUMING
+    Effect.objects.update(compensated="compensated")
+    Run.objects.update(lease_until=database_time() - timedelta(seconds=1))
+
+    triage.look([run.row.pk])
+
+    assert run.case().state == CaseState.OPEN
+
+
+@pytest.mark.parametrize("minutes", [-5, 5])
+def test_an_answer_is_heard_whatever_the_clock_of_the_web_process_says(
+    stopped, ada, monkeypatch, minutes
+):
+    """F20: what was said is held against the database's clock alone."""
+    right = timezone.now
+    monkeypatch.setattr(timezone, "now", lambda: right() + timedelta(minutes=minutes))
+    directive = directed(stopped, ada)
+    monkeypatch.undo()
+    stopped.n += 1
+    stopped.say("run.resumed", directive=str(directive.pk))
+
+    triage.look()
+
+    directive.refresh_from_db()
+    assert directive.acknowledged_at is not None
+    assert abs(directive.issued_at - database_time()) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("was", "state"),
+    [("claimed", "intended"), ("intended", "unknown"), ("intended", "applied"),
+     ("unknown", "needs_human")],
+)  # fmt: skip
+def test_a_run_does_not_go_on_while_an_undo_of_it_may_be_on_its_way(raised, ada, was, state):
+    """The plan was stopped; what it had sent is not known yet."""
+    case = raised.case()
+    draft = plans.draft(case)
+    plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x")
+    Step.objects.update(was=was, state=state)
+    plans.stop(plan, by=ada)
+
+    seen = resuming.preview(case)
+
+    assert seen.why_not == "Step 1 of plan 1 was sent: wait until it is known what became of it."
+    with pytest.raises(CannotResume, match="was sent"):
+        resuming.commit(case, digest=seen.digest, revision=seen.case.revision, by=ada)
 
 
 def test_an_unknown_outcome_or_a_call_without_a_key_is_not_repeated(tell):

@@ -7,7 +7,7 @@ from recovery.casework import closing, settling
 from recovery.casework.casework import Empty
 from recovery.casework.closing import CannotClose
 from recovery.casework.outdated import OutOfDate
-from recovery.engine import engine
+from recovery.engine import engine, starting
 from recovery.models import CaseState, PlanState, Step, StepState, Suggestion
 from recovery.planning import plans
 from recovery.triage import triage
@@ -114,8 +114,11 @@ def lost(raised, shop, ada):
 def test_a_lost_step_is_settled_before_anything_else(lost, ada):
     (step,) = settling.steps_in_doubt(lost)
 
-    assert settling.is_lost(step)
+    assert step.is_lost
+    assert lost.suggestion == Suggestion.SETTLE
     assert plans.draft(lost).why_not.startswith("Settle step 1 first")
+    with pytest.raises(CannotMove, match="under way"):
+        starting.supersede(step.plan, by=ada, why="A new plan takes its place.")
     with pytest.raises(CannotMove, match="First say whether it happened"):
         settling.skip(step, reason="x", by=ada, seen=lost.revision)
 

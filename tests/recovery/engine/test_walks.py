@@ -113,7 +113,7 @@ class Walk(RuleBasedStateMachine):
             settling.skip(step, reason="their edit is right", **how)
         elif happened:
             settling.settle_step(step, outcome="applied", evidence="I saw it there", **how)
-        elif settling.is_lost(step):
+        elif step.is_lost:
             said = {"outcome": "no_effect", "evidence": "It is not there", "again": again}
             settling.settle_step(step, **said, **how)
         elif again:
