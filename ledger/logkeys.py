@@ -1,9 +1,15 @@
 """The keys that sign heads, one living key per workspace; private halves are sealed secrets."""
 
+import base64
+import binascii
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
 from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
@@ -28,6 +34,26 @@ def published(workspace: Workspace) -> list[str]:
     """Every public key that ever signed the log, the living one first."""
     rows = LogKey.objects.filter(workspace=workspace).order_by("-pk")
     return [notes.key_text(row.origin, bytes(row.public_key)) for row in rows]
+
+
+def has_signed(workspace: Workspace, note: str) -> bool:
+    """Whether a key of this log, living or retired, signed the note."""
+    text, _, tail = note.rpartition("\n\n")
+    for key in LogKey.objects.filter(workspace=workspace):
+        public = bytes(key.public_key)
+        opening = f"— {key.origin} "
+        for line in tail.splitlines():
+            if not line.startswith(opening):
+                continue
+            try:
+                signature = base64.b64decode(line.removeprefix(opening), validate=True)
+                Ed25519PublicKey.from_public_bytes(public).verify(
+                    signature[notes.KEY_ID_BYTES :], f"{text}\n".encode()
+                )
+            except (InvalidSignature, binascii.Error, ValueError):
+                continue
+            return True
+    return False
 
 
 @transaction.atomic

@@ -8,7 +8,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from ledger import audit, clocks, logkeys, proofs
+from ledger import audit, brought, clocks, logkeys, proofs
 from ledger.keyset import ROWS_A_PAGE, page_of
 from ledger.models import Event
 from ledger.replaying import pretty, words_of
@@ -20,7 +20,7 @@ from workspaces.pages import Request, page, workspace_or_404
 KINDS = ("run", "action", "approval", "case", "plan", "step", "correction", "policy", "key")
 AGENTS_KINDS = ("run", "action")
 """Of the others agents may not speak, and what they did not say has an index of its own."""
-PROOF_CHARACTERS_MAX = 100_000
+PROOF_CHARACTERS_MAX = 500_000
 
 
 @login_required
@@ -213,7 +213,7 @@ def verify(request: Request, workspace: str) -> HttpResponse:
     if request.method == "POST" and request.POST.get("check") == "log":
         findings = audit.audit(here)
     elif request.method == "POST":
-        verdict = audit.check_proof(here, request.POST.get("proof", "")[:PROOF_CHARACTERS_MAX])
+        verdict = brought.check(here, request.POST.get("proof", "")[:PROOF_CHARACTERS_MAX])
     head = proofs.newest_head(here)
     context = {
         "workspace": here,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledger import audit, proofs
-from ledger.audit import Finding
+from ledger import brought, proofs
+from ledger.entries import Finding
 from recovery.corrections import publishing
 from recovery.models import Correction
 
@@ -44,7 +44,7 @@ def check(correction: Correction) -> list[Finding]:
         return [Finding("The entry", ok=False, words=str(tampered))]
     if event is None or found is None:
         return []
-    entry = audit.check_proof(correction.workspace, found.text)
+    entry = brought.check(correction.workspace, found.text)
     data = event.data if isinstance(event.data, dict) else {}
     salt = bytes(correction.facts_salt or b"")
     as_published = data.get("facts_digest") == publishing.facts_digest(

@@ -174,9 +174,9 @@ def verify(text: str, keys: list[LogKey]) -> Verified:
     if not text.lstrip().startswith("{"):
         return _verified(Proof.parse(text), keys, event=None)
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=_once)
         event, salt, proof = document["event"], bytes.fromhex(document["salt"]), document["proof"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise NotProven("the download has no event, salt and proof") from error
     verified = _verified(Proof.parse(proof), keys, event=event)
     _same(event_digest(salt, event), verified.leaf.get("digest"), "the event is not the one")
@@ -184,6 +184,16 @@ def verify(text: str, keys: list[LogKey]) -> Verified:
         if name in document:
             _check_salted(name, document, event)
     return verified
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What stands twice is read one way and checked another."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise NotProven(f"“{twice[:80]}” stands twice in the download")
+    return found
 
 
 def _check_salted(name: str, document: dict[str, Any], event: Any) -> None:

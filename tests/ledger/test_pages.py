@@ -1,9 +1,12 @@
 """The record's pages: runs, one run step by step, the ledger, one event, the log checked."""
 
+import json
+
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 
-from ledger import desk, proofs, sealer
+from ledger import audit, desk, entries, proofs, sealer
 from ledger.models import Leaf, Run
 from tests.ledger.conftest import event, tell
 from workspaces import teams
@@ -126,6 +129,28 @@ def test_the_log_is_checked_in_the_page(client, vic, trip, northwind):
     assert "Not proven" in client.post(path, {"proof": "hello", "check": "proof"}).text
 
 
+def test_a_download_is_checked_in_the_page_with_its_facts(client, vic, trip, northwind):
+    client.force_login(vic)
+
+    def verdict(text):
+        posted = {"proof": text, "check": "proof"}
+        return client.post("/w/northwind/ledger/verify/", posted).context["verdict"]
+
+    download = proofs.download_of(northwind, trip[0]["id"])
+    assert download is not None
+    found = verdict(json.dumps(download, indent=2))
+    assert found.ok
+    assert "what the file says of run.started is what was recorded" in found.words
+
+    forged = download | {"event": download["event"] | {"data": {"request": "Pay me"}}}
+    assert "not the one whose digest" in verdict(json.dumps(forged)).words
+    whole, said = json.dumps(download), json.dumps(forged["event"])
+    assert "stands twice" in verdict(f'{{"event": {said}, {whole[1:]}').words
+    assert "facts" in verdict(json.dumps(download | {"facts": {"a": 1}, "facts_salt": "00"})).words
+    for wrong in ('{"event": 1}', "{", '{"event": ' + "[" * 100_000, '{"event": {"x": NaN}}'):
+        assert not verdict(wrong).ok
+
+
 def check(client, person):
     client.force_login(person)
     return client.post("/w/northwind/ledger/verify/", {"check": "log"})
@@ -162,6 +187,50 @@ def test_law_12_tampering_is_detected(client, vic, northwind, speaker, crime):
             cursor.execute(CRIMES[crime])
 
     assert "Something was changed" in check(client, vic).text
+    with pytest.raises(CommandError, match="Something was changed"):
+        call_command("check_log", "northwind")
+
+
+OLD = {
+    "an old payload": (
+        "UPDATE ledger_event SET data = '[1]' WHERE run = 'r3'",
+        "payload is as it was digested",
+    ),
+    "an old event": ("DELETE FROM ledger_event WHERE run = 'r3'", "entry is there"),
+    "an old leaf": (
+        "UPDATE ledger_leaf SET hash = sha256('x') WHERE index = 3",
+        "stand in their order",
+    ),
+    "an old leaf that is gone": ("DELETE FROM ledger_leaf WHERE index = 3", "stand in their order"),
+    "an old head": (
+        "UPDATE ledger_treehead SET root = sha256('x') WHERE size = 20",
+        "Every head is of this tree",
+    ),
+}
+
+
+@pytest.mark.parametrize("crime", OLD)
+def test_what_is_older_than_the_page_looks_is_found_by_the_command(
+    northwind, speaker, crime, monkeypatch, capsys
+):
+    monkeypatch.setattr(entries, "NEWEST", 4)
+    monkeypatch.setattr(entries, "ENTRIES_AT_A_TIME", 7)
+    monkeypatch.setattr(audit, "HEADS_CHECKED", 0)
+    for since in (0, 20):
+        tell(speaker, *(event("run.started", run=f"r{n}") for n in range(since, since + 20)))
+        sealer.seal(northwind)
+    call_command("check_log")
+    assert "BAD" not in capsys.readouterr().out
+
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(OLD[crime][0])
+
+    assert all(finding.ok for finding in audit.audit(northwind))
+    with pytest.raises(CommandError):
+        call_command("check_log", "northwind")
+    bad = [line for line in capsys.readouterr().out.splitlines() if line.startswith("BAD")]
+    assert any(OLD[crime][1] in line for line in bad)
 
 
 HOLES = {
