@@ -96,8 +96,15 @@ def still_entitled(approval: Approval) -> bool:
 
 
 def suffices(approval: Approval, judgement: Judgement) -> bool:
-    """Whether the policy as it is now asks for no more than was approved."""
-    return not judgement.stricter_than(asked_by(approval, judgement))
+    """Whether the policy as it is now asks for no more than was approved.
+
+    Where it no longer lets people approve their own, what they approved so is asked anew.
+    """
+    if judgement.stricter_than(asked_by(approval, judgement)):
+        return False
+    askers = (approval.requested_by_id, approval.agent_owner_id)
+    own = approval.decisions.filter(granted=True, person__in=[one for one in askers if one])
+    return judgement.self_approval or not own.exists()
 
 
 def asked_by(approval: Approval, now: Judgement) -> Judgement:
@@ -112,6 +119,7 @@ def asked_by(approval: Approval, now: Judgement) -> Judgement:
         action_class=now.action_class,
         requires=needs,
         fresh_login=approval.fresh_login,
+        self_approval=approval.self_approval,
         affected=next((one for one in ASKING if one == approval.affected), ""),
         why="; ".join(str(rule.get("words") or "") for rule in approval.rules),
     )

@@ -6,6 +6,7 @@ from approvals.digests import Change, diff
 from approvals.policy import Judgement
 
 NOBODY = "nobody"
+OWN = {False: "does not count", True: "may be approved"}
 AFFECTED = {"": "is not asked", "ask": "is asked first", "must": "must say yes first"}
 
 
@@ -30,6 +31,7 @@ def _asked(judgement: Judgement) -> dict[str, Any]:
             "answer": judgement.approval,
             "because": judgement.why,
             "fresh log-in": judgement.fresh_login,
+            "one's own": OWN[judgement.self_approval],
             "people": people if judgement.approval == "MANUAL" else NOBODY,
         }
     }

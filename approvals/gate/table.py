@@ -7,7 +7,7 @@ from typing import Any
 
 from approvals.gate.asks import Ask
 from approvals.gate.finds import Found, KnownAction, KnownApproval, Paused
-from approvals.policy import Judgement, Need, Policy, globs, judge
+from approvals.policy import Judgement, Policy, globs, judge
 from connectors.canonical import digest
 from ledger.door import Refused
 from ledger.said import problem
@@ -133,12 +133,7 @@ def judged(ask: Ask, found: Found, policy: Policy) -> Judgement:
         return judgement
     if policy.order_law == "DENY":
         return replace(judgement, approval="DENY", why=breach)
-    return replace(
-        judgement,
-        approval="MANUAL",
-        requires=judgement.requires or (Need(None, 1),),
-        why=f"{breach}; {judgement.why}",
-    )
+    return judgement.but_asked(f"{breach}; {judgement.why}")
 
 
 def order_breach(ask: Ask, found: Found, judgement: Judgement) -> str:

@@ -131,7 +131,7 @@ def _joined(policy: Policy, action_class: ActionClass, met: Sequence[Met]) -> Ju
         compensation=kinds[0] if kinds else None,
         self_approval=all(
             policy.self_approval if rule.self_approval is None else rule.self_approval
-            for rule in asking
+            for rule in asking or [rule for rule, _, _ in met]
         ),
         fresh_login=verdict == "MANUAL" and risk == "critical",
         verify=higher(VERIFIES, *(rule.verify or policy.verify for rule, _, _ in met)),
@@ -181,7 +181,7 @@ def strictest(judgements: Iterable[Judgement]) -> Judgement:
         expires_seconds=min(
             (one.expires_seconds for one in asking if one.expires_seconds), default=None
         ),
-        self_approval=all(one.self_approval for one in asking),
+        self_approval=all(one.self_approval for one in asking or all_of_them),
         fresh_login=verdict == "MANUAL" and any(one.fresh_login for one in asking),
         verify=higher(VERIFIES, *(one.verify for one in all_of_them)),
         affected=higher(ASKING, "", *(one.affected for one in asking)),

@@ -1,7 +1,7 @@
 """The words of a policy: what is judged, by which rules, and what comes out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from approvals.policy.expressions import CannotEvaluate, Expression
@@ -170,6 +170,16 @@ class Judgement:
     affected_words: str = ""
     rules: tuple[dict[str, Any], ...] = ()
     why: str = ""
+
+    def but_asked(self, why: str) -> "Judgement":
+        """The same, but people are asked where no rule asks them, as strictly as for its risk."""
+        return replace(
+            self,
+            approval="MANUAL",
+            requires=self.requires or (Need(None, 1),),
+            fresh_login=self.risk == "critical",
+            why=why,
+        )
 
     def stricter_than(self, approved: "Judgement") -> bool:
         """Whether this asks for more than `approved` did, so that people must be asked anew."""

@@ -266,7 +266,7 @@ def held(judgement: Judgement, why: str) -> Judgement:
     """The same, but people are asked."""
     if judgement.approval != "AUTO":
         return judgement
-    return replace(judgement, approval="MANUAL", requires=(Need(None, 1),), why=why)
+    return judgement.but_asked(why)
 
 
 def one_more(judgement: Judgement, why: str) -> Judgement:
@@ -283,6 +283,7 @@ def one_more(judgement: Judgement, why: str) -> Judgement:
         approval="MANUAL",
         requires=tuple(needs),
         self_approval=False,
+        fresh_login=judgement.risk == "critical",
         why=f"{judgement.why}; {why}" if judgement.approval == "MANUAL" else why,
     )
 

@@ -174,7 +174,10 @@ def test_a_compensation_that_only_the_agent_suggests_waits_for_people(tell, shop
     plan = submitted(run.case(), ada)
 
     assert plan.state == PlanState.WAITING
-    assert Approval.objects.get().plan_id == plan.pk
+    approval = Approval.objects.get()
+    assert approval.plan_id == plan.pk
+    # The rule asks nobody, so it cannot have said that whoever asks may answer, too.
+    assert approval.self_approval is False
 
 
 def test_law_9b_an_agent_does_not_choose_its_own_twin(tell, shop, ticket, ada):

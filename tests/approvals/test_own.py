@@ -1,0 +1,78 @@
+"""Nobody approves their own, unless a rule says so: also where no rule asks, and not any longer."""
+
+import json
+
+import pytest
+
+from approvals import inbox, versions
+from approvals.deciders import awaiting
+from approvals.models import Approval
+from approvals.policy import Deed, judge, load, strictest
+from tests.approvals.cast import now, put_in_force
+from tests.approvals.door import Agent as Trip
+from workspaces import teams
+
+ALLOWS = {"policies": {"crm.*": {"risk": "CRITICAL", "approval": "AUTO"}}, "order": "ASK"}
+OWN = {"policies": {"pay.*": {"approval": "MANUAL", "selfApproval": True}}}
+
+
+@pytest.fixture
+def trip(key, agent, ada, finance):
+    """An agent of Ada's, who may approve what others ask."""
+    teams.add(finance, ada, by=None)
+    agent.owner = ada
+    agent.save()
+    return Trip(key)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_owner_does_not_answer_what_the_order_law_asks(trip, acme, ada, ben):
+    put_in_force(acme, ada, ALLOWS)
+    trip.succeeded(trip.begin(attempt="a1", saga="pivot"), attempt="a1")
+
+    assert trip.begin(action="act_2", key="key-2", saga="pivot").json()["answer"] == "wait"
+
+    approval = Approval.objects.get()
+    assert (approval.self_approval, approval.fresh_login) == (False, True)
+    assert awaiting(Approval.objects.all(), ada).count() == 0
+    with pytest.raises(inbox.NotYours, match="second person"):
+        inbox.grant(approval, by=ada, seen=approval.digest, login_at=now())
+    inbox.grant(approval, by=ben, seen=approval.digest, login_at=now())
+    assert trip.begin(action="act_2", key="key-2", saga="pivot").json()["answer"] == "proceed"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("who", "answer"), [("ada", "wait"), ("ben", "proceed")])
+def test_what_its_owner_approved_is_asked_anew_once_the_rule_no_longer_lets_them(
+    trip, acme, ada, ben, who, answer
+):
+    put_in_force(acme, ada, OWN)
+    trip.begin(tool="pay.card", attempt="a1")
+    approval = Approval.objects.get()
+    by = {"ada": ada, "ben": ben}[who]
+    inbox.grant(approval, by=by, seen=approval.digest, login_at=now())
+
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+
+    assert trip.begin(tool="pay.card", attempt="a1").json()["answer"] == answer
+    if answer == "wait":
+        anew = Approval.objects.latest("pk")
+        assert "one's own was 'may be approved' and is 'does not count'" in anew.reason
+        assert anew.self_approval is False
+
+
+@pytest.mark.parametrize("rule", [{"approval": "AUTO"}, {"approval": "AUTO", "risk": "CRITICAL"}])
+def test_a_rule_that_asks_nobody_says_nothing_about_ones_own(rule):
+    one = judge(load({"policies": {"a": rule}}), Deed(tool="a"))
+    alone = judge(load({"selfApproval": True, "policies": {"a": rule}}), Deed(tool="a"))
+
+    assert (one.self_approval, strictest([one]).self_approval) == (False, False)
+    assert (alone.self_approval, strictest([alone, one]).self_approval) == (True, False)
+    assert one.but_asked("why").fresh_login is ("risk" in rule)
+
+
+def test_a_version_says_it_for_all_rules_in_a_workspace_of_one(acme, ada, finance):
+    teams.add(finance, ada, by=None)
+    source = json.dumps({"selfApproval": True, "policies": {"a": {"approval": "MANUAL"}}})
+    versions.activate(versions.save(acme, source, by=ada), by=ada)
+    assert judge(load(source), Deed(tool="a")).self_approval is True
