@@ -1,12 +1,15 @@
 """Conditions and arguments in CEL (https://cel.dev), compiled once and bounded in cost.
 
-CEL always ends, but nested loops over long lists can take seconds. The library has no budget of its
-own, so the cost is bounded from outside: short texts, no loop within a loop, and a loop only over
-facts of bounded size.
+CEL always ends, but loops over long lists and large patterns can take minutes. The library has no
+budget of its own, so the cost is bounded from outside (docs/decisions/0139): short texts, no loop
+within a loop, patterns that are short, written out and not in a loop, and an estimate of what the
+loops cost over the facts at hand, beyond which nothing is evaluated.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import cel
@@ -14,12 +17,20 @@ import cel
 EXPRESSION_CHARACTERS_MAX = 2_000
 NESTING_MAX = 40
 LOOPS_MAX = 4
-LOOP_FACTS_MAX = 2_000  # values that a loop may see: 2,000² comparisons are half a second at worst
+PATTERN_CHARACTERS_MAX = 200
+REPEATED_MAX = 100  # {1,100} within {1,90}, over 60 000 characters, took nine seconds
+COST_MAX = 5_000_000  # values copied: a third of a second at worst, and mostly far less
+CHARACTERS_OF_A_VALUE = 1_000  # to copy so many costs as much as a value more
 
 STRINGS = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
 OTHER_QUOTES = re.compile(r"""['"]{3}|\b[bB]?[rR][bB]?['"]|//""")
 LOOPS = "all|exists|exists_one|existsOne|map|filter|transformList|transformMap|transformMapEntry"
-LOOP = re.compile(rf"\.\s*(?:{LOOPS})\s*$")
+LOOP = re.compile(rf"\.\s*({LOOPS})\s*$")
+BUILDING = frozenset({"map", "filter", "transformList", "transformMap", "transformMapEntry"})
+WORD = re.compile(r"[A-Za-z_]\w*|\d+")
+COUNTED = re.compile(r"\{\s*(\d{1,9}\s*(?:,\s*(?:\d{1,9})?\s*)?)\}")
+MATCHES = re.compile(r"\bmatches\s*\(")
+PATTERN = re.compile(r"""\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')\s*\)""")
 BOUND = re.compile(rf"\.\s*(?:{LOOPS}|optMap|optFlatMap)\s*\(\s*(\w+)(?:\s*,\s*(\w+)\s*,)?")
 PLACE = re.compile(r"<input>:(\d+):(\d+): (?:Syntax error: )?([^\n]*)")
 
@@ -37,6 +48,15 @@ class CannotEvaluate(Exception):
     """We stopped because the facts do not fit: one is missing, or of another kind."""
 
 
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One loop: whether it builds a list, and what its body names, facts among it, each time."""
+
+    builds: bool
+    words: int
+    facts: int
+
+
 class Expression:
     """A compiled expression over named facts."""
 
@@ -45,7 +65,7 @@ class Expression:
     def __init__(self, source: str, allowed: frozenset[str]) -> None:
         """Compile `source`, which may name the facts in `allowed`. Raises CannotCompile."""
         self.source = source
-        self._loops = _check_cost(source)
+        self._loops = _loops(source, allowed)
         try:
             self._program = cel.compile(source)
             references = self._program.references()
@@ -61,7 +81,7 @@ class Expression:
     def evaluate(self, facts: Mapping[str, Any]) -> Any:
         """The value over `facts`. Raises CannotEvaluate, and nothing else."""
         used = {name: facts[name] for name in self.names if name in facts}
-        if self._loops and sum(map(_count, used.values())) > LOOP_FACTS_MAX:
+        if self._loops and _cost(self._loops, sum(map(_count, used.values()))) > COST_MAX:
             raise CannotEvaluate(f"too much to loop over: {self.source}")
         try:
             return self._program.execute(used)
@@ -79,36 +99,83 @@ class Expression:
 
 def _count(value: Any) -> int:
     if isinstance(value, dict):
-        return 1 + sum(map(_count, value.values()))
+        return 1 + sum(
+            _count(inner) + len(name) // CHARACTERS_OF_A_VALUE for name, inner in value.items()
+        )
     if isinstance(value, list):
         return 1 + sum(map(_count, value))
-    return 1
+    return 1 + (len(value) // CHARACTERS_OF_A_VALUE if isinstance(value, str) else 0)
 
 
-def _check_cost(source: str) -> int:
-    """The number of loops. Raises CannotCompile where the text could cost too much."""
+def _cost(loops: list[Loop], values: int) -> int:
+    """So many values the loops copy at most, over facts of so many values.
+
+    Each turn of a loop copies the facts that its body names, and one that builds a list copies in
+    each turn what it has built so far. What a `map` builds is what the next loop goes over.
+    """
+    cost, size = 0, values
+    for loop in loops:
+        body = loop.words + loop.facts * values
+        cost += size * (size * body if loop.builds else body)
+        size *= max(1, body) if loop.builds else 1
+    return cost
+
+
+def _loops(source: str, allowed: frozenset[str]) -> list[Loop]:
+    """The loops of an expression. Raises CannotCompile where the text could cost too much."""
     if len(source) > EXPRESSION_CHARACTERS_MAX:
         raise CannotCompile(f"longer than {EXPRESSION_CHARACTERS_MAX} characters")
     bare = STRINGS.sub(lambda found: " " * len(found[0]), source)
     hidden = OTHER_QUOTES.search(bare) or OTHER_QUOTES.search(source)
     if hidden and (hidden.group() != "//" or "//" in bare):
         raise CannotCompile("raw and triple-quoted strings and comments are not read")
-    open_brackets: list[bool] = []
-    loops = 0
-    for place, character in enumerate(bare):
-        if character in "([{":
-            loop = character == "(" and LOOP.search(bare[:place]) is not None
-            if loop and True in open_brackets:
-                raise CannotCompile("a loop within a loop could take for ever", 1, place + 1)
-            open_brackets.append(loop)
-            loops += loop
-            if len(open_brackets) > NESTING_MAX:
-                raise CannotCompile(f"more than {NESTING_MAX} brackets deep", 1, place + 1)
-        elif character in ")]}" and open_brackets:
-            open_brackets.pop()
-    if loops > LOOPS_MAX:
+    _check_patterns(source, bare)
+    loops = []
+    for kind, start, end in _brackets(bare):
+        if kind and MATCHES.search(bare, start, end):
+            raise CannotCompile("a pattern in a loop could take for ever", *_at(bare, start))
+        if kind:
+            loops.append(_loop(kind, bare[start:end], allowed))
+    if len(loops) > LOOPS_MAX:
         raise CannotCompile(f"more than {LOOPS_MAX} loops")
     return loops
+
+
+def _brackets(bare: str) -> Iterator[tuple[str, int, int]]:
+    """Each pair of brackets, and of a loop its kind. Raises CannotCompile for one in another."""
+    stack: list[tuple[str, int]] = []
+    for place, character in enumerate(bare):
+        if character in "([{":
+            named = LOOP.search(bare[:place]) if character == "(" else None
+            if named and any(kind for kind, _ in stack):
+                raise CannotCompile("a loop within a loop could take for ever", *_at(bare, place))
+            stack.append((named[1] if named else "", place))
+            if len(stack) > NESTING_MAX:
+                raise CannotCompile(f"more than {NESTING_MAX} brackets deep", *_at(bare, place))
+        elif character in ")]}" and stack:
+            yield (*stack.pop(), place)
+
+
+def _loop(kind: str, body: str, allowed: frozenset[str]) -> Loop:
+    bound, *named = WORD.findall(body) or [""]
+    facts = sum(word in allowed and word != bound for word in named)
+    return Loop(kind in BUILDING, max(1, len(named)), facts)
+
+
+def _check_patterns(source: str, bare: str) -> None:
+    """A pattern is written out and short, and its counted repetitions multiply to little."""
+    for found in MATCHES.finditer(bare):
+        pattern = PATTERN.match(source, found.end())
+        if pattern is None:
+            raise CannotCompile("the pattern is written out as one text", *_at(bare, found.start()))
+        counts = (max(map(int, re.findall(r"\d+", one))) for one in COUNTED.findall(pattern[1]))
+        if len(pattern[1]) > PATTERN_CHARACTERS_MAX or prod(counts) > REPEATED_MAX:
+            raise CannotCompile("the pattern is too large", *_at(bare, found.start()))
+
+
+def _at(text: str, place: int) -> tuple[int, int]:
+    """Line and column of a place, counted from 1."""
+    return text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
 
 
 def _cannot_compile(message: str) -> CannotCompile:

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any
 
 from approvals.policy.expressions import CannotCompile, Expression
@@ -10,6 +11,7 @@ from approvals.policy.problems import Path, Problem, spelled
 from approvals.policy.reading import Text
 
 DURATION = re.compile(r"(\d{1,6})\s*(s|m|h|d)")
+UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -22,6 +24,20 @@ class Form:
 
     def wrong(self, path: Path, message: str) -> None:
         self.problems.append(self._text.problem(path, message, spelled(path)))
+
+    def keepable(self, value: Any, path: Path) -> None:
+        """No text and no number in it that neither JSON nor the database can hold."""
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                self.keepable(name, (*path, name))
+                self.keepable(inner, (*path, name))
+        elif isinstance(value, list):
+            for place, inner in enumerate(value):
+                self.keepable(inner, (*path, place))
+        elif isinstance(value, str) and UNKEEPABLE.search(value):
+            self.wrong(path, "a character stands here that cannot be kept (NUL, or half a pair)")
+        elif isinstance(value, float) and not isfinite(value):
+            self.wrong(path, "this number is too large, or none")
 
     def mapping(self, value: Any, path: Path, known: Sequence[str] | None = None) -> dict[str, Any]:
         """The object at `path`; names not in `known` are mistakes, mostly typed ones."""

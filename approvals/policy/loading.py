@@ -45,12 +45,15 @@ def load(document: str | Mapping[str, Any]) -> Policy:
     """
     text = read(document) if isinstance(document, str) else Text(dict(document))
     form = Form(text)
+    form.keepable(text.value, ())
     root: Path = ()
     value = form.mapping(text.value, root)
     if "agentSafety" in value:
         form.mapping(value, root, ("agentSafety", "$schema", "version"))
         root = ("agentSafety",)
         value = value["agentSafety"]
+        if value is None:
+            form.wrong(root, "an object is wanted here")
     policy = _policy(form, form.mapping(value, root, SECTIONS), root, text.value)
     if form.problems:
         raise Invalid(form.problems)

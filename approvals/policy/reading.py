@@ -5,6 +5,8 @@ aliases (a few of them can stand for gigabytes), no dates, no duplicate keys.
 """
 
 import json
+import re
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +16,7 @@ from approvals.policy.problems import Invalid, Path, Problem
 
 DOCUMENT_CHARACTERS_MAX = 256 * 1024  # the largest policy we have seen has 40 KiB
 DEPTH_MAX = 24
+JSON_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 PLAIN_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
 
 
@@ -45,32 +48,58 @@ def read(source: str) -> Text:
 
 def _read_json(source: str) -> Text:
     try:
-        value = json.loads(source, object_pairs_hook=_once, parse_constant=_no_constant)
+        value = json.loads(source)
     except json.JSONDecodeError as wrong:
         problem = Problem(f"not JSON: {wrong.msg}", line=wrong.lineno, column=wrong.colno)
         raise Invalid([problem]) from wrong
     except (ValueError, RecursionError) as wrong:
         raise Invalid([Problem(f"not JSON: {wrong}")]) from wrong
-    # JSON is YAML but for tabs between values, which inside strings are not allowed anyway.
-    try:
-        return Text(value, _read_yaml(source.replace("\t", " ")).places)
-    except Invalid as wrong:
-        if any("deep" in problem.message for problem in wrong.problems):
-            raise
-        return Text(value)
+    return Text(value, _JsonPlaces(source).places)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"“{name}” stands twice in one object")
-        found[name] = value
-    return found
+class _JsonPlaces:
+    """Where each value of a JSON text stands. The text was read before, so its form is right."""
 
+    def __init__(self, source: str) -> None:
+        self.places: dict[Path, tuple[int, int]] = {}
+        self._lines = [0, *(found.end() for found in re.finditer("\n", source))]
+        self._tokens = JSON_TOKEN.finditer(source)
+        self._value(next(self._tokens), ())
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON value")
+    def _at(self, place: int) -> tuple[int, int]:
+        line = bisect_right(self._lines, place)
+        return line, place - self._lines[line - 1] + 1
+
+    def _value(self, token: re.Match[str], path: Path) -> None:
+        here = self.places.setdefault(path, self._at(token.start()))
+        if token[0] in "{[" and len(path) >= DEPTH_MAX:
+            raise Invalid([Problem(f"more than {DEPTH_MAX} levels deep", "", *here)])
+        if token[0] == "{":
+            self._object(path)
+        elif token[0] == "[":
+            self._list(path)
+
+    def _object(self, path: Path) -> None:
+        for token in self._tokens:
+            if token[0] == "}":
+                return
+            if token[0] == ",":
+                continue
+            name, here = json.loads(token[0]), self._at(token.start())
+            if (*path, name) in self.places:
+                raise Invalid([Problem(f"“{name}” stands twice in one object", "", *here)])
+            self.places[*path, name] = here  # people look for the name first
+            next(self._tokens)  # the colon
+            self._value(next(self._tokens), (*path, name))
+
+    def _list(self, path: Path) -> None:
+        place = 0
+        for token in self._tokens:
+            if token[0] == "]":
+                return
+            if token[0] != ",":
+                self._value(token, (*path, place))
+                place += 1
 
 
 def _read_yaml(source: str) -> Text:

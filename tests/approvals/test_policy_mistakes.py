@@ -1,0 +1,119 @@
+"""Mistakes in a policy: each in its place, in JSON and in YAML, and none that costs the desk."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from approvals.policy import Deed, Invalid, judge, load
+
+PLACE = re.compile(r"^line \d+, column \d+: ")
+
+
+def told(source):
+    with pytest.raises(Invalid) as refused:
+        load(source)
+    return [str(problem) for problem in refused.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        ('{"policies": {\n  "a": {"risk": "LOO"}}}', "line 2, column 9: policies.a.risk"),
+        ("policies:\n  a:\n    risk: LOO\n", "line 3, column 5: policies.a.risk"),
+        ('{"agentSafety": {"policies":\n\t{"a": {"risk": 3}}}}', "line 2, column 9: agentSafety"),
+        ('{"policies": {"a": {},\n "a": {}}}', "line 2, column 2: “a” stands twice"),
+        ("policies:\n  a: {}\n  a: {}\n", "line 3, column 3: “a” stands twice"),
+        ('{"policies": {\n"a": {"expires": "1s"}}}', "line 2, column 7: policies.a.expires"),
+        ('{"policies": {"\\ud83d\\ude00": {\n"risk": 1}}}', "line 2, column 1: policies."),
+        ('{"due": {"low":\n1e999}}', "line 1, column 10: due.low: this number is too large"),
+        ('{"due": {"low": NaN}}', "line 1, column 10: due.low: this number"),
+        ("due:\n  low: .inf\n", "line 2, column 3: due.low: this number is too large"),
+        ('{"policies": {"a": {"words": "\\ud800"}}}', "line 1, column 21: policies.a.words"),
+        ('{"policies": {"a": {"words": "\\u0000"}}}', "line 1, column 21: policies.a.words"),
+        ('policies:\n  "a\\0b": {}\n', "line 2, column 3: policies."),
+        ('{"agentSafety":\n null}', "line 1, column 2: agentSafety: an object is wanted"),
+        ('{"policies": {"a": {"risk": "LOW",}}}', "line 1, column 35: not JSON"),
+        ("policies:\n  a: {risk: LOW\n", "line 3, column 1: not YAML"),
+        ("[" * 30 + "]" * 30, "line 1, column 25: more than 24 levels deep"),
+        (
+            '{"policies": {"a": [{}, {\n"requires": [{"group": "x"}, {"count": 0}]}]}}',
+            "line 2, column 31: policies.a[1].requires[1].count",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_line_and_column(source, place):
+    assert told(source)[0].startswith(place)
+
+
+def test_several_mistakes_are_told_at_once_in_the_plain_form_of_the_field():
+    document = {"agentSafety": {"policies": {"a": {"risk": "HUGE"}}, "unwind": {"strategy": "UP"}}}
+    for source in (json.dumps(document, indent=1), yaml.safe_dump(document)):
+        found = told(source)
+        assert len(found) == 2
+        assert all(PLACE.match(one) for one in found)
+
+
+def test_a_mistake_in_a_condition_names_its_place_there_too():
+    [mistake] = told('policies:\n  a:\n    when: "args.x >\\n > 3"\n')
+    assert mistake.startswith("line 3, column 5: policies.a.when: at 2:2 of the expression")
+
+
+LETTERS = "a" * 60_000
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "args.s.matches('(a{1,100}){1,90}b')",  # nine seconds, once
+        "args.s.matches(args.p)",
+        "matches(args.s, 'a')",
+        "args.s.matches('" + "a?" * 101 + "')",
+        "args.l.all(x, x.matches('b'))",
+    ],
+)
+def test_a_pattern_that_could_take_for_ever_is_refused(condition):
+    assert "at 1:" in told({"policies": {"a": {"when": condition}}})[0]
+
+
+def test_a_usual_pattern_is_read():
+    document = {"policies": {"a": {"when": r"args.to.matches('^[a-z]{2,8}@acme\\.example$')"}}}
+    document["policies"]["a"]["approval"] = "DENY"
+    assert judge(load(document), Deed(tool="a", args={"to": "eve@acme.example"})).approval == "DENY"
+    assert judge(load(document), Deed(tool="a", args={"to": "eve@evil.example"})).approval == "AUTO"
+
+
+@pytest.mark.parametrize(
+    ("condition", "args"),
+    [
+        ("args.l.map(x, args.l) == []", {"l": ["z"] * 400}),  # four seconds each
+        ("args.l.map(x, args.s) == []", {"l": ["z"] * 900, "s": LETTERS}),
+        ("args.l.map(x, [x,x,x,x]).map(x, [x,x,x,x]).size() == 0", {"l": ["z"] * 300}),
+        ("args.l.all(x, " + " && ".join(["args.l == args.l"] * 99) + ")", {"l": ["z"] * 900}),
+    ],
+)
+def test_loops_that_would_cost_too_much_are_not_evaluated(condition, args):
+    """So a rule that asks or denies is met, and one that allows is not."""
+    answers = {
+        verdict: judge(
+            load({"policies": {"a": [{"when": condition, "approval": verdict}]}}),
+            Deed(tool="a", args=args),
+        ).rules[0]["glob"]
+        for verdict in ("AUTO", "MANUAL", "DENY")
+    }
+    assert answers == {"AUTO": None, "MANUAL": "a", "DENY": "a"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "args", "approval"),
+    [
+        ("args.to.exists(x, !x.endsWith('@acme.example'))", ["eve@evil.example"] * 1_000, "DENY"),
+        ("args.to.all(x, x in ['a', 'b'])", ["a"] * 1_000, "DENY"),
+        ("args.to.filter(x, x != 'a').size() > 2", ["b"] * 300, "DENY"),
+        ("args.to.map(x, x.size()).exists(n, n > 5)", ["a"] * 300, "AUTO"),
+    ],
+)
+def test_loops_over_what_people_send_are_evaluated(condition, args, approval):
+    document = {"policies": {"a": {"when": condition, "approval": "DENY"}}}
+    assert judge(load(document), Deed(tool="a", args={"to": args})).approval == approval
