@@ -3,12 +3,17 @@
 import json
 import time
 import urllib.request
+from datetime import timedelta
 from urllib.error import HTTPError
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 
+from config.health import expected
 from tests.processes import Process, Processes
+from workspaces import beats
+from workspaces.models import Heartbeat
 
 TERMINATE_OTHERS = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -56,6 +61,26 @@ def test_with_worker_scheduler_and_sweeper_each_says_that_it_lives(
 
     status, _, body = ask(f"{web.url}/readyz")
     assert status == 200, body
+
+
+@pytest.mark.parametrize(
+    "name", ["sweeper", "scheduler", "worker", "recovery.sweep", "ledger.seal", "ledger.partitions"]
+)
+def test_one_loop_that_stopped_makes_it_not_ready_and_is_named(web: Process, name: str) -> None:
+    for one in expected():
+        beats.beat(one, every_seconds=5.0)
+    assert ask(f"{web.url}/readyz")[0] == 200
+    Heartbeat.objects.filter(pk=name).update(beat_at=Now() - timedelta(minutes=5))
+
+    status, _, body = ask(f"{web.url}/readyz")
+
+    checks = json.loads(body)["checks"]
+    assert status == 503
+    assert checks.pop(name).startswith("silent for 30")
+    assert set(checks.values()) == {"ok"}
+    beats.beat(name, every_seconds=5.0, error="PartitionMissing: ledger_event_2026w48")
+    status, _, body = ask(f"{web.url}/readyz")
+    assert (status, json.loads(body)["checks"][name][:25]) == (503, "failed: PartitionMissing:")
 
 
 def test_metrics_are_for_this_machine_or_for_who_has_the_token(

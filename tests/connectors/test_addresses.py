@@ -3,14 +3,17 @@
 import socket
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from connectors import calls
 from connectors.addresses import AddressRefused, Deadline, NotSent, checked_addresses, is_public
-from connectors.contract import Target
+from connectors.contract import CannotRead, Target
 from connectors.outbound import AnswerTooLarge, Outbound, OutOfTime
 
 
@@ -118,17 +121,6 @@ def test_a_name_server_that_does_not_answer_is_not_waited_for(monkeypatch):
     over.set()
 
 
-def test_a_redirect_to_the_inside_is_not_followed(outsides, outbound):
-    receiver = outsides("receiver")
-    outbound.append("127.0.0.1")
-
-    answer = Outbound(Deadline(5)).request(
-        "POST", receiver.at["url"] + "/go?status=307", content=b"x"
-    )
-
-    assert answer.status == 307
-
-
 def test_plain_http_is_for_hosts_that_the_deployment_names(name_server, outbound):
     name_server[0].append(["93.184.216.34"])
 
@@ -219,53 +211,204 @@ def test_an_answer_that_is_too_large_or_packed_is_not_read(server, outbound, hea
     thread.join()
 
 
-INSIDE: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = {
-    "sql": (
-        {"host": "10.0.0.5", "database": "x", "tables": {"t": {"key": ["id"]}}},
-        {"user": "u", "password": "p"},
-        "restore_row",
-        {"to": None},
-    ),
-    "smtp": (
-        {"host": "169.254.169.254", "sender": "a@b.example"},
-        {},
-        "send_correction",
-        {"subject": "s", "text": "t"},
-    ),
-    "http": (
-        {"manifest": "payments", "base_url": "https://2130706433"},
-        {"token": "t"},
-        "refund",
-        {},
-    ),
-    "webhook": (
-        {"url": "https://[::ffff:127.0.0.1]/x", "operations": {"undo": {"title": "Undo"}}},
-        {"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
-        "undo",
-        {},
-    ),
-    "caldav": (
-        {"url": "https://0x7f.1/cal/"},
-        {"user": "u", "password": "p"},
-        "delete_event",
-        {},
-    ),
+def settings_for(name: str, host: str) -> dict[str, Any]:
+    """A connection of this connector that leads to `host`."""
+    in_url = f"[{host}]" if ":" in host else host
+    return {
+        "sql": {"host": host, "database": "x", "tables": {"t": {"key": ["id"]}}},
+        "smtp": {"host": host, "sender": "a@b.example"},
+        "http": {"manifest": "payments", "base_url": f"https://{in_url}"},
+        "webhook": {"url": f"https://{in_url}/x", "operations": {"undo": {"title": "Undo"}}},
+        "caldav": {"url": f"https://{in_url}/cal/"},
+    }[name]
+
+
+CALLS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
+    "sql": ({"user": "u", "password": "p"}, "restore_row", {"to": None}),
+    "smtp": ({}, "send_correction", {"subject": "s", "text": "t"}),
+    "http": ({"token": "t"}, "refund", {}),
+    "webhook": ({"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}, "undo", {}),
+    "caldav": ({"user": "u", "password": "p"}, "delete_event", {}),
+}
+
+INSIDE = {
+    "this machine": "127.0.0.1",
+    "its name": "localhost",
+    "decimal": "2130706433",
+    "hex": "0x7f000001",
+    "hex and dots": "0x7f.1",
+    "octal": "0177.0.0.1",
+    "short": "127.1",
+    "version 6": "::1",
+    "IPv4-mapped": "::ffff:127.0.0.1",
+    "IPv4-mapped in hex": "::ffff:7f00:1",
+    "the neighbours": "10.0.0.5",
+    "where clouds keep their keys": "169.254.169.254",
 }
 
 
-@pytest.mark.parametrize("name", sorted(INSIDE))
-def test_no_connector_reaches_inside(name, connect, outbound):
-    settings, credential, operation, args = INSIDE[name]
-    connection = connect("inside", name, settings, credential)
-    target = Target("t", "eve@x.example" if name == "smtp" else "1")
+@pytest.fixture
+def tried(connect, outbound):
+    """Every call of a connector that could go out, and what came of it, in words."""
 
-    answer = calls.apply(connection, operation, args, target, key="k")
+    def all_of(name, settings):
+        credential, operation, args = CALLS[name]
+        connection = connect("inside", name, settings, credential)
+        target = Target("t", "eve@x.example" if name == "smtp" else "1")
+        answer = calls.apply(connection, operation, args, target, key="k")
+        assert answer.outcome != "applied"
+        said = {"apply": f"{answer.outcome}: {answer.detail}"}
+        for look in (calls.observe, calls.verify):
+            try:
+                said[look.__name__] = str(look(connection, operation, args, target, key="k"))
+            except CannotRead as unread:
+                said[look.__name__] = str(unread)
+        found = calls.probe(connection, operation, args, target, key="k")
+        return said | {"probe": f"{found.found}: {found.evidence}"}
 
-    assert answer.outcome == "no_effect"
-    assert "not a public address" in answer.detail
+    return all_of
+
+
+@pytest.mark.parametrize("host", INSIDE.values(), ids=INSIDE)
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_no_connector_reaches_inside_however_the_address_is_written(name, host, tried):
+    said = tried(name, settings_for(name, host))
+
+    assert said["apply"].startswith("no_effect: ")
+    no_url = host == "0177.0.0.1" and name in {"http", "webhook", "caldav"}
+    assert ("not a URL" if no_url else "not a public address") in said["apply"]
+    assert said["probe"].startswith("cannot_tell")
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_no_connector_asks_a_second_time_for_the_name_that_it_was_allowed(
+    name, tried, name_server, monkeypatch
+):
+    """DNS rebinding: the first answer is public, and every later one leads inside."""
+    replies, asked = name_server
+    went_to = []
+
+    def create_connection(address, timeout=None):
+        went_to.append(address[0])
+        raise OSError("nobody there")
+
+    def no_session(**words):
+        went_to.append(words["hostaddr"])
+        raise psycopg.OperationalError("nobody there")
+
+    monkeypatch.setattr(socket, "create_connection", create_connection)
+    monkeypatch.setattr(psycopg, "connect", no_session)  # libpq's own sockets are not Python's
+    replies += [["93.184.216.34"], ["127.0.0.1"]]
+
+    said = tried(name, settings_for(name, "rebind.example"))
+
+    assert went_to == ["93.184.216.34"]
+    assert asked[0] == "rebind.example"
+    assert said["apply"].startswith("no_effect: ")
+
+
+@pytest.fixture
+def inside():
+    """Something on this machine that nobody may be led to, and who came all the same."""
+    came = []
+
+    class Secret(BaseHTTPRequestHandler):
+        def do_GET(self):
+            came.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        do_POST = do_PUT = do_DELETE = do_PROPFIND = do_REPORT = do_GET  # noqa: N815
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Secret) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/secret", came
+        server.shutdown()
+
+
+@pytest.fixture
+def leads_away(inside):
+    """An outside server that answers everything with the way to the inside."""
+    asked = []
+
+    class Away(BaseHTTPRequestHandler):
+        status = 307
+
+        def do_GET(self):
+            asked.append(self.path)
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            self.send_response(self.status)
+            self.send_header("location", inside[0])
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        do_POST = do_PUT = do_DELETE = do_PROPFIND = do_REPORT = do_GET  # noqa: N815
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Away) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}", kind=Away, asked=asked)
+        server.shutdown()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_to_the_inside_is_not_followed(status, leads_away, inside, outbound):
+    outbound.append("127.0.0.1")
+    leads_away.kind.status = status
+
+    answer = Outbound(Deadline(5)).request("POST", leads_away.url, content=b"x")
+
+    assert (answer.status, inside[1]) == (status, [])
+
+
+@pytest.mark.parametrize("name", ["http", "webhook", "caldav", "smtp"])
+def test_no_connector_follows_a_redirect_to_the_inside(
+    name, leads_away, inside, tried, outbound, mail
+):
+    """Mail has one address of HTTP: where its mailbox is looked up."""
+    outbound.append("127.0.0.1")
+    url = leads_away.url
+    settings = {
+        "http": {"manifest": "payments", "base_url": url},
+        "webhook": {"url": f"{url}/x", "operations": {"undo": {"title": "Undo"}}},
+        "caldav": {"url": f"{url}/cal/"},
+        "smtp": {
+            "host": "127.0.0.1",
+            "port": 9,
+            "tls": "none",
+            "sender": "a@b.example",
+            "look_up": f"{url}/mail",
+        },
+    }[name]
+
+    tried(name, settings)
+
+    assert leads_away.asked
+    assert inside[1] == []
+
+
+def test_the_mailbox_is_not_looked_up_inside(tried, monkeypatch):
+    went_to = []
+
+    def create_connection(address, timeout=None):
+        went_to.append(address[0])
+        raise OSError("nobody there")
+
+    monkeypatch.setattr(socket, "create_connection", create_connection)
+    settings = settings_for("smtp", "93.184.216.34") | {"look_up": "https://2130706433/mail"}
+
+    said = tried("smtp", settings)
+
+    assert went_to == ["93.184.216.34"]
+    assert said["probe"].startswith("cannot_tell")
 
 
 def test_every_connector_is_in_the_list_above():
     from connectors.registry import BUILT_IN
 
-    assert set(BUILT_IN) == set(INSIDE)
+    assert set(BUILT_IN) == set(CALLS)

@@ -1,6 +1,11 @@
 """Compensation by itself: only if every condition of the policy and of the desk holds."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
+from django.db.models import F
+from django.utils import timezone
 
 from recovery.corrections import aftercare
 from recovery.engine import engine
@@ -57,6 +62,107 @@ def test_not_twice_an_hour_for_the_same_agent_tool_and_target(
 
     case = run.case()
     assert "within the hour" in automatic.why_not(plans.draft(case))
+
+
+def with_twin(acme, more):
+    """The policy of these stories, with a twin that says something else of tickets."""
+    from approvals import versions
+
+    plain = '"tickets.*":       {connection: shop, operation: restore_row, args: {to: before}'
+    assert plain in AUTOMATIC
+    document = AUTOMATIC.replace(plain, plain + more)
+    return versions.activate(versions.save(acme, document, by=None), by=None)
+
+
+def held_back(case):
+    """Nothing was started, and this is why."""
+    assert swept() == 0
+    assert not Plan.objects.exists()
+    return automatic.why_not(plans.draft(case))
+
+
+def test_what_is_not_exact_is_left_to_people(by_itself, acme, raised, shop):
+    with_twin(acme, ", reversibility: compensable")
+
+    assert held_back(raised.case()) == "A step is not exact."
+
+
+def test_what_may_not_be_repeated_is_left_to_people(by_itself, raised, monkeypatch):
+    from connectors.builtin.sql import Sql
+
+    case = raised.case()
+    promised = Sql.operations["restore_row"]
+    nothing = replace(promised, idempotency="none", probe="none")
+    monkeypatch.setitem(Sql.operations, "restore_row", nothing)
+
+    assert held_back(case) == "A step may not be repeated."
+
+
+def test_what_only_the_agent_suggests_is_left_to_people(by_itself, tell, shop, ticket):
+    undo = {"connection": "shop", "operation": "restore_row", "args": {"to": ticket}}
+    high = ticket | {"priority": "high"}
+    shop.execute("UPDATE tickets SET priority = 'high', version = 2")
+    run = tell()
+    run.does("odd.tool", ("ticket", "main/T-182", ticket, high), planned={"compensation": undo})
+    run.ends("failed")
+    (one,) = plans.draft(run.case()).steps
+    document = AUTOMATIC.replace("['tickets.*']", "['*']")
+    from approvals import versions
+
+    versions.activate(versions.save(run.row.workspace, document, by=None), by=None)
+
+    assert one.suggested_by_agent
+    assert held_back(run.case()) in {"A step needs approval.", "Only the agent suggests the step."}
+
+
+def test_what_somebody_looks_at_is_left_to_them(by_itself, raised, ada):
+    from recovery.casework import cases
+
+    case = raised.case()
+    cases.claim(case, by=ada, seen=case.revision)
+
+    assert held_back(case).startswith("It needs a person")
+
+
+def test_what_somebody_reported_is_left_to_people(by_itself, raised, ada):
+    from recovery.casework import cases
+
+    cases.report(raised.row, text="This was the wrong ticket", by=ada)
+
+    assert held_back(raised.case()).startswith("It needs a person")
+
+
+def test_what_cannot_be_read_is_left_to_people(by_itself, raised, shop):
+    case = raised.case()
+    shop.execute("ALTER TABLE tickets RENAME TO elsewhere")
+
+    assert held_back(case) == "A target could not be read."
+
+
+def test_the_hour_is_the_databases(by_itself, raised, tell, shop, ticket, monkeypatch):
+    """F20: a scheduler whose clock is two hours behind undoes nothing twice."""
+    right = timezone.now
+    monkeypatch.setattr(timezone, "now", lambda: right() - timedelta(hours=2))
+    assert swept() == 1
+    run = tell("run_2")
+    high = ticket | {"priority": "high"}
+    shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
+    run.ends("failed")
+
+    assert swept() == 0
+
+
+def test_after_the_hour_it_may_be_undone_again(by_itself, raised, tell, shop, ticket):
+    assert swept() == 1
+    Plan.objects.update(submitted_at=F("submitted_at") - timedelta(hours=1, seconds=1))
+    run = tell("run_2")
+    high = ticket | {"priority": "high"}
+    shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
+    run.ends("failed")
+
+    assert swept() == 1
 
 
 @pytest.mark.parametrize(

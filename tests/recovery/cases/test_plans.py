@@ -1,6 +1,7 @@
 """Drafting and submitting: what would run is what was shown, or nothing runs."""
 
 import pytest
+from django.db import IntegrityError, transaction
 
 from approvals import inbox
 from approvals.models import Approval
@@ -10,6 +11,8 @@ from recovery.engine import engine
 from recovery.models import CaseState, Plan, PlanState, Step, StepState
 from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
+from workspaces import teams
+from workspaces.models import Team
 
 
 def submitted(case, by, **more):
@@ -95,6 +98,35 @@ def test_overriding_drift_takes_one_more_person(raised, shop, ada, ben):
     inbox.grant(approval, by=ben, seen=approval.digest, reason="Nora has it back")
     engine.advance(plan.pk)
     assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("normal", "Nora")
+
+
+@pytest.mark.parametrize("self_approval", [False, True])
+def test_who_overrides_drift_is_not_the_one_more_person(raised, shop, acme, ada, self_approval):
+    """Even where the policy lets people approve their own; the database refuses it, too."""
+    from approvals import versions
+    from approvals.models import Decision
+    from tests.recovery.cases.conftest import POLICY
+
+    if self_approval:
+        own = POLICY + "  selfApproval: true\n"
+        versions.activate(versions.save(acme, own, by=None), by=None)
+    teams.add(Team.objects.get(name="leads"), ada, by=None)
+    case = raised.case()
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+    plan = submitted(case, ada, choices={Effect.objects.get().pk: "override"})
+    approval = Approval.objects.get()
+
+    with pytest.raises(inbox.NotYours):
+        inbox.grant(approval, by=ada, seen=approval.digest, reason="I know better")
+    with pytest.raises(IntegrityError, match="four_eyes"), transaction.atomic():
+        Decision.objects.create(
+            approval=approval, person=ada, granted=True, seen_digest=approval.digest
+        )
+
+    engine.advance(plan.pk)
+    assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("high", "Finn")
+    said = Event.objects.get(type="plan.submitted")
+    assert (said.actor, said.data["steps"][0]["chosen"]) == (str(ada.pk), "override")
 
 
 def test_what_one_run_wrote_twice_goes_back_newest_first(tell, shop, ticket, ada):
@@ -228,6 +260,41 @@ def test_a_plan_reaches_back_to_a_checkpoint_only(tell, shop, ticket):
 
     assert [one.action.action for one in draft.steps] == ["act_3"]
     assert draft.digest != plans.draft(case).digest
+
+
+def test_what_came_after_a_checkpoint_is_undone_and_the_run_goes_on_from_there(
+    tell, shop, ticket, ada
+):
+    from recovery.casework import resuming
+
+    run = tell()
+    high = ticket | {"priority": "high"}
+    mine = high | {"assignee": "Finn"}
+    shop.execute("UPDATE tickets SET priority = 'high', assignee = 'Finn', version = 3")
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
+    run.n += 1
+    run.say("run.checkpoint", name="raised", completed=["act_1"])
+    run.does("tickets.assign", ("ticket", "main/T-182", high, mine))
+    run.fails("mail.send")
+    run.ends("failed")
+    checkpoint = run.row.checkpoints.get()
+
+    plan = submitted(run.case(), ada, reach=checkpoint)
+    engine.advance(plan.pk)
+
+    assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("high", "Nora")
+    case = run.case()
+    assert (case.state, case.standing_count) == (CaseState.OPEN, 1)
+    seen = resuming.preview(case, checkpoint=checkpoint)
+    assert (seen.why_not, seen.stale) == ("", "")
+    assert [(one.tool, one.label) for one in seen.steps] == [
+        ("tickets.assign", "repeat_new_key"),
+        ("mail.send", "repeat_same_key"),
+    ]
+    resuming.commit(
+        case, digest=seen.digest, revision=seen.case.revision, by=ada, checkpoint=checkpoint
+    )
+    assert run.row.held_by == ""
 
 
 def test_a_plan_with_an_unknown_outcome_is_refused(tell, shop, ticket, ada):

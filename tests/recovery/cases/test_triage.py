@@ -202,6 +202,95 @@ def test_a_broken_order_of_the_saga(tell):
     assert case.failed_tool == "tickets.update"
 
 
+@pytest.mark.parametrize(("saga", "why"), [("pivot", "a second pivot"), (None, "neither pivot")])
+def test_a_broken_order_is_noticed_when_it_is_planned(tell, saga, why):
+    """Before the call has had any effect, and while the run still goes on."""
+    run = tell()
+    run.does("cards.charge", ("card", "4421", None, None), planned={"saga": "pivot"})
+    assert run.case() is None
+    run.n += 1
+    planned = {"tool": "tickets.update", "targets": [{"type": "ticket", "id": "main/T-182"}]}
+
+    run.say("action.planned", "act_2", **planned, **({"saga": saga} if saga else {}))
+
+    case = run.case()
+    assert (case.reasons, case.standing_count, run.row.state) == (["out_of_order"], 1, "running")
+    assert why in case.evidence[0]["words"]
+    assert case.evidence[0]["words"].endswith("was planned after the pivot cards.charge")
+
+
+def test_what_may_be_retried_may_follow_the_pivot(tell):
+    run = tell()
+    run.does("cards.charge", ("card", "4421", None, None), planned={"saga": "pivot"})
+    run.does("tickets.update", TICKET, planned={"saga": "retriable"})
+    run.does("tickets.read", planned={"class": "read_only"})
+    run.ends()
+
+    assert run.case() is None
+
+
+def contradicts_itself(run):
+    action = run.does("tickets.update", TICKET)
+    run.say("action.failed", action, attempt="1", outcome="no_effect", error={"type": "Odd"})
+
+
+def cancels_after_an_effect(run):
+    run.does("tickets.update", TICKET)
+    run.ends("cancelled", by="Eve")
+
+
+def falls_silent_after_an_effect(run):
+    run.does("tickets.update", TICKET)
+    Run.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    triage.listen_for_silence()
+
+
+def succeeds_twice(run):
+    action = run.does("tickets.update", TICKET)
+    run.say("action.succeeded", action, attempt="2", before=TICKET[2], after=TICKET[3])
+    run.ends()
+
+
+def says_other_arguments_under_one_key(run):
+    action = run.does("tickets.update", TICKET, planned={"args": {"to": "high"}})
+    target = {"type": "ticket", "id": "main/T-182"}
+    run.say("action.planned", action, tool="tickets.update", targets=[target], args={"to": "low"})
+    run.ends()
+
+
+def does_what_is_never_allowed(run):
+    run.does("repos.wipe", ("repository", "acme/site", None, None))
+    run.ends()
+
+
+@pytest.mark.parametrize(
+    ("story", "code"),
+    [
+        (contradicts_itself, "contradiction"),
+        (cancels_after_an_effect, "cancelled_with_effects"),
+        (falls_silent_after_an_effect, "stalled"),
+        (succeeds_twice, "effect_twice"),
+        (says_other_arguments_under_one_key, "key_reused"),
+        (does_what_is_never_allowed, "denied"),
+    ],
+    ids=lambda one: getattr(one, "__name__", one),
+)
+def test_what_opens_a_case(tell, acme, story, code):
+    from approvals import versions
+    from tests.recovery.cases.conftest import POLICY
+
+    never = POLICY.replace("  twins:", '    "repos.wipe": {approval: DENY}\n  twins:')
+    versions.activate(versions.save(acme, never, by=None), by=None)
+    run = tell()
+
+    story(run)
+
+    case = run.case()
+    assert code in case.reasons
+    (told,) = [one["words"] for one in case.evidence if one["code"] == code]
+    assert told
+
+
 def test_going_forward_where_the_pivot_has_passed(tell):
     run = tell()
     run.does("cards.charge", ("card", "4421", None, None), planned={"saga": "pivot"})
