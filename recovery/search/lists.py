@@ -70,10 +70,15 @@ class Found:
 
 
 def matching(
-    workspace: Workspace, query: Query, *, by: User | None, everything: bool = False
+    workspace: Workspace,
+    query: Query,
+    *,
+    by: User | None,
+    everything: bool = False,
+    now: datetime | None = None,
 ) -> QuerySet[Case]:
     """The cases that a query means. Without a word on the state, only those that are not closed."""
-    now = clock.now()
+    now = now or clock.now()
     found = Case.objects.filter(workspace=workspace)
     if query.tree is not None:
         found = found.filter(condition(query.tree, Reader(by, now, workspace)))

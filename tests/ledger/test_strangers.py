@@ -50,7 +50,7 @@ def stranger(tmp_path_factory):
 def checks(stranger: Path, folder: Path, name: str, text: str, key: str) -> tuple[int, str]:
     (folder / name).write_text(text, encoding="utf-8")
     (folder / "log.pub").write_text(f"{key}\n")
-    command = [stranger, "-I", "-m", "amends", "verify", name, "--key", "log.pub"]
+    command = [str(stranger), "-I", "-m", "amends", "verify", name, "--key", "log.pub"]
     done = subprocess.run(
         command, cwd=folder, env={}, capture_output=True, text=True, check=False, timeout=60
     )
