@@ -1,11 +1,13 @@
 """Children: processes that compute beside the web process, each with an interpreter of its own.
 
-A child (workspaces/child.py) does one call at a time and holds nothing that matters: whoever kills
-it costs the call that it had. It ends when its end of the socket says that we are gone.
+A child (workspaces/child.py) does two calls at once, since either often waits for PostgreSQL. It
+holds nothing that matters: whoever kills it costs the calls that it had. It ends when its end of
+the socket says that we are gone.
 """
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import pickle
@@ -15,6 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,10 +33,15 @@ START_SECONDS_MAX = 60.0
 # One that did not start is not tried again for so long; threads do the work meanwhile.
 START_AGAIN_SECONDS = 30.0
 END_SECONDS_MAX = 5.0
+# While one call waits for PostgreSQL, another computes; a third would wait for the interpreter.
+CALLS_AT_ONCE = 2
 BUFFER_BYTES = 1024 * 1024
 # Where a child finds our modules, from wherever the web process was started.
 PATHS = [str(Path(path).absolute()) for path in sys.path]
-LENGTH = struct.Struct("!Q")
+# Before each call and each answer: the call's number, and how many bytes follow.
+HEAD = struct.Struct("!QQ")
+
+ENDED = "a process that computes ended"
 
 
 class Ended(Exception):
@@ -59,7 +67,12 @@ class Child:
         writer: asyncio.StreamWriter,
     ) -> None:
         self._process, self._reader, self._writer = process, reader, writer
-        self._is_lost = False
+        self._numbers = itertools.count()
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self.calls = 0
+        """How many were lent it and did not give it back."""
+        self.listening = asyncio.get_running_loop().create_task(self._listen())
+        """Done when it has ended."""
 
     @classmethod
     async def start(cls, module: str, database_url: str) -> "Child":
@@ -85,28 +98,46 @@ class Child:
             raise
         return found
 
-    @property
-    def is_gone(self) -> bool:
-        ended = self._process.returncode is not None or self._reader.at_eof()
-        return ended or self._is_lost
-
     async def ask(self, what: Any) -> Any:
         """What it makes of `what`; raises what it raised there, or `Ended`."""
         pickled = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
+        number = next(self._numbers)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
         try:
-            self._writer.write(LENGTH.pack(len(pickled)))
+            self._writer.write(HEAD.pack(number, len(pickled)))
             self._writer.write(pickled)
             await self._writer.drain()
-            (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
-            value, raised, told = pickle.loads(  # noqa: S301 - our own process wrote it
-                await self._reader.readexactly(length)
-            )
-        except (asyncio.IncompleteReadError, OSError) as lost:
-            self._is_lost = True
-            raise Ended("a process that computes ended") from lost
+            if self.listening.done():
+                raise Ended(ENDED)
+            value, raised, told = await answer
+        except OSError as lost:
+            raise Ended(ENDED) from lost
+        finally:
+            del self._answers[number]
         if raised is not None:
             raise raised from InChild(told)
         return value
+
+    async def _listen(self) -> None:
+        """Hand out its answers until it ends; whoever waits for another one then learns of it."""
+        try:
+            while True:
+                number, length = HEAD.unpack(await self._reader.readexactly(HEAD.size))
+                found = pickle.loads(  # noqa: S301 - our own process wrote it
+                    await self._reader.readexactly(length)
+                )
+                self._tell(number, found)
+        except (asyncio.IncompleteReadError, OSError):
+            return
+        finally:
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(Ended(ENDED))
+
+    def _tell(self, number: int, found: Any) -> None:
+        answer = self._answers.get(number)
+        if answer is not None and not answer.done():
+            answer.set_result(found)
 
     def kill(self) -> None:
         self._writer.close()
@@ -136,7 +167,6 @@ class Children:
 
     def _reset(self) -> None:
         self._living: set[Child] = set()
-        self._idle: list[Child] = []
         self._waiting: deque[asyncio.Future[Child | None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._starting = 0
@@ -151,7 +181,8 @@ class Children:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(child.end() for child in self._living))
+        living, self._living = self._living, set()
+        await asyncio.gather(*(child.end() for child in living))
         self._reset()
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
@@ -182,36 +213,36 @@ class Children:
             try:
                 value: T = await child.ask((function, args))
             finally:
-                self._give_back(child)
+                child.calls -= 1
+                self._offer(child)
             return value
         finally:
             self._calls -= 1
 
     async def _borrow(self) -> Child | None:
-        while self._idle:
-            child = self._idle.pop()
-            if not child.is_gone:
-                return child
-            self._lose(child)
+        """The one with the fewest calls, when it has room for another; None if there is none."""
         if not self._living:
             return None
+        child = min(self._living, key=attrgetter("calls"))
+        if child.calls < CALLS_AT_ONCE:
+            child.calls += 1
+            return child
         waiter: asyncio.Future[Child | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         return await waiter
 
-    def _give_back(self, child: Child) -> None:
-        if child.is_gone:
-            self._lose(child)
-            return
-        while self._waiting:
+    def _offer(self, child: Child) -> None:
+        """It has room: who has waited longest may have it."""
+        while self._waiting and child in self._living and child.calls < CALLS_AT_ONCE:
             waiter = self._waiting.popleft()
             if not waiter.done():
+                child.calls += 1
                 waiter.set_result(child)
-                return
-        self._idle.append(child)
 
     def _lose(self, child: Child) -> None:
-        logger.warning("a process that computes ended; another is started")
+        if child not in self._living:
+            return  # we are closing
+        logger.warning("a process that computes ended; the next large call starts another")
         child.kill()
         self._living.discard(child)
         if not self._living:  # then threads do what waits
@@ -219,7 +250,6 @@ class Children:
                 if not waiter.done():
                     waiter.set_result(None)
             self._waiting.clear()
-        self._start_missing()
 
     def _start_missing(self) -> None:
         if time.monotonic() < self._start_after:
@@ -236,6 +266,7 @@ class Children:
             logger.exception("a process that computes did not start; threads do its work")
         else:
             self._living.add(child)
-            self._give_back(child)
+            child.listening.add_done_callback(lambda _: self._lose(child))
+            self._offer(child)
         finally:
             self._starting -= 1

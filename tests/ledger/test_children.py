@@ -23,6 +23,7 @@ from ledger.models import Event
 from ledger.wire import BATCH_BYTES_MAX, BATCH_EVENTS_MAX
 from tests.ledger.conftest import bearer, event
 from tests.processes import Process
+from workspaces.children import CALLS_AT_ONCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WAIT_SECONDS_MAX = 40.0
@@ -96,7 +97,7 @@ def send(token):
 
 @pytest.fixture
 def web(processes, send):
-    """A web process both of whose children have taken in batches."""
+    """A web process both of whose children have taken in batches, two at once."""
     found = processes.web(AMENDS_INTAKE_PROCESSES="2")
     assert children_of(found.pid) == set()  # who sends no large batch pays nothing
     assert words(send(found, large("warm"))) == ["accepted"] * 4
@@ -105,7 +106,7 @@ def web(processes, send):
         with ThreadPoolExecutor(4) as together:
             answers = list(together.map(lambda n: send(found, large(f"warm{n}")), range(4)))
         assert {status for status, _, _ in answers} == {200}
-        return asked(SESSIONS) == 2
+        return asked(SESSIONS) == 2 * CALLS_AT_ONCE
 
     until(both_take_in)
     return found
@@ -158,6 +159,7 @@ def test_what_is_wrong_with_a_batch_is_told_as_ever(web, send):
     of_another_type = event("run.flew")
     too_many = [event("run.started", run=f"r{n}") for n in range(BATCH_EVENTS_MAX + 1)]
     spaces = b" " * INLINE_BYTES_MAX
+    before = children_of(web.pid)
     answers = [
         send(web, b"{" + spaces),
         send(web, b"[" * 100_000),
@@ -173,7 +175,7 @@ def test_what_is_wrong_with_a_batch_is_told_as_ever(web, send):
     assert kinds == ["malformed", "malformed", "too-many", "too-large"]
     assert words(mixed) == words(by_line) == ["accepted"] * 4 + ["rejected"]
     assert mixed[1]["results"][-1]["problem"]["type"] == "urn:amends:problem:unknown-type"
-    assert asked(SESSIONS) == 2  # nothing of it ended a child
+    assert children_of(web.pid) == before  # nothing of it ended a child
 
 
 def test_a_batch_that_waits_too_long_for_its_run_is_told_to_come_back(web, send, held):
