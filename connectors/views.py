@@ -105,9 +105,9 @@ def _one(
         "lead": registry.get(one.connector).title,
         "connection": row,
         "facts": [
-            {"name": "Connector", "value": f"{one.connector} {row['version']}"},
+            {"name": "Connector", "value": row["version"]},
             {"name": "Health", "value": row["health"]},
-            {"name": "Settings", "value": one.settings_digest, "mono": True},
+            {"name": "Digest of settings", "value": one.settings_digest, "mono": True},
             *(
                 {"name": f"Credential to {purpose}", "value": "set" if secret else "missing"}
                 for purpose, secret in zip(

@@ -161,6 +161,14 @@ def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
             "title": "You do not decide here.",
             "text": "It needs the permission “approve”. The members page says who can give it.",
         }
+    if approvals_of(here).open().exists():
+        root = reverse("approvals:inbox", args=[here.slug])
+        return {
+            "icon": "clear",
+            "title": "Nothing waits for you.",
+            "text": "What waits now is asked of others.",
+            "links": [{"label": "Show what waits for others", "url": f"{root}?view=all"}],
+        }
     last = Approval.objects.filter(workspace=here, decided_at__isnull=False)
     at = last.order_by("-decided_at").values_list("decided_at", flat=True).first()
     text = f"The last one was decided {look.ago(at)}." if at else "No agent has asked yet."

@@ -17,7 +17,17 @@ from recovery.models import Case, CaseState, Report
 from recovery.models.plans import LIVING
 from recovery.planning import plans
 from recovery.triage.facts import RunFacts, facts_of
-from recovery.views import acts, compensate, confirm, pausing, plan_card, preview, story, tabs
+from recovery.views import (
+    acts,
+    compensate,
+    confirm,
+    effects,
+    pausing,
+    plan_card,
+    preview,
+    story,
+    tabs,
+)
 from recovery.views.here import case_or_404, case_url, head, list_of, queue_url
 from workspaces import look
 from workspaces.access import may, require
@@ -180,17 +190,7 @@ def _reported(one: Report) -> dict[str, Any]:
 
 def _effects(facts: RunFacts) -> list[dict[str, Any]]:
     return [
-        {
-            "summary": effect.summary or f"{action.tool} changed it",
-            "target": f"{effect.target_type} {effect.target_id}",
-            "reversibility": effect.reversibility,
-            "until": f"undo {look.ago(effect.undo_until)}" if effect.undo_until else "",
-            "standing": {
-                "none": "stands",
-                "compensated": "undone",
-                "corrected": "corrected",
-            }.get(effect.compensated, effect.compensated),
-        }
+        effects.line(action, effect)
         for action in reversed(facts.actions)
         for effect in reversed(facts.effects.get(action.pk, ()))
     ][:EFFECTS_SHOWN_MAX]

@@ -13,7 +13,7 @@ from recovery.casework import casework, closing
 from recovery.casework.outdated import OutOfDate
 from recovery.models import Case, CaseOutcome
 from recovery.triage.facts import RunFacts, facts_of
-from recovery.views import preview
+from recovery.views import effects, preview
 from recovery.views.here import case_or_404
 from workspaces.access import people_with, require
 from workspaces.moves import CannotMove
@@ -85,14 +85,7 @@ def _show(
     told: dict[str, Any] = {
         "title": f"Close {case.run.run}",
         "lead": "What stands stays as it is. Nothing is sent.",
-        "standing": [
-            {
-                "summary": effect.summary or f"{action.tool} changed it",
-                "target": f"{effect.target_type} {effect.target_id}",
-                "reversibility": effect.reversibility,
-            }
-            for action, effect in standing
-        ],
+        "standing": [effects.line(action, effect) for action, effect in standing],
         "endings": [
             {
                 "value": outcome,

@@ -8,7 +8,7 @@ from django.utils import timezone
 from ledger.models import Effect
 from recovery.casework import casework
 from recovery.models import Case, CaseState
-from recovery.views import acts
+from recovery.views import acts, effects
 from recovery.views.here import case_url, due_words, queue_url, trace_url
 from workspaces import look
 from workspaces.models import User, Workspace
@@ -91,23 +91,17 @@ def peek(request: Request, here: Workspace, rows: list[dict[str, Any]]) -> dict[
     found = case.first()
     if found is None:
         return None
-    effects = Effect.objects.filter(action__run=found.run_id, withdrawn=False).order_by(
-        "-action__n", "-action__first_place", "-position"
+    done = (
+        Effect.objects.select_related("action")
+        .filter(action__run=found.run_id, withdrawn=False)
+        .order_by("-action__n", "-action__first_place", "-position")
     )
     shown, offered = row(found, request.user), acts.offered(found, request.user)
     return shown | {
         "headline": found.headline,
         "close_url": "?" + urlencode(kept) if kept else queue_url(here),
         "facts": _facts(found, shown),
-        "effects": [
-            {
-                "summary": effect.summary or f"changed {effect.target_type} {effect.target_id}",
-                "target": f"{effect.target_type} {effect.target_id}",
-                "reversibility": effect.reversibility,
-                "until": f"undo {look.ago(effect.undo_until)}" if effect.undo_until else "",
-            }
-            for effect in effects[:EFFECTS_SHOWN_MAX]
-        ],
+        "effects": [effects.line(one.action, one) for one in done[:EFFECTS_SHOWN_MAX]],
         "reason": found.suggestion_reason,
         "acts": offered,
         "acts_why": acts.why_not(offered),

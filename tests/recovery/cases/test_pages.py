@@ -58,6 +58,18 @@ def test_a_peek_opens_the_case_beside_the_list(desk, case):
     assert 'id="peek"' in page.text
 
 
+def test_of_an_unknown_outcome_no_page_claims_an_effect(desk, tell):
+    run = tell()
+    run.fails("payments.charge", outcome="unknown")
+    run.ends("failed")
+    case = run.case()
+
+    for page in (f"cases/{case.pk}/", f"queue/?peek={case.pk}"):
+        text = desk.get(f"/w/acme/{page}").text
+        assert "payments.charge may have changed it" in text
+        assert "nobody knows whether it stands" in text
+
+
 @pytest.mark.parametrize("q", ["risk:purple", "(is:open", "is:nonsense", "age:>x"])
 def test_a_query_that_cannot_be_read_points_at_its_place(desk, case, q):
     page = desk.get("/w/acme/queue/", {"q": q})
