@@ -1,9 +1,11 @@
 """Bad input at the hot door: each kind has its own clear problem, and its neighbour is kept."""
 
+import functools
 import gzip
 import json
 import zlib
 
+import httpx
 import pytest
 
 from ledger.models import Effect, Event
@@ -64,14 +66,13 @@ BAD: dict[str, tuple[str, str | bytes]] = {
 }  # fmt: skip
 
 
-def test_each_bad_event_has_its_problem_and_its_neighbour_is_kept(call, token):
-    good = [json.dumps(event("run.started")) for _ in BAD]
+def each_beside_a_good_one() -> bytes:
+    good = [json.dumps(event("run.started")).encode() for _ in BAD]
     bad = [raw if isinstance(raw, bytes) else raw.encode() for _, raw in BAD.values()]
-    lines = b"\n".join(
-        line for pair in zip(bad, map(str.encode, good), strict=True) for line in pair
-    )
-    (answer,) = call(post(lines, headers=bearer(token, "application/x-ndjson")))
+    return b"\n".join(line for pair in zip(bad, good, strict=True) for line in pair)
 
+
+def assert_each_is_refused_alone(answer: httpx.Response) -> None:
     assert answer.status_code == 200, answer.text
     results = answer.json()["results"]
     for (name, (kind, _)), result, neighbour in zip(
@@ -85,10 +86,33 @@ def test_each_bad_event_has_its_problem_and_its_neighbour_is_kept(call, token):
     assert Event.objects.filter(actor_kind="agent").count() == len(BAD)
 
 
+def test_each_bad_event_has_its_problem_and_its_neighbour_is_kept(call, token):
+    headers = bearer(token, "application/x-ndjson")
+    (answer,) = call(post(each_beside_a_good_one(), headers=headers))
+
+    assert_each_is_refused_alone(answer)
+
+
+def test_a_web_process_and_those_that_it_gives_large_batches_to_stay_up(processes, token):
+    """The same through a socket, with the bodies that are refused as a whole before it."""
+    web = processes.web()
+    headers = bearer(token, "application/x-ndjson")
+    with httpx.Client(base_url=web.url, timeout=60) as client:
+        for name, (status, kind, body, more) in bad_bodies(token).items():
+            refused = client.post("/api/v1/events", content=body, headers=more)
+            assert refused.status_code == status, name
+            assert refused.json()["type"] == f"urn:amends:problem:{kind}", name
+        answer = client.post("/api/v1/events", content=each_beside_a_good_one(), headers=headers)
+
+    assert_each_is_refused_alone(answer)
+    assert "Traceback" not in web.said()
+
+
 def gzipped(body: bytes) -> bytes:
     return gzip.compress(body)
 
 
+@functools.cache
 def bomb() -> bytes:
     """Two gigabytes of blanks in two megabytes."""
     packer = zlib.compressobj(9, wbits=31)
@@ -96,9 +120,10 @@ def bomb() -> bytes:
     return b"".join(packer.compress(megabyte) for _ in range(2048)) + packer.flush()
 
 
-def test_a_bad_body_is_refused_as_a_whole_with_a_problem(call, token):
+def bad_bodies(token: str) -> dict[str, tuple[int, str, bytes, dict[str, str]]]:
+    """Status, kind of problem, body, headers."""
     fine, packed = bearer(token), bearer(token) | {"content-encoding": "gzip"}
-    cases = {
+    return {
         "no body": (400, "malformed", b"", fine),
         "not JSON": (400, "malformed", b"{not json", fine),
         "one object": (400, "malformed", b'{"id": "1"}', fine),
@@ -114,6 +139,10 @@ def test_a_bad_body_is_refused_as_a_whole_with_a_problem(call, token):
         "a text": (415, "media-type", b"[]", bearer(token, "text/plain")),
         "a form": (415, "media-type", b"[]", bearer(token, "multipart/form-data")),
     }  # fmt: skip
+
+
+def test_a_bad_body_is_refused_as_a_whole_with_a_problem(call, token):
+    cases = bad_bodies(token)
     answers = call(*(post(body, headers=headers) for _, _, body, headers in cases.values()))
 
     for (name, (status, kind, _, _)), answer in zip(cases.items(), answers, strict=True):

@@ -1,17 +1,19 @@
 """Several doors at once: the same events, the same runs, and two sealers."""
 
+import json
 import random
 import threading
 
+import httpx
 import psycopg
 import pytest
 from django.conf import settings
 from django.db import connections
 
 from amends.proofs import LogKey, verify
-from ledger import intake, logkeys, proofs, sealer
-from ledger.models import Action, Event, EventKey, Leaf, Run, Unsealed
-from tests.ledger.conftest import event, heard
+from ledger import audit, intake, logkeys, proofs, sealer
+from ledger.models import Action, Event, EventKey, Leaf, Run, TreeHead, Unsealed
+from tests.ledger.conftest import bearer, event, heard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DOORS = 4
@@ -91,7 +93,7 @@ def test_parts_of_one_action_through_four_doors_add_up(speaker, events):
     assert {(run.action_count, run.effect_count) for run in Run.objects.all()} == {(1, 1)}
 
 
-def test_law_13_two_doors_and_two_sealers_leave_one_valid_log(speaker, northwind, events):
+def test_two_doors_and_two_sealers_in_threads_leave_one_valid_log(speaker, northwind, events):
     stop = threading.Event()
 
     def send(part):
@@ -109,10 +111,57 @@ def test_law_13_two_doors_and_two_sealers_leave_one_valid_log(speaker, northwind
     at_once(lambda: send(events[::2]), send_and_stop, seal, seal)
     sealer.seal_all()
 
+    assert_one_valid_log(northwind)
+
+
+def assert_one_valid_log(workspace):
+    """Every event has its one place, is proven there, and each head grew out of the one before."""
     size = Event.objects.count()
     assert sorted(Leaf.objects.values_list("index", flat=True)) == list(range(size))
-    keys = [LogKey.parse(text) for text in logkeys.published(northwind)]
+    keys = [LogKey.parse(text) for text in logkeys.published(workspace)]
     for key in EventKey.objects.all():
-        proof = proofs.proof_of(northwind, key.event_id)
+        proof = proofs.proof_of(workspace, key.event_id)
         assert proof is not None
         assert verify(proof, keys).size == size
+    assert [finding for finding in audit.audit_all(workspace) if not finding.ok] == []
+    assert {head.origin for head in TreeHead.objects.all()} == {keys[0].name}
+
+
+LARGE = "x" * 40_000
+"""Two events with it make a batch that a web process gives to a process or thread of its own."""
+
+
+def test_law_13_two_processes_at_once_leave_one_valid_log(processes, northwind, token, speaker):
+    """Two web processes take in the same and different batches, while two schedulers seal."""
+    with processes.side_by_side():
+        doors = [processes.web(), processes.web()]
+        processes.scheduler(), processes.scheduler()
+    batches = [
+        [event("run.started", run=f"run_{n}", data={"request": LARGE if n % 4 == 0 else "Go"}),
+         event("action.planned", run=f"run_{n}", action="a", data={"tool": "t"}),
+         event("action.planned", run="shared", action=f"a{n}", data={"tool": "t"}),
+         event("run.completed", run=f"run_{n}", data={"summary": LARGE if n % 4 == 0 else "Done"})]
+        for n in range(24)
+    ]  # fmt: skip
+    answers: list[str] = []
+
+    def send(door, mine):
+        with httpx.Client(base_url=door.url, headers=bearer(token), timeout=30) as client:
+            for batch in mine:
+                answer = client.post("/api/v1/events", content=json.dumps(batch))
+                assert answer.status_code == 200, answer.text
+                answers.extend(result["status"] for result in answer.json()["results"])
+
+    at_once(
+        lambda: send(doors[0], batches),
+        lambda: send(doors[1], batches[::-1]),
+        lambda: send(doors[0], batches[1::2]),
+        lambda: send(doors[1], batches[::2]),
+    )
+    doors[0].wait_until(lambda: not Unsealed.objects.exists())
+
+    assert (answers.count("accepted"), answers.count("duplicate")) == (96, 192)
+    assert Event.objects.filter(actor_kind="agent").count() == 96
+    assert Run.objects.get(run="shared").action_count == 24
+    assert TreeHead.objects.count() > 1
+    assert_one_valid_log(northwind)
