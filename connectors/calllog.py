@@ -18,6 +18,7 @@ from connectors.contract import Target
 from connectors.models import Connection
 from connectors.models.connections import CallOutcome
 from ledger.desk import plain_connection
+from ledger.statements import array
 
 logger = logging.getLogger(__name__)
 
@@ -138,17 +139,17 @@ def write(lines: Sequence[Line]) -> None:
 def _facts(lines: Sequence[Line], *, ok: bool) -> dict[str, Any]:
     now = time.monotonic()
     return {
-        "connections": [line.connection.pk for line in lines],
-        "methods": [line.method for line in lines],
-        "operations": [line.operation[:80] for line in lines],
-        "targets": [f"{line.target.type}/{line.target.id}"[:200] for line in lines],
-        "milliseconds": [round(line.seconds * 1000) for line in lines],
-        "outcomes": [line.outcome.value for line in lines],
-        "details": [_short(line.detail) for line in lines],
-        "ages": [0.0 if line.heard_at is None else now - line.heard_at for line in lines],
+        "connections": array(line.connection.pk for line in lines),
+        "methods": array(line.method for line in lines),
+        "operations": array(line.operation[:80] for line in lines),
+        "targets": array(f"{line.target.type}/{line.target.id}"[:200] for line in lines),
+        "milliseconds": array(round(line.seconds * 1000) for line in lines),
+        "outcomes": array(line.outcome.value for line in lines),
+        "details": array(_short(line.detail) for line in lines),
+        "ages": array(0.0 if line.heard_at is None else now - line.heard_at for line in lines),
         "ok": ok,
         "detail": _short(lines[0].detail),
-        "telling": sorted({line.connection.pk for line in lines if line.tells}),
+        "telling": array({line.connection.pk for line in lines if line.tells}),
         "rest": HEALTH_SECONDS,
         "failures": FAILURES_MAX,
         "pause": PAUSE_SECONDS,

@@ -12,7 +12,6 @@ it, and otherwise `unknown` or `cannot_tell`. `observe` and `verify` raise Canno
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack
@@ -207,10 +206,14 @@ def _drafted(
         credentials=None,
         outbound=Outbound(Deadline(0)),
     )
+    return connector, _call(declared, args, target, session, facts)
+
+
+def _call(
+    operation: Operation, args: State, target: Target, session: Session, facts: Facts
+) -> Call:
     known: Any = {"key": "", **facts}
-    return connector, Call(
-        operation=declared, args=args, target=target, connection=session, **known
-    )
+    return Call(operation=operation, args=args, target=target, connection=session, **known)
 
 
 def _opened(
@@ -218,30 +221,32 @@ def _opened(
 ) -> tuple[Connector, Call, Redaction]:
     """The call with its connection open, and what must not be seen of it afterwards."""
     connection = line.connection
-    connector, call = _drafted(connection, line.operation, args, line.target, facts)
+    connector, settings = _connector(connection)
+    declared = _operation(connector, settings, line.operation)
     if connection.is_disabled:
         raise CannotRead(f"The connection {connection.name} is disabled.")
     secret = connection.observe_secret if purpose == "observe" else connection.compensate_secret
-    clear = _clear(connection, connector, secret, purpose)
-    session = replace(
-        call.connection,
+    clear, credentials = _credentials(connection, connector, secret, purpose)
+    session = Session(
+        connection=connection.name,
         purpose=purpose,
-        credentials=msgspec.convert(clear, connector.credential_schema),
-        outbound=Outbound(Deadline(call.operation.limit_seconds)),
+        settings=settings,
+        credentials=credentials,
+        outbound=Outbound(Deadline(declared.limit_seconds)),
     )
-    return connector, replace(call, connection=session), Redaction(clear)
+    return connector, _call(declared, args, line.target, session, facts), Redaction(clear)
 
 
-def _clear(
+def _credentials(
     connection: Connection, connector: Connector, secret: Secret | None, purpose: Purpose
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Any]:
+    """The credential of this purpose as it is kept, and as the connector wants it."""
     clear = secret.open() if secret else {}
     try:
-        msgspec.convert(clear, connector.credential_schema)
+        return clear, msgspec.convert(clear, connector.credential_schema)
     except msgspec.ValidationError:  # its message may quote the value
         fault = "does not fit" if secret else "is missing"
         raise CannotRead(f"The credential to {purpose} over {connection.name} {fault}.") from None
-    return clear
 
 
 def _connector(connection: Connection) -> tuple[Connector, Any]:

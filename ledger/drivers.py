@@ -87,7 +87,7 @@ def _execute(connection: Connection[Any], wanted: list[Statement]) -> list[Rows]
         with connection.pipeline():
             for cursor, (sql, values) in zip(cursors, wanted, strict=True):
                 cursor.execute(sql, values)
-    return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+    return [[] if cursor.rownumber is None else cursor.fetchall() for cursor in cursors]
 
 
 async def _execute_async(connection: AsyncConnection[Any], wanted: list[Statement]) -> list[Rows]:
@@ -98,4 +98,4 @@ async def _execute_async(connection: AsyncConnection[Any], wanted: list[Statemen
         async with connection.pipeline():
             for cursor, (sql, values) in zip(cursors, wanted, strict=True):
                 await cursor.execute(sql, values)
-    return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
+    return [[] if cursor.rownumber is None else await cursor.fetchall() for cursor in cursors]

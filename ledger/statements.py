@@ -36,6 +36,19 @@ def joined_texts(values: Iterable[str]) -> str:
     return text
 
 
+def array(values: Iterable[str | float | None]) -> str:
+    """A list in PostgreSQL's own spelling of an array, for a parameter that is cast to one. A
+    tenth of what psycopg takes, which asks for each value how to write it.
+    """
+    return "{" + ",".join(map(_element, values)) + "}"
+
+
+def _element(value: str | float | None) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return "NULL" if value is None else str(value)
+
+
 def joined_numbers(values: Iterable[int]) -> str:
     return PARTED.join(map(str, values))
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ledger import clocks, schemas
 from ledger.canonical import canonical
-from ledger.masking import Look, Unfit, copied, mask_in_place
+from ledger.masking import Look, Unfit, mask_in_place
 from ledger.said import Problem, Said, Speaker, problem
 
 EVENT_BYTES_MAX = 64 * 1024
@@ -118,9 +118,14 @@ def read(raw: bytes, speaker: Speaker, *, reserved: bool = False) -> Said | tupl
 
 
 def of_desk(speaker: Speaker, event: dict[str, Any]) -> Said:
-    """One of the desk's own events, which needs no checks but is masked all the same."""
-    own = event | {"data": copied(event.get("data", {}))}
-    return _said(Envelope(**own), speaker, Look())
+    """One of the desk's own events, which needs no checks but is masked all the same.
+
+    Writing and reading it copies the data faster than a walk, and what is written tells cheaply
+    what can occur in it.
+    """
+    raw = _sorted.encode(event.get("data", {}))
+    own = event | {"data": _any.decode(raw)}
+    return _said(Envelope(**own), speaker, Look.at(raw))
 
 
 def of_gate(speaker: Speaker, event: dict[str, Any]) -> Said | tuple[str, Problem]:

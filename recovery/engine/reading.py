@@ -6,11 +6,12 @@ and is read anew each time.
 """
 
 import json
-from collections.abc import Collection, Sequence
-from copy import copy
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from django.db import DEFAULT_DB_ALIAS
 from django.db.models import JSONField, Model
+from django.db.models.base import ModelState
 
 from connectors.models import Connection
 from ledger.models import Action, Effect, Run
@@ -102,11 +103,21 @@ class Reader:
 
 def copied(row: Row) -> Row:
     """Another object for the same row. Django's own copying goes through pickling."""
-    twin = type(row).__new__(type(row))
-    twin.__dict__.update(row.__dict__)
-    twin._state = copy(row._state)  # noqa: SLF001 - what is fetched for one is not the other's
+    twin = _bare(type(row), row.__dict__)
+    # What is fetched for one is not the other's.
     twin._state.fields_cache = row._state.fields_cache.copy()  # noqa: SLF001
     return twin
+
+
+def _bare(model: type[Row], values: Mapping[str, Any]) -> Row:
+    """An object for a row that is there, of its values alone: Django's own way to make one goes
+    through each field and two signals. What is not among them is fetched if anybody asks.
+    """
+    row = model.__new__(model)
+    row.__dict__.update(values)
+    row._state = ModelState()  # noqa: SLF001
+    row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS  # noqa: SLF001
+    return row
 
 
 def _step(row: Sequence[Any]) -> Step:
@@ -116,10 +127,10 @@ def _step(row: Sequence[Any]) -> Step:
         if values[at] is not None:
             values[at] = json.loads(values[at])
     effect_at, action_at = len(STEP), len(STEP) + len(EFFECT)
-    step = Step.from_db("default", STEP, values[:effect_at])
+    step = _bare(Step, dict(zip(STEP, values[:effect_at], strict=True)))
     step.texts = texts
-    step.effect = Effect.from_db("default", EFFECT, values[effect_at:action_at])
-    step.effect.action = Action.from_db("default", ACTION, values[action_at:])
+    step.effect = _bare(Effect, dict(zip(EFFECT, values[effect_at:action_at], strict=True)))
+    step.effect.action = _bare(Action, dict(zip(ACTION, values[action_at:], strict=True)))
     return step
 
 

@@ -8,6 +8,7 @@ from django.db import connection
 from psycopg import Cursor
 
 from ledger.desk import plain_connection
+from ledger.statements import array
 
 
 class Sql(NamedTuple):
@@ -41,13 +42,15 @@ def in_seconds(seconds: float) -> Sql:
 LEASE_OUTLASTS = Sql("lease_until > clock_timestamp() + u.seconds * interval '1 second'")
 
 
-def ask(text: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
+def ask(text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """Run a statement that is run again and again, and give its rows.
 
     psycopg prepares it after some times, which Django's own cursors never do: for the statements of
-    the engine PostgreSQL needs longer to plan than to carry out. JSON comes back as text.
+    the engine PostgreSQL needs longer to plan than to carry out. Lists are for parameters that are
+    cast to arrays. JSON comes back as text.
     """
+    sent = [array(value) if isinstance(value, list) else value for value in values]
     with connection.wrap_database_errors:
         cursor = Cursor(plain_connection())
-        cursor.execute(text, values)
-        return cursor.fetchall() if cursor.description else []
+        cursor.execute(text, sent)
+        return [] if cursor.rownumber is None else cursor.fetchall()
