@@ -1,12 +1,16 @@
 """Ada lets a failed run go on from its checkpoint, or stops one; the agent hears of it."""
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
 import amends
-from tests.sdk.conftest import NEW, move
+from tests.crash.oracle import until
+from tests.sdk.conftest import ENVIRONMENT, NEW, move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -84,6 +88,75 @@ def test_a_restarted_agent_goes_on_from_its_checkpoint(real_desk, web, token, ad
     assert sent == ["mail"]
     assert (kept.state, kept.resumed_from, kept.action_count) == ("completed", "flights_moved", 2)
     assert Directive.objects.get().acknowledged_at is not None
+
+
+# An agent as its engineer writes it: the same program begins, and goes on where it is told to.
+RESTARTABLE = """
+import os, signal, sys, amends
+url, key, spool, outside, begins = sys.argv[1:]
+
+def note(what):
+    with open(outside, "a") as journal:
+        journal.write(what + "\\n")
+
+def send():
+    if begins:
+        os.kill(os.getpid(), signal.SIGKILL)
+    note("mail")
+    return {"sent": True}
+
+desk = amends.connect(url, key, spool=spool)
+if begins:
+    run = desk.run("Move it", run="order-4711")
+else:
+    run = desk.resume("order-4711", wait_seconds=20)
+with run:
+    if run.state is None:
+        with run.action("update_flight", target=("reservation", "XEHM4B"), args={},
+                        effect_class="internal_update") as act:
+            act.succeeded(act.perform(lambda: note("flight")), after={"flight": "HAT019"})
+        run.checkpoint("flights_moved", state={"next": "mail"}, pending=["send_mail"])
+    with run.action("send_mail", target=("mail", "mia"), args={},
+                    effect_class="internal_update") as act:
+        act.succeeded(act.perform(send), after={"sent": True})
+desk.close(seconds=10)
+"""
+
+
+def test_an_agent_that_was_killed_is_started_again_and_goes_on(
+    processes, web, token, northwind, ada, tmp_path
+):
+    """Two processes that share nothing but the desk: the second asks it where to go on."""
+    from ledger.models import Run
+    from recovery.casework import settling
+    from recovery.models import Case
+
+    northwind.stuck_after_seconds = 2
+    northwind.save()
+    processes.scheduler()
+    outside = tmp_path / "outside"
+
+    def started(name, begins):
+        arguments = [web.url, token, tmp_path / name, outside, begins]
+        command = [sys.executable, "-c", RESTARTABLE, *map(str, arguments)]
+        return subprocess.run(command, env=ENVIRONMENT, timeout=60, check=False).returncode
+
+    assert started("first", "begins") == -signal.SIGKILL
+    until(Case.objects.filter(suggestion="settle").exists, 60, "the silence is noticed")
+    case = Case.objects.get()
+    (action,) = settling.actions_in_doubt(case)
+    said = {"outcome": "no_effect", "evidence": "Nothing in the outbox"}
+    settling.settle_action(case, action, by=ada, seen=case.revision, **said)
+    resume(ada)
+
+    assert started("second", "") == 0
+
+    until(Case.objects.filter(state="closed").exists, 30, "the case is closed")
+    case.refresh_from_db()
+    run = Run.objects.get(run="order-4711")
+    assert outside.read_text().split() == ["flight", "mail"]
+    assert (run.state, run.resumed_from, run.action_count) == ("completed", "flights_moved", 2)
+    assert case.outcome == "resumed"
 
 
 def test_a_large_state_comes_back_whole(real_desk, ada):
