@@ -5,6 +5,7 @@ from zoneinfo import available_timezones
 
 from django import forms
 from django.contrib.auth.password_validation import validate_password
+from django.utils.text import slugify
 
 from workspaces.models import Agent, APIKey, Team, User, Workspace
 
@@ -16,6 +17,7 @@ CODENAMES = [
     ("administer", "administer: change members, keys, connections and policy"),
 ]
 KEY_DAYS_MAX = 730
+SLUG_CHARACTERS_MAX = 48
 
 
 class PasswordForm(forms.Form):
@@ -40,7 +42,10 @@ class SetUpForm(PasswordForm):
         label="Name of the workspace", max_length=120, help_text="Your company or desk."
     )
     slug = forms.SlugField(
-        label="Short name", max_length=48, help_text="Stands in every address: /w/<short name>/"
+        label="Short name",
+        max_length=SLUG_CHARACTERS_MAX,
+        required=False,
+        help_text="Stands in every address: /w/<short name>/. If left empty, made of the name.",
     )
     field_order = ["name", "email", "password", "workspace_name", "slug"]
 
@@ -51,7 +56,10 @@ class SetUpForm(PasswordForm):
         return email
 
     def clean_slug(self) -> str:
-        slug: str = self.cleaned_data["slug"]
+        name = self.cleaned_data.get("workspace_name", "")
+        slug: str = self.cleaned_data["slug"] or slugify(name)[:SLUG_CHARACTERS_MAX].strip("-_")
+        if not slug:
+            raise forms.ValidationError("A short name of letters and digits is needed here.")
         if Workspace.objects.filter(slug=slug).exists():
             raise forms.ValidationError("There is a workspace with this short name already.")
         return slug

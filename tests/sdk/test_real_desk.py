@@ -25,6 +25,22 @@ def test_what_an_agent_says_of_a_run_is_folded(real_desk, northwind):
     assert checkpoint.state == {"next": "mail", "password": "⟦masked:password⟧"}
 
 
+def test_the_program_that_comes_with_a_new_key_runs_as_it_stands(
+    web, token, spool_file, northwind, monkeypatch
+):
+    from ledger.models import Effect
+    from workspaces.views.keys import FIRST_RUN
+
+    for name, value in {"URL": web.url, "KEY": token, "SPOOL": str(spool_file)}.items():
+        monkeypatch.setenv(f"AMENDS_{name}", value)
+
+    exec(FIRST_RUN, {})  # noqa: S102 - our own text
+
+    effect = Effect.objects.get(workspace=northwind)
+    assert (effect.action.tool, effect.action.run.state) == ("notes.write", "completed")
+    assert (effect.before, effect.after) == (None, {"text": "hello"})
+
+
 def test_a_large_state_is_kept_as_a_blob(real_desk, northwind):
     from ledger.models import Blob, Checkpoint
 

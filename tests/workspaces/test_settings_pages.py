@@ -72,6 +72,21 @@ def test_the_set_up_page_makes_a_workspace_and_logs_in(client):
     assert client.post(f"/setup/{token}/", said).status_code == 410
 
 
+@pytest.mark.parametrize(
+    ("name", "slug"), [("Airline desk", "airline-desk"), ("Ærø & Söhne", "r-sohne"), ("東京", None)]
+)
+def test_the_short_name_is_made_of_the_name_where_that_can_be(client, name, slug):
+    token = entrance.setup_link()
+    said = {"name": "Ada", "email": "ada@example.com", "password": "a long enough secret"}
+
+    answer = client.post(f"/setup/{token}/", said | {"workspace_name": name})
+
+    if slug is None:
+        assert "A short name of letters and digits is needed here." in answer.text
+    else:
+        assert answer.url == f"/w/{slug}/settings/keys/"
+
+
 def test_a_weak_password_is_refused_in_words(client):
     answer = client.post(
         f"/setup/{entrance.setup_link()}/",

@@ -21,6 +21,19 @@ from workspaces.models import Agent, APIKey, PersonToken, Workspace
 from workspaces.pages import Request, page, workspace_or_404, workspace_to
 
 LIST_MAX = 500
+# What a new key is tried with: a run of one action that writes into a dict and nowhere else.
+FIRST_RUN = """\
+import amends
+
+notes = {}
+desk = amends.connect()  # AMENDS_URL, AMENDS_KEY
+with desk.run("Try the desk") as run:
+    args = {"text": "hello"}
+    with run.action("notes.write", target=("note", "n-1"), args=args, before=None) as act:
+        notes["n-1"] = act.perform(dict, **args)
+        act.succeeded(after=notes["n-1"])
+desk.close()
+"""
 
 
 def _keys(
@@ -31,6 +44,7 @@ def _keys(
     key: KeyForm | None = None,
     token: TokenForm | None = None,
     secret: str = "",
+    first_run: str = "",
 ) -> HttpResponse:
     keys_of = Prefetch("keys", APIKey.objects.order_by("-created_at"))
     context = {
@@ -43,6 +57,7 @@ def _keys(
         "key_form": key or KeyForm(workspace=here),
         "token_form": token or TokenForm(),
         "secret": secret,
+        "first_run": first_run,
         "desk_url": configuration.AMENDS_URL,
         "may_administer": may(request.user, "administer", here),
     }
@@ -90,7 +105,7 @@ def make_key(request: Request, workspace: str) -> HttpResponse:
         trusted_runtime=said["trusted_runtime"],
         expires_at=_expiry(said["days"]),
     )
-    return _keys(request, here, secret=secret)
+    return _keys(request, here, secret=secret, first_run=FIRST_RUN)
 
 
 @never_cache
