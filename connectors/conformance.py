@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
+from connectors.broken_ways import Lossy, Shut
 from connectors.contract import (
     UNSET,
     Answer,
@@ -33,9 +34,12 @@ from connectors.contract import (
     State,
     Target,
 )
-from connectors.outbound import Deadline, NotSent, Outbound
+from connectors.outbound import Deadline, Outbound
 from connectors.redaction import secrets_of
 from connectors.registry import faults_of
+
+ANSWERS_MAX = 20
+"""Of one call, that are lost one after the other."""
 
 
 class PromiseBroken(AssertionError):
@@ -217,26 +221,36 @@ def a_system_that_is_away_is_not_an_effect(trial: Trial) -> None:
     insist(answer.outcome != "applied", "Applied, by a system that was not there.")
 
 
+def a_lost_answer_is_no_refusal(trial: Trial) -> None:
+    """Whichever answer is lost on its way back: what was done is never said to be undone.
+
+    "No effect" would be believed, and lead to a second try.
+    """
+    for nth in range(1, ANSWERS_MAX + 1):
+        trial.arrange()
+        seen, known = trial.look(), trial.effects()
+        way = Lossy(Deadline(trial.declared.limit_seconds), nth)
+        session = replace(trial.call("compensate").connection, outbound=way)
+        outcome = "unknown"
+        with suppress(Exception):  # any exception is the outcome unknown
+            outcome = trial.applied(connection=session, observed=seen).outcome
+        denied = outcome == "no_effect" and trial.effects() > known
+        insist(not denied, f"It was done, answer {nth} was lost, and it is said to be undone.")
+        if not way.has_lost:
+            return
+
+
 def the_only_way_out_is_the_outbound(trial: Trial) -> None:
     """Address rule, deadline and size cap live there; a library's own connection has none."""
     trial.arrange()
     seen = trial.look()
-    shut = replace(trial.call().connection, outbound=_Shut(Deadline(trial.declared.limit_seconds)))
+    shut = replace(trial.call().connection, outbound=Shut(Deadline(trial.declared.limit_seconds)))
     if trial.declared.observes:
         insist(not _answers(trial, shut), "It looked at the system past call.connection.outbound.")
     writing = replace(shut, purpose="compensate")
     with suppress(Exception):  # any exception is the outcome unknown
         trial.applied(connection=writing, observed=seen)
     insist(trial.effects() == 0, "It reached the system past call.connection.outbound.")
-
-
-class _Shut(Outbound):
-    """A way out by which nobody comes through."""
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise NotSent("The contract test lets nothing out.")
-
-    connect = addresses = local_socket = request = _refuse
 
 
 def _answers(trial: Trial, session: Session) -> bool:
@@ -257,5 +271,6 @@ PROMISES: tuple[Callable[[Trial], None], ...] = (
     a_probe_tells_before_from_after,
     somebody_elses_change_stands,
     a_system_that_is_away_is_not_an_effect,
+    a_lost_answer_is_no_refusal,
     the_only_way_out_is_the_outbound,
 )

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from connectors.conformance import PROMISES, Trial
-from connectors.contract import Target
+from connectors.conformance import (
+    PROMISES,
+    PromiseBroken,
+    Trial,
+    a_lost_answer_is_no_refusal,
+)
+from connectors.contract import Refused, Target
 from connectors.registry import faults_of
 
 GUIDE = Path(__file__).parents[2] / "docs" / "connectors.md"
@@ -49,6 +54,22 @@ def trial(pager_class, outsides, outbound):
 
 def test_the_guides_connector_is_whole(pager_class):
     assert list(faults_of(pager_class(), "pager")) == []
+
+
+def test_whoever_takes_a_lost_answer_for_a_refusal_is_told(trial, pager_class, monkeypatch):
+    """The mistake that costs most: the desk would believe it and do it a second time."""
+    right = pager_class._send
+
+    def send(self, call, method, body=b""):
+        try:
+            return right(self, call, method, body)
+        except Exception as lost:
+            raise Refused("The pager did not answer.") from lost
+
+    monkeypatch.setattr(pager_class, "_send", send)
+
+    with pytest.raises(PromiseBroken, match="answer 1 was lost, and it is said to be undone"):
+        a_lost_answer_is_no_refusal(trial)
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
