@@ -179,7 +179,9 @@ def claim_port(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise CannotStart(f"Port {port} is taken ({error}). Try: make up PORT=8123") from None
+            probe.bind((host, 0))
+            free = probe.getsockname()[1]
+            raise CannotStart(f"Port {port} is taken ({error}). Try: make up PORT={free}") from None
 
 
 def prepare(environment: dict[str, str]) -> None:

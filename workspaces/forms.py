@@ -147,6 +147,9 @@ class KeyForm(forms.Form):
         self.fields["agent"].queryset = (  # type: ignore[attr-defined]
             workspace.agents.order_by("name")
         )
+        # The agent that was just added is what a key is made for.
+        keyless = workspace.agents.filter(keys=None).order_by("-created_at").first()
+        self.fields["agent"].initial = keyless
 
 
 class TokenForm(forms.Form):

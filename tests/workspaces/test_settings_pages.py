@@ -109,6 +109,15 @@ def test_a_key_is_shown_in_one_answer_and_never_again(desk, airline, ada):
     assert f"amends_{key.prefix}_" not in desk.get("/w/airline/settings/keys/").text
 
 
+def test_the_agent_that_was_just_added_is_chosen_for_the_next_key(desk, airline):
+    for name in ("first", "second"):
+        desk.post("/w/airline/settings/agents/", {"name": name})
+
+    chosen = desk.get("/w/airline/settings/keys/").text
+
+    assert f'<option value="{Agent.objects.get(name="second").pk}" selected>second' in chosen
+
+
 def test_a_viewer_makes_no_key_and_invites_nobody(client, ben, airline):
     client.force_login(ben)
 
