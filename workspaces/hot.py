@@ -12,7 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import TupleRow
-from psycopg_pool import AsyncConnectionPool, ConnectionPool, TooManyRequests
+from psycopg_pool import ConnectionPool, TooManyRequests
+
+from workspaces.pools import Pool
 
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
@@ -20,7 +22,6 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
-Pool = AsyncConnectionPool[AsyncConnection[TupleRow]]
 ThreadsPool = ConnectionPool[Connection[TupleRow]]
 
 # Requests beyond the pool wait this long for a connection, then are told to come back.
@@ -65,7 +66,7 @@ KEPT = {"autocommit": True, "application_name": "amends hot"}
 
 async def open_pool(url: str, *, connections_max: int) -> Pool:
     """Open the pools of this process: this one, and that of its threads."""
-    pool: Pool = AsyncConnectionPool(
+    pool = Pool(
         url,
         min_size=min(4, connections_max),
         max_size=connections_max,
