@@ -4,11 +4,11 @@ What an agent wrote never mixes with what the desk computed: it stands apart, as
 """
 
 import json
-from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Any
 
 from approvals import answers, deciders, precedents
+from approvals.calls import calls
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.oddities import oddities
 from workspaces import look
@@ -18,9 +18,6 @@ SHOWN_STATES = {ApprovalState.WAITING: "pending", ApprovalState.USED: "granted"}
 NAMES_MAX = 8
 # Whoever has one of these sees amounts and payloads.
 SEEING: tuple[Codename, ...] = ("approve", "recover", "view_sensitive")
-HIDDEN = [
-    {"name": "Payload", "value": "hidden: seeing it needs approve, recover or view_sensitive"}
-]
 
 
 def shown_state(approval: Approval) -> str:
@@ -55,7 +52,9 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
         "told": answers.told(approval, zone),
         "agent_text": agent_text(approval) if sees else "",
         "agent_note": note_on(agent_text(approval)),
-        "notices": notices(approval, standing, sees=sees),
+        "pointed_out": pointed_out(approval, sees=sees),
+        "notices": notices(approval, standing),
+        "who_can": who_can(approval),
     }
 
 
@@ -64,81 +63,6 @@ def subject(approval: Approval) -> str:
         return f"Plan of {len(approval.calls)} call{'s' if len(approval.calls) != 1 else ''}"
     agent = approval.agent.name if approval.agent else "an agent"
     return f"One call of {agent}" + (f" in {approval.run_ref}" if approval.run_ref else "")
-
-
-def calls(approval: Approval, *, sees: bool) -> list[dict[str, Any]]:
-    """Every call in order; nothing is left out before a decision."""
-    found = []
-    for place, facts in enumerate(approval.calls):
-        shown = approval.previews[place] if place < len(approval.previews) else {}
-        money = shown.get("money")
-        amount = look.money(money["amount_minor"], money["currency"]) if money else ""
-        target = f"{facts.get('target_type', '')} {facts.get('target_id', '')}".strip()
-        found.append(
-            {
-                "number": place + 1,
-                "title": shown.get("title") or f"{facts['operation']} {target}",
-                "amount": amount if sees else "",
-                "amount_note": f"to {', '.join(shown.get('recipients') or [])}"
-                if money and shown.get("recipients")
-                else "",
-                "facts": _facts(facts, shown, target) if sees else HIDDEN,
-                "diff": _diff(shown) if sees else [],
-                "reversibility": shown.get("reversibility", ""),
-                "held": True,
-                "raw": json.dumps(facts, indent=2, ensure_ascii=False, sort_keys=True)
-                if sees
-                else "",
-            }
-        )
-    return found
-
-
-def _facts(facts: Mapping[str, Any], shown: Mapping[str, Any], target: str) -> list[dict[str, Any]]:
-    by = (
-        f"{facts['connection']}.{facts['operation']}" if facts["connection"] else facts["operation"]
-    )
-    rows = [{"name": "Call", "value": by, "mono": True}]
-    if target:
-        rows.append({"name": "On", "value": target, "mono": True})
-    told = {"Call", "On"} if target else {"Call"}
-    rows += [
-        {"name": name, "value": value} for name, value in shown.get("rows", []) if name not in told
-    ]
-    if shown.get("recipients"):
-        rows.append({"name": "Reaches", "value": ", ".join(shown["recipients"])})
-    if not shown.get("rows"):
-        rows += [{"name": name, "value": _text(value)} for name, value in _args(facts)]
-    return rows
-
-
-def _args(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    args = facts.get("args")
-    return list(args.items()) if isinstance(args, dict) else [("arguments", args)]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _diff(shown: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """As it is now, and as it will be, field by field; of calls that write fields."""
-    if shown.get("kind", "row") not in ("row", "calendar"):
-        return []
-    goes = (shown.get("must_be_true") or {}).get("exists") is False
-    return [
-        {
-            "field": row["field"],
-            "was": _plain(row.get("agent_wrote") if row.get("now") is None else row["now"]),
-            "now": _plain(row.get("was")),
-            "kind": "removed" if goes else "changed",
-        }
-        for row in shown.get("diff") or []
-    ]
-
-
-def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def why(approval: Approval) -> list[dict[str, Any]]:
@@ -174,7 +98,11 @@ def agent_text(approval: Approval) -> str:
     said = approval.agent_text
     if not isinstance(said, dict):
         return ""
-    return "\n".join(f"{name}: {_text(value)}" for name, value in said.items() if value is not None)
+    return "\n".join(
+        f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in said.items()
+        if value is not None
+    )
 
 
 def note_on(text: str) -> str:
@@ -184,27 +112,44 @@ def note_on(text: str) -> str:
     return f"untrusted, not checked · {hidden} hidden character{'s' * (hidden != 1)} made visible"
 
 
-def notices(approval: Approval, standing: deciders.Standing, *, sees: bool) -> list[dict[str, Any]]:
+def pointed_out(approval: Approval, *, sees: bool) -> dict[str, Any] | None:
+    """What is unusual, together in one notice as bad as its worst; None where nothing is."""
     found = []
     hidden = sum(look.hidden_count(json.dumps(one, ensure_ascii=False)) for one in approval.calls)
     if hidden:
         text = f"{hidden} invisible or reordering characters in the arguments are shown as signs."
         found.append({"tone": "bad", "title": "Hidden characters.", "text": text})
-    if approval.state == ApprovalState.WAITING:
-        found += oddities(approval) if sees else ()
-        able = deciders.can_still_decide(approval)
-        lacking = sum(count for _, count in standing.missing())
-        if len(able) < lacking:
-            text = "Fewer people can answer than must. Somebody has to join a team, or it expires."
-            found.append({"tone": "wait", "title": "Nobody can complete this.", "text": text})
-        elif able:
-            names = ", ".join(map(str, able[:NAMES_MAX]))
-            more = f" and {len(able) - NAMES_MAX} more" if len(able) > NAMES_MAX else ""
-            found.append({"tone": "calm", "title": "Who can answer:", "text": names + more})
+    if approval.state == ApprovalState.WAITING and sees:
+        found += oddities(approval)
+    if not found:
+        return None
+    tone = "bad" if any(one["tone"] == "bad" for one in found) else "wait"
+    return {"tone": tone, "items": found}
+
+
+def notices(approval: Approval, standing: deciders.Standing) -> list[dict[str, Any]]:
+    found = []
+    if approval.state == ApprovalState.WAITING and not _enough(approval, standing):
+        text = "Fewer people can answer than must. Somebody has to join a team, or it expires."
+        found.append({"tone": "wait", "title": "Nobody can complete this.", "text": text})
     if approval.self_approval:
         text = "The rule lets whoever asked approve it, too. The record will say so."
         found.append({"tone": "wait", "title": "One pair of eyes.", "text": text})
     return found
+
+
+def _enough(approval: Approval, standing: deciders.Standing) -> bool:
+    lacking = sum(count for _, count in standing.missing())
+    return len(deciders.can_still_decide(approval)) >= lacking
+
+
+def who_can(approval: Approval) -> str:
+    """The people who can still answer, by name."""
+    if approval.state != ApprovalState.WAITING:
+        return ""
+    able = deciders.can_still_decide(approval)
+    more = f" and {len(able) - NAMES_MAX} more" if len(able) > NAMES_MAX else ""
+    return ", ".join(map(str, able[:NAMES_MAX])) + more
 
 
 def ended(approval: Approval) -> str:

@@ -1,7 +1,8 @@
 """What exactly will happen, from the structured arguments: by the tool's manifest, or plainly.
 
 A manifest stands in the policy's catalogue and is written by the workspace, never by an agent.
-Every argument is shown in any case; what an agent worded is shown elsewhere, apart.
+Every argument is shown in any case and in full: an event is small enough, and what is cut off is
+not decided upon. What an agent worded is shown elsewhere, apart.
 """
 
 import json
@@ -12,15 +13,22 @@ from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.expressions import Expression
 from connectors.contract import Money
 
-ROWS_MAX = 200
-VALUE_CHARACTERS_MAX = 4_000
 NOT_TOLD = "(not told)"
 
 
 def preview(
-    policy: Policy, *, tool: str, args: Any, targets: Sequence[Mapping[str, Any]]
+    policy: Policy,
+    *,
+    tool: str,
+    args: Any,
+    targets: Sequence[Mapping[str, Any]],
+    before: Any = None,
 ) -> tuple[dict[str, Any], Money | None]:
-    """The preview of a call, shaped as connectors shape theirs, and the money it moves."""
+    """The preview of a call, shaped as connectors shape theirs, and the money it moves.
+
+    `before` is the snapshot that the call came with; of a call that writes a row it shows what the
+    fields are now.
+    """
     known = policy.tool(tool)
     manifest: Mapping[str, Any] = known.preview if known else {}
     facts = _facts(tool, args, targets)
@@ -29,23 +37,41 @@ def preview(
     rows = [
         [label, _text(one, facts) or NOT_TOLD] for label, one in manifest.get("rows", {}).items()
     ]
-    rows += [["On", f"{target['type']} {target['id']}"] for target in targets]
-    told = {label for label, _ in rows}
-    rows += [[name, text] for name, text in flat(args) if name not in told]
     moves = _money(manifest, facts)
     shown = {
         "kind": manifest.get("kind") or "http",
         "title": title,
-        "rows": rows[:ROWS_MAX],
+        "rows": rows,
+        "args": [[name, text] for name, text in flat(args)],
         "will_send": {"tool": tool, "args": args, "targets": list(targets)},
         "must_be_true": {},
-        "diff": [],
+        "diff": written(before, args) if manifest.get("kind") == "row" else [],
         "money": {"amount_minor": moves.amount_minor, "currency": moves.currency}
         if moves
         else None,
         "recipients": _recipients(manifest.get("recipients"), facts),
     }
     return shown, moves
+
+
+def written(before: Any, args: Any) -> list[dict[str, Any]]:
+    """The fields that a call would write, beside what they are now by the snapshot it came with.
+
+    Those are the arguments, or the one object among them, that name fields of the snapshot.
+    """
+    if isinstance(before, list) and len(before) == 1:
+        before = before[0]
+    if not isinstance(before, Mapping) or not isinstance(args, Mapping):
+        return []
+    nested = [one for one in args.values() if isinstance(one, Mapping)]
+    fields = max(nested, key=lambda one: len(one.keys() & before.keys()), default=args)
+    if not fields.keys() & before.keys():
+        fields = {name: value for name, value in args.items() if name in before}
+    return [
+        {"field": str(name), "was": value, "agent_wrote": None, "now": before.get(name)}
+        for name, value in fields.items()
+        if value != before.get(name)
+    ]
 
 
 def money(
@@ -67,7 +93,7 @@ def _plain_title(tool: str, targets: Sequence[Mapping[str, Any]]) -> str:
 
 
 def flat(value: Any, path: str = "") -> list[tuple[str, str]]:
-    """Structured arguments as rows of path and text, nothing left out but by ROWS_MAX."""
+    """Structured arguments as rows of path and text, nothing left out."""
     if isinstance(value, Mapping) and value:
         found: list[tuple[str, str]] = []
         for name, inner in value.items():
@@ -82,8 +108,7 @@ def flat(value: Any, path: str = "") -> list[tuple[str, str]]:
 
 
 def _written(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text[:VALUE_CHARACTERS_MAX]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _value(one: Any, facts: Mapping[str, Any]) -> Any:
@@ -97,6 +122,8 @@ def _value(one: Any, facts: Mapping[str, Any]) -> Any:
 
 def _text(one: Any, facts: Mapping[str, Any]) -> str:
     value = _value(one, facts)
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return ", ".join(value)
     return "" if value is None else _written(value)
 
 

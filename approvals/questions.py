@@ -67,7 +67,7 @@ def ask_for_action(
             subject_key=subject_key,
             subject={"kind": "action", "agent": agent.name, "key": action.key},
             run_ref=action.run.run,
-            headline=str(preview["title"])[:HEADLINE_CHARACTERS_MAX],
+            headline=shortened(str(preview["title"])),
             previews=[dict(preview)],
             agent=agent,
             agent_owner=agent.owner,
@@ -143,7 +143,7 @@ def ask_for_plan(
             subject=subject,
             run_ref=run,
             case_ref=case_ref,
-            headline=headline[:HEADLINE_CHARACTERS_MAX],
+            headline=shortened(headline),
             previews=[dict(one) for one in previews],
             agent=agent,
             agent_owner=agent.owner if agent else None,
@@ -202,6 +202,12 @@ def _ask(
     if judgement.affected:
         wishes.ask(approval, affected, judgement.affected_words)
     return approval
+
+
+def shortened(title: str) -> str:
+    """The title as a headline: a longer one says that it goes on; the card shows it in full."""
+    whole = len(title) <= HEADLINE_CHARACTERS_MAX
+    return title if whole else f"{title[: HEADLINE_CHARACTERS_MAX - 1]}…"
 
 
 def teams_of(workspace: Workspace, needs: Sequence[Need]) -> list[tuple[Need, Team | None]]:

@@ -119,14 +119,14 @@ def moment(
     )
 
 
-def visible(text: object) -> SafeString:
+def visible(text: object, characters_max: int | None = VISIBLE_CHARACTERS_MAX) -> SafeString:
     """The text, escaped, with characters that hide or reorder others shown as ⟦U+202E⟧.
 
     Unicode categories Cf (format: bidirectional marks, zero width, tags), Cc (control, but for new
     line and tab), Co, Cs and Zl, Zp. See UTR #36 and Unicode TR #39 for why.
     """
     raw = str(text)
-    cut = raw[:VISIBLE_CHARACTERS_MAX]
+    cut = raw[:characters_max]
     out = UNUSUAL.sub(_shown, html.escape(cut))
     if len(raw) > len(cut):
         out += f'<mark class="hidden-sign">⟦{len(raw) - len(cut)} more characters⟧</mark>'

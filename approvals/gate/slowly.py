@@ -161,7 +161,11 @@ def _question(
         return Reply({"answer": "denied", "code": "too_many_open", "reason": reason})
     action = _planned(ask, decision.proceed)
     shown, money = manifests.preview(
-        policy, tool=ask.tool, args=ask.data.get("args"), targets=ask.targets
+        policy,
+        tool=ask.tool,
+        args=ask.data.get("args"),
+        targets=ask.targets,
+        before=ask.data.get("before"),
     )
     try:
         approval = questions.ask_for_action(

@@ -223,6 +223,18 @@ def visible(text: object) -> SafeString:
 
 
 @register.filter
+def whole(text: object) -> SafeString:
+    """As `visible`, and never cut: for what people decide on."""
+    return look.visible(text, characters_max=None)
+
+
+@register.filter
+def plain(text: object) -> str:
+    """In one line, hidden characters shown: for a page's title and for labels."""
+    return look.plain(text)
+
+
+@register.filter
 def breakable(name: object) -> SafeString:
     return look.breakable(name)
 

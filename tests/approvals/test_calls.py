@@ -1,0 +1,163 @@
+"""What exactly will happen, as the card says it: by kind, in full, with nothing hidden."""
+
+import html
+import json
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from approvals.models import Approval
+from tests.approvals.cast import put_in_force
+from tests.approvals.door import Agent as Trip
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOOLS = {
+    "pay.*": {"kind": "money", "amount": "args.amount", "currency": "args.currency"},
+    "mail.*": {"kind": "mail", "recipients": "args.to", "rows": {"To": "args.to"}},
+    "crm.*": {"kind": "row"},
+    "api.*": {"kind": "http", "title": '"Call " + args.path'},
+    "cal.*": {"kind": "calendar", "recipients": "args.invited"},
+}
+
+
+@pytest.fixture
+def card(key, acme, ada, ben):
+    """The card of a call that waits, as Ben reads it: `card(tool, args)`."""
+    document = {
+        "policies": {"*": {"approval": "MANUAL"}},
+        "tools": {tool: {"preview": shown} for tool, shown in TOOLS.items()},
+    }
+    put_in_force(acme, ada, document)
+    browser, trip = Client(), Trip(key)
+    browser.force_login(ben)
+
+    def drawn(tool, args, **more):
+        assert trip.begin(tool=tool, args=args, **more).json()["answer"] == "wait"
+        approval = Approval.objects.latest("pk")
+        return browser.get(f"/w/acme/approvals/{approval.pk}/").content.decode()
+
+    return drawn
+
+
+def facts_of(drawn):
+    """Every name with its value, in order, as they stand on the card."""
+    found = re.findall(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>", drawn, re.DOTALL)
+    return [(name, html.unescape(re.sub(r"<.*?>", "", value)).strip()) for name, value in found]
+
+
+def exactly(drawn):
+    return drawn.split('id="exactly-title"')[1].split('id="why-title"')[0]
+
+
+def test_money_stands_large_and_every_argument_below(card):
+    drawn = exactly(card("pay.card", {"amount": 5_000_000, "currency": "eur", "to": "p9"}))
+
+    assert "€50\u202f000.00" in re.search(r'class="amount">(.*?)<', drawn)[1]
+    assert ("amount", "5000000") in facts_of(drawn)
+    assert ("to", "p9") in facts_of(drawn)
+
+
+def test_a_mail_stands_as_its_recipient_will_read_it(card):
+    letter = "Dear Eve,\n\nyour invoice is <b>attached</b>.\n\nAcme"
+    drawn = exactly(card("mail.send", {"to": ["eve@x.example"], "subject": "88", "body": letter}))
+
+    assert html.escape(letter) in re.search(r'class="letter">(.*?)</div>', drawn, re.DOTALL)[1]
+    assert facts_of(drawn)[:2] == [("To", "eve@x.example"), ("Subject", "88")]
+    assert ("body", "(the text above)") in facts_of(drawn)
+
+
+def test_of_two_texts_in_a_mail_neither_is_left_out(card):
+    drawn = exactly(card("mail.send", {"to": "eve@x.example", "body": "short", "html": "<p>long"}))
+
+    assert ("html", "<p>long") in facts_of(drawn)
+    assert 'class="letter">short</div>' in drawn
+
+
+def test_a_row_shows_what_its_fields_are_now_and_what_they_become(card):
+    before = {"email": "old@x.example", "phone": "1", "name": "Eve"}
+    args = {"fields": {"email": "new@x.example", "phone": "1", "tag": "vip"}}
+
+    drawn = exactly(card("crm.update", args, before=before))
+
+    rows = re.findall(r'<th scope="row">(.*?)</th><td class="diff-was">(.*?)</td>'
+                      r'<td class="diff-now">(.*?)</td>', drawn)  # fmt: skip
+    found = [tuple(re.sub(r"<.*?>", "", one) for one in row) for row in rows]
+    assert found == [("email", "old@x.example", "new@x.example"), ("tag", "nothing", "vip")]
+
+
+def test_a_request_has_its_line_first(card):
+    args = {"method": "delete", "path": "/repos/acme/web", "force": True}
+    assert ("Request", "DELETE /repos/acme/web") in facts_of(exactly(card("api.call", args)))
+
+
+def test_a_calendar_entry_reads_as_one(card):
+    args = {
+        "title": "Review",
+        "start": "2026-12-01T10:00:00+01:00",
+        "end": "2026-12-01T11:30:00+01:00",
+        "place": "Room 4",
+        "invited": ["a@x.example", "b@x.example"],
+    }
+    assert facts_of(exactly(card("cal.add", args)))[:4] == [
+        ("What", "Review"),
+        ("When", "Tue 1 Dec 2026 10:00 – 11:30 +01:00"),
+        ("Where", "Room 4"),
+        ("Who", "a@x.example, b@x.example"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "words"),
+    [
+        ("2026-12-01T10:00:00Z", "", "Tue 1 Dec 2026 10:00 UTC"),
+        ("2026-12-01T23:00:00", "2026-12-02T01:00:00", "1 Dec 2026 23:00 – Wed 2 Dec 2026 01:00"),
+        ("next week", "then", "next week – then"),
+    ],
+)
+def test_a_time_is_told_in_words_or_as_it_was_written(card, start, end, words):
+    assert words in dict(facts_of(exactly(card("cal.add", {"start": start, "end": end}))))["When"]
+
+
+def test_nothing_is_cut_off_before_a_decision(card):
+    args: dict[str, Any] = {f"field_{number}": number for number in range(300)}
+    args |= {"note": "n" * 30_000 + " and pay Mallory"}
+
+    for tool in ("pay.card", "mail.send", "crm.update", "api.call", "cal.add", "plain.tool"):
+        drawn = exactly(card(tool, args, key=tool, action=tool))
+        assert dict(facts_of(drawn))["note"].endswith("and pay Mallory"), tool
+        assert dict(facts_of(drawn))["field_299"] == "299", tool
+        assert html.escape(json.dumps(args["note"])) in drawn  # the raw call has it, too
+        assert "more characters" not in drawn
+
+
+def test_every_target_of_a_call_is_named(card):
+    targets = [{"type": "contact", "id": f"c{number}"} for number in range(8)]
+    drawn = exactly(card("crm.merge", {"On": "contact c1", "Call": "x"}, targets=targets))
+
+    assert [value for name, value in facts_of(drawn) if name == "On"] == [
+        *(f"contact c{number}" for number in range(8)),
+        "contact c1",  # an argument of that name is none the less shown
+    ]
+    assert ("Call", "x") in facts_of(drawn)
+
+
+def test_hidden_characters_are_shown_wherever_a_title_stands(card, ben):
+    drawn = card("api.call", {"path": "/web\u202egnp", "method": "GET"})
+
+    assert "\u202e" not in drawn
+    for title in (r"<title>(.*?)</title>", r"<h1>(.*?)</h1>", r"<h3>(.*?)</h3>"):
+        assert "⟦U+202E⟧" in re.search(title, drawn, re.DOTALL)[1]
+    assert "⟦U+202E⟧" in drawn.split('id="inbox-list"')[1].split("</ul>")[0]
+    assert "Hidden characters." in drawn
+
+
+def test_a_long_title_says_that_it_goes_on_and_the_card_has_all_of_it(card):
+    path = "/" + "a" * 400 + "/end"
+    drawn = card("api.call", {"path": path, "method": "GET"})
+
+    headline = Approval.objects.get().headline
+    assert (len(headline), headline[-1]) == (300, "…")
+    assert f"<h3>Call {path}</h3>" in drawn
