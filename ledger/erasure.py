@@ -12,9 +12,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import connections, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
+from ledger.emptying import empty_events
 from ledger.models import Action, Effect, Erasure, ErasureState, Run
 from ledger.partitions import owner_alias
 from workspaces import acts, forgetting
@@ -23,32 +24,12 @@ from workspaces.models import User, Workspace
 
 SALT_BYTES = 32
 RUNS_MAX = 10_000
-"""So many are named before they are forgotten; the work itself goes on until nothing is left."""
+"""So many are named at a time; the work itself goes on until nothing is left."""
 
 RUNS_AT_A_TIME = 200
 TURN_SECONDS_MAX = 20.0
 TARGETS_MAX = 10_000
 BLOCKERS_SHOWN = 20
-
-# The trigger lets this through and nothing else; only the owner's role may UPDATE at all.
-ERASING = "SET LOCAL amends.erasing = 'yes'"
-OF_SCOPE = """
-SELECT place, received_at, event_id, data::text AS said FROM ledger_event
-WHERE workspace_id = %s AND data IS NOT NULL
-    AND (run = ANY(%s) OR (run, action) IN (SELECT * FROM unnest(%s::text[], %s::text[])))"""
-# A statement sees the rows as they were before it, so `told` still holds the payloads.
-EMPTY_EVENTS = f"""
-WITH told AS MATERIALIZED ({OF_SCOPE}
-), gone AS (
-    UPDATE ledger_event e SET data = NULL, salt = NULL FROM told
-    WHERE e.place = told.place AND e.received_at = told.received_at
-), keys AS (
-    UPDATE ledger_eventkey SET content = '' WHERE workspace_id = %s
-        AND event_id IN (SELECT event_id FROM told)
-), snapshots AS (
-    UPDATE ledger_blob SET content = NULL WHERE workspace_id = %s AND sha256 IN (
-        SELECT named[1] FROM told, regexp_matches(said, '"sha256:([0-9a-f]{{64}})"', 'g') AS named)
-) SELECT count(*) FROM told"""  # noqa: S608 - our own words
 
 
 class StillWorkedOn(Exception):
@@ -69,6 +50,8 @@ class Found:
     """What an erasure would forget, and what stands in its way."""
 
     scope: Scope
+    names: list[str] = field(default_factory=list)
+    """Of the runs that were meant, without the desk's own that belong to them."""
     blockers: list[str] = field(default_factory=list)
 
     @property
@@ -82,11 +65,12 @@ def find(workspace: Workspace, *, person: str = "", runs: Sequence[str] = ()) ->
     whole = set(mine.filter(run__in=runs).values_list("pk", flat=True)[:RUNS_MAX])
     if person:
         whole |= set(mine.filter(customer=person).values_list("pk", flat=True)[:RUNS_MAX])
+    names = list(mine.filter(pk__in=whole).order_by("pk").values_list("run", flat=True))
     whole = set(forgetting.with_what_belongs(workspace, sorted(whole)))
     actions = list(_actions_on(workspace, person, whole)) if person else []
     touched = sorted(set(Action.objects.filter(pk__in=actions).values_list("run", flat=True)))
     scope = scope_of(workspace, sorted(whole), actions=actions, person=person, touched=touched)
-    return Found(scope, _blockers(workspace, [*scope.runs, *touched]))
+    return Found(scope, names, _blockers(workspace, [*scope.runs, *touched]))
 
 
 def _actions_on(workspace: Workspace, person: str, runs: Collection[int] = ()) -> list[int]:
@@ -139,14 +123,11 @@ def ask(
         raise NothingFound("Nothing here is of that person or of these runs.")
     if found.blockers:
         raise StillWorkedOn(found.blockers)
-    mine = Run.objects.filter(workspace=workspace)
-    named = list(mine.filter(run__in=runs).order_by("pk").values_list("run", flat=True))
-    hers = mine.filter(customer=person).exclude(run__in=named).count() if person else 0
     salt = secrets.token_bytes(SALT_BYTES)
     return Erasure.objects.using(owner_alias()).create(
         workspace=workspace, salt=salt, by=by, reason=reason, state=ErasureState.WAITING,
         person_digest=person_digest(salt, person) if person else None,
-        person=person, named=named, total=len(named) + hers,
+        person=person, named=found.names, total=len(found.names),
     )  # fmt: skip
 
 
@@ -219,19 +200,23 @@ class Part:
 
 
 def _next_part(erasure: Erasure) -> Part | None:
-    """Runs first, then single actions of others; a small erasure is one part, all or nothing."""
+    """Runs first, then single actions of others; a small erasure is one part, all or nothing.
+
+    No index leads from a person to their runs: they were named when it was asked for, and only who
+    came since is looked for at the end.
+    """
     workspace, person = erasure.workspace, erasure.person
     mine = Run.objects.filter(workspace=workspace)
     named, left = erasure.named[:RUNS_AT_A_TIME], erasure.named[RUNS_AT_A_TIME:]
-    of_person = mine.filter(customer=person) if person else mine.none()
-    found = mine.filter(run__in=named) if named else of_person
-    whole = list(found.values_list("pk", flat=True)[:RUNS_AT_A_TIME])
-    is_last = len(whole) < RUNS_AT_A_TIME and not left and not (named and person)
+    whole = list(mine.filter(run__in=named).values_list("pk", flat=True))
+    if person and not left:
+        since = mine.filter(customer=person).exclude(pk__in=whole).order_by("pk")
+        left = list(since.values_list("run", flat=True)[:RUNS_MAX])
     whole = forgetting.with_what_belongs(workspace, sorted(whole))
-    actions = _actions_on(workspace, person, whole) if person and is_last else []
-    if not whole and not actions:
+    actions = _actions_on(workspace, person, whole) if person and not left else []
+    if not whole and not actions and not left:
         return None
-    is_last = is_last and len(actions) < RUNS_AT_A_TIME
+    is_last = not left and len(actions) < RUNS_AT_A_TIME
     actions = actions[:RUNS_AT_A_TIME]
     touched = sorted(set(Action.objects.filter(pk__in=actions).values_list("run", flat=True)))
     scope = scope_of(workspace, whole, actions=actions, person=person, touched=touched)
@@ -242,7 +227,7 @@ def _forget_part(erasure: Erasure, scope: Scope, alias: str) -> None:
     pairs = list(_pairs(scope))
     for model, count in forget(scope, using=alias).items():
         erasure.rows[model] = erasure.rows.get(model, 0) + count
-    erasure.event_count += _empty_events(scope, pairs, alias)
+    erasure.event_count += empty_events(scope, pairs, using=alias)
     erasure.run_count += len(scope.runs)
 
 
@@ -267,17 +252,6 @@ def forget(scope: Scope, *, using: str) -> dict[str, int]:
             rows[one.model] = max(rows.get(one.model, 0), changed)
     Run.objects.using(using).filter(pk__in=scope.runs).update(forgotten_at=Now())
     return rows
-
-
-def _empty_events(scope: Scope, pairs: list[tuple[str, str]], using: str) -> int:
-    here = scope.workspace.pk
-    runs, actions = [run for run, _ in pairs], [action for _, action in pairs]
-    with connections[using].cursor() as cursor:
-        cursor.execute(ERASING)
-        cursor.execute(EMPTY_EVENTS, [here, list(scope.names), runs, actions, here, here])
-        emptied: int = cursor.fetchone()[0]
-        cursor.execute("SET LOCAL amends.erasing = ''")
-    return emptied
 
 
 def person_digest(salt: bytes, person: str) -> bytes:

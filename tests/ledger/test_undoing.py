@@ -8,7 +8,7 @@ from django.db import connection, transaction
 
 from ledger import desk
 from ledger.desk import Saying
-from ledger.erasure import ERASING
+from ledger.emptying import ERASING
 from ledger.models import Action, Effect, Event
 from tests.ledger.conftest import event, tell
 from tests.ledger.test_fold import rows
