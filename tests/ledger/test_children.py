@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,12 +18,13 @@ import pytest
 from django.db import connection
 
 from ledger.ids import new_id
-from ledger.intake import INLINE_BYTES_MAX
+from ledger.intake import INLINE_BYTES_MAX, TRIES_MAX
 from ledger.models import Event
 from ledger.wire import BATCH_BYTES_MAX, BATCH_EVENTS_MAX
 from tests.ledger.conftest import bearer, event
 from tests.processes import Process
 from workspaces.children import CALLS_AT_ONCE
+from workspaces.hot import THREADS_WAITING_MAX
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WAIT_SECONDS_MAX = 40.0
@@ -33,6 +34,25 @@ SESSIONS = (
     " WHERE application_name = 'amends intake' AND datname = current_database()"
 )
 WAITING = f"{SESSIONS} AND wait_event_type = 'Lock'"
+# As many recordings as the sequence is short of zero fail at their end, as a deadlock would.
+LOCKED_OUT = """
+CREATE SEQUENCE locked_out MINVALUE -10 START {start};
+CREATE FUNCTION lock_out() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    IF nextval('locked_out') < 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '{code}', MESSAGE = 'two of them wait for each other';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER lock_out AFTER INSERT ON ledger_unsealed EXECUTE FUNCTION lock_out();"""
+NOT_LOCKED_OUT = "DROP FUNCTION lock_out CASCADE; DROP SEQUENCE locked_out"
+DEADLOCK, SERIALIZATION = "40P01", "40001"
+# What Python imports first of all, in every process that is given its folder: no child starts.
+NO_CHILD = """
+import os
+if os.environ.get("AMENDS_PROCESS") == "intake":
+    os._exit(3)
+"""
 TERMINATE = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -212,6 +232,74 @@ def test_while_the_database_is_away_children_say_come_back(web, send):
     assert int(headers["retry-after"]) >= 1
     until(lambda: send(web, batch)[0] == 200)
     assert words(send(web, batch)) == ["duplicate"] * 4
+
+
+@pytest.fixture
+def locked_out():
+    """`locked_out(3, DEADLOCK)`: the next three recordings end like this."""
+    made = []
+
+    def one(times: int, code: str) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(LOCKED_OUT.format(start=-times, code=code))
+        made.append(code)
+
+    yield one
+    if made:
+        with connection.cursor() as cursor:
+            cursor.execute(NOT_LOCKED_OUT)
+
+
+@pytest.mark.parametrize("code", [DEADLOCK, SERIALIZATION])
+def test_a_batch_that_is_locked_out_is_tried_again_by_its_child(web, send, locked_out, code):
+    locked_out(TRIES_MAX - 1, code)
+    batch = large()
+
+    assert words(send(web, batch)) == ["accepted"] * 4
+    assert Event.objects.filter(run="run_1").count() == 4
+    assert words(send(web, batch)) == ["duplicate"] * 4
+
+
+def test_a_batch_that_is_locked_out_each_time_is_told_to_come_back(web, send, locked_out):
+    locked_out(TRIES_MAX, DEADLOCK)
+    batch = large()
+    status, told, headers = send(web, batch)
+
+    assert (status, told["type"]) == (503, "urn:amends:problem:overloaded")
+    assert int(headers["retry-after"]) >= 1
+    assert not Event.objects.filter(run="run_1").exists()
+    assert words(send(web, batch)) == ["accepted"] * 4
+
+
+def test_more_batches_than_may_wait_are_told_to_come_back_at_once(web, send, held):
+    more = 5
+    with ThreadPoolExecutor(THREADS_WAITING_MAX + more) as together:
+        sent = [together.submit(send, web, large()) for _ in range(THREADS_WAITING_MAX + more)]
+        status, told, headers = next(as_completed(sent)).result()
+        held.rollback()
+        answers = [one.result() for one in sent]
+
+    assert status == 503
+    assert told["type"] == "about:blank"  # not of PostgreSQL, which says who waited for a lock
+    assert int(headers["retry-after"]) >= 1
+    kept = [words(one) for one in answers if one[0] == 200]
+    assert len(kept) >= THREADS_WAITING_MAX - 2 * CALLS_AT_ONCE
+    assert all(each == ["accepted"] * 4 for each in kept)
+    assert Event.objects.filter(run="run_1", action__gt="").count() == 4 * len(kept)
+
+
+def test_threads_take_in_batches_where_no_child_starts_and_the_log_says_so(
+    processes, send, tmp_path
+):
+    (tmp_path / "sitecustomize.py").write_text(NO_CHILD)
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    web = processes.web(AMENDS_INTAKE_PROCESSES="2", PYTHONPATH=paths)
+
+    assert words(send(web, large("first"))) == ["accepted"] * 4
+    until(lambda: web.said().count("did not start; threads do its work") == 2)
+    assert words(send(web, large("second"))) == ["accepted"] * 4
+    assert children_of(web.pid) == set()
+    assert asked(SESSIONS) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
