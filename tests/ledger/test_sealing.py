@@ -5,11 +5,12 @@ import json
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, transaction
 
 from amends.proofs import LogKey as PublicKey
 from amends.proofs import NotProven, verify
 from ledger import audit, desk, logkeys, merkle, proofs, sealer, witness
+from ledger.desk import plain_connection
 from ledger.models import Event, Leaf, LogKey, TreeHead, Unsealed
 from ledger.notes import Head
 from tests.ledger.conftest import event, tell
@@ -188,3 +189,16 @@ def test_a_tail_cut_off_while_nobody_looked_is_not_signed_over(speaker, northwin
     (bad,) = (one for one in audit.audit(northwind) if not one.ok)
     assert bad.name == "One log from its beginning"
     assert last_good.origin in bad.words
+
+
+def test_of_a_long_backlog_only_what_is_sealed_next_is_read(speaker, northwind):
+    tell(speaker, *[event("run.started", run=f"run_{n}") for n in range(50)])
+    with transaction.atomic():
+        sealer.take_lock(northwind)
+        cursor = plain_connection().execute(
+            f"EXPLAIN {sealer.WAITING_EVENTS}", [northwind.pk, sealer.EVENTS_AT_A_TIME]
+        )
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+
+    assert "Index Scan using ledger_unsealed_pkey" in plan
+    assert "Sort" not in plan
