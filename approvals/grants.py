@@ -102,9 +102,14 @@ def suffices(approval: Approval, judgement: Judgement) -> bool:
     """
     if judgement.stricter_than(asked_by(approval, judgement)):
         return False
+    return judgement.self_approval or not rests_on_own(approval)
+
+
+def rests_on_own(approval: Approval) -> bool:
+    """Whether somebody who asked, or owns the agent, is among those who said yes."""
     askers = (approval.requested_by_id, approval.agent_owner_id)
     own = approval.decisions.filter(granted=True, person__in=[one for one in askers if one])
-    return judgement.self_approval or not own.exists()
+    return own.exists()
 
 
 def asked_by(approval: Approval, now: Judgement) -> Judgement:

@@ -267,12 +267,21 @@ def _rules_stricter(step: Step, operation: Operation, fresh: Fresh) -> Void | No
     judgement = policy.judge(now, deed)
     then = _policy_of(step)
     asked = None if then is None else policy.judge(then, deed)
-    if asked is not None and not judgement.stricter_than(asked):
-        return None
     if judgement.approval == "AUTO":
+        return None
+    if asked is not None and not (
+        judgement.stricter_than(asked) or _no_longer_own(step, judgement)
+    ):
         return None
     why = f"The policy has become stricter: {judgement.why}"
     return Void(why, [asdict(one) for one in strictness.differences(asked, judgement)])
+
+
+def _no_longer_own(step: Step, judgement: policy.Judgement) -> bool:
+    """Whether somebody approved their own, which the policy does not let them any more."""
+    if judgement.self_approval or step.plan.approval_id is None:
+        return False
+    return grants.rests_on_own(Approval.objects.get(pk=step.plan.approval_id))
 
 
 def _policy_of(step: Step) -> policy.Policy | None:

@@ -12,9 +12,10 @@ from approvals.models import Approval
 from connectors import connections, registry
 from recovery.engine import engine
 from recovery.models import Step
-from tests.approvals.cast import put_in_force
+from tests.approvals.cast import now, put_in_force
 from tests.recovery.engine.desk import advance, asked, plan_for, states
 from tests.recovery.engine.test_starting import state_of
+from workspaces import teams
 
 pytestmark = pytest.mark.django_db
 
@@ -129,3 +130,25 @@ def test_law_1_a_stricter_rule_stops_the_act_and_is_said(approved, acme, ada, ou
     assert changed["rule.because"][1] == "Nothing is restored this week"
     assert "rule.fresh log-in" not in fields_of(step), "only what differs"
     assert outside.effects() == []
+
+
+@pytest.mark.parametrize(("who", "goes_on"), [("ada", False), ("ben", True)])
+def test_what_somebody_approved_of_their_own_stops_once_no_rule_lets_them(
+    case, world, outside, acme, ada, ben, who, goes_on
+):
+    own = {"approval": "MANUAL", "selfApproval": True}
+    put_in_force(acme, ada, {"policies": {"world.*": own}})
+    teams.add(ben.groups.get().team, ada, by=None)
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    Approval.objects.update(self_approval=True)
+    by = {"ada": ada, "ben": ben}[who]
+    inbox.grant(approval, by=by, seen=approval.digest, login_at=now())
+    engine.advance_once(plan.pk)
+
+    put_in_force(acme, ada, {"policies": {"world.*": {"approval": "MANUAL"}}})
+    advance(plan)
+
+    assert outside.effects() == (["c", "b", "a"] if goes_on else [])
+    if not goes_on:
+        assert "rule.one's own" in fields_of(newest(plan))
