@@ -48,7 +48,7 @@ def arguments(ask: Ask) -> list[Any] | None:
     """What `gate_begin` is to hold against the database; None where it is no usual call."""
     seen = guesses.standing(ask)
     policy = inforce.known(seen.policy_digest) if seen else None
-    if ask.explain or seen is None or policy is None or pause_of(ask, seen.pauses):
+    if ask.explain or seen is None or policy is None or pause_of(ask, seen.pauses, policy):
         return None
     labels = guesses.labels(ask)
     said, action_class = verdict(policy, ask.deed(labels))

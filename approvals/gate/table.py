@@ -102,7 +102,8 @@ def decide(ask: Ask, found: Found, policy: Policy) -> tuple[Decision, Judgement]
     known = _speaking(ask, found)
     if known and known.state != "failed" and _differs(ask, known):
         return KeyReused(known), judgement
-    denied = _denied(ask, found, judgement, known)
+    paused = pause_of(ask, found.pauses, policy)
+    denied = Denied("paused", paused) if paused else _denied(found, judgement, known)
     if denied is not None:
         return denied, judgement
     if known is None or known.state in NOTHING_YET or known.state == "failed":
@@ -167,12 +168,7 @@ def _differs(ask: Ask, known: KnownAction) -> bool:
     return bool(known.args_digest) and known.args_digest != ask.args_digest
 
 
-def _denied(  # noqa: PLR0911 - each reason ends it
-    ask: Ask, found: Found, judgement: Judgement, known: KnownAction | None
-) -> Denied | None:
-    paused = pause_of(ask, found.pauses)
-    if paused:
-        return Denied("paused", paused)
+def _denied(found: Found, judgement: Judgement, known: KnownAction | None) -> Denied | None:
     if judgement.approval == "DENY":
         return Denied("rule", judgement.why)
     run = found.run
@@ -190,17 +186,26 @@ def _denied(  # noqa: PLR0911 - each reason ends it
     return None
 
 
-def pause_of(ask: Ask, pauses: Sequence[Paused]) -> str:
-    """The pause that stops this call, in words; empty if none does."""
+def pause_of(ask: Ask, pauses: Sequence[Paused], policy: Policy) -> str:
+    """The pause that stops this call, in words; empty if none does.
+
+    A connection stands for its system: its pause stops the tools that are undone over it.
+    """
     for one in pauses:
         if (
             one.kind == "workspace"
             or (one.kind == "agent" and one.name == ask.speaker.name)
             or (one.kind == "run" and one.name == ask.planned.run)
             or (one.kind == "tool" and globs.matches(one.name, ask.tool))
+            or (one.kind == "connection" and one.name in _undone_over(ask, policy))
         ):
             return paused_by(one.kind, one.name, one.reason, one.by)
     return ""
+
+
+def _undone_over(ask: Ask, policy: Policy) -> set[str]:
+    twins = (policy.twin(ask.tool, str(one.get("type", ""))) for one in ask.targets or [{}])
+    return {twin.connection for twin in twins if twin is not None}
 
 
 def paused_by(kind: str, name: str, reason: str, by: str) -> str:

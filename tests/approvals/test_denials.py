@@ -10,6 +10,8 @@ from approvals import denials, pauses, rehearsal, versions
 from approvals.models import Denial
 from approvals.policy import active, load
 from tests.approvals import test_gate
+from tests.approvals.cast import put_in_force
+from tests.approvals.door import Agent as Trip
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -46,6 +48,24 @@ def test_a_pause_is_no_rule_so_no_policy_is_tried_on_it(trip, acme, ada):
     assert trip.begin(attempt="a1").json()["code"] == "paused"
 
     assert not Denial.objects.exists()
+
+
+def test_a_paused_connection_stops_the_calls_that_are_undone_over_it(acme, ada, key):
+    undo = {"connection": "crm", "operation": "restore", "args": {}}
+    put_in_force(acme, ada, {"twins": {"crm.*": [undo | {"target": "contact"}]}})
+    trip = Trip(key)
+    trip.begin(tool="mail.send")  # what the gate saw last is what it judges by first
+    pauses.pause(acme, "connection", "crm", by=ada, reason="their API answers nonsense")
+
+    said = trip.begin(tool="crm.update", key="key-2", action="act_2").json()
+
+    assert (said["answer"], said["code"]) == ("denied", "paused")
+    assert said["reason"] == "Ada has paused connection crm: their API answers nonsense"
+    again = trip.begin(tool="crm.update", key="key-3", action="act_3").json()
+    assert again["code"] == "paused"
+    for other in ({"tool": "mail.send"}, {"targets": [{"type": "note", "id": "n1"}]}):
+        asked = {"key": str(other), "action": f"act_{len(str(other))}"}
+        assert trip.begin(**asked, **other).json()["answer"] == "proceed"
 
 
 def test_one_run_is_stopped_and_the_agents_others_go_on(trip, acme, ada):
