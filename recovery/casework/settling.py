@@ -64,6 +64,8 @@ def settle_step(
     kept = (step.evidence or {}) | {"person": {"id": by.pk, "outcome": outcome, "text": text}}
     if step.state not in {StepState.UNKNOWN, StepState.NEEDS_HUMAN}:
         raise CannotMove(step, outcome, "The outcome of this step is known.")
+    if again:
+        _check_that_it_runs(step)
     if outcome == APPLIED:
         _move(step, StepState.APPLIED, by=by, note=text, say=say, evidence=kept, probes=0)
     elif step.state == StepState.NEEDS_HUMAN and not again:
@@ -79,6 +81,7 @@ def try_again(step: Step, *, reason: str, by: User, seen: int) -> Step:
     step = _locked_step(step, by, NO_EFFECT, seen)
     if step.is_lost:
         raise CannotMove(step, StepState.READY, "First say whether it happened.")
+    _check_that_it_runs(step)
     _move(step, StepState.READY, by=by, note=_text(reason), say={"again": True}, **_again(step))
     return step
 
@@ -91,6 +94,13 @@ def skip(step: Step, *, reason: str, by: User, seen: int) -> Step:
         raise CannotMove(step, StepState.SKIPPED, "First say whether it happened.")
     _move(step, StepState.SKIPPED, by=by, note=_text(reason), say={"skipped": True})
     return step
+
+
+def _check_that_it_runs(step: Step) -> None:
+    """Of a stopped plan nothing more is sent, so nobody is told that it would be."""
+    if step.plan.state != PlanState.RUNNING:
+        words = "Its plan was stopped, so it is not tried again: make a new plan."
+        raise CannotMove(step, StepState.READY, words)
 
 
 def steps_in_doubt(case: Case) -> list[Step]:

@@ -178,22 +178,25 @@ def _say(plan: Plan, drafted: Draft, by: User | None) -> None:
 
 def _ask(plan: Plan, drafted: Draft, by: User | None) -> None:
     assert drafted.judgement is not None  # noqa: S101 - _write asks only where one says MANUAL
-    approval = questions.ask_for_plan(
-        plan.workspace,
-        plan.pk,
-        case_ref=str(plan.case_id),
-        calls=[one.facts for one in drafted.steps],
-        judgement=drafted.judgement,
-        headline=plan.headline,
-        previews=[one.step.preview for one in drafted.steps],
-        by=by,
-        reason=plan.reason,
-        amount=drafted.money,
-        run=drafted.run.run,
-        agent=drafted.run.agent,
-        affected=[one.effect.person for one in drafted.steps],
-        expires_seconds=drafted.policy.plan_expires_seconds,
-    )
+    try:
+        approval = questions.ask_for_plan(
+            plan.workspace,
+            plan.pk,
+            case_ref=str(plan.case_id),
+            calls=[one.facts for one in drafted.steps],
+            judgement=drafted.judgement,
+            headline=plan.headline,
+            previews=[one.step.preview for one in drafted.steps],
+            by=by,
+            reason=plan.reason,
+            amount=drafted.money,
+            run=drafted.run.run,
+            agent=drafted.run.agent,
+            affected=[one.effect.person for one in drafted.steps],
+            expires_seconds=drafted.policy.plan_expires_seconds,
+        )
+    except questions.NobodyToAsk as nobody:
+        raise CannotSubmit(f"Nobody can be asked to approve it: {nobody}.") from nobody
     Plan.objects.filter(pk=plan.pk).update(approval_id=approval.pk)
 
 

@@ -20,7 +20,7 @@ from ledger.models import Action
 from recovery.casework import casework, settling
 from recovery.casework.outdated import OutOfDate
 from recovery.engine import wire
-from recovery.models import Case, Step, StepState
+from recovery.models import Case, PlanState, Step, StepState
 from recovery.triage import asking
 from recovery.triage.facts import RunFacts
 from recovery.views import answered, plan_card, preview
@@ -40,6 +40,7 @@ READ_BACK = ("applied", "It is done", "It is read back, and counts only if that 
 SENT_ANEW = ("no_effect", "It did not happen", "It is sent again, under the same key.")
 ANEW_BY_NAME = (SENT_ANEW[0], SENT_ANEW[1], "It is sent again in your name, under a new key.")
 AGAIN = ("again", "It did not happen: try once more", "Sent again in your name, under a new key.")
+NOT_AGAIN = ("no_effect", "It did not happen", "Its plan was stopped, so it is not sent again.")
 LEAVE = ("skip", "Leave the effect as it is", "The step is skipped, and the effect stands.")
 ANSWERED = "it was answered already; what you wrote can go into a comment"
 
@@ -242,6 +243,9 @@ def _replanned(step: Step, *, stopped: bool) -> dict[str, str]:
 def _ways(step: Step, *, lost: bool) -> list[tuple[str, str, str]]:
     if step.state == StepState.DRIFTED:
         return [LEAVE]
+    if step.plan.state != PlanState.RUNNING:
+        never = NOT_AGAIN if step.state == StepState.UNKNOWN else LEAVE
+        return [READ_BACK, never]
     if step.state == StepState.UNKNOWN:
         return [READ_BACK, SENT_ANEW if settling.may_repeat(step) else ANEW_BY_NAME]
     again = AGAIN if lost else ("again", "Try once more", AGAIN[2])

@@ -308,6 +308,46 @@ def test_a_plan_with_an_unknown_outcome_is_refused(tell, shop, ticket, ada):
     )
 
 
+@pytest.fixture
+def asks_leads(tell, shop, shop_connection):
+    """A case whose plan the leads must approve, of whom there is no team any more."""
+    shop.execute("INSERT INTO customers (id, name) VALUES (7, 'Eve')")
+    run = tell()
+    run.does("tickets.touch", ("customers", "7", {"name": "Gil"}, {"name": "Eve"}))
+    run.ends("failed")
+    Team.objects.filter(name="leads").update(name="bosses")
+    return run.case()
+
+
+def test_a_plan_that_nobody_can_be_asked_about_is_refused_in_words(asks_leads, ada, client):
+    with pytest.raises(CannotSubmit, match="asks team “leads”, which Acme does not have"):
+        submitted(asks_leads, ada)
+
+    assert not Plan.objects.exists()
+    draft = plans.draft(asks_leads)
+    client.force_login(ada)
+    answer = client.post(
+        f"/w/acme/cases/{asks_leads.pk}/compensate/",
+        {"act": "commit", "digest": draft.digest, "revision": draft.case.revision, "why": "x"},
+    )
+    assert answer.status_code == 409
+    assert "asks team “leads”" in answer.content.decode()
+
+
+def test_in_an_act_on_many_such_a_plan_is_refused_by_itself(asks_leads, ada):
+    from recovery.casework import bulk
+
+    seen = bulk.dry_run(asks_leads.workspace, "compensate", by=ada)
+    frozen = [(one.case.pk, one.case.revision, one.digest) for one in seen.eligible]
+    assert frozen
+    job = bulk.start(asks_leads.workspace, "compensate", by=ada, reason="x", frozen=frozen)
+
+    assert bulk.sweep() == 1
+
+    item = job.items.get()
+    assert (item.state, "asks team “leads”" in item.detail) == ("refused", True)
+
+
 def test_a_rejected_plan_leaves_the_case_open_and_another_may_follow(raised, shop, ada, ben):
     case = raised.case()
     shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")

@@ -140,6 +140,28 @@ def test_one_more_try_is_authorised_by_name_and_has_a_new_key(lost, shop, ada):
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
 
 
+def test_of_a_stopped_plan_nothing_is_tried_again(lost, shop, ada, client):
+    (step,) = settling.steps_in_doubt(lost)
+    plans.stop(step.plan, by=ada)
+    lost.refresh_from_db()
+    said = {"evidence": "Reads high", "by": ada, "seen": lost.revision}
+
+    with pytest.raises(CannotMove, match="make a new plan"):
+        settling.settle_step(step, outcome="no_effect", again=True, **said)
+    client.force_login(ada)
+    page = client.get(f"/w/acme/cases/{lost.pk}/settle/").content.decode()
+    assert "Leave the effect as it is" in page
+    assert "try once more" not in page
+
+    settling.settle_step(step, outcome="no_effect", **said)
+    engine.advance(step.plan_id)
+    triage.look()
+    step.refresh_from_db()
+    lost.refresh_from_db()
+    assert (step.state, step.tries) == (StepState.SKIPPED, 0)
+    assert plans.draft(lost).why_not == ""
+
+
 def test_a_step_that_happened_is_read_back(lost, shop, ada):
     (step,) = settling.steps_in_doubt(lost)
     shop.execute("UPDATE tickets SET priority = 'normal'")
