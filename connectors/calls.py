@@ -6,11 +6,12 @@ leaves without a trace of the credentials. It must stand outside any transaction
 
 `apply` and `probe` never raise: what is not a clear success is `no_effect` if the connector knows
 it, and otherwise `unknown` or `cannot_tell`. `observe` and `verify` raise CannotRead. `preview`,
-`drifted` and `satisfied` touch nothing.
+`drifted` and `satisfied` touch nothing; whatever else they raise is Refused, too.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
@@ -20,6 +21,7 @@ import msgspec
 
 from connectors import outcomes, registry
 from connectors.calllog import Line
+from connectors.canonical import digest
 from connectors.contract import (
     Answer,
     Call,
@@ -46,6 +48,8 @@ from workspaces.models import Secret
 
 __all__ = ["GRACE_SECONDS", "Facts"]
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
@@ -70,7 +74,7 @@ def operation_of(connection: Connection, name: str) -> Operation:
 def operations_of(connection: Connection) -> Mapping[str, Operation]:
     """All that can be done over this connection; raises Refused if its settings no longer fit."""
     connector, settings = _connector(connection)
-    return connector.operations_for(settings)
+    return _asked(connector, partial(connector.operations_for, settings))
 
 
 def connector_version(connection: Connection) -> str:
@@ -85,7 +89,7 @@ def preview(
     """What would be done. Pure; raises Refused for what can never be sent."""
     connector, call = _drafted(connection, operation, args, target, facts)
     call.operation.check_args(args)
-    return connector.preview(call)
+    return _asked(connector, partial(_preview, connector, call))
 
 
 def drifted(
@@ -98,7 +102,7 @@ def drifted(
 ) -> list[FieldDiff]:
     """Where the observed target differs from `expected`. Pure."""
     connector, call = _drafted(connection, operation, args, target, facts)
-    return connector.drifted(call, observation)
+    return _asked(connector, partial(connector.drifted, call, observation))
 
 
 def satisfied(
@@ -111,7 +115,7 @@ def satisfied(
 ) -> bool:
     """Whether the post-condition holds already, so that no call is needed. Pure."""
     connector, call = _drafted(connection, operation, args, target, facts)
-    return connector.satisfied(call, observation)
+    return _asked(connector, partial(connector.satisfied, call, observation))
 
 
 def observe(
@@ -265,7 +269,29 @@ def _installed(name: str) -> Connector:
 
 
 def _operation(connector: Connector, settings: Any, name: str) -> Operation:
+    found = _asked(connector, partial(connector.operations_for, settings)).get(name)
+    if found is None:
+        raise Refused(f"{connector.name} has no operation “{name}” here.")
+    return found
+
+
+def _preview(connector: Connector, call: Call) -> Preview:
+    drawn = connector.preview(call)
+    if not isinstance(drawn, Preview):
+        raise TypeError("a preview is a Preview")
+    digest(drawn.must_be_true)  # what people approve is JSON
+    return drawn
+
+
+def _asked(connector: Connector, question: Callable[[], T]) -> T:
+    """What a connector says without a call. A plug-in may raise anything here, too, and must not
+    stop whoever asks about many runs at once: then it refuses. Its words may quote what was asked.
+    """
     try:
-        return connector.operations_for(settings)[name]
-    except KeyError:
-        raise Refused(f"{connector.name} has no operation “{name}” here.") from None
+        return question()
+    except (Refused, CannotRead):
+        raise
+    except Exception as failure:
+        fault = f"The connector {connector.name} fails with {type(failure).__name__}"
+        logger.warning("%s.", fault)
+        raise Refused(f"{fault}: see its author.") from failure

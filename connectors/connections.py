@@ -222,13 +222,20 @@ def check_settings(connector: str, settings: dict[str, Any], sandbox: dict[str, 
     plug = registry.get(connector)
     for given in (settings, {**settings, **sandbox}):
         try:
-            if len(canonical(given)) > SETTINGS_BYTES_MAX:
-                raise BadSettings(f"Settings may have {SETTINGS_BYTES_MAX} bytes.")
+            _check_size(given)
             read = msgspec.convert(given, plug.settings_schema)
             plug.operations_for(read)
             plug.check_settings(read)
         except (msgspec.ValidationError, ValueError) as wrong:
             raise BadSettings(str(wrong)) from wrong
+        except Exception as failure:  # a plug-in may raise anything
+            fault = type(failure).__name__
+            raise BadSettings(f"The connector {connector} fails with {fault}.") from failure
+
+
+def _check_size(settings: dict[str, Any]) -> None:
+    if len(canonical(settings)) > SETTINGS_BYTES_MAX:
+        raise BadSettings(f"Settings may have {SETTINGS_BYTES_MAX} bytes.")
 
 
 def credential_fields(connector: Connector) -> list[str]:

@@ -1,0 +1,109 @@
+"""A plug-in that raises where nothing may go wrong harms nobody but itself."""
+
+import sys
+
+import pytest
+
+from connectors import calls, connections, registry
+from connectors.contract import CannotRead, Observation, Refused, Target
+from recovery.casework import bulk
+from recovery.models import Case
+from recovery.planning import plans
+from recovery.triage import triage
+
+PIGEON = """
+from connectors.contract import *
+
+class Pigeon(Connector):
+    name, version, title = "pigeon", "0.1", "Carrier pigeons"
+    operations = {
+        "recall": Operation(
+            name="recall", title="Recall a pigeon", args_schema=NothingSchema,
+            reversibility="compensable", idempotency="natural_key",
+        )
+    }
+
+    def preview(self, call):
+        return Preview(kind="http", title="Recall", must_be_true={"exists": True, "fields": {}})
+
+    def observe(self, call):
+        return Observation(found=True, state={})
+
+    def apply(self, call):
+        return Answer(outcome="applied")
+"""
+PREVIEW = '        return Preview(kind="http"'
+MISTAKES = {
+    "raises": PIGEON.replace(PREVIEW, f"        call.args['nothing']\n{PREVIEW}"),
+    "gives no preview": PIGEON.replace(PREVIEW, f"        return 'Recall'\n{PREVIEW}"),
+    "is not JSON": PIGEON.replace('"fields": {}', '"fields": {"at": object()}'),
+    "has no operations": f"""import os
+{PIGEON}
+    def operations_for(self, settings):
+        return 1 / 0 if os.environ.get("LOFT") else self.operations
+""",
+}
+
+
+@pytest.fixture
+def pigeons(tmp_path, monkeypatch, acme, ada, tell):
+    """Somebody's package with this source, a connection of its kind, and a twin that names it."""
+    from approvals import versions
+    from tests.recovery.cases.conftest import POLICY
+
+    def put(source):
+        (tmp_path / "pigeons.py").write_text(source)
+        dist = tmp_path / "pigeons-1.0.dist-info"
+        dist.mkdir()
+        (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeons\nVersion: 1.0\n")
+        (dist / "entry_points.txt").write_text("[amends.connectors]\npigeon = pigeons:Pigeon\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        registry.forget()
+        connection = connections.create(acme, "loft", "pigeon", {}, by=ada)
+        for purpose in ("observe", "compensate"):
+            connections.set_secret(connection, purpose, {}, by=ada)
+        twin = '    "pigeons.*": {connection: loft, operation: recall, args: {}}\n'
+        document = POLICY.replace("  twins:\n", f"  twins:\n{twin}")
+        versions.activate(versions.save(acme, document, by=None), by=None)
+        return connection
+
+    yield put
+    registry.forget()
+    sys.modules.pop("pigeons", None)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_triage_goes_on_beside_a_plug_in_that_fails(pigeons, tell, ada, mistake, monkeypatch):
+    pigeons(mistake)
+    monkeypatch.setenv("LOFT", "on fire")
+    theirs, others = tell("run_1"), tell("run_2")
+    theirs.does("pigeons.send", ("pigeon", "P-1", {}, {"sent": True}))
+    theirs.ends("failed")
+    others.does("tickets.update", ("ticket", "main/T-1", {"a": 1}, {"a": 2}))
+    others.ends("failed")
+
+    triage.look()
+
+    assert set(Case.objects.values_list("run__run", flat=True)) == {"run_1", "run_2"}
+    [cannot] = plans.draft(theirs.case()).cannot
+    assert cannot.text.startswith("The connector pigeon fails with ")
+    seen = bulk.dry_run(ada.groups.get().team.workspace, "compensate", by=ada)
+    assert "run_1" in [one.case.run.run for one in seen.not_eligible]
+
+
+def test_settings_over_which_it_fails_are_refused_in_words(pigeons, acme, ada):
+    always = "\n    def check_settings(self, settings):\n        raise KeyError('x')\n"
+
+    with pytest.raises(connections.BadSettings, match="pigeon fails with KeyError"):
+        pigeons(PIGEON + always)
+
+
+@pytest.mark.parametrize("name", ["drifted", "satisfied"])
+def test_what_it_says_of_a_state_is_no_better(pigeons, name):
+    connection = pigeons(
+        f"{PIGEON}\n    def {name}(self, call, seen):\n        raise KeyError('x')\n"
+    )
+    asked = (connection, "recall", {}, Target("pigeon", "P-1"))
+
+    with pytest.raises((Refused, CannotRead), match="fails with KeyError: see its author"):
+        getattr(calls, name)(*asked, Observation(found=True, state={}), expected={})
