@@ -20,6 +20,26 @@ WINDOW_DAYS = 30
 CASES_MAX = 20_000
 PLANS_MAX = 5_000
 RESIDUES_MAX = 20
+OPEN_MAX = 100_000
+# Up to how old; what is older than the last is the end of the line.
+AGES = (
+    ("under 1 h", timedelta(hours=1)),
+    ("1 to 4 h", timedelta(hours=4)),
+    ("4 to 24 h", timedelta(days=1)),
+    ("1 to 3 days", timedelta(days=3)),
+    ("3 to 7 days", timedelta(days=7)),
+    ("7 to 30 days", timedelta(days=30)),
+    ("over 30 days", timedelta.max),
+)
+
+# Index-only, newest first; the ages that `marks` holds rise.
+OPEN = """
+SELECT width_bucket(extract(epoch FROM %(now)s - failed_at), %(marks)s::numeric[]), count(*),
+    extract(epoch FROM %(now)s - min(failed_at))
+FROM (
+    SELECT failed_at FROM recovery_case WHERE workspace_id = %(workspace)s AND state <> 'closed'
+    ORDER BY failed_at DESC, id DESC LIMIT %(limit)s
+) seen GROUP BY 1"""
 
 CASES = """
 WITH seen AS (
@@ -34,6 +54,16 @@ SELECT failed_at::date AS day, count(*), count(*) FILTER (WHERE state <> 'closed
     percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM closed_at - failed_at))
         FILTER (WHERE outcome IN ('restored', 'corrected', 'partly'))
 FROM seen GROUP BY ROLLUP (failed_at::date) ORDER BY day NULLS LAST"""
+
+CLOSED = """
+WITH seen AS (
+    SELECT closed_at, outcome FROM recovery_case
+    WHERE workspace_id = %(workspace)s AND closed_at > %(since)s
+    ORDER BY closed_at DESC LIMIT %(limit)s
+)
+SELECT closed_at::date AS day, count(*),
+    count(*) FILTER (WHERE outcome IN ('restored', 'corrected', 'partly'))
+FROM seen GROUP BY ROLLUP (closed_at::date) ORDER BY day NULLS LAST"""
 
 STEPS = """
 WITH seen AS (
@@ -78,6 +108,15 @@ class CaseDay:
 
 
 @dataclass(frozen=True, slots=True)
+class ClosedDay:
+    """Cases that were closed on a day, and those of them whose effects were put right."""
+
+    day: date | None
+    closed: int = 0
+    recovered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StepDay:
     """Plans that started on a day, and how their steps stand now."""
 
@@ -100,7 +139,19 @@ class StepDay:
         return self.verified / self.settled if self.settled else None
 
 
-Row = TypeVar("Row", CaseDay, StepDay)
+Row = TypeVar("Row", CaseDay, ClosedDay, StepDay)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Open cases by their age: how many of each of AGES, and the oldest of them in seconds."""
+
+    by_age: list[int]
+    oldest: float | None
+
+    @property
+    def count(self) -> int:
+        return sum(self.by_age)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +170,27 @@ def cases(
     """The whole window, and each of its days, oldest first; days without a case too."""
     rows = [CaseDay(*row) for row in _ask(CASES, workspace, now, limit)]
     return _whole(rows, CaseDay(None)), _each_day(rows, CaseDay, now)
+
+
+def closed(
+    workspace: Workspace, now: datetime | None = None, limit: int = CASES_MAX
+) -> tuple[ClosedDay, list[ClosedDay]]:
+    """As `cases`, by the day of closing."""
+    rows = [ClosedDay(*row) for row in _ask(CLOSED, workspace, now, limit)]
+    return _whole(rows, ClosedDay(None)), _each_day(rows, ClosedDay, now)
+
+
+def waiting(workspace: Workspace, now: datetime | None = None, limit: int = OPEN_MAX) -> Waiting:
+    """The open cases; beyond `limit` the oldest are not among them."""
+    marks = [age.total_seconds() for _, age in AGES[:-1]]
+    given: dict[str, Any] = {"workspace": workspace.pk, "now": now or timezone.now(),
+                             "limit": limit, "marks": marks}  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(OPEN, given)
+        rows = cursor.fetchall()
+    found = {at: count for at, count, _ in rows}
+    oldest = max((float(age) for _, _, age in rows), default=None)
+    return Waiting([found.get(at, 0) for at in range(len(AGES))], oldest)
 
 
 def steps(

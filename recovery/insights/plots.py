@@ -32,8 +32,8 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Plot:
     label: str
-    first: date
-    last: date
+    first: str
+    last: str
     columns: tuple[Part, ...] = ()
     lines: tuple[str, ...] = ()
     points: tuple[tuple[float, float], ...] = ()
@@ -54,12 +54,17 @@ class Plot:
 
 def columns(label: str, days: Sequence[date], *series: tuple[str, Sequence[int]]) -> Plot:
     """A column a day; each series is a tone and its numbers, stacked from below."""
+    return bars(label, [_named(day) for day in days], *series)
+
+
+def bars(label: str, names: Sequence[str], *series: tuple[str, Sequence[int]]) -> Plot:
+    """A column for each name, of which the first and the last are told below."""
     highest = max(
         (sum(parts) for parts in zip(*(each for _, each in series), strict=True)), default=0
     )
-    wide = WIDTH / max(len(days), 1)
+    wide = WIDTH / max(len(names), 1)
     parts: list[Part] = []
-    for at in range(len(days)):
+    for at in range(len(names)):
         top = float(HEIGHT)
         for tone, numbers in series:
             if not numbers[at]:
@@ -68,7 +73,11 @@ def columns(label: str, days: Sequence[date], *series: tuple[str, Sequence[int]]
             top -= tall
             x = round(at * wide, 1)
             parts.append(Part(tone, x, round(max(top, 0), 1), round(wide - GAP, 1), round(tall, 1)))
-    return Plot(label, days[0], days[-1], columns=tuple(parts))
+    return Plot(label, names[0], names[-1], columns=tuple(parts))
+
+
+def _named(day: date) -> str:
+    return f"{day:%b} {day.day}"
 
 
 def line(label: str, days: Sequence[date], numbers: Sequence[float | None]) -> Plot:
@@ -86,8 +95,8 @@ def line(label: str, days: Sequence[date], numbers: Sequence[float | None]) -> P
     lone = [run[0] for run in runs if len(run) == 1]
     return Plot(
         label,
-        days[0],
-        days[-1],
+        _named(days[0]),
+        _named(days[-1]),
         lines=tuple(" ".join(f"{x},{y}" for x, y in run) for run in drawn),
         points=tuple((min(max(x - POINT / 2, 0), WIDTH - POINT), y - POINT / 2) for x, y in lone),
     )

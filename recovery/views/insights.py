@@ -57,18 +57,21 @@ def insights(request: Request, workspace: str) -> HttpResponse:
     return page(request, "recovery/insights.html", context)
 
 
-def _recoveries(here: Workspace) -> list[Card]:
-    """How much goes wrong, and how long it takes until it is put right."""
+def _flow(here: Workspace) -> list[Card]:
+    """What comes in, what goes out, and how old it is that still waits."""
     whole, days = figures.cases(here)
+    out, days_out = figures.closed(here)
+    now = figures.waiting(here)
     dates = [one.day for one in days if one.day is not None]
-    failed = plural(whole.failed, "case")
+    ages = [name for name, _ in figures.AGES]
     return [
         _card(
             "Cases by day of failure",
             look.count(whole.failed, figures.CASES_MAX),
             f"failed · {look.count(whole.standing)} still open",
             plots.columns(
-                f"{failed} in {figures.WINDOW_DAYS} days, {whole.standing} still open",
+                f"{plural(whole.failed, 'case')} in {figures.WINDOW_DAYS} days,"
+                f" {whole.standing} still open",
                 dates,
                 ("ok", [one.failed - one.standing for one in days]),
                 ("bad", [one.standing for one in days]),
@@ -77,20 +80,51 @@ def _recoveries(here: Workspace) -> list[Card]:
             url=_queue(here, "is:open"),
         ),
         _card(
-            "Time to recover, median",
-            _span(whole.median),
-            f"p95 {_span(whole.p95)} · {look.count(whole.recovered)} recovered"
-            if whole.recovered
-            else "no case of this time is recovered yet",
-            plots.line(
-                f"Median time to recover by day of failure: {_span(whole.median)}",
+            "Cases by day of closing",
+            look.count(out.closed, figures.CASES_MAX),
+            f"closed · {look.count(out.recovered)} put right",
+            plots.columns(
+                f"{plural(out.closed, 'case')} closed in {figures.WINDOW_DAYS} days,"
+                f" {out.recovered} put right",
                 dates,
-                [one.median for one in days],
+                ("ok", [one.recovered for one in days_out]),
+                ("calm", [one.closed - one.recovered for one in days_out]),
             ),
-            [(f"{one.day:%b %d}", _span(one.median), f"p95 {_span(one.p95)}") for one in days],
-            url=_queue(here, "outcome:restored,corrected,partly"),
+            [
+                (f"{one.day:%b %d}", f"{one.closed}", f"{one.recovered} put right")
+                for one in days_out
+            ],
+            url=_queue(here, "is:closed"),
         ),
+        _card(
+            "Open now, by age",
+            look.count(now.count, figures.OPEN_MAX),
+            f"the oldest {_span(now.oldest)}" if now.count else "nothing is open",
+            plots.bars(f"{plural(now.count, 'case')} open, by age", ages, ("bad", now.by_age)),
+            [(age, f"{number}", "") for age, number in zip(ages, now.by_age, strict=True)],
+            url=_queue(here, "is:open"),
+        )
+        | {"by": "Age"},
+        _times(here, whole, days),
     ]
+
+
+def _times(here: Workspace, whole: figures.CaseDay, days: Sequence[figures.CaseDay]) -> Card:
+    """How long it takes until what went wrong is put right."""
+    return _card(
+        "Time to recover, median",
+        _span(whole.median),
+        f"p95 {_span(whole.p95)} · {look.count(whole.recovered)} recovered"
+        if whole.recovered
+        else "no case of this time is recovered yet",
+        plots.line(
+            f"Median time to recover by day of failure: {_span(whole.median)}",
+            [one.day for one in days if one.day is not None],
+            [one.median for one in days],
+        ),
+        [(f"{one.day:%b %d}", _span(one.median), f"p95 {_span(one.p95)}") for one in days],
+        url=_queue(here, "outcome:restored,corrected,partly"),
+    )
 
 
 def _compensations(here: Workspace) -> list[Card]:
@@ -174,7 +208,7 @@ def _approvals(here: Workspace) -> list[Card]:
 
 
 SECTIONS: tuple[Callable[[Workspace], Sequence[Card]], ...] = (
-    _recoveries,
+    _flow,
     _compensations,
     _approvals,
 )

@@ -31,7 +31,8 @@ def test_a_desk_without_cases_has_figures_of_nothing(client, ada, acme):
 
     page = client.get("/w/acme/insights/")
 
-    assert [card["value"] for card in page.context["cards"]] == ["0", "—", "—", "0", "—", "—"]
+    values = [card["value"] for card in page.context["cards"]]
+    assert values == ["0", "0", "0", "—", "—", "0", "—", "—"]
     assert "no step has ended yet" in page.text
     assert figures.steps(acme)[0].success is None
 
@@ -43,13 +44,31 @@ def test_a_restored_case_counts_in_each_figure(restored, acme):
     steps, _ = figures.steps(acme)
     calls = figures.unwinds(acme)
 
+    out, days_out = figures.closed(acme)
+
     assert (whole.failed, whole.standing, whole.recovered) == (1, 0, 1)
+    assert (out.closed, out.recovered, days_out[-1].closed) == (1, 1, 1)
     assert round(whole.median) == 18 * 60
     assert (len(days), sum(day.failed for day in days)) == (30, 1)
     assert (steps.plans, steps.verified, steps.settled, steps.success) == (1, 1, 1, 1.0)
     assert calls.calls == 1
     assert list(calls.by_connection) == ["shop"]
     assert calls.p95 == calls.by_connection["shop"] > 0
+
+
+def test_open_cases_stand_in_the_column_of_their_age(raises, acme):
+    for number, hours in enumerate((0.5, 3, 3, 50, 24 * 40), 1):
+        raises(number).ends("failed")
+        triage.look()
+        failed = timezone.now() - timedelta(hours=hours)
+        Case.objects.filter(run__run=f"run_{number}").update(failed_at=failed)
+    Case.objects.filter(run__run="run_3").update(state="closed")
+
+    waiting = figures.waiting(acme)
+
+    assert waiting.by_age == [1, 1, 0, 1, 0, 0, 1]
+    assert round(waiting.oldest / 86400) == 40
+    assert figures.waiting(acme, limit=2).by_age == [1, 1, 0, 0, 0, 0, 0]
 
 
 def test_a_step_that_needs_a_person_is_no_success(restored, acme):
