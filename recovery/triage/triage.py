@@ -6,6 +6,7 @@ above the last", which would lose late commits. Looking is idempotent, and many 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -13,7 +14,7 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
 
 from ledger.models import Run, RunState
-from recovery.engine.clock import database_time
+from recovery.engine.clock import DATABASE_AWAY, database_time
 from recovery.models import Case, Silence
 from recovery.planning.drafting import connections_of
 from recovery.triage import following, opening, readback
@@ -22,11 +23,16 @@ from recovery.triage.facts import RunFacts, gather
 from recovery.triage.policies import policies_of
 from recovery.triage.reasons import reasons
 
+logger = logging.getLogger(__name__)
+
 BATCH_RUNS = 50
 """Each batch holds its runs' row locks for its transaction; ingest of those runs waits as long."""
 
 BATCHES_MAX = 40
 """Of one look, so that a large backlog does not keep one call busy for ever."""
+
+ALONE_MAX = BATCH_RUNS * BATCHES_MAX
+"""Runs that are looked at one by one, when one of them cannot be."""
 
 SILENT_DAYS_MAX = 30
 """A run that fell silent longer ago was looked at, or is of no use to anybody."""
@@ -40,7 +46,7 @@ def look(run_ids: Sequence[int] | None = None) -> int:
         return len(run_ids)
     looked = 0
     for _ in range(BATCHES_MAX):
-        found = _look_at(Run.objects.filter(is_unseen=True))
+        found = _beside_each_other(Run.objects.filter(is_unseen=True))
         looked += found
         if found < BATCH_RUNS:
             break
@@ -59,7 +65,32 @@ def listen_for_silence() -> int:
         lease_until__lt=now,
         lease_until__gt=now - timedelta(days=SILENT_DAYS_MAX),
     )
-    return _look_at(silent)
+    return _beside_each_other(silent)
+
+
+def _beside_each_other(wanted: QuerySet[Run]) -> int:
+    """One batch; where one of its runs cannot be looked at, each by itself, so that it holds up no
+    other. It stays unseen, and what went wrong is raised at the end: the loop's beat says so.
+    """
+    try:
+        return _look_at(wanted)
+    except DATABASE_AWAY:
+        raise
+    except Exception as failure:  # noqa: BLE001 - whatever a run has in it, others are looked at
+        logger.warning("A batch of runs is looked at one by one: %s", type(failure).__name__)
+    failed: list[Exception] = []
+    looked = 0
+    for pk in list(wanted.order_by("pk").values_list("pk", flat=True)[:ALONE_MAX]):
+        try:
+            looked += _look_at(wanted.filter(pk=pk))
+        except DATABASE_AWAY:
+            raise
+        except Exception as failure:
+            logger.exception("Run %d cannot be looked at.", pk)
+            failed.append(failure)
+    if failed:
+        raise failed[0]
+    return looked
 
 
 @transaction.atomic

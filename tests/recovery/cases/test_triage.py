@@ -153,6 +153,34 @@ def test_work_that_finishes_after_the_user_cancelled_is_found(tell):
     assert "took effect after the run was cancelled" in case.headline
 
 
+def test_a_run_that_cannot_be_looked_at_holds_up_no_other(tell, monkeypatch):
+    """It stays unseen and the loop fails, so that somebody is told; the others are in the queue."""
+    for number in (1, 2, 3):
+        run = tell(f"run_{number}")
+        run.does("tickets.update", TICKET)
+        run.ends("failed")
+    right = triage.reasons
+
+    def reasons(facts):
+        if facts.run.run == "run_2":
+            raise ZeroDivisionError
+        return right(facts)
+
+    monkeypatch.setattr(triage, "reasons", reasons)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            triage.look()
+
+    assert list(Case.objects.order_by("pk").values_list("run__run", flat=True)) == [
+        "run_1",
+        "run_3",
+    ]
+    assert list(Run.objects.filter(is_unseen=True).values_list("run", flat=True)) == ["run_2"]
+    monkeypatch.undo()
+    assert triage.look() == 1
+    assert Case.objects.count() == 3
+
+
 def test_law_10_a_silent_run_with_a_call_under_way_may_have_acted(tell):
     run = tell()
     run.plans("cards.charge", ("card", "4421"))
