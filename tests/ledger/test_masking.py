@@ -1,5 +1,6 @@
 """Secrets never enter: the rule shared with the client, and canonical JSON."""
 
+import copy
 import json
 from decimal import Decimal
 
@@ -9,8 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from config.local.places import ROOT
+from ledger import desk
 from ledger.canonical import canonical, is_plain
 from ledger.masking import Look, Unfit, holds_mask, mask_in_place, masked
+from ledger.models import Event
 
 VECTORS = json.loads((ROOT / "tests" / "data" / "masking.json").read_text())["vectors"]
 JSON = some.recursive(
@@ -68,3 +71,17 @@ def test_a_float_comes_back_from_postgresql_with_the_same_digest(number):
     """numeric writes 1e300 as an integer of 301 digits."""
     if abs(number) >= 1e16:
         assert canonical(int(Decimal(repr(number)))) == canonical(number)
+
+
+@pytest.mark.django_db
+def test_the_desk_masks_what_it_says_itself_and_leaves_what_it_was_given(northwind):
+    told = {"args": {"api_key": "k-123", "notes": ["card 4111 1111 1111 1111", "ok"], "n": 1}}
+    before = copy.deepcopy(told)
+
+    desk.say(northwind, "case.opened", data=told)
+
+    said = Event.objects.get().data["args"]
+    assert said["api_key"] == "⟦masked:apikey⟧"
+    assert said["notes"] == ["card ⟦masked:card⟧", "ok"]
+    assert said["n"] == 1
+    assert told == before

@@ -1,0 +1,30 @@
+"""Lists that travel as one text arrive as they were sent."""
+
+import pytest
+
+from ledger.desk import plain_connection
+from ledger.statements import array
+
+TEXTS = [
+    "plain", "", "NULL", None, 'a "quoted" word', "back\\slash", "comma, {braces}", " spaces ",
+    "line\nbreak\ttab", "ünïcode ✓", '{"json": "\\u00e4 \\" \\\\"}', "'; DROP TABLE x",
+]  # fmt: skip
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("texts", [TEXTS, [], [""], [None], ["NULL"], ["\\"], ['"']])
+def test_texts_that_anybody_may_have_written_arrive_as_they_are(texts):
+    (arrived,) = plain_connection().execute("SELECT %s::text[]", [array(texts)]).fetchone()
+
+    assert arrived == texts
+
+
+@pytest.mark.django_db
+def test_numbers_arrive_as_they_are():
+    whole, broken = [0, -1, 2**62, None], [0.0, 1.5, 1e-9, 1e300, -2.25]
+
+    arrived = plain_connection().execute(
+        "SELECT %s::bigint[], %s::float8[]", [array(whole), array(broken)]
+    )
+
+    assert arrived.fetchone() == (whole, broken)
