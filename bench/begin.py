@@ -18,8 +18,8 @@ import psycopg
 
 from bench.servers import Desk, own
 
-CALLS = 400
-WARM_UP = 60
+CALLS = 1_000
+WARM_UP = 100
 TURN = 20
 POLICY = """
 policies:
