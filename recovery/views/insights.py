@@ -169,7 +169,7 @@ def _compensations(here: Workspace) -> list[Card]:
             url=_queue(here, "state:recovering"),
         ),
         _card(
-            "Time of a compensating call, p95",
+            "A compensating call, p95",
             _span(calls.p95),
             named or "no call was made yet",
             plots.line(
@@ -192,7 +192,7 @@ def _approvals(here: Workspace) -> list[Card]:
     shown = [times.get(day) for day in dates]
     return [
         _card(
-            "Approvals: time to decide, median",
+            "Time to decide, median",
             _span(whole.median_seconds),
             f"{whole.asked} asked · {whole.granted} granted · {whole.rejected} rejected"
             f" · {whole.expired} expired"
