@@ -13,7 +13,7 @@ from itertools import chain
 from django.db.models.functions import Now
 
 from approvals import denials, grants
-from approvals.models import Approval
+from approvals.models import Approval, ApprovalState
 from approvals.policy import Deed, Policy, judge, strictest
 from ledger.models import Action
 from workspaces.models import Workspace
@@ -127,22 +127,33 @@ def _denied(workspace: Workspace, days: int, since: datetime | None) -> Iterator
 
 
 def _open(workspace: Workspace, new: Policy) -> Iterator[str]:
-    """What the new policy means for the questions that people are asked now."""
+    """What the new policy means for what people are asked now, and said yes to without its use."""
     rows = (
-        Approval.objects.open()
+        Approval.objects.living()
         .filter(workspace=workspace)
         .select_related("action__agent", "action__run")
         .prefetch_related("requirements__team")
     )
     for approval in rows.order_by("expires_at")[:OPEN_MAX]:
         judgement = strictest(judge(new, deed) for deed in _deeds(approval))
+        if judgement.approval == "AUTO" and _is_granted(approval):
+            continue
         if judgement.approval == "AUTO":
             yield f"“{approval.headline}” would go on without people"
         elif judgement.approval == "DENY":
-            yield f"“{approval.headline}” would be denied, whatever people answer"
+            yield f"“{approval.headline}” would be denied, whatever people {_say(approval)}"
         elif not grants.suffices(approval, judgement):
             wanted = " and ".join(map(str, judgement.requires))
-            yield f"“{approval.headline}” would be asked anew, of {wanted}"
+            already = ", though it is approved" if _is_granted(approval) else ""
+            yield f"“{approval.headline}” would be asked anew, of {wanted}{already}"
+
+
+def _is_granted(approval: Approval) -> bool:
+    return approval.state == ApprovalState.GRANTED
+
+
+def _say(approval: Approval) -> str:
+    return "have said" if _is_granted(approval) else "answer"
 
 
 def _deeds(approval: Approval) -> list[Deed]:

@@ -59,6 +59,10 @@ class ApprovalQuerySet(models.QuerySet["Approval"]):
         """Asked and not yet answered, by the database's clock."""
         return self.filter(state="waiting", expires_at__gt=Now())
 
+    def living(self) -> "ApprovalQuerySet":
+        """Open, or granted and not yet used: what a change of the policy still concerns."""
+        return self.filter(state__in=["waiting", "granted"], expires_at__gt=Now())
+
 
 class Approval(models.Model):
     """One question, about one forward action or one whole plan.

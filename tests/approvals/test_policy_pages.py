@@ -5,7 +5,7 @@ import json
 import pytest
 from django.test import Client
 
-from approvals import pauses, teamwork, versions
+from approvals import inbox, pauses, teamwork, versions
 from approvals.models import Pause, PolicyVersion
 from approvals.policy import Deed, active, judge
 from connectors import channels
@@ -194,6 +194,24 @@ def test_what_it_means_for_open_plans_is_shown_while_writing(ada_s, ask, ada, be
     broken = ada_s.post(NEW, {"source": "policies: [", "act": "check"}, headers=headers)
     assert broken.status_code == 422
     assert "data-focus" not in broken.content.decode()  # the focus stays where she writes
+
+
+def test_what_it_means_for_what_is_approved_and_not_yet_used_is_shown_too(
+    ada_s, acme, ask, ada, ben, cleo
+):
+    approval = ask()
+    inbox.grant(approval, by=ben, seen=approval.digest)
+
+    def checked(rule):
+        source = json.dumps({"policies": {"payments.refund": rule}})
+        return ada_s.post(NEW, {"source": source, "act": "check"}).content.decode()
+
+    assert "would be denied, whatever people have said" in checked({"approval": "DENY"})
+    both = {"approval": "MANUAL", "requires": [{"group": "leads"}, {"group": "finance"}]}
+    assert "asked anew" in checked(both)
+    assert "though it is approved" in checked(both)
+    for lax in ({"approval": "AUTO"}, {"approval": "MANUAL"}):
+        assert approval.headline not in checked(lax)
 
 
 def test_a_policy_that_nobody_can_meet_any_more_raises_an_alarm_at_once(

@@ -1,0 +1,132 @@
+"""Corners of the table of `begin`: each reason to deny, each way into doubt, each end."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from approvals import inbox, pauses
+from approvals.models import Approval, ApprovalState
+from ledger.models import Action, Event
+from tests.approvals import test_gate
+from tests.approvals.cast import put_in_force, told
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+trip = test_gate.trip
+approve = test_gate.approve
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("workspace", ""), ("agent", "desk-agent"), ("tool", "crm.*"), ("run", "run_1")],
+)
+def test_each_pause_denies_until_it_is_lifted(trip, acme, ada, kind, name):
+    placed = pauses.pause(acme, kind, name, by=ada, reason="wrong bookings")
+    said = trip.begin().json()
+    assert (said["answer"], said["code"]) == ("denied", "paused")
+    assert "Ada has paused" in said["reason"]
+    assert "wrong bookings" in said["reason"]
+    assert not Action.objects.exists()
+
+    pauses.lift(placed, by=ada)
+    assert trip.begin().json()["answer"] == "proceed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("agent", "other"), ("tool", "crm"), ("run", "run_2"), ("connection", "x")]
+)
+def test_a_pause_of_something_else_denies_nothing(trip, acme, ada, kind, name):
+    pauses.pause(acme, kind, name, by=ada, reason="x")
+    assert trip.begin().json()["answer"] == "proceed"
+
+
+@pytest.mark.parametrize("granted", [False, True])
+def test_what_was_withdrawn_is_denied_and_its_key_stays_dead(trip, ben, granted):
+    trip.begin(tool="pay.card", attempt="a1")
+    approval = approve(ben) if granted else Approval.objects.get()
+    inbox.withdraw(approval, by=ben, reason="seen the second mail")
+
+    for attempt in ("a1", "a2"):
+        said = trip.begin(tool="pay.card", attempt=attempt).json()
+        assert (said["answer"], said["code"]) == ("denied", "withdrawn")
+        assert said["reason"] == "seen the second mail"
+    anew = trip.begin(tool="pay.card", attempt="a3", action="act_2", key="key-2").json()
+    assert anew["answer"] == "wait"
+
+
+def test_what_nobody_answered_is_denied_and_its_key_stays_dead(trip):
+    trip.begin(tool="pay.card", attempt="a1")
+    Approval.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+
+    assert trip.begin(tool="pay.card", attempt="a1").json()["code"] == "expired"
+    Approval.objects.update(was=ApprovalState.WAITING, state=ApprovalState.EXPIRED)
+    assert trip.begin(tool="pay.card", attempt="a2").json()["code"] == "expired"
+    assert not Event.objects.filter(type="action.started").exists()
+
+
+def test_a_contradiction_is_in_doubt(trip):
+    said = trip.begin(attempt="a1")
+    trip.succeeded(said, attempt="a1")
+    trip.failed(said, attempt="a1", outcome="no_effect")
+
+    assert Action.objects.get().state == "unknown"
+    assert trip.begin(attempt="a2").json()["answer"] == "in_doubt"
+
+
+def test_a_policy_that_no_longer_asks_lets_a_waiting_call_go_on(trip, acme, ada):
+    trip.begin(tool="pay.card", attempt="a1")
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "AUTO"}}})
+
+    assert trip.begin(tool="pay.card", attempt="a1").json()["answer"] == "proceed"
+    approval = Approval.objects.get()
+    assert (approval.state, approval.closing_reason) == (
+        "withdrawn", "the policy no longer asks for this",
+    )  # fmt: skip
+
+
+def test_a_policy_that_now_denies_stops_what_was_approved(trip, acme, ada, ben):
+    trip.begin(tool="pay.card", attempt="a1")
+    approve(ben)
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "DENY", "words": "not today"}}})
+
+    said = trip.begin(tool="pay.card", attempt="a1").json()
+
+    assert (said["answer"], said["code"], said["reason"]) == ("denied", "rule", "not today")
+    assert Approval.objects.get().state == ApprovalState.GRANTED
+
+
+def test_other_arguments_after_no_effect_are_judged_anew(trip, acme, ben):
+    trip.begin(tool="pay.card", args={"amount": 5}, attempt="a1")
+    approve(ben)
+    trip.failed(
+        trip.begin(tool="pay.card", args={"amount": 5}, attempt="a1"),
+        attempt="a1",
+        outcome="no_effect",
+    )
+
+    said = trip.begin(tool="pay.card", args={"amount": 6}, attempt="a2").json()
+
+    assert said["answer"] == "wait"
+    assert Approval.objects.latest("pk").calls[0]["args"] == {"amount": 6}
+    assert len(told(acme, "approval.requested")) == 2
+
+
+def test_a_grant_is_not_used_by_a_call_that_is_denied(trip, acme, ada, ben):
+    trip.begin(tool="pay.card", attempt="a1")
+    approve(ben)
+    placed = pauses.pause(acme, "tool", "pay.*", by=ada, reason="x")
+    assert trip.begin(tool="pay.card", attempt="a1").json()["code"] == "paused"
+    assert Approval.objects.get().state == ApprovalState.GRANTED
+
+    pauses.lift(placed, by=ada)
+    assert trip.begin(tool="pay.card", attempt="a1").json()["answer"] == "proceed"
+
+
+def test_a_call_under_another_action_id_is_the_first_ones(trip):
+    first = trip.begin(attempt="a1", action="act_1").json()
+    again = trip.begin(attempt="a1", action="act_2").json()
+
+    assert (again["answer"], again["action"], again["fence"]) == ("proceed", "act_1", 1)
+    assert first["action"] == "act_1"
+    assert Action.objects.count() == 1
