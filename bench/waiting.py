@@ -3,7 +3,8 @@
     python -m bench waiting
 
 gives `waiters_p95_ms`: everything settled, a person decides, until the agent has its answer; and
-`storm_s`: all agents come back at once, until the process says that all of them wait again. Each
+`storm_s`: all agents come back at once, until the process says that all of them wait again; and
+`waiters_beside_p95_ms`: the first once more, while 5,000 events a second come in as batches. Each
 console asks for news every two seconds and says what it has heard, as its page does; half stand on
 the queue, half on the inbox. Decisions are made in a process of their own, as if on another
 machine.
@@ -14,8 +15,11 @@ import http.client
 import json
 import os
 import re
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -42,6 +46,7 @@ class Desk:
     asked: list[tuple[str, int]]
     cookies: list[str]
     ben: Any
+    batches_token: str
 
 
 def prepare(count: int) -> Desk:
@@ -61,7 +66,10 @@ def prepare(count: int) -> Desk:
         agent = Agent.objects.create(workspace=made.workspace, name=f"payer-{len(asked)}")
         token = keys.create_key(agent, by=None, name="bench")[1]
         asked += [(token, ask(agent, number)) for number in range(OPEN_PER_AGENT)]
-    return Desk(asked[:count], [cookie_of(made.ada), cookie_of(made.ben)], made.ben)
+    sender = Agent.objects.create(workspace=made.workspace, name="sender")
+    batches_token = keys.create_key(sender, by=None, name="bench")[1]
+    cookies = [cookie_of(made.ada), cookie_of(made.ben)]
+    return Desk(asked[:count], cookies, made.ben, batches_token)
 
 
 def ask(agent: Any, number: int) -> int:
@@ -180,6 +188,23 @@ def decide(pk: int, ben: Any) -> None:
     inbox.grant(approval, by=ben, seen=approval.digest)
 
 
+@contextmanager
+def batches_beside(url: str, token: str) -> Iterator[None]:
+    """While it is open, events come in as batches (bench/beside.py)."""
+    command = [sys.executable, "-W", "ignore", "-m", "bench.beside", url, token]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as sender:  # type: ignore[call-overload]
+        assert sender.stdout.readline() == b"ready\n", "no batches come in"
+        sender.stdin.write(b"go\n")
+        sender.stdin.flush()
+        yield
+        sender.stdin.close()
+        print(
+            f"  batches a second beside: {sender.stdout.read().decode().strip()}", file=sys.stderr
+        )
+        assert sender.wait() == 0
+
+
 async def measured(url: str, desk: Desk, consoles: int, decided: int) -> dict[str, float]:
     crowd = Crowd(url)
     tokens = {approval: token for token, approval in desk.asked}
@@ -193,6 +218,9 @@ async def measured(url: str, desk: Desk, consoles: int, decided: int) -> dict[st
     await asyncio.sleep(SETTLE_SECONDS)
     crowd.polls.clear()
     took = await decisions(crowd, desk.ben, list(tokens)[:decided])
+    polls = list(crowd.polls)
+    with batches_beside(url, desk.batches_token):
+        beside = await decisions(crowd, desk.ben, list(tokens)[decided : 2 * decided])
     for task in [*open_pages, *agents.values()]:
         if task.done() and not task.cancelled() and (failed := task.exception()):
             raise failed
@@ -201,8 +229,9 @@ async def measured(url: str, desk: Desk, consoles: int, decided: int) -> dict[st
     return {
         "waiters_p95_ms": round(1_000 * p95(took), 1),
         "waiters_p50_ms": round(1_000 * sorted(took)[len(took) // 2], 1),
+        "waiters_beside_p95_ms": round(1_000 * p95(beside), 1),
         "storm_s": round(sorted(storms)[STORMS // 2], 2),
-        "console_poll_p95_ms": round(1_000 * p95(crowd.polls), 1),
+        "console_poll_p95_ms": round(1_000 * p95(polls), 1),
     }
 
 
