@@ -68,6 +68,11 @@ class Convoy:
     def is_under_way(self) -> bool:
         return bool(self._calls or self._checked or self._answered)
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether to go on would be no waiting."""
+        return bool(self._checked or self._answered) or not self._answers.empty()
+
     def take(self, held: Sequence[Held]) -> None:
         """Steps that were just claimed: look at their targets."""
         for one in held:

@@ -83,6 +83,7 @@ class Journey:
         self._reader = Reader()
         self._plans = {plan_id}
         self._waiting = [plan_id]
+        self._finishing: list[Turn] = []
         self._onward: Onward = {}
         self._since: float | None = None
         self._until = time.monotonic() + CHAIN_SECONDS
@@ -93,12 +94,11 @@ class Journey:
         try:
             self._company.is_closed |= not all(map(_takes_company, turns.of(self._waiting)))
             self._gather()
-            while self._waiting or convoy.ending or convoy.is_under_way:
-                for turn in self._turn() if self._is_time() else ():
-                    if _act(turn):
-                        self._waiting.append(turn.plan_id)
-                    else:
-                        self._plans.discard(turn.plan_id)
+            while self._has_work:
+                if self._is_time():
+                    self._do(self._turn())
+                while self._finishing and not convoy.has_answers:
+                    _act(self._finishing.pop(0))
                 convoy.go_on()
                 self._gather()
             convoy.close()
@@ -108,8 +108,25 @@ class Journey:
         return self._onward
 
     @property
+    def _has_work(self) -> bool:
+        convoy = self._convoy
+        return bool(self._waiting or self._finishing or convoy.ending or convoy.is_under_way)
+
+    @property
     def _is_over(self) -> bool:
         return time.monotonic() > self._until
+
+    def _do(self, others: list[Turn]) -> None:
+        """Acts of another kind than a step's. The end of a plan takes as long as a step of ten
+        others, so it waits until they are on the wire.
+        """
+        for turn in others:
+            if turn.act == Act.FINISH:
+                self._finishing.append(turn)
+            elif _act(turn):
+                self._waiting.append(turn.plan_id)
+                continue
+            self._plans.discard(turn.plan_id)
 
     def _is_time(self) -> bool:
         """Whether those who wait for their turn go now, or wait a moment for the others, so as to
