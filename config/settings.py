@@ -152,7 +152,7 @@ REDELIVER_SECONDS = env.number("AMENDS_REDELIVER_SECONDS", 600)
 HOT_POOL_SIZE = env.number("AMENDS_HOT_POOL_SIZE", 10)
 # Processes that take in large batches beside each web process; 0: its threads do. One alone is
 # slower than threads, which work while another waits for PostgreSQL (decision 0126).
-INTAKE_PROCESSES = env.number("AMENDS_INTAKE_PROCESSES", 2 if env.cores() > 2 else 0)  # noqa: PLR2004
+INTAKE_PROCESSES = env.number("AMENDS_INTAKE_PROCESSES", 2 if env.cores() > 1 else 0)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 CACHES = {
