@@ -18,6 +18,7 @@ import psycopg
 
 from bench.servers import Desk, own
 
+# Two seconds of each: with four hundred calls a busy moment of the machine moved the medians.
 CALLS = 1_000
 WARM_UP = 100
 TURN = 20
