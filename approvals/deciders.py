@@ -20,8 +20,7 @@ from workspaces.access import GRANTED, people_with
 from workspaces.models import Team, User, Workspace
 
 # Asked, not yet answered, and this person is entitled and has not answered. Every page counts by it
-# for the badge, and open inboxes hear their news by it (approvals/news.py); built anew by the ORM
-# each time it took six milliseconds.
+# for the badge; built anew by the ORM each time it took six milliseconds.
 # OFFSET 0 lets the requirements of each approval be looked up, never all of them be read at once.
 ASKS = f"""
 approvals_approval.state = 'waiting' AND approvals_approval.expires_at > statement_timestamp()
@@ -136,7 +135,7 @@ def count_awaiting(workspace: Workspace, person: User | AnonymousUser, limit: in
     if not person.is_authenticated:
         return 0
     with connection.cursor() as cursor:
-        cursor.execute(COUNT, (workspace.pk, *asks(person.pk), limit))
+        cursor.execute(COUNT, (workspace.pk, *_asks(person), limit))
         number, is_begun = cursor.fetchone()
     if not is_begun:
         return int(number)
@@ -146,13 +145,12 @@ def count_awaiting(workspace: Workspace, person: User | AnonymousUser, limit: in
 def _candidates(rows: ApprovalQuerySet, person: User | AnonymousUser) -> ApprovalQuerySet:
     if not person.is_authenticated:
         return rows.none()
-    asked = RawSQL(ASKS, asks(person.pk), output_field=BooleanField())  # noqa: S611 - our own words
-    return rows.filter(asked)
+    asks = RawSQL(ASKS, _asks(person), output_field=BooleanField())  # noqa: S611 - our own words
+    return rows.filter(asks)
 
 
-def asks(person: int) -> tuple[int | str, ...]:
-    """What `ASKS` is given for a person."""
-    return (person, person, "approve", person, person, person)
+def _asks(person: User) -> tuple[int | str, ...]:
+    return (person.pk, person.pk, "approve", person.pk, person.pk, person.pk)
 
 
 def required(approval: Approval) -> list[Requirement]:

@@ -12,7 +12,6 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from approvals.deciders import ASKS, asks
 from approvals.views.lists import COUNT_MAX
 from workspaces import look
 from workspaces.hot import PassOn
@@ -25,21 +24,37 @@ NEWS = """
         WHERE a.workspace_id = w.id AND a.decided_at > %(heard)s)
     OR EXISTS (SELECT FROM approvals_decision d WHERE d.person_id = u.id AND d.at > %(heard)s)"""
 
-# `mine` is asked anew at each mention, so that every count stops at its limit.
+# As approvals/deciders.py says who may decide, except that nobody has answered yet.
+AWAITING = """
+    SELECT FROM approvals_approval a
+    WHERE a.workspace_id = %(workspace)s AND a.state = 'waiting'
+        AND a.expires_at > statement_timestamp()
+        AND (a.self_approval OR (a.requested_by_id IS DISTINCT FROM %(person)s
+            AND a.agent_owner_id IS DISTINCT FROM %(person)s))
+        AND EXISTS (SELECT FROM workspaces_workspacegrouppermission g
+            JOIN workspaces_user_groups m ON m.group_id = g.group_id AND m.user_id = %(person)s
+            JOIN auth_permission p ON p.id = g.permission_id AND p.codename = 'approve'
+            JOIN django_content_type t ON t.id = p.content_type_id AND t.app_label = 'workspaces'
+            WHERE g.content_object_id = %(workspace)s)
+        AND EXISTS (SELECT FROM approvals_requirement r LEFT JOIN workspaces_team t
+                ON t.id = r.team_id
+            LEFT JOIN workspaces_user_groups m
+                ON m.group_id = t.group_id AND m.user_id = %(person)s
+            WHERE r.approval_id = a.id AND (r.team_id IS NULL OR m.user_id IS NOT NULL))"""
+
 TOLD = f"""
-WITH mine AS NOT MATERIALIZED (SELECT approvals_approval.id, approvals_approval.asked_at
-    FROM approvals_approval WHERE approvals_approval.workspace_id = %s AND {ASKS}),
-gone AS (SELECT a.id, a.decided_at FROM approvals_approval a
-    WHERE a.workspace_id = %s AND a.decided_at > %s ORDER BY a.decided_at LIMIT %s)
+WITH gone AS (SELECT a.id, a.decided_at FROM approvals_approval a
+    WHERE a.workspace_id = %(workspace)s AND a.decided_at > %(heard)s
+    ORDER BY a.decided_at LIMIT %(left_max)s)
 SELECT
-    EXISTS (SELECT FROM mine WHERE EXISTS (
-        SELECT FROM approvals_decision d WHERE d.approval_id = mine.id)),
-    (SELECT count(*) FROM (SELECT FROM mine WHERE mine.asked_at > %s LIMIT %s) new),
-    (SELECT count(*) FROM (SELECT FROM mine LIMIT %s) counted),
+    EXISTS ({AWAITING} AND EXISTS (
+        SELECT FROM approvals_decision d WHERE d.approval_id = a.id)),
+    (SELECT count(*) FROM ({AWAITING} AND a.asked_at > %(since)s LIMIT %(count_max)s) new),
+    (SELECT count(*) FROM ({AWAITING} LIMIT %(count_max)s) mine),
     ARRAY(SELECT id FROM gone), (SELECT max(decided_at) FROM gone),
     ARRAY(SELECT d.approval_id FROM approvals_decision d
-        JOIN approvals_approval a ON a.id = d.approval_id AND a.workspace_id = %s
-        WHERE d.person_id = %s AND d.at > %s LIMIT %s),
+        JOIN approvals_approval a ON a.id = d.approval_id AND a.workspace_id = %(workspace)s
+        WHERE d.person_id = %(person)s AND d.at > %(heard)s LIMIT %(left_max)s),
     clock_timestamp()"""  # noqa: S608 - our own text
 
 
@@ -47,11 +62,8 @@ async def told(connection: AsyncConnection[Any], asked: Asked) -> dict[str, Any]
     """The answer to a page that shows what waits for this person."""
     if asked.said.keys() & {"q", "view"}:
         raise PassOn
-    here, heard, counted = asked.workspace, asked.heard, COUNT_MAX + 1
-    given = [
-        here, *asks(asked.person), here, heard, LEFT_MAX, asked.since, counted, counted,
-        here, asked.person, heard, LEFT_MAX,
-    ]  # fmt: skip
+    given = {"workspace": asked.workspace, "person": asked.person, "since": asked.since,
+             "heard": asked.heard, "count_max": COUNT_MAX + 1, "left_max": LEFT_MAX}  # fmt: skip
     [row] = await (await connection.execute(TOLD, given)).fetchall()
     partly_answered, new, mine, gone, last, answered, now = row
     if partly_answered:
