@@ -6,7 +6,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from recovery.models import PLAN_MOVES, STEP_MOVES, PlanState, StepState
-from tests.recovery.engine.desk import plan_for
+from tests.recovery.engine.desk import case_of, plan_for, run_that
 from workspaces.moves import BORN
 
 pytestmark = pytest.mark.django_db
@@ -46,3 +46,51 @@ def test_every_ended_state_leads_nowhere():
     ended = {state for state, following in STEP_MOVES.items() if not following}
 
     assert ended == {"verified", "reported", "skipped", "cancelled"}
+
+
+IN_THE_WAY = [
+    ("one_active_step_of_a_plan", ("claimed", "intended")),
+    ("one_active_step_of_a_target", ("claimed", "intended", "unknown", "applied", "lost")),
+]
+
+
+def stands(step, state):
+    """Put the step there, past every verb; `lost` is what waits for a person out of unknown."""
+    was = "unknown"
+    if state != "lost":
+        was = next(was for was, following in STEP_MOVES.items() if state in following)
+    state = "needs_human" if state == "lost" else state
+    type(step).objects.filter(pk=step.pk).update(was=was, state=state)
+
+
+@pytest.mark.parametrize(
+    ("index", "state"), [(name, state) for name, states in IN_THE_WAY for state in states]
+)
+def test_the_database_keeps_a_second_active_step_out(handy, case, world, outside, index, state):
+    """Of one plan, and of one target over all plans, also where the other one is lost."""
+    first = plan_for(case, world).steps.get(position=1)
+    if index == "one_active_step_of_a_plan":
+        second = first.plan.steps.get(position=2)
+    else:
+        outside.seed({"c": {"v": 3}})
+        run = run_that(handy, "run_2", {"c": ({"v": 2}, {"v": 3})})
+        second = plan_for(case_of(run), world).steps.get()
+    stands(first, state)
+
+    with pytest.raises(IntegrityError, match=index), transaction.atomic():
+        stands(second, "claimed")
+
+    stands(first, "skipped")
+    stands(second, "claimed")
+
+
+def test_an_effect_has_one_living_step_in_all_plans(case, world):
+    first = plan_for(case, world)
+    type(first).objects.filter(pk=first.pk).update(was="running", state="stopped")
+
+    with pytest.raises(IntegrityError, match="one_living_step_of_an_effect"), transaction.atomic():
+        plan_for(case, world)
+
+    for step in first.steps.all():
+        stands(step, "cancelled")
+    assert plan_for(case, world).steps.count() == 3
