@@ -46,6 +46,7 @@ class Replay:
         life = fold_run([fact for fact in facts if moves_run(fact.type)])
         first = max(0, self.step - STEPS_SHOWN // 2)
         steps = self.events[first : first + STEPS_SHOWN]
+        tools = _tools(self.events)
         return {
             "step": self.step,
             "count": len(self.events),
@@ -53,7 +54,9 @@ class Replay:
             "state": life.state,
             "previous": f"{url}?step={self.step - 1}" if self.step > 1 else "",
             "next": f"{url}?step={self.step + 1}" if self.step < len(self.events) else "",
-            "steps": [_line(event, n, self.step, url) for n, event in enumerate(steps, first + 1)],
+            "steps": [
+                _line(event, n, self.step, url, tools) for n, event in enumerate(steps, first + 1)
+            ],
             "event": _event(current, self.run.workspace.slug, sensitive=sensitive)
             if current
             else None,
@@ -94,21 +97,36 @@ def words_of(event: Event) -> str:
     return word or event.type.replace(".", " ").replace("_", " ").capitalize()
 
 
-def _line(event: Event, number: int, current: int, url: str) -> dict[str, Any]:
+def _tools(events: list[Event]) -> dict[str, str]:
+    """The tool of each action, which only its plan names."""
+    planned = ((one.action, one.data or {}) for one in events if one.type == "action.planned")
+    return {action: str(data["tool"]) for action, data in planned if data.get("tool")}
+
+
+def _line(
+    event: Event, number: int, current: int, url: str, tools: dict[str, str]
+) -> dict[str, Any]:
     data = event.data or {}
     return {
         "number": number,
         "url": f"{url}?step={number}",
         "current": number == current,
-        "words": words_of(event),
-        "what": data.get("tool") or data.get("name") or event.action,
+        "words": _checked(event) or words_of(event),
+        "what": data.get("tool") or data.get("name") or tools.get(event.action, event.action),
         "time": look.moment(event.received_at, "clock"),
     }
 
 
+def _checked(event: Event) -> str:
+    """How a check went; nothing of an event that is none, or whose payload is erased."""
+    if event.type != "action.verified" or not event.data:
+        return ""
+    return "Check passed" if event.data.get("ok") is not False else "Check failed"
+
+
 def _event(event: Event, slug: str, *, sensitive: bool) -> dict[str, Any]:
     return {
-        "words": words_of(event),
+        "words": _checked(event) or words_of(event),
         "type": event.type,
         "url": reverse("ledger:event", args=[slug, event.event_id]),
         "id": event.event_id,
@@ -132,6 +150,7 @@ def _action(row: ActionRow, *, sensitive: bool) -> dict[str, Any]:
         "tool": row.tool or "a tool not named yet",
         "targets": ", ".join(f"{one.get('type')} {one.get('id')}" for one in row.targets),
         "state": row.state,
+        "check": "" if row.verified == "not_yet" else row.verified,
         "compensated": "" if row.compensated == "none" else row.compensated,
         "attempts": len(row.attempts),
         "flags": [flag.replace("_", " ").replace(":", " on ") for flag in row.flags],

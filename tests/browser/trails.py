@@ -34,3 +34,17 @@ def told(page: Page) -> dict[str, str]:
     return {
         line.locator("b").inner_text(): line.locator(".badge").inner_text() for line in lines.all()
     }
+
+
+def check_the_record(page: Page) -> None:
+    """From a trail: its record is checked in the page, and there is a way to say more."""
+    page.get_by_role("link", name="Verify").click()
+    page.get_by_text("Check it yourself").wait_for()
+    while not page.get_by_text("As it was recorded").count():  # its entry is sealed in a moment
+        page.get_by_text("Being sealed").wait_for()
+        page.wait_for_timeout(500)
+        page.reload()
+    for_everybody(page)
+    page.go_back()
+    page.get_by_role("link", name="Tell us").click()
+    for_everybody(page)

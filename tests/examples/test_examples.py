@@ -3,7 +3,7 @@
 import re
 
 from demo.stories import doubt, invoice, onboarding, ticket, trip
-from tests.browser.trails import for_everybody, told
+from tests.browser.trails import check_the_record, for_everybody, told
 from tests.examples.desk import act, commit, open_case, publish, until
 
 PREVIEWS = ("compensate/", "resume/", "close/", "settle/")
@@ -73,6 +73,7 @@ def test_onboarding_and_ticket_are_put_right_and_the_person_reads_it(skyline, at
     assert said["Ticket T-204 was not touched."] == "Unchanged"
     what = "The priority of ticket T-182 was changed from “normal” to “high”."
     assert said[what] == "Restored"
+    check_the_record(nora)
 
 
 def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(

@@ -78,6 +78,26 @@ def test_a_run_is_read_back_step_by_step(client, vic, trip):
     assert get(client, vic, "runs/nobody/").status_code == 404
 
 
+@pytest.mark.parametrize(("ok", "said"), [(True, "Check passed"), (False, "Check failed")])
+def test_each_step_names_the_tool_and_says_how_a_check_went(client, vic, trip, speaker, ok, said):
+    tell(speaker, event("action.verified", action="a/1", n=1, data={"ok": ok}))
+
+    page = get(client, vic, "runs/run_1/")
+
+    steps = [(step["words"], step["what"]) for step in page.context["replay"]["steps"]]
+    assert steps[1:] == [
+        ("Planned", "update_flight"),
+        ("Succeeded", "update_flight"),
+        ("Checkpoint", "flights_moved"),
+        (said, "update_flight"),
+    ]
+    (action,) = page.context["replay"]["actions"]
+    assert (action["state"], action["check"]) == ("succeeded", "ok" if ok else "failed")
+    assert page.text.count(said) == 3  # of the action, the step on which we stand, and in the list
+    earlier = get(client, vic, "runs/run_1/", step=4).context["replay"]
+    assert earlier["actions"][0]["check"] == ""
+
+
 def test_payloads_are_revealed_to_those_who_may_and_it_is_recorded(client, vic, sue, trip):
     assert "OPO" not in get(client, vic, "runs/run_1/").text
     assert client.post("/w/northwind/runs/run_1/reveal/").status_code == 403

@@ -3,12 +3,15 @@
 import json
 
 import pytest
+from django.db import transaction
 
-from ledger import desk
+from ledger import desk, drivers
+from ledger.desk import plain_connection
 from ledger.models import Action, Effect, Event, EventConflict, EventKey, Run, Unsealed
+from ledger.record import record
 from ledger.said import Said
 from ledger.wire import read
-from tests.ledger.conftest import event, tell
+from tests.ledger.conftest import event, heard, tell
 
 HOTEL = {"type": "booking", "id": "H-7"}
 
@@ -188,3 +191,38 @@ def test_a_plan_is_a_run_of_the_desk(northwind):
     run = Run.objects.get()
     assert (run.agent, run.state, run.effect_count) == (None, "completed", 1)
     assert Action.objects.get().state == "succeeded"
+
+
+def counted(steps, trips):
+    """The same steps; how many statements travel in each round trip is noted."""
+    rows = None
+    while True:
+        try:
+            wanted = next(steps) if rows is None else steps.send(rows)
+        except StopIteration as done:
+            return done.value
+        trips.append(len(wanted))
+        rows = yield wanted
+
+
+def test_a_batch_takes_as_many_round_trips_as_one_event(speaker):
+    """Whatever is new, known, a duplicate or a conflict in it; and as many statements."""
+
+    def trips(*events):
+        found: list[int] = []
+        steps = counted(record(speaker, [heard(speaker, one) for one in events]), found)
+        with transaction.atomic():
+            drivers.run(steps, plain_connection())
+        return found
+
+    def travels(count):
+        names = [f"of_{count}_{n}" for n in range(count)]
+        runs = [event("run.started", run=run) for run in names]
+        acts = [event("action.planned", run=run, action="a", data={"tool": "t"}) for run in names]
+        ends = [event("run.completed", run=run) for run in names]
+        others = [one | {"data": {"request": "Other words"}} for one in runs]
+        return [trips(*runs, *acts), trips(*ends, *acts, *others), trips(*runs)]
+
+    one = travels(1)
+    assert one == travels(150)
+    assert max(len(found) for found in one) <= 4
