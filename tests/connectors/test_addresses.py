@@ -214,13 +214,14 @@ def test_an_answer_that_is_too_large_or_packed_is_not_read(server, outbound, hea
 def settings_for(name: str, host: str) -> dict[str, Any]:
     """A connection of this connector that leads to `host`."""
     in_url = f"[{host}]" if ":" in host else host
-    return {
+    settings: dict[str, dict[str, Any]] = {
         "sql": {"host": host, "database": "x", "tables": {"t": {"key": ["id"]}}},
         "smtp": {"host": host, "sender": "a@b.example"},
         "http": {"manifest": "payments", "base_url": f"https://{in_url}"},
         "webhook": {"url": f"https://{in_url}/x", "operations": {"undo": {"title": "Undo"}}},
         "caldav": {"url": f"https://{in_url}/cal/"},
-    }[name]
+    }
+    return settings[name]
 
 
 CALLS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {

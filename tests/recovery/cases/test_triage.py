@@ -9,6 +9,7 @@ from ledger import desk
 from ledger.models import Effect, Event, Run
 from recovery.models import Case, CaseState, Suggestion
 from recovery.triage import triage
+from recovery.triage.reasons import reasons as reasons_of
 
 TICKET = ("ticket", "main/T-182", {"priority": "normal"}, {"priority": "high"})
 OTHER = ("ticket", "main/T-204", {"priority": "normal"}, {"priority": "high"})
@@ -159,12 +160,11 @@ def test_a_run_that_cannot_be_looked_at_holds_up_no_other(tell, monkeypatch):
         run = tell(f"run_{number}")
         run.does("tickets.update", TICKET)
         run.ends("failed")
-    right = triage.reasons
 
     def reasons(facts):
         if facts.run.run == "run_2":
             raise ZeroDivisionError
-        return right(facts)
+        return reasons_of(facts)
 
     monkeypatch.setattr(triage, "reasons", reasons)
     for _ in range(2):
