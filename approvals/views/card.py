@@ -43,10 +43,13 @@ def _card(
     sees = any(may(person, codename, here) for codename in cards.SEEING)
     drawn = cards.card(approval, zone_of(person), sees=sees)
     here_url = reverse("approvals:card", args=[here.slug, approval.pk])
+    listed = context_of_list(request, here, approval.pk)
+    others = (one for one in listed["approvals"] if one["id"] != approval.pk)
     return (
-        context_of_list(request, here, approval.pk)
+        listed
         | drawn
         | {
+            "next_up": next(others, None) if approval.state != ApprovalState.WAITING else None,
             "problem": problem,
             "reason": reason,
             "action": reverse("approvals:decide", args=[here.slug, approval.pk]),

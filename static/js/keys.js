@@ -77,6 +77,12 @@ document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.isComposing || event.repeat && event.key !== "j" && event.key !== "k") return;
   const name = nameOf(event);
   const withModifier = name.startsWith("Mod+");
+  // Escape leaves a field, so that the keys work again; one that offers a list shuts that first.
+  if (name === "Escape" && isTyping(event.target) && !event.target.matches("[role='combobox']") &&
+    !document.querySelector("dialog[open]")) {
+    event.target.blur();
+    return;
+  }
   if (!name || (!withModifier && (areOff() || isTyping(event.target)))) return;
   if (document.querySelector("dialog[open]") && !withModifier) return;
   if (["Space", "Enter"].includes(name) && event.target.matches("button, summary, input")) return;

@@ -21,7 +21,8 @@ function current() {
 function move(by) {
   const all = rows();
   if (!all.length) return;
-  const at = all.indexOf(current());
+  // Beside an open card the list goes on from the row of that card.
+  const at = all.indexOf(current() ?? list().querySelector("[data-id]:has([aria-current])"));
   const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + by, 0), all.length - 1)];
   next.querySelector(".row-link")?.focus();
   next.scrollIntoView({ block: "nearest" });
