@@ -13,6 +13,7 @@ from ledger.sealer import tree_size
 from workspaces.models import Workspace
 
 HEADS_CHECKED = 50
+ONE_LOG = "One log from its beginning"
 
 
 def audit(workspace: Workspace) -> list[Finding]:
@@ -91,8 +92,7 @@ def _growth(workspace: Workspace, head: TreeHead) -> Finding:
 
 def _origin(workspace: Workspace, head: TreeHead) -> Finding:
     """A new origin starts only where signed entries were lost; it is never signed over."""
-    name = "One log from its beginning"
     keys = LogKey.objects.filter(workspace=workspace).exclude(origin=head.origin)
     if last := keys.order_by("-pk").first():
-        return Finding(name, ok=False, words=f"{last.origin} went back, and a new one began.")
-    return Finding(name, ok=True, words=f"{head.origin} never went back.")
+        return Finding(ONE_LOG, ok=False, words=f"{last.origin} went back, and a new one began.")
+    return Finding(ONE_LOG, ok=True, words=f"{head.origin} never went back.")

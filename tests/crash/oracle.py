@@ -78,7 +78,7 @@ def violations(
         ]
         found += _order(known, journal)
         found += [broken for step in known for broken in told(step)]
-    return found + log(plans)
+    return found + log(plans, went_back=bool(lost_until))
 
 
 def _was(step: Step, changed: Collection[str]) -> bool:
@@ -128,13 +128,17 @@ def told(step: Step) -> Iterable[str]:
         yield f"I5 {name}: it stands {step.state}, and {seen} is what was told last"
 
 
-def log(plans: Iterable[Plan]) -> list[str]:
-    """I5: everything is sealed, and every proof of it holds."""
+def log(plans: Iterable[Plan], *, went_back: bool = False) -> list[str]:
+    """I5: everything is sealed, every proof of it holds, and a log that went back is said to."""
     workspace = next(iter(plans)).workspace
     events = Event.objects.filter(workspace=workspace).order_by("place")
     ids = list(events.values_list("event_id", flat=True))  # others may come while we look
     sealer.seal_all()
-    found = [f"I5 {one.name}: {one.words}" for one in audit.audit(workspace) if not one.ok]
+    found = [
+        f"I5 {one.name}: {one.words}"
+        for one in audit.audit(workspace)
+        if one.ok == (went_back and one.name == audit.ONE_LOG)
+    ]
     found += _not_included(workspace, ids[:: 1 + len(ids) // PROVEN_MAX])
     return [*found, *_not_grown(workspace)]
 
