@@ -305,3 +305,19 @@ def test_a_stranger_finds_no_card_and_no_answer_counts(ask, dev, as_person):
         assert browser.post(card_of(approval) + path, said).status_code == 404
     approval.refresh_from_db()
     assert (approval.state, approval.enquiries.count()) == (ApprovalState.WAITING, 0)
+
+
+def test_the_card_names_who_can_still_answer(as_person, ask, ada, ben, cleo):
+    approval = ask(Need("finance", 1), Need("leads", 1))
+
+    def named(who):
+        html = as_person(who).get(card_of(approval)).content.decode()
+        found = re.search(r"Can still answer:</span> (.*?)</p>", html)
+        return found[1] if found else ""
+
+    assert named(ada) == "Ben, Cleo"
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    assert named(ada) == "Cleo"
+    approval.refresh_from_db()
+    inbox.reject(approval, by=cleo, seen=approval.digest, reason="the wrong card")
+    assert named(ada) == ""
