@@ -37,6 +37,33 @@ def append_only(databases: Sequence[str] | None = None, **_: Any) -> list[CheckM
         return []  # other checks say that the database is away
 
 
+@register(Tags.database)
+def durable(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Whether what is told as accepted is on the disk by then."""
+    if "default" not in (databases or ()):
+        return []
+    try:
+        return not_durable()
+    except DatabaseError:
+        return []
+
+
+def not_durable() -> list[CheckMessage]:
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT current_setting('synchronous_commit')")
+        (found,) = cursor.fetchone()
+    if found != "off":
+        return []
+    return [
+        Error(
+            "PostgreSQL answers before what we wrote is on its disk: synchronous_commit is off.",
+            hint="Set it to on for the server, the database and the role of DATABASE_URL:"
+            " an accepted event or an intent could be lost with the server.",
+            id="ledger.E003",
+        )
+    ]
+
+
 def missing_walls() -> list[CheckMessage]:
     found = [] if _queryset_refuses() else [_queryset_wall()]
     with connections["default"].cursor() as cursor:
@@ -58,11 +85,12 @@ class WallMissing(Exception):
 
 
 def look() -> None:
-    """Say in the log what is missing; raise `WallMissing`, and so tell /readyz, of a removed one.
+    """Say in the log what is missing; raise `WallMissing`, and so tell /readyz, of a removed one
+    and of a server that forgets.
 
     A role that is allowed too much is how somebody chose to run it, and only said.
     """
-    found = missing_walls()
+    found = missing_walls() + not_durable()
     for message in found:
         logger.log(message.level, "%s %s", message.msg, message.hint)
     if removed := [str(message.msg) for message in found if message.level >= ERROR]:

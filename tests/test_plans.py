@@ -195,6 +195,9 @@ LISTS = {
     "queue/?q=is:closed": "case_closed_by_risk",
     "queue/?q=is:unknown": "case_of_unknown_outcome",
     "queue/?q=is:irreversible": "case_irreversible",
+    "queue/?q=target:*000B3*": "case_short_fields",
+    "queue/?q=tool:*no_such_tool": "case_short_fields",
+    "queue/?q=run:run_0000010": "recovery_case_run_id_key",
     "runs/": "run_newest_first",
     "runs/?q=R000011": "run_words",
     # Its own index begins with the workspace; on a desk of one workspace the ids alone are as good.

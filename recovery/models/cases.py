@@ -12,6 +12,8 @@ from ledger.models import Action, Reversibility, Run
 from ledger.models.actions import Risk
 from workspaces.models import Agent, User, Workspace
 
+SHORT_FIELDS = ("failed_target", "failed_tool", "customer", "customer_name")
+
 
 class CaseState(models.TextChoices):
     OPEN = "open"
@@ -198,6 +200,12 @@ class Case(models.Model):
             models.Index(fields=["cause"], condition=~Q(state="closed"), name="case_open_of_cause"),
             models.Index(fields=["cause", "-opened_at"], name="case_newest_of_cause"),
             GinIndex(fields=["search"], name="case_words"),
+            # Patterns over what is short: trigrams of whole texts would outgrow the texts.
+            GinIndex(
+                fields=SHORT_FIELDS,
+                opclasses=["gin_trgm_ops"] * len(SHORT_FIELDS),
+                name="case_short_fields",
+            ),
             models.Index(
                 fields=["probe_at", "id"],
                 condition=Q(state="open", suggestion="settle"),

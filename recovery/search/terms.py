@@ -23,6 +23,8 @@ from workspaces.models import User, Workspace
 
 RISKS = ("low", "medium", "high", "critical")
 AMOUNT_MAX = Decimal(10) ** 15
+RUNS_OF_A_NAME_MAX = 100
+"""Each agent names its runs itself; of several agents they may be named alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,16 @@ def _like(column: str) -> Callable[[Value, Reader], Q]:
             return Q(**{f"{column}__iexact": value.text})
         pattern = "^" + ".*".join(re.escape(part) for part in value.text.split("*")) + "$"
         return Q(**{f"{column}__iregex": pattern})
+
+    return read
+
+
+def _short(*columns: str) -> Callable[[Value, Reader], Q]:
+    """As `_like`, of columns whose trigrams are indexed: those find patterns and whole values."""
+
+    def read(value: Value, reader: Reader) -> Q:
+        pattern = "^" + ".*".join(re.escape(part) for part in value.text.split("*")) + "$"
+        return _any(Q(**{f"{column}__iregex": pattern}) for column in columns)
 
     return read
 
@@ -238,19 +250,27 @@ def reason(value: Value, reader: Reader) -> Q:
 def tool(value: Value, reader: Reader) -> Q:
     """Any tool of the run, by its name; with `*` the one that the case is about."""
     if "*" in value.text:
-        return _like("failed_tool")(value, reader)
+        return _short("failed_tool")(value, reader)
     return Q(tools__contains=[value.text.lower()])
+
+
+def run(value: Value, reader: Reader) -> Q:
+    """An id as it is written, which is looked up first; or a pattern over the ids of all cases."""
+    if "*" in value.text:
+        return _like("run__run")(value, reader)
+    named = Run.objects.filter(workspace=reader.workspace, run=value.text)
+    return Q(run_id__in=list(named.values_list("pk", flat=True)[:RUNS_OF_A_NAME_MAX]))
 
 
 KEYS: Mapping[str, Callable[[Value, Reader], Q]] = {
     "is": is_,
     "has": has,
     "tool": tool,
-    "target": _like("failed_target"),
+    "target": _short("failed_target"),
     "agent": _like("agent__name"),
     "model": _like("run__model"),
-    "customer": _either_like("customer", "customer_name"),
-    "run": _like("run__run"),
+    "customer": _short("customer", "customer_name"),
+    "run": run,
     "state": _one_of("state", tuple(CaseState.values)),
     "cause": cause,
     "claimed": claimed,

@@ -114,3 +114,14 @@ def test_the_check_says_which_wall_is_missing(said, monkeypatch):
 def run(sql):
     with connection.cursor() as cursor:
         cursor.execute(sql)
+
+
+def test_a_server_that_answers_before_it_has_written_is_told(db):
+    assert checks.not_durable() == []
+
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL synchronous_commit = off")
+
+    assert [one.id for one in checks.not_durable()] == ["ledger.E003"]
+    with pytest.raises(checks.WallMissing, match="synchronous_commit is off"):
+        checks.look()
