@@ -32,6 +32,9 @@ STEPS_SECONDS_MAX = 600.0
 AT_A_TIME = (1, 16)
 """Workflows that DBOS does in each process at once."""
 
+WARM = (16, 25)
+"""Plans or workflows, and steps of each, that every process does before any clock starts."""
+
 
 def policy(approval: str) -> dict[str, Any]:
     """A policy under which people are asked about a compensation (MANUAL) or not (AUTO)."""
@@ -69,14 +72,15 @@ def plan(steps: int) -> None:
     for number in range(steps):
         step(number)
 
+plans, steps, at_a_time, warm_plans, warm_steps = map(int, sys.argv[2:])
 DBOS.launch()
-plan(20)
-print("ready", flush=True)
-sys.stdin.readline()
-began = time.time()
-with ThreadPoolExecutor(int(sys.argv[4])) as together:
-    list(together.map(plan, [int(sys.argv[3])] * int(sys.argv[2])))
-print(began, time.time(), flush=True)
+with ThreadPoolExecutor(at_a_time) as together:
+    list(together.map(plan, [warm_steps] * warm_plans))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began = time.time()
+    list(together.map(plan, [steps] * plans))
+    print(began, time.time(), flush=True)
 DBOS.destroy()
 """
 
@@ -204,11 +208,12 @@ def finish(database_url: str, plan_ids: list[int], started: float) -> float:
 
 
 def warm(running: Desk) -> Any:
-    """Two workers that have done something already; the agent whose runs they undo."""
+    """Two workers that have done as much as DBOS's processes; the agent whose runs they undo."""
     _, agent = set_up()
     start_workers(running)
     rest()
-    plan_ids = submit(2 * WORKERS, 10, agent, "warm")
+    plans, steps = WARM
+    plan_ids = submit(plans * WORKERS, steps, agent, "warm")
     finish(running.database_url, plan_ids, go(plan_ids))
     return agent
 
@@ -219,7 +224,7 @@ def dbos(running: Desk, plans: int, steps: int, at_a_time: int) -> float:
     with psycopg.connect(running.database_url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     url = running.database_url.replace("/amends_steps?", f"/{name}?", 1)
-    each = [str(plans // WORKERS), str(steps), str(at_a_time)]
+    each = [str(one) for one in (plans // WORKERS, steps, at_a_time, *WARM)]
     command = [sys.executable, "-W", "ignore", "-c", DBOS_PROGRAM, url, *each]
     processes = []
     for _ in range(WORKERS):  # one after the other, for the first one migrates
