@@ -3,7 +3,6 @@
 A batch is never all-or-nothing: each event is read alone, and gets a problem of its own.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -12,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ledger import clocks, schemas
+from ledger import clocks, names, schemas
 from ledger.canonical import canonical
 from ledger.masking import Look, Unfit, mask_in_place
 from ledger.said import Problem, Said, Speaker, problem
@@ -254,24 +253,8 @@ def _no_name_twice(raw: bytes, envelope: Envelope, look: Look) -> None:
     """
     if envelope.names() + look.names == look.names_max:
         return
-    try:
-        json.loads(raw, object_pairs_hook=_pairs)
-    except _Twice as twice:
-        raise _Wrong(
-            "duplicate-name", "A name stands twice in one object", 422, str(twice)
-        ) from None
-
-
-class _Twice(Exception):
-    pass
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise _Twice(next(name for name in names if names.count(name) > 1)[:80])
-    return found
+    if name := names.repeated(raw):
+        raise _Wrong("duplicate-name", "A name stands twice in one object", 422, name)
 
 
 def _moment(text: str) -> tuple[datetime, str]:

@@ -20,6 +20,7 @@ BAD: dict[str, tuple[str, str | bytes]] = {
     "not an object": ("schema", "7"),
     "no type": ("schema", '{"id": "a", "run": "r"}'),
     "a name twice": ("duplicate-name", RUN + '"data": {"x": 1, "x": 2}}'),
+    "an empty name twice": ("duplicate-name", RUN + '"data": {"": 1, "": 2}}'),
     "a name twice, spaced": ("duplicate-name", RUN + '"data": {"x" : 1, "x":2}}'),
     "a name twice beside its like in a text": (
         "duplicate-name",
