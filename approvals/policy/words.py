@@ -181,6 +181,24 @@ class Judgement:
             why=why,
         )
 
+    def with_one_more(self, why: str) -> "Judgement":
+        """The same, with one person more, who is never the one who asks."""
+        if self.approval == "DENY":
+            return self
+        needs = [*self.requires]
+        anybody = next((need for need in needs if need.team is None), None)
+        if anybody is not None:
+            needs.remove(anybody)
+        needs.append(Need(None, (anybody.count if anybody else 0) + 1))
+        return replace(
+            self,
+            approval="MANUAL",
+            requires=tuple(needs),
+            self_approval=False,
+            fresh_login=self.risk == "critical",
+            why=f"{self.why}; {why}" if self.approval == "MANUAL" else why,
+        )
+
     def stricter_than(self, approved: "Judgement") -> bool:
         """Whether this asks for more than `approved` did, so that people must be asked anew."""
         if VERDICTS.index(self.approval) > VERDICTS.index(approved.approval):

@@ -7,13 +7,13 @@ has no step says why, in a sentence.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from msgspec import UNSET
 
 from approvals.digests import CallFacts, call_digest
-from approvals.policy import CannotEvaluate, Judgement, Need, Twin, judge
+from approvals.policy import CannotEvaluate, Judgement, Twin, judge
 from connectors import calls
 from connectors.canonical import digest
 from connectors.contract import Operation, Preview, Recorded, Refused, Target
@@ -215,7 +215,9 @@ class Maker:
         if by_agent:
             judgement = held(judgement, "The agent suggested this compensation")
         if step.override_drift:
-            judgement = one_more(judgement, "Somebody changed the target since, and is overridden")
+            judgement = judgement.with_one_more(
+                "Somebody changed the target since, and is overridden"
+            )
         facts = binding.facts_of(step, step.connection)
         step.digest = call_digest(facts)
         step.risk = judgement.risk
@@ -267,25 +269,6 @@ def held(judgement: Judgement, why: str) -> Judgement:
     if judgement.approval != "AUTO":
         return judgement
     return judgement.but_asked(why)
-
-
-def one_more(judgement: Judgement, why: str) -> Judgement:
-    """The same, with one person more, who is never the one who asks."""
-    if judgement.approval == "DENY":
-        return judgement
-    needs = [*judgement.requires]
-    anybody = next((need for need in needs if need.team is None), None)
-    if anybody is not None:
-        needs.remove(anybody)
-    needs.append(Need(None, (anybody.count if anybody else 0) + 1))
-    return replace(
-        judgement,
-        approval="MANUAL",
-        requires=tuple(needs),
-        self_approval=False,
-        fresh_login=judgement.risk == "critical",
-        why=f"{judgement.why}; {why}" if judgement.approval == "MANUAL" else why,
-    )
 
 
 def rests_on_reports(one: DraftStep) -> bool:
