@@ -253,6 +253,14 @@ def test_what_is_older_than_the_page_looks_is_found_by_the_command(
     assert any(OLD[crime][1] in line for line in bad)
 
 
+@pytest.mark.parametrize("command", ["check_log", "rebuild"])
+def test_a_workspace_that_does_not_exist_is_no_good_news(northwind, capsys, command):
+    with pytest.raises(CommandError, match="There is no workspace nortwind"):
+        call_command(command, "northwind", "nortwind")
+
+    assert capsys.readouterr().out == ""
+
+
 HOLES = {
     "a changed digest": "UPDATE ledger_event SET digest = sha256('x') WHERE type = 'run.started'",
     "a leaf that is gone": "DELETE FROM ledger_leaf WHERE index = 2",

@@ -2,24 +2,18 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError
 
 from ledger import audit
-from workspaces.models import Workspace
+from workspaces.management.chosen import OfWorkspaces
 
 
-class Command(BaseCommand):
+class Command(OfWorkspaces):
     help = "Check every entry, every node and every head of the logs; ends with 1 if one is not so."
 
-    def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("workspace", nargs="*", help="slugs; all workspaces if none is named")
-
     def handle(self, *_: Any, **options: Any) -> None:
-        found = Workspace.objects.order_by("slug")
-        if options["workspace"]:
-            found = found.filter(slug__in=options["workspace"])
         bad = 0
-        for workspace in found:
+        for workspace in self.chosen(options):
             for finding in audit.audit_all(workspace):
                 bad += not finding.ok
                 mark = "ok  " if finding.ok else "BAD "
