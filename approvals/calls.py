@@ -67,6 +67,7 @@ def _payload(facts: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, An
         "letter": letter,
         "entry": _entry(named) if kind == "calendar" else [],
         "diff": _diff(shown),
+        "was_words": "as the agent saw it" if shown.get("diff_is_reported") else "now",
         "arguments": [
             {"name": name, "value": ABOVE if letter and text == letter["text"] else text}
             for name, text in shown.get("args", [])

@@ -6,12 +6,15 @@ not decided upon. What an agent worded is shown elsewhere, apart.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.expressions import Expression
 from connectors.contract import Money
+
+SHOWN_CHARACTERS_MAX = 1_000_000
+"""An event is small, but a long name is repeated in the path of each value below it."""
 
 NOT_TOLD = "(not told)"
 
@@ -46,6 +49,7 @@ def preview(
         "will_send": {"tool": tool, "args": args, "targets": list(targets)},
         "must_be_true": {},
         "diff": written(before, args) if manifest.get("kind") == "row" else [],
+        "diff_is_reported": True,
         "money": {"amount_minor": moves.amount_minor, "currency": moves.currency}
         if moves
         else None,
@@ -92,19 +96,30 @@ def _plain_title(tool: str, targets: Sequence[Mapping[str, Any]]) -> str:
     return f"{tool} on {named}{more}" if named else tool
 
 
-def flat(value: Any, path: str = "") -> list[tuple[str, str]]:
-    """Structured arguments as rows of path and text, nothing left out."""
+class TooLargeToShow(Exception):
+    """We stopped because a person could not be shown all of it: the call is denied."""
+
+
+def flat(value: Any) -> list[tuple[str, str]]:
+    """Structured arguments as rows of path and text, nothing left out; raises TooLargeToShow."""
+    found, characters = [], 0
+    for path, text in _leaves(value, ""):
+        characters += len(path) + len(text)
+        if characters > SHOWN_CHARACTERS_MAX:
+            raise TooLargeToShow("Its arguments are too large to be shown to anybody.")
+        found.append((path, text))
+    return found
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
-        found: list[tuple[str, str]] = []
         for name, inner in value.items():
-            found += flat(inner, f"{path}.{name}" if path else str(name))
-        return found
-    if isinstance(value, list) and value:
-        found = []
+            yield from _leaves(inner, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list) and value:
         for place, inner in enumerate(value):
-            found += flat(inner, f"{path}[{place}]")
-        return found
-    return [] if value is None and not path else [(path or "value", _written(value))]
+            yield from _leaves(inner, f"{path}[{place}]")
+    elif value is not None or path:
+        yield path or "value", _written(value)
 
 
 def _written(value: Any) -> str:

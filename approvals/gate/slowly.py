@@ -160,13 +160,13 @@ def _question(
         reason = f"{OPEN_PER_AGENT_MAX} questions of this agent are open: wait for answers"
         return Reply({"answer": "denied", "code": "too_many_open", "reason": reason})
     action = _planned(ask, decision.proceed)
-    shown, money = manifests.preview(
-        policy,
-        tool=ask.tool,
-        args=ask.data.get("args"),
-        targets=ask.targets,
-        before=ask.data.get("before"),
-    )
+    try:
+        shown, money = manifests.preview(
+            policy, tool=ask.tool, args=ask.data.get("args"), targets=ask.targets,
+            before=ask.data.get("before"),
+        )  # fmt: skip
+    except manifests.TooLargeToShow as large:
+        return _denied(ask, found, Denied("too_large_to_show", str(large)))
     try:
         approval = questions.ask_for_action(
             action,

@@ -29,6 +29,10 @@ LOOP = re.compile(rf"\.\s*({LOOPS})\s*$")
 BUILDING = frozenset({"map", "filter", "transformList", "transformMap", "transformMapEntry"})
 WORD = re.compile(r"[A-Za-z_]\w*|\d+")
 COUNTED = re.compile(r"\{\s*(\d{1,9}\s*(?:,\s*(?:\d{1,9})?\s*)?)\}")
+# What could hide a count, as a brace by its number does.
+# A backslash of the pattern itself is written twice.
+UNESCAPED = re.compile(r"\\\\")
+ESCAPED = re.compile(r"\\[xXuU0-7]")
 MATCHES = re.compile(r"\bmatches\s*\(")
 PATTERN = re.compile(r"""\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')\s*\)""")
 BOUND = re.compile(rf"\.\s*(?:{LOOPS}|optMap|optFlatMap)\s*\(\s*(\w+)(?:\s*,\s*(\w+)\s*,)?")
@@ -168,6 +172,10 @@ def _check_patterns(source: str, bare: str) -> None:
         pattern = PATTERN.match(source, found.end())
         if pattern is None:
             raise CannotCompile("the pattern is written out as one text", *_at(bare, found.start()))
+        if ESCAPED.search(UNESCAPED.sub("", pattern[1])):
+            raise CannotCompile(
+                "the pattern spells no character by its number", *_at(bare, found.start())
+            )
         counts = (max(map(int, re.findall(r"\d+", one))) for one in COUNTED.findall(pattern[1]))
         if len(pattern[1]) > PATTERN_CHARACTERS_MAX or prod(counts) > REPEATED_MAX:
             raise CannotCompile("the pattern is too large", *_at(bare, found.start()))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from approvals import manifests
 from approvals.models import Approval
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
@@ -161,3 +162,11 @@ def test_a_long_title_says_that_it_goes_on_and_the_card_has_all_of_it(card):
     headline = Approval.objects.get().headline
     assert (len(headline), headline[-1]) == (300, "…")
     assert f"<h3>Call {path}</h3>" in drawn
+
+
+def test_arguments_that_nobody_could_read_are_not_asked_about():
+    """A long name is repeated in the path of each value below it: half a gigabyte of 64 KiB."""
+    with pytest.raises(manifests.TooLargeToShow):
+        manifests.flat({"n" * 32_000: [1] * 16_000})
+
+    assert manifests.flat({"a": [1, {"b": None}]}) == [("a[0]", "1"), ("a[1].b", "null")]

@@ -67,6 +67,8 @@ LETTERS = "a" * 60_000
     "condition",
     [
         "args.s.matches('(a{1,100}){1,90}b')",  # nine seconds, once
+        "args.s.matches('((a\\x7b1,90\\x7d)\\x7b1,100\\x7d)b')",  # the same, its braces by number
+        "args.s.matches('((a\\u007b1,90}){1,100})b')",
         "args.s.matches(args.p)",
         "matches(args.s, 'a')",
         "args.s.matches('" + "a?" * 101 + "')",
