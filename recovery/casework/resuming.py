@@ -220,11 +220,13 @@ def _hindrances(
 
 def _sent(facts: RunFacts) -> str:
     """An undo that may still happen: the run would go on upon what it then takes away."""
-    sent = [*(step for step in facts.troubled if step.is_lost), *facts.under_way]
-    if not sent:
-        return ""
-    where = f"Step {sent[0].position} of plan {sent[0].plan.number}"
-    return f"{where} was sent: wait until it is known what became of it."
+    for step in facts.troubled:
+        if step.is_lost:
+            return f"Settle step {step.position} first: it was sent, and its outcome is unknown."
+    for step in facts.under_way:
+        where = f"Step {step.position} of plan {step.plan.number}"
+        return f"{where} was sent: wait until it is known what became of it."
+    return ""
 
 
 def commit(

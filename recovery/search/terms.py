@@ -259,7 +259,12 @@ def run(value: Value, reader: Reader) -> Q:
     if "*" in value.text:
         return _like("run__run")(value, reader)
     named = Run.objects.filter(workspace=reader.workspace, run=value.text)
-    return Q(run_id__in=list(named.values_list("pk", flat=True)[:RUNS_OF_A_NAME_MAX]))
+    found = list(named.values_list("pk", flat=True)[: RUNS_OF_A_NAME_MAX + 1])
+    if len(found) > RUNS_OF_A_NAME_MAX:
+        raise QueryError(
+            f"More than {RUNS_OF_A_NAME_MAX} runs have this name.", value.position, len(value.text)
+        )
+    return Q(run_id__in=found)
 
 
 KEYS: Mapping[str, Callable[[Value, Reader], Q]] = {

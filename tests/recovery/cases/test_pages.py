@@ -70,6 +70,21 @@ def test_of_an_unknown_outcome_no_page_claims_an_effect(desk, tell):
         assert "nobody knows whether it stands" in text
 
 
+def test_of_a_call_that_certainly_failed_an_effect_did_not_happen():
+    from ledger.models import Action, Effect
+    from recovery.views import effects
+
+    words = {
+        state: effects.line(Action(tool="t", state=state), Effect(compensated="none"))["standing"]
+        for state in ("succeeded", "failed", "unknown", "running")
+    }
+
+    doubt = "nobody knows whether it stands"
+    assert words == {
+        "succeeded": "stands", "failed": "did not happen", "unknown": doubt, "running": doubt,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("q", ["risk:purple", "(is:open", "is:nonsense", "age:>x"])
 def test_a_query_that_cannot_be_read_points_at_its_place(desk, case, q):
     page = desk.get("/w/acme/queue/", {"q": q})
