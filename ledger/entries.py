@@ -35,17 +35,16 @@ class Seen:
     changed: list[int] = field(default_factory=list)
     payloads: list[int] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self._let_go = retention.let_go_up_to(self.workspace)
-
     def look(self, leaves: list[Leaf]) -> None:
         places = [leaf.place for leaf in leaves]
         events = {event.place: event for event in Event.objects.filter(place__in=places)}
         self.checked += len(leaves)
+        # Asked after the events: what retention lets go meanwhile is not missing.
+        let_go = retention.let_go_up_to(self.workspace) if len(events) < len(leaves) else 0
         for leaf in leaves:
             event = events.get(leaf.place)
             if event is None:
-                self.gone += [leaf.index] if leaf.place > self._let_go else []
+                self.gone += [leaf.index] if leaf.place > let_go else []
             elif merkle.leaf_hash(proofs.entry_of(self.workspace, event)) != bytes(leaf.hash):
                 self.changed.append(leaf.index)
             elif not proofs.is_as_digested(event):

@@ -24,7 +24,7 @@ from workspaces.models import User, Workspace
 
 SALT_BYTES = 32
 RUNS_MAX = 10_000
-"""So many are named at a time; the work itself goes on until nothing is left."""
+"""So many of a person are named at a time; the work itself goes on until nothing is left."""
 
 RUNS_AT_A_TIME = 200
 TURN_SECONDS_MAX = 20.0
@@ -62,7 +62,7 @@ class Found:
 def find(workspace: Workspace, *, person: str = "", runs: Sequence[str] = ()) -> Found:
     """A person's runs, those that are named, and single actions of others on what is theirs."""
     mine = Run.objects.filter(workspace=workspace)
-    whole = set(mine.filter(run__in=runs).values_list("pk", flat=True)[:RUNS_MAX])
+    whole = set(mine.filter(run__in=runs).values_list("pk", flat=True))
     if person:
         whole |= set(mine.filter(customer=person).values_list("pk", flat=True)[:RUNS_MAX])
     names = list(mine.filter(pk__in=whole).order_by("pk").values_list("run", flat=True))

@@ -43,7 +43,11 @@ def listen(channel: socket.socket, calls: Calls) -> None:
 def work(channel: socket.socket, calls: Calls, sending: threading.Lock) -> None:
     while True:
         number, call = calls.get()
-        answer = answered(call)
+        try:
+            answer = answered(call)
+        except BaseException:  # noqa: BLE001 - nobody may wait for an answer that does not come
+            traceback.print_exc()
+            os._exit(1)
         with sending:
             send(channel, number, answer)
 

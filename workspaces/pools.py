@@ -24,6 +24,7 @@ class Pool(AsyncConnectionPool[AsyncConnection[TupleRow]]):
         self._at_hand: AsyncConnection[TupleRow] | None = None
         self._until = 0.0
         self._asking = 0
+        self._closing = False
 
     async def getconn(
         self,
@@ -51,7 +52,7 @@ class Pool(AsyncConnectionPool[AsyncConnection[TupleRow]]):
         return (
             self._at_hand is None
             and self._asking == 0
-            and not self.closed
+            and not (self.closed or self._closing)
             and conn.info.transaction_status is TransactionStatus.IDLE
         )
 
@@ -60,6 +61,7 @@ class Pool(AsyncConnectionPool[AsyncConnection[TupleRow]]):
         await super().check()
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109 - as above
+        self._closing = True
         await self._put_away()
         await super().close(timeout)
 
