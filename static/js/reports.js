@@ -23,8 +23,9 @@ document.addEventListener("htmx:responseError", (event) => {
   });
 });
 
-// After a decision the focus goes to the result, which the server marks; else it stays.
-document.addEventListener("htmx:afterSettle", (event) => {
+// After a decision the focus goes to the result, which the server marks; else it stays. It goes
+// there with the swap: settling comes 20 ms later, and a key pressed between would start elsewhere.
+document.addEventListener("htmx:afterSwap", (event) => {
   const result = event.detail.elt.querySelector?.("[data-focus]") ??
     (event.detail.elt.matches?.("[data-focus]") ? event.detail.elt : null);
   if (!result) return;
