@@ -33,6 +33,9 @@ START_SECONDS_MAX = 60.0
 # One that did not start is not tried again for so long; threads do the work meanwhile.
 START_AGAIN_SECONDS = 30.0
 END_SECONDS_MAX = 5.0
+# A batch takes tens of milliseconds, and its waits for a connection and for locks end after 5 s
+# each. A child that needs longer than this is stopped or stuck, and holds all who call it.
+CALL_SECONDS_MAX = 60.0
 # While one call waits for PostgreSQL, another computes; a third would wait for the interpreter.
 CALLS_AT_ONCE = 2
 BUFFER_BYTES = 1024 * 1024
@@ -187,7 +190,7 @@ class Children:
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
         """What the function returns; it and what it is given are pickled. Raises what it raises,
-        `Ended`, or `TooManyRequests`.
+        `TooManyRequests`, or `Ended`, also when it takes longer than CALL_SECONDS_MAX.
 
         Whoever is cancelled while waiting does not stop it.
         """
@@ -211,13 +214,26 @@ class Children:
             if child is None:
                 return await hot.in_thread(function, *args)
             try:
-                value: T = await child.ask((function, args))
+                value: T = await self._bounded(child, (function, args))
             finally:
                 child.calls -= 1
                 self._offer(child)
             return value
         finally:
             self._calls -= 1
+
+    async def _bounded(self, child: Child, what: Any) -> Any:
+        """Its answer. One that does not answer in time is killed, with all that it has in hand."""
+        limit = asyncio.timeout(CALL_SECONDS_MAX)
+        try:
+            async with limit:
+                return await child.ask(what)
+        except TimeoutError as late:
+            if not limit.expired():
+                raise  # the function's own
+            logger.warning("a process that computes did not answer in %d s", CALL_SECONDS_MAX)
+            self._lose(child)
+            raise Ended(ENDED) from late
 
     async def _borrow(self) -> Child | None:
         """The one with the fewest calls, when it has room for another; None if there is none."""
@@ -241,7 +257,7 @@ class Children:
 
     def _lose(self, child: Child) -> None:
         if child not in self._living:
-            return  # we are closing
+            return  # we are closing, or did not wait for its end
         logger.warning("a process that computes ended; the next large call starts another")
         child.kill()
         self._living.discard(child)
@@ -250,6 +266,8 @@ class Children:
                 if not waiter.done():
                     waiter.set_result(None)
             self._waiting.clear()
+        elif self._waiting:
+            self._start_missing()
 
     def _start_missing(self) -> None:
         if time.monotonic() < self._start_after:
