@@ -18,10 +18,9 @@ from ninja.security import HttpBearer
 
 from ledger.models import Checkpoint
 from recovery import search, shown
+from recovery.cases.rows import Empty, OutOfDate
 from recovery.casework import cases, closing, resuming
-from recovery.casework.casework import Empty
 from recovery.casework.closing import CannotClose, Left
-from recovery.casework.outdated import OutOfDate
 from recovery.casework.resuming import CannotResume
 from recovery.corrections import CannotPublish, draft, publish
 from recovery.models import Case, Correction, Plan

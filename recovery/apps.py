@@ -6,5 +6,7 @@ class RecoveryConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from recovery import overturns  # noqa: F401 - approvals ask it from now on
-        from recovery.engine import listening  # noqa: F401 - it hears from now on
+        from recovery import (
+            listening,  # noqa: F401 - it hears from now on
+            overturns,  # noqa: F401 - approvals ask it from now on
+        )

@@ -1,8 +1,8 @@
 """What recovery does again and again."""
 
+from recovery import sweeper
 from recovery.casework import bulk, cases
 from recovery.corrections import aftercare
-from recovery.engine import sweeper
 from recovery.planning import automatic
 from recovery.triage import asking, following, readback, triage
 from workspaces.periodic import SWEEPER, every

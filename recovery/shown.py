@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from recovery.cases.ending import standing_words
+from recovery.cases.rows import holder_of
 from recovery.casework import closing as closings
-from recovery.casework.casework import holder_of
 from recovery.casework.resuming import Resume
 from recovery.corrections import link_of
+from recovery.facts.runs import facts_of
 from recovery.models import Case, Correction, Plan, Step
 from recovery.planning.drafting import Cannot
 from recovery.planning.making import DraftStep
 from recovery.planning.plans import CHOICES, Draft
-from recovery.triage.facts import facts_of
 
 STEPS_SHOWN_MAX = 1_000
 
@@ -123,7 +124,7 @@ def resume(one: Resume) -> dict[str, Any]:
         "stale": one.stale,
         "why_not": one.why_not,
         "steps": [step.as_json() | {"words": step.words, "why": step.why} for step in one.steps],
-        "standing": [closings.standing_words(*found) for found in one.standing],
+        "standing": [standing_words(*found) for found in one.standing],
     }
 
 
@@ -135,7 +136,7 @@ def closing(one: Case) -> dict[str, Any]:
         "revision": one.revision,
         "why_not": closings.why_not(one, facts, closings.living_plan(one)),
         "outcomes": [str(outcome) for outcome in closings.BY_PEOPLE],
-        "standing": [closings.standing_words(*found) for found in facts.standing()],
+        "standing": [standing_words(*found) for found in facts.standing()],
     }
 
 

@@ -17,10 +17,9 @@ from django.db.models import Count, Min, Q
 from ledger import desk
 from ledger.models import Checkpoint, Reversibility
 from recovery import search
+from recovery.cases.rows import Empty, OutOfDate, held_by_another
 from recovery.casework import closing, resuming
-from recovery.casework.casework import Empty, held_by_another
 from recovery.casework.closing import CannotClose
-from recovery.casework.outdated import OutOfDate
 from recovery.casework.resuming import CannotResume
 from recovery.casework.trying import CLOSE, COMPENSATE, RESUME, VERBS, Eligible, NotEligible, tried
 from recovery.engine.clock import database_time

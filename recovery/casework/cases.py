@@ -12,12 +12,12 @@ from django.db import transaction
 
 from ledger.masking import masked
 from ledger.models import Run
-from recovery.casework.casework import Empty, holder_of, locked, say
+from recovery.cases.rows import Empty, holder_of, locked, say
 from recovery.engine.clock import database_time
+from recovery.facts.runs import facts_of
 from recovery.models import Case, CaseState, Comment, Report, ReportSource
 from recovery.planning.drafting import connections_of
 from recovery.triage import casefile, opening, triage
-from recovery.triage.facts import facts_of
 from recovery.triage.reasons import reasons
 from workspaces.models import User
 from workspaces.moves import CannotMove

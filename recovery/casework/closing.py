@@ -1,4 +1,4 @@
-"""Closing: how a case ends, by a person or by the desk, and never with a doubt in it.
+"""Closing: how a person ends a case, and never with a doubt in it. `cases.ending` writes it down.
 
 A closing answers the reasons that stand at that moment: only another one brings the case back.
 """
@@ -8,28 +8,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
-from ledger.models import Action, Effect, Run
-from recovery.casework.casework import Empty, held_by_another, locked, say
+from ledger.models import Effect, Run
+from recovery.cases.ending import end
+from recovery.cases.rows import Empty, held_by_another, locked, say
 from recovery.engine import starting
+from recovery.facts.runs import RunFacts, facts_of
+from recovery.facts.words import plural
 from recovery.models import (
     Case,
     CaseOutcome,
     CaseState,
-    Cause,
-    Directive,
     Plan,
     PlanState,
     Residue,
 )
 from recovery.models.plans import LIVING
-from recovery.triage.facts import RunFacts, facts_of
 from recovery.triage.reasons import reasons
-from recovery.triage.words import plural
 from workspaces import access
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -109,68 +107,18 @@ def close(
             due_at=one.due_at,
         )
     _forget_leftovers(case, by)
-    _end(case, facts, outcome, reason.strip()[:REASON_CHARACTERS_MAX], by=by, left=left)
+    end(
+        case,
+        outcome,
+        reason.strip()[:REASON_CHARACTERS_MAX],
+        by=by,
+        present=reasons(facts),
+        standing=facts.standing(),
+        left=[{"text": one.text, "owner": one.owner.pk} for one in left],
+    )
     if outcome == CaseOutcome.EXPECTED:
         Run.objects.filter(pk=case.run_id, held_by=f"case {case.pk}").update(held_by="")
     return case
-
-
-def restored(case: Case) -> bool:
-    """The desk's own closing: every effect was undone and read back. False if it was closed before.
-
-    The caller holds the transaction, and has checked that nothing stands or is in doubt. No lock is
-    taken beyond the case's own row, for the caller holds its plan's. What is answered is what the
-    case told of; a reason that triage has not met yet brings it back, as any new one does.
-    """
-    case = Case.objects.select_for_update(of=("self",)).get(pk=case.pk)
-    if case.state == CaseState.CLOSED:
-        return False
-    _end(case, None, CaseOutcome.RESTORED, "Every effect was undone, and read back.")
-    return True
-
-
-def resumed(case: Case, facts: RunFacts) -> None:
-    """The desk's own closing: the run went on as directed, and came to a good end."""
-    _end(case, facts, CaseOutcome.RESUMED, "The run went on and came to its end.")
-
-
-def _end(
-    case: Case,
-    facts: RunFacts | None,
-    outcome: str,
-    reason: str,
-    *,
-    by: User | None = None,
-    left: Sequence[Left] = (),
-) -> None:
-    """Without `facts` nothing stands, and no reason but those in the case's evidence."""
-    present = [one.key for one in reasons(facts)] if facts else []
-    present += [str(one["key"]) for one in case.evidence if isinstance(one, dict) and "key" in one]
-    case.state, case.outcome = CaseState.CLOSED, outcome
-    case.closing_reason, case.closed_by, case.closed_at = reason, by, timezone.now()
-    case.claimed_by = case.claimed_until = None
-    case.answered = sorted({*case.answered, *present})
-    case.revision += 1
-    case.save()
-    if case.cause_id is not None:
-        Cause.objects.filter(pk=case.cause_id).update(last_closed_at=case.closed_at)
-    Directive.objects.filter(
-        run=case.run_id, kind="resume", acknowledged_at=None, withdrawn_at=None
-    ).update(withdrawn_at=case.closed_at)
-    stands = facts.standing() if facts else []
-    standing = [standing_words(action, effect) for action, effect in stands]
-    told = [{"text": one.text, "owner": one.owner.pk} for one in left]
-    data = {"outcome": outcome, "reason": reason, "standing": standing, "residue": told}
-    say(case, "case.closed", by=by, data=data, part="engine")
-
-
-def standing_words(action: Action, effect: Effect) -> dict[str, Any]:
-    return {
-        "action": action.action,
-        "position": effect.position,
-        "tool": action.tool,
-        "target": {"type": effect.target_type, "id": effect.target_id},
-    }
 
 
 def _unfit(case: Case, outcome: str, left: Sequence[Left]) -> str:

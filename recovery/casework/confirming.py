@@ -7,11 +7,11 @@ from django.db import transaction
 
 from ledger import desk
 from ledger.models import Action, ActionState, Verified
-from recovery.casework.casework import Empty, held_by_another, locked
+from recovery.cases.rows import Empty, held_by_another, locked
 from recovery.casework.settling import EVIDENCE_CHARACTERS_MAX
+from recovery.facts.runs import RunFacts, facts_of
 from recovery.models import Case
 from recovery.triage import triage
-from recovery.triage.facts import RunFacts, facts_of
 from workspaces.models import User
 from workspaces.moves import CannotMove
 

@@ -18,14 +18,13 @@ from django.utils import timezone
 from connectors.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Run
 from recovery import bells
-from recovery.casework.casework import changed, held_by_another, locked, say
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import OutOfDate, changed, held_by_another, locked, say
 from recovery.engine.clock import database_time
+from recovery.facts.runs import READING, RunFacts, facts_of
+from recovery.facts.words import listed, target_words
 from recovery.models import Case, CaseState, Directive, Plan
 from recovery.models.plans import LIVING
 from recovery.planning.drafting import is_behind
-from recovery.triage.facts import READING, RunFacts, facts_of
-from recovery.triage.words import listed, target_words
 from workspaces.models import User
 from workspaces.moves import CannotMove
 

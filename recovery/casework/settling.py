@@ -14,13 +14,12 @@ from django.db.models import F
 from connectors.contract import Refused
 from ledger import desk
 from ledger.models import Action, Run
-from recovery.casework.casework import Empty, held_by_another, locked
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import Empty, OutOfDate, held_by_another, locked
 from recovery.engine import keys, starting, steps, wire
+from recovery.facts.runs import RunFacts, facts_of
 from recovery.models import Case, CaseState, PlanState, Step, StepState
 from recovery.tasks import run_plan
 from recovery.triage import triage
-from recovery.triage.facts import RunFacts, facts_of
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.wake import wake_on_commit

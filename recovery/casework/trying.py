@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from connectors.contract import Money
 from recovery.casework import closing, resuming
+from recovery.facts.runs import facts_of_each
 from recovery.models import Case, Plan
 from recovery.models.plans import LIVING
 from recovery.planning.previews import sketches
-from recovery.triage.facts import facts_of_each
 
 COMPENSATE, RESUME, CLOSE = "compensate", "resume", "close"
 VERBS = (COMPENSATE, RESUME, CLOSE)

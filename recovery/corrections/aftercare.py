@@ -9,7 +9,7 @@ from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from approvals import policy
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import OutOfDate
 from recovery.corrections import delivery, drafting, publishing
 from recovery.corrections.publishing import CannotPublish
 from recovery.models import Case, CaseOutcome, CaseState, Correction, CorrectionState, Plan

@@ -15,7 +15,7 @@ from connectors import channels
 from connectors.channels import Message
 from connectors.models import Channel, Delivery
 from connectors.models.channels import ChannelKind, DeliveryState
-from recovery.casework.casework import say
+from recovery.cases.rows import say
 from recovery.models import Correction, CorrectionDelivery
 
 MAIL, WEBHOOK, LINK = "mail", "webhook", "link"

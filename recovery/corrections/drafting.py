@@ -7,12 +7,11 @@ from collections.abc import Mapping
 
 from django.db import transaction
 
-from recovery.casework.casework import locked, say
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import OutOfDate, locked, say
 from recovery.corrections import wording
 from recovery.corrections.facts import Person, facts_for, people
+from recovery.facts.runs import facts_of
 from recovery.models import Case, Correction, CorrectionState
-from recovery.triage.facts import facts_of
 from workspaces.models import User
 from workspaces.moves import CannotMove
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from ledger.masking import holds_mask
 from ledger.models import Action, Compensated, Effect
+from recovery.facts.runs import READING, RunFacts
+from recovery.facts.words import capitalised, changed_fields, clean, listed, plural, singular
 from recovery.models import Case, Step, StepState
-from recovery.triage.facts import READING, RunFacts
 from recovery.triage.headlines import verb
-from recovery.triage.words import capitalised, changed_fields, clean, listed, plural, singular
 from workspaces import look
 
 VERSION = 1

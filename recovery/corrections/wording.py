@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from recovery.corrections.facts import friendly
-from recovery.triage.words import listed, plural, singular
+from recovery.facts.words import listed, plural, singular
 
 TITLE_CHARACTERS_MAX = 200
 

@@ -6,7 +6,7 @@ from django.db import transaction
 from django.db.models import F
 
 from ledger.models import Action, ActionState, Compensated, Effect, Run
-from recovery.casework import closing
+from recovery.cases import ending
 from recovery.engine import starting
 from recovery.engine.clock import Clock
 from recovery.models import Case, CaseState, Plan, PlanState, StepState
@@ -40,7 +40,7 @@ def _finish(plan: Plan, run: Run) -> None:
     told = (StepState.VERIFIED, StepState.REPORTED, StepState.SKIPPED)
     starting.say(plan, "plan.finished", data={str(state): ended[state] for state in told})
     if ended.keys() == {StepState.VERIFIED} and is_restored(run):
-        closing.restored(plan.case)
+        ending.restored(plan.case)
     else:
         starting.move_case(plan.case, CaseState.OPEN)
     _let_triage_look(run)

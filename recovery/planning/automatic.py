@@ -12,7 +12,7 @@ from django.db.models import F
 
 from approvals import policy
 from ledger.models import Reversibility
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import OutOfDate
 from recovery.engine.clock import database_time
 from recovery.models import Case, CaseState, Plan, Step, Suggestion
 from recovery.planning import plans

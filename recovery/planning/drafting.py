@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
+from approvals.policy import Judgement, strictest
 from connectors.contract import Recorded
 from connectors.models import Connection
 from ledger.models import Action, Checkpoint, Effect, Reversibility
+from recovery.facts.runs import RunFacts
+from recovery.facts.words import target_words
 from recovery.planning.making import STRENGTH, CannotUndo, DraftStep, Maker, Place
-from recovery.triage.facts import RunFacts
-from recovery.triage.words import target_words
 from workspaces.models import Workspace
 
 STEPS_MAX = 1_000
@@ -49,6 +50,11 @@ class Drafted:
         found = [Reversibility(one.step.reversibility) for one in self.steps]
         found += [one.reversibility for one in self.cannot]
         return max(found, key=STRENGTH.__getitem__, default=Reversibility.UNKNOWN)
+
+
+def judgement_of(drafted: Drafted) -> Judgement | None:
+    """What the policy says of the plan as a whole."""
+    return strictest([one.judgement for one in drafted.steps]) if drafted.steps else None
 
 
 def connections_of(workspaces: Iterable[Workspace | int]) -> dict[tuple[int, str], Connection]:

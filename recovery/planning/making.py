@@ -21,8 +21,8 @@ from connectors.models import Connection
 from ledger.masking import holds_mask
 from ledger.models import Action, Effect, Reversibility, SnapshotSource
 from recovery.engine import binding, keys, snapshots
+from recovery.facts.runs import RunFacts
 from recovery.models import Step
-from recovery.triage.facts import RunFacts
 
 STRENGTH = {
     Reversibility.EXACT: 0,

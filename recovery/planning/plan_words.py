@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from approvals.policy import Judgement
 from connectors.contract import Money
+from recovery.facts.words import listed, plural, shortened
 from recovery.planning.drafting import Drafted
 from recovery.planning.making import DraftStep
-from recovery.triage.words import listed, plural, shortened
 
 HEADLINE_CHARACTERS_MAX = 400
 BRIEF_CHARACTERS_MAX = 90

@@ -9,8 +9,7 @@ from django.db import transaction
 from approvals import questions
 from ledger import desk
 from ledger.models import Checkpoint, Run
-from recovery.casework.casework import held_by_another
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import OutOfDate, held_by_another
 from recovery.engine import basis, starting
 from recovery.engine.clock import Clock
 from recovery.models import Case, CaseState, Directive, Plan, PlanState, Step, StepState

@@ -19,12 +19,11 @@ from approvals.policy import Judgement, Policy
 from connectors.contract import Money
 from ledger.models import Checkpoint, Run
 from recovery.engine import binding
+from recovery.facts.runs import RunFacts, facts_of, facts_of_each
 from recovery.models import Case, CaseState, Plan
 from recovery.planning import drifts, plan_words
-from recovery.planning.drafting import Cannot, Drafted, connections_of, draft_steps
+from recovery.planning.drafting import Cannot, Drafted, connections_of, draft_steps, judgement_of
 from recovery.planning.making import CannotUndo, DraftStep
-from recovery.triage.casefile import judgement_of
-from recovery.triage.facts import RunFacts, facts_of, facts_of_each
 
 CHOICES = ("rebase", "override", "skip")
 

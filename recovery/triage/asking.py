@@ -21,11 +21,11 @@ from connectors.contract import Finding, Refused, Target
 from connectors.models import Connection
 from ledger import desk
 from ledger.models import Action
-from recovery.casework.casework import locked
+from recovery.cases.rows import locked
 from recovery.engine.clock import database_time
+from recovery.facts.runs import RunFacts, facts_of
 from recovery.models import Case, CaseState, Suggestion
 from recovery.triage import triage
-from recovery.triage.facts import RunFacts, facts_of
 
 logger = logging.getLogger(__name__)
 

@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from approvals.policy import Judgement, strictest
 from approvals.policy.words import RISKS
 from connectors.models import Connection
 from ledger.models import Action
+from recovery.facts.runs import RunFacts
+from recovery.facts.words import shortened, target_words
 from recovery.models import Suggestion
 from recovery.planning import plan_words
-from recovery.planning.drafting import Drafted, draft_steps
+from recovery.planning.drafting import Drafted, draft_steps, judgement_of
 from recovery.planning.making import CannotUndo
 from recovery.triage.causes import Likeness, likeness
-from recovery.triage.facts import RunFacts
 from recovery.triage.headlines import blamed_action, brief, headline
 from recovery.triage.reasons import Reason
 from recovery.triage.suggestion import suggest
-from recovery.triage.words import shortened, target_words
 
 REQUEST_CHARACTERS_MAX = 4_000
 # A run that calls more tools than this is found by the first ones.
@@ -55,11 +54,6 @@ def case_file(
         | _urgency(facts, reasons, blamed)
     )
     return CaseFile(columns, likeness(facts, reasons), _searched(facts, columns, blamed), drafted)
-
-
-def judgement_of(drafted: Drafted) -> Judgement | None:
-    """What the policy says of the plan as a whole."""
-    return strictest([one.judgement for one in drafted.steps]) if drafted.steps else None
 
 
 def _failure(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> dict[str, Any]:

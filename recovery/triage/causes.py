@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from django.db.models import F
 from django.utils import timezone
 
+from recovery.facts.runs import RunFacts
+from recovery.facts.words import shortened, without_addresses
 from recovery.models import Cause
-from recovery.triage.facts import RunFacts
 from recovery.triage.headlines import blamed_action
 from recovery.triage.reasons import Reason
-from recovery.triage.words import shortened, without_addresses
 from workspaces.models import Workspace
 
 MESSAGE_CHARACTERS_MAX = 400

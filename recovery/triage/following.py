@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger.models import Event, RunState
-from recovery.casework import closing
-from recovery.casework.casework import changed, say
+from recovery.cases import ending
+from recovery.cases.rows import changed, say
 from recovery.engine.clock import database_time
-from recovery.models import Case, CaseState, Directive
-from recovery.triage.facts import RunFacts
+from recovery.facts.runs import RunFacts
+from recovery.models import Case, CaseOutcome, CaseState, Directive
 from recovery.triage.reasons import Reason
 
 LATE_MAX = 100
@@ -33,7 +33,7 @@ def follow(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
     if fresh or facts.run.state != RunState.COMPLETED:
         changed(case, state=CaseState.OPEN)
     else:
-        closing.resumed(case, facts)
+        _close(facts, case, found)
 
 
 def _acknowledge(facts: RunFacts, case: Case, directive: Directive) -> bool:
@@ -56,6 +56,12 @@ def _give_up(case: Case, directive: Directive) -> None:
     directive.save(update_fields=["withdrawn_at"])
     changed(case, state=CaseState.OPEN)
     say(case, "resume.unanswered", data={"directive": directive.pk})
+
+
+def _close(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
+    """The desk's own closing: the run went on as directed, and came to a good end."""
+    words = "The run went on and came to its end."
+    ending.end(case, CaseOutcome.RESUMED, words, present=found, standing=facts.standing())
 
 
 def overdue() -> list[int]:

@@ -9,9 +9,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ledger.models import Action, Effect
-from recovery.triage.facts import RunFacts
-from recovery.triage.reasons import Reason
-from recovery.triage.words import (
+from recovery.facts.runs import RunFacts
+from recovery.facts.words import (
     capitalised,
     changed_fields,
     clean,
@@ -22,6 +21,7 @@ from recovery.triage.words import (
     target_words,
     without_addresses,
 )
+from recovery.triage.reasons import Reason
 
 HEADLINE_CHARACTERS_MAX = 400
 BRIEF_CHARACTERS_MAX = 120

@@ -11,10 +11,10 @@ from django.utils import timezone
 
 from connectors.models import Connection
 from ledger import desk
+from recovery.facts.runs import RunFacts
 from recovery.models import Case, CaseState
 from recovery.triage import alarms, causes
 from recovery.triage.casefile import CaseFile
-from recovery.triage.facts import RunFacts
 from recovery.triage.reasons import Reason
 
 Connections = Mapping[tuple[int, str], Connection]

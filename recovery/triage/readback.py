@@ -21,12 +21,12 @@ from connectors.contract import CannotRead, Observation, Refused, Target
 from ledger import desk
 from ledger.models import Action, ActionState, Compensated, Run, Verified
 from recovery.engine.clock import database_time
+from recovery.facts.runs import RunFacts, facts_of
+from recovery.facts.words import target_words
 from recovery.models import Readback
 from recovery.planning import drifts
 from recovery.planning.drafting import connections_of, draft_steps
 from recovery.planning.making import DraftStep
-from recovery.triage.facts import RunFacts, facts_of
-from recovery.triage.words import target_words
 
 TRIES_MAX = 4
 TRY_SECONDS = 5.0

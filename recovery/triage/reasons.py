@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
+from recovery.facts.runs import READING, RunFacts
+from recovery.facts.words import clean, shortened, target_words
 from recovery.models import StepState
-from recovery.triage.facts import READING, RunFacts
-from recovery.triage.words import clean, shortened, target_words
 
 KEY_CHARACTERS_MAX = 200
 REASONS_MAX = 100

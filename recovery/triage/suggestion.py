@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ledger.models import Action, ActionState, Compensated, RunState
+from recovery.facts.runs import RunFacts
+from recovery.facts.words import listed, plural
 from recovery.models import Suggestion
-from recovery.triage.facts import RunFacts
-from recovery.triage.words import listed, plural
 
 
 def suggest(facts: RunFacts) -> tuple[Suggestion, str]:

@@ -15,12 +15,12 @@ from django.db.models import Exists, F, OuterRef, QuerySet
 
 from ledger.models import Run, RunState
 from recovery.engine.clock import DATABASE_AWAY, database_time
+from recovery.facts.policies import policies_of
+from recovery.facts.runs import RunFacts, gather
 from recovery.models import Case, Silence
 from recovery.planning.drafting import connections_of
 from recovery.triage import following, opening, readback
 from recovery.triage.casefile import case_file
-from recovery.triage.facts import RunFacts, gather
-from recovery.triage.policies import policies_of
 from recovery.triage.reasons import reasons
 
 logger = logging.getLogger(__name__)

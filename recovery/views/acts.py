@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from recovery.casework import casework
+from recovery.cases.rows import held_by_another
+from recovery.facts.words import listed
 from recovery.models import Case, CaseState, Suggestion
-from recovery.triage.words import listed
 from recovery.views.here import case_url
 from workspaces.access import may
 from workspaces.models import User
@@ -60,7 +60,7 @@ def why_not(acts: list[dict[str, Any]]) -> str:
 def _blocked(case: Case, person: User) -> str:
     if not may(person, "recover", case.workspace):
         return "this needs the permission “recover”"
-    other = casework.held_by_another(case, person)
+    other = held_by_another(case, person)
     if other is not None:
         return f"{other} has claimed it"
     return BUSY.get(CaseState(case.state), "")

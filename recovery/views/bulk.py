@@ -12,9 +12,10 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import search
-from recovery.casework import bulk, casework
+from recovery.cases.rows import Empty
+from recovery.casework import bulk
+from recovery.facts.words import plural
 from recovery.models import BulkItem, BulkJob, CaseOutcome, CaseState
-from recovery.triage.words import plural
 from recovery.views import dryrun
 from recovery.views.here import case_url, is_number, queue_url
 from workspaces import look
@@ -113,7 +114,7 @@ def _start(request: Request, here: Workspace) -> HttpResponse:
             ending=said.get("ending", CaseOutcome.EXPECTED),
             resume_from=reach,
         )
-    except (casework.Empty, bulk.TooMany) as wrong:
+    except (Empty, bulk.TooMany) as wrong:
         ids = [pk for pk, *_ in frozen]
         seen = bulk.dry_run(here, act, by=request.user, query=q, ids=ids, resume_from=reach)
         return _show(request, here, seen, problem=str(wrong), status=422)

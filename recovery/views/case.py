@@ -10,13 +10,13 @@ from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import HttpResponseClientRefresh
 
 from recovery import search
-from recovery.casework import cases, casework
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import Empty, OutOfDate, holder_of
+from recovery.casework import cases
 from recovery.engine import starting
+from recovery.facts.runs import RunFacts, facts_of
 from recovery.models import Case, CaseState, Report
 from recovery.models.plans import LIVING
 from recovery.planning import plans
-from recovery.triage.facts import RunFacts, facts_of
 from recovery.views import (
     acts,
     compensate,
@@ -143,7 +143,7 @@ def _reopen_url(case: Case, person: User) -> str:
 def _claim(case: Case, person: User) -> dict[str, Any] | None:
     if case.state == "closed" or not may(person, "recover", case.workspace):
         return None
-    holder = casework.holder_of(case)
+    holder = holder_of(case)
     return {
         "by": str(holder) if holder else "",
         "mine": holder == person,
@@ -228,7 +228,7 @@ def comment(request: Request, workspace: str, pk: int) -> HttpResponse:
     require(request.user, "recover", case.workspace)
     try:
         cases.comment(case, by=request.user, text=request.POST.get("comment", ""))
-    except casework.Empty as empty:
+    except Empty as empty:
         messages.warning(request, str(empty))
     return redirect(f"{case_url(case)}?tab=activity#more")
 
@@ -260,6 +260,6 @@ def reopen(request: Request, workspace: str, pk: int) -> HttpResponse:
             seen=preview.revision(request),
             reason=request.POST.get("why", ""),
         )
-    except (CannotMove, OutOfDate, casework.Empty) as refusal:
+    except (CannotMove, OutOfDate, Empty) as refusal:
         messages.warning(request, str(refusal))
     return redirect(case_url(case))

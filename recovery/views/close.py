@@ -9,10 +9,10 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.views.decorators.http import require_http_methods
 
-from recovery.casework import casework, closing
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import Empty, OutOfDate
+from recovery.casework import closing
+from recovery.facts.runs import RunFacts, facts_of
 from recovery.models import Case, CaseOutcome
-from recovery.triage.facts import RunFacts, facts_of
 from recovery.views import effects, preview
 from recovery.views.here import case_or_404
 from workspaces.access import people_with, require
@@ -48,7 +48,7 @@ def close(request: Request, workspace: str, pk: int) -> HttpResponse:
             seen=preview.revision(request),
             left=_left(request, case, facts),
         )
-    except (OutOfDate, CannotMove, closing.CannotClose, casework.Empty) as refusal:
+    except (OutOfDate, CannotMove, closing.CannotClose, Empty) as refusal:
         return _show(request, case, facts, problem=refusal)
     return preview.done(request, case, "The case is closed.")
 
@@ -65,7 +65,7 @@ def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Left]:
     due = timezone.make_aware(datetime.combine(day, time(23, 59)))
     return [
         closing.Left(
-            text=closing.standing_words(action, effect)["summary"],
+            text=effects.line(action, effect)["summary"],
             owner=person,
             due_at=due,
             effect_id=effect.pk,

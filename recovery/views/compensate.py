@@ -10,12 +10,11 @@ from django.views.decorators.http import require_http_methods
 
 from connectors.contract import Preview
 from ledger.models import Checkpoint
-from recovery.casework import casework
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import OutOfDate, held_by_another
+from recovery.facts.words import listed
 from recovery.models import Case
 from recovery.planning import plan_words, plans
 from recovery.planning.making import DraftStep
-from recovery.triage.words import listed
 from recovery.views import preview, story
 from recovery.views.here import case_or_404
 from workspaces import look
@@ -50,7 +49,7 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
     reach, choices = _reach(case, said.get("reach", "")), _choices(said)
     if request.method == "GET" or said.get("act") != "commit":
         return _show(request, case, reach, choices)
-    other = casework.held_by_another(case, request.user)
+    other = held_by_another(case, request.user)
     if other is not None:
         problem = CannotMove(case, "recovering", f"{other} has claimed this case.")
         return _show(request, case, reach, choices, problem=problem)

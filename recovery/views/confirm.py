@@ -8,10 +8,10 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from ledger.models import Action
-from recovery.casework import casework, confirming
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import Empty, OutOfDate
+from recovery.casework import confirming
+from recovery.facts.runs import RunFacts, facts_of
 from recovery.models import Case
-from recovery.triage.facts import RunFacts, facts_of
 from recovery.views import preview, story
 from recovery.views.here import case_or_404, case_url, named
 from workspaces import look
@@ -48,7 +48,7 @@ def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
             by=request.user,
             seen=preview.revision(request),
         )
-    except (OutOfDate, CannotMove, casework.Empty) as refusal:
+    except (OutOfDate, CannotMove, Empty) as refusal:
         return _show(request, case, facts, action, problem=refusal)
     return preview.done(request, case, "Written down, in your name.")
 
@@ -56,7 +56,7 @@ def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
 def _way(request: Request) -> str:
     way = request.POST.get("outcome", "")
     if way not in {"ok", "wrong"}:
-        raise casework.Empty("Say whether it is as it should be.")
+        raise Empty("Say whether it is as it should be.")
     return way
 
 

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from recovery import corrections
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import OutOfDate
 from recovery.corrections import CannotPublish, delivery
 from recovery.models import Correction, CorrectionState
 from recovery.views.correction_card import card, case_url

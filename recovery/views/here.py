@@ -8,7 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import OutOfDate
 from recovery.models import Case
 from workspaces import look
 from workspaces.models import Workspace

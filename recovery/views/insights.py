@@ -18,8 +18,8 @@ from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_GET
 
 from approvals import pace
+from recovery.facts.words import plural
 from recovery.insights import figures, plots
-from recovery.triage.words import plural
 from recovery.views.here import case_url, queue_url
 from workspaces import look
 from workspaces.models import Workspace

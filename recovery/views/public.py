@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from ledger import logkeys
 from recovery import corrections
-from recovery.casework.casework import Empty
+from recovery.cases.rows import Empty
 from recovery.corrections import TooManyReports, records
 from recovery.corrections.facts import review_words
 from recovery.corrections.links import was_read

@@ -12,8 +12,8 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from recovery import search
+from recovery.cases.rows import OutOfDate
 from recovery.casework import cases
-from recovery.casework.outdated import OutOfDate
 from recovery.models import Case
 from recovery.search import jumping, saved
 from recovery.views import nothing

@@ -7,7 +7,8 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
 from ledger.models import Run
-from recovery.casework import cases, casework
+from recovery.cases.rows import Empty
+from recovery.casework import cases
 from recovery.models import Case
 from recovery.views.here import case_url
 from workspaces.models import Workspace
@@ -26,7 +27,7 @@ def report(request: Request, workspace: str, run: str) -> HttpResponse:
         return _show(request, here, found)
     try:
         case = cases.report(found, text=request.POST.get("why", ""), by=request.user)
-    except casework.Empty as empty:
+    except Empty as empty:
         return _show(request, here, found, problem=str(empty))
     messages.success(request, "Written down, in your name. This is its case.")
     return redirect(case_url(case))

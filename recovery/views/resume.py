@@ -7,8 +7,8 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from ledger.models import Checkpoint
+from recovery.cases.rows import OutOfDate
 from recovery.casework import resuming
-from recovery.casework.outdated import OutOfDate
 from recovery.models import Case
 from recovery.views import preview
 from recovery.views.here import case_or_404

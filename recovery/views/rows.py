@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from django.utils import timezone
 
 from ledger.models import Effect
-from recovery.casework import casework
+from recovery.cases.rows import holder_of
 from recovery.models import Case, CaseState
 from recovery.views import acts, effects
 from recovery.views.here import case_url, due_words, queue_url, trace_url
@@ -30,7 +30,7 @@ def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> 
 
     Whoever recovers gets the suggestion as a link to its preview: one click from the list.
     """
-    holder = casework.holder_of(case)
+    holder = holder_of(case)
     return {
         "id": case.pk,
         "url": f"{case_url(case)}?{kept}" if kept else case_url(case),

@@ -17,12 +17,12 @@ from django.views.decorators.http import require_http_methods
 
 from connectors.contract import CannotRead, Refused
 from ledger.models import Action
-from recovery.casework import casework, settling
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import Empty, OutOfDate, held_by_another
+from recovery.casework import settling
 from recovery.engine import wire
+from recovery.facts.runs import RunFacts
 from recovery.models import Case, PlanState, Step, StepState
 from recovery.triage import asking
-from recovery.triage.facts import RunFacts
 from recovery.views import answered, plan_card, preview
 from recovery.views.answered import TooLate
 from recovery.views.here import case_or_404, case_url
@@ -77,7 +77,7 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
         return _show(request, case, subject, doubts)
     try:
         _decide(request, case, subject)
-    except (OutOfDate, CannotMove, casework.Empty) as refusal:
+    except (OutOfDate, CannotMove, Empty) as refusal:
         return _show(request, case, subject, Doubts.of(case), problem=refusal)
     return preview.done(request, case, "Written down, in your name.")
 
@@ -129,7 +129,7 @@ def _show(
     )
     if isinstance(problem, TooLate):
         about["lead"] = "Somebody answered while you wrote. Your words are kept below."
-    other = casework.held_by_another(case, request.user)
+    other = held_by_another(case, request.user)
     claimed = f"{other} has claimed this case." if other else ""
     told: dict[str, Any] = {
         "subject_id": subject.pk,

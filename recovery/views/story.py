@@ -6,9 +6,9 @@ from typing import Any
 
 from ledger.masking import holds_mask
 from ledger.models import Action, Attempt, Checkpoint, Effect
+from recovery.facts.runs import RunFacts
+from recovery.facts.words import plural
 from recovery.models import Case
-from recovery.triage.facts import RunFacts
-from recovery.triage.words import plural
 from workspaces import look
 
 ITEMS_SHOWN_MAX = 300

@@ -5,10 +5,10 @@ from typing import Any
 from django.db.models import Q
 
 from ledger.models import Event
+from recovery.facts.runs import RunFacts
+from recovery.facts.words import plural
 from recovery.models import Case, Correction
 from recovery.triage.causes import title
-from recovery.triage.facts import RunFacts
-from recovery.triage.words import plural
 from recovery.views.here import case_url
 from workspaces import look
 from workspaces.access import may

@@ -4,8 +4,7 @@ import os
 import signal
 from collections import Counter
 
-from recovery import tasks
-from recovery.engine import sweeper
+from recovery import sweeper, tasks
 from recovery.planning import plans
 from tests.crash.catalogue import fault
 from tests.crash.oracle import rest, until

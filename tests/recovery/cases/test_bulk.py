@@ -5,8 +5,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from ledger.models import Event
+from recovery.cases.rows import Empty
 from recovery.casework import bulk, cases
-from recovery.casework.casework import Empty
 from recovery.engine import engine
 from recovery.models import BulkItem, Case, CaseState, Directive, Plan
 from recovery.triage import triage

@@ -6,9 +6,9 @@ import pytest
 from django.utils import timezone
 
 from ledger.models import Event
+from recovery.cases.rows import OutOfDate
 from recovery.casework import cases, closing
 from recovery.casework.closing import CannotClose, Left
-from recovery.casework.outdated import OutOfDate
 from recovery.models import Case, CaseState
 from workspaces.moves import CannotMove
 

@@ -205,6 +205,19 @@ def test_a_case_is_closed_with_a_reason(desk, case):
     assert case.outcome == "expected"
 
 
+def test_what_is_left_gets_its_owner_on_the_page_and_says_what_it_is(desk, case, ada):
+    left = {"ending": "partly", "owner": str(ada.pk), "due": "2099-01-01"}
+    said = left | {"why": "the seat is gone", "revision": case.revision}
+    shown = desk.get(f"/w/acme/cases/{case.pk}/close/").context["standing"]
+
+    desk.post(f"/w/acme/cases/{case.pk}/close/", said)
+
+    case.refresh_from_db()
+    assert case.outcome == "partly"
+    assert [one.text for one in case.residues.order_by("pk")] == [one["summary"] for one in shown]
+    assert {one.owner for one in case.residues.all()} == {ada}
+
+
 def test_closing_without_a_reason_says_so(desk, case):
     said = {"ending": "expected", "why": " ", "revision": case.revision}
 

@@ -6,7 +6,7 @@ from django.db import IntegrityError, transaction
 from approvals import inbox
 from approvals.models import Approval
 from ledger.models import Effect, Event
-from recovery.casework.outdated import OutOfDate
+from recovery.cases.rows import OutOfDate
 from recovery.engine import engine
 from recovery.models import CaseState, Plan, PlanState, Step, StepState
 from recovery.planning import plans

@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from approvals import pauses
 from ledger.models import Effect, Event, Run
+from recovery.cases.rows import OutOfDate
 from recovery.casework import resuming
-from recovery.casework.outdated import OutOfDate
 from recovery.casework.resuming import CannotResume
 from recovery.directives import waiters
 from recovery.engine import engine

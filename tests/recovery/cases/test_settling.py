@@ -3,10 +3,9 @@
 import pytest
 
 from ledger.models import Event
+from recovery.cases.rows import Empty, OutOfDate
 from recovery.casework import closing, settling
-from recovery.casework.casework import Empty
 from recovery.casework.closing import CannotClose
-from recovery.casework.outdated import OutOfDate
 from recovery.engine import engine, starting
 from recovery.models import CaseState, PlanState, Step, StepState, Suggestion
 from recovery.planning import plans

@@ -369,10 +369,11 @@ def test_due_is_the_earlier_of_policy_and_undo_window(tell):
 
 @pytest.mark.parametrize("text", ["", "   "])
 def test_a_report_needs_words(tell, ada, text):
-    from recovery.casework import cases, casework
+    from recovery.cases.rows import Empty
+    from recovery.casework import cases
 
     run = tell()
-    with pytest.raises(casework.Empty):
+    with pytest.raises(Empty):
         cases.report(run.row, text=text, by=ada)
 
 

@@ -7,7 +7,8 @@ import pytest
 from django.db import connections
 
 from connectors import breaker
-from recovery.engine import claims, engine, faults, intents, settle, sweeper, wire
+from recovery import sweeper
+from recovery.engine import claims, engine, faults, intents, settle, wire
 from recovery.engine.claims import Held
 from recovery.engine.clock import after, boot_seconds
 from recovery.models import Plan, Step

@@ -1,4 +1,4 @@
-"""Casework: what every verb of a case begins and ends with. Its lock, its claim, its words."""
+"""Rows: what every verb of a case begins and ends with. Its lock, its claim, its words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 from ledger import desk
 from ledger.models import Run
-from recovery.casework.outdated import OutOfDate
 from recovery.models import Case
 from workspaces import clock
 from workspaces.models import User
@@ -14,6 +13,16 @@ from workspaces.models import User
 
 class Empty(ValueError):
     """We stopped because there is nothing to write down. Ask for a few words."""
+
+
+class OutOfDate(Exception):
+    """We stopped because the case is no longer as it was shown. Nothing was changed: show it."""
+
+    def __init__(
+        self, case: Case, why: str = "Somebody changed this case since you saw it."
+    ) -> None:
+        super().__init__(why)
+        self.case = case
 
 
 def holder_of(case: Case) -> User | None:

@@ -1,4 +1,4 @@
-"""What the ledger knows of runs, gathered for triage in a constant number of queries per batch.
+"""Runs: what the ledger knows of them, gathered in a constant number of queries per batch.
 
 Everything that decides what a case says (reasons, headline, suggestion, cause) is a pure function
 of these facts, so that looking twice says the same.
@@ -26,8 +26,8 @@ from ledger.models import (
     RunState,
 )
 from recovery.engine.clock import database_time
+from recovery.facts.policies import policies_of
 from recovery.models import Directive, PlanState, Readback, Report, Step, StepState
-from recovery.triage.policies import policies_of
 
 READING = frozenset({"read_only", "draft"})
 TROUBLED = frozenset({StepState.NEEDS_HUMAN, StepState.DRIFTED, StepState.UNKNOWN})
