@@ -7,7 +7,7 @@ from demo.airline import corpus
 from demo.setting.airline import POLICIES
 from tests.airline.desk import CORPUS, SETTLE_SECONDS_MAX, replay, wait_until
 from tests.airline.test_airline import differing
-from tests.browser.conftest import DESKTOP, session_of
+from tests.browser.conftest import DESKTOP, session_of, slow_down
 from tests.browser.trails import for_everybody, publish, told
 
 RUNS = 6
@@ -20,7 +20,9 @@ def at_the_desk(browser, desk, person=None):
     context.set_default_timeout(20_000)
     if person is not None:
         context.add_cookies([session_of(person, desk.web.url)])
-    yield context.new_page()
+    page = context.new_page()
+    slow_down(page)
+    yield page
     context.close()
 
 

@@ -6,6 +6,12 @@
 
 A page must stay free of JavaScript errors, of what the CSP refuses and of requests to other hosts:
 each fails the test at its end.
+
+What only goes well on a quick machine is found by making Chromium a slow one, and the line long:
+
+    make test ARGS="tests/browser" BROWSER_SLOW=6 BROWSER_LATENCY=200
+
+divides the speed of each page's processor by six and lets each answer come 200 ms later.
 """
 
 import os
@@ -27,6 +33,8 @@ from tests.servers import home
 WAIT_MILLISECONDS = 30_000
 DESKTOP = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
+SLOW_TIMES = float(os.environ.get("BROWSER_SLOW", "1"))
+LATENCY_MILLISECONDS = float(os.environ.get("BROWSER_LATENCY", "0"))
 
 
 class Visit(Protocol):
@@ -104,6 +112,7 @@ def visit(site: str, browser: Browser, request: pytest.FixtureRequest) -> Iterat
             context.add_cookies([session_of(person, site)])
         contexts.append(context)
         page = context.new_page()
+        slow_down(page)
         listen(page, wrong)
         return page
 
@@ -113,6 +122,17 @@ def visit(site: str, browser: Browser, request: pytest.FixtureRequest) -> Iterat
     for context in contexts:
         context.close()
     assert not wrong, "\n".join(wrong)
+
+
+def slow_down(page: Page) -> None:
+    """As the environment asks for, see above; by itself nothing."""
+    if SLOW_TIMES == 1 and not LATENCY_MILLISECONDS:
+        return
+    debugger = page.context.new_cdp_session(page)
+    debugger.send("Emulation.setCPUThrottlingRate", {"rate": SLOW_TIMES})
+    debugger.send("Network.enable")
+    line = {"offline": False, "downloadThroughput": -1, "uploadThroughput": -1}
+    debugger.send("Network.emulateNetworkConditions", line | {"latency": LATENCY_MILLISECONDS})
 
 
 def session_of(person: Any, site: str) -> Any:
