@@ -6,12 +6,11 @@ leaves without a trace of the credentials. It must stand outside any transaction
 
 `apply` and `probe` never raise: what is not a clear success is `no_effect` if the connector knows
 it, and otherwise `unknown` or `cannot_tell`. `observe` and `verify` raise CannotRead. `preview`,
-`drifted` and `satisfied` touch nothing; whatever else they raise is Refused, too.
+`drifted` and `satisfied` touch nothing; where they fail otherwise, or hang, that is Refused, too.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
@@ -43,12 +42,11 @@ from connectors.contract import (
 from connectors.errands import GRACE_SECONDS, Errand
 from connectors.models import Connection
 from connectors.outbound import Deadline, Outbound
+from connectors.questions import asked
 from connectors.redaction import Redaction
 from workspaces.models import Secret
 
 __all__ = ["GRACE_SECONDS", "Facts"]
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -74,7 +72,7 @@ def operation_of(connection: Connection, name: str) -> Operation:
 def operations_of(connection: Connection) -> Mapping[str, Operation]:
     """All that can be done over this connection; raises Refused if its settings no longer fit."""
     connector, settings = _connector(connection)
-    return _asked(connector, partial(connector.operations_for, settings))
+    return asked(connector, "operations", partial(connector.operations_for, settings))
 
 
 def connector_version(connection: Connection) -> str:
@@ -89,7 +87,7 @@ def preview(
     """What would be done. Pure; raises Refused for what can never be sent."""
     connector, call = _drafted(connection, operation, args, target, facts)
     call.operation.check_args(args)
-    return _asked(connector, partial(_preview, connector, call))
+    return asked(connector, "a preview", partial(_preview, connector, call))
 
 
 def drifted(
@@ -102,7 +100,7 @@ def drifted(
 ) -> list[FieldDiff]:
     """Where the observed target differs from `expected`. Pure."""
     connector, call = _drafted(connection, operation, args, target, facts)
-    return _asked(connector, partial(connector.drifted, call, observation))
+    return asked(connector, "drift", partial(connector.drifted, call, observation))
 
 
 def satisfied(
@@ -115,7 +113,7 @@ def satisfied(
 ) -> bool:
     """Whether the post-condition holds already, so that no call is needed. Pure."""
     connector, call = _drafted(connection, operation, args, target, facts)
-    return _asked(connector, partial(connector.satisfied, call, observation))
+    return asked(connector, "its end state", partial(connector.satisfied, call, observation))
 
 
 def observe(
@@ -269,7 +267,7 @@ def _installed(name: str) -> Connector:
 
 
 def _operation(connector: Connector, settings: Any, name: str) -> Operation:
-    found = _asked(connector, partial(connector.operations_for, settings)).get(name)
+    found = asked(connector, "operations", partial(connector.operations_for, settings)).get(name)
     if found is None:
         raise Refused(f"{connector.name} has no operation “{name}” here.")
     return found
@@ -281,17 +279,3 @@ def _preview(connector: Connector, call: Call) -> Preview:
         raise TypeError("a preview is a Preview")
     digest(drawn.must_be_true)  # what people approve is JSON
     return drawn
-
-
-def _asked(connector: Connector, question: Callable[[], T]) -> T:
-    """What a connector says without a call. A plug-in may raise anything here, too, and must not
-    stop whoever asks about many runs at once: then it refuses. Its words may quote what was asked.
-    """
-    try:
-        return question()
-    except (Refused, CannotRead):
-        raise
-    except Exception as failure:
-        fault = f"The connector {connector.name} fails with {type(failure).__name__}"
-        logger.warning("%s.", fault)
-        raise Refused(f"{fault}: see its author.") from failure

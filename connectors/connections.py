@@ -7,6 +7,7 @@ settings: it raises the revision, and a plan that was approved over the old ones
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,9 +18,10 @@ from django.utils import timezone
 
 from connectors import registry
 from connectors.canonical import canonical
-from connectors.contract import Connector, Purpose
+from connectors.contract import CannotRead, Connector, Purpose, Refused
 from connectors.models import Connection, ConnectionVersion
 from connectors.models.connections import digest_of_settings
+from connectors.questions import asked
 from connectors.redaction import Redaction
 from ledger.masking import masked
 from workspaces import acts
@@ -224,13 +226,21 @@ def check_settings(connector: str, settings: dict[str, Any], sandbox: dict[str, 
         try:
             _check_size(given)
             read = msgspec.convert(given, plug.settings_schema)
-            plug.operations_for(read)
-            plug.check_settings(read)
-        except (msgspec.ValidationError, ValueError) as wrong:
+            fault = asked(plug, "its settings", partial(_fault, plug, read))
+        except (msgspec.ValidationError, ValueError, Refused, CannotRead) as wrong:
             raise BadSettings(str(wrong)) from wrong
-        except Exception as failure:  # a plug-in may raise anything
-            fault = type(failure).__name__
-            raise BadSettings(f"The connector {connector} fails with {fault}.") from failure
+        if fault:
+            raise BadSettings(fault)
+
+
+def _fault(plug: Connector, settings: Any) -> str:
+    """What the connector has against its settings; empty where it can work with them."""
+    try:
+        plug.operations_for(settings)
+        plug.check_settings(settings)
+    except ValueError as wrong:
+        return str(wrong) or "The settings do not fit."
+    return ""
 
 
 def _check_size(settings: dict[str, Any]) -> None:

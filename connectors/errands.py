@@ -70,7 +70,7 @@ class Errand(Generic[T]):
         if self.work is None:  # it could not leave, and `failure` says why
             answers.put(self)  # type: ignore[arg-type]
         else:
-            _lend(lambda: self.carry_out(answers))
+            lend(lambda: self.carry_out(answers))
 
     def carry_out(self, answers: Answers) -> None:
         """Do it here, and put it into `answers`."""
@@ -154,12 +154,12 @@ class Side:
                 errand.start(self._answers)
         if shared:
             self._left.extend(shared)
-            _lend(self._carry_out)
+            lend(self._carry_out)
 
     def spread(self) -> None:
         """Give what has not begun yet hands of its own."""
         while (errand := self._next()) is not None:
-            _lend(partial(errand.carry_out, self._answers))
+            lend(partial(errand.carry_out, self._answers))
 
     def _carry_out(self) -> None:
         while (errand := self._next()) is not None:
@@ -190,7 +190,7 @@ class _Hand(threading.Thread):
 _idle: list[_Hand] = []
 
 
-def _lend(work: Callable[[], None]) -> None:
+def lend(work: Callable[[], None]) -> None:
     """Give the work to an idle hand, or a new one: one that hangs is missing, and nothing else."""
     try:
         hand = _idle.pop()

@@ -1,11 +1,13 @@
-"""A plug-in that raises where nothing may go wrong harms nobody but itself."""
+"""A plug-in that raises or hangs where nothing may go wrong harms nobody but itself."""
 
 import sys
+import threading
+import time
 from functools import partial
 
 import pytest
 
-from connectors import calls, connections, registry
+from connectors import calls, connections, questions, registry
 from connectors.contract import CannotRead, Observation, Refused, Target
 from recovery.casework import bulk
 from recovery.models import Case
@@ -108,3 +110,76 @@ def test_what_it_says_of_a_state_is_no_better(pigeons, name):
 
     with pytest.raises((Refused, CannotRead), match="fails with KeyError: see its author"):
         recall(Observation(found=True, state={}), expected={})
+
+
+@pytest.fixture
+def hanging(monkeypatch):
+    """The name of what a plug-in waits for, in a process where others wait half a second for it."""
+    over = threading.Event()
+    monkeypatch.setattr(sys, "pigeons_are_back", over, raising=False)
+    monkeypatch.setattr(questions, "SECONDS_MAX", 0.5)
+    yield over
+    over.set()
+    questions._hanging.clear()
+
+
+HANGS = "import sys\n" + PIGEON.replace(
+    PREVIEW, f"        call.args or sys.pigeons_are_back.wait(60)\n{PREVIEW}"
+)
+
+
+def test_triage_goes_on_beside_a_plug_in_that_hangs(pigeons, tell, hanging):
+    pigeons(HANGS)
+    theirs, others = tell("run_1"), tell("run_2")
+    for bird in range(4):
+        theirs.does("pigeons.send", ("pigeon", f"P-{bird}", {}, {"sent": True}))
+    theirs.ends("failed")
+    others.does("tickets.update", ("ticket", "main/T-1", {"a": 1}, {"a": 2}))
+    others.ends("failed")
+
+    triage.look()
+
+    assert not hanging.is_set()  # nobody waited for it
+    assert set(Case.objects.values_list("run__run", flat=True)) == {"run_1", "run_2"}
+    cannot = plans.draft(theirs.case()).cannot
+    assert questions._hanging["pigeon", "a preview"].count == 1  # it is not asked for each bird
+    assert len(cannot) == 4
+    [words] = {one.text for one in cannot}
+    assert words == (
+        "The connector pigeon did not answer in 0.5 s when asked for a preview: see its author."
+    )
+
+
+def test_a_plug_in_that_came_back_is_asked_again(pigeons, hanging, monkeypatch):
+    recall = partial(calls.preview, pigeons(HANGS), "recall", {}, Target("pigeon", "P-1"))
+    with pytest.raises(Refused, match="did not answer"):
+        recall()
+    with pytest.raises(Refused, match="did not answer"):
+        recall()
+
+    hanging.set()
+    monkeypatch.setattr(questions, "SECONDS_MAX", 40.0)
+    deadline = time.monotonic() + 40.0
+    while questions._hanging["pigeon", "a preview"].count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+    assert recall().title == "Recall"
+
+
+def test_one_that_hangs_again_and_again_is_not_asked_any_more(pigeons, hanging, monkeypatch):
+    monkeypatch.setattr(questions, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(questions, "SECONDS_MAX", 0.05)
+    recall = partial(calls.preview, pigeons(HANGS), "recall", {}, Target("pigeon", "P-1"))
+    for _ in range(questions.HANGING_MAX + 3):
+        with pytest.raises(Refused, match="did not answer"):
+            recall()
+
+    assert questions._hanging["pigeon", "a preview"].count == questions.HANGING_MAX
+
+
+def test_settings_over_which_it_hangs_are_refused_in_words(pigeons, hanging):
+    waits = "\n    def check_settings(self, settings):\n        sys.pigeons_are_back.wait(60)\n"
+
+    with pytest.raises(connections.BadSettings, match="pigeon did not answer"):
+        pigeons(HANGS + waits)

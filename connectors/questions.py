@@ -1,0 +1,129 @@
+"""Questions: what a connector says without a call, and how long it may think.
+
+Triage asks about fifty runs in one transaction, and a page asks while somebody waits: a plug-in
+that raises or hangs here must stop nobody else. So it is asked in a hand of its own and left behind
+there when its time is over; either way it has refused. Our own connectors are asked plainly, for
+they fill in templates and no more, and handing over costs more than their answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from connectors.contract import CannotRead, Connector, Refused
+from connectors.errands import lend
+from connectors.registry import BUILT_IN
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SECONDS_MAX = 5.0
+"""A pure answer takes a millisecond; a process that is starved of its core some seconds."""
+
+PAUSE_SECONDS = 60.0
+"""For so long after it hung it is not asked the same: a batch of fifty runs waits for it once."""
+
+HANGING_MAX = 5
+"""Hands that may hang in one question of one connector; each is lost to its process till then."""
+
+
+@dataclass(slots=True)
+class _Hanging:
+    """The hands that have not come back with one connector's answer to one question."""
+
+    count: int = 0
+    since: float = 0.0
+
+    @property
+    def is_avoided(self) -> bool:
+        return self.count >= HANGING_MAX or (
+            self.count > 0 and time.monotonic() - self.since < PAUSE_SECONDS
+        )
+
+
+_hanging: dict[tuple[str, str], _Hanging] = {}
+_counting = threading.Lock()
+
+
+def asked(connector: Connector, name: str, question: Callable[[], T]) -> T:
+    """Its answer to the question of this name; raises Refused or CannotRead, and nothing else. Its
+    own words may quote what was asked, so only the kind of another error is told.
+    """
+    try:
+        if connector.name in BUILT_IN:
+            return question()
+        return _bounded(connector, name, question)
+    except (Refused, CannotRead):
+        raise
+    except Exception as failure:
+        fault = f"The connector {connector.name} fails with {type(failure).__name__}"
+        logger.warning("%s.", fault)
+        raise Refused(f"{fault}: see its author.") from failure
+
+
+def _bounded(connector: Connector, name: str, question: Callable[[], T]) -> T:
+    fault = (
+        f"The connector {connector.name} did not answer in {SECONDS_MAX:g} s when asked for {name}"
+    )
+    with _counting:
+        known = _hanging.setdefault((connector.name, name), _Hanging())
+    if known.is_avoided:
+        raise Refused(f"{fault}: see its author.")
+    answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+    under_way = _UnderWay(known)
+    lend(lambda: _think(question, answers, under_way))
+    try:
+        came, failure = answers.get(timeout=SECONDS_MAX)
+    except queue.Empty:
+        if under_way.leave_behind():
+            logger.warning("%s.", fault)
+            raise Refused(f"{fault}: see its author.") from None
+        came, failure = answers.get()
+    if failure is not None:
+        raise failure
+    return came  # type: ignore[return-value]
+
+
+class _UnderWay:
+    """One question: it comes back in time or is left behind, and never both."""
+
+    def __init__(self, known: _Hanging) -> None:
+        self._known = known
+        self._has_ended = self._is_late = False
+
+    def leave_behind(self) -> bool:
+        """False where it has come back after all."""
+        with _counting:
+            if self._has_ended:
+                return False
+            self._is_late = True
+            self._known.count += 1
+            self._known.since = time.monotonic()
+            return True
+
+    def came_back(self) -> None:
+        with _counting:
+            self._has_ended = True
+            if self._is_late:
+                self._known.count -= 1
+
+
+def _think(
+    question: Callable[[], T],
+    answers: queue.SimpleQueue[tuple[T | None, BaseException | None]],
+    under_way: _UnderWay,
+) -> None:
+    came, failure = None, None
+    try:
+        came = question()
+    except BaseException as raised:  # noqa: BLE001 - handed to whoever waits for it
+        failure = raised
+    answers.put((came, failure))
+    under_way.came_back()
