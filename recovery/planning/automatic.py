@@ -6,16 +6,14 @@ The conditions are those of DESIGN §9. A case that misses one waits in the queu
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 
 from django.db.models import F
 
 from approvals import policy
 from ledger.models import Reversibility
 from recovery.cases.rows import OutOfDate
-from recovery.engine.clock import database_time
-from recovery.models import Case, CaseState, Plan, Step, Suggestion
-from recovery.planning import plans
+from recovery.models import Case, CaseState, Suggestion
+from recovery.planning import plans, repeats
 from recovery.planning.making import DraftStep, rests_on_reports
 from recovery.planning.plans import CannotSubmit, Draft
 from workspaces.moves import CannotMove
@@ -23,7 +21,6 @@ from workspaces.moves import CannotMove
 logger = logging.getLogger(__name__)
 
 BATCH = 20
-AGAIN_SECONDS = 3600
 REASON = "By policy: every step is low risk, exact and repeatable."
 
 
@@ -94,21 +91,6 @@ def _why_not_step(draft: Draft, one: DraftStep) -> str:
         "Only the agent suggests the step.": one.suggested_by_agent,
         "A snapshot was only reported.": rests_on_reports(one),
         "A target could not be read.": one.drift_state not in {"unchanged", "later", "already"},
-        "It was undone within the hour already.": _lately(draft, one),
+        plans.UNDONE_LATELY: repeats.undone_lately(draft, one),
     }
     return next((words for words, holds in hindrances.items() if holds), "")
-
-
-def _lately(draft: Draft, one: DraftStep) -> bool:
-    """Whether this agent's tool was undone on this target by itself within the hour."""
-    since = database_time() - timedelta(seconds=AGAIN_SECONDS)
-    recent = Plan.objects.filter(
-        workspace=draft.case.workspace_id, automatic=True, submitted_at__gt=since
-    )
-    return Step.objects.filter(
-        plan__in=recent,
-        target_type=one.step.target_type,
-        target_id=one.step.target_id,
-        effect__action__tool=one.action.tool,
-        effect__action__run__agent=draft.run.agent_id,
-    ).exists()

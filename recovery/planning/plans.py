@@ -13,6 +13,7 @@ from recovery.cases.rows import OutOfDate, held_by_another
 from recovery.engine import basis, starting
 from recovery.engine.clock import Clock
 from recovery.models import Case, CaseState, Directive, Plan, PlanState, Step, StepState
+from recovery.planning import repeats
 from recovery.planning.previews import CHOICES, Draft, draft, next_number
 from recovery.tasks import run_plan
 from workspaces.models import User
@@ -22,6 +23,7 @@ from workspaces.wake import wake_on_commit
 __all__ = ["CHOICES", "CannotSubmit", "Draft", "draft", "start", "stop", "submit"]
 
 REASON_CHARACTERS_MAX = 2_000
+UNDONE_LATELY = "It was undone within the hour already."
 
 
 class CannotSubmit(Exception):
@@ -73,6 +75,10 @@ def stop(plan: Plan, *, by: User, reason: str = "") -> starting.Stopped:
 
 @transaction.atomic
 def _write(drafted: Draft, *, by: User | None, reason: str, automatic: bool) -> Plan:
+    if automatic:
+        repeats.one_by_one(drafted.case.workspace_id)
+        if any(repeats.undone_lately(drafted, one) for one in drafted.steps):
+            raise CannotSubmit(UNDONE_LATELY)
     run = Run.objects.select_for_update().get(pk=drafted.run.pk)
     case = Case.objects.select_for_update().get(pk=drafted.case.pk)
     if case.revision != drafted.case.revision:

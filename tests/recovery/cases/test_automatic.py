@@ -64,6 +64,28 @@ def test_not_twice_an_hour_for_the_same_agent_tool_and_target(
     assert "within the hour" in automatic.why_not(plans.draft(case))
 
 
+def test_two_cases_of_a_target_considered_at_once_start_one_plan(
+    by_itself, raised, tell, shop, ticket
+):
+    """Two schedulers found that nothing was undone lately; only one of them may go on."""
+    run = tell("run_2")
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    run.ends("failed")
+    triage.look()
+    drafts = [plans.draft(case) for case in Case.objects.order_by("pk")]
+    assert [automatic.why_not(draft) for draft in drafts] == ["", ""]
+
+    def submit(draft):
+        return plans.submit(
+            draft.case, digest=draft.digest, revision=draft.case.revision,
+            by=None, reason="", automatic=True,
+        )  # fmt: skip
+
+    submit(drafts[0])
+    with pytest.raises(plans.CannotSubmit, match="within the hour"):
+        submit(drafts[1])
+
+
 def with_twin(acme, more):
     """The policy of these stories, with a twin that says something else of tickets."""
     from approvals import versions
