@@ -3,9 +3,12 @@
 `db` tests are rolled back. After tests that commit (`transactional_db`, `live_server`) the database
 is emptied with its triggers off, since the ledger's refuse a flush, as they should; or cloned anew
 from the migrated template where that is not enough.
+
+No test may lean on the one before it: `make test SHUFFLE=7` runs them in an order drawn from 7.
 """
 
 import os
+import random
 import shutil
 import socket
 from collections.abc import Iterator
@@ -67,6 +70,12 @@ def pytest_xdist_setupnodes() -> None:
 def pytest_configure_node(node: Any) -> None:
     """xdist: tell each worker where the one PostgreSQL is."""
     node.workerinput["amends_folder"] = str(started["folder"])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if seed := os.environ.get("SHUFFLE"):
+        random.Random(seed).shuffle(items)  # noqa: S311 - the same in every runner
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,10 +1,12 @@
 """Free ports for the servers that tests start.
 
 Taken below the range from which the system gives ports to outgoing connections, where somebody
-else's connection could sit on it before our server does; and none twice in this process, for what
-was just closed may still be on its way out.
+else's connection could sit on it before our server does; none twice in this process, for what was
+just closed may still be on its way out; and each runner of `pytest -n` from a part of its own, for
+seconds pass between the choice of a port and the server that listens there.
 """
 
+import os
 import secrets
 import socket
 
@@ -14,10 +16,18 @@ TRIES_MAX = 1_000
 _given: set[int] = set()
 
 
+def _own_part() -> range:
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    size = (END - FIRST) // max(count, number + 1)
+    return range(FIRST + number * size, FIRST + (number + 1) * size)
+
+
 def free_ports(count: int) -> int:
     """The first of `count` free ports in a row on loopback."""
+    part = _own_part()
     for _ in range(TRIES_MAX):
-        first = FIRST + secrets.randbelow(END - FIRST - count)
+        first = part.start + secrets.randbelow(len(part) - count)
         row = range(first, first + count)
         if _given.isdisjoint(row) and all(map(_is_free, row)):
             _given.update(row)

@@ -8,6 +8,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -17,8 +18,8 @@ from config.processes import process_list
 from tests.ports import free_port
 from tests.servers import as_runtime
 
-START_SECONDS_MAX = 40.0
-STOP_SECONDS_MAX = 15.0
+START_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 30.0
 
 
 class Process:
@@ -175,18 +176,18 @@ class Processes:
 def database_answers(url: str) -> bool:
     """Only the database: a test that needs no worker starts none."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=10) as answer:
             body = answer.read()
     except HTTPError as error:
         body = error.read()
-    except OSError:
+    except (OSError, HTTPException):
         return False
     return bool(json.loads(body)["checks"]["database"] == "ok")
 
 
 def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
+        with urllib.request.urlopen(url, timeout=10) as answer:
             return bool(answer.status == 200)
-    except OSError:
+    except (OSError, HTTPException):
         return False

@@ -5,14 +5,29 @@ import itertools
 import json
 
 import httpx
+import pytest
 from django.conf import settings
 
+from approvals import bells
+from approvals.gate import waiting
 from config.door import Door
 from ledger.door import known_keys
 from ledger.ids import new_id
 from workspaces import hot
 
 _attempts = itertools.count(1)
+
+
+@pytest.fixture
+def only_bells(monkeypatch):
+    """Whoever waits hears by a bell or not at all: the database is asked when the first one begins
+    to wait, and then not for an hour. No bell is lost because the broker was slow for a moment.
+    """
+    monkeypatch.setattr(waiting, "ASK_EVERY_SECONDS", 3_600)
+    monkeypatch.setattr(bells, "SECONDS_MAX", 60)
+    bells._client.cache_clear()
+    yield
+    bells._client.cache_clear()
 
 
 async def no_django(scope, receive, send):

@@ -9,7 +9,7 @@ from config import loops
 from workspaces.models import Heartbeat
 from workspaces.periodic import SCHEDULER, Job
 
-WAIT_SECONDS_MAX = 10.0
+WAIT_SECONDS_MAX = 60.0
 
 
 @pytest.mark.django_db(transaction=True)

@@ -13,11 +13,11 @@ from config.local.postgres import Postgres
 from recovery.tasks import run_plan
 from tests.config.test_door import TERMINATE_OTHERS, ask
 from tests.conftest import started
-from tests.processes import Process, Processes
+from tests.processes import Process, Processes, database_answers
 from tests.servers import TEMPLATE
 from workspaces.wake import broker, wake
 
-WAIT_SECONDS_MAX = 40.0
+WAIT_SECONDS_MAX = 90.0
 NO_PLAN = 404  # there is none: the worker looks for it in the database, and is done
 LOOKED = "succeeded in"
 RECEIVED = " received"
@@ -37,10 +37,20 @@ def soon(happened: Callable[[], bool]) -> bool:
     return True
 
 
+def is_sent() -> None:
+    """Nobody waits long for a broker; where it was slow to answer it is asked again."""
+
+    def sent() -> bool:
+        broker.forget()
+        return wake(run_plan, NO_PLAN)
+
+    assert soon(sent)
+
+
 def looks_for_a_plan(worker: Process) -> bool:
     """One task is sent, and ends at the database."""
     before = worker.said().count(LOOKED)
-    assert wake(run_plan, NO_PLAN)
+    is_sent()
     return soon(lambda: worker.said().count(LOOKED) > before)
 
 
@@ -72,13 +82,12 @@ def test_a_worker_that_is_at_work_outlives_its_broker(processes: Processes) -> N
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("LOCK TABLE recovery_plan")
         before = worker.said().count(RECEIVED)
-        assert wake(run_plan, NO_PLAN)
+        is_sent()
         assert soon(lambda: worker.said().count(RECEIVED) > before)
         started["valkey"].stop()
         assert soon(lambda: "Connection to broker lost" in worker.said())
     assert soon(lambda: worker.said().count(LOOKED) > 1), worker.said()
     started["valkey"].start()
-    broker.forget()
 
     assert looks_for_a_plan(worker), worker.said()
     assert worker.alive()
@@ -91,7 +100,6 @@ def test_a_worker_goes_on_when_a_broker_that_hung_comes_back(worker: Process) ->
         assert not wake(run_plan, NO_PLAN)
     finally:
         os.kill(started["valkey"].pid, signal.SIGCONT)
-    broker.forget()
 
     assert looks_for_a_plan(worker), worker.said()
 
@@ -100,13 +108,12 @@ def test_a_worker_outlives_a_full_broker_and_goes_on_when_there_is_room(worker: 
     """F10: nobody can note what was taken, nor say which queues he listens to."""
     assert looks_for_a_plan(worker), worker.said()
     os.kill(worker.pid, signal.SIGSTOP)  # so that the message waits for it
-    assert wake(run_plan, NO_PLAN)
+    is_sent()
     with redis.Redis.from_url(started["valkey"].url) as talk:
         talk.config_set("maxmemory", "1mb")
         os.kill(worker.pid, signal.SIGCONT)
         assert soon(lambda: "OutOfMemoryError" in worker.said())
         talk.config_set("maxmemory", "256mb")
-    broker.forget()
 
     assert looks_for_a_plan(worker), worker.said()
     assert worker.alive()
@@ -119,10 +126,10 @@ def test_a_web_process_outlives_its_database(processes: Processes, own_postgres:
     web.wait_until_ready()
 
     os.kill(own_postgres.pid, signal.SIGKILL)
-    away = ask(f"{web.url}/readyz")
+    gone = soon(lambda: not database_answers(f"{web.url}/readyz"))
     own_postgres.stop()
     own_postgres.start()
     web.wait_until_ready()
 
-    assert away[0] == 503
+    assert gone
     assert ask(f"{web.url}/accounts/login/")[0] == 200

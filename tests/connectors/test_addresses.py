@@ -112,12 +112,12 @@ def test_one_address_among_many_that_is_not_public_spoils_the_name(name_server, 
 
 def test_a_name_server_that_does_not_answer_is_not_waited_for(monkeypatch):
     over = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [][: over.wait(5)])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [][: over.wait(60)])
     began = time.monotonic()
 
     with pytest.raises(NotSent):
         checked_addresses("slow.example", 443, Deadline(0.3))
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 20
     over.set()
 
 
@@ -151,7 +151,7 @@ def server():
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
-        listening.settimeout(5)
+        listening.settimeout(30)
         yield listening
 
 
@@ -179,13 +179,13 @@ def test_an_answer_that_drips_in_ends_with_the_time_for_the_whole_call(server, o
     outbound.append("127.0.0.1")
     head = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n"
     pieces = [bytes([b]) for b in head] if drip == "headers" else [head, *([b"x"] * 100)]
-    url, thread = answered(server, pieces, pause=0.1)
+    url, thread = answered(server, pieces, pause=0.5)
     began = time.monotonic()
 
     with pytest.raises((OutOfTime, httpx.ReadError)):
-        Outbound(Deadline(0.5)).request("GET", url)
+        Outbound(Deadline(1)).request("GET", url)
 
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 15  # the whole of it takes twenty seconds and more
     thread.join()
 
 

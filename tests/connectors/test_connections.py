@@ -169,11 +169,11 @@ def test_a_plug_in_that_hangs_is_left_behind(licence_connection, monkeypatch):
 
     over = threading.Event()
     monkeypatch.setattr(errands, "GRACE_SECONDS", -14.5)
-    monkeypatch.setattr(Webhook, "apply", lambda *_: over.wait(10))
+    monkeypatch.setattr(Webhook, "apply", lambda *_: over.wait(60))
     began = time.monotonic()
 
     answer = calls.apply(licence_connection, "release_licence", {}, Target("licence", "L"), key="k")
 
     assert answer.outcome == "unknown"
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20
     over.set()

@@ -32,7 +32,7 @@ def errand(work):
 
 
 def heard(answers, count):
-    return [answers.get(timeout=5) for _ in range(count)]
+    return [answers.get(timeout=60) for _ in range(count)]
 
 
 def test_quick_calls_are_made_by_one_hand(answers):
@@ -44,7 +44,7 @@ def test_quick_calls_are_made_by_one_hand(answers):
 def test_those_behind_a_call_that_takes_long_get_hands_of_their_own(answers):
     over = threading.Event()
     side = Side(answers)
-    slow = errand(lambda: over.wait(5))
+    slow = errand(lambda: over.wait(60))
     side.start([slow, *(errand(threading.get_ident) for _ in range(3))])
 
     side.spread()
@@ -59,7 +59,7 @@ def test_after_a_slow_call_nobody_shares_a_hand(answers):
     errands._took[7, "apply"] = 1.0
     together = threading.Barrier(3)
 
-    Side(answers).start([errand(lambda: together.wait(5)) for _ in range(3)])
+    Side(answers).start([errand(lambda: together.wait(60)) for _ in range(3)])
 
     assert [one.failure for one in heard(answers, 3)] == [None] * 3
 
@@ -67,7 +67,7 @@ def test_after_a_slow_call_nobody_shares_a_hand(answers):
 def test_a_call_that_waited_for_too_long_is_not_made_any_more(answers):
     over, made = threading.Event(), []
     side = Side(answers)
-    slow, late = errand(lambda: over.wait(5)), errand(lambda: made.append(1))
+    slow, late = errand(lambda: over.wait(60)), errand(lambda: made.append(1))
     side.start([slow, late])
     late.began = time.monotonic() - errands.STALE_SECONDS - 1
 

@@ -185,7 +185,7 @@ def test_the_console_never_reaches_into_its_own_database(shop_connection, ada, d
 def test_a_row_that_is_held_does_not_hold_the_desk(
     shop_connection, shop, shop_url, ticket, monkeypatch
 ):
-    hurried = replace(Sql.operations["restore_row"], limit_seconds=1)
+    hurried = replace(Sql.operations["restore_row"], limit_seconds=2)
     monkeypatch.setitem(Sql.operations, "restore_row", hurried)
     with psycopg.connect(shop_url) as holder:
         holder.execute("SELECT 1 FROM tickets WHERE id = 'T-182' FOR UPDATE")
@@ -196,7 +196,7 @@ def test_a_row_that_is_held_does_not_hold_the_desk(
         took = time.monotonic() - began
 
     assert answer.outcome == "no_effect"
-    assert took < 2
+    assert took < 10  # far less than the operation usually may
 
 
 def test_what_cannot_be_written_is_refused_with_the_databases_words(shop_connection, ticket):

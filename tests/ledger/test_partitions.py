@@ -12,8 +12,11 @@ from ledger.models import Event
 from tests.ledger.conftest import event, tell
 from workspaces import hot, periodic
 
-NOW = datetime.now(UTC)
 WEEK = timedelta(days=7)
+
+
+def now():
+    return datetime.now(UTC)
 
 
 def weeks():
@@ -24,18 +27,18 @@ def weeks():
 def drop(*ahead):
     with connection.cursor() as cursor:
         for weeks_ahead in ahead:
-            cursor.execute(f"DROP TABLE {partitions.week_of(NOW + weeks_ahead * WEEK).name}")
+            cursor.execute(f"DROP TABLE {partitions.week_of(now() + weeks_ahead * WEEK).name}")
 
 
 @pytest.mark.django_db
 def test_four_weeks_are_ready_and_a_lost_one_is_made_again():
-    ready = {partitions.week_of(NOW + ahead * WEEK) for ahead in range(5)}
+    ready = {partitions.week_of(now() + ahead * WEEK) for ahead in range(5)}
     partitions.make_ahead()
     assert ready <= weeks()
 
     drop(1, 3)
     made = partitions.make_ahead()
-    assert made == [partitions.week_of(NOW + ahead * WEEK).name for ahead in (1, 3)]
+    assert made == [partitions.week_of(now() + ahead * WEEK).name for ahead in (1, 3)]
     assert partitions.make_ahead() == []
 
 
@@ -45,9 +48,9 @@ def test_a_year_without_the_job_loses_nothing_and_is_noticed(speaker):
     tell(speaker, event("run.started"))
     assert Event.objects.count() == 1  # the default partition has it
 
-    with pytest.raises(partitions.PartitionMissing, match=partitions.week_of(NOW).name):
+    with pytest.raises(partitions.PartitionMissing, match=partitions.week_of(now()).name):
         partitions.make_ahead()
-    assert partitions.week_of(NOW + 4 * WEEK) in weeks()  # the others are there all the same
+    assert partitions.week_of(now() + 4 * WEEK) in weeks()  # the others are there all the same
 
 
 @pytest.mark.django_db(transaction=True)
@@ -58,14 +61,14 @@ def test_readyz_tells_of_it_before_it_is_needed(speaker, settings):
         cursor.execute(
             "INSERT INTO ledger_event (received_at, workspace_id, event_id, type, actor_kind,"
             " actor, digest) VALUES (%s, %s, 'x', 'run.started', 'agent', 'a', '')",
-            [NOW + 3 * WEEK, speaker.workspace_id],
+            [now() + 3 * WEEK, speaker.workspace_id],
         )
 
     loops.say(job, loops.turn(job))
 
     said = asyncio.run(readiness(settings.DATABASE_URL))["ledger.partitions"]
     assert said.startswith("failed: PartitionMissing")
-    assert partitions.week_of(NOW + 3 * WEEK).name in said
+    assert partitions.week_of(now() + 3 * WEEK).name in said
 
 
 async def readiness(url):

@@ -31,7 +31,7 @@ class World:
         self._running = subprocess.Popen(
             leashed(command, ends_with=signal.SIGTERM), cwd=ROOT, env=os.environ.copy()
         )
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while not self._answers():
             if time.monotonic() > deadline or self._running.poll() is not None:
                 raise AssertionError("The outside service did not start.")
@@ -69,7 +69,7 @@ class World:
 
     def stop(self) -> None:
         self._running.terminate()
-        self._running.wait(10)
+        self._running.wait(30)
 
     def _answers(self) -> bool:
         try:
@@ -78,7 +78,7 @@ class World:
             return False
 
     def _ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        talk = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        talk = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             talk.request(method, path, json.dumps(body) if body is not None else None)
             answer = talk.getresponse()

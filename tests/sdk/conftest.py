@@ -15,6 +15,7 @@ import amends
 from tests.ports import free_port
 
 HERE = Path(__file__).parent
+START_SECONDS_MAX = 60.0
 KEY = "amends_0123456789_a-secret"
 OLD, NEW = {"flight": "HAT001"}, {"flight": "HAT019"}
 # What a process needs that a test starts: the client is not installed, it lies beside.
@@ -43,7 +44,7 @@ with desk.run("Move it", run="run_crash") as run:
         print("replayed" if act.replayed else "ran")
     except amends.AmendsError as stopped:
         print(type(stopped).__name__)
-desk.close(seconds=3)
+desk.close(seconds=30)
 """
 
 
@@ -73,7 +74,8 @@ class SmallDesk:
     def start(self):
         command = [sys.executable, str(HERE / "desk_server.py"), str(self.port), self.journal_file]
         self.process = subprocess.Popen([str(part) for part in command])
-        for _ in range(200):
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < deadline:
             try:
                 return self.control()
             except httpx.HTTPError:
@@ -87,7 +89,7 @@ class SmallDesk:
             self.process = None
 
     def control(self, **settings):
-        return httpx.post(f"{self.url}/control", json=settings, timeout=5).json()
+        return httpx.post(f"{self.url}/control", json=settings, timeout=30).json()
 
     def journal(self, kind="event"):
         if not self.journal_file.exists():

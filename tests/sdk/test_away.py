@@ -55,7 +55,7 @@ def test_law_11_an_ungated_call_is_spooled_and_arrives_later_once(desk, small_de
     assert not desk.flush(0.3)
 
     small_desk.start()
-    assert desk.flush(10)
+    assert desk.flush(60)
 
     assert small_desk.types() == ["run.started", "action.planned", "action.started",
                                   "action.succeeded", "run.completed"]  # fmt: skip
@@ -149,7 +149,7 @@ def test_a_batch_refused_whole_is_taken_apart(small_desk, spool_file):
                 "run.checkpoint", {"name": f"c{number}", **({"whole": 1} if number == 4 else {})}
             )
         small_desk.start()
-        assert desk.flush(10)
+        assert desk.flush(60)
 
     names = [event["data"].get("name") for event in small_desk.journal()]
     assert names == [None, *(f"c{number}" for number in range(9)), None]
@@ -228,4 +228,4 @@ def test_an_address_that_is_not_the_desk_costs_no_event(small_desk, spool_file):
         assert not desk.flush(0.2)
         assert desk.parked() == []
         small_desk.control(gone=False)
-        assert desk.flush(5)
+        assert desk.flush(60)

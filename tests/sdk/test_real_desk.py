@@ -12,7 +12,7 @@ def test_what_an_agent_says_of_a_run_is_folded(real_desk, northwind):
     with real_desk.run("Move my return flight", on_behalf_of=MIA, run="run_1") as run:
         run.checkpoint("half", state={"next": "mail", "password": "canary"}, summary="Half done.")
         run.summary = "Nothing to move"
-    assert real_desk.flush(10)
+    assert real_desk.flush(60)
 
     assert real_desk.parked() == []
     kept = Run.objects.get(workspace=northwind, run="run_1")
@@ -46,7 +46,7 @@ def test_a_large_state_is_kept_as_a_blob(real_desk, northwind):
 
     with real_desk.run("Import", run="run_2") as run:
         run.checkpoint("half", state={"rows": ["x" * 90] * 1000})
-    assert real_desk.flush(10)
+    assert real_desk.flush(60)
 
     assert real_desk.parked() == []
     checkpoint = Checkpoint.objects.get(run__run="run_2")

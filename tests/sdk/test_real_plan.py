@@ -67,7 +67,7 @@ def test_the_plan_of_a_run_that_failed_after_a_step(real_desk, operator):
 
     with pytest.raises(testing.Injected, match="assign_licence"):
         onboard(real_desk)
-    assert real_desk.flush(10)
+    assert real_desk.flush(60)
     triage.look()  # what the worker does at once
 
     operator.assert_plan("run_on", [("licences.release_licence", "L-7")])

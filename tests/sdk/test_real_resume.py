@@ -44,7 +44,7 @@ def fail_after_the_flight(desk, state=None):
         with pytest.raises(amends.NoEffect) as closed:
             mail(run, refused)
         run.fail(closed.value)
-    assert desk.flush(10)
+    assert desk.flush(60)
 
 
 def resume(ada):
@@ -79,7 +79,7 @@ def test_a_restarted_agent_goes_on_from_its_checkpoint(real_desk, web, token, ad
         with move(run) as act:
             assert (act.replayed, act.result) == (True, "moved")
         mail(run, lambda: sent.append("mail"))
-    assert elsewhere.flush(10)
+    assert elsewhere.flush(60)
     assert elsewhere.parked() == []
     elsewhere.close()
 
@@ -119,7 +119,7 @@ with run:
     with run.action("send_mail", target=("mail", "mia"), args={},
                     effect_class="internal_update") as act:
         act.succeeded(act.perform(send), after={"sent": True})
-desk.close(seconds=10)
+desk.close(seconds=30)
 """
 
 
@@ -151,7 +151,7 @@ def test_an_agent_that_was_killed_is_started_again_and_goes_on(
 
     assert started("second", "") == 0
 
-    until(Case.objects.filter(state="closed").exists, 30, "the case is closed")
+    until(Case.objects.filter(state="closed").exists, 60, "the case is closed")
     case.refresh_from_db()
     run = Run.objects.get(run="order-4711")
     assert outside.read_text().split() == ["flight", "mail"]
@@ -171,18 +171,18 @@ def test_a_run_under_recovery_is_told_to_stop_while_it_waits(real_desk):
     from ledger.models import Run
 
     with real_desk.run("Go on", run="run_s") as run:
-        assert real_desk.flush(10)
+        assert real_desk.flush(60)
         assert real_desk.directive("run_s") is None
         heard = []
         thread = threading.Thread(
-            target=lambda: heard.append(real_desk.directive("run_s", wait_seconds=20))
+            target=lambda: heard.append(real_desk.directive("run_s", wait_seconds=60))
         )
         began = time.monotonic()
         thread.start()
         Run.objects.filter(run="run_s").update(held_by="case 7")
         thread.join()
         assert heard[0]["kind"] == "stop"
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 45  # it did not wait to the end
         with pytest.raises(amends.Stopped, match="case 7"):
             run.checkpoint("half")
 
@@ -193,7 +193,7 @@ def test_a_paused_run_hears_at_once_that_it_is_to_stop_and_why(real_desk, northw
     from ledger.models import Run
 
     with real_desk.run("Go", run="run_p") as run:
-        assert real_desk.flush(10)
+        assert real_desk.flush(60)
         run.heed()
         heard = []
         thread = threading.Thread(
@@ -216,7 +216,7 @@ def test_what_does_not_stop_every_call_does_not_stop_the_run(real_desk, northwin
     from approvals import pauses
 
     with real_desk.run("Go on", run="run_q"):
-        assert real_desk.flush(10)
+        assert real_desk.flush(60)
         pauses.pause(northwind, "run", "run_z", by=ada, reason="another run")
         pauses.pause(northwind, "agent", "another-agent", by=ada, reason="another agent")
         pauses.pause(northwind, "tool", "*", by=ada, reason="its calls are denied one by one")
@@ -230,7 +230,7 @@ def test_another_agents_run_is_nobodys_to_ask_about(real_desk, northwind, web, t
 
     with real_desk.run("Mine", run="run_m"):
         pass
-    assert real_desk.flush(10)
+    assert real_desk.flush(60)
     other = Agent.objects.create(workspace=northwind, name="mail-desk")
     token = keys.create_key(other, by=None, name="test")[1]
 

@@ -64,7 +64,9 @@ class Outside:
 
     def ask(self, method: str, path: str, said: Any = None) -> Any:
         """Speak to it as the test, over HTTP."""
-        answer = httpx.request(method, self.at["url"] + path, json=said, trust_env=False)
+        answer = httpx.request(
+            method, self.at["url"] + path, json=said, trust_env=False, timeout=30
+        )
         return answer.json()
 
     def stop(self) -> None:
@@ -73,7 +75,7 @@ class Outside:
         self.process.stdin.close()
         self.process.stdout.close()
         try:
-            self.process.wait(5)
+            self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -92,8 +94,8 @@ def certificate(folder: Path) -> tuple[ssl.SSLContext, str]:
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())

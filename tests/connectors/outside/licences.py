@@ -68,7 +68,7 @@ class Service(BaseHTTPRequestHandler):
         for byte in body:
             self.wfile.write(bytes([byte]))
             self.wfile.flush()
-            time.sleep(0.2)
+            time.sleep(0.8)
 
     def log_message(self, *args: Any) -> None:
         pass
