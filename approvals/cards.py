@@ -8,9 +8,9 @@ from datetime import tzinfo
 from typing import Any
 
 from approvals import answers, deciders, precedents
+from approvals.anomalies import anomalies
 from approvals.calls import calls
 from approvals.models import Approval, ApprovalState, SubjectKind
-from approvals.oddities import oddities
 from workspaces import look
 from workspaces.access import Codename
 
@@ -120,7 +120,7 @@ def pointed_out(approval: Approval, *, sees: bool) -> dict[str, Any] | None:
         text = f"{hidden} invisible or reordering characters in the arguments are shown as signs."
         found.append({"tone": "bad", "title": "Hidden characters.", "text": text})
     if approval.state == ApprovalState.WAITING and sees:
-        found += oddities(approval)
+        found += anomalies(approval)
     if not found:
         return None
     tone = "bad" if any(one["tone"] == "bad" for one in found) else "wait"

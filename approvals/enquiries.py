@@ -9,12 +9,12 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
-from approvals import telling
+from approvals import notifications
 from approvals.bells import ring_on_commit
 from approvals.inbox import NotYours, may_answer
 from approvals.locks import locked
 from approvals.models import Approval, ApprovalState, Enquiry
-from ledger import desk
+from approvals.record import say
 from workspaces import access
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -34,7 +34,7 @@ def ask_back(approval: Approval, question: str, *, by: User) -> Enquiry:
         raise NotYours(approval, "asked", f"{ENQUIRIES_MAX} questions were asked already")
     enquiry = Enquiry.objects.create(approval=approval, asked_by=by, question=text)
     _say(approval, "approval.questioned", by=by, enquiry=enquiry.pk, question=text)
-    telling.questioned(approval, enquiry)
+    notifications.questioned(approval, enquiry)
     ring_on_commit(approval.pk)
     return enquiry
 
@@ -76,7 +76,7 @@ def _answered(approval: Approval, enquiry: Enquiry, words: str, *, by: User | No
         raise CannotMove(enquiry, "answered", "it is answered already")
     enquiry.refresh_from_db()
     _say(approval, "approval.answered", by=by, enquiry=enquiry.pk, answer=text)
-    telling.answered(approval, enquiry)
+    notifications.answered(approval, enquiry)
     return enquiry
 
 
@@ -89,15 +89,7 @@ def _words(approval: Approval, text: str, lacking: str) -> str:
 def _say(approval: Approval, event: str, *, by: User | None, **data: Any) -> None:
     """An agent's answer is told by the gate, which names the agent: it has no voice of its own."""
     agent = {} if by or approval.agent is None else {"agent": approval.agent.name}
-    desk.say(
-        approval.workspace,
-        event,
-        run=approval.run_ref,
-        action=approval.action.action if approval.action else "",
-        by=by,
-        part="gate",
-        data={"approval": approval.pk, "digest": approval.digest, **agent, **data},
-    )
+    say(approval, event, by=by, **agent, **data)
 
 
 def unanswered(approval: Approval) -> list[Enquiry]:

@@ -9,11 +9,11 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models.functions import Now
 
-from approvals import deciders, telling
+from approvals import deciders, notifications
 from approvals.bells import ring_on_commit
 from approvals.locks import locked
 from approvals.models import Approval, ApprovalState, GateKey
-from ledger import desk
+from approvals.record import say
 
 BATCH = 200
 KEYS_KEPT_DAYS = 400  # as long as event ids: an older key may be used anew
@@ -34,9 +34,9 @@ def _expire(approval: Approval) -> bool:
     ).update(was=row.state, state=ApprovalState.EXPIRED, decided_at=Now())
     if not moved:
         return False
-    _say(row, "approval.expired", granted=row.state == ApprovalState.GRANTED)
+    say(row, "approval.expired", granted=row.state == ApprovalState.GRANTED)
     row.state = ApprovalState.EXPIRED
-    telling.ended(row)
+    notifications.ended(row)
     ring_on_commit(row.pk)
     return True
 
@@ -54,8 +54,8 @@ def _remind(approval: Approval) -> bool:
     if not waiting.update(reminded_at=Now()):
         return False
     people = deciders.can_still_decide(row)
-    _say(row, "approval.reminded", people=[one.pk for one in people], alarm=not people)
-    telling.reminded(row, people)
+    say(row, "approval.reminded", people=[one.pk for one in people], alarm=not people)
+    notifications.reminded(row, people)
     return True
 
 
@@ -66,14 +66,3 @@ def forget_old_keys() -> int:
     for agent, key in keys:
         GateKey.objects.filter(agent_id=agent, key=key).delete()
     return len(keys)
-
-
-def _say(approval: Approval, event: str, **data: object) -> None:
-    desk.say(
-        approval.workspace,
-        event,
-        run=approval.run_ref,
-        action=approval.action.action if approval.action else "",
-        part="gate",
-        data={"approval": approval.pk, "digest": approval.digest, **data},
-    )

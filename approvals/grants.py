@@ -11,7 +11,7 @@ from approvals.digests import CallFacts
 from approvals.models import Approval, ApprovalState
 from approvals.policy import Judgement, Need
 from approvals.policy.words import ASKING
-from ledger import desk
+from approvals.record import say
 
 KEPT_MAX = 64
 """Approvals whose calls a process remembers; a plan is at work on one for a while."""
@@ -31,14 +31,7 @@ def use(approval_id: int, digest: str) -> bool:
     if not moved:
         return False
     approval = Approval.objects.select_related("workspace", "action").get(pk=approval_id)
-    desk.say(
-        approval.workspace,
-        "approval.used",
-        run=approval.run_ref,
-        action=approval.action.action if approval.action else "",
-        part="gate",
-        data={"approval": approval.pk, "digest": approval.digest, "subject": approval.subject},
-    )
+    say(approval, "approval.used", subject=approval.subject)
     return True
 
 

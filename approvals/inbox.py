@@ -11,12 +11,12 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from approvals import counted, deciders, telling, wishes
+from approvals import deciders, metrics, notifications, wishes
 from approvals.bells import ring_on_commit
 from approvals.locks import locked
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
 from approvals.questions import database_now
-from ledger import desk
+from approvals.record import say
 from workspaces import access
 from workspaces.models import Team, User
 from workspaces.moves import CannotMove, move
@@ -82,7 +82,7 @@ def grant(
         login_at=login_at,
     )
     _assign(approval, standing)
-    _say(
+    say(
         approval,
         "approval.granted",
         by=by,
@@ -100,7 +100,7 @@ def grant(
             decided_at=Now(),
         )
         _say_action_approved(approval, by)
-        telling.ended(approval)
+        notifications.ended(approval)
         ring_on_commit(approval.pk)
     _count(approval, "yes")
     return approval
@@ -254,8 +254,8 @@ def _end(approval: Approval, state: ApprovalState, event: str, by: User, reason:
         closing_reason=kept,
         closed_by=by,
     )
-    _say(approval, event, by=by, reason=kept)
-    telling.ended(approval)
+    say(approval, event, by=by, reason=kept)
+    notifications.ended(approval)
     ring_on_commit(approval.pk)
 
 
@@ -264,27 +264,15 @@ def _count(approval: Approval, answer: str) -> None:
     end, took = str(approval.state), (database_now() - approval.asked_at).total_seconds()
 
     def count() -> None:
-        counted.answers.labels(answer, approval.risk).inc()
+        metrics.answers.labels(answer, approval.risk).inc()
         if end != ApprovalState.WAITING:
-            counted.decide_seconds.labels(end).observe(took)
+            metrics.decide_seconds.labels(end).observe(took)
 
     transaction.on_commit(count, robust=True)
-
-
-def _say(approval: Approval, event: str, *, by: User | None, **data: Any) -> None:
-    desk.say(
-        approval.workspace,
-        event,
-        run=approval.run_ref,
-        action=approval.action.action if approval.action else "",
-        by=by,
-        part="gate",
-        data={"approval": approval.pk, "digest": approval.digest, **data},
-    )
 
 
 def _say_action_approved(approval: Approval, by: User) -> None:
     if approval.action is None:
         return
     people = [str(one.person) for one in approval.decisions.filter(granted=True).order_by("pk")]
-    _say(approval, "action.approved", by=by, people=people)
+    say(approval, "action.approved", by=by, people=people)

@@ -10,13 +10,13 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from approvals import digests, precedents, telling, wishes
+from approvals import digests, notifications, precedents, wishes
 from approvals.bells import ring_on_commit
 from approvals.digests import CallFacts
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Requirement, SubjectKind
 from approvals.policy import Judgement, Need
+from approvals.record import say
 from connectors.contract import Money
-from ledger import desk
 from ledger.models import Action
 from workspaces.models import Agent, Team, User, Workspace
 from workspaces.moves import move
@@ -93,19 +93,8 @@ def void(approval: Approval, *, why: str) -> None:
         decided_at=Now(),
         closing_reason=why[:REASON_CHARACTERS_MAX],
     )
-    desk.say(
-        approval.workspace,
-        "approval.withdrawn",
-        run=approval.run_ref,
-        action=approval.action.action if approval.action else "",
-        part="gate",
-        data={
-            "approval": approval.pk,
-            "digest": approval.digest,
-            "reason": approval.closing_reason,
-        },
-    )
-    telling.ended(approval)
+    say(approval, "approval.withdrawn", reason=approval.closing_reason)
+    notifications.ended(approval)
     ring_on_commit(approval.pk)
 
 
@@ -189,16 +178,9 @@ def _ask(
         Requirement(approval=approval, team=team, count=need.count, position=place)
         for place, (need, team) in enumerate(needs)
     )
-    desk.say(
-        approval.workspace,
-        "approval.requested",
-        run=approval.run_ref,
-        action=approval.action.action if approval.action else "",
-        by=approval.requested_by,
-        part="gate",
-        data=requested(approval, needs),
-    )
-    telling.asked(approval)
+    asker = approval.requested_by
+    say(approval, "approval.requested", by=asker, **requested(approval, needs))
+    notifications.asked(approval)
     if judgement.affected:
         wishes.ask(approval, affected, judgement.affected_words)
     return approval
@@ -236,9 +218,7 @@ def digest_of(approval: Approval) -> str:
 def requested(approval: Approval, needs: Sequence[tuple[Need, Team | None]]) -> dict[str, Any]:
     """What the ledger keeps of the question."""
     return {
-        "approval": approval.pk,
         "subject": approval.subject,
-        "digest": approval.digest,
         "headline": approval.headline,
         "risk": approval.risk,
         "rules": approval.rules,

@@ -15,10 +15,10 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 
-from approvals import telling
+from approvals import notifications
 from approvals.locks import locked
 from approvals.models import Approval, ApprovalState, Wish, WishAnswer
-from ledger import desk
+from approvals.record import say
 from workspaces import crypt
 from workspaces.moves import CannotMove
 
@@ -73,7 +73,7 @@ def _ask(approval: Approval, person: Affected, question: str) -> Wish:
         token_sealed=crypt.seal(token),
     )
     _say(wish, "approval.affected_asked", question=question)
-    telling.wished(wish, address(token))
+    notifications.wished(wish, address(token))
     return wish
 
 
@@ -91,7 +91,7 @@ def answer(wish: Wish, said: str, note: str = "") -> Wish:
         raise CannotMove(wish, said, "it was answered before, or is over")
     wish.refresh_from_db()
     _say(wish, "approval.affected_answered", answer=said, note=kept)
-    telling.heard(wish)
+    notifications.heard(wish)
     return wish
 
 
@@ -133,13 +133,4 @@ def _digest(token: str) -> str:
 
 
 def _say(wish: Wish, event: str, **data: Any) -> None:
-    approval = wish.approval
-    said = {"approval": approval.pk, "digest": approval.digest, "affected": wish.person_ref}
-    desk.say(
-        approval.workspace,
-        event,
-        run=approval.run_ref,
-        action=approval.action.action if approval.action else "",
-        part="gate",
-        data=said | data,
-    )
+    say(wish.approval, event, affected=wish.person_ref, **data)

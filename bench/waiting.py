@@ -74,7 +74,7 @@ def prepare(count: int) -> Desk:
 
 def ask(agent: Any, number: int) -> int:
     """Put one payment to people, as the gate does it; the approval's id."""
-    from approvals.gate import slowly
+    from approvals.gate import slow_path
     from approvals.gate.asks import ask_of
     from ledger.ids import new_id
     from ledger.said import Speaker
@@ -85,7 +85,7 @@ def ask(agent: Any, number: int) -> int:
             "targets": [{"type": "card", "id": f"{agent.pk}-{number}"}]}  # fmt: skip
     event = {"id": new_id(), "type": "action.planned", "run": f"run-{agent.pk}",
              "action": f"act-{number}", "attempt": "a1", "data": data}  # fmt: skip
-    reply = slowly.begin(ask_of(json.dumps(event).encode(), speaker, explain=False))
+    reply = slow_path.begin(ask_of(json.dumps(event).encode(), speaker, explain=False))
     assert isinstance(reply.body, dict), reply
     return int(reply.body["approval"])
 

@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from connectors.broken_ways import Lossy, Shut
 from connectors.contract import (
     UNSET,
     Answer,
@@ -34,6 +33,7 @@ from connectors.contract import (
     State,
     Target,
 )
+from connectors.fault_injection import Lossy, Shut
 from connectors.outbound import Deadline, Outbound
 from connectors.redaction import secrets_of
 from connectors.registry import faults_of

@@ -2,7 +2,7 @@
 
 from approvals.gate.begin import begin
 from approvals.gate.documented import documented
-from approvals.gate.papers import policy
+from approvals.gate.policy_document import policy
 from approvals.gate.replying import reply
 from approvals.gate.waiting import approval, waiters
 from ledger.door import answering

@@ -1,9 +1,9 @@
 """`POST /api/v1/actions/begin`: the tool boundary in one round trip.
 
-The usual call proceeds in one statement (`approvals.gate.quickly`). Of the others, what needs no
+The usual call proceeds in one statement (`approvals.gate.fast_path`). Of the others, what needs no
 people is answered here, on the awaited connection: look under the key's lock, decide by the table,
-record. What needs people, or the desk's own word in the ledger, is done in `approvals.gate.slowly`,
-under the same lock and by the same table.
+record. What needs people, or the desk's own word in the ledger, is done in
+`approvals.gate.slow_path`, under the same lock and by the same table.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from approvals.gate import guesses, quickly, slowly
+from approvals.gate import fast_path, guesses, slow_path
 from approvals.gate.asks import BODY_BYTES_MAX, Ask, ask_of
-from approvals.gate.finds import Found, found_in, reads
+from approvals.gate.lookup import Found, found_in, reads
 from approvals.gate.replies import Reply, explained, of_proceed, with_address
 from approvals.gate.table import Answer, Denied, InDoubt, InProgress, Proceed, decide
 from approvals.policy import inforce
@@ -74,7 +74,7 @@ async def begin(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _answered(ask: Ask) -> Reply:
-    reply = await quickly.begin(ask)
+    reply = await fast_path.begin(ask)
     if reply is not None:
         return reply
     for _ in range(TRIES_MAX):
@@ -83,8 +83,8 @@ async def _answered(ask: Ask) -> Reply:
         if isinstance(outcome, Reply):
             return outcome
         if isinstance(outcome, NeedsTime):
-            return await slowly.call(slowly.begin, ask)
-        await asyncio.to_thread(slowly.compile_policy, ask.speaker.workspace_id, outcome.digest)
+            return await slow_path.call(slow_path.begin, ask)
+        await asyncio.to_thread(slow_path.compile_policy, ask.speaker.workspace_id, outcome.digest)
     raise refuse("busy", "The policy changes too fast to judge", 503)
 
 

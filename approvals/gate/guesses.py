@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from approvals.gate.asks import Ask
-from approvals.gate.finds import Found, Paused
+from approvals.gate.lookup import Found, Paused
 
 # Per process; the oldest are forgotten. A run's labels take some hundred bytes.
 WORKSPACES_MAX = 2_000

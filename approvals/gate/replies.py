@@ -8,7 +8,7 @@ import msgspec
 from django.conf import settings
 
 from approvals.gate.asks import Ask
-from approvals.gate.finds import Found
+from approvals.gate.lookup import Found
 from approvals.gate.table import (
     Answer,
     Decision,

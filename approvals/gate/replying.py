@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from approvals import enquiries
-from approvals.gate import slowly
+from approvals.gate import slow_path
 from approvals.models import Enquiry
 from ledger.door import answer as send_answer
 from ledger.door import body_of, refuse, speaker_of
@@ -35,7 +35,7 @@ async def reply(scope: Scope, receive: Receive, send: Send) -> None:
         said = _replies.decode(await body_of(scope, receive, BODY_BYTES_MAX))
     except msgspec.DecodeError as wrong:
         raise refuse("schema", "The body does not fit", 422, str(wrong)[:200]) from wrong
-    await send_answer(send, 200, await slowly.call(_reply, pk, speaker, said))
+    await send_answer(send, 200, await slow_path.call(_reply, pk, speaker, said))
 
 
 def _reply(approval: int, speaker: Speaker, said: Reply) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from approvals.gate.asks import Ask
-from approvals.gate.finds import Found, KnownAction, KnownApproval, Paused
+from approvals.gate.lookup import Found, KnownAction, KnownApproval, Paused
 from approvals.policy import Judgement, Policy, globs, judge
 from connectors.canonical import digest
 from ledger.door import Refused

@@ -112,28 +112,19 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
     require(request.user, "approve", here)
     approval = get_object_or_404(approvals_of(here), pk=pk)
     said = request.POST
-    seconds = _shown_seconds(said.get("shown", ""))
     shown = {"title": approval.headline, "calls": len(approval.calls), "digest": said.get("digest")}
+    answer: dict[str, Any] = {
+        "by": request.user,
+        "seen": said.get("digest", ""),
+        "reason": said.get("reason", ""),
+        "shown": shown,
+        "shown_seconds": _shown_seconds(said.get("shown", "")),
+    }
     try:
         if said.get("decision") == "grant":
-            inbox.grant(
-                approval,
-                by=request.user,
-                seen=said.get("digest", ""),
-                reason=said.get("reason", ""),
-                shown=shown,
-                shown_seconds=seconds,
-                login_at=freshness.login_at(request),
-            )
+            inbox.grant(approval, **answer, login_at=freshness.login_at(request))
         elif said.get("decision") == "reject":
-            inbox.reject(
-                approval,
-                by=request.user,
-                seen=said.get("digest", ""),
-                reason=said.get("reason", ""),
-                shown=shown,
-                shown_seconds=seconds,
-            )
+            inbox.reject(approval, **answer)
         else:
             return HttpResponse("“decision” is grant or reject.", status=400)
     except (CannotMove, inbox.OutOfDate, inbox.NeedsFreshLogin) as stale:

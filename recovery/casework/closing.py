@@ -68,13 +68,7 @@ def why_not(case: Case, facts: RunFacts, plan: Plan | None) -> str:
         return "The case is closed already."
     if plan is not None:
         return f"Plan {plan.number} has not ended: stop it first."
-    unknown = facts.unknown()
-    if unknown:
-        return f"Settle {unknown[0].tool} first: nobody knows whether it happened."
-    lost = [step for step in facts.troubled if step.is_lost]
-    if lost:
-        return f"Settle step {lost[0].position} first: it was sent, and its outcome is unknown."
-    return ""
+    return facts.calls_to_settle() or facts.steps_to_settle()
 
 
 @transaction.atomic

@@ -203,7 +203,6 @@ def _hindrances(
 ) -> list[str]:
     lease = facts.run.lease_until
     live = not facts.has_ended and lease is not None and lease > facts.now
-    unknown = facts.unknown()
     doubled = [action.tool for action in facts.actions if action.action in unsafe]
     return [
         "The case is closed: reopen it first." if case.state == CaseState.CLOSED else "",
@@ -211,7 +210,7 @@ def _hindrances(
         "It was told to resume already." if case.state == CaseState.RESUMING else "",
         _sent(facts),
         "The run still goes on by itself." if live else "",
-        f"Settle {unknown[0].tool} first: nobody knows whether it happened." if unknown else "",
+        facts.calls_to_settle(),
         f"{listed(doubled)} might be done twice: undo it first." if doubled else "",
         f"The checkpoint is stale. {stale}" if stale else "",
     ]
@@ -219,9 +218,9 @@ def _hindrances(
 
 def _sent(facts: RunFacts) -> str:
     """An undo that may still happen: the run would go on upon what it then takes away."""
-    for step in facts.troubled:
-        if step.is_lost:
-            return f"Settle step {step.position} first: it was sent, and its outcome is unknown."
+    lost = facts.steps_to_settle()
+    if lost:
+        return lost
     for step in facts.under_way:
         where = f"Step {step.position} of plan {step.plan.number}"
         return f"{where} was sent: wait until it is known what became of it."

@@ -98,6 +98,20 @@ class RunFacts:
             or (action.state == ActionState.RUNNING and (self.is_silent or self.has_ended))
         ]
 
+    def calls_to_settle(self) -> str:
+        """What a person has to find out of a call before the case goes on; empty where nothing."""
+        for action in self.unknown():
+            return f"Settle {action.tool} first: nobody knows whether it happened."
+        return ""
+
+    def steps_to_settle(self) -> str:
+        """The same of a compensating call, which may have been made."""
+        for step in self.troubled:
+            if step.is_lost:
+                where = f"Settle step {step.position} first"
+                return f"{where}: it was sent, and its outcome is unknown."
+        return ""
+
     def deed(self, action: Action) -> Deed:
         """The action as the policy judges it."""
         return deed_of(action, self.run)

@@ -157,13 +157,7 @@ def _why_not_now(case: Case, facts: RunFacts) -> str:
         return "The case is closed: reopen it first."
     if case.state in {CaseState.WAITING, CaseState.RECOVERING}:
         return "A plan of this case is on its way already."
-    unknown = facts.unknown()
-    if unknown:
-        return f"Settle {unknown[0].tool} first: nobody knows whether it happened."
-    lost = [step for step in facts.troubled if step.is_lost]
-    if lost:
-        return f"Settle step {lost[0].position} first: it was sent, and its outcome is unknown."
-    return ""
+    return facts.calls_to_settle() or facts.steps_to_settle()
 
 
 def _why_not_so(drafted: Draft) -> str:

@@ -7,8 +7,8 @@ import pytest
 from django.utils import timezone
 
 from approvals import inbox, pauses, versions
+from approvals.anomalies import anomalies
 from approvals.models import Approval, ApprovalState, GateKey
-from approvals.oddities import oddities
 from ledger import desk
 from ledger.models import Action, Event, Run
 from tests.approvals.cast import told
@@ -390,7 +390,7 @@ def test_an_unusual_amount_and_a_first_target_are_pointed_out(trip, acme, ada, b
     pay(9, 250_000, "9999")
     odd = Approval.objects.latest("pk")
 
-    assert list(oddities(usual)) == []
-    assert [one["title"] for one in oddities(odd)] == ["Unusual amount.", "First time."]
-    assert "€10.02" in next(oddities(odd))["text"]
+    assert list(anomalies(usual)) == []
+    assert [one["title"] for one in anomalies(odd)] == ["Unusual amount.", "First time."]
+    assert "€10.02" in next(anomalies(odd))["text"]
     assert (odd.amount_minor, odd.currency) == (250_000, "EUR")

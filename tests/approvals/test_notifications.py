@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from standardwebhooks import Webhook
 
-from approvals import expiry, inbox, telling
+from approvals import expiry, inbox, notifications
 from approvals.models import Approval, ApprovalState, Told
 from approvals.policy import Need
 from connectors import channels
@@ -26,7 +26,7 @@ CANARY = "canary-4421"
 def send_all():
     while channels.send_due():
         pass
-    telling.note_due()
+    notifications.note_due()
 
 
 def half_time_is_over(approval):
@@ -172,7 +172,7 @@ def test_who_was_told_and_whether_it_arrived_is_on_the_record_and_on_the_card(
     Delivery.objects.filter(channel__name="ops").update(tries=len(channels.PAUSES_SECONDS))
 
     send_all()
-    telling.note_due()
+    notifications.note_due()
 
     said = {one.get("channel") or one["person"]: one for one in told(acme, "approval.told")}
     assert said[ben.pk]["arrived"]
@@ -268,9 +268,9 @@ def test_hidden_characters_reach_no_mailbox_unseen(ask, ben, acme, ada, receiver
 
 
 def test_a_large_team_is_not_flooded(ask, finance, acme):
-    for number in range(telling.PEOPLE_MAX + 3):
+    for number in range(notifications.PEOPLE_MAX + 3):
         person(f"p{number}", finance)
 
     approval = ask()
 
-    assert approval.told.filter(person__isnull=False).count() == telling.PEOPLE_MAX
+    assert approval.told.filter(person__isnull=False).count() == notifications.PEOPLE_MAX

@@ -1,4 +1,4 @@
-"""Telling: who hears that an approval waits, what was asked back, and how it ended.
+"""Notifications: who hears that an approval waits, what was asked back, and how it ended.
 
 Messages are written in the transaction of the deed they tell of and sent by `connectors.channels`,
 with its own retries. What became of each is put on the record when it is known.
@@ -10,12 +10,12 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
-from approvals import deciders, tidings
+from approvals import deciders, messages
 from approvals.models import About, Approval, Enquiry, Told, Wish
+from approvals.record import say
 from connectors import channels
 from connectors.models import Delivery
 from connectors.models.channels import DeliveryState
-from ledger import desk
 from workspaces import access
 from workspaces.models import User
 
@@ -63,7 +63,7 @@ def wished(wish: Wish, link: str) -> None:
         approval.workspace,
         wish.contact,
         f"approval.{about}",
-        tidings.to_affected(approval, link),
+        messages.to_affected(approval, link),
         key=f"approval/{approval.pk}/{about}/{wish.pk}",
     )
     Told.objects.create(approval=approval, about=about, to=wish.contact, delivery=delivery)
@@ -90,11 +90,11 @@ def _tell(
     """`mark` tells apart several messages of one kind about one approval."""
     subject = f"approval.{about}"
     key = f"approval/{approval.pk}/{about}" + (f"/{mark}" if mark else "")
-    message = tidings.outline(approval, about, stuck=stuck)
+    message = messages.outline(approval, about, stuck=stuck)
     wanting = [person for person in people if person.mail_approvals][:PEOPLE_MAX]
     named = {f"{key}/person/{person.pk}": person for person in wanting}
     addresses = {name: person.email for name, person in named.items()}
-    fuller = tidings.fuller(approval, about, stuck=stuck)
+    fuller = messages.fuller(approval, about, stuck=stuck)
     sent = channels.announce(approval.workspace, subject, message, key=key, fuller=fuller)
     if addresses:
         sent += channels.write_to_each(approval.workspace, addresses, subject, message)
@@ -127,18 +127,11 @@ def _note(pk: int) -> bool:
         pk=pk
     )
     approval = one.approval
-    said: dict[str, Any] = {"approval": approval.pk, "digest": approval.digest, "about": one.about}
+    said: dict[str, Any] = {"about": one.about}
     said |= {"person": one.person_id} if one.person_id else {"channel": one.to}
     if one.delivery is not None:
         at = one.delivery.sent_at
         said |= {"way": one.delivery.kind, "tries": one.delivery.tries}
         said |= {"arrived": at.isoformat() if at else None}
-    desk.say(
-        approval.workspace,
-        "approval.told",
-        run=approval.run_ref,
-        action=approval.action.action if approval.action else "",
-        part="gate",
-        data=said,
-    )
+    say(approval, "approval.told", **said)
     return True

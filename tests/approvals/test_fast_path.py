@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from approvals import pauses, versions
-from approvals.gate import quickly
+from approvals.gate import fast_path
 from approvals.gate.asks import ask_of
 from approvals.gate.begin import steps
 from approvals.models import Approval, GateKey
@@ -55,7 +55,7 @@ def hear(ask, *, quickly_only):
 
     async def story(_client):
         if quickly_only:
-            return await quickly.begin(ask)
+            return await fast_path.begin(ask)
         async with hot.pool().connection() as connection:
             return await drivers.commit_async(steps(ask), connection)
 

@@ -15,7 +15,7 @@ from psycopg.errors import DeadlockDetected
 
 from approvals import denials, grants, manifests, questions, strictness
 from approvals.gate.asks import Ask
-from approvals.gate.finds import Found, found_in, reads
+from approvals.gate.lookup import Found, found_in, reads
 from approvals.gate.replies import KEY_REUSED, Reply, of_proceed
 from approvals.gate.table import (
     Answer,

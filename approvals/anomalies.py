@@ -18,7 +18,7 @@ RECIPIENTS_SHOWN_MAX = 5
 Notice = dict[str, Any]
 
 
-def oddities(approval: Approval) -> Iterator[Notice]:
+def anomalies(approval: Approval) -> Iterator[Notice]:
     """Notices for the card, the weightiest first."""
     yield from _unusual_amount(approval)
     yield from _reaches_out(approval)
