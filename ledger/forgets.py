@@ -8,7 +8,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from ledger.models import Run
-from workspaces.forgetting import Scope, holds, keeps, of_runs, rests
+from workspaces.forgetting import holds, keeps, of_runs, rests
 from workspaces.models import Workspace
 
 OURS = "ids, digests and words of ours"
@@ -59,7 +59,3 @@ def alive(workspace: Workspace, runs: Sequence[int]) -> QuerySet[Any]:
     running = Q(state="running") & Q(lease_until__gt=Now() - timedelta(days=1))
     found = Run.objects.filter(running, workspace=workspace, pk__in=runs)
     return found.values_list("pk", flat=True)
-
-
-def events_of(scope: Scope) -> Q:
-    return Q(workspace=scope.workspace, run__in=scope.names)

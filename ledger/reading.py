@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db.models import F, QuerySet
 
-from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Run
+from ledger.models import Action, Checkpoint, Effect, Run
 
 ACTIONS_SHOWN_MAX = 1_000
 CHECKPOINTS_SHOWN_MAX = 200
@@ -21,14 +21,6 @@ def effects_of(run: Run) -> QuerySet[Effect]:
         Effect.objects.filter(action__run=run, withdrawn=False)
         .select_related("action", "action__run")
         .order_by(F("action__n").desc(nulls_first=True), "-action__first_place", "-position")
-    )
-
-
-def effects_standing(run: Run) -> QuerySet[Effect]:
-    """The effects that happened, or may have, and are not compensated; newest first."""
-    return effects_of(run).filter(
-        action__state__in=[ActionState.SUCCEEDED, ActionState.UNKNOWN],
-        compensated=Compensated.NONE,
     )
 
 

@@ -1,11 +1,11 @@
-"""The usual `begin` in one statement.
+"""The fast path: the usual `begin` in one statement.
 
 Most calls come under a key never met, are allowed by rule, and belong to a run that goes well. What
 that decision rests on beside the call itself (the policy in force, the pauses, the labels of the
 run) this process has seen a moment ago. So it is judged by that, and the function `gate_begin`
 proceeds if all of it still holds under the locks and nothing is known of the call.
 
-Whatever is not so is left to the general way, which looks, decides by the table and records; both
+Whatever is not so is left to the slow path, which looks, decides by the table and records; both
 leave the same rows, and a test compares them.
 """
 

@@ -1,7 +1,7 @@
-"""What `begin` does where people are needed, or the desk itself has something to say.
+"""The slow path of `begin`: where people are needed, or the desk itself has something to say.
 
-It runs in a thread, on Django's connection, in one transaction under the same locks as the quick
-way, and decides by the same table, so that nothing that changed in between is missed.
+It runs in a thread, on Django's connection, in one transaction under the same locks as the fast
+path, and decides by the same table, so that nothing that changed in between is missed.
 """
 
 import asyncio

@@ -21,9 +21,6 @@ class ConnectionQuerySet(models.QuerySet["Connection"]):
             .order_by("name")
         )
 
-    def usable_in(self, workspace: Workspace) -> ConnectionQuerySet:
-        return self.in_workspace(workspace).filter(disabled_at=None)
-
 
 class Connection(models.Model):
     """One configured use of a connector; change it only through `connectors.connections`.

@@ -110,11 +110,6 @@ def steps_in_doubt(case: Case) -> list[Step]:
     return list(waiting.select_related(*steps.RECORDED).order_by("-plan__number", "position"))
 
 
-def actions_in_doubt(case: Case) -> list[Action]:
-    """Calls of the run of which nobody knows whether they happened."""
-    return facts_now(case).unknown()
-
-
 def facts_now(case: Case) -> RunFacts:
     """What is known of the case's run at this moment, read anew."""
     return facts_of(Run.objects.select_related("workspace", "agent").get(pk=case.run_id))

@@ -14,7 +14,7 @@ from approvals.models import Approval, ApprovalState, Wish
 from approvals.policy import Deed, Invalid, judge, load
 from tests.approvals.cast import put_in_force, told
 from tests.approvals.door import Agent as Trip
-from tests.approvals.test_telling import LINK, send_all
+from tests.approvals.test_notifications import LINK, send_all
 
 EVE = {"id": "cus_7", "name": "Eve Adams", "contact": "eve@home.example"}
 WORDS = "I can restore it and add a note. Do you want that?"

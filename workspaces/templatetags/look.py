@@ -239,11 +239,6 @@ def breakable(name: object) -> SafeString:
     return look.breakable(name)
 
 
-@register.filter
-def money(minor: int, currency: str = "USD") -> str:
-    return look.money(minor, currency)
-
-
 @register.simple_tag
 def key(name: str) -> SafeString:
     """The hint that a key does this. Shown only where scripts run and single keys are on."""
