@@ -144,7 +144,7 @@ def test_an_agent_that_was_killed_is_started_again_and_goes_on(
     assert started("first", "begins") == -signal.SIGKILL
     until(Case.objects.filter(suggestion="settle").exists, 60, "the silence is noticed")
     case = Case.objects.get()
-    (action,) = settling.actions_in_doubt(case)
+    (action,) = settling.facts_now(case).unknown()
     said = {"outcome": "no_effect", "evidence": "Nothing in the outbox"}
     settling.settle_action(case, action, by=ada, seen=case.revision, **said)
     resume(ada)

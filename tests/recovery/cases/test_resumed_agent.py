@@ -46,7 +46,7 @@ def test_an_agent_that_restarts_goes_on_from_its_checkpoint(
     if case.unknown_count:
         from recovery.casework import settling
 
-        (action,) = settling.actions_in_doubt(case)
+        (action,) = settling.facts_now(case).unknown()
         case = settling.settle_action(
             case, action, outcome="no_effect", evidence="None there", by=ada, seen=case.revision
         )

@@ -120,7 +120,7 @@ def test_a_run_that_fails_again_without_an_effect_has_not_come_to_a_good_end(tel
     run.plans("hotels.book", ("hotel", "H-1"))
     run.ends("failed")
     case = run.case()
-    (action,) = settling.actions_in_doubt(case)
+    (action,) = settling.facts_now(case).unknown()
     settling.settle_action(
         case, action, outcome="no_effect", evidence="None there", by=ada, seen=case.revision
     )

@@ -151,7 +151,7 @@ def test_a_second_word_on_an_agents_call_is_kept_too(desk, tell, ada):
     run.plans("tickets.update", ("ticket", "main/T-182"))
     run.ends("failed")
     case = run.case()
-    (action,) = settling.actions_in_doubt(case)
+    (action,) = settling.facts_now(case).unknown()
     said = {"outcome": "applied", "evidence": "It reads high", "revision": case.revision}
     settling.settle_action(
         case, action, outcome="no_effect", evidence="It reads normal", by=ada, seen=case.revision

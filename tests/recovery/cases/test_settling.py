@@ -31,7 +31,7 @@ def submitted(case, by):
 
 def test_it_did_not_happen_and_nothing_is_left_to_do(doubtful, ada):
     case = doubtful.case()
-    (action,) = settling.actions_in_doubt(case)
+    (action,) = settling.facts_now(case).unknown()
     with pytest.raises(CannotClose, match=r"Settle tickets\.update first"):
         closing.close(case, outcome="expected", reason="x", by=ada, seen=case.revision)
 
@@ -48,7 +48,7 @@ def test_it_did_not_happen_and_nothing_is_left_to_do(doubtful, ada):
 
 def test_it_happened_so_it_stands_and_can_be_undone(doubtful, ada):
     case = doubtful.case()
-    (action,) = settling.actions_in_doubt(case)
+    (action,) = settling.facts_now(case).unknown()
 
     settled = settling.settle_action(
         case, action, outcome="applied", evidence="T-182 reads high", by=ada, seen=case.revision
@@ -59,7 +59,7 @@ def test_it_happened_so_it_stands_and_can_be_undone(doubtful, ada):
 
 def test_a_settlement_needs_evidence_and_the_page_as_it_is(doubtful, ada):
     case = doubtful.case()
-    (action,) = settling.actions_in_doubt(case)
+    (action,) = settling.facts_now(case).unknown()
     given = {"outcome": "applied", "by": ada}
 
     with pytest.raises(Empty):
