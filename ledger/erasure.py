@@ -8,7 +8,7 @@ leaves hold digests over a salt that no longer exists, so nothing can be guessed
 import hashlib
 import secrets
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,20 +16,26 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from ledger.emptying import empty_events
-from ledger.models import Action, Effect, Erasure, ErasureState, Run
+from ledger.models import Action, Erasure, ErasureState, Run
 from ledger.partitions import owner_alias
+from ledger.parts import (
+    EVENTS_OF_PART,
+    ROWS_OF_PART,
+    RUNS_MAX,
+    actions_on,
+    next_part,
+    pairs_of,
+    scope_of,
+)
 from workspaces import acts, forgetting
 from workspaces.forgetting import Scope
 from workspaces.models import User, Workspace
 
 SALT_BYTES = 32
-RUNS_MAX = 10_000
-"""So many of a person are named at a time; the work itself goes on until nothing is left."""
-
-RUNS_AT_A_TIME = 200
 TURN_SECONDS_MAX = 20.0
-TARGETS_MAX = 10_000
 BLOCKERS_SHOWN = 20
+FOUND_BY = ("ledger.Effect", "ledger.Run")
+"""What other rows of a scope are found by stands in these, so they are forgotten after them."""
 
 
 class StillWorkedOn(Exception):
@@ -67,35 +73,10 @@ def find(workspace: Workspace, *, person: str = "", runs: Sequence[str] = ()) ->
         whole |= set(mine.filter(customer=person).values_list("pk", flat=True)[:RUNS_MAX])
     names = list(mine.filter(pk__in=whole).order_by("pk").values_list("run", flat=True))
     whole = set(forgetting.with_what_belongs(workspace, sorted(whole)))
-    actions = list(_actions_on(workspace, person, whole)) if person else []
+    actions = list(actions_on(workspace, person, whole)) if person else []
     touched = sorted(set(Action.objects.filter(pk__in=actions).values_list("run", flat=True)))
     scope = scope_of(workspace, sorted(whole), actions=actions, person=person, touched=touched)
     return Found(scope, names, _blockers(workspace, [*scope.runs, *touched]))
-
-
-def _actions_on(workspace: Workspace, person: str, runs: Collection[int] = ()) -> list[int]:
-    affecting = Effect.objects.filter(workspace=workspace, affects__id=person)
-    others = affecting.exclude(action__run__in=runs)
-    return sorted(set(others.values_list("action", flat=True)[:RUNS_MAX]))
-
-
-def scope_of(
-    workspace: Workspace,
-    runs: Sequence[int],
-    *,
-    actions: Sequence[int] = (),
-    person: str = "",
-    touched: Sequence[int] = (),
-) -> Scope:
-    names = Run.objects.filter(pk__in=runs).values_list("run", flat=True)
-    effects = Effect.objects.filter(action__run__in=runs) | Effect.objects.filter(
-        action__in=actions
-    )
-    targets = effects.values_list("target_type", "target_id").distinct()[:TARGETS_MAX]
-    return Scope(
-        workspace, tuple(runs), tuple(names), tuple(actions), person,
-        tuple(f"{kind}/{name}" for kind, name in targets), touched=tuple(touched),
-    )  # fmt: skip
 
 
 def _blockers(workspace: Workspace, runs: Sequence[int]) -> list[str]:
@@ -173,7 +154,7 @@ def work(erasure_id: int) -> bool:
         erasure = mine.filter(pk=erasure_id, state=ErasureState.WAITING).first()
         if erasure is None:
             return False
-        part = _next_part(erasure)
+        part = next_part(erasure)
         if part is None:
             _finish(erasure, ErasureState.DONE)
             return False
@@ -181,54 +162,28 @@ def work(erasure_id: int) -> bool:
         if blockers := _blockers(erasure.workspace, [*scope.runs, *scope.touched]):
             _finish(erasure, ErasureState.REFUSED, ", ".join(blockers[:BLOCKERS_SHOWN]))
             return False
-        _forget_part(erasure, scope, alias)
-        if part.is_last:
-            _finish(erasure, ErasureState.DONE)
-            return False
-        erasure.named = part.left
+        if _forget_part(erasure, scope, alias):
+            if part.is_last:
+                _finish(erasure, ErasureState.DONE)
+                return False
+            erasure.named = part.left
         erasure.save()
     return True
 
 
-@dataclass(frozen=True)
-class Part:
-    """What is forgotten in one transaction, and which named runs are left after it."""
-
-    scope: Scope
-    left: list[str]
-    is_last: bool
-
-
-def _next_part(erasure: Erasure) -> Part | None:
-    """Runs first, then single actions of others; a small erasure is one part, all or nothing.
-
-    No index leads from a person to their runs: they were named when it was asked for, and only who
-    came since is looked for at the end.
-    """
-    workspace, person = erasure.workspace, erasure.person
-    mine = Run.objects.filter(workspace=workspace)
-    named, left = erasure.named[:RUNS_AT_A_TIME], erasure.named[RUNS_AT_A_TIME:]
-    whole = list(mine.filter(run__in=named).values_list("pk", flat=True))
-    if person and not left:
-        since = mine.filter(customer=person).exclude(pk__in=whole).order_by("pk")
-        left = list(since.values_list("run", flat=True)[:RUNS_MAX])
-    whole = forgetting.with_what_belongs(workspace, sorted(whole))
-    actions = _actions_on(workspace, person, whole) if person and not left else []
-    if not whole and not actions and not left:
-        return None
-    is_last = not left and len(actions) < RUNS_AT_A_TIME
-    actions = actions[:RUNS_AT_A_TIME]
-    touched = sorted(set(Action.objects.filter(pk__in=actions).values_list("run", flat=True)))
-    scope = scope_of(workspace, whole, actions=actions, person=person, touched=touched)
-    return Part(scope, left, is_last)
-
-
-def _forget_part(erasure: Erasure, scope: Scope, alias: str) -> None:
-    pairs = list(_pairs(scope))
-    for model, count in forget(scope, using=alias).items():
+def _forget_part(erasure: Erasure, scope: Scope, alias: str) -> bool:
+    """Whether the scope is forgotten to its end."""
+    emptied = empty_events(scope, list(pairs_of(scope)), using=alias, at_most=EVENTS_OF_PART)
+    erasure.event_count += emptied
+    if emptied >= EVENTS_OF_PART:
+        return False
+    # Single actions are found by whom their effects affect, so those go in one.
+    at_most = None if scope.actions else ROWS_OF_PART
+    rows, is_over = forget(scope, using=alias, at_most=at_most)
+    for model, count in rows.items():
         erasure.rows[model] = erasure.rows.get(model, 0) + count
-    erasure.event_count += empty_events(scope, pairs, using=alias)
-    erasure.run_count += len(scope.runs)
+    erasure.run_count += len(scope.runs) if is_over else 0
+    return is_over
 
 
 def _finish(erasure: Erasure, state: str, detail: str = "") -> None:
@@ -240,18 +195,23 @@ def _finish(erasure: Erasure, state: str, detail: str = "") -> None:
     acts.record(erasure.workspace, "ledger.erased", by=erasure.by, data=told, using=owner_alias())
 
 
-def _pairs(scope: Scope) -> Any:
-    return Action.objects.filter(pk__in=scope.actions).values_list("run__run", "action")
-
-
-def forget(scope: Scope, *, using: str) -> dict[str, int]:
-    """Replace what stands in the rows of a scope; how many, by table. The events stay."""
+def forget(scope: Scope, *, using: str, at_most: int | None = None) -> tuple[dict[str, int], bool]:
+    """Replace what stands in the rows of a scope; how many, by table, and whether that was all.
+    The events stay. With `at_most` it stops after so many rows of a table, to be asked again.
+    """
     rows: dict[str, int] = {}
-    for one in forgetting.held():
-        if changed := one.forget(scope, using):
+    for one in sorted(forgetting.held(), key=_place):
+        changed = one.forget(scope, using, at_most)
+        if changed:
             rows[one.model] = max(rows.get(one.model, 0), changed)
+        if at_most is not None and one.can_stop and changed >= at_most:
+            return rows, False
     Run.objects.using(using).filter(pk__in=scope.runs).update(forgotten_at=Now())
-    return rows
+    return rows, True
+
+
+def _place(one: forgetting.Held) -> int:
+    return FOUND_BY.index(one.model) if one.model in FOUND_BY else -1
 
 
 def person_digest(salt: bytes, person: str) -> bytes:

@@ -21,6 +21,7 @@ from django.db.utils import OperationalError
 from ledger import erasure, partitions, thinning
 from ledger.models import Run, Thinning
 from ledger.partitions import Partition, owner_alias, owner_cursor
+from ledger.parts import scope_of
 from workspaces import forgetting
 from workspaces.models import Act, Workspace
 
@@ -147,7 +148,7 @@ def _forget(workspace: Workspace, runs: list[int]) -> int:
     if runs:
         alias = owner_alias()
         with transaction.atomic(using=alias):
-            erasure.forget(erasure.scope_of(workspace, runs), using=alias)
+            erasure.forget(scope_of(workspace, runs), using=alias)
     return len(runs)
 
 

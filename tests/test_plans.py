@@ -18,7 +18,7 @@ from pytest_django import DjangoDbBlocker
 from bench.generate import Made, fill, made
 from bench.lists import places
 from bench.people import cast
-from ledger import emptying, statements
+from ledger import emptying, parts, statements
 from ledger.desk import plain_connection
 
 RUNS = 42_000
@@ -249,6 +249,7 @@ def test_an_erasure_finds_its_events_by_an_index(desk: Made) -> None:
         )
         places, moments, events = (list(column) for column in zip(*cursor, strict=True))
     given = {"workspace": workspace, "runs": names, "actions": ["a1"] * 200, "places": places,
+             "at_most": parts.EVENTS_OF_PART,
              "moments": moments, "events": events, "snapshots": ["a" * 64]}  # fmt: skip
     asked_ = (
         emptying.OF_RUNS, emptying.OF_ACTIONS, emptying.EMPTY_EVENTS, emptying.EMPTY_KEYS,

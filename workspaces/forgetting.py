@@ -56,14 +56,32 @@ class Held:
     rows: Rows
     values: Mapping[str, Any]
 
-    def forget(self, scope: Scope, using: str) -> int:
-        """Replace what stands in the rows of the scope; returns how many rows."""
+    def forget(self, scope: Scope, using: str, at_most: int | None = None) -> int:
+        """Replace what stands in the rows of the scope; returns how many rows. Where it can stop
+        there are `at_most`, and what is replaced already does not count the next time.
+        """
         model = apps.get_model(self.model)
         changes = {name: blank(model._meta.get_field(name)) for name in self.columns}  # noqa: SLF001
         every = model._default_manager.using(using)  # noqa: SLF001 - both are documented
-        found = every.filter(self.rows(scope)).values("pk")
-        changed: int = every.filter(pk__in=found).update(**changes, **self.values)
+        found = every.filter(self.rows(scope))
+        if self.can_stop:
+            found = found.filter(self._left(model))[:at_most]
+        changed: int = every.filter(pk__in=found.values("pk")).update(**changes, **self.values)
         return changed
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether it can be told of a row that it was replaced already."""
+        return all(isinstance(value, bool | str | bytes) for value in self.values.values())
+
+    def _left(self, model: type[models.Model]) -> Q:
+        """Rows in which something stands yet."""
+        left = Q()
+        for name in self.columns:
+            left |= ~is_blank(model._meta.get_field(name))  # noqa: SLF001
+        for name, value in self.values.items():
+            left |= ~Q(**{name: value})
+        return left
 
 
 _held: list[Held] = []
@@ -172,3 +190,14 @@ def blank(column: Any) -> Any:
     if isinstance(column, ArrayField):
         return []
     raise TypeError(f"{column} cannot be blanked: give a value")
+
+
+def is_blank(column: Any) -> Q:
+    """Whether `blank` would change nothing."""
+    if column.null:
+        return Q(**{f"{column.name}__isnull": True})
+    if isinstance(column, models.CharField | models.TextField):
+        return Q(**{f"{column.name}__in": ("", ERASED)})
+    if isinstance(column, models.JSONField):
+        return Q(**{column.name: column.get_default() if column.has_default() else {}})
+    return Q(**{column.name: []})

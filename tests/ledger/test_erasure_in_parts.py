@@ -1,9 +1,11 @@
 """A large erasure goes on part by part: shown while it does, and taken up by whoever is left."""
 
+from itertools import pairwise
+
 import pytest
 
-from ledger import erasure
-from ledger.models import Erasure, Event, Run
+from ledger import erasure, parts
+from ledger.models import Action, Effect, Erasure, Event, Run
 from tests.ledger.conftest import event, tell
 from tests.ledger.test_erasure import EVE, act, tables_that_say
 from tests.ledger.test_pages import member
@@ -14,7 +16,7 @@ PAGE = "/w/northwind/settings/kept/"
 @pytest.fixture
 def said(speaker, northwind, monkeypatch):
     """Three runs of Eve's, and one action on what is hers in Bob's run; a part is one run."""
-    monkeypatch.setattr(erasure, "RUNS_AT_A_TIME", 1)
+    monkeypatch.setattr(parts, "RUNS_AT_A_TIME", 1)
     for run in ("eve-1", "eve-2", "eve-3"):
         tell(
             speaker,
@@ -63,6 +65,54 @@ def test_a_run_that_somebody_takes_up_meanwhile_stops_the_rest(said, northwind, 
     assert asked.person == ""
     Run.objects.update(lease_until=None, state="completed")
     assert erasure.erase(northwind, person="cust_eve", by=None).run_count == 2
+
+
+def test_a_long_run_is_forgotten_in_several_parts(said, northwind, speaker, monkeypatch):
+    tell(speaker, event("run.started", run="long", data={"on_behalf_of": EVE}))
+    for number in range(12):
+        tell(speaker, *act("long", f"a-{number}"))
+    Run.objects.update(lease_until=None)
+    everything = Event.objects.filter(action="a-0", run="long").count() * 12 + 1
+    monkeypatch.setattr(erasure, "EVENTS_OF_PART", 5)
+    monkeypatch.setattr(erasure, "ROWS_OF_PART", 5)
+    monkeypatch.setattr(parts, "ROWS_OF_PART", 5)
+    asked = erasure.ask(northwind, runs=["long"], by=None)
+    seen, rows = [], []
+    while erasure.work(asked.pk):
+        seen.append(emptied())
+        rows.append(Action.objects.filter(run__run="long", args=None).count())
+
+    steps = [after - before for before, after in pairwise([0, *seen])]
+    assert max(steps) <= 5
+    assert seen[-1] == everything
+    assert max(after - before for before, after in pairwise(rows)) <= 5
+    asked.refresh_from_db()
+    assert (asked.state, asked.run_count, asked.event_count) == ("done", 1, everything)
+    assert asked.rows["ledger.Action"] == asked.rows["ledger.Effect"] == 12
+    assert not Effect.objects.filter(action__run__run="long", has_before=True).exists()
+    assert Run.objects.get(run="long").forgotten_at
+
+
+def test_a_person_with_a_long_run_is_forgotten_in_runs_of_others_too(
+    said, northwind, speaker, monkeypatch
+):
+    for limit in ("EVENTS_OF_PART", "ROWS_OF_PART"):
+        monkeypatch.setattr(erasure, limit, 3)
+    monkeypatch.setattr(parts, "ROWS_OF_PART", 0)
+
+    erasure.erase(northwind, person="cust_eve", by=None)
+
+    assert tables_that_say("Canary") == tables_that_say("cust_eve") == {}
+
+
+def test_the_same_action_in_another_run_keeps_its_events(said, northwind, speaker):
+    tell(speaker, event("run.started", run="carl", data={}), *act("carl", "b1"))
+    Run.objects.update(lease_until=None)
+
+    erasure.erase(northwind, person="cust_eve", by=None)
+
+    assert not Event.objects.filter(run="carl", data__isnull=True).exists()
+    assert not Event.objects.filter(run="bob", action="b1", data__isnull=False).exists()
 
 
 def test_asked_twice_it_is_one(said, northwind):
