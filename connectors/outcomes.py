@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, get_args, get_type_hints
 
-from connectors.contract import Answer, CannotRead, Finding, Refused
+from connectors import keeping
+from connectors.contract import Answer, CannotRead, Check, Finding, Observation, Refused
 from connectors.errands import Errand
 from connectors.failures import said, tells
 from connectors.models.connections import CallOutcome
@@ -13,12 +14,32 @@ from connectors.models.connections import CallOutcome
 T = TypeVar("T")
 
 
+FINDINGS = get_args(get_type_hints(Finding)["found"])
+OUTCOMES = get_args(get_type_hints(Answer)["outcome"])
+READS = {"observe": Observation, "verify": Check}
+
+
+class NoAnswer(Exception):
+    """We stopped because a connector gave back what is not in the contract. We know nothing."""
+
+
 def as_read(errand: Errand[T]) -> T:
+    if errand.failure is None and not isinstance(errand.came, READS[errand.line.method]):
+        errand.failure = NoAnswer(f"`{errand.line.method}` gave back no answer of its kind.")
     if errand.failure is None:
-        return errand.came  # type: ignore[return-value]
+        return _kept(errand.came)  # type: ignore[return-value]
     detail = errand.redaction.text(said(errand.failure))
     errand.line.ended(CallOutcome.FAILED, detail, tells=tells(errand.failure))
     raise CannotRead(detail) from None
+
+
+def _kept(read: T) -> T:
+    """What was read, in a form that can be written down."""
+    if isinstance(read, Observation):
+        return replace(read, state=keeping.value(read.state))
+    if isinstance(read, Check):
+        return replace(read, checks=keeping.value(read.checks))
+    return read
 
 
 def as_answer(errand: Errand[Answer]) -> Answer:
@@ -37,8 +58,10 @@ def _answer(errand: Errand[Answer]) -> tuple[Answer, bool]:
     """The answer, and whether it says something of the connection's health."""
     failure = errand.failure
     if failure is None:
-        assert errand.came is not None  # noqa: S101 - it came back without a failure
-        return errand.came, True
+        came = errand.came
+        if isinstance(came, Answer) and came.outcome in OUTCOMES:
+            return came, True
+        failure = NoAnswer("`apply` gave back no answer of its kind.")
     if errand.work is None:  # never opened
         return Answer(outcome="no_effect", detail=str(failure)), False
     if isinstance(failure, Refused):
@@ -52,5 +75,7 @@ def as_finding(errand: Errand[Finding]) -> Finding:
         detail = errand.redaction.text(said(errand.failure))
         errand.line.ended(CallOutcome.FAILED, detail, tells=tells(errand.failure))
         return Finding(found="cannot_tell", evidence={"error": detail})
-    assert errand.came is not None  # noqa: S101 - it came back without a failure
-    return replace(errand.came, evidence=errand.redaction.evidence(errand.came.evidence))
+    came = errand.came
+    if not isinstance(came, Finding) or came.found not in FINDINGS:
+        return Finding(found="cannot_tell", evidence={"error": "`probe` gave back no finding."})
+    return replace(came, evidence=errand.redaction.evidence(came.evidence))

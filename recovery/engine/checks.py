@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db.models import QuerySet, Value
 
+from connectors import keeping
 from connectors.contract import CannotRead, FieldDiff, Observation, Operation, Refused
 from recovery.engine import snapshots, wire
 from recovery.engine.clock import Clock
@@ -130,6 +131,6 @@ def _told(step: Step, difference: FieldDiff) -> dict[str, Any]:
     return {
         "field": name,
         "was": was if isinstance(was, dict | list | str | int | float | bool) else None,
-        "agent_wrote": difference.expected,
-        "now": difference.actual,
+        "agent_wrote": keeping.value(difference.expected),
+        "now": keeping.value(difference.actual),
     }

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Q
 
 from approvals import pauses
 from approvals.models import Pause
@@ -20,8 +19,9 @@ from connectors.contract import Refused
 from connectors.shapes import LIMIT_SECONDS_MAX
 from ledger import desk
 from ledger.desk import Saying
-from recovery.engine import alerts, faults, steps
+from recovery.engine import alerts, faults, steps, waiting
 from recovery.engine.clock import boot_seconds
+from recovery.engine.order import IN_HAND
 from recovery.engine.sql import LEASE_OVER, PLAN_RUNS, ask, in_seconds
 from recovery.models import Step, StepState
 from workspaces.moves import CannotMove
@@ -33,9 +33,6 @@ CLAIMS_MAX = 5
 
 MARGIN_SECONDS = 5.0
 """What a claim lasts beyond one read and one call at their limits."""
-
-NOT_NOW_SECONDS = 2.0
-"""Until a step that found its target in other hands, or a pause, looks again."""
 
 UNCLAIMED = frozenset({StepState.BLOCKED, StepState.READY})
 
@@ -75,11 +72,23 @@ def claim_each(wanted: Sequence[Step]) -> list[Held]:
             held = claim_all(wanted)
     except IntegrityError:
         if len(wanted) == 1:
-            _wait_for_the_other(steps.load(wanted[0].pk))
+            _clashed(steps.load(wanted[0].pk))
             return []
         return [held for step in wanted for held in claim_each([steps.load(step.pk)])]
     passed(held)
     return held
+
+
+def _clashed(step: Step) -> None:
+    """Another step is in the way: one on its target, or one of its own plan, whose turn it was
+    before a person let a newer one try again. The law names the newer one, so nobody else would
+    notice that the older one's worker is gone."""
+    in_hand = Step.objects.filter(plan_id=step.plan_id, state__in=IN_HAND).exclude(pk=step.pk)
+    sibling = in_hand.values_list("pk", flat=True).first()
+    if sibling is None:
+        waiting.for_the_other(step)
+    else:
+        take_back(sibling)
 
 
 def passed(held: Sequence[Held]) -> None:
@@ -136,7 +145,7 @@ def claim_all(wanted: Sequence[Step]) -> list[Held]:
             held.append(Held(step, begun + lease))
     second = [step for step in wanted if step not in first]
     for step in (*second, *(step for step in free if step.pk not in mine)):
-        _wait_for_the_other(step)
+        waiting.for_the_other(step)
     if told:
         desk.note_all(held[0].step.workspace, told)
     return [one for one in held if not _claimed_too_often(one.step)]
@@ -207,7 +216,7 @@ def _must_wait(step: Step, in_hand: int, *, paused: bool) -> bool:
     """Whether it is paused, or its system is left alone just now or has enough calls in hand."""
     pause = pause_of(step) if paused else None
     if pause is not None:
-        steps.put_off(step, NOT_NOW_SECONDS, note=f"Paused: {pause.reason}")
+        steps.put_off(step, waiting.SECONDS, note=f"Paused: {pause.reason}")
         return True
     connection = step.connection
     if connection.open_until is None and in_hand < connection.concurrency:
@@ -225,25 +234,6 @@ def pause_of(step: Step) -> Pause | None:
         tool=f"{step.connection.name}.{step.operation}",
         connection=step.connection.name,
     )
-
-
-def _wait_for_the_other(step: Step) -> None:
-    other = (
-        Step.objects.filter(
-            workspace_id=step.workspace_id,
-            target_type=step.target_type,
-            target_id=step.target_id,
-        )
-        .exclude(plan_id=step.plan_id)
-        .filter(
-            Q(state__in=["claimed", "intended", "unknown", "applied"])
-            | Q(state="needs_human", was="unknown")
-        )
-        .select_related("plan")
-        .first()
-    )
-    if other is not None:
-        steps.put_off(step, NOT_NOW_SECONDS, note=f"Waits for case {other.plan.case_id}")
 
 
 def needs_human(step: Step, why: str, **changes: Any) -> None:

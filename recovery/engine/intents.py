@@ -17,7 +17,7 @@ from approvals.models import Approval, PolicyVersion
 from connectors import calls
 from connectors.contract import Observation, Operation, Refused
 from connectors.models import Connection
-from recovery.engine import binding, claims, faults, steps
+from recovery.engine import binding, claims, faults, steps, waiting
 from recovery.engine.claims import Held
 from recovery.engine.reading import copied
 from recovery.engine.sql import LEASE_OUTLASTS, PLAN_RUNS, Sql, ask
@@ -87,7 +87,7 @@ def _is_sound(step: Step, operation: Operation, fresh: "dict[int, Fresh]") -> bo
     beside = fresh[step.pk]
     pause = claims.pause_of(step) if beside.paused else None
     if pause is not None:
-        steps.release(step, claims.NOT_NOW_SECONDS, note=f"Paused: {pause.reason}")
+        steps.release(step, waiting.SECONDS, note=f"Paused: {pause.reason}")
         return False
     void = why_void(step, operation, beside)
     if void is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
-from recovery.engine import alerts, claims, steps, verifying
+from recovery.engine import alerts, claims, steps, verifying, waiting
 from recovery.engine.checks import Drifted, Finding, GoOn, Met, Unreadable, Void
 from recovery.models import Step, StepState
 from workspaces.moves import CannotMove
@@ -49,7 +49,7 @@ def left(step: Step, found: Finding) -> bool:
 
 def too_late(step: Step) -> bool:
     """Its lease was too short for the call, or it was no longer ours."""
-    steps.release(step, claims.NOT_NOW_SECONDS, note="The lease was too short.")
+    steps.release(step, waiting.SECONDS, note="The lease was too short.")
     return False
 
 

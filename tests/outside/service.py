@@ -133,7 +133,12 @@ class Service(BaseHTTPRequestHandler):
         honours = query.get("honours") == ["key"]
         done = self.world.change(name, key, verb, body, honours=honours)
         time.sleep(trouble.get("sleep_after", 0))
-        self._lose(trouble) if trouble else self._answer(200, {"outcome": done})
+        if "says" in trouble:
+            self._answer(200, {"outcome": done, "said": trouble["says"]})
+        elif trouble:
+            self._lose(trouble)
+        else:
+            self._answer(200, {"outcome": done})
 
     def _refusal(self, name: str, trouble: dict[str, Any]) -> int:
         wanted = self.headers.get("If-Match")

@@ -75,6 +75,9 @@ def pigeons(tmp_path, monkeypatch, acme, ada, tell):
     sys.modules.pop("pigeons", None)
 
 
+ANSWERING = ("observe", "apply", "probe", "verify")
+
+
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
 def test_triage_goes_on_beside_a_plug_in_that_fails(pigeons, tell, ada, mistake, monkeypatch):
     pigeons(mistake)
@@ -183,3 +186,16 @@ def test_settings_over_which_it_hangs_are_refused_in_words(pigeons, hanging):
 
     with pytest.raises(connections.BadSettings, match="pigeon did not answer"):
         pigeons(HANGS + waits)
+
+
+def test_what_is_no_answer_says_nothing_of_what_happened(pigeons):
+    """An author forgot to return something: then nobody knows, and nothing is as it should be."""
+    forgets = "".join(f"\n    def {name}(self, call): pass\n" for name in ANSWERING)
+    connection = pigeons(PIGEON + forgets)
+    target = Target("pigeon", "P-1")
+
+    assert calls.apply(connection, "recall", {}, target, key="k").outcome == "unknown"
+    assert calls.probe(connection, "recall", {}, target, key="k").found == "cannot_tell"
+    for read in (calls.observe, calls.verify):
+        with pytest.raises(CannotRead, match="no answer of its kind"):
+            read(connection, "recall", {}, target)

@@ -2,12 +2,14 @@
 
 import pytest
 
+from connectors import connections
 from ledger import rebuild
 from ledger.models import Action, Attempt, Effect, Event, Run
 from recovery.engine import claims, engine, steps
 from recovery.engine.clock import after
 from recovery.models import Step
 from tests.recovery.engine.desk import case_of, plan_for, run_that, states
+from workspaces.models import Secret
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -109,6 +111,22 @@ def test_one_step_that_cannot_be_sent_leaves_the_others_to_go_on(plan_of, outsid
     assert states(sound) == ["verified"] * 2
     assert (states(drifted)[0], states(tampered)[0]) == ("drifted", "needs_human")
     assert not {"w2", "x2"} & set(outside.effects())
+
+
+def test_a_credential_that_cannot_be_opened_is_a_trouble_of_its_own_connection(
+    plan_of, outside, acme, ada
+):
+    """Its key is no longer in the ring. Nothing has left, so nothing is in doubt."""
+    shut = connections.create(acme, "shut", "outside", {"url": outside.url}, by=ada)
+    shut.compensate_secret = Secret.objects.create(workspace=acme, name="shut", sealed=b"shut")
+    shut.save()
+    locked_out, sound = plan_of("w", shut), plan_of("x")
+
+    engine.travel(sound.pk, queue=QUEUE)
+
+    assert states(sound) == ["verified"] * 2
+    assert states(locked_out) == ["ready", "blocked"]
+    assert "cannot be opened" in locked_out.steps.get(position=1).note
 
 
 def test_a_claim_whose_time_has_not_come_is_not_taken_along(plan_of, outside):

@@ -261,3 +261,23 @@ def test_calls_are_made_in_the_queue_of_their_connector(case, world, outside):
 
     assert engine.advance(plan.pk, queue="connector.outside") == ""
     assert outside.effects() == ["c", "b", "a"]
+
+
+def test_a_newer_step_that_is_tried_again_does_not_hide_an_older_one_whose_worker_died(
+    case, world, outside
+):
+    """The law names the newer one, which cannot be claimed while the older one is in hand."""
+    plan = plan_for(case, world)
+    engine.advance_once(plan.pk)
+    Step.objects.filter(plan=plan, position=1).update(was="claimed", state="needs_human")
+    in_hand(plan, 2)
+    Step.objects.filter(plan=plan, position=1).update(was="needs_human", state="ready")
+    engine.advance(plan.pk)
+    assert states(plan) == ["ready", "claimed", "blocked"]  # its lease is not over
+
+    make_due(plan)
+    engine.advance(plan.pk)
+    engine.advance(plan.pk)
+
+    assert states(plan) == ["verified"] * 3
+    assert outside.effects() == ["c", "b", "a"]

@@ -1,0 +1,69 @@
+"""Keeping: what an outside system says, in a form that PostgreSQL and the ledger can hold.
+
+Neither keeps the character NUL or half of a surrogate pair, and the ledger no integer beyond 2^53
+and nothing nested without end: agents are refused with such a thing, and may ask their engineer. An
+outside system is not asked. What it says is written down so far as it can be, for a step whose
+answer could not be kept would hang for ever.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import msgspec
+
+from connectors.canonical import INTEGER_MAX
+from ledger.masking import DEPTH_MAX
+
+_UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
+INSTEAD = "\N{REPLACEMENT CHARACTER}"
+
+DEEP = DEPTH_MAX - 6
+"""An event has a few levels around what was said; what is recorded of an effect is no deeper."""
+
+SHOWN_MAX = 400
+"""Characters of what is no JSON."""
+
+NUMBERS = frozenset({bool, int, float})
+
+
+def text(said: str) -> str:
+    """The text, with a replacement character for what cannot be kept."""
+    if said.isascii() and "\x00" not in said:
+        return said
+    return _UNKEEPABLE.sub(INSTEAD, said)
+
+
+def value(said: Any, depth: int = 0) -> Any:
+    """Plain JSON that means the same: a large integer becomes a text, as `canonical.same` reads it;
+    what is no JSON at all, or nested too deep, the text of it.
+    """
+    kind = type(said)
+    if kind is str:
+        return text(said)
+    if kind in NUMBERS or said is None:
+        return _number(said)
+    if depth >= DEEP:
+        return text(repr(said)[:SHOWN_MAX])
+    if kind is dict:
+        return {text(str(name)): value(inner, depth + 1) for name, inner in said.items()}
+    if kind is list or kind is tuple:
+        return [value(inner, depth + 1) for inner in said]
+    return _foreign(said, depth)
+
+
+def _number(said: Any) -> Any:
+    """A truth value, too, and nothing at all: both stay as they are."""
+    is_too_large = type(said) is int and not -INTEGER_MAX <= said <= INTEGER_MAX
+    is_none = type(said) is float and not math.isfinite(said)
+    return str(said) if is_too_large or is_none else said
+
+
+def _foreign(said: Any, depth: int) -> Any:
+    """What a plug-in passes on as its driver gave it: a moment, a decimal, an enumeration."""
+    try:
+        return value(msgspec.to_builtins(said), depth + 1)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return text(repr(said)[:SHOWN_MAX])
