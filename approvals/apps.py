@@ -6,4 +6,4 @@ class ApprovalsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from approvals import listening  # noqa: F401 - connects itself
+        from approvals import checks, listening  # noqa: F401 - they register themselves

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from approvals.matching import assign
 from approvals.models import PolicyVersion
-from approvals.policy import Need, Policy, Problem, active
+from approvals.policy import Need, Policy, Problem, Unreadable, active
 from approvals.policy.judging import needs
 from approvals.policy.problems import spelled
 from approvals.policy.reading import Text
@@ -80,7 +80,7 @@ class People:
 
 def look(version: PolicyVersion) -> list[str]:
     """Look again whether the version in force can be met; tell, where it no longer can."""
-    found = [str(problem) for problem in unmet_now(version.workspace)][:SHOWN_MAX]
+    found = _wrong(version.workspace)[:SHOWN_MAX]
     with transaction.atomic():
         unchanged = PolicyVersion.objects.filter(pk=version.pk, active=True, unmet=version.unmet)
         if not unchanged.update(unmet=found, looked_at=Now()):
@@ -95,13 +95,26 @@ def look(version: PolicyVersion) -> list[str]:
     return found
 
 
+def _wrong(workspace: Workspace) -> list[str]:
+    """What the policy in force asks and nobody can meet; what is wrong with it, if all of it is."""
+    try:
+        return [str(problem) for problem in unmet_now(workspace)]
+    except Unreadable as unreadable:
+        return [f"{Unreadable.TOLD}{problem}" for problem in unreadable.problems]
+
+
 def _alarm(version: PolicyVersion, new: list[str]) -> None:
     workspace = version.workspace
     data = _named(version) | {"problems": new}
     event = desk.say(workspace, UNMEETABLE, part="policy", data=data)
+    title = f"Nobody can meet what the policy of {workspace.name} asks"
+    outcome = "Whatever falls under these rules expires unanswered."
+    if new[0].startswith(Unreadable.TOLD):
+        title = f"The policy of {workspace.name} cannot be read by this version of the desk"
+        outcome = "Agents are not let through there until a version that can be is in force."
     message = Message(
-        title=f"Nobody can meet what the policy of {workspace.name} asks",
-        text="\n".join([*new, "Whatever falls under these rules expires unanswered."]),
+        title=title,
+        text="\n".join([*new, outcome]),
         url=f"{settings.AMENDS_URL}/w/{workspace.slug}/policies/",
     )
     channels.announce(workspace, UNMEETABLE, message, key=f"{UNMEETABLE}/{event}")

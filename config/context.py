@@ -15,6 +15,7 @@ from django.utils.functional import SimpleLazyObject
 
 from approvals import deciders, pauses
 from approvals.models import Pause
+from approvals.policy import Unreadable
 from config.health import WORKER
 from workspaces import beats, look
 from workspaces.access import may, workspaces_of
@@ -63,7 +64,7 @@ def _nav(request: HttpRequest, slug: str) -> dict[str, Any]:
             {"name": one.name, "url": f"/w/{one.slug}/queue/", "current": one.slug == slug}
             for one in mine
         ],
-        **(_of(here, request) if here else {"pauses": [], "unmet": ""}),
+        **(_of(here, request) if here else {"pauses": [], **_unmet("")}),
         **_processes(here, request.user),
     }
 
@@ -96,7 +97,16 @@ def _of(here: Workspace, request: HttpRequest) -> dict[str, Any]:
         "queue": _capped(open_cases),
         "approvals": _capped(awaiting),
         "pauses": _pauses(here) if is_paused else [],
-        "unmet": unmet or "",
+        **_unmet(unmet or ""),
+    }
+
+
+def _unmet(told: str) -> dict[str, str]:
+    """It is told apart from a policy that is none at all."""
+    is_unreadable = told.startswith(Unreadable.TOLD)
+    return {
+        "unmet": "" if is_unreadable else told,
+        "unreadable": told.removeprefix(Unreadable.TOLD) if is_unreadable else "",
     }
 
 

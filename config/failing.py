@@ -9,15 +9,28 @@ from django.http import HttpRequest, HttpResponse
 from django.template import loader
 from django.views.defaults import server_error
 
+from approvals.policy import Unreadable
+
 DATABASE_AWAY = (OperationalError, InterfaceError)
 RETRY_SECONDS = 2
 
 
 def failed(request: HttpRequest) -> HttpResponse:
     """Django's `handler500`, called while the error is handled."""
-    if not isinstance(sys.exc_info()[1], DATABASE_AWAY):
+    error = sys.exc_info()[1]
+    if isinstance(error, Unreadable):
+        return unreadable(request, error)
+    if not isinstance(error, DATABASE_AWAY):
         return server_error(request)
     page = loader.get_template("503.html").render()
+    return come_back(HttpResponse(page, status=503))
+
+
+def unreadable(request: HttpRequest, error: Unreadable) -> HttpResponse:
+    """Nothing here can be judged: what is wrong with the policy, and the way to its page."""
+    match = request.resolver_match
+    told = {"slug": match.kwargs.get("workspace", "") if match else "", "problems": error.problems}
+    page = loader.get_template("policy_unreadable.html").render(told)
     return come_back(HttpResponse(page, status=503))
 
 

@@ -12,9 +12,15 @@ from psycopg import Error as DatabaseError
 from psycopg import OperationalError
 from psycopg_pool import PoolTimeout
 
+from approvals.policy import Unreadable
 from workspaces import beats, hot, periodic
 from workspaces.hot import Receive, Scope, Send, route
 
+UNREADABLE = """
+    SELECT slug, unmet ->> 0 FROM approvals_policyversion version
+    JOIN workspaces_workspace workspace ON workspace.id = workspace_id
+    WHERE active AND starts_with(unmet ->> 0, %s) ORDER BY slug LIMIT 20
+"""
 CHECK_SECONDS_MAX = 2.0
 LOOPBACK = ("127.0.0.1", "::1")
 WORKER = "worker"
@@ -32,10 +38,11 @@ async def healthz(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def readyz(scope: Scope, receive: Receive, send: Send) -> None:
     """Ready: 200 if database, broker and every loop answer, else 503; what is wrong in words."""
-    checks = await asyncio.gather(database(), broker())
+    *checks, notices = await asyncio.gather(database(), broker(), unreadable())
     found = {name: fault for part in checks for name, fault in part.items()}
     faults = {name: fault for name, fault in found.items() if fault}
     body = {"ready": not faults, "checks": {name: fault or "ok" for name, fault in found.items()}}
+    body |= {"notices": notices} if notices else {}
     await answer(send, 503 if faults else 200, json.dumps(body).encode(), b"application/json")
 
 
@@ -69,6 +76,18 @@ async def database() -> dict[str, str]:
         return {"database": type(error).__name__}
     beaten = {name: (age, every, error) for name, age, every, error in rows}
     return {"database": ""} | {name: fault(beaten.get(name)) for name in expected()}
+
+
+async def unreadable() -> dict[str, str]:
+    """Workspaces whose policy this version refuses, and why, as they were last looked at. The desk
+    is ready for all others, so this is said and not counted.
+    """
+    try:
+        async with asyncio.timeout(CHECK_SECONDS_MAX), hot.pool().connection() as connection:
+            rows = await (await connection.execute(UNREADABLE, [Unreadable.TOLD])).fetchall()
+    except (DatabaseError, PoolTimeout, TimeoutError, hot.Closed):
+        return {}  # `database` says so
+    return {f"policy of {slug}": told for slug, told in rows}
 
 
 def expected() -> list[str]:

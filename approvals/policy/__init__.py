@@ -5,7 +5,7 @@ from approvals.policy.expressions import CannotEvaluate
 from approvals.policy.inforce import active, default
 from approvals.policy.judging import judge, strictest, verdict
 from approvals.policy.loading import load
-from approvals.policy.problems import Invalid, Problem
+from approvals.policy.problems import Invalid, Problem, Unreadable
 from approvals.policy.twins import Call, Twin
 from approvals.policy.words import Deed, Judgement, Need, Rule
 
@@ -20,6 +20,7 @@ __all__ = [
     "Problem",
     "Rule",
     "Twin",
+    "Unreadable",
     "active",
     "default",
     "judge",

@@ -13,6 +13,7 @@ from typing import Any
 from approvals.models import PolicyVersion
 from approvals.policy.document import Policy
 from approvals.policy.loading import load
+from approvals.policy.problems import Invalid, Unreadable
 from workspaces.models import Workspace
 
 COMPILED_MAX = 500  # policies kept per process; the largest takes about a megabyte
@@ -39,8 +40,11 @@ def known(digest: str | None) -> Policy | None:
 
 
 def keep(digest: str, document: Mapping[str, Any]) -> Policy:
-    """Compile a stored document and keep it under its digest."""
-    policy = load(document)
+    """Compile a stored document and keep it under its digest. Raises Unreadable."""
+    try:
+        policy = load(document)
+    except Invalid as wrong:
+        raise Unreadable(wrong.problems) from wrong
     with _lock:
         _compiled[digest] = policy
         while len(_compiled) > COMPILED_MAX:
@@ -49,7 +53,7 @@ def keep(digest: str, document: Mapping[str, Any]) -> Policy:
 
 
 def active(workspace: Workspace | int) -> Policy:
-    """The policy in force in a workspace."""
+    """The policy in force in a workspace. Raises Unreadable where it no longer is a policy."""
     workspace_id = workspace if isinstance(workspace, int) else workspace.pk
     versions = PolicyVersion.objects.filter(workspace_id=workspace_id, active=True)
     digest = versions.values_list("digest", flat=True).first()

@@ -37,6 +37,15 @@ class Invalid(ValueError):
         super().__init__("; ".join(str(problem) for problem in self.problems))
 
 
+class Unreadable(Invalid):
+    """We stopped because the policy in force was saved by a version with other bounds and is no
+    policy by ours: nothing is judged until a version that is one is put in force.
+    """
+
+    TOLD = "The policy in force cannot be read: "
+    """How this begins among what nobody can meet (`PolicyVersion.unmet`)."""
+
+
 def spelled(path: Path) -> str:
     """A path as people write it: policies."crm.update".requires[0].group."""
     text = ""

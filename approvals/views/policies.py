@@ -1,6 +1,7 @@
 """The policy pages: what is in force, its versions, a new one with a dry run, and pauses."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
@@ -12,7 +13,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from approvals import inventory, pauses, rehearsal, teamwork, versions
 from approvals.forms import PauseForm, PolicyForm
 from approvals.models import Pause, PolicyVersion
-from approvals.policy import Invalid, Policy, active, default, load
+from approvals.policy import Invalid, Policy, Problem, Unreadable, active, default, load
+from approvals.rehearsal import Rehearsal
 from approvals.views.lists import zone_of
 from workspaces import look
 from workspaces.access import NotAllowed, may, require
@@ -76,12 +78,30 @@ def _page(
             }
             for one in standing.order_by("-pk")[:PAUSES_SHOWN_MAX]
         ],
-        "unmet": teamwork.unmet_now(here),
+        **_wrong(here),
         "pause_form": pause_form or PauseForm(),
         "may_pause": _may_pause(request, here),
         "may_administer": may(request.user, "administer", here),
     }
     return page(request, "approvals/policies.html", context, status=status)
+
+
+def _wrong(here: Workspace) -> dict[str, list[Problem]]:
+    """What nobody can meet of the policy in force, or why it is none."""
+    try:
+        return {"unmet": teamwork.unmet_now(here), "unreadable": []}
+    except Unreadable as wrong:
+        return {"unmet": [], "unreadable": wrong.problems}
+
+
+def _rehearsed(
+    here: Workspace, policy: Policy, *, since: datetime | None = None
+) -> Rehearsal | None:
+    """The dry run against what is in force; None where that cannot be read."""
+    try:
+        return rehearsal.rehearse(here, policy, active(here), since=since)
+    except Unreadable:
+        return None
 
 
 @login_required
@@ -134,7 +154,8 @@ def _edit(
         "workspace": here,
         "form": form,
         "problems": problems.problems if problems else [],
-        "rehearsal": rehearsal.rehearse(here, policy, active(here)) if policy else None,
+        "rehearsal": _rehearsed(here, policy) if policy else None,
+        "is_good": policy is not None,
     }
     return page(request, "approvals/policy_edit.html", context, part="check", status=status)
 
@@ -154,6 +175,11 @@ def _version(
     request: Request, here: Workspace, one: PolicyVersion, *, problem: str = "", status: int = 200
 ) -> HttpResponse:
     current = _in_force(here)
+    policy = None
+    try:
+        policy = load(one.document)
+    except Invalid as wrong:
+        problem = problem or f"This version cannot be read any more: {wrong}"
     before = current.document if current else default().document
     context = {
         "workspace": here,
@@ -165,9 +191,9 @@ def _version(
         "shadow_since": look.moment(one.shadow_since, "ago", zone_of(request.user))
         if one.shadow_since
         else "",
-        "rehearsal": None
-        if one.active
-        else rehearsal.rehearse(here, load(one.document), active(here), since=one.shadow_since),
+        "rehearsal": _rehearsed(here, policy, since=one.shadow_since)
+        if policy and not one.active
+        else None,
         "problem": {"tone": "bad", "title": "Nothing was changed.", "text": problem}
         if problem
         else None,

@@ -5,7 +5,7 @@ import json
 import pytest
 from django.test import Client
 
-from approvals import inbox, pauses, teamwork, versions
+from approvals import checks, inbox, pauses, teamwork, versions
 from approvals.models import Pause, PolicyVersion
 from approvals.policy import Deed, active, judge
 from connectors import channels
@@ -248,3 +248,57 @@ def test_the_sweep_finds_what_no_bell_tells_of(acme, ada, ben, ada_s):
 
     assert len(told(acme, "policy.unmeetable")) == 1
     assert "Nobody can meet what the policy asks" in ada_s.get(TOOLS).content.decode()
+
+
+@pytest.fixture
+def unreadable(acme, ada):
+    """The policy in force has a rule that a newer version of the desk refuses."""
+    version = put_in_force(acme, ada, {"policies": {"a": {"approval": "MANUAL"}}})
+    document = {"policies": {"a": {"approval": "PERHAPS"}}}
+    stored = PolicyVersion.objects.filter(workspace=acme, active=True)
+    stored.update(document=document, digest=versions.digest_of(document), source="", looked_at=None)
+    return version
+
+
+def test_a_policy_that_an_upgrade_refuses_is_shown_with_what_is_wrong_and_mended(
+    ada_s, acme, ada, unreadable
+):
+    shown = ada_s.get(POLICIES)
+    html = shown.content.decode()
+    assert shown.status_code == 200
+    assert "This policy cannot be read." in html
+    assert "PERHAPS" in html
+    written = ada_s.get(NEW).content.decode()
+    assert "PERHAPS" in written
+    mended = {"source": '{"policies": {"a": {"approval": "DENY"}}}', "note": "mended"}
+    checked = ada_s.post(NEW, mended | {"act": "check"})
+    assert (checked.status_code, "It can be read and met." in checked.content.decode()) == (
+        200,
+        True,
+    )
+    saved = ada_s.post(NEW, mended | {"act": "save"}, follow=True)
+    assert saved.status_code == 200
+    number = PolicyVersion.objects.latest("number").number
+
+    seen = PolicyVersion.objects.get(workspace=acme, active=True).digest
+    ada_s.post(f"{POLICIES}{number}/activate/", {"seen": seen})
+
+    assert active(acme).rules[0].approval == "DENY"
+    assert ada_s.get(f"{POLICIES}{number - 1}/").status_code == 200
+    assert "cannot be read" not in ada_s.get(POLICIES).content.decode()
+
+
+def test_a_policy_that_an_upgrade_refuses_is_told_and_others_are_looked_at_all_the_same(
+    ada_s, acme, ada, unreadable
+):
+    teamwork.sweep()
+
+    [event] = told(acme, "policy.unmeetable")
+    assert "The policy in force cannot be read" in str(event)
+    [warning] = checks.unreadable()
+    assert "The policy in force in acme" in warning.msg
+    assert "The policy in force cannot be read." in ada_s.get("/w/acme/settings/").content.decode()
+    ada_s.raise_request_exception = False
+    stopped = ada_s.get(TOOLS)
+    assert stopped.status_code == 503
+    assert "/w/acme/policies/" in stopped.content.decode()

@@ -10,10 +10,12 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
+from approvals import teamwork, versions
+from approvals.models import PolicyVersion
 from config.health import expected
 from tests.processes import Process, Processes
 from workspaces import beats
-from workspaces.models import Heartbeat
+from workspaces.models import Heartbeat, Workspace
 
 TERMINATE_OTHERS = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -81,6 +83,22 @@ def test_one_loop_that_stopped_makes_it_not_ready_and_is_named(web: Process, nam
     beats.beat(name, every_seconds=5.0, error="PartitionMissing: ledger_event_2026w48")
     status, _, body = ask(f"{web.url}/readyz")
     assert (status, json.loads(body)["checks"][name][:25]) == (503, "failed: PartitionMissing:")
+
+
+def test_a_policy_that_this_version_refuses_is_named_and_the_desk_is_ready(web: Process) -> None:
+    for one in expected():
+        beats.beat(one, every_seconds=5.0)
+    document = {"policies": {"a": {"approval": "PERHAPS"}}}
+    PolicyVersion.objects.create(
+        workspace=Workspace.objects.create(slug="acme", name="Acme"),
+        number=1, document=document, digest=versions.digest_of(document), active=True,
+    )  # fmt: skip
+    teamwork.sweep()
+
+    status, _, body = ask(f"{web.url}/readyz")
+
+    assert status == 200
+    assert "PERHAPS" in json.loads(body)["notices"]["policy of acme"]
 
 
 def test_metrics_are_for_this_machine_or_for_who_has_the_token(
