@@ -35,7 +35,8 @@ function forget() {
 if (document.querySelector("main[data-refused]")) restore(document);
 else forget();
 
-document.addEventListener("htmx:afterSettle", (event) => {
+// With the swap, not after it has settled: what is typed at once would stand in a field's way.
+document.addEventListener("htmx:afterSwap", (event) => {
   const { xhr, requestConfig } = event.detail;
   if (!xhr || requestConfig?.verb === "get") return;
   if (xhr.status >= 400) restore(document);

@@ -86,12 +86,12 @@ document.addEventListener("keydown", (event) => {
   if (!name || (!withModifier && (areOff() || isTyping(event.target)))) return;
   if (document.querySelector("dialog[open]") && !withModifier) return;
   if (["Space", "Enter"].includes(name) && event.target.matches("button, summary, input")) return;
-  const pair = pending && Date.now() < pendingUntil ? `${pending} ${name}` : "";
+  const pair = pending && event.timeStamp < pendingUntil ? `${pending} ${name}` : "";
   const all = entries();
   const found = all.find((entry) => pair && entry.key === pair && (entry.when?.() ?? true)) ??
     all.find((entry) => entry.key === name && (entry.when?.() ?? true));
   pending = !pair && all.some((entry) => entry.key.startsWith(`${name} `)) ? name : "";
-  pendingUntil = Date.now() + PAIR_SECONDS * 1000;
+  pendingUntil = event.timeStamp + PAIR_SECONDS * 1000; // when it was pressed: a page may be busy
   if (!found) return;
   pending = "";
   event.preventDefault();

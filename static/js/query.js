@@ -38,9 +38,12 @@ function suggest(field) {
   const list = document.getElementById("suggestions");
   if (!list) return;
   let at = -1;
+  let marked = ""; // the text of the choice: a list that comes late does not put another in its place
+  let shutAt = null; // what the field said when the list was shut: what was asked before stays shut
   const options = () => [...list.children];
   const mark = (to) => {
     at = to;
+    marked = options()[at]?.dataset.text ?? "";
     options().forEach((option, index) => option.setAttribute("aria-selected", String(index === at)));
     if (at < 0) field.removeAttribute("aria-activedescendant");
     else field.setAttribute("aria-activedescendant", options()[at].id);
@@ -68,7 +71,8 @@ function suggest(field) {
     event.detail.parameters.cursor = field.selectionStart;
   });
   list.addEventListener("htmx:afterSwap", () => {
-    open(list.children.length > 0 && document.activeElement === field);
+    mark(marked ? options().findIndex((option) => option.dataset.text === marked) : -1);
+    open(list.children.length > 0 && document.activeElement === field && field.value !== shutAt);
     whisper(list.children.length ? `${list.children.length} suggestions` : "");
   });
   list.addEventListener("mousedown", (event) => {
@@ -77,11 +81,17 @@ function suggest(field) {
     if (option) take(option);
   });
   field.addEventListener("blur", () => open(false));
+  field.addEventListener("input", () => {
+    shutAt = null;
+  });
   field.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (list.hidden) return;
     if (step) mark((Math.max(at, step < 0 ? 0 : -1) + step + options().length) % options().length);
-    else if (event.key === "Escape") open(false);
+    else if (event.key === "Escape") {
+      shutAt = field.value;
+      open(false);
+    }
     else if (["Enter", "Tab"].includes(event.key) && at >= 0) take(options()[at]);
     else return;
     event.preventDefault();

@@ -28,10 +28,35 @@ document.addEventListener("htmx:responseError", (event) => {
 document.addEventListener("htmx:afterSwap", (event) => {
   const result = event.detail.elt.querySelector?.("[data-focus]") ??
     (event.detail.elt.matches?.("[data-focus]") ? event.detail.elt : null);
-  if (!result) return;
-  if (!result.hasAttribute("tabindex")) result.setAttribute("tabindex", "-1");
-  result.focus({ preventScroll: false });
+  if (result) goTo(result);
+  else if (held && document.activeElement === document.body) stay(event.detail.elt);
+  held = null;
 });
+
+// It stays also where what had it was swapped for its like, as a plan under way is every two seconds.
+let held = null;
+const likeness = (one) =>
+  [one.tagName, one.id, one.name, one.getAttribute("href"), one.form?.getAttribute("action")].join("|");
+const alike = (part, like) => [...part.querySelectorAll("a, button, input, select, textarea, summary")]
+  .filter((one) => likeness(one) === like);
+
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const { target } = event.detail;
+  const active = document.activeElement;
+  const like = target !== active && target?.contains?.(active) ? likeness(active) : "";
+  held = like ? { like, at: alike(target, like).indexOf(active) } : null;
+});
+
+function stay(part) {
+  const same = part.querySelectorAll ? alike(part, held.like)[held.at] : null;
+  if (same) same.focus({ preventScroll: true });
+  else goTo(part, { preventScroll: true }); // it is gone: Tab goes on from here, not from the top
+}
+
+function goTo(place, how = { preventScroll: false }) {
+  if (!place.hasAttribute("tabindex")) place.setAttribute("tabindex", "-1");
+  place.focus(how);
+}
 
 // A page that came back whole after a POST (no htmx) does the same.
 document.querySelector("main [data-focus]")?.focus();

@@ -33,7 +33,7 @@ let peeked = "";
 document.addEventListener("htmx:beforeRequest", (event) => {
   peeked = event.detail.elt.closest("#peek") ? list()?.querySelector(".here[data-id]")?.dataset.id ?? "" : "";
 });
-document.addEventListener("htmx:afterSettle", () => {
+document.addEventListener("htmx:afterSwap", () => {
   if (peeked) list()?.querySelector(`[data-id="${CSS.escape(peeked)}"] .row-link`)?.focus();
   peeked = "";
 });

@@ -7,7 +7,7 @@ from demo.airline import corpus
 from demo.setting.airline import POLICIES
 from tests.airline.desk import CORPUS, SETTLE_SECONDS_MAX, replay, wait_until
 from tests.airline.test_airline import differing
-from tests.browser.conftest import DESKTOP, session_of, slow_down
+from tests.browser.conftest import DESKTOP, WAIT_MILLISECONDS, session_of, slow_down
 from tests.browser.trails import for_everybody, publish, told
 
 RUNS = 6
@@ -17,7 +17,7 @@ RUNS = 6
 def at_the_desk(browser, desk, person=None):
     """A page of somebody who has just logged in; without, of anybody."""
     context = browser.new_context(base_url=desk.web.url, viewport=DESKTOP)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(WAIT_MILLISECONDS)
     if person is not None:
         context.add_cookies([session_of(person, desk.web.url)])
     page = context.new_page()

@@ -3,15 +3,21 @@
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 AXE = Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js"
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa", "best-practice"]
+ON_ITS_WAY = ".htmx-request, .htmx-swapping, .htmx-settling, .htmx-added"
 NODES_SHOWN = 5
 
 
 def assert_accessible(page: Page) -> None:
-    """Fail with each violation of WCAG 2.2 AA, its elements and how to mend them."""
+    """Fail with each violation of WCAG 2.2 AA, its elements and how to mend them.
+
+    What is judged is the page that is there when nothing is on its way any more.
+    """
+    page.wait_for_load_state()
+    expect(page.locator(ON_ITS_WAY)).to_have_count(0)
     page.evaluate(AXE.read_text())  # over the debugger, so the page's own CSP stays as it is
     options = {
         "runOnly": {"type": "tag", "values": TAGS},

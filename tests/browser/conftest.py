@@ -24,13 +24,14 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.conf import settings
 from django.db import connections
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
 from tests.browser import chromium
 from tests.processes import Process, Processes
 from tests.servers import home
 
-WAIT_MILLISECONDS = 30_000
+WAIT_MILLISECONDS = 60_000
+expect.set_options(timeout=WAIT_MILLISECONDS)
 DESKTOP = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
 SLOW_TIMES = float(os.environ.get("BROWSER_SLOW", "1"))
@@ -61,6 +62,7 @@ FAILED = pytest.StashKey[bool]()
 
 def press(page: Page, *keys: str) -> None:
     """Press keys one after the other, once the page's own scripts listen for them."""
+    page.wait_for_load_state()
     page.locator("html.js").wait_for(state="attached")
     for key in keys:
         page.keyboard.press(key)

@@ -118,6 +118,26 @@ def test_ada_acts_on_what_she_chose_by_keys_and_sees_each_end(
     assert BulkJob.objects.get().items.count() == 2
 
 
+def test_the_focus_stays_where_it_is_while_a_job_goes_on(
+    visit: Visit, three: list[Case], ada: User
+) -> None:
+    page = visit(ada)
+    page.goto("/w/acme/bulk/new/?act=compensate&q=is:open")
+    page.get_by_placeholder(re.compile("^Why")).fill("The mail gateway was down")
+    press(page, "Control+Enter")
+    page.wait_for_url(re.compile(r"/bulk/\d+/$"))
+    second = page.locator("a.row-link").nth(1)
+    second.focus()
+
+    for _ in range(2):
+        page.locator("#progress").element_handle().wait_for_element_state("hidden")  # another came
+        expect(second).to_be_focused()
+    page.get_by_role("button", name="Stop what has not begun").focus()
+    bulk.sweep()
+    expect(page.locator("tbody .badge", has_text="Submitted")).to_have_count(3)
+    assert page.evaluate("document.querySelector('#progress').contains(document.activeElement)")
+
+
 def test_bulk_and_views_work_without_scripts(visit: Visit, three: list[Case], ada: User) -> None:
     page = visit(ada, java_script_enabled=False)
     page.goto("/w/acme/queue/")
@@ -132,7 +152,7 @@ def test_bulk_and_views_work_without_scripts(visit: Visit, three: list[Case], ad
     page.wait_for_url(re.compile(r"/bulk/\d+/$"))
     assert BulkJob.objects.get().items.count() == 1, "what was unticked stays out"
     page.get_by_role("button", name="Stop what has not begun").click()
-    assert "1 case that had not begun" in page.content()
+    page.get_by_text("1 case that had not begun").first.wait_for()
 
 
 def test_ada_reopens_what_she_closed_too_soon(visit: Visit, three: list[Case], ada: User) -> None:

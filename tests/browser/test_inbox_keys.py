@@ -156,6 +156,6 @@ def test_what_a_decision_leaves_behind_is_for_everybody(
     page.locator("input[name=reason]").fill("checked")
     page.locator("button[value=grant]").click()
     page.get_by_text(f"Next: {TITLE}").wait_for()
-    page.wait_for_function("document.activeElement.matches('[data-focus]')")
+    page.locator("[data-focus]:focus").wait_for()
     assert_accessible(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]

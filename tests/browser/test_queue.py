@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from recovery.models import Case, Plan
 from recovery.triage import triage
@@ -95,7 +95,7 @@ def test_the_second_of_two_operators_learns_it_and_loses_nothing_typed(
 
     assert Plan.objects.count() == 1
     why = second.get_by_placeholder(re.compile("^Why"))
-    assert why.input_value() == "I saw it too, and had much to say"
+    expect(why).to_have_value("I saw it too, and had much to say")
     assert "Nothing was changed" in second.locator("[data-focus]").inner_text()
     assert_accessible(second)
 
@@ -110,7 +110,7 @@ def test_everything_works_without_scripts(visit: Visit, case: Case, ada: User) -
     page.get_by_role("button", name=re.compile("^Restore")).click()
 
     page.wait_for_url(f"**/cases/{case.pk}/")
-    assert "Plan 1 is submitted" in page.content()
+    page.get_by_text("Plan 1 is submitted").first.wait_for()
 
 
 def test_without_scripts_a_refusal_keeps_what_was_typed(
@@ -123,8 +123,8 @@ def test_without_scripts_a_refusal_keeps_what_was_typed(
     page.get_by_placeholder(re.compile("^Why")).fill("The wrong ticket")
     page.get_by_role("button", name=re.compile("^Restore")).click()
 
-    assert "It has changed since you saw it" in page.content()
-    assert page.get_by_placeholder(re.compile("^Why")).input_value() == "The wrong ticket"
+    page.get_by_text("It has changed since you saw it").first.wait_for()
+    expect(page.get_by_placeholder(re.compile("^Why"))).to_have_value("The wrong ticket")
 
 
 @pytest.mark.parametrize(("scheme", "size"), LOOKS)

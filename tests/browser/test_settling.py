@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from recovery.engine import engine
 from recovery.models import Case, Step, StepState
@@ -115,6 +115,6 @@ def test_two_answers_to_one_step_are_one(
     press(second, "Control+Enter")
 
     second.get_by_text("Ada answered it").wait_for()
-    assert second.get_by_label("Why?").input_value() == "I saw nothing there"
+    expect(second.get_by_label("Why?")).to_have_value("I saw nothing there")
     assert_accessible(second)
     assert Step.objects.get().generation == 1

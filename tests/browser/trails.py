@@ -40,6 +40,7 @@ def check_the_record(page: Page) -> None:
     """From a trail: its record is checked in the page, and there is a way to say more."""
     page.get_by_role("link", name="Verify").click()
     page.get_by_text("Check it yourself").wait_for()
+    page.wait_for_load_state()
     while not page.get_by_text("As it was recorded").count():  # its entry is sealed in a moment
         page.get_by_text("Being sealed").wait_for()
         page.wait_for_timeout(500)

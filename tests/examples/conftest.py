@@ -70,12 +70,13 @@ def at_the_desk(skyline, browser):
     def sits(name="", **options):
         where = {"base_url": skyline.url, "viewport": seen.DESKTOP}
         context = browser.new_context(**where | options)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(seen.WAIT_MILLISECONDS)
         if name:
             person = User.objects.get(email__startswith=f"{name}@")
             context.add_cookies([seen.session_of(person, skyline.url)])
         contexts.append(context)
         page = context.new_page()
+        seen.slow_down(page)
         seen.listen(page, wrong)
         return page
 
