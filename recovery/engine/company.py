@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection
 
 from recovery.engine import queues
-from recovery.engine.sql import ask
+from recovery.engine.sql import LIVING, ask
 
 SEATS = 32
 """Plans in one worker's hands; beyond that a commit is shared by enough."""
@@ -17,11 +17,11 @@ SEATS = 32
 LOOK_SECONDS = 0.25
 """Between two looks for company while nobody was found."""
 
-WAITING_SQL = """
+WAITING_SQL = f"""
 SELECT p.id, c.concurrency FROM recovery_plan p
 CROSS JOIN LATERAL (
     SELECT state, wake_at, claims, connection_id FROM recovery_step s
-    WHERE s.plan_id = p.id AND s.state NOT IN ('verified', 'reported', 'skipped', 'cancelled')
+    WHERE s.plan_id = p.id AND {LIVING.format('s')}
     ORDER BY position LIMIT 1) s
 JOIN connectors_connection c ON c.id = s.connection_id
 WHERE p.state = 'running' AND NOT p.id = ANY(%s::bigint[])
@@ -31,7 +31,7 @@ WHERE p.state = 'running' AND NOT p.id = ANY(%s::bigint[])
     AND c.concurrency > (SELECT count(*) FROM recovery_step h
         WHERE h.connection_id = c.id AND h.state IN ('claimed', 'intended'))
 ORDER BY p.id LIMIT %s
-"""
+"""  # noqa: S608
 
 
 class Company:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from recovery.engine.order import Act, Living, Next, next_act, next_act_of_stopped
-from recovery.engine.sql import ask
+from recovery.engine.sql import LIVING, ask
 from recovery.models import PlanState
 
 LIVING_READ = 20
@@ -22,17 +22,17 @@ class Turn:
     claims: int = 0
 
 
-TURNS_SQL = """
+TURNS_SQL = f"""
 SELECT p.id, p.state, p.halt_on_failure, s.id, s.state, s.target_type, s.target_id,
     s.wake_at IS NULL OR s.wake_at <= clock_timestamp(),
     coalesce(s.lease_until < clock_timestamp(), false), s.connector, s.claims
 FROM recovery_plan p LEFT JOIN LATERAL (
     SELECT r.*, c.connector FROM recovery_step r
     JOIN connectors_connection c ON c.id = r.connection_id
-    WHERE r.plan_id = p.id AND r.state NOT IN ('verified', 'reported', 'skipped', 'cancelled')
+    WHERE r.plan_id = p.id AND {LIVING.format('r')}
     ORDER BY r.position LIMIT %s) s ON true
 WHERE p.id = ANY(%s::bigint[]) ORDER BY p.id, s.position
-"""
+"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
