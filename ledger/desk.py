@@ -67,19 +67,23 @@ def say_all(
     return [one.id for one in said]
 
 
-def note_all(
+def read_all(
     workspace: Workspace, sayings: Sequence[Saying], *, part: str = "engine"
-) -> list[Fact]:
-    """Record several events that are folded with the next one of their action; see `noting`."""
+) -> list[Said]:
+    """The events as they will be kept; asks the database nothing."""
     who = speaker(workspace, part=part)
-    said = [_read(who, one) for one in sayings]
+    return [_read(who, one) for one in sayings]
+
+
+def note_all(workspace: Workspace, said: Sequence[Said], *, part: str = "engine") -> list[Fact]:
+    """Record several events that are folded with the next one of their action; see `noting`."""
     with connection.wrap_database_errors:
-        return noting.note(plain_connection(), who, said)
+        return noting.note(plain_connection(), speaker(workspace, part=part), said)
 
 
 def end_all(
     workspace: Workspace,
-    sayings: Sequence[Saying],
+    said: Sequence[Said],
     told: Mapping[Name, Sequence[Fact]],
     *,
     part: str = "engine",
@@ -89,7 +93,6 @@ def end_all(
     `told` has, of actions that have no row yet, all that was noted of them before.
     """
     who = speaker(workspace, part=part)
-    said = [_read(who, one) for one in sayings]
     with connection.wrap_database_errors:
         plain = plain_connection()
         runs = drivers.run(undoing.end(who, said, told), plain)

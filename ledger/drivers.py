@@ -3,14 +3,14 @@
 Statements that are yielded together travel together, in libpq's pipeline mode.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 
-from ledger.statements import LastWrites, Rows, Statement
+from ledger.statements import LastWrites, Meanwhile, Rows, Statement
 
-__all__ = ["Rows", "Steps", "commit", "commit_async", "run", "run_async"]
+__all__ = ["Rows", "Steps", "commit", "commit_async", "execute", "run", "run_async"]
 
 T = TypeVar("T")
 Steps = Generator[list[Statement], list[Rows], T]
@@ -21,7 +21,8 @@ def run(steps: Steps[T], connection: Connection[Any]) -> T:
     try:
         wanted = next(steps)
         while True:
-            wanted = steps.send(_execute(connection, wanted))
+            meanwhile = wanted.work if isinstance(wanted, Meanwhile) else None
+            wanted = steps.send(execute(connection, wanted, meanwhile))
     except StopIteration as done:
         value: T = done.value
         return value
@@ -79,14 +80,23 @@ def in_transaction(steps: Steps[T]) -> Steps[T]:
         rows = found[len(leading) : len(leading) + len(wanted)]
 
 
-def _execute(connection: Connection[Any], wanted: list[Statement]) -> list[Rows]:
+def execute(
+    connection: Connection[Any],
+    wanted: Sequence[Statement],
+    meanwhile: Callable[[], None] | None = None,
+) -> list[Rows]:
+    """Carry out statements in one go, and give their rows. `meanwhile` is done while PostgreSQL is
+    at work, and must not ask it anything.
+    """
     cursors = [Cursor(connection) for _ in wanted]
-    if len(wanted) == 1:
+    if len(wanted) == 1 and meanwhile is None:
         cursors[0].execute(*wanted[0])
     else:
         with connection.pipeline():
             for cursor, (sql, values) in zip(cursors, wanted, strict=True):
                 cursor.execute(sql, values)
+            if meanwhile is not None:
+                meanwhile()
     return [[] if cursor.rownumber is None else cursor.fetchall() for cursor in cursors]
 
 

@@ -4,7 +4,7 @@ What was said of them before has been read under the runs' locks; here the new i
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -69,6 +69,8 @@ class Folding:
     """Row ids for actions that are new; as many as there may be."""
     touched: list[int] = field(default_factory=list)
     folded: dict[Name, ActionRow] = field(default_factory=dict)
+    ahead: dict[Name, ActionRow] = field(default_factory=dict)
+    """Actions that were folded before it was known where their rows stand."""
     undone: dict[Name, Undone] = field(default_factory=dict)
 
     def new_runs(self) -> list[int]:
@@ -119,6 +121,16 @@ class Folding:
         values = [list(runs), list(actions), list(ids), list(positions)]
         return (statements.STANDING_EFFECTS, [*values, self.speaker.workspace_id, since])
 
+    def fold_ahead(
+        self, events: Iterable[Said], facts: Iterable[Fact], names: Container[Name]
+    ) -> None:
+        """Fold these actions, of which everything is known, with all that is said of them now."""
+        new: dict[Name, list[Fact]] = defaultdict(list)
+        for event, fact in zip(events, facts, strict=True):
+            if (event.run, event.action) in names and moves_action(event.type):
+                new[event.run, event.action].append(fact)
+        self.ahead = {name: self._fold(name, of_action) for name, of_action in new.items()}
+
     def add(
         self, accepted: Iterable[Said], places: Iterable[int], received: datetime
     ) -> list[Statement]:
@@ -165,14 +177,17 @@ class Folding:
     def _actions(self, said: dict[Name, list[Fact]]) -> list[Statement]:
         found = []
         for (run, action), new in said.items():
-            earlier = self.prior_of.get((run, action), ())
-            known = [fact for fact in earlier if moves_action(fact.type)]
-            row = self.folded[run, action] = fold_action(action, [*known, *new])
+            row = self.ahead.get((run, action)) or self._fold((run, action), new)
+            self.folded[run, action] = row
             of_run = self.runs[run]
             id_, effects = self.known_actions.get((of_run.id, action), (None, None))
             id_ = self.fresh_ids.pop() if id_ is None else id_
             found.append(Folded(id_, of_run.id, of_run.agent_id, effects, row))
         return projections.write_actions(self.speaker.workspace_id, found)
+
+    def _fold(self, name: Name, new: Sequence[Fact]) -> ActionRow:
+        known = [fact for fact in self.prior_of.get(name, ()) if moves_action(fact.type)]
+        return fold_action(name[1], [*known, *new])
 
     def _runs(
         self, moved: dict[str, list[int]], said: dict[str, list[Fact]], received: datetime

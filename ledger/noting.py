@@ -10,20 +10,28 @@ events; every way on from a note must lead to an event that is said.
 import os
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg import Connection, Cursor
 
 from ledger.canonical import content_digest, salted_digest
 from ledger.record import SALT_BYTES
 from ledger.said import Fact, Said, Speaker
-from ledger.statements import LIST, PARTED, Rows, Statement, joined, joined_bytes
+from ledger.statements import LIST, PARTED, Statement, joined, joined_bytes, joined_numbers
 
-_NOTE = f"""
+_EVENT = "event_id, type, run, action, data, content, salt, digest"
+# Where places and the moment are drawn by the way, and where they were drawn before.
+_DRAWING = f"""
 WITH moment AS (SELECT clock_timestamp() AS received),
 noted AS MATERIALIZED (
     SELECT nextval('ledger_place') AS place, u.* FROM unnest({", ".join([LIST] * 8)})
-    AS u (event_id, type, run, action, data, content, salt, digest)),
+    AS u ({_EVENT})),"""  # noqa: S608
+_DRAWN = f"""
+WITH moment AS (SELECT %b::timestamptz AS received),
+noted AS MATERIALIZED (
+    SELECT n::bigint AS place, {_EVENT} FROM unnest({", ".join([LIST] * 9)})
+    AS u (n, {_EVENT})),"""  # noqa: S608
+_NOTE = """
 keys AS (
     INSERT INTO ledger_eventkey (workspace_id, event_id, content, place, received_at)
     SELECT %b, event_id, decode(content, 'hex'), place, received FROM noted, moment),
@@ -35,7 +43,15 @@ INSERT INTO ledger_event (place, received_at, workspace_id, event_id, type, run,
 SELECT place, received, %b, event_id, type, coalesce(run, ''), coalesce(action, ''), %b, %b,
     data::jsonb, decode(salt, 'hex'), decode(digest, 'hex')
 FROM noted, moment
-RETURNING event_id, place, received_at::text"""  # noqa: S608
+RETURNING event_id, place, received_at::text"""
+_NOTE_DRAWING, _NOTE_DRAWN = _DRAWING + _NOTE, _DRAWN + _NOTE
+
+
+class Drawn(NamedTuple):
+    """The places of some events, in their order, and the moment at which they were drawn."""
+
+    places: Sequence[int]
+    received: datetime
 
 
 def note(connection: Connection[Any], speaker: Speaker, events: Sequence[Said]) -> list[Fact]:
@@ -44,14 +60,19 @@ def note(connection: Connection[Any], speaker: Speaker, events: Sequence[Said]) 
     """
     cursor = Cursor(connection)
     cursor.execute(*noted(speaker, events))
-    return facts(speaker, events, cursor.fetchall())
+    rows = cursor.fetchall()
+    places = {event_id: place for event_id, place, _ in rows}
+    received = datetime.fromisoformat(rows[0][2])
+    return facts(speaker, events, Drawn([places[event.id] for event in events], received))
 
 
-def noted(speaker: Speaker, events: Sequence[Said]) -> Statement:
-    """The statement that writes `events` down; its rows are for `facts`."""
+def noted(speaker: Speaker, events: Sequence[Said], drawn: Drawn | None = None) -> Statement:
+    """The statement that writes `events` down, with the places that were drawn for them."""
     noise = os.urandom(SALT_BYTES * len(events))
     salts = [noise[i : i + SALT_BYTES] for i in range(0, len(noise), SALT_BYTES)]
-    return _NOTE, [
+    ahead = [] if drawn is None else [drawn.received, joined_numbers(drawn.places)]
+    return _NOTE_DRAWING if drawn is None else _NOTE_DRAWN, [
+        *ahead,
         joined([event.id for event in events]),
         joined([event.type for event in events]),
         joined([event.run for event in events]),
@@ -66,14 +87,10 @@ def noted(speaker: Speaker, events: Sequence[Said]) -> Statement:
     ]
 
 
-def facts(speaker: Speaker, events: Sequence[Said], rows: Rows) -> list[Fact]:
+def facts(speaker: Speaker, events: Sequence[Said], drawn: Drawn) -> list[Fact]:
     """The events that were noted, with the places and the one moment that they were given."""
-    places = {event_id: place for event_id, place, _ in rows}
-    if not rows:
-        return []
-    received = datetime.fromisoformat(rows[0][2])
     return [
-        Fact(event.id, event.type, event.n, event.data, places[event.id], received,
-             speaker.is_desk, speaker.name, speaker.trusted, event.trace)
-        for event in events
+        Fact(event.id, event.type, event.n, event.data, place, drawn.received, speaker.is_desk,
+             speaker.name, speaker.trusted, event.trace)
+        for event, place in zip(events, drawn.places, strict=True)
     ]  # fmt: skip

@@ -6,7 +6,7 @@ and ids cannot hold either character; in other texts they become spaces. What wa
 comes back as none, so texts are read through `coalesce`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 Statement = tuple[str, Sequence[Any]]
@@ -55,6 +55,14 @@ def joined_numbers(values: Iterable[int]) -> str:
 
 class LastWrites(list[Statement]):
     """The statements after which nothing follows: a driver may commit with them."""
+
+
+class Meanwhile(list[Statement]):
+    """Statements, and work that may be done while PostgreSQL is at them."""
+
+    def __init__(self, found: Iterable[Statement], work: Callable[[], None]) -> None:
+        super().__init__(found)
+        self.work = work
 
 
 # One probe per run, in the given (sorted) order, whatever the statistics say.
@@ -134,9 +142,6 @@ NEW_CONFLICTS = """
 INSERT INTO ledger_eventconflict (workspace_id, event_id, content, key_prefix, received_at)
 SELECT %b, event_id, content, %b, %b::timestamptz
 FROM unnest(%b::text[], %b::bytea[]) AS u (event_id, content)"""
-
-ACTION_IDS = """
-SELECT array_agg(nextval('ledger_action_id_seq')) FROM generate_series(1, %b)"""
 
 # What every event does to its run. Whoever waited for the lock may have read the clock first, and
 # looking back starts at started_at. An agent's event renews the lease, but not of a run that the

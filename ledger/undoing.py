@@ -11,9 +11,10 @@ from collections.abc import Generator, Mapping, Sequence
 from ledger import noting, statements
 from ledger.fold.meaning import COMPENSATED
 from ledger.folding import Folding, KnownRun, Name, Undone
+from ledger.noting import Drawn
 from ledger.record import OTHERS_AHEAD
 from ledger.said import Fact, Said, Speaker
-from ledger.statements import Rows, Statement
+from ledger.statements import Meanwhile, Rows, Statement
 
 Steps = Generator[list[Statement], list[Rows], list[int] | None]
 
@@ -25,7 +26,11 @@ def end(speaker: Speaker, events: Sequence[Said], told: Mapping[Name, Sequence[F
     written, if a run is not there or is erased.
     """
     names = sorted({event.run for event in events})
-    (rows,) = yield [(statements.LOCK_RUNS, [names, speaker.workspace_id])]
+    actions = len({(event.run, event.action) for event in events})
+    rows, ((places, received, ids),) = yield [
+        (statements.LOCK_RUNS, [names, speaker.workspace_id]),
+        (statements.PLACES, [actions, len(events)]),
+    ]
     folding = Folding(speaker)
     for id_, name, agent_id, started_at, forgotten in rows:
         if not forgotten:
@@ -34,28 +39,25 @@ def end(speaker: Speaker, events: Sequence[Said], told: Mapping[Name, Sequence[F
         return None
     undone = _undone(events)
     look = [folding.standing(undone)] if undone else []
-    noted, (drawn,), known, *found = yield [
-        noting.noted(speaker, events),
-        (statements.ACTION_IDS, [len({(event.run, event.action) for event in events})]),
-        folding.rows_of(told),
-        *look,
-    ]
-    folding.fresh_ids = drawn[0] or []
+    folding.fresh_ids = ids or []
+    folding.prior_of.update({name: list(known) for name, known in told.items()})
+    drawn = Drawn(places, received)
+    _, known, *found = yield Meanwhile(
+        [noting.noted(speaker, events, drawn), folding.rows_of(told), *look],
+        lambda: folding.fold_ahead(events, noting.facts(speaker, events, drawn), told.keys()),
+    )
     folding.know(known)
-    facts = noting.facts(speaker, events, noted)
-    received = facts[0].received
     folding.undone = {
         (run, action): Undone(*undone[run, action][:2], *ids)
         for rows in found
         for run, action, *ids in rows
     }
-    folding.prior_of.update({name: list(known) for name, known in told.items()})
     unknown = [one for one in events if (one.run, one.action) not in folding.undone.keys() | told]
     look = folding.looks_back(unknown, received + OTHERS_AHEAD)
     if look:
         earlier, known = yield look
         folding.remember(earlier, known)
-    yield folding.add(events, [fact.place for fact in facts], received)
+    yield folding.add(events, places, received)
     return folding.touched
 
 

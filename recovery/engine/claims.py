@@ -19,10 +19,12 @@ from connectors.contract import Refused
 from connectors.shapes import LIMIT_SECONDS_MAX
 from ledger import desk
 from ledger.desk import Saying
+from ledger.said import Said
 from recovery.engine import alerts, faults, steps, waiting
 from recovery.engine.clock import boot_seconds
 from recovery.engine.order import IN_HAND
-from recovery.engine.sql import LEASE_OVER, PLAN_RUNS, ask, in_seconds
+from recovery.engine.reading import copied
+from recovery.engine.sql import LEASE_OVER, PLAN_RUNS, ask, ask_all, in_seconds
 from recovery.models import Step, StepState
 from workspaces.moves import CannotMove
 
@@ -131,24 +133,34 @@ def claim_all(wanted: Sequence[Step]) -> list[Held]:
     """The same within the caller's transaction; raises IntegrityError. Afterwards, `passed`."""
     first = _one_of_each_target(wanted)
     free = _allowed([step for step in first if step.state in UNCLAIMED])
-    seconds = [lease_seconds(step) for step in free]
-    begun = boot_seconds()  # read before the database does, so never too late
-    rows = [
-        [step.pk for step in free], [step.fence for step in free],
-        [step.state for step in free], seconds, [step.pk for step in free],
-    ]  # fmt: skip
-    mine = {pk for (pk,) in ask(CLAIM_SQL, rows)} if free else set()
-    held, told = [], []
-    for step, lease in zip(free, seconds, strict=True):
-        if step.pk in mine:
-            told += _claimed(step, lease)
-            held.append(Held(step, begun + lease))
+    held, told = _taken(free) if free else ([], [])
+    mine = {one.step.pk for one in held}
     second = [step for step in wanted if step not in first]
     for step in (*second, *(step for step in free if step.pk not in mine)):
         waiting.for_the_other(step)
     if told:
         desk.note_all(held[0].step.workspace, told)
     return [one for one in held if not _claimed_too_often(one.step)]
+
+
+def _taken(free: Sequence[Step]) -> tuple[list[Held], list[Said]]:
+    """Those that are ours now, and what is to be told of them."""
+    mine = [copied(step) for step in free]
+    leases = {step.pk: lease_seconds(step) for step in free}
+    told: dict[int, list[Said]] = {}
+    ids = [step.pk for step in free]
+    values = [
+        ids, [step.fence for step in free], [step.state for step in free], [*leases.values()], ids,
+    ]  # fmt: skip
+
+    def tell() -> None:
+        told.update(steps.read(mine, lambda step: _claimed(step, leases[step.pk])))
+
+    begun = boot_seconds()  # read before the database does, so never too late
+    (rows,) = ask_all([(CLAIM_SQL, values)], tell)
+    taken = {pk for (pk,) in rows}
+    held = [Held(step, begun + leases[step.pk]) for step in mine if step.pk in taken]
+    return held, [one for held_one in held for one in told[held_one.step.pk]]
 
 
 def _claimed(step: Step, seconds: float) -> list[Saying]:

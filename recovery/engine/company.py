@@ -21,7 +21,7 @@ WAITING_SQL = f"""
 SELECT p.id, c.concurrency FROM recovery_plan p
 CROSS JOIN LATERAL (
     SELECT state, wake_at, claims, connection_id FROM recovery_step s
-    WHERE s.plan_id = p.id AND {LIVING.format('s')}
+    WHERE s.plan_id = p.id AND {LIVING.format("s")}
     ORDER BY position LIMIT 1) s
 JOIN connectors_connection c ON c.id = s.connection_id
 WHERE p.state = 'running' AND NOT p.id = ANY(%s::bigint[])

@@ -162,34 +162,34 @@ Sending = tuple[Step, Operation, Observation | None]
 
 
 def _write(sending: Sequence[Sending]) -> dict[int, Intent]:
-    """Move the steps, count the tries and tell of both; by step, those that were still ours."""
+    """Move the steps, count the tries and tell of both; by step, those that were still ours. The
+    steps are copies, which count for nothing where they were not.
+    """
     needed = [operation.limit_seconds + calls.GRACE_SECONDS for _, operation, _ in sending]
+    observed = {step.pk: observation for step, _, observation in sending}
+    for step, _, _ in sending:
+        step.tries += 1
     moved = steps.move_all(
         [step for step, _, _ in sending],
         StepState.INTENDED,
         where=[PLAN_RUNS, LEASE_OUTLASTS],
         each={"seconds": needed},
         alike={"tries": Sql("tries + 1"), "note": Sql("''")},
+        tell=lambda step: [steps.saying(step, step.state, _said(step, observed[step.pk]))],
     )
     if not moved:
         return {}
     tries = ask(
         ATTEMPTS_SQL,
         [
-            [step.pk for step in moved],
-            [step.fence for step in moved],
-            [step.key for step in moved],
+            [step.pk for step, _ in moved],
+            [step.fence for step, _ in moved],
+            [step.key for step, _ in moved],
         ],
     )
+    steps.note(moved)
     written = {row[0]: row[1:] for row in tries}
-    observed = {step.pk: observation for step, _, observation in sending}
-    intents, told = {}, []
-    for step in moved:
-        step.tries += 1
-        told.append(steps.saying(step, step.state, _said(step, observed[step.pk])))
-        intents[step.pk] = Intent(step, _attempt(step, *written[step.pk]))
-    steps.note(moved, told)
-    return intents
+    return {step.pk: Intent(step, _attempt(step, *written[step.pk])) for step, _ in moved}
 
 
 def _said(step: Step, observation: Observation | None) -> dict[str, Any]:

@@ -15,11 +15,13 @@ from django.db import connection, transaction
 
 from connectors.contract import Answer, Operation
 from ledger import desk
+from ledger.desk import Saying
+from ledger.statements import Statement
 from recovery.engine import claims, faults, steps
 from recovery.engine.clock import DATABASE_AWAY, boot_seconds
 from recovery.engine.intents import Intent
 from recovery.engine.reading import copied
-from recovery.engine.sql import AT_REST, Sql, ask, in_seconds
+from recovery.engine.sql import AT_REST, Sql, ask_all, in_seconds
 from recovery.models import Step, StepState
 from workspaces.moves import CannotMove
 
@@ -77,11 +79,13 @@ def settle_all(answered: Sequence[Answered]) -> list[Step]:
 
     They are copies: the caller's transaction may fail at its end, and be tried again.
     """
-    _keep(answered)
     mine = [
         replace(one, intent=replace(one.intent, step=copied(one.intent.step))) for one in answered
     ]
-    moved = _applied([one for one in mine if one.answer.outcome == "applied"])
+    applied = [one for one in mine if one.answer.outcome == "applied"]
+    if not applied:
+        ask_all([_kept(answered)])
+    moved = _applied(applied, ahead=[_kept(answered)])
     for one in mine:
         if one.answer.outcome != "applied":
             with suppress(CannotMove):
@@ -100,34 +104,35 @@ WHERE recovery_stepattempt.id = u.id
 """
 
 
-def _keep(answered: Sequence[Answered]) -> None:
-    ask(
-        KEEP_SQL,
-        [
-            [one.intent.attempt.pk for one in answered],
-            [one.answer.outcome for one in answered],
-            [one.answer.detail for one in answered],
-            [json.dumps(one.answer.evidence) if one.answer.evidence else None for one in answered],
-        ],
-    )
+def _kept(answered: Sequence[Answered]) -> Statement:
+    return KEEP_SQL, [
+        [one.intent.attempt.pk for one in answered],
+        [one.answer.outcome for one in answered],
+        [one.answer.detail for one in answered],
+        [json.dumps(one.answer.evidence) if one.answer.evidence else None for one in answered],
+    ]
 
 
-def _applied(answered: Sequence[Answered]) -> list[Step]:
+def _applied(answered: Sequence[Answered], ahead: Sequence[Statement]) -> list[Step]:
     """The effects are there; what remains is to read them back, and to fold."""
+    answers = {one.intent.step.pk: one.answer for one in answered}
+
+    def tell(step: Step) -> list[Saying]:
+        said = {"was": step.was, "note": "", "effects": [_effect(step)]}
+        return [steps.saying(step, step.state, said | _said(answers[step.pk]))]
+
     moved = steps.move_all(
         [one.intent.step for one in answered],
         StepState.APPLIED,
         each={"evidence": [one.answer.evidence or None for one in answered]},
         alike=AT_REST | {"probes": Sql("0"), "note": Sql("''")},
+        ahead=ahead,
+        tell=tell,
     )
-    answers = {one.intent.step.pk: one.answer for one in answered}
-    told = []
-    for step in moved:
+    steps.note(moved)
+    for step, _ in moved:
         step.probes = 0
-        said = {"was": step.was, "note": "", "effects": [_effect(step)]}
-        told.append(steps.saying(step, step.state, said | _said(answers[step.pk])))
-    steps.note(moved, told)
-    return moved
+    return [step for step, _ in moved]
 
 
 def _move(one: Answered) -> None:

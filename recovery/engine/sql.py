@@ -1,14 +1,14 @@
 """Small pieces of SQL that moves are put together from: conditions, and values by the database."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from django.db import connection
-from psycopg import Cursor
 
+from ledger import drivers
 from ledger.desk import plain_connection
-from ledger.statements import array
+from ledger.statements import Rows, Statement, array
 
 
 class Sql(NamedTuple):
@@ -54,8 +54,16 @@ def ask(text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     the engine PostgreSQL needs longer to plan than to carry out. Lists are for parameters that are
     cast to arrays. JSON comes back as text.
     """
-    sent = [array(value) if isinstance(value, list) else value for value in values]
+    return ask_all([(text, values)])[0]
+
+
+def ask_all(asked: Sequence[Statement], meanwhile: Callable[[], None] | None = None) -> list[Rows]:
+    """Several in one go. `meanwhile` is done while PostgreSQL is at work, and must not ask it
+    anything.
+    """
+    sent = [
+        (text, [array(value) if isinstance(value, list) else value for value in values])
+        for text, values in asked
+    ]
     with connection.wrap_database_errors:
-        cursor = Cursor(plain_connection())
-        cursor.execute(text, sent)
-        return [] if cursor.rownumber is None else cursor.fetchall()
+        return drivers.execute(plain_connection(), sent, meanwhile)

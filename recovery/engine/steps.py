@@ -8,15 +8,18 @@ longer to put one together than PostgreSQL to carry it out.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.db import connection, transaction
 
 from ledger import desk
 from ledger.desk import Saying
-from recovery.engine.sql import NOW, Sql, ask, in_seconds
+from ledger.said import Said
+from ledger.statements import Statement
+from recovery.engine.sql import NOW, Sql, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Plan, Step, StepState
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -107,6 +110,13 @@ def _swap(step: Step, to: str, where: Iterable[Sql], changes: dict[str, Any]) ->
             setattr(step, name, new)
 
 
+class Moved(NamedTuple):
+    """A step that has moved, and what is to be told of it."""
+
+    step: Step
+    said: list[Said]
+
+
 def move_all(
     moving: Sequence[Step],
     to: str,
@@ -114,11 +124,17 @@ def move_all(
     where: Iterable[Sql] = (),
     each: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     alike: Mapping[str, Sql] = MappingProxyType({}),
-) -> list[Step]:
+    ahead: Sequence[Statement] = (),
+    tell: Callable[[Step], Sequence[Saying]],
+) -> list[Moved]:
     """Move steps that stand in one state, all in one statement; gives those that moved.
 
     Whoever was taken from us meanwhile is simply not among them. `each` has a value for every step,
-    `alike` one for all. The caller tells the ledger, in the same transaction.
+    `alike` one for all. `tell` gives the events of a step that moves; they are made ready while
+    PostgreSQL is at work, and the caller tells the ledger, in the same transaction. Statements
+    `ahead` are carried out just before.
+
+    `moving` are copies: they are changed before it is known which of them have moved.
     """
     if not moving:
         return []
@@ -145,13 +161,27 @@ def move_all(
     values += [[step.pk for step in moving], [step.fence for step in moving]]
     values += [_list(name, given) for name, given in each.items()]
     values += [seen, *(value for sql in where for value in sql.values)]
-    moved = {pk for (pk,) in ask(text, values)}
-    for number, step in enumerate(moving):
-        if step.pk in moved:
+    told: dict[int, list[Said]] = {}
+
+    def change() -> None:
+        for number, step in enumerate(moving):
             step.was, step.state = seen, to
             for name in COLUMNS & each.keys():
                 setattr(step, name, each[name][number])
-    return [step for step in moving if step.pk in moved]
+        told.update(read(moving, tell))
+
+    *_, rows = ask_all([*ahead, (text, values)], change)
+    moved = {pk for (pk,) in rows}
+    return [Moved(step, told[step.pk]) for step in moving if step.pk in moved]
+
+
+def read(moving: Sequence[Step], tell: Callable[[Step], Sequence[Saying]]) -> dict[int, list[Said]]:
+    """The events of each of these steps of one workspace, made ready to be kept."""
+    sayings = [tell(step) for step in moving]
+    said = iter(desk.read_all(moving[0].workspace, [one for some in sayings for one in some]))
+    return {
+        step.pk: list(islice(said, len(some))) for step, some in zip(moving, sayings, strict=True)
+    }
 
 
 def _list(name: str, given: Sequence[Any]) -> list[Any]:
@@ -181,14 +211,16 @@ def saying(step: Step, what: str, data: dict[str, Any]) -> Saying:
     return Saying(f"step.{what}", run_of(step.plan), action_of(step), facts | data)
 
 
-def note(moved: Sequence[Step], told: Sequence[Saying]) -> None:
-    """Record an event of each step, to be folded with its end; and keep it for that."""
+def note(moved: Sequence[Moved]) -> None:
+    """Record the events of the steps, to be folded with their end; and keep them for that."""
     if not moved:
         return
-    facts = desk.note_all(moved[0].workspace, told)
-    for step, fact in zip(moved, facts, strict=True):
+    said = [one for _, some in moved for one in some]
+    facts = iter(desk.note_all(moved[0].step.workspace, said))
+    for step, some in moved:
+        mine = list(islice(facts, len(some)))
         if step.told is not None:
-            step.told = (*step.told, fact)
+            step.told = (*step.told, *mine)
 
 
 def refused(step: Step, detail: str) -> Saying:

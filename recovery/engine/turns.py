@@ -29,7 +29,7 @@ SELECT p.id, p.state, p.halt_on_failure, s.id, s.state, s.target_type, s.target_
 FROM recovery_plan p LEFT JOIN LATERAL (
     SELECT r.*, c.connector FROM recovery_step r
     JOIN connectors_connection c ON c.id = r.connection_id
-    WHERE r.plan_id = p.id AND {LIVING.format('r')}
+    WHERE r.plan_id = p.id AND {LIVING.format("r")}
     ORDER BY r.position LIMIT %s) s ON true
 WHERE p.id = ANY(%s::bigint[]) ORDER BY p.id, s.position
 """  # noqa: S608

@@ -92,22 +92,23 @@ def end_all(ending: Sequence[Ending], state: str) -> list[Step]:
     corrected; those that were still ours. The caller holds the transaction.
     """
     evidence = [(one.step.evidence or {}) | {"checks": one.checks} for one in ending]
+    by_step = {one.step.pk: one for one in ending}
     moved = steps.move_all(
         [copied(one.step) for one in ending],
         state,
         each={"note": [one.note for one in ending], "evidence": evidence},
         alike=AT_REST,
+        tell=lambda step: _told(by_step[step.pk], step),
     )
-    by_step = {one.step.pk: one for one in ending}
     if moved:
-        sayings = [saying for step in moved for saying in _told(by_step[step.pk], step)]
+        said = [one for _, some in moved for one in some]
         told = {
             (steps.run_of(step.plan), steps.action_of(step)): step.told
-            for step in moved
+            for step, _ in moved
             if step.told is not None
         }
-        desk.end_all(moved[0].workspace, sayings, told)
-    return moved
+        desk.end_all(moved[0].step.workspace, said, told)
+    return [step for step, _ in moved]
 
 
 def _told(one: Ending, step: Step) -> list[Saying]:

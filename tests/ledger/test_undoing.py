@@ -35,7 +35,8 @@ def changed(northwind, speaker):
 def undo(workspace, position, outcome="compensated"):
     data = {"positions": [position], "outcome": outcome, "verified": True}
     with transaction.atomic():
-        desk.end_all(workspace, [Saying("action.compensated", "run_1", "x", data)], {})
+        said = desk.read_all(workspace, [Saying("action.compensated", "run_1", "x", data)])
+        desk.end_all(workspace, said, {})
 
 
 @pytest.mark.parametrize(
@@ -71,9 +72,10 @@ def test_an_action_of_which_something_was_erased_stands_as_it_is(changed):
 
 
 def test_a_run_that_is_not_there_is_opened_the_usual_way(northwind):
-    said = Saying("step.verified", "desk-plan-9", "step-1", {"tool": "things.restore"})
+    verified = Saying("step.verified", "desk-plan-9", "step-1", {"tool": "things.restore"})
 
     with transaction.atomic():
-        desk.end_all(northwind, [said], {("desk-plan-9", "step-1"): ()})
+        said = desk.read_all(northwind, [verified])
+        desk.end_all(northwind, said, {("desk-plan-9", "step-1"): ()})
 
     assert Action.objects.get(run__run="desk-plan-9").tool == "things.restore"
