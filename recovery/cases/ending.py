@@ -30,7 +30,8 @@ def restored(case: Case) -> bool:
     taken beyond the case's own row, for the caller holds its plan's. What is answered is what the
     case told of; a reason that triage has not met yet brings it back, as any new one does.
     """
-    case = Case.objects.select_for_update(of=("self",)).get(pk=case.pk)
+    locking = Case.objects.select_for_update(of=("self",))
+    case = locking.select_related("workspace", "run").get(pk=case.pk)
     if case.state == CaseState.CLOSED:
         return False
     end(case, CaseOutcome.RESTORED, "Every effect was undone, and read back.")

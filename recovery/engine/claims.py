@@ -135,7 +135,8 @@ def claim_all(wanted: Sequence[Step]) -> list[Held]:
     free = _allowed([step for step in first if step.state in UNCLAIMED])
     held, told = _taken(free) if free else ([], [])
     mine = {one.step.pk for one in held}
-    second = [step for step in wanted if step not in first]
+    goes = {step.pk for step in first}
+    second = [step for step in wanted if step.pk not in goes]
     for step in (*second, *(step for step in free if step.pk not in mine)):
         waiting.for_the_other(step)
     if told:
@@ -150,8 +151,12 @@ def _taken(free: Sequence[Step]) -> tuple[list[Held], list[Said]]:
     told: dict[int, list[Said]] = {}
     ids = [step.pk for step in free]
     values = [
-        ids, [step.fence for step in free], [step.state for step in free], [*leases.values()], ids,
-    ]  # fmt: skip
+        ids,
+        [one.fence for one in free],
+        [one.state for one in free],
+        [*leases.values()],
+        ids,
+    ]
 
     def tell() -> None:
         told.update(steps.read(mine, lambda step: _claimed(step, leases[step.pk])))
@@ -160,7 +165,7 @@ def _taken(free: Sequence[Step]) -> tuple[list[Held], list[Said]]:
     (rows,) = ask_all([(CLAIM_SQL, values)], tell)
     taken = {pk for (pk,) in rows}
     held = [Held(step, begun + leases[step.pk]) for step in mine if step.pk in taken]
-    return held, [one for held_one in held for one in told[held_one.step.pk]]
+    return held, [said for one in held for said in told[one.step.pk]]
 
 
 def _claimed(step: Step, seconds: float) -> list[Saying]:

@@ -23,20 +23,20 @@ def finish(plan_id: int) -> None:
     try:
         with transaction.atomic():
             plan, run = starting.locked(plan_id)
-            if not plan.steps.exclude(state__in=ENDED).exists():
-                _finish(plan, run)
+            states = Counter(plan.steps.values_list("state", flat=True))
+            if states.keys() <= ENDED:
+                _finish(plan, run, states)
     except CannotMove:
         return
 
 
-def _finish(plan: Plan, run: Run) -> None:
+def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
     if plan.state == PlanState.STOPPED:
         if Plan.objects.filter(pk=plan.pk, ended_at=None).update(ended_at=Clock()):
             starting.move_case(plan.case, CaseState.OPEN)
             _let_triage_look(run)
         return
     starting.move(plan, PlanState.FINISHED, ended_at=Clock())
-    ended = Counter(plan.steps.values_list("state", flat=True))
     told = (StepState.VERIFIED, StepState.REPORTED, StepState.SKIPPED)
     starting.say(plan, "plan.finished", data={str(state): ended[state] for state in told})
     if ended.keys() == {StepState.VERIFIED} and is_restored(run):
