@@ -64,12 +64,7 @@ def grant(
     `seen` is the digest that the page showed, `login_at` when the person last proved who they are.
     """
     approval = _locked(approval, seen)
-    may_answer(approval, by)
-    standing = deciders.standing(approval, with_person=by.pk)
-    if by.pk not in standing.filled or not deciders.counts(approval, by):
-        raise NotYours(approval, ApprovalState.GRANTED, "your part of this is already given")
-    if held := wishes.lacking(approval):
-        raise NotYours(approval, ApprovalState.GRANTED, held)
+    standing = _with_yes(approval, by)
     _check_fresh(approval, by, login_at)
     decision = _decide(
         approval,
@@ -91,19 +86,29 @@ def grant(
         fills=str(standing.requirements[standing.filled[by.pk]].team or ""),
     )
     if standing.complete:
-        unexpired = Q(expires_at__gt=Now())
-        move(
-            approval,
-            ApprovalState.GRANTED,
-            moves=APPROVAL_MOVES,
-            where=unexpired,
-            decided_at=Now(),
-        )
-        _say_action_approved(approval, by)
-        notifications.ended(approval)
-        ring_on_commit(approval.pk)
+        _complete(approval, by)
     _count(approval, "yes")
     return approval
+
+
+def _with_yes(approval: Approval, by: User) -> deciders.Standing:
+    """How far the approval is with this person's yes; raises NotYours where that does not count."""
+    may_answer(approval, by)
+    standing = deciders.standing(approval, with_person=by.pk)
+    if by.pk not in standing.filled or not deciders.counts(approval, by):
+        raise NotYours(approval, ApprovalState.GRANTED, "your part of this is already given")
+    if held := wishes.lacking(approval):
+        raise NotYours(approval, ApprovalState.GRANTED, held)
+    return standing
+
+
+def _complete(approval: Approval, by: User) -> None:
+    """The last yes that was needed, given in time: whoever waits may go on."""
+    unexpired = Q(expires_at__gt=Now())
+    move(approval, ApprovalState.GRANTED, moves=APPROVAL_MOVES, where=unexpired, decided_at=Now())
+    _say_action_approved(approval, by)
+    notifications.ended(approval)
+    ring_on_commit(approval.pk)
 
 
 @transaction.atomic

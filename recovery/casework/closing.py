@@ -92,14 +92,7 @@ def close(
         raise CannotClose(hindrance)
     if not reason.strip():
         raise Empty("Say why it is closed.")
-    for one in left:
-        Residue.objects.create(
-            case=case,
-            effect_id=one.effect_id,
-            text=one.text[:REASON_CHARACTERS_MAX],
-            owner=one.owner,
-            due_at=one.due_at,
-        )
+    _hand_over(case, left)
     _forget_leftovers(case, by)
     end(
         case,
@@ -113,6 +106,17 @@ def close(
     if outcome == CaseOutcome.EXPECTED:
         Run.objects.filter(pk=case.run_id, held_by=f"case {case.pk}").update(held_by="")
     return case
+
+
+def _hand_over(case: Case, left: Sequence[Left]) -> None:
+    for one in left:
+        Residue.objects.create(
+            case=case,
+            effect_id=one.effect_id,
+            text=one.text[:REASON_CHARACTERS_MAX],
+            owner=one.owner,
+            due_at=one.due_at,
+        )
 
 
 def _unfit(case: Case, outcome: str, left: Sequence[Left]) -> str:
