@@ -253,11 +253,10 @@ def test_the_sweep_finds_what_no_bell_tells_of(acme, ada, ben, ada_s):
 @pytest.fixture
 def unreadable(acme, ada):
     """The policy in force has a rule that a newer version of the desk refuses."""
-    version = put_in_force(acme, ada, {"policies": {"a": {"approval": "MANUAL"}}})
+    put_in_force(acme, ada, {"policies": {"a": {"approval": "MANUAL"}}})
     document = {"policies": {"a": {"approval": "PERHAPS"}}}
     stored = PolicyVersion.objects.filter(workspace=acme, active=True)
     stored.update(document=document, digest=versions.digest_of(document), source="", looked_at=None)
-    return version
 
 
 def test_a_policy_that_an_upgrade_refuses_is_shown_with_what_is_wrong_and_mended(
