@@ -93,13 +93,18 @@ def _facts(
         yield {"name": "Request", "value": line, "mono": True}
     told = letter["names"] if letter else ()
     for name, value in shown.get("rows", []):
-        if name.lower() not in told and not (name == "On" and value in targets):
+        if name.lower() not in told and not _stands_above(name, value, targets, shown):
             yield {"name": name, "value": value}
     if shown.get("recipients") and not letter:
         yield {"name": "Reaches", "value": ", ".join(shown["recipients"])}
     if not shown.get("rows") and "args" not in shown:
         for name, value in _args(facts):
             yield {"name": name, "value": _text(value)}
+
+
+def _stands_above(name: str, value: str, targets: Sequence[str], shown: Mapping[str, Any]) -> bool:
+    """Whether the card says this row already: the target by its name, and money large."""
+    return (name == "On" and value in targets) or (name == "Amount" and bool(shown.get("money")))
 
 
 def _targets(facts: Mapping[str, Any]) -> list[str]:

@@ -39,6 +39,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
             "subject": subject(approval),
             "case_url": case,
             "case_label": f"Case {approval.case_ref}" if case else "",
+            "run": "" if case else approval.run_ref,
             "title": approval.headline,
             "expires": look.moment(approval.expires_at, "ago", zone),
             "decided_words": ended(approval),
@@ -62,7 +63,7 @@ def subject(approval: Approval) -> str:
     if approval.subject_kind == SubjectKind.PLAN:
         return f"Plan of {len(approval.calls)} call{'s' if len(approval.calls) != 1 else ''}"
     agent = approval.agent.name if approval.agent else "an agent"
-    return f"One call of {agent}" + (f" in {approval.run_ref}" if approval.run_ref else "")
+    return f"One call of {agent}"
 
 
 def why(approval: Approval) -> list[dict[str, Any]]:

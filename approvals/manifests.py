@@ -35,7 +35,7 @@ def preview(
     known = policy.tool(tool)
     manifest: Mapping[str, Any] = known.preview if known else {}
     facts = _facts(tool, args, targets)
-    title = _text(manifest.get("title"), facts) or (known.title if known else "")
+    title = _text(manifest.get("title"), facts) or _named(known.title if known else "", targets)
     title = title or _plain_title(tool, targets)
     rows = [
         [label, _text(one, facts) or NOT_TOLD] for label, one in manifest.get("rows", {}).items()
@@ -88,6 +88,14 @@ def money(
 def _facts(tool: str, args: Any, targets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = dict(targets[0]) if targets else {}
     return {"tool": tool, "args": args, "targets": list(targets), "target": first}
+
+
+def _named(title: str, targets: Sequence[Mapping[str, Any]]) -> str:
+    """A title that is the same for every call, and what this one is called on."""
+    if not title or not targets:
+        return title
+    more = f" and {len(targets) - 1} more" if len(targets) > 1 else ""
+    return f"{title}: {targets[0]['id']}{more}"
 
 
 def _plain_title(tool: str, targets: Sequence[Mapping[str, Any]]) -> str:

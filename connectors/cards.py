@@ -2,12 +2,27 @@
 
 from typing import Any
 
+import msgspec
 from django.utils.html import format_html
 
-from connectors import calls
+from connectors import calls, registry
 from connectors.models import CallLog, Connection
 from workspaces import look
 from workspaces.models import Secret
+
+# What a second try does, and whether a lost answer can be found, as shapes.Operation has them.
+TWICE = {
+    "native_key": "sent twice it is done once: the system remembers our key",
+    "natural_key": "sent twice it is done once: the second changes nothing more",
+    "conditional": "sent twice it is done once: it is done only to the state that was seen",
+    "marker": "sent twice it is done once: a mark is left and looked for",
+    "none": "sent twice it may be done twice, so it is sent once",
+}
+LOST = {
+    "strong": "a lost answer is found at once",
+    "eventual": "a lost answer is found after a while",
+    "none": "a lost answer is left to a person",
+}
 
 
 def row_of(one: Connection) -> dict[str, Any]:
@@ -39,9 +54,17 @@ def told(operation: Any) -> dict[str, Any]:
         "name": operation.name,
         "words": f"{operation.title}; at most {operation.limit_seconds:g} s a call",
         "reversibility": operation.reversibility,
-        "idempotency": operation.idempotency.replace("_", " "),
-        "probe": operation.probe,
+        "twice": TWICE.get(operation.idempotency, operation.idempotency),
+        "lost": LOST.get(operation.probe, operation.probe),
     }
+
+
+def takes(name: str) -> dict[str, str]:
+    """The names that a connector's settings have, those that may be missing in brackets."""
+    connector = registry.get(name)
+    fields = msgspec.structs.fields(connector.settings_schema)
+    names = [one.encode_name if one.required else f"[{one.encode_name}]" for one in fields]
+    return {"name": connector.title, "value": ", ".join(names) or "nothing"}
 
 
 def line_of(call: CallLog) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The connections' pages: health, settings, credentials that can only be written, and try-it."""
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 from django.contrib import messages
@@ -9,7 +10,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from connectors import calls, connections, registry, rehearsal
-from connectors.cards import line_of, row_of, told
+from connectors.cards import line_of, row_of, takes, told
 from connectors.contract import CannotRead, Purpose, Refused, Target
 from connectors.forms import (
     CredentialForm,
@@ -21,7 +22,7 @@ from connectors.forms import (
 from connectors.models import CallLog, Connection
 from workspaces import look
 from workspaces.access import may, require
-from workspaces.models import Workspace
+from workspaces.models import Secret, Workspace
 from workspaces.pages import Request, page, workspace_or_404, workspace_to
 
 CALLS_SHOWN_MAX = 30
@@ -43,7 +44,11 @@ def _list(request: Request, here: Workspace, form: NewConnectionForm | None) -> 
         "title": "Connectors",
         "lead": "The outside systems that compensations reach, and how they are doing.",
         "connections": [row_of(one) for one in Connection.objects.in_workspace(here)],
-        "new": {"form": form or NewConnectionForm(), "url": f"/w/{here.slug}/connectors/new/"}
+        "new": {
+            "form": form or NewConnectionForm(),
+            "url": f"/w/{here.slug}/connectors/new/",
+            "takes": [takes(name) for name in registry.names()],
+        }
         if administers
         else None,
     }
@@ -110,9 +115,7 @@ def _one(
             {"name": "Digest of settings", "value": one.settings_digest, "mono": True},
             *(
                 {"name": f"Credential to {purpose}", "value": "set" if secret else "missing"}
-                for purpose, secret in zip(
-                    PURPOSES, (one.observe_secret, one.compensate_secret), strict=True
-                )
+                for purpose, secret in _secrets(one)
             ),
         ],
         "operations": [told(operation) for operation in operations.values()],
@@ -140,6 +143,10 @@ def _one(
     return page(request, "workspaces/connection.html", context, status=422 if wrong else 200)
 
 
+def _secrets(one: Connection) -> Iterator[tuple[str, Secret | None]]:
+    return zip(PURPOSES, (one.observe_secret, one.compensate_secret), strict=True)
+
+
 def _forms(one: Connection, settings: SettingsForm | None) -> list[dict[str, Any]]:
     url = f"/w/{one.workspace.slug}/connectors/{one.name}/"
     shown = settings or SettingsForm(
@@ -157,6 +164,7 @@ def _forms(one: Connection, settings: SettingsForm | None) -> list[dict[str, Any
             "form": shown,
             "url": f"{url}settings/",
             "act": "Change the settings",
+            "folded": "" if settings else "Read or change them…",
         },
         *(
             {
@@ -165,8 +173,9 @@ def _forms(one: Connection, settings: SettingsForm | None) -> list[dict[str, Any
                 "form": CredentialForm(connector=registry.get(one.connector), prefix=purpose),
                 "url": f"{url}credentials/{purpose}/",
                 "act": f"Set the credential to {purpose}",
+                "folded": "It is set. Replace it…" if secret else "",
             }
-            for purpose in PURPOSES
+            for purpose, secret in _secrets(one)
         ),
     ]
 

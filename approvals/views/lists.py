@@ -123,6 +123,7 @@ def views_of(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
         {
             "name": "Waiting for you",
             "count": look.count(mine, COUNT_MAX),
+            "counts": "approvals",
             "url": root,
             "current": view == "mine",
         },
@@ -178,13 +179,12 @@ def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
 def _line(one: Any, zone: ZoneInfo, root: str, query: str, current: int | None) -> dict[str, Any]:
     """One approval with WANTED and GIVEN; `root` is the inbox, below which each has its card."""
     asked_by = f"asked by {one.requested_by or one.agent or 'the policy'}"
-    about = f"case {one.case_ref}" if one.case_ref else one.run_ref
     return {
         "id": one.pk,
         "url": f"{root}{one.pk}/{query}",
         "title": one.headline,
         "risk": one.risk,
-        "from": f"{asked_by}, {about}" if about else asked_by,
+        "from": f"{asked_by}, case {one.case_ref}" if one.case_ref else asked_by,
         "expires": format_html("expires {}", look.moment(one.expires_at, "ago", zone)),
         "progress": f"{one.given} of {one.wanted}" if one.wanted > 1 else "",
         "current": one.pk == current,

@@ -123,7 +123,7 @@ class Webhook(Connector):
         return Preview(
             kind=declared.kind,
             title=_title(declared, call, known, money),
-            rows=[("Service", call.connection.settings.url), *_rows(call.args)],
+            rows=[*_told(call, money), *_rows(call.args)],
             will_send=_message(call, "apply"),
             must_be_true=_left(declared, call.before),
             diff=[
@@ -194,9 +194,30 @@ def _title(declared: Declared, call: Call, known: State, money: Money | None) ->
 
     def filled(found: re.Match[str]) -> str:
         value = words.get(found[1], known.get(found[1]))
-        return str(value)[:WORD_CHARACTERS_MAX] if isinstance(value, str | int) else target
+        if isinstance(value, str | int):
+            return str(value)[:WORD_CHARACTERS_MAX]
+        return _after(declared.title[: found.start()], target)
 
     return re.sub(r"\{(\w+)\}", filled, declared.title)
+
+
+def _after(before: str, target: str) -> str:
+    """The target where a name has no value, without the words that the sentence just said.
+
+    Of “Refund it to card ending ” and the target “card ending 0077” that is “0077”.
+    """
+    said, words = before.split(), target.split()
+    for number in range(len(words) - 1, 0, -1):
+        if said[-number:] == words[:number]:
+            return " ".join(words[number:])
+    return target
+
+
+def _told(call: Call, money: Money | None) -> list[tuple[str, str]]:
+    """Where it goes, what it is done to, and what it moves."""
+    moved = [("Amount", money.in_words())] if money else []
+    on = ("On", f"{call.target.type} {call.target.id}")
+    return [("Service", call.connection.settings.url), on, *moved]
 
 
 def _left(declared: Declared, before: Recorded) -> State:

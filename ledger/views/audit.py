@@ -1,6 +1,6 @@
 """The audit: what people did, newest first, read from the ledger itself."""
 
-import json
+import re
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -15,6 +15,9 @@ from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, workspace_or_404
 
 PAGE = 50
+ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|sha256:[0-9a-f]+")
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d[0-9:.]*(Z|\+00:00)")
+NAMED_FIRST = ("agent", "key", "connection", "team", "person", "case", "plan", "approval", "tool")
 WORDS_CHARACTERS_MAX = 300
 # What the chips above the list stand for: types that begin so.
 KINDS = {
@@ -67,9 +70,9 @@ def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, A
     who = people.get(int(event.actor)) if event.actor.isdigit() else None
     data = event.data if isinstance(event.data, dict) else {}
     said = " · ".join(
-        f"{key.replace('_', ' ')} {_short(value)}"
-        for key, value in data.items()
-        if value not in ("", [], None) and not _is_for_machines(key)
+        f"{key.replace('_', ' ')} {words}"
+        for key, value in sorted(data.items(), key=_rank)
+        if not _is_for_machines(key, value) and (words := _short(value))
     )
     root = f"/w/{here.slug}"
     return {
@@ -84,14 +87,27 @@ def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, A
     }
 
 
-def _is_for_machines(key: str) -> bool:
-    """Digests and the clock stand in the entry itself; nobody reads them in a list."""
-    return key == "at" or key.endswith("digest")
+def _rank(said: tuple[str, Any]) -> int:
+    """What it was done to comes first; the rest as it was said."""
+    return NAMED_FIRST.index(said[0]) if said[0] in NAMED_FIRST else len(NAMED_FIRST)
+
+
+def _is_for_machines(key: str, value: Any) -> bool:
+    """Digests, ids and the clock stand in the entry itself; nobody reads them in a list."""
+    return key == "at" or key.endswith("digest") or bool(ID.fullmatch(str(value)))
 
 
 def _short(value: Any) -> str:
+    """In words; of a list of things how many, and of one thing with parts nothing."""
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list) and all(isinstance(one, str | int) for one in value):
-        return ", ".join(str(one) for one in value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        plain = all(isinstance(one, str | int) for one in value)
+        words = [str(one) for one in value if not ID.fullmatch(str(one))] if plain else []
+        return ", ".join(words) if plain else str(len(value))
+    if isinstance(value, dict):
+        return ", ".join(one for one in value.values() if isinstance(one, str))
+    text = str(value)
+    return f"{text[:10]} {text[11:16]} UTC" if MOMENT.fullmatch(text) else text

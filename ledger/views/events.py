@@ -1,5 +1,6 @@
 """The ledger: every event, one event with its proof, and the log checked in the page."""
 
+from collections import Counter
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -10,7 +11,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from ledger import audit, brought, clocks, logkeys, proofs
 from ledger.keyset import ROWS_A_PAGE, page_of
-from ledger.models import Event
+from ledger.models import Action, Event, Run
 from ledger.replaying import pretty, words_of
 from workspaces import acts, look
 from workspaces.access import may, require
@@ -41,12 +42,15 @@ def events(request: Request, workspace: str) -> HttpResponse:
         found = found.filter(place__lt=int(after))
     rows = list(found.order_by("-place")[: ROWS_A_PAGE + 1])
     shown, pager = page_of(request, rows, lambda event: str(event.place))
-    people = _people(shown)
+    people, tools = _people(shown), _tools(here, shown)
     context = {
         "workspace": here,
         "views": _views(request, kind),
         "run": run,
-        "rows": [_row(here, event, people) for event in shown],
+        "rows": [
+            _row(here, event, people) | {"tool": tools.get((event.run, event.action), "")}
+            for event in shown
+        ],
         "pager": pager,
         "verify_url": reverse("ledger:verify", args=[here.slug]),
         "empty": {"title": "Nothing is recorded", "text": "No event fits what you look for."},
@@ -67,6 +71,18 @@ def _people(events: list[Event]) -> dict[str, str]:
     ids = {event.actor for event in events if event.actor_kind == "person"}
     people = User.objects.filter(pk__in=[int(one) for one in ids if one.isdecimal()])
     return {str(person.pk): str(person) for person in people}
+
+
+def _tools(here: Workspace, events: list[Event]) -> dict[tuple[str, str], str]:
+    """The tool of each action that the events tell of, by run and action."""
+    said = [event for event in events if event.action]
+    runs = Run.objects.filter(workspace=here, run__in={event.run for event in said})
+    names = dict(runs.values_list("pk", "run"))
+    alike = Counter(names.values())  # agents name their runs themselves
+    names = {pk: run for pk, run in names.items() if alike[run] == 1}
+    found = Action.objects.filter(run__in=names, action__in={event.action for event in said})
+    rows = found.values_list("run_id", "action", "tool")
+    return {(names[run], action): tool for run, action, tool in rows}
 
 
 def actor_words(event: Event, people: dict[str, str]) -> str:

@@ -100,7 +100,7 @@ def item(action: Action, effect: Effect, step: Step | None) -> dict[str, Any]:
         "target": {"type": effect.target_type, "id": effect.target_id},
         "outcome": outcome,
         "word": WORDS[outcome],
-        "what": what(action, effect),
+        "what": what(action, effect, step),
         "did": did(effect, outcome, step),
         "changed_at": action.finished_at.isoformat() if action.finished_at else None,
         "undone_at": step.moved_at.isoformat() if step else None,
@@ -119,12 +119,12 @@ def outcome_of(effect: Effect, step: Step | None) -> str:
     return "not_undone" if effect.reversibility == "irreversible" else "left"
 
 
-def what(action: Action, effect: Effect) -> str:
+def what(action: Action, effect: Effect, step: Step | None = None) -> str:
     """`The priority of ticket T-182 was changed from “normal” to “high”.`"""
     target = friendly(effect.target_type, effect.target_id)
     how = verb(effect, action)
     if how == "created":
-        return f"{capitalised(target)} was made."
+        return f"{capitalised(target)}{_over(effect, step)} was made."
     if how == "deleted":
         return f"{capitalised(target)} was removed."
     if how != "changed":
@@ -137,12 +137,30 @@ def what(action: Action, effect: Effect) -> str:
     return f"{capitalised(listed([field_words(one) for one in fields]))} of {target} were changed."
 
 
+def _over(effect: Effect, step: Step | None) -> str:
+    """` of $1 286.00`: what was paid back, where the record says that it was all of it."""
+    moved = _moved(step)
+    recorded = effect.after.values() if isinstance(effect.after, dict) else ()
+    amounts = [one for one in recorded if isinstance(one, int) and not isinstance(one, bool)]
+    if moved is None or int(moved["amount_minor"]) not in amounts:
+        return ""
+    return f" of {_amount(moved)}"
+
+
+def _moved(step: Step | None) -> dict[str, Any] | None:
+    moved = (step.preview or {}).get("money") if step else None
+    return moved if isinstance(moved, dict) and moved.get("amount_minor") else None
+
+
+def _amount(moved: dict[str, Any]) -> str:
+    return look.money(int(moved["amount_minor"]), str(moved.get("currency", "")))
+
+
 def did(effect: Effect, outcome: str, step: Step | None) -> str:
     """What was done about it."""
-    moved = (step.preview or {}).get("money") if step else None
-    if isinstance(moved, dict) and moved.get("amount_minor"):
-        amount = look.money(int(moved["amount_minor"]), str(moved.get("currency", "")))
-        return f"{amount} was paid back."
+    moved = _moved(step)
+    if moved is not None:
+        return f"{_amount(moved)} was paid back."
     if outcome == "restored" and effect.has_before and effect.before is None:
         return "It was removed again."
     return {

@@ -32,10 +32,9 @@ AGES = (
     ("over 30 days", timedelta.max),
 )
 
-# Index-only, newest first; the ages that `marks` holds rise.
+# Index-only, newest first; the times that `marks` holds rise, and compare without arithmetic.
 OPEN = """
-SELECT width_bucket(extract(epoch FROM %(now)s - failed_at), %(marks)s::numeric[]), count(*),
-    extract(epoch FROM %(now)s - min(failed_at))
+SELECT width_bucket(failed_at, %(marks)s::timestamptz[]), count(*), min(failed_at)
 FROM (
     SELECT failed_at FROM recovery_case WHERE workspace_id = %(workspace)s AND state <> 'closed'
     ORDER BY failed_at DESC, id DESC LIMIT %(limit)s
@@ -49,9 +48,9 @@ WITH seen AS (
 )
 SELECT failed_at::date AS day, count(*), count(*) FILTER (WHERE state <> 'closed'),
     count(*) FILTER (WHERE outcome IN ('restored', 'corrected', 'partly')),
-    percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM closed_at - failed_at))
+    percentile_cont(0.5) WITHIN GROUP (ORDER BY date_part('epoch', closed_at - failed_at))
         FILTER (WHERE outcome IN ('restored', 'corrected', 'partly')),
-    percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM closed_at - failed_at))
+    percentile_cont(0.95) WITHIN GROUP (ORDER BY date_part('epoch', closed_at - failed_at))
         FILTER (WHERE outcome IN ('restored', 'corrected', 'partly'))
 FROM seen GROUP BY ROLLUP (failed_at::date) ORDER BY day NULLS LAST"""
 
@@ -85,7 +84,7 @@ WITH seen AS (
     ORDER BY started_at DESC, id DESC LIMIT %(limit)s
 ), tries AS (
     SELECT seen.started_at::date AS day, c.name,
-        extract(epoch FROM a.answered_at - a.intended_at) AS seconds
+        date_part('epoch', a.answered_at - a.intended_at) AS seconds
     FROM seen JOIN recovery_step s ON s.plan_id = seen.id
     JOIN recovery_stepattempt a ON a.step_id = s.id
     JOIN connectors_connection c ON c.id = s.connection_id
@@ -182,15 +181,18 @@ def closed(
 
 def waiting(workspace: Workspace, now: datetime | None = None, limit: int = OPEN_MAX) -> Waiting:
     """The open cases; beyond `limit` the oldest are not among them."""
-    marks = [age.total_seconds() for _, age in AGES[:-1]]
-    given: dict[str, Any] = {"workspace": workspace.pk, "now": now or timezone.now(),
-                             "limit": limit, "marks": marks}  # fmt: skip
+    now = now or timezone.now()
+    marks = [now - age for _, age in reversed(AGES[:-1])]
+    given: dict[str, Any] = {"workspace": workspace.pk, "limit": limit, "marks": marks}
     with connection.cursor() as cursor:
         cursor.execute(OPEN, given)
         rows = cursor.fetchall()
     found = {at: count for at, count, _ in rows}
-    oldest = max((float(age) for _, _, age in rows), default=None)
-    return Waiting([found.get(at, 0) for at in range(len(AGES))], oldest)
+    oldest = min((at for _, _, at in rows), default=None)
+    return Waiting(
+        [found.get(at, 0) for at in reversed(range(len(AGES)))],
+        None if oldest is None else (now - oldest).total_seconds(),
+    )
 
 
 def steps(

@@ -54,6 +54,25 @@ HINTS = {
 }
 
 
+VALUES = {
+    "is": {
+        "open": "not closed yet",
+        "closed": "with an outcome",
+        "mine": "you hold its claim",
+        "unclaimed": "nobody holds its claim",
+        "unknown": "an outcome is not known",
+        "irreversible": "something cannot be undone",
+        "overdue": "past its time",
+        "paused": "its agent, tool or target is stopped",
+    },
+    "has": {
+        "approval": "a plan waits for people",
+        "comment": "somebody wrote something",
+        "drift": "a target was changed since",
+    },
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Suggestion:
     """`text` replaces the query from `start` to the cursor."""
@@ -71,16 +90,19 @@ def suggest(workspace: Workspace, text: str, cursor: int | None = None) -> list[
         start += 1
     key, colon, value = typed[start:].partition(":")
     if not colon:
-        keys = [f"{name}:" for name in KEYS if name.startswith(key.lower()) and key]
-        return [
-            Suggestion(name, start, HINTS.get(name[:-1], "")) for name in keys[:SUGGESTIONS_MAX]
-        ]
+        asks = bool(key) or not text.strip()  # an empty field shows what there is
+        keys = [f"{name}:" for name in KEYS if name.startswith(key.lower()) and asks]
+        shown = keys[:SUGGESTIONS_MAX] if key else keys
+        return [Suggestion(name, start, HINTS.get(name[:-1], "")) for name in shown]
     last = value.rpartition(",")[2]
     place = len(typed) - len(last)
     known = [
         name for name in _values(workspace, key.lower()) if name.lower().startswith(last.lower())
     ]
-    return [Suggestion(_quoted(name), place) for name in known[:SUGGESTIONS_MAX]]
+    hints = VALUES.get(key.lower(), {})
+    return [
+        Suggestion(_quoted(name), place, hints.get(name, "")) for name in known[:SUGGESTIONS_MAX]
+    ]
 
 
 def _values(workspace: Workspace, key: str) -> list[str]:

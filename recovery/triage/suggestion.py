@@ -64,7 +64,7 @@ def _forward(facts: RunFacts) -> str:
         return ""
     if not rest and not (facts.checkpoints and facts.checkpoints[-1].pending):
         return ""
-    return f"The pivot {pivot.tool} has succeeded, and what remains can be retried."
+    return f"{pivot.tool} was the point of no return, and what remains can be tried again."
 
 
 def _after(facts: RunFacts, pivot: Action) -> list[Action]:

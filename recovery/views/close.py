@@ -83,7 +83,7 @@ def _show(
     chosen = said.get("ending") or (CaseOutcome.EXPECTED if not standing else "")
     people = people_with("view", case.workspace).order_by("name")[:PEOPLE_MAX]
     told: dict[str, Any] = {
-        "title": f"Close {case.run.run}",
+        "title": f"Close the case of {case.customer_name or case.customer or case.run.run}",
         "lead": "What stands stays as it is. Nothing is sent.",
         "standing": [effects.line(action, effect) for action, effect in standing],
         "endings": [

@@ -55,7 +55,7 @@ def correction_list(request: Request, workspace: str) -> HttpResponse:
         "rows": [_row(here, one) for one in shown],
         "pager": _pager(here, chosen, shown, more=len(found) > PAGE_CORRECTIONS),
         "empty": {
-            "icon": "corrections",
+            "icon": "correction",
             "title": "No corrections here",
             "text": "When a case has been recovered, what each affected person is told is drafted"
             " here.",

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from django.utils import timezone
+
 from ledger.models import Action, ActionState, Compensated, Effect
 from workspaces import look
 
@@ -12,6 +14,7 @@ UNDONE = {
     Compensated.COMPENSATED: "undone",
     Compensated.CORRECTED: "corrected",
 }
+OVER = frozenset({Compensated.COMPENSATED, Compensated.CORRECTED})
 
 
 def line(action: Action, effect: Effect) -> dict[str, Any]:
@@ -25,9 +28,18 @@ def line(action: Action, effect: Effect) -> dict[str, Any]:
         "summary": effect.summary or f"{action.tool} {did}",
         "target": f"{effect.target_type} {effect.target_id}",
         "reversibility": effect.reversibility,
-        "until": f"undo {look.ago(effect.undo_until)}" if effect.undo_until else "",
+        "until": _until(effect),
         "standing": _standing(action, effect),
+        "is_over": effect.compensated in OVER,
     }
+
+
+def _until(effect: Effect) -> str:
+    """Until when it can be undone; of what is undone nobody asks."""
+    if effect.undo_until is None or effect.compensated in OVER:
+        return ""
+    closes = "closes" if effect.undo_until > timezone.now() else "closed"
+    return f"undo {closes} {look.ago(effect.undo_until)}"
 
 
 def _standing(action: Action, effect: Effect) -> str:

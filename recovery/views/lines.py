@@ -24,7 +24,7 @@ def line(case: dict[str, Any], *, picks: bool) -> SafeString:
         f'<td class="wide">{_trouble(case)}</td>'
         f'<td class="half"><code class="tool">{look.breakable(case["action"])}</code>'
         f' <span class="sub">{look.breakable(case["target"])}</span></td>'
-        f'<td class="half">{_suggestion(case)} {reversibility(case["reversibility"])}</td>'
+        f'<td class="half">{_suggestion(case)} {_sign(case)}</td>'
         f'<td data-label="Approval">{say(case["approval"])}</td>'
         f'<td class="nowrap" data-label="Failed">{case["since"]} {_due(case)}</td>'
         f'<td data-label="Claimed">{_claimant(case)}</td>'
@@ -70,6 +70,10 @@ def _suggestion(case: dict[str, Any]) -> str:
     if url:
         return f'<a class="sub-first" href="{url}">{words}</a>'
     return f'<span class="sub-first">{words}</span>'
+
+
+def _sign(case: dict[str, Any]) -> str:
+    return reversibility(case["reversibility"]) if case["reversibility"] else ""
 
 
 def _due(case: dict[str, Any]) -> str:

@@ -47,6 +47,13 @@ def empty(here: Workspace, q: str) -> dict[str, Any]:
     return {"icon": "clear", "title": "Nothing to recover", "text": text}
 
 
+def unread(here: Workspace, wrong: dict[str, Any]) -> dict[str, Any]:
+    """A query that cannot be read has found nothing, and says nothing of the cases."""
+    links = [*wrong["drops"], {"label": "All open", "url": queue_url(here), "main": True}]
+    title, text = "This search cannot be read", "Nothing was looked for. The mistake is told above."
+    return {"icon": "search", "title": title, "text": text, "links": links}
+
+
 def no_match(here: Workspace, q: str) -> dict[str, Any]:
     """What was asked, and each part that could be dropped."""
     parts = q.split()

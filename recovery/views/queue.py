@@ -65,8 +65,9 @@ def queue(request: Request, workspace: str) -> HttpResponse:
         )
         number = str(search.count(here, q, by=request.user, everything=everything, found=found))
     except (search.QueryError, search.BadPlace) as wrong:
-        context |= {"query_error": nothing.mistake(q, wrong), "cases": [], "count": "0"}
-        context["empty"] = nothing.no_match(here, q)
+        told = nothing.mistake(q, wrong)
+        context |= {"query_error": told, "cases": [], "count": "0"}
+        context["empty"] = nothing.unread(here, told)
         return page(request, "recovery/queue.html", context, part="rows", status=422)
     kept = list_of(request)
     recovers = context["may"]["recover"]

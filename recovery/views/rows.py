@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from ledger.models import Effect
 from recovery.cases.rows import holder_of
-from recovery.models import Case, CaseState
+from recovery.models import Case, CaseState, Suggestion
 from recovery.views import acts, effects
 from recovery.views.here import case_url, due_words, queue_url, trace_url
 from workspaces import look
@@ -31,6 +31,7 @@ def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> 
     Whoever recovers gets the suggestion as a link to its preview: one click from the list.
     """
     holder = holder_of(case)
+    sign, approval = _suggested(case)
     return {
         "id": case.pk,
         "url": f"{case_url(case)}?{kept}" if kept else case_url(case),
@@ -51,8 +52,8 @@ def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> 
         "suggestion_url": f"{case_url(case)}{case.suggestion}/"
         if recovers and case.state == CaseState.OPEN and holder in (None, person)
         else "",
-        "reversibility": case.reversibility,
-        "approval": "—" if case.closed_at else case.needs_approval or "None",
+        "reversibility": sign,
+        "approval": approval,
         "since": look.moment(case.failed_at, "span"),
         "due": due_words(case),
         "overdue": bool(case.due_at and case.due_at < timezone.now()),
@@ -65,6 +66,22 @@ def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> 
         "eligible": case.state == CaseState.OPEN and case.unknown_count == 0,
         "case": case,
     }
+
+
+def _suggested(case: Case) -> tuple[str, str]:
+    """The sign of the suggested act and whose approval it takes.
+
+    Those that are kept are the compensation's: settling says what happened and sends nothing, and
+    a resumed run asks at the gate, call by call.
+    """
+    if case.closed_at:
+        return case.reversibility, "—"
+    if case.state in {CaseState.OPEN, CaseState.RESUMING}:
+        if case.suggestion == Suggestion.SETTLE:
+            return "unknown", "None yet"
+        if case.suggestion == Suggestion.RESUME:
+            return "", "None"
+    return case.reversibility, case.needs_approval or "None"
 
 
 def _short(case: Case) -> str:

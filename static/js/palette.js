@@ -11,6 +11,13 @@ const CHOICES_MAX = 40;
 let choices = [];
 let at = 0;
 
+// What acts on the selection or on this page comes first; then places, then moving about.
+const LATER = { "Go to": 2, List: 3, Everywhere: 4 };
+
+function rank(entry) {
+  return entry.element?.closest("[data-selection]") ? 0 : (LATER[entry.group] ?? 1);
+}
+
 function available() {
   const selected = document.querySelectorAll(".row-pick:checked").length;
   const offered = entries().filter((entry) => entry.label && entry.key !== "Mod+k" && (entry.when?.() ?? true));
@@ -19,7 +26,7 @@ function available() {
     const label = link.querySelector(".place").textContent;
     if (!named.has(label)) named.set(label, { label, group: "Go to", key: "", run: () => link.click() });
   }
-  return [...named.values()].map((entry) => ({
+  return [...named.values()].sort((one, other) => rank(one) - rank(other)).map((entry) => ({
     ...entry,
     label: selected && entry.element?.closest("[data-selection]") ? `${entry.label} (${selected} selected)` : entry.label,
   }));

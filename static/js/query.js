@@ -3,7 +3,7 @@
 
 import { whisper } from "./say.js";
 
-const token = /(-?)\b(?:is|has|risk|age|amount|tool|target|agent|model|customer|run|state|cause|claimed|connector|opened):(?:"[^"]*"|\S+)/g;
+const token = /(-?)\b(?:is|has|risk|age|amount|tool|target|agent|model|customer|run|state|cause|claimed|connector|opened|reason|outcome):(?:"[^"]*"|\S+)/g;
 
 function paint(field, mirror) {
   mirror.replaceChildren();

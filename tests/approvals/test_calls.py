@@ -53,6 +53,16 @@ def exactly(drawn):
     return drawn.split('id="exactly-title"')[1].split('id="why-title"')[0]
 
 
+def test_a_title_that_is_the_same_for_every_call_names_what_it_is_called_on(key, acme, ada, ben):
+    tools = {"repo.delete": {"title": "Delete a repository"}}
+    put_in_force(acme, ada, {"policies": {"*": {"approval": "MANUAL"}}, "tools": tools})
+    targets = [{"type": "repository", "id": "acme/web"}, {"type": "repository", "id": "acme/api"}]
+
+    Trip(key).begin(tool="repo.delete", args={}, targets=targets)
+
+    assert Approval.objects.get().headline == "Delete a repository: acme/web and 1 more"
+
+
 def test_money_stands_large_and_every_argument_below(card):
     drawn = exactly(card("pay.card", {"amount": 5_000_000, "currency": "eur", "to": "p9"}))
 

@@ -133,3 +133,16 @@ def test_a_service_that_is_down_is_no_effect(licence_connection, licence):
     answer = release(licence_connection, licence, "w-down")
 
     assert answer.outcome == "no_effect"
+
+
+@pytest.mark.parametrize(
+    ("before", "target", "said"),
+    [
+        ("Refund it to card ending ", "card ending 0077", "0077"),
+        ("Refund it to card ", "card 4421", "4421"),
+        ("Release ", "licence seat-1", "licence seat-1"),
+        ("Void the card ", "card", "card"),
+    ],
+)
+def test_a_title_does_not_say_the_same_words_twice(before, target, said):
+    assert webhook._after(before, target) == said

@@ -110,7 +110,7 @@ def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
     for_everybody(amelia)
     said = told(amelia)
     assert said[f"Booking {booking} was made."] == "Restored"
-    assert said["Charge ch_00001 was made."] == "Compensated"
+    assert said["Charge ch_00001 of $1\u202f286.00 was made."] == "Compensated"
     assert "$1\u202f286.00 was paid back." in amelia.content()
     assert "1 person reviewed this before it was done (finance)." in amelia.content()
     assert "could not be undone" not in amelia.content()

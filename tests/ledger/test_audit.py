@@ -35,6 +35,26 @@ def test_an_act_of_a_person_is_listed_with_its_entry_and_the_desks_own_words_are
     assert client.get(page.context["acts"][0]["entry_url"]).status_code == 200
 
 
+def test_details_are_words_and_not_what_machines_read(client, ada, airline):
+    facts = {
+        "risk": "high",
+        "rules": [{"glob": "mail.*", "words": "a person reads it"}, {"glob": "*"}],
+        "seen": "01a20498-b96d-74eb-86ef-0a289fd3618d",
+        "evidence": {"text": "seen at the bank"},
+        "expires_at": "2026-11-23T18:57:47.433+00:00",
+        "case": 7,
+    }
+    desk.say(airline, "settled.by_hand", by=ada, data=facts)
+    client.force_login(ada)
+
+    told = client.get("/w/airline/audit/").context["acts"][0]["details"]
+
+    assert told.split(" · ") == [
+        "case 7", "risk high", "rules 2", "evidence seen at the bank",
+        "expires at 2026-11-23 18:57 UTC",
+    ]  # fmt: skip
+
+
 def test_the_audit_goes_on_page_by_page(client, ada, airline):
     for number in range(53):
         desk.say(airline, "policy.activated", by=ada, data={"number": number})

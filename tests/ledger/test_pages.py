@@ -113,7 +113,9 @@ def test_the_ledger_lists_everything_and_one_event_has_its_proof(client, sue, tr
     listed = get(client, sue, "ledger/")
     assert listed.text.count("<tr data-id") == 5
     assert "Sue" in listed.text
-    assert get(client, sue, "ledger/", kind="action").text.count("<tr data-id") == 2
+    actions = get(client, sue, "ledger/", kind="action")
+    assert actions.text.count("<tr data-id") == 2
+    assert {row["tool"] for row in actions.context["rows"]} == {"update_flight"}
     assert get(client, sue, "ledger/", after="1").status_code == 200
 
     sealed = get(client, sue, f"ledger/{trip[1]['id']}/")

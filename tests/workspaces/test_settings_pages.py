@@ -156,3 +156,10 @@ def test_the_last_administrator_stays(desk, airline, ada):
 def test_a_link_scanner_changes_nothing(desk, airline):
     for page in ("members/invite/", "agents/", "keys/new/", "tokens/", "teams/"):
         assert desk.get(f"/w/airline/settings/{page}").status_code == 405
+
+
+@pytest.mark.parametrize("page", ["channels/", "audit/", "settings/keys/"])
+def test_a_page_among_the_settings_tabs_stands_under_settings(desk, page):
+    shown = desk.get(f"/w/airline/{page}").text
+
+    assert 'href="/w/airline/settings/" aria-current="page"' in shown

@@ -46,6 +46,8 @@ PLACES = (
     ),
 )
 URGENT = {"queue", "approvals"}
+# Pages under addresses of their own that stand among the tabs of a place.
+AMONG = {"settings": ("channels", "audit")}
 
 
 @register.simple_tag(takes_context=True)
@@ -84,7 +86,9 @@ def _is_served(folder: str) -> bool:
 def _place(  # one line of a list, told by its parts
     word: str, url: str, sign: str, keys: str, number: object, folder: str, here: str
 ) -> SafeString:
-    current = mark_safe(' aria-current="page"') if here.startswith(url) else ""
+    root = url.removesuffix(f"{folder}/")
+    own = (url, *(f"{root}{one}/" for one in AMONG.get(folder, ())))
+    current = mark_safe(' aria-current="page"') if here.startswith(own) else ""
     shortcut = (
         format_html(' data-key="{}" data-key-label="{}" data-key-group="Go to"', keys, word)
         if keys

@@ -1,12 +1,14 @@
 """Settings of a workspace: its name and zone, members and teams, agents and keys."""
 
+from datetime import timedelta
+
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
-from workspaces import acts
+from workspaces import acts, look
 from workspaces.access import may, require
 from workspaces.forms import (
     PersonForm,
@@ -53,6 +55,7 @@ def settings(request: Request, workspace: str) -> HttpResponse:
             "workspace": here,
             "form": form,
             "person_form": person,
+            "stuck_after": look.span(timedelta(seconds=here.stuck_after_seconds)),
             "may_administer": may(request.user, "administer", here),
         },
         status=422 if form.errors or person.errors else 200,

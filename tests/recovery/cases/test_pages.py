@@ -195,6 +195,33 @@ def test_the_suggestion_in_a_line_leads_to_its_preview_for_who_may(desk, client,
     assert line(people.person("vik", people.team(acme, "viewers", "view")))["suggestion_url"] == ""
 
 
+@pytest.mark.parametrize(
+    ("suggestion", "sign", "approval"),
+    [
+        ("compensate", "exact", "1 person from finance"),
+        ("resume", "", "None"),
+        ("settle", "unknown", "None yet"),
+    ],
+)
+def test_a_line_says_whose_approval_the_suggested_act_takes(desk, case, suggestion, sign, approval):
+    told = {"needs_approval": "1 person from finance", "reversibility": "exact"}
+    Case.objects.filter(pk=case.pk).update(suggestion=suggestion, **told)
+
+    line = desk.get("/w/acme/queue/").context["cases"][0]
+
+    assert (line["reversibility"], line["approval"]) == (sign, approval)
+    assert ("undo-" in line["line"]) == bool(sign)
+
+
+def test_a_query_that_cannot_be_read_says_nothing_of_the_cases(desk, case):
+    page = desk.get("/w/acme/queue/", {"q": "colour:red is:open"})
+
+    assert page.status_code == 422
+    assert "This search cannot be read" in page.text
+    assert "No case fits" not in page.text
+    assert page.context["empty"]["links"][0]["url"] == "?q=is%3Aopen"
+
+
 def test_a_case_is_closed_with_a_reason(desk, case):
     said = {"ending": "expected", "why": "it was meant so", "revision": case.revision}
 

@@ -192,6 +192,16 @@ def test_suggestions_as_one_types(queue):
     ]
 
 
+def test_an_empty_field_shows_every_key_and_values_say_what_they_mean(queue):
+    keys = search.suggest(queue, "")
+
+    assert [one.text for one in keys][:2] == ["is:", "has:"]
+    assert all(one.hint for one in keys)
+    overdue = search.suggest(queue, "is:over")[0]
+    assert (overdue.text, overdue.hint) == ("overdue", "past its time")
+    assert search.suggest(queue, "is:open ") == [], "not in the way of what follows"
+
+
 def test_each_part_can_be_dropped():
     query = parse('is:open -tool:x "a b"')
 
