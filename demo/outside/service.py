@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable
+from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -36,7 +37,7 @@ class Service:
         status, answer = self._answer(environ)
         body = json.dumps(answer).encode()
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        start_response(f"{status} {'OK' if status < 400 else 'No'}", headers)  # noqa: PLR2004
+        start_response(f"{status} {HTTPStatus(status).phrase}", headers)
         return [body]
 
     def _answer(self, environ: Json) -> Answer:

@@ -81,13 +81,17 @@ def _row(here: Workspace, run: Run) -> dict[str, Any]:
         "run": run.run,
         "url": reverse("ledger:run", args=[here.slug, run.run]),
         "state": run.state,
-        "request": run.request or run.goal or "no words were recorded",
+        "request": run.request or run.goal or _nameless(run),
         "agent": run.agent.name if run.agent else "the desk",
         "customer": run.customer_name or run.customer,
         "actions": look.count(run.action_count),
         "effects": look.count(run.effect_count),
         "started": look.moment(run.started_at),
     }
+
+
+def _nameless(run: Run) -> str:
+    return "no words were recorded" if run.agent else "Recovery by the desk itself"
 
 
 def _empty(is_narrowed: str) -> dict[str, Any]:

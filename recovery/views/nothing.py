@@ -15,7 +15,9 @@ def mistake(q: str, wrong: ValueError) -> dict[str, Any]:
     if not isinstance(wrong, search.QueryError):
         return {"before": q, "at": "", "after": "", "message": str(wrong), "drops": []}
     place, end = wrong.position, wrong.position + wrong.length
-    without = (q[:place] + q[end:]).strip()
+    # Without all of the word that it is in: half of one would be the next mistake.
+    ends = [at for at in (q.find(" ", end), len(q)) if at >= 0]
+    without = f"{q[: q.rfind(' ', 0, place) + 1]}{q[min(ends) :].lstrip()}".strip()
     return {
         "before": q[:place],
         "at": q[place:end],

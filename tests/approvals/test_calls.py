@@ -159,7 +159,7 @@ def test_hidden_characters_are_shown_wherever_a_title_stands(card, ben):
     drawn = card("api.call", {"path": "/web\u202egnp", "method": "GET"})
 
     assert "\u202e" not in drawn
-    for title in (r"<title>(.*?)</title>", r"<h1>(.*?)</h1>", r"<h3>(.*?)</h3>"):
+    for title in (r"<title>(.*?)</title>", r"<h1>(.*?)</h1>", r"<h3[^>]*>(.*?)</h3>"):
         assert "⟦U+202E⟧" in re.search(title, drawn, re.DOTALL)[1]
     assert "⟦U+202E⟧" in drawn.split('id="inbox-list"')[1].split("</ul>")[0]
     assert "Hidden characters." in drawn

@@ -159,7 +159,7 @@ def test_a_link_scanner_changes_nothing(desk, airline):
 
 
 @pytest.mark.parametrize("page", ["channels/", "audit/", "settings/keys/"])
-def test_a_page_among_the_settings_tabs_stands_under_settings(desk, page):
+def test_a_page_among_the_settings_tabs_stands_under_settings(desk, airline, page):
     shown = desk.get(f"/w/airline/{page}").text
 
     assert 'href="/w/airline/settings/" aria-current="page"' in shown

@@ -328,7 +328,7 @@ def test_going_forward_where_the_pivot_has_passed(tell):
     case = run.case()
 
     assert case.suggestion == Suggestion.RESUME
-    assert case.suggestion_reason.startswith("The pivot cards.charge has succeeded")
+    assert case.suggestion_reason.startswith("cards.charge was the point of no return")
 
 
 def test_a_closed_case_comes_back_only_for_something_new(tell, ada):
