@@ -2,17 +2,20 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from django.db import connection
+from django.db.models import Exists, OuterRef
 
 from amends.proofs import LogKey as Known
 from amends.proofs import NotProven, verify
 from ledger import audit, merkle, proofs, sealer
 from ledger.models import Event, LogKey, TreeHead
 from recovery.engine import steps
-from recovery.models import Plan, Step
+from recovery.models import Plan, PlanState, Step
+from recovery.models.steps import ENDED
 from tests.outside.world import World
 from workspaces.models import Workspace
 
@@ -44,12 +47,22 @@ def rest(plans: Iterable[Plan], seconds: float = 120.0) -> None:
     except AssertionError as late:
         left = Step.objects.filter(plan__in=known).exclude(state__in=AT_REST)
         told = left.values_list("plan", "position", "state", "tries", "wake_at", "note")
-        raise AssertionError(f"{late}\n" + "\n".join(map(str, told))) from late
+        told = [*map(str, told), *(f"plan {plan.pk} has not ended" for plan in endless(known))]
+        raise AssertionError("\n".join([str(late), *told])) from late
 
 
 def at_rest(plans: Iterable[Plan]) -> bool:
-    """Whether nothing of the plans waits for a machine."""
-    return not Step.objects.filter(plan__in=list(plans)).exclude(state__in=AT_REST).exists()
+    """Whether nothing of the plans waits for a machine: neither a step, nor the end of a plan."""
+    moving = Step.objects.filter(plan__in=list(plans)).exclude(state__in=AT_REST)
+    return not moving.exists() and not endless(plans)
+
+
+def endless(plans: Iterable[Plan]) -> list[Plan]:
+    """Plans that run, or were stopped, with no step left to do, and have not ended."""
+    known = Plan.objects.filter(pk__in=[plan.pk for plan in plans], ended_at=None)
+    running = known.filter(state__in=[PlanState.RUNNING, PlanState.STOPPED])
+    left = Step.objects.filter(plan=OuterRef("pk")).exclude(state__in=ENDED)
+    return list(running.exclude(Exists(left)).select_related("case__run"))
 
 
 def violations(
@@ -67,7 +80,8 @@ def violations(
     changed by others, so that their steps may have drifted.
     """
     journal = world.journal()
-    found = list(_unannounced(journal[lost_until:]))
+    found = [*_unannounced(journal[lost_until:]), *_more_than_asked(journal)]
+    found += [f"I2 {plan.case.run.run}: its plan has not ended" for plan in endless(plans)]
     for plan in plans:
         known = list(plan.steps.select_related("plan", "effect").order_by("position"))
         found += [
@@ -105,6 +119,17 @@ def _unannounced(journal: list[dict[str, Any]]) -> Iterable[str]:
         elif line["at"] < moment.timestamp():
             early = moment.timestamp() - line["at"]
             yield f"I4 {name}: an effect {early:f} seconds before its intent was committed"
+
+
+def _more_than_asked(journal: list[dict[str, Any]]) -> Iterable[str]:
+    """I1, whatever key it was done under: on each target one effect for each step that there is,
+    and for each further try that a person authorised; and on nobody else's target any."""
+    asked: Counter[str] = Counter()
+    for target, generation in Step.objects.values_list("target_id", "generation"):
+        asked[target] += generation
+    for thing, count in Counter(line["thing"] for line in journal).items():
+        if count > asked[thing]:
+            yield f"I1 {thing}: {count} effects, where {asked[thing]} were asked for"
 
 
 def told(step: Step) -> Iterable[str]:
@@ -175,12 +200,23 @@ def _of_step(step: Step, journal: list[dict[str, Any]]) -> Iterable[str]:
     name = f"{step.plan.case.run.run} step {step.position} ({step.state})"
     if len(effects) > 1:
         yield f"I1 {name}: {len(effects)} effects"
+    for line in effects:
+        if (line["thing"], line["fields"]) != (step.target_id, step.effect.before or {}):
+            yield f"I1 {name}: not what was approved, but {line['thing']} to {line['fields']}"
+    if effects and not (step.is_lost or _is_known(step)):
+        yield f"I4 {name}: an effect of which the ledger does not tell"
     if step.state not in AT_REST:
         yield f"I2 {name}: stuck"
     if step.state in {"verified", "reported"} and not effects and not _found_so(step):
         yield f"I4 {name}: without an effect or a read"
     if step.state in OF_PEOPLE and step.operation in HEALED:
         yield f"I6 {name}: {step.note}"
+
+
+def _is_known(step: Step) -> bool:
+    """Whether it was ever said that the effect is there: sent and answered, found, or met."""
+    said = Event.objects.filter(run=steps.run_of(step.plan), action=steps.action_of(step))
+    return said.filter(type__in=["step.applied", "step.verified"]).exists()
 
 
 def _found_so(step: Step) -> bool:
