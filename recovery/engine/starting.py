@@ -30,6 +30,7 @@ ENDED_QUESTIONS = {
     ApprovalState.WITHDRAWN: "The question was withdrawn.",
 }
 UNSENT = (StepState.BLOCKED, StepState.READY, StepState.CLAIMED)
+UNDER_A_PLAN = (CaseState.WAITING, CaseState.RECOVERING)
 ON_THE_WIRE = (StepState.INTENDED, StepState.UNKNOWN, StepState.APPLIED)
 
 
@@ -230,6 +231,9 @@ def supersede(plan: Plan, *, by: User | None, why: str) -> None:
         steps.cancel(step, note=why, by=by)
     if plan.state in PLAN_MOVES and PlanState.SUPERSEDED in PLAN_MOVES[plan.state]:
         move(plan, PlanState.SUPERSEDED, ended_at=Clock())
+        # Should the new plan not come after all, the case is in the queue. No new revision, for who
+        # makes room has seen the one there is.
+        Case.objects.filter(pk=plan.case_id, state__in=UNDER_A_PLAN).update(state=CaseState.OPEN)
         say(plan, "plan.superseded", by=by, data={"reason": why})
 
 

@@ -7,10 +7,11 @@ from approvals import inbox
 from approvals.models import Approval
 from ledger.models import Effect, Event
 from recovery.cases.rows import OutOfDate
-from recovery.engine import engine
+from recovery.engine import engine, starting
 from recovery.models import CaseState, Plan, PlanState, Step, StepState
 from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
+from tests.people import person
 from workspaces import teams
 from workspaces.models import Team
 
@@ -64,6 +65,43 @@ def test_a_draft_that_somebody_overtook_is_not_submitted(raised, ada):
         plans.submit(case, digest=draft.digest, revision=99, by=ada, reason="")
 
     assert not Plan.objects.exists()
+
+
+def test_of_two_who_submit_in_one_moment_the_second_does_not_push_aside_the_firsts(
+    raised, shop, acme, ada, monkeypatch
+):
+    """To draft takes a look at each target, which is time enough for somebody else."""
+    case = raised.case()
+    seen = plans.draft(case)
+    given = {"digest": seen.digest, "revision": seen.case.revision, "reason": "Wrong"}
+    carl = person("carl", Team.objects.get(workspace=acme, name="operators"))
+
+    def overtaken(case, **more):
+        drafted = seen_by(case, **more)
+        monkeypatch.setattr(plans, "draft", seen_by)
+        plans.submit(case, by=ada, **given)
+        return drafted
+
+    seen_by = plans.draft
+    monkeypatch.setattr(plans, "draft", overtaken)
+
+    with pytest.raises(OutOfDate):
+        plans.submit(case, by=carl, **given)
+
+    plan = Plan.objects.get()
+    assert plan.state == PlanState.RUNNING
+    engine.advance(plan.pk)
+    assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
+
+
+def test_a_plan_that_was_pushed_aside_for_one_that_never_came_leaves_its_case_open(raised, ada):
+    case = raised.case()
+    plan = submitted(case, ada)
+
+    starting.supersede(plan, by=ada, why="A new plan takes its place.")
+
+    case.refresh_from_db()
+    assert (case.state, plan.steps.get().state) == (CaseState.OPEN, StepState.CANCELLED)
 
 
 def test_unresolved_drift_refuses_and_a_rebase_keeps_the_later_change(raised, shop, ada):
