@@ -203,7 +203,7 @@ def _of_step(step: Step, journal: list[dict[str, Any]]) -> Iterable[str]:
     for line in effects:
         if (line["thing"], line["fields"]) != (step.target_id, step.effect.before or {}):
             yield f"I1 {name}: not what was approved, but {line['thing']} to {line['fields']}"
-    if effects and not (step.is_lost or _is_known(step)):
+    if effects and not _is_known(step):
         yield f"I4 {name}: an effect of which the ledger does not tell"
     if step.state not in AT_REST:
         yield f"I2 {name}: stuck"
@@ -214,9 +214,18 @@ def _of_step(step: Step, journal: list[dict[str, Any]]) -> Iterable[str]:
 
 
 def _is_known(step: Step) -> bool:
-    """Whether it was ever said that the effect is there: sent and answered, found, or met."""
-    said = Event.objects.filter(run=steps.run_of(step.plan), action=steps.action_of(step))
-    return said.filter(type__in=["step.applied", "step.verified"]).exists()
+    """Whether it was ever said that the effect is there (sent and answered, found, or met), of this
+    step or of one of another plan that undoes the same."""
+    same = Step.objects.filter(workspace=step.workspace_id, key=step.key).select_related("plan")
+    return any(
+        one.is_lost
+        or Event.objects.filter(
+            run=steps.run_of(one.plan),
+            action=steps.action_of(one),
+            type__in=["step.applied", "step.verified"],
+        ).exists()
+        for one in same
+    )
 
 
 def _found_so(step: Step) -> bool:
