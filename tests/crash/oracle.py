@@ -46,8 +46,11 @@ def rest(plans: Iterable[Plan], seconds: float = 120.0) -> None:
         until(lambda: at_rest(known), seconds, "every step at rest")
     except AssertionError as late:
         left = Step.objects.filter(plan__in=known).exclude(state__in=AT_REST)
-        told = left.values_list("plan", "position", "state", "tries", "wake_at", "note")
-        told = [*map(str, told), *(f"plan {plan.pk} has not ended" for plan in endless(known))]
+        steps_left = left.values_list("plan", "position", "state", "tries", "wake_at", "note")
+        told = [
+            *map(str, steps_left),
+            *(f"plan {plan.pk} has not ended" for plan in endless(known)),
+        ]
         raise AssertionError("\n".join([str(late), *told])) from late
 
 

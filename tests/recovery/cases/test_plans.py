@@ -73,20 +73,25 @@ def test_of_two_who_submit_in_one_moment_the_second_does_not_push_aside_the_firs
     """To draft takes a look at each target, which is time enough for somebody else."""
     case = raised.case()
     seen = plans.draft(case)
-    given = {"digest": seen.digest, "revision": seen.case.revision, "reason": "Wrong"}
+
+    def submit(by):
+        return plans.submit(
+            case, digest=seen.digest, revision=seen.case.revision, by=by, reason="Wrong"
+        )
+
     carl = person("carl", Team.objects.get(workspace=acme, name="operators"))
 
     def overtaken(case, **more):
         drafted = seen_by(case, **more)
         monkeypatch.setattr(plans, "draft", seen_by)
-        plans.submit(case, by=ada, **given)
+        submit(ada)
         return drafted
 
     seen_by = plans.draft
     monkeypatch.setattr(plans, "draft", overtaken)
 
     with pytest.raises(OutOfDate):
-        plans.submit(case, by=carl, **given)
+        submit(carl)
 
     plan = Plan.objects.get()
     assert plan.state == PlanState.RUNNING
