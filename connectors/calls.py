@@ -73,7 +73,7 @@ def operation_of(connection: Connection, name: str) -> Operation:
 def operations_of(connection: Connection) -> Mapping[str, Operation]:
     """All that can be done over this connection; raises Refused if its settings no longer fit."""
     connector, settings = _connector(connection)
-    return asked(connector, "operations", partial(connector.operations_for, settings))
+    return _operations(connector, settings)
 
 
 def connector_version(connection: Connection) -> str:
@@ -101,7 +101,7 @@ def drifted(
 ) -> list[FieldDiff]:
     """Where the observed target differs from `expected`. Pure."""
     connector, call = _drafted(connection, operation, args, target, facts)
-    return asked(connector, "drift", partial(connector.drifted, call, observation))
+    return asked(connector, "drift", partial(connector.drifted, call, observation), "drifted")
 
 
 def satisfied(
@@ -114,7 +114,11 @@ def satisfied(
 ) -> bool:
     """Whether the post-condition holds already, so that no call is needed. Pure."""
     connector, call = _drafted(connection, operation, args, target, facts)
-    return asked(connector, "its end state", partial(connector.satisfied, call, observation))
+    question = partial(connector.satisfied, call, observation)
+    own = ("satisfied", "post_condition")
+    # Without the approved one, the end state is that of a preview.
+    plainly = call.must_be_true is not None
+    return asked(connector, "its end state", question, *own, plainly=plainly)
 
 
 def observe(
@@ -270,10 +274,15 @@ def _installed(name: str) -> Connector:
 
 
 def _operation(connector: Connector, settings: Any, name: str) -> Operation:
-    found = asked(connector, "operations", partial(connector.operations_for, settings)).get(name)
+    found = _operations(connector, settings).get(name)
     if found is None:
         raise Refused(f"{connector.name} has no operation “{name}” here.")
     return found
+
+
+def _operations(connector: Connector, settings: Any) -> Mapping[str, Operation]:
+    question = partial(connector.operations_for, settings)
+    return asked(connector, "operations", question, "operations_for")
 
 
 def _preview(connector: Connector, call: Call) -> Preview:

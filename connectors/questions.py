@@ -2,8 +2,9 @@
 
 Triage asks about fifty runs in one transaction, and a page asks while somebody waits: a plug-in
 that raises or hangs here must stop nobody else. So it is asked in a hand of its own and left behind
-there when its time is over; either way it has refused. Our own connectors are asked plainly, for
-they fill in templates and no more, and handing over costs more than their answer.
+there when its time is over; either way it has refused. What is our own code is asked plainly: our
+connectors, which fill in templates and no more, and whatever a plug-in has left as the contract has
+it. Handing over costs more than such an answer, and the engine asks often.
 """
 
 from __future__ import annotations
@@ -52,12 +53,15 @@ _hanging: dict[tuple[str, str], _Hanging] = {}
 _counting = threading.Lock()
 
 
-def asked(connector: Connector, name: str, question: Callable[[], T]) -> T:
-    """Its answer to the question of this name; raises Refused or CannotRead, and nothing else. Its
-    own words may quote what was asked, so only the kind of another error is told.
+def asked(
+    connector: Connector, name: str, question: Callable[[], T], *methods: str, plainly: bool = True
+) -> T:
+    """Its answer to the question of this name, which these methods of it give; raises Refused or
+    CannotRead, and nothing else. Its own words may quote what was asked, so only the kind of
+    another error is told. `plainly`: whether it may be asked so where the methods are ours.
     """
     try:
-        if connector.name in BUILT_IN:
+        if connector.name in BUILT_IN or (plainly and _is_ours(connector, methods)):
             return question()
         return _bounded(connector, name, question)
     except (Refused, CannotRead):
@@ -66,6 +70,12 @@ def asked(connector: Connector, name: str, question: Callable[[], T]) -> T:
         fault = f"The connector {connector.name} fails with {type(failure).__name__}"
         logger.warning("%s.", fault)
         raise Refused(f"{fault}: see its author.") from failure
+
+
+def _is_ours(connector: Connector, methods: tuple[str, ...]) -> bool:
+    """Whether none of them is the plug-in's own."""
+    kind = type(connector)
+    return bool(methods) and all(getattr(kind, one) is getattr(Connector, one) for one in methods)
 
 
 def _bounded(connector: Connector, name: str, question: Callable[[], T]) -> T:
