@@ -66,7 +66,7 @@ def _payload(facts: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, An
         "facts": list(_facts(facts, shown, named, letter)),
         "letter": letter,
         "entry": _entry(named) if kind == "calendar" else [],
-        "diff": _diff(shown),
+        **_diff(shown),
         "was_words": "as the agent saw it" if shown.get("diff_is_reported") else "now",
         "arguments": [
             {"name": name, "value": ABOVE if letter and text == letter["text"] else text}
@@ -184,20 +184,35 @@ def _request_line(named: Mapping[str, Any]) -> str:
     return f"{method.upper()} {address}" if method and address else ""
 
 
-def _diff(shown: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """As it is now, and as it will be, field by field; of calls that write fields."""
+def _diff(shown: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """As it is now, and as it will be, field by field; of calls that write fields. Apart from those
+    that change, the fields that are written with the value that they have.
+    """
     if shown.get("kind", "row") not in FIELD_KINDS:
-        return []
-    goes = (shown.get("must_be_true") or {}).get("exists") is False
-    return [
-        {
-            "field": row["field"],
-            "was": _plain(row.get("agent_wrote") if row.get("now") is None else row["now"]),
-            "now": _plain(row.get("was")),
-            "kind": "removed" if goes else "changed",
-        }
+        return {"diff": [], "same": []}
+    wanted = shown.get("must_be_true") or {}
+    goes = wanted.get("exists") is False
+    found = [
+        (
+            row["field"],
+            row.get("agent_wrote") if row.get("now") is None else row["now"],
+            row.get("was"),
+        )
         for row in shown.get("diff") or []
     ]
+    named = {field for field, _, _ in found}
+    found += [
+        (field, value, value)
+        for field, value in (wanted.get("fields") or {}).items()
+        if field not in named
+    ]
+    rows: dict[str, list[dict[str, Any]]] = {"diff": [], "same": []}
+    for field, now, becomes in found:
+        is_same = not goes and now == becomes
+        kind = "removed" if goes else "same" if is_same else "changed"
+        row = {"field": field, "was": _plain(now), "now": _plain(becomes), "kind": kind}
+        rows["same" if is_same else "diff"].append(row)
+    return rows
 
 
 def _plain(value: Any) -> Any:

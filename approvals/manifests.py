@@ -59,7 +59,8 @@ def preview(
 
 
 def written(before: Any, args: Any) -> list[dict[str, Any]]:
-    """The fields that a call would write, beside what they are now by the snapshot it came with.
+    """Every field that a call would write, beside what it is now by the snapshot it came with: the
+    snapshot is the agent's word, so what it makes unchanged is shown, too.
 
     Those are the arguments, or the one object among them, that name fields of the snapshot.
     """
@@ -74,7 +75,6 @@ def written(before: Any, args: Any) -> list[dict[str, Any]]:
     return [
         {"field": str(name), "was": value, "agent_wrote": None, "now": before.get(name)}
         for name, value in fields.items()
-        if value != before.get(name)
     ]
 
 

@@ -185,6 +185,7 @@ def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
         "undoes": undoes,
         "call": _call(one, sensitive=sensitive),
         "diff": [] if drifted or not sensitive else _difference(one),
+        "same": [] if drifted or not sensitive else _same(one),
         "drift": _drift(one) if drifted and sensitive else [],
         "drift_state": "unchanged" if one.drift_state in UNTOUCHED else one.drift_state,
         "drift_words": DRIFT_WORDS.get(one.drift_state, "could not be read"),
@@ -229,6 +230,18 @@ def _difference(one: DraftStep) -> list[dict[str, Any]]:
         {"field": row.field, "was": row.agent_wrote, "now": row.was, "kind": "changed"}
         for row in one.preview.diff
         if row.was != row.agent_wrote
+    ]
+
+
+def _same(one: DraftStep) -> list[dict[str, Any]]:
+    """The other fields that the step writes: with the value that the agent left."""
+    if one.preview.kind not in ("row", "calendar"):
+        return []
+    changed = {row["field"] for row in _difference(one)}
+    return [
+        {"field": name, "was": value, "now": value, "kind": "same"}
+        for name, value in (one.preview.must_be_true.get("fields") or {}).items()
+        if name not in changed
     ]
 
 

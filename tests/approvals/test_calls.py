@@ -96,7 +96,10 @@ def test_a_row_shows_what_its_fields_are_now_and_what_they_become(card):
     rows = re.findall(r'<th scope="row">(.*?)</th><td class="diff-was">(.*?)</td>'
                       r'<td class="diff-now">(.*?)</td>', drawn)  # fmt: skip
     found = [tuple(re.sub(r"<.*?>", "", one) for one in row) for row in rows]
-    assert found == [("email", "old@x.example", "new@x.example"), ("tag", "nothing", "vip")]
+    changed = [("email", "old@x.example", "new@x.example"), ("tag", "nothing", "vip")]
+    assert found == [*changed, ("phone", "1", "1")]  # said to stay as it is, and written
+    assert "1 more field written with the value it has, as the agent saw it" in drawn
+    assert drawn.index("more field written") < drawn.index(">phone<")
 
 
 def test_a_request_has_its_line_first(card):
