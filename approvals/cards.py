@@ -4,6 +4,7 @@ What an agent wrote never mixes with what the desk computed: it stands apart, as
 """
 
 import json
+from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Any
 
@@ -28,6 +29,8 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
     """The context of templates/approvals/card.html, but for what depends on the reader."""
     slug = approval.workspace.slug
     standing = deciders.standing(approval)
+    is_open = approval.state == ApprovalState.WAITING
+    able = list(map(str, deciders.can_still_decide(approval))) if is_open else []
     case = f"/w/{slug}/cases/{approval.case_ref}/" if approval.case_ref else ""
     return {
         "approval": {
@@ -54,8 +57,8 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
         "agent_text": agent_text(approval) if sees else "",
         "agent_note": note_on(agent_text(approval)),
         "pointed_out": pointed_out(approval, sees=sees),
-        "notices": notices(approval, standing),
-        "who_can": who_can(approval),
+        "notices": notices(approval, standing, len(able)),
+        "who_can": who_can(able),
     }
 
 
@@ -128,9 +131,13 @@ def pointed_out(approval: Approval, *, sees: bool) -> dict[str, Any] | None:
     return {"tone": tone, "items": found}
 
 
-def notices(approval: Approval, standing: deciders.Standing) -> list[dict[str, Any]]:
+def notices(
+    approval: Approval, standing: deciders.Standing, able_count: int
+) -> list[dict[str, Any]]:
+    """What stands over the card; `able_count` people can still answer."""
     found = []
-    if approval.state == ApprovalState.WAITING and not _enough(approval, standing):
+    lacking = sum(count for _, count in standing.missing())
+    if approval.state == ApprovalState.WAITING and able_count < lacking:
         text = "Fewer people can answer than must. Somebody has to join a team, or it expires."
         found.append({"tone": "wait", "title": "Nobody can complete this.", "text": text})
     if approval.self_approval:
@@ -139,18 +146,10 @@ def notices(approval: Approval, standing: deciders.Standing) -> list[dict[str, A
     return found
 
 
-def _enough(approval: Approval, standing: deciders.Standing) -> bool:
-    lacking = sum(count for _, count in standing.missing())
-    return len(deciders.can_still_decide(approval)) >= lacking
-
-
-def who_can(approval: Approval) -> str:
+def who_can(able: Sequence[str]) -> str:
     """The people who can still answer, by name."""
-    if approval.state != ApprovalState.WAITING:
-        return ""
-    able = deciders.can_still_decide(approval)
     more = f" and {len(able) - NAMES_MAX} more" if len(able) > NAMES_MAX else ""
-    return ", ".join(map(str, able[:NAMES_MAX])) + more
+    return ", ".join(able[:NAMES_MAX]) + more
 
 
 def ended(approval: Approval) -> str:

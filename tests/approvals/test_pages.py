@@ -3,14 +3,17 @@
 import re
 import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 import pytest
 from django.contrib.auth import HASH_SESSION_KEY
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from approvals import inbox
+from approvals.cards import card
 from approvals.deciders import awaiting
 from approvals.models import Approval, ApprovalState
 from approvals.policy import Need
@@ -321,3 +324,13 @@ def test_the_card_names_who_can_still_answer(as_person, ask, ada, ben, cleo):
     approval.refresh_from_db()
     inbox.reject(approval, by=cleo, seen=approval.digest, reason="the wrong card")
     assert named(ada) == ""
+
+
+def test_a_card_asks_once_who_can_still_answer(ask, ben):
+    approval = ask()
+    with CaptureQueriesContext(connection) as asked:
+        shown = card(approval, UTC, sees=True)
+
+    assert "Ben" in shown["who_can"]
+    people = [one["sql"] for one in asked if 'ORDER BY "workspaces_user"."name"' in one["sql"]]
+    assert len(people) == 1
