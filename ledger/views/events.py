@@ -193,9 +193,11 @@ def proof(request: Request, workspace: str, event: str) -> HttpResponse:
 
 
 @login_required
-@require_GET
+@require_POST
 def download(request: Request, workspace: str, event: str) -> HttpResponse:
-    """Facts, salt and proof in one file, for those who may see payloads."""
+    """Facts, salt and proof in one file, for those who may see payloads. It is recorded who took
+    it, so only a person's click does: whatever follows links (a prefetch, a scanner) does not.
+    """
     here = workspace_or_404(request, workspace)
     require(request.user, "view_sensitive", here)
     try:

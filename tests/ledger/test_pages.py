@@ -124,7 +124,12 @@ def test_the_ledger_lists_everything_and_one_event_has_its_proof(client, sue, tr
     assert "LIS" in client.post(f"/w/northwind/ledger/{trip[1]['id']}/reveal/").text
     proof = get(client, sue, f"ledger/{trip[1]['id']}/proof/")
     assert proof.text == proofs.proof_of(northwind, trip[1]["id"])
-    assert get(client, sue, f"ledger/{trip[1]['id']}/download/").json()["event"]["n"] == 1
+    facts = f"/w/northwind/ledger/{trip[1]['id']}/download/"
+    assert facts in sealed.text
+    assert client.get(facts).status_code == 405  # a prefetch or a scanner leaves no act behind
+    revealed = Act.objects.filter(type="payload.revealed").count()
+    assert client.post(facts).json()["event"]["n"] == 1
+    assert Act.objects.filter(type="payload.revealed").count() == revealed + 1
     assert get(client, sue, "ledger/none/").status_code == 404
 
 
@@ -279,8 +284,10 @@ def test_of_what_was_changed_no_proof_is_handed_out_and_the_page_says_so(
     here = f"ledger/{trip[0]['id']}/"
 
     assert "Changed since" in get(client, sue, here).text
-    for path in ("proof/", "download/"):
-        refused = get(client, sue, here + path)
+    for refused in (
+        get(client, sue, f"{here}proof/"),
+        client.post(f"/w/northwind/{here}download/"),
+    ):
         assert refused.status_code == 409
         assert "No proof is handed out" in refused.text
     assert check(client, sue).status_code == 200
