@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from django.conf import settings
 from django.core.checks import ERROR, CheckMessage, Error, Tags, Warning, register  # noqa: A004
 from django.db import DatabaseError, connections
 
@@ -46,6 +47,22 @@ def durable(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessa
         return not_durable()
     except DatabaseError:
         return []
+
+
+@register(Tags.security, deploy=True)
+def heads_are_kept_outside(**_: Any) -> list[CheckMessage]:
+    """Whether a database that went back would be noticed after a restart."""
+    if settings.AMENDS_HEADS_FOLDER:
+        return []
+    return [
+        Warning(
+            "AMENDS_HEADS_FOLDER is empty: no head of the logs is kept outside the database.",
+            hint="A database that is restored to an earlier day, or rewritten with its own key,"
+            " is then noticed only while the sealer still runs: after a restart it signs on over"
+            " what is left. Name a folder on another disk, mounted from elsewhere at best.",
+            id="ledger.W004",
+        )
+    ]
 
 
 def not_durable() -> list[CheckMessage]:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 from django.conf import settings
+from django.core.checks import run_checks
 from django.db import DatabaseError, connection, transaction
 
 from ledger import checks, partitions, rights, sealer
@@ -28,6 +29,16 @@ def said(speaker, northwind):
     tell(speaker, one)
     sealer.seal(northwind)
     return one
+
+
+def test_a_deployment_that_keeps_no_head_outside_is_warned_of_what_is_lost(settings, tmp_path):
+    settings.AMENDS_HEADS_FOLDER = ""
+    found = run_checks(include_deployment_checks=True, tags=["security"])
+    [warning] = [one for one in found if one.id == "ledger.W004"]
+    assert "signs on over" in warning.hint
+
+    settings.AMENDS_HEADS_FOLDER = str(tmp_path)
+    assert checks.heads_are_kept_outside() == []
 
 
 def test_the_queryset_refuses(said):
