@@ -5,11 +5,12 @@ which no call may begin is told to stop when it asks what is wanted of it.
 from collections.abc import Iterable
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from approvals import bells
 from approvals.models import Pause, PauseKind
-from approvals.policy import globs
+from approvals.policy import Unreadable, active, globs
 from ledger import desk
 from ledger.models import Run
 from workspaces.models import User, Workspace
@@ -91,13 +92,33 @@ def first_fitting(
 
 
 def held_runs(one: Pause) -> int:
-    """How many live runs a pause holds up, for its banner; a tool's or connection's counts all."""
+    """How many live runs a pause holds up, for its banner; one of a tool or a connection those that
+    have called such a tool: whether others will, nobody knows.
+    """
     runs = Run.objects.filter(workspace=one.workspace, state="running", agent__isnull=False)
     if one.kind == PauseKind.AGENT:
         runs = runs.filter(agent__name=one.name)
     elif one.kind == PauseKind.RUN:
         runs = runs.filter(run=one.name)
     elif one.kind == PauseKind.TOOL:
-        pattern = "^" + globs.posix(one.name) + "$"
-        runs = runs.filter(actions__tool__regex=pattern).distinct()
+        runs = _that_called(runs, [one.name])
+    elif one.kind == PauseKind.CONNECTION:
+        runs = _that_called(runs, _undone_over(one))
     return runs.count()
+
+
+def _that_called(runs: QuerySet[Run], tools: Iterable[str]) -> QuerySet[Run]:
+    """Those that have called one of the tools, which are globs."""
+    patterns = "|".join(globs.posix(one) for one in tools)
+    return (
+        runs.filter(actions__tool__regex=f"^({patterns})$").distinct() if patterns else runs.none()
+    )
+
+
+def _undone_over(one: Pause) -> list[str]:
+    """The tools that a connection's pause stops: those that the policy undoes over it."""
+    try:
+        policy = active(one.workspace_id)
+    except Unreadable:
+        return []  # nothing begins there at all
+    return sorted({twin.tool for twin in policy.twins if twin.connection == one.name})

@@ -121,6 +121,16 @@ def test_a_pause_is_placed_shown_and_lifted(ada_s, acme):
     assert pauses.standing(acme.pk, tool="mail.send") is None
 
 
+def test_the_pause_of_a_connection_counts_the_runs_that_have_called_its_tools(acme, ada, history):
+    twins = {"crm.*": {"connection": "crm", "operation": "restore_row", "args": {}}}
+    put_in_force(acme, ada, {"policies": {}, "twins": twins})
+
+    its_own = pauses.pause(acme, "connection", "crm", by=ada, reason="it is moved")
+    unused = pauses.pause(acme, "connection", "mail", by=ada, reason="it is moved")
+
+    assert (pauses.held_runs(its_own), pauses.held_runs(unused)) == (1, 0)
+
+
 def test_the_inventory_shows_what_nobody_classified_and_what_cannot_be_undone(
     ada_s, acme, ada, history
 ):
