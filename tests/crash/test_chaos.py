@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.crash.catalogue import FAULTS
-from tests.crash.faults import broker, database, processes, web, world  # noqa: F401
+from tests.crash.faults import broker, database, processes, room, web, world  # noqa: F401
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.chaos]
 

@@ -1,0 +1,114 @@
+"""What the stories of large batches are told with: a real web process, and its children."""
+
+import http.client
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from django.db import connection
+
+from ledger.ids import new_id
+from ledger.intake import INLINE_BYTES_MAX
+from tests.ledger.conftest import bearer, event
+from tests.processes import Process
+from workspaces.children import CALLS_AT_ONCE
+
+WAIT_SECONDS_MAX = 90.0
+# Only they connect under this name: what they take in is told from what threads do.
+SESSIONS = (
+    "SELECT count(*) FROM pg_stat_activity"
+    " WHERE application_name = 'amends intake' AND datname = current_database()"
+)
+WAITING = f"{SESSIONS} AND wait_event_type = 'Lock'"
+TERMINATE = (
+    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+
+
+def children_of(pid: int) -> set[int]:
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == pid and b"workspaces.child" in (folder / "cmdline").read_bytes():
+                found.add(int(folder.name))
+        except OSError:
+            continue  # it ended while we looked
+    return found
+
+
+def goes(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(true) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not true():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.1)
+
+
+def asked(statement: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return int(cursor.fetchone()[0])
+
+
+def large(run: str = "run_1", count: int = 4, **members) -> list[Any]:
+    data = {"tool": "pay", "args": "x" * (INLINE_BYTES_MAX // 3)}
+    return [event("action.planned", run, new_id(), data=data, **members) for _ in range(count)]
+
+
+def words(answer) -> list[str]:
+    return [one["status"] for one in answer[1]["results"]]
+
+
+@pytest.fixture
+def send(token):
+    def one(web: Process, body, media="application/json"):
+        parts = urlsplit(web.url)
+        channel = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        channel.request("POST", "/api/v1/events", content, bearer(token, media))
+        answer = channel.getresponse()
+        found = answer.status, json.loads(answer.read()), dict(answer.headers)
+        channel.close()
+        return found
+
+    return one
+
+
+@pytest.fixture
+def web(processes, send):
+    """A web process both of whose children have taken in batches, two at once."""
+    found = processes.web(AMENDS_INTAKE_PROCESSES="2")
+    assert children_of(found.pid) == set()  # who sends no large batch pays nothing
+    assert words(send(found, large("warm"))) == ["accepted"] * 4
+
+    def both_take_in() -> bool:
+        with ThreadPoolExecutor(4) as together:
+            answers = list(together.map(lambda n: send(found, large(f"warm{n}")), range(4)))
+        assert {status for status, _, _ in answers} == {200}
+        return asked(SESSIONS) == 2 * CALLS_AT_ONCE
+
+    until(both_take_in)
+    return found
+
+
+@pytest.fixture
+def held(web, send):
+    """A transaction that holds run_1, which a first batch has opened."""
+    send(web, [event("run.started")])
+    with psycopg.connect(os.environ["DATABASE_URL"]) as holder:
+        holder.execute("SELECT 1 FROM ledger_run WHERE run = 'run_1' FOR UPDATE")
+        yield holder

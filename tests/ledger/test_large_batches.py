@@ -1,0 +1,150 @@
+"""What whoever sends a large batch is told, whatever the process that takes it in meets."""
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+import psycopg
+import pytest
+from django.db import connection
+
+from ledger.intake import INLINE_BYTES_MAX, TRIES_MAX
+from ledger.models import Event
+from ledger.wire import BATCH_BYTES_MAX, BATCH_EVENTS_MAX
+from tests.ledger import children
+from tests.ledger.children import TERMINATE, WAITING, asked, children_of, large, until, words
+from tests.ledger.conftest import event
+from workspaces.children import CALLS_AT_ONCE
+from workspaces.hot import THREADS_WAITING_MAX
+
+send, web, held = children.send, children.web, children.held
+pytestmark = pytest.mark.django_db(transaction=True)
+# As many recordings as the sequence is short of zero fail at their end, as a deadlock would.
+LOCKED_OUT = """
+CREATE SEQUENCE locked_out MINVALUE -10 START {start};
+CREATE FUNCTION lock_out() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    IF nextval('locked_out') < 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '{code}', MESSAGE = 'two of them wait for each other';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER lock_out AFTER INSERT ON ledger_unsealed EXECUTE FUNCTION lock_out();"""
+NOT_LOCKED_OUT = "DROP FUNCTION lock_out CASCADE; DROP SEQUENCE locked_out"
+DEADLOCK, SERIALIZATION = "40P01", "40001"
+
+
+def test_the_same_batch_in_two_children_at_once_is_kept_once(web, send, held):
+    batch = large()
+    with ThreadPoolExecutor(2) as together:
+        sent = [together.submit(send, web, batch) for _ in range(2)]
+        until(lambda: asked(WAITING) == 2)
+        held.rollback()
+        answers = sorted(words(one.result()) for one in sent)
+
+    assert answers == [["accepted"] * 4, ["duplicate"] * 4]
+    assert Event.objects.filter(run="run_1", action__gt="").count() == 4
+
+
+def test_what_is_wrong_with_a_batch_is_told_as_ever(web, send):
+    of_another_type = event("run.flew")
+    too_many = [event("run.started", run=f"r{n}") for n in range(BATCH_EVENTS_MAX + 1)]
+    spaces = b" " * INLINE_BYTES_MAX
+    before = children_of(web.pid)
+    answers = [
+        send(web, b"{" + spaces),
+        send(web, b"[" * 100_000),
+        send(web, too_many),
+        send(web, b"[" + b" " * BATCH_BYTES_MAX + b"]"),
+    ]
+    mixed = send(web, [*large("mixed"), of_another_type])
+    lines = b"\n".join(json.dumps(one).encode() for one in [*large("lines"), of_another_type])
+    by_line = send(web, lines, "application/x-ndjson")
+
+    assert [status for status, _, _ in answers] == [400, 400, 413, 413]
+    kinds = [told["type"].rpartition(":")[2] for _, told, _ in answers]
+    assert kinds == ["malformed", "malformed", "too-many", "too-large"]
+    assert words(mixed) == words(by_line) == ["accepted"] * 4 + ["rejected"]
+    assert mixed[1]["results"][-1]["problem"]["type"] == "urn:amends:problem:unknown-type"
+    assert children_of(web.pid) == before  # nothing of it ended a child
+
+
+def test_a_batch_that_waits_too_long_for_its_run_is_told_to_come_back(web, send, held):
+    status, told, headers = send(web, large())
+
+    assert (status, told["type"]) == (503, "urn:amends:problem:overloaded")
+    assert int(headers["retry-after"]) >= 1
+
+
+def test_while_the_database_is_away_children_say_come_back(web, send):
+    batch = large()
+    name = connection.settings_dict["NAME"]
+    allow = f"ALTER DATABASE {name} ALLOW_CONNECTIONS"
+    elsewhere = os.environ["DATABASE_URL"].replace(f"/{name}?", "/postgres?")
+    with psycopg.connect(elsewhere, autocommit=True) as administrator:
+        send(web, large("warm"))  # its key is known for the next second: a child is what fails
+        administrator.execute(f"{allow} false")
+        try:
+            administrator.execute(TERMINATE.replace("current_database()", f"'{name}'"))
+            status, _, headers = send(web, batch)
+        finally:
+            administrator.execute(f"{allow} true")
+
+    assert status == 503
+    assert int(headers["retry-after"]) >= 1
+    until(lambda: send(web, batch)[0] == 200)
+    assert words(send(web, batch)) == ["duplicate"] * 4
+
+
+@pytest.fixture
+def locked_out():
+    """`locked_out(3, DEADLOCK)`: the next three recordings end like this."""
+    made = []
+
+    def one(times: int, code: str) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(LOCKED_OUT.format(start=-times, code=code))
+        made.append(code)
+
+    yield one
+    if made:
+        with connection.cursor() as cursor:
+            cursor.execute(NOT_LOCKED_OUT)
+
+
+@pytest.mark.parametrize("code", [DEADLOCK, SERIALIZATION])
+def test_a_batch_that_is_locked_out_is_tried_again_by_its_child(web, send, locked_out, code):
+    locked_out(TRIES_MAX - 1, code)
+    batch = large()
+
+    assert words(send(web, batch)) == ["accepted"] * 4
+    assert Event.objects.filter(run="run_1").count() == 4
+    assert words(send(web, batch)) == ["duplicate"] * 4
+
+
+def test_a_batch_that_is_locked_out_each_time_is_told_to_come_back(web, send, locked_out):
+    locked_out(TRIES_MAX, DEADLOCK)
+    batch = large()
+    status, told, headers = send(web, batch)
+
+    assert (status, told["type"]) == (503, "urn:amends:problem:overloaded")
+    assert int(headers["retry-after"]) >= 1
+    assert not Event.objects.filter(run="run_1").exists()
+    assert words(send(web, batch)) == ["accepted"] * 4
+
+
+def test_more_batches_than_may_wait_are_told_to_come_back_at_once(web, send, held):
+    more = 5
+    with ThreadPoolExecutor(THREADS_WAITING_MAX + more) as together:
+        sent = [together.submit(send, web, large()) for _ in range(THREADS_WAITING_MAX + more)]
+        status, told, headers = next(as_completed(sent)).result()
+        held.rollback()
+        answers = [one.result() for one in sent]
+
+    assert status == 503
+    assert told["type"] == "about:blank"  # not of PostgreSQL, which says who waited for a lock
+    assert int(headers["retry-after"]) >= 1
+    kept = [words(one) for one in answers if one[0] == 200]
+    assert len(kept) >= THREADS_WAITING_MAX - 2 * CALLS_AT_ONCE
+    assert all(each == ["accepted"] * 4 for each in kept)
+    assert Event.objects.filter(run="run_1", action__gt="").count() == 4 * len(kept)
