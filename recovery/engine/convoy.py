@@ -73,6 +73,11 @@ class Convoy:
         """Whether to go on would be no waiting."""
         return bool(self._checked or self._answered) or not self._answers.empty()
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether some are waited for, who will all be back in a moment."""
+        return bool(self._calls) and all(errand.is_quick for errand in self._calls)
+
     def take(self, held: Sequence[Held]) -> None:
         """Steps that were just claimed: look at their targets."""
         for one in held:

@@ -31,6 +31,9 @@ CHAIN_SECONDS = 20.0
 TOGETHER_SECONDS = 0.03
 """How long a plan waits for its next turn until the others of its convoy are ready for theirs."""
 
+END_SECONDS = 1.0
+"""How long a plan's end may wait for steps of others whose calls are quick."""
+
 Onward = dict[int, str]
 """Plans to go on with at once, and in which queue."""
 
@@ -83,7 +86,7 @@ class Journey:
         self._reader = Reader()
         self._plans = {plan_id}
         self._waiting = [plan_id]
-        self._finishing: list[Turn] = []
+        self._finishing: list[tuple[Turn, float]] = []
         self._onward: Onward = {}
         self._since: float | None = None
         self._until = time.monotonic() + CHAIN_SECONDS
@@ -97,8 +100,8 @@ class Journey:
             while self._has_work:
                 if self._is_time():
                     self._do(self._turn())
-                while self._finishing and not convoy.has_answers:
-                    _act(self._finishing.pop(0))
+                while self._finishing and self._may_end:
+                    _act(self._finishing.pop(0)[0])
                 convoy.go_on()
                 self._gather()
             convoy.close()
@@ -113,16 +116,22 @@ class Journey:
         return bool(self._waiting or self._finishing or convoy.ending or convoy.is_under_way)
 
     @property
+    def _may_end(self) -> bool:
+        """Whether a plan may be ended now, which takes as long as a step of ten others: while their
+        calls are on the wire, unless these are quick. They are waited for, but not for ever."""
+        since = self._finishing[0][1]
+        is_due = not self._convoy.is_quick or time.monotonic() - since > END_SECONDS
+        return is_due and not self._convoy.has_answers
+
+    @property
     def _is_over(self) -> bool:
         return time.monotonic() > self._until
 
     def _do(self, others: list[Turn]) -> None:
-        """Acts of another kind than a step's. The end of a plan takes as long as a step of ten
-        others, so it waits until they are on the wire.
-        """
+        """Acts of another kind than a step's; the end of a plan waits for its moment."""
         for turn in others:
             if turn.act == Act.FINISH:
-                self._finishing.append(turn)
+                self._finishing.append((turn, time.monotonic()))
             elif _act(turn):
                 self._waiting.append(turn.plan_id)
                 continue

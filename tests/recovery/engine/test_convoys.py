@@ -1,11 +1,12 @@
 """Many plans in one worker's hands: they share commits, and nothing else."""
 
 import pytest
+from django.db import connection, transaction
 
 from connectors import connections
 from ledger import rebuild
 from ledger.models import Action, Attempt, Effect, Event, Run
-from recovery.engine import claims, engine, steps
+from recovery.engine import claims, company, engine, steps, turns
 from recovery.engine.clock import after
 from recovery.models import Step
 from tests.recovery.engine.desk import case_of, plan_for, run_that, states
@@ -161,3 +162,21 @@ def _rows(run):
     effects = Effect.objects.filter(action__run=run).order_by("action__action", "position")
     attempts = Attempt.objects.filter(action__run=run).order_by("action__action")
     return list(actions.values()), list(effects.values()), list(attempts.values())
+
+
+@pytest.mark.parametrize(
+    ("asked", "values"),
+    [
+        (turns.TURNS_SQL, [1, [1, 2]]),
+        (company.WAITING_SQL, [[1], 1, "outside", 8]),
+    ],
+)
+def test_what_lives_of_a_plan_is_never_looked_for_among_all_that_lives(asked, values):
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(f"EXPLAIN {asked}", values)
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+
+    assert "step_position_in_plan" in plan
+    assert "living_step" not in plan
+    assert "step_living" not in plan
