@@ -52,6 +52,9 @@ class Door:
             await self._live(receive, send)
         elif scope["type"] != "http":
             raise ValueError(f"Nobody serves {scope['type']} here.")
+        elif "\x00" in scope["path"] or b"%00" in scope["query_string"]:
+            # No text of ours holds it, and PostgreSQL would fail on the question.
+            await problem(send, 400, "The address holds the character NUL")
         elif scope["path"].startswith(settings.STATIC_URL):
             await self._files(scope, receive, send)
         elif matches := self._matching(scope["path"]):

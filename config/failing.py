@@ -1,13 +1,13 @@
 """What is answered when a page fails. A database that is away, full of callers or holding on to a
-row is no failure of the desk's: 503, and when to come back.
+row is no failure of the desk's: 503, and when to come back. Nor is a text that cannot be kept: 400.
 """
 
 import sys
 
-from django.db import InterfaceError, OperationalError
+from django.db import DataError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.template import loader
-from django.views.defaults import server_error
+from django.views.defaults import bad_request, server_error
 
 from approvals.policy import Unreadable
 
@@ -20,6 +20,8 @@ def failed(request: HttpRequest) -> HttpResponse:
     error = sys.exc_info()[1]
     if isinstance(error, Unreadable):
         return unreadable(request, error)
+    if isinstance(error, DataError) and "NUL" in str(error):
+        return bad_request(request, error)
     if not isinstance(error, DATABASE_AWAY):
         return server_error(request)
     page = loader.get_template("503.html").render()

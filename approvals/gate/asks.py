@@ -19,6 +19,7 @@ from ledger.door import Refused, refuse
 from ledger.fold.actions import args_digest
 from ledger.fold.effects import planned_targets
 from ledger.ids import new_id
+from ledger.masking import holds_mask, masked
 from ledger.said import Problem, Said, Speaker
 from ledger.wire import EVENT_BYTES_MAX, of_gate, read
 
@@ -26,6 +27,7 @@ BODY_BYTES_MAX = EVENT_BYTES_MAX + 4 * 1024
 ATTEMPT_CHARACTERS_MAX = 120
 KEY_CHARACTERS_MAX = 200
 RETRIES = frozenset({"model", "tool", "workflow", "human"})
+_OTHER_NAME = "What is masked cannot be told from others. Send another, such as a UUID."
 _json = msgspec.json.Encoder()
 _any = msgspec.json.Decoder()
 
@@ -125,7 +127,7 @@ def ask_of(body: bytes, speaker: Speaker, *, explain: bool) -> Ask:
             422,
             f"A text of 1 to {ATTEMPT_CHARACTERS_MAX} characters, new for each try.",
         )
-    if retry is not None and retry not in RETRIES:
+    if retry is not None and not (isinstance(retry, str) and retry in RETRIES):
         raise refuse("schema", "“retry” does not fit", 422, f"One of {', '.join(sorted(RETRIES))}.")
     if "id" not in loose:
         loose["id"] = new_id()
@@ -135,12 +137,27 @@ def ask_of(body: bytes, speaker: Speaker, *, explain: bool) -> Ask:
     if not isinstance(said, Said):
         raise Refused(said[1])
     targets: list[Mapping[str, Any]] = list(planned_targets(said.data))
+    _can_be_told_apart(said, targets, attempt)
     key = said.data.get("key") or _own_key(said, targets, speaker)
     if "key" not in said.data:
         loose["data"] = loose["data"] | {"key": key}
         kept = read(_json.encode(loose), speaker)
         said = kept if isinstance(kept, Said) else said
     return Ask(speaker, said, key, attempt, retry or "", explain, targets)
+
+
+def _can_be_told_apart(said: Said, targets: list[Mapping[str, Any]], attempt: str) -> None:
+    """Refuse what names the call by a masked number: another number would be the same call.
+
+    Its second call would be answered with the first one's result, and never be made.
+    """
+    if holds_mask(masked(attempt)):
+        raise refuse("masked", "“attempt” reads like a card number", 422, _OTHER_NAME)
+    if key := said.data.get("key"):
+        if holds_mask(key):
+            raise refuse("masked", "“key” reads like a secret or a card number", 422, _OTHER_NAME)
+    elif holds_mask([[target["type"], target["id"]] for target in targets]):
+        raise refuse("masked", "The target reads like a card number", 422, "Send a “key”, too.")
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -165,11 +182,16 @@ def _names(text: bytes) -> int:
 
 
 def _slowly(body: bytes) -> dict[str, Any]:
+    """Two readers: one sees names that stand twice, the other the numbers and texts beyond JSON's.
+
+    To the first, 1e400 is infinite, which would be written as null and shown to people as that.
+    """
     try:
-        loose = json.loads(body, object_pairs_hook=_once, parse_constant=_no_constant)
+        json.loads(body, object_pairs_hook=_once, parse_constant=_no_constant)
+        loose = _any.decode(body)
     except RecursionError as deep:
         raise refuse("unfit", "The body is nested too deep", 422) from deep
-    except (ValueError, UnicodeDecodeError) as wrong:
+    except ValueError as wrong:  # msgspec's and Unicode's are such, too
         raise refuse("malformed", "The body is not JSON", 400, str(wrong)[:200]) from wrong
     if not isinstance(loose, dict):
         raise refuse("schema", "The body is not an object", 422)

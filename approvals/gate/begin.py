@@ -58,9 +58,9 @@ Outcome = Reply | NeedsPolicy | NeedsTime
 
 async def begin(scope: Scope, receive: Receive, send: Send) -> None:
     speaker = await speaker_of(scope, "begin")
-    query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+    explain = _explain(scope)
     body = await body_of(scope, receive, BODY_BYTES_MAX)
-    ask = ask_of(body, speaker, explain=query.get("explain") == ["1"])
+    ask = ask_of(body, speaker, explain=explain)
     try:
         reply = await _answered(ask)
     except InProgress as busy:
@@ -71,6 +71,15 @@ async def begin(scope: Scope, receive: Receive, send: Send) -> None:
         await answer_problem(send, reply.body, reply.headers)
     else:
         await answer(send, 200, with_address(reply.body, speaker.workspace), reply.headers)
+
+
+def _explain(scope: Scope) -> bool:
+    """Whether it is only asked what would be. Another spelling of it must not begin anything."""
+    text = scope.get("query_string", b"").decode("latin-1")
+    given = parse_qs(text, keep_blank_values=True).get("explain")
+    if given is not None and set(given) != {"1"}:
+        raise refuse("schema", "“explain” is 1, or left out", 422)
+    return given is not None
 
 
 async def _answered(ask: Ask) -> Reply:

@@ -27,6 +27,11 @@ def trip(key, acme, ada, ben, leads):
     return Trip(key)
 
 
+def as_written(number):
+    """An ask whose amount is this number, to the letter."""
+    return json.dumps(planned(args={"amount": "here"})).replace('"here"', number).encode()
+
+
 def let_the_lease_end():
     GateKey.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
 
@@ -299,6 +304,23 @@ def trip_refused(trip, path):
         return True
 
 
+@pytest.mark.parametrize("spelt", ["explain=1&explain=1", "explain=true", "explain=", "explain"])
+def test_asking_what_would_be_begins_nothing_however_it_is_spelt(trip, spelt):
+    said = trip.request("POST", f"/api/v1/actions/begin?{spelt}", planned())
+
+    assert said.status_code == (200 if spelt.endswith("=1") else 422)
+    assert not Action.objects.exists()
+
+
+def test_two_orders_whose_numbers_read_like_cards_are_not_taken_for_one(trip):
+    first, second = "4242424242424242", "5555555555554444"
+    for action, order in (("act_1", first), ("act_2", second)):
+        said = trip.begin(action=action, key="", targets=[{"type": "order", "id": order}])
+        assert said.status_code == 422, "else the second is answered with the first one's result"
+    said = trip.begin(action="act_2", key="refund-2", targets=[{"type": "order", "id": second}])
+    assert said.json()["answer"] == "proceed"
+
+
 def test_another_agents_run_and_a_foreign_approval_are_out_of_reach(trip, acme, globex, dev):
     from workspaces.models import Agent
 
@@ -332,6 +354,16 @@ def test_another_agents_run_and_a_foreign_approval_are_out_of_reach(trip, acme, 
         planned(targets=[{"type": "x"}]),
         planned(key="k" * 201),
         planned(args="x" * 70_000),
+        planned() | {"retry": ["tool"]},
+        planned() | {"retry": {}},
+        planned() | {"attempt": "\ud800"},
+        planned(args={"to": "\ud800"}),
+        as_written("1e400"),
+        as_written("-1e400"),
+        as_written("1" * 5000),
+        planned(key="order 4242424242424242"),
+        planned() | {"attempt": "4242424242424242"},
+        planned(key="", targets=[{"type": "order", "id": "4242424242424242"}]),
     ],
 )
 def test_a_bad_ask_is_told_so_and_never_breaks(trip, body):

@@ -125,6 +125,14 @@ def test_the_wrong_method_is_told_which_one_is_right(web: Process) -> None:
     assert json.loads(body)["title"] == "Method not allowed"
 
 
+def test_an_address_with_nul_in_it_is_refused_before_anybody_looks_it_up(web: Process) -> None:
+    hot, _, _ = ask(f"{web.url}/api/v1/runs/%00/directive")
+    slow, _, _ = ask(f"{web.url}/api/v1/runs/%00")
+    asked, _, _ = ask(f"{web.url}/accounts/login/?next=%00")
+
+    assert (hot, slow, asked) == (400, 400, 400)
+
+
 def test_static_files_are_served_before_django_and_nothing_above_them(web: Process) -> None:
     status, headers, body = ask(f"{web.url}/static/amends.css")
     again, _, _ = ask(f"{web.url}/static/amends.css", If_None_Match=headers["etag"])

@@ -7,7 +7,10 @@ import pytest
 from django.db import connection
 from django.test import Client
 
+from tests import people
+
 pytestmark = pytest.mark.django_db
+acme, operators, ada = people.acme, people.operators, people.ada
 
 
 @pytest.fixture
@@ -36,3 +39,12 @@ def test_so_does_the_api_as_a_problem(impatient):
     assert answer.status_code == 503
     assert answer["Retry-After"] == "2"
     assert answer["Content-Type"] == "application/problem+json"
+
+
+def test_a_text_that_cannot_be_kept_is_its_senders_mistake(acme, ada):
+    rina = Client(raise_request_exception=False)
+    rina.force_login(ada)
+
+    answer = rina.get("/w/acme/approvals/", {"q": "refund\x00"})
+
+    assert answer.status_code == 400
