@@ -6,6 +6,7 @@ not decided upon. What an agent worded is shown elsewhere, apart.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ SHOWN_CHARACTERS_MAX = 1_000_000
 """An event is small, but a long name is repeated in the path of each value below it."""
 
 NOT_TOLD = "(not told)"
+CURRENCY = re.compile("[A-Z]{3}")  # ISO 4217
 
 
 def preview(
@@ -156,7 +158,9 @@ def _money(manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> Money | Non
     whole = isinstance(amount, int) or (isinstance(amount, float) and amount.is_integer())
     if not whole or isinstance(amount, bool) or not isinstance(currency, str):
         return None
-    return Money(int(amount), currency.upper()[:3])
+    code = currency.upper()
+    # Cut to three letters, USDT would be shown to people as USD.
+    return Money(int(amount), code) if CURRENCY.fullmatch(code) else None
 
 
 def _recipients(one: Any, facts: Mapping[str, Any]) -> list[str]:

@@ -76,8 +76,14 @@ def is_public(address: str) -> bool:
     """Whether an address is globally routable, whatever form it is wrapped in."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     return all(
-        inner.is_global and not (inner.is_multicast or inner.is_reserved) for inner in _layers(ip)
+        inner.is_global and not (inner.is_multicast or inner.is_reserved or _is_of_a_site(inner))
+        for inner in _layers(ip)
     )
+
+
+def _is_of_a_site(ip: Address) -> bool:
+    """fec0::/10, which Python calls global and some networks inside still route (RFC 3879)."""
+    return isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local
 
 
 def _layers(ip: Address) -> Iterator[Address]:

@@ -11,6 +11,7 @@ from typing import Any
 from ledger import logkeys, merkle, notes, proofs
 from ledger.canonical import canonical, salted_digest
 from ledger.entries import Finding
+from ledger.record import SALT_BYTES
 from workspaces.models import Workspace
 
 NAME = "The proof"
@@ -67,7 +68,7 @@ def _download(workspace: Workspace, text: str) -> str:
     try:
         document = json.loads(text, object_pairs_hook=_once)
         event, salt, proof = document["event"], bytes.fromhex(document["salt"]), document["proof"]
-        digest = salted_digest(salt, canonical(event))
+        digest = salted_digest(_whole(salt), canonical(event))
         data = dict(event["data"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _NotProven("This is not a download with event, salt and proof.") from None
@@ -82,10 +83,17 @@ def _download(workspace: Workspace, text: str) -> str:
 
 def _digest_of(document: dict[str, Any], name: str) -> str:
     try:
-        salt = bytes.fromhex(document["facts_salt"])
+        salt = _whole(bytes.fromhex(document["facts_salt"]))
         return f"sha256:{salted_digest(salt, canonical(document[name])).hex()}"
     except (ValueError, KeyError, TypeError):
         raise _NotProven(f"The salt of the {name} is missing.") from None
+
+
+def _whole(salt: bytes) -> bytes:
+    """Of another length, it could hold the beginning of what is salted."""
+    if len(salt) != SALT_BYTES:
+        raise ValueError(salt)
+    return salt
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ A batch is never all-or-nothing: each event is read alone, and gets a problem of
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ BATCH_BYTES_MAX = 8 * 1024 * 1024
 N_MAX = 2**31 - 1
 ID = re.compile(r"[\x21-\x7e]{1,64}")
 RUN_ID = re.compile(r"[\x21-\x7e]{1,120}")
+LINE = re.compile(rb"[^\n]+")
 
 _raws = msgspec.json.Decoder(list[Raw])
 _any = msgspec.json.Decoder()
@@ -83,7 +85,9 @@ def split(body: bytes, *, ndjson: bool) -> list[bytes]:
 
 
 def _lines(body: bytes) -> list[bytes]:
-    return [line for line in body.split(b"\n") if line.strip()]
+    """The lines that hold something, and one more than may be: eight million took seconds."""
+    lines = (found[0] for found in LINE.finditer(body))
+    return list(islice((line for line in lines if line.strip()), BATCH_EVENTS_MAX + 1))
 
 
 def _array(body: bytes) -> list[bytes]:

@@ -28,6 +28,7 @@ from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
 from workspaces import access, keys
 from workspaces.models import PersonToken, User
+from workspaces.pages import is_number
 
 PROBLEM = "application/problem+json"
 LIMIT_DEFAULT = 50
@@ -287,7 +288,7 @@ def checkpoint_of(case: Case, pk: int | None) -> Checkpoint | None:
 def read_choices(text: str) -> dict[int, str]:
     """`17:rebase,18:skip`; what cannot be read is left out."""
     pairs = (one.partition(":") for one in text.split(",")[:1_000])
-    return {int(effect): how for effect, _, how in pairs if effect.strip().isdigit()}
+    return {int(effect): how for effect, _, how in pairs if is_number(effect.strip())}
 
 
 def left_of(given: Residue) -> Left:

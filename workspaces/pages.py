@@ -13,6 +13,16 @@ from django_htmx.middleware import HtmxDetails
 from workspaces.access import Codename, require, workspaces_of
 from workspaces.models import User, Workspace
 
+NUMBER_DIGITS_MAX = 18  # below 2**63, the largest a bigint holds
+
+
+def is_number(said: str) -> bool:
+    """Whether it can be a row's number: no row has one that the database could not hold.
+
+    `isdigit` is not enough: “²” is a digit, and no number.
+    """
+    return said.isascii() and said.isdigit() and len(said) <= NUMBER_DIGITS_MAX
+
 
 class Request(HttpRequest):
     """A request behind the log-in and htmx middleware."""

@@ -22,7 +22,7 @@ from approvals.models.approvals import ApprovalQuerySet
 from workspaces import clock, look, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, is_number, page, workspace_or_404
 
 PAGE = 50
 COUNT_MAX = 1_000
@@ -112,7 +112,7 @@ def _after(text: str) -> tuple[datetime, int] | None:
         moment = parse_datetime(at.replace(" ", "+"))
     except ValueError:
         return None
-    return (moment, int(pk)) if moment and moment.tzinfo and pk.isdigit() else None
+    return (moment, int(pk)) if moment and moment.tzinfo and is_number(pk) else None
 
 
 def views_of(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
@@ -210,7 +210,7 @@ def _meaning(word: str) -> Q | Exists:
     key, _, value = word.partition(":")
     if key == "is" and value in health.ENDS:
         return health.ENDS[value]()
-    if key == "by" and value.isdigit() and len(value) < 10:  # noqa: PLR2004 - an integer
+    if key == "by" and is_number(value):
         return Exists(Decision.objects.filter(approval=OuterRef("pk"), person=int(value)))
     if key == "asked" and DAYS.fullmatch(value):
         return Q(asked_at__gte=timezone.now() - timedelta(days=int(value[:-1])))
@@ -252,7 +252,7 @@ def history(request: Request, workspace: str) -> HttpResponse:
     q = request.GET.get("q", "")[:SEARCH_CHARACTERS_MAX].strip()
     rows = narrowed(rows, q)
     before = request.GET.get("after", "")
-    if before.isdigit() and len(before) < 19:  # noqa: PLR2004 - a bigint
+    if is_number(before):
         rows = rows.filter(pk__lt=int(before))
     unlisted = [one for one in UNLISTED if one != "calls"]  # a plan says how many it has
     shown = rows.select_related(None).select_related("agent", "requested_by", "closed_by")

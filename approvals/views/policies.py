@@ -20,7 +20,7 @@ from workspaces import look
 from workspaces.access import NotAllowed, may, require
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, is_number, page, workspace_or_404
 
 VERSIONS_SHOWN_MAX = 100
 PAUSES_SHOWN_MAX = 100
@@ -138,7 +138,7 @@ def edit(request: Request, workspace: str) -> HttpResponse:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004 - an integer
+    return int(text) if is_number(text) else 0
 
 
 def _edit(

@@ -12,7 +12,7 @@ from ledger.models import Event
 from ledger.replaying import words_of
 from workspaces import look
 from workspaces.models import User, Workspace
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, is_number, page, workspace_or_404
 
 PAGE = 50
 ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|sha256:[0-9a-f]+")
@@ -38,7 +38,7 @@ def audit(request: Request, workspace: str) -> HttpResponse:
     kind = request.GET.get("kind", "all")
     kind = kind if kind in KINDS else "all"
     before = request.GET.get("before", "")
-    events = list(_acts(here, kind, int(before) if before.isdigit() else None)[: PAGE + 1])
+    events = list(_acts(here, kind, int(before) if is_number(before) else None)[: PAGE + 1])
     people = User.objects.in_bulk({int(e.actor) for e in events if e.actor.isdigit()})
     older = f"?kind={kind}&before={events[PAGE - 1].place}" if len(events) > PAGE else ""
     context = {

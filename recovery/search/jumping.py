@@ -11,11 +11,11 @@ from ledger import proofs
 from ledger.models import Run
 from recovery.models import Case, Cause, Correction
 from workspaces.models import Workspace
+from workspaces.pages import is_number
 
 ID_CHARACTERS_MAX = 400
 # A cause is named by the beginning of its fingerprint; fewer characters would fit many.
 FINGERPRINT_CHARACTERS_MIN = 8
-NUMBER_DIGITS_MAX = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def places(workspace: Workspace, said: str) -> list[Place]:
     said = said.strip().strip("#")[:ID_CHARACTERS_MAX]
     if not said or "\0" in said:
         return []
-    if said.isdecimal() and len(said) <= NUMBER_DIGITS_MAX:
+    if is_number(said):
         return _numbered(workspace, int(said)) + _named(workspace, said)
     return _named(workspace, said)
 

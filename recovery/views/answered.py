@@ -5,9 +5,9 @@ from django.http import HttpRequest
 from ledger.models import Action, Event
 from recovery.engine import steps
 from recovery.models import Case, Step
-from recovery.views.here import is_number
 from workspaces import look
 from workspaces.models import User
+from workspaces.pages import is_number
 
 
 class TooLate(Exception):

@@ -17,11 +17,11 @@ from recovery.casework import bulk
 from recovery.facts.words import plural
 from recovery.models import BulkItem, BulkJob, CaseOutcome, CaseState
 from recovery.views import dryrun
-from recovery.views.here import case_url, is_number, queue_url
+from recovery.views.here import case_url, queue_url
 from workspaces import look
 from workspaces.access import may
 from workspaces.models import Workspace
-from workspaces.pages import Request, page, workspace_or_404, workspace_to
+from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
 
 # What an item of each act is called when the job has done its part.
 DONE_WORDS = {

@@ -17,7 +17,7 @@ from recovery.views import effects, preview
 from recovery.views.here import case_or_404
 from workspaces.access import people_with, require
 from workspaces.moves import CannotMove
-from workspaces.pages import Request
+from workspaces.pages import Request, is_number
 
 NOTES = {
     CaseOutcome.EXPECTED: "the agent did what it should; every effect stays",
@@ -57,7 +57,7 @@ def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Left]:
     """Every standing effect gets the chosen owner and date; none where nobody was chosen."""
     said, owner = request.POST, request.POST.get("owner", "")
     day = parse_date(said.get("due", "")) if said.get("due") else None
-    if said.get("ending") != CaseOutcome.PARTLY or not owner.isdigit() or day is None:
+    if said.get("ending") != CaseOutcome.PARTLY or not is_number(owner) or day is None:
         return []
     person = people_with("view", case.workspace).filter(pk=owner).first()
     if person is None:

@@ -20,7 +20,7 @@ from recovery.views.here import case_or_404
 from workspaces import look
 from workspaces.access import may, require
 from workspaces.moves import CannotMove
-from workspaces.pages import Request
+from workspaces.pages import Request, is_number
 
 OUTLOOK_STEPS_MAX = 20
 CHOICES = {
@@ -70,7 +70,7 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
 
 
 def _reach(case: Case, said: str) -> Checkpoint | None:
-    return Checkpoint.objects.filter(run=case.run, pk=said).first() if said.isdigit() else None
+    return Checkpoint.objects.filter(run=case.run, pk=said).first() if is_number(said) else None
 
 
 def _choices(said: Mapping[str, str]) -> dict[int, str]:
@@ -78,7 +78,7 @@ def _choices(said: Mapping[str, str]) -> dict[int, str]:
     return {
         int(name.removeprefix("effect-")): said[name]
         for name in said
-        if name.startswith("effect-") and name[7:].isdigit() and said[name] in CHOICES
+        if name.startswith("effect-") and is_number(name[7:]) and said[name] in CHOICES
     }
 
 

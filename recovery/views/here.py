@@ -15,7 +15,6 @@ from workspaces.models import Workspace
 from workspaces.pages import workspace_or_404
 
 TRACE_CHARACTERS_MAX = 128
-NUMBER_DIGITS_MAX = 18
 
 
 def case_or_404(request: HttpRequest, slug: str, pk: int) -> Case:
@@ -42,11 +41,6 @@ def list_of(request: HttpRequest) -> str:
 
 def case_url(case: Case) -> str:
     return f"/w/{case.workspace.slug}/cases/{case.pk}/"
-
-
-def is_number(said: str) -> bool:
-    """Whether it can be a row's number: no row has one that the database could not hold."""
-    return said.isdecimal() and len(said) <= NUMBER_DIGITS_MAX
 
 
 def trace_url(trace: object) -> str:

@@ -9,7 +9,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from recovery.models import Case
 from recovery.views.here import case_url, head, queue_url, stale
-from workspaces.pages import Request, page
+from workspaces.pages import Request, is_number, page
 
 TO_THE_RECORD = "the record"
 TO_THE_APPROVERS_TOO = "the approvers and the record"
@@ -18,7 +18,7 @@ TO_THE_APPROVERS_TOO = "the approvers and the record"
 def revision(request: Request) -> int:
     """The revision that was seen; none that any case has where it cannot be read."""
     said = request.POST.get("revision", "")
-    return int(said) if said.isdigit() else -1
+    return int(said) if is_number(said) else -1
 
 
 def show(

@@ -24,7 +24,7 @@ from workspaces import clock, look, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, page, workspace_or_404, workspace_to
+from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
 
 VIEWS = (
     ("All open", ""),
@@ -158,7 +158,7 @@ def suggest(request: Request, workspace: str) -> HttpResponse:
     """What could stand where the cursor is, while somebody types."""
     here = workspace_or_404(request, workspace)
     said = request.GET
-    cursor = int(said["cursor"]) if said.get("cursor", "").isdecimal() else None
+    cursor = int(said["cursor"]) if is_number(said.get("cursor", "")) else None
     found = search.suggest(here, said.get("q", "")[: search.QUERY_CHARACTERS_MAX], cursor)
     return page(request, "recovery/suggestions.html", {"suggestions": found})
 
@@ -188,7 +188,7 @@ def fresh(request: Request, workspace: str) -> HttpResponse:
 def claim(request: Request, workspace: str) -> HttpResponse:
     """Claim the chosen cases; what somebody else holds stays theirs, and the page says so."""
     here = workspace_to("recover", request, workspace)
-    chosen = [int(pk) for pk in request.POST.getlist("case")[:CLAIMS_MAX] if pk.isdigit()]
+    chosen = [int(pk) for pk in request.POST.getlist("case")[:CLAIMS_MAX] if is_number(pk)]
     kept = 0
     for case in Case.objects.filter(workspace=here, pk__in=chosen):
         try:

@@ -12,7 +12,7 @@ from recovery.views import acts, effects
 from recovery.views.here import case_url, due_words, queue_url, trace_url
 from workspaces import look
 from workspaces.models import User, Workspace
-from workspaces.pages import Request
+from workspaces.pages import Request, is_number
 
 EFFECTS_SHOWN_MAX = 12
 COLUMNS = (
@@ -100,7 +100,7 @@ def peek(request: Request, here: Workspace, rows: list[dict[str, Any]]) -> dict[
     for one in rows:
         one["peek_url"] = "?" + urlencode(kept | {"peek": one["id"]})
         one["here"] = str(one["id"]) == wanted
-    if not wanted.isdigit():
+    if not is_number(wanted):
         return None
     case = Case.objects.select_related("run", "agent", "workspace", "claimed_by").filter(
         pk=int(wanted), workspace=here

@@ -9,6 +9,7 @@ from amends.client import Desk, connect
 from amends.errors import (
     AmendsError,
     ApprovalTimeout,
+    ArgumentsChanged,
     Compensated,
     Denied,
     DeskUnreachable,
@@ -31,6 +32,7 @@ __all__ = [
     "Action",
     "AmendsError",
     "ApprovalTimeout",
+    "ArgumentsChanged",
     "Compensated",
     "Denied",
     "Desk",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,14 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from amends.canonical import digest, idempotency_key
-from amends.errors import AmendsError, Compensated, MissingOutcome, NoEffect, TooLarge
+from amends.errors import (
+    AmendsError,
+    ArgumentsChanged,
+    Compensated,
+    MissingOutcome,
+    NoEffect,
+    TooLarge,
+)
 from amends.events import cut, new_id
 from amends.gate import Ask
 from amends.masking import TooDeep, holds_mask
@@ -24,6 +32,7 @@ log = logging.getLogger("amends")
 
 Outcome = Literal["no_effect", "unknown"]
 Answer = TypeVar("Answer")
+CHANGED = "the arguments were changed while the desk was asked: the call is not made"
 
 
 class Action:
@@ -40,6 +49,9 @@ class Action:
         self.targets: list[dict[str, str]] = planned["targets"]
         self.effect_class: str = planned["class"]
         self._planned = {name: value for name, value in planned.items() if value is not UNSET}
+        # People may take an hour to decide, and the agent goes on working with what it gave us.
+        self._given = planned["args"]
+        self._planned["args"] = plain(self._given)
         self._key, self._wait_seconds = key, wait_seconds
         self._retry: str | None = self._planned.pop("retry", None)
         self._row: KeyRow | None = None
@@ -81,6 +93,10 @@ class Action:
                 key = undone.next_key  # The desk has told this run to do it anew.
             else:
                 self.run.last_action = self._row.action
+                if self._row.state == "running" and self._has_changed():
+                    changed = ArgumentsChanged(CHANGED)
+                    self.failed(changed, outcome="no_effect")
+                    raise changed
                 return self
         raise AmendsError("the desk has undone this call twice while it was asked for")
 
@@ -92,6 +108,8 @@ class Action:
         if self.replayed:
             first: Answer = self.result
             return first
+        if self._has_changed():
+            raise ArgumentsChanged(CHANGED)
         answer = call(*args, **kwargs)
         self._returned = answer
         return answer
@@ -169,6 +187,10 @@ class Action:
             self.failed(missing)
             raise missing
 
+    def _has_changed(self) -> bool:
+        """Whether the arguments were changed since they were put to the desk."""
+        return _text(plain(self._given)) != _text(self._planned["args"])
+
     def _own_key(self) -> str:
         return idempotency_key(
             workspace=self.run.desk.workspace,
@@ -239,6 +261,11 @@ class Action:
         if effect.get("reversibility") == "exact" and holds_mask(shown.get("before")):
             effect["reversibility"] = "unknown"
         return effect
+
+
+def _text(value: Any) -> str:
+    """In JSON, for to Python 1 equals True."""
+    return json.dumps(value, sort_keys=True)
 
 
 def _check(check: Mapping[str, Any] | tuple[str, Any, Any]) -> dict[str, Any]:

@@ -20,6 +20,10 @@ class NoEffect(AmendsError):
         self.retryable = retryable
 
 
+class ArgumentsChanged(NoEffect):
+    """The arguments are no longer those that were asked for. The call was not made; ask anew."""
+
+
 class Denied(AmendsError):
     """The desk does not allow the call. Do not make it; `reason` is for the model or a person."""
 
@@ -82,6 +86,11 @@ class Refused(AmendsError):
         super().__init__(f"{status}: {title}")
         self.status = status
         self.problem = problem
+
+    @property
+    def is_the_desks(self) -> bool:
+        """Whether the desk itself says so: a proxy's page names no kind of problem."""
+        return "type" in self.problem
 
 
 class TooLarge(AmendsError):

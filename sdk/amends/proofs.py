@@ -23,7 +23,7 @@ FILE_BYTES_MAX = 16 * 1024 * 1024
 SIGNATURES_MAX = 32
 # Members of a download that stand beside its event, which holds their digests.
 SALTED = ("facts", "words")
-HASH_BYTES = KEY_BYTES = 32
+HASH_BYTES = KEY_BYTES = SALT_BYTES = 32
 HEAD_LINES_MIN = 3  # origin, size, root
 DIGITS_MAX = 19  # of a size or an index: 2**63
 
@@ -178,6 +178,8 @@ def verify(text: str, keys: list[LogKey]) -> Verified:
         event, salt, proof = document["event"], bytes.fromhex(document["salt"]), document["proof"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise NotProven("the download has no event, salt and proof") from error
+    if len(salt) != SALT_BYTES:
+        raise NotProven(f"the salt is not {SALT_BYTES} bytes long")
     verified = _verified(Proof.parse(proof), keys, event=event)
     _same(event_digest(salt, event), verified.leaf.get("digest"), "the event is not the one")
     for name in SALTED:
@@ -205,6 +207,8 @@ def _check_salted(name: str, document: dict[str, Any], event: Any) -> None:
         raise NotProven(
             f"the event has no digest of the {name}, or their salt is missing"
         ) from error
+    if len(salt) != SALT_BYTES:
+        raise NotProven(f"the salt of the {name} is not {SALT_BYTES} bytes long")
     _same(event_digest(salt, document[name]), said, f"the {name} are not the ones")
 
 

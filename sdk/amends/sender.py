@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from amends import forks
 from amends.errors import DeskUnreachable, KeyRefused, Refused
 from amends.spool import Spool, Waiting
 from amends.wire import Wire
@@ -28,8 +29,10 @@ IDLE_SECONDS = 5.0
 PAUSE_SECONDS_MAX = 30.0
 # An API key that is refused will not be accepted in the next second.
 REFUSED_PAUSE_SECONDS = 60.0
-# Answers that blame what was sent. Others (a proxy's 404, say) must cost no event its place.
+# Answers that blame what was sent. Others must cost no event its place: a proxy's 404, or its 400,
+# which it says of every request where it is asked wrongly.
 ITS_OWN_FAULT = frozenset({400, 413, 422})
+TOO_LARGE = 413  # which may be a proxy's word as well
 
 
 class Sender:
@@ -37,9 +40,20 @@ class Sender:
 
     def __init__(self, spool: Spool, wire: Wire, *, on_parked: Parked | None = None) -> None:
         self._spool, self._wire, self._on_parked = spool, wire, on_parked
+        self.born_of_fork()
+        forks.tell(self)
+
+    def born_of_fork(self) -> None:
+        """Begin anew: no thread goes along to a child, and whoever held the lock is not there."""
         self._sending = threading.Lock()
         self._bell, self._over = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
+
+    def before_fork(self) -> None:
+        """Whoever is sending goes on, which may take long."""
+
+    def after_fork(self) -> None:
+        pass
 
     def wake(self) -> None:
         """Say that something waits; returns at once."""
@@ -87,7 +101,7 @@ class Sender:
             try:
                 self._wire.put_blob(sha256, body)
             except Refused as refused:
-                if refused.status not in ITS_OWN_FAULT:
+                if not _is_its_own_fault(refused):
                     raise DeskUnreachable(f"not the desk: {refused}") from refused
                 log.error("the desk refused a snapshot: %s", refused)  # noqa: TRY400
             self._spool.blob_sent(sha256)
@@ -119,10 +133,10 @@ class Sender:
             body = "[" + ",".join(event.body for event in batch) + "]"
             answer = self._wire.post("events", body.encode())
         except Refused as refused:
-            if refused.status not in ITS_OWN_FAULT:
+            if not _is_its_own_fault(refused):
                 raise DeskUnreachable(f"this does not look like the desk: {refused}") from refused
             if len(batch) == 1:
-                self._park(batch[0], refused.problem or {"title": str(refused)})
+                self._park(batch[0], refused.problem)
                 return
             half = len(batch) // 2
             self._send(batch[:half])
@@ -147,3 +161,9 @@ class Sender:
         log.error("the desk refused %s %s: %s", said["type"], said["id"], problem)
         if self._on_parked is not None:
             self._on_parked(said, problem)
+
+
+def _is_its_own_fault(refused: Refused) -> bool:
+    if refused.status not in ITS_OWN_FAULT:
+        return False
+    return refused.is_the_desks or refused.status == TOO_LARGE

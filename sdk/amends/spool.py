@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from amends import forks
 from amends.errors import SpoolFull
 
 # Above this no new call is begun; outcomes of calls already made are always written.
@@ -77,7 +78,9 @@ class Spool:
         self.bytes_max = bytes_max
         self._lock = threading.RLock()
         self._process = -1
-        self._database = self._open()
+        self._closed = False
+        self._database: sqlite3.Connection | None = self._open()
+        forks.tell(self)
         with self._writing() as database:
             database.execute("DELETE FROM keys WHERE at < ?", [time.time() - KEEP_SECONDS])
 
@@ -200,7 +203,24 @@ class Spool:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
+            self._let_go()
+
+    def before_fork(self) -> None:
+        """Close the file: SQLite's own book of locks would be copied, too, and be wrong there."""
+        self._lock.acquire()
+        self._let_go()
+
+    def after_fork(self) -> None:
+        self._lock.release()
+
+    def born_of_fork(self) -> None:
+        self._lock = threading.RLock()
+
+    def _let_go(self) -> None:
+        if self._database is not None:
             self._database.close()
+            self._database = None
 
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -215,7 +235,9 @@ class Spool:
 
     def _living(self) -> sqlite3.Connection:
         """A forked child may not use its parent's connection."""
-        if self._process != os.getpid():
+        if self._closed:
+            raise sqlite3.ProgrammingError("the spool is closed")
+        if self._database is None or self._process != os.getpid():
             self._database = self._open()
         return self._database
 

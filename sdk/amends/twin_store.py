@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from amends import forks
+
 # Longer than a ledger keeps keys, so that no undo is ever repeated because it was forgotten.
 KEEP_SECONDS = 400 * 24 * 3600
 
@@ -41,15 +43,33 @@ class SqliteKeys:
     """The default store: one SQLite file, for all processes of a service on one machine."""
 
     def __init__(self, path: str) -> None:
-        self._lock = threading.Lock()
-        self._database = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=10
+        self._path, self._lock = path, threading.Lock()
+        self._database = self._open()
+        forks.tell(self)
+
+    def _open(self) -> sqlite3.Connection:
+        database = sqlite3.connect(
+            self._path, isolation_level=None, check_same_thread=False, timeout=10
         )
-        self._database.executescript(
+        database.executescript(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
             "CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, asked TEXT NOT NULL,"
             " answer TEXT, began REAL NOT NULL);"
         )
+        return database
+
+    def before_fork(self) -> None:
+        """A server that loads the service and then forks its workers: each opens the file anew."""
+        self._lock.acquire()
+        self._database.close()
+
+    def after_fork(self) -> None:
+        self._database = self._open()
+        self._lock.release()
+
+    def born_of_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._database = self._open()
 
     def start(self, key: str, asked: str) -> KeyRow | None:
         now = time.time()

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from amends import forks
 from amends.errors import DeskUnreachable, KeyRefused, Refused
 
 CONNECT_SECONDS = 3.0
@@ -23,12 +24,29 @@ class Wire:
     def __init__(self, url: str, key: str) -> None:
         if not url.startswith(("http://", "https://")):
             raise ValueError("the address of the desk starts with https:// or http://")
-        self._client = httpx.Client(
-            base_url=url.rstrip("/") + "/api/v1/",
-            headers={"Authorization": f"Bearer {key}", "Accept": "application/json"},
+        self._url, self._key = url.rstrip("/") + "/api/v1/", key
+        self._client = self._open()
+        self._of_parents: list[httpx.Client] = []
+        forks.tell(self)
+
+    def _open(self) -> httpx.Client:
+        return httpx.Client(
+            base_url=self._url,
+            headers={"Authorization": f"Bearer {self._key}", "Accept": "application/json"},
             timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
             follow_redirects=False,
         )
+
+    def before_fork(self) -> None:
+        """Whoever waits for an answer goes on waiting."""
+
+    def after_fork(self) -> None:
+        pass
+
+    def born_of_fork(self) -> None:
+        """The parent reads what comes over its connections, so they are not even closed here."""
+        self._of_parents.append(self._client)
+        self._client = self._open()
 
     def get(
         self,

@@ -426,3 +426,15 @@ def test_an_unusual_amount_and_a_first_target_are_pointed_out(trip, acme, ada, b
     assert [one["title"] for one in anomalies(odd)] == ["Unusual amount.", "First time."]
     assert "€10.02" in next(anomalies(odd))["text"]
     assert (odd.amount_minor, odd.currency) == (250_000, "EUR")
+
+
+def test_a_word_that_only_begins_like_a_currency_is_not_shown_as_one(trip, acme, ada, leads):
+    shown = {"kind": "money", "amount": "args.amount", "currency": "args.currency"}
+    tools = {"pay.*": {"preview": shown}}
+    versions.activate(versions.save(acme, json.dumps(ASKS | {"tools": tools}), by=ada), by=ada)
+
+    trip.begin(tool="pay.card", args={"amount": 250_000, "currency": "usdt"})
+
+    asked = Approval.objects.get()
+    assert (asked.amount_minor, asked.currency) == (None, "")
+    assert ["currency", "usdt"] in asked.previews[0]["args"]

@@ -34,6 +34,7 @@ from connectors.outbound import AnswerTooLarge, Outbound, OutOfTime
         "::",
         "fe80::1%eth0",
         "fc00::1",
+        "fec0::1",  # of a site: no longer given out, and still routed here and there
         "ff02::1",
         "::ffff:127.0.0.1",
         "::ffff:a9fe:a9fe",

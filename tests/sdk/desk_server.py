@@ -149,7 +149,7 @@ class Desk(BaseHTTPRequestHandler):
         if self.headers["Authorization"] == "Bearer amends_revoked":
             return 401, {"title": "revoked"}
         if control.get("gone"):
-            return 404, {"title": "no such page"}
+            return int(control["gone"]), {"title": "a page of somebody else's"}
         if self.path.endswith("/events"):
             return receive(body)
         write("begin", body)

@@ -221,9 +221,10 @@ def test_nobody_else_on_the_machine_can_read_the_spool(desk, spool_file):
     assert spool_file.stat().st_mode & 0o077 == 0
 
 
-def test_an_address_that_is_not_the_desk_costs_no_event(small_desk, spool_file):
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_an_address_that_is_not_the_desk_costs_no_event(small_desk, spool_file, status):
     with amends.connect(f"{small_desk.url}/wrong", KEY, spool=spool_file) as desk:
-        small_desk.control(gone=True)
+        small_desk.control(gone=status)
         desk.run("Move it", run="run_w").start()
         assert not desk.flush(0.2)
         assert desk.parked() == []

@@ -51,6 +51,41 @@ def test_an_approval_is_waited_for_and_then_the_call_proceeds(desk, small_desk):
     assert first["attempt"] == second["attempt"]
 
 
+def test_arguments_that_change_while_people_decide_are_not_used(desk, small_desk):
+    small_desk.control(modes={"update_flight": "wait"})
+    args, called = {"flight": "HAT019", "seats": ["1A"]}, []
+
+    def decide(answer):
+        args["seats"].append("1B")  # another thread of the agent goes on with its list
+        small_desk.control(decided=[small_desk.journal("begin")[0]["data"]["key"]])
+
+    desk.gate._on_wait = decide
+    with (
+        pytest.raises(amends.ArgumentsChanged),
+        desk.run("Move it") as run,
+        move(run, args=args) as act,
+    ):
+        called.append(act)
+    desk.flush(5)
+
+    assert called == []
+    assert [body["data"]["args"]["seats"] for body in small_desk.journal("begin")] == [["1A"]] * 2
+    [failed] = [event for event in small_desk.journal() if event["type"] == "action.failed"]
+    assert failed["data"]["outcome"] == "no_effect"
+
+
+def test_nor_are_those_that_change_between_the_answer_and_the_call(desk):
+    args, called = {"flight": "HAT019", "seats": 1}, []
+
+    with desk.run("Move it") as run:
+        act = move(run, args=args).begin()
+        args["seats"] = True
+        with pytest.raises(amends.ArgumentsChanged):
+            act.perform(called.append, args)
+
+    assert called == []
+
+
 def test_a_wait_ends_at_the_callers_deadline(desk, small_desk):
     small_desk.control(modes={"update_flight": "wait"})
 

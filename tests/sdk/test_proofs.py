@@ -58,6 +58,12 @@ def verify_from_the_shell(tmp_path, text, key):
     )
 
 
+@pytest.mark.parametrize("salt", [b"", SALT + b"{", SALT[:31]])
+def test_a_salt_of_another_length_proves_nothing(log, salt):
+    with pytest.raises(proofs.NotProven, match="32 bytes"):
+        proofs.verify(download(log, salt=salt.hex()), [log.key])
+
+
 @pytest.mark.parametrize("size", range(1, 9))
 def test_the_roots_of_rfc_6962_come_out(size):
     leaves = LEAVES[:size]

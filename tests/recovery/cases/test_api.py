@@ -134,3 +134,11 @@ def test_partly_closed_with_an_owner_and_a_date(raised, api, finn):
 @pytest.mark.parametrize("path", ["/cases/1/preview", "/cases/999999/preview"])
 def test_without_a_token_nothing_is_answered(client, db, path):
     assert client.get(f"/api/v1{path}").status_code == 401
+
+
+def test_a_choice_that_cannot_be_read_is_left_out(raised, api):
+    case = raised.case()
+
+    for choice in ("\u00b2:skip", "9" * 5000 + ":skip", "x", ":", "1"):
+        status, _ = api.get(f"/cases/{case.pk}/preview", choice=choice)
+        assert status == 200, choice

@@ -108,6 +108,28 @@ def test_a_moment_that_is_none_does_not_break_the_queues_news(desk, case):
     assert desk.get("/w/acme/queue/fresh/", {"since": "2026-13-45T00:00Z"}).status_code == 200
 
 
+@pytest.mark.parametrize("number", ["\u00b2", "9" * 5000, "\u0663\u0663", "-1"])
+def test_a_number_that_no_row_can_have_is_none(desk, case, number):
+    for address in (
+        "queue/?peek=",
+        "queue/suggest/?q=is&cursor=",
+        "audit/?before=",
+        "approvals/history/?after=",
+        "approvals/history/?q=by:",
+        "approvals/?after=2026-11-22T10:00:00Z_",
+        f"cases/{case.pk}/compensate/?reach=",
+        "x/",
+    ):
+        assert desk.get(f"/w/acme/{address}{number}").status_code in {200, 404}, address
+    for address, said in (
+        (f"cases/{case.pk}/compensate/", {"reach": number, f"effect-{number}": "skip"}),
+        (f"cases/{case.pk}/close/", {"ending": "partly", "owner": number, "due": "2026-12-01"}),
+        ("queue/claim/", {"case": number}),
+    ):
+        posted = desk.post(f"/w/acme/{address}", {"revision": number, **said})
+        assert posted.status_code < 500, address
+
+
 def test_a_query_without_a_match_offers_to_drop_its_parts(desk, case):
     page = desk.get("/w/acme/queue/", {"q": "is:open tool:nobody"})
 

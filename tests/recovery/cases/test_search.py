@@ -53,6 +53,7 @@ MEANS = [
     ("is:unclaimed is:irreversible", []),
     ("target:*T-182", ["run_1"]),
     ("target:*t-18*", ["run_1"]),
+    ("target:***t-18" + "*" * 300, ["run_1"]),
     ("target:T-182", []),
     ("target:*T.182", []),
     ("run:run_*", ["run_2", "run_3", "run_1"]),
@@ -156,6 +157,9 @@ def test_mine_is_what_i_claimed(queue, ada, finn):
         ("a OR", 4),
         ("amount:lots", 7),
         ("opened:tomorrow", 7),
+        ("opened:9999-12-31", 7),
+        ("tool:" + "a*" * 300, 5),
+        ("customer:" + "a*" * 300, 9),
         ("-OR", 1),
     ],
 )
