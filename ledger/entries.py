@@ -6,9 +6,11 @@ The newest are looked at in the page, all of them by `manage.py check_log`.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from django.db.models import Sum
+
 from ledger import merkle, proofs, retention
 from ledger.leaves import stored_nodes
-from ledger.models import Event, Leaf, TreeHead
+from ledger.models import Erasure, Event, Leaf, TreeHead
 from workspaces.models import Workspace
 
 NEWEST = 2_000
@@ -34,6 +36,7 @@ class Seen:
     gone: list[int] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
     payloads: list[int] = field(default_factory=list)
+    emptied: list[int] = field(default_factory=list)
 
     def look(self, leaves: list[Leaf]) -> None:
         places = [leaf.place for leaf in leaves]
@@ -49,6 +52,8 @@ class Seen:
                 self.changed.append(leaf.index)
             elif not proofs.is_as_digested(event):
                 self.payloads.append(leaf.index)
+            elif event.salt is None:
+                self.emptied.append(leaf.index)
 
     def findings(self, out_of_order: list[int]) -> list[Finding]:
         return [
@@ -57,14 +62,33 @@ class Seen:
             _list("Every payload is as it was digested", self.payloads, "changed", self.checked),
             _list("The entries stand in their order", out_of_order, "not where they were",
                   self.checked),
+            self._erasures(),
         ]  # fmt: skip
+
+    def _erasures(self) -> Finding:
+        """An emptied payload has nothing that could be compared, so each must be accounted for.
+
+        The registry is asked after the events: what is erased meanwhile is counted in both.
+        """
+        name = "Every emptied payload was erased by somebody"
+        erasures = Erasure.objects.filter(workspace=self.workspace)
+        erased = erasures.aggregate(events=Sum("event_count"))["events"] or 0
+        if len(self.emptied) > erased:
+            listed = _first(self.emptied)
+            words = f"{len(self.emptied)} are empty, the registry knows of {erased}: {listed}"
+            return Finding(name, ok=False, words=words)
+        return Finding(name, ok=True, words=f"{len(self.emptied)} are empty.")
 
 
 def _list(name: str, bad: list[int], word: str, checked: int) -> Finding:
     if bad:
-        listed = ", ".join(map(str, bad[:SHOWN])) + (" …" if len(bad) > SHOWN else "")
-        return Finding(name, ok=False, words=f"{len(bad)} of {checked} are {word}: {listed}")
+        words = f"{len(bad)} of {checked} are {word}: {_first(bad)}"
+        return Finding(name, ok=False, words=words)
     return Finding(name, ok=True, words=f"{checked} entries checked.")
+
+
+def _first(bad: list[int]) -> str:
+    return ", ".join(map(str, bad[:SHOWN])) + (" …" if len(bad) > SHOWN else "")
 
 
 def newest(workspace: Workspace, head: TreeHead) -> list[Finding]:

@@ -24,6 +24,8 @@ from approvals.policy.words import (
 )
 
 Met = tuple[Rule, Risk, Verdict]
+UNCATALOGUED: ActionClass = "external_reversible"
+"""Of a tool whose class nobody says whom we believe."""
 
 
 def judge(policy: Policy, deed: Deed) -> Judgement:
@@ -60,16 +62,18 @@ def class_of(policy: Policy, deed: Deed) -> ActionClass:
     if tool is not None and tool.action_class is not None:
         return higher(CLASSES, tool.action_class, said or tool.action_class)
     if said is None or (said in BELIEVED_FROM_TRUSTED_ONLY and not deed.trusted):
-        return "external_reversible"
+        return UNCATALOGUED
     return said
 
 
 def base_risk(policy: Policy, deed: Deed, action_class: ActionClass) -> Risk:
+    """The catalogue's risk stands for the catalogue's class: a higher class has its own."""
     tool = policy.tool(deed.tool)
-    found = [RISK_OF_CLASS[action_class]]
-    if tool is not None and tool.risk is not None:
-        found = [tool.risk]
-    return higher(RISKS, *found, *_said(deed))
+    by_class = RISK_OF_CLASS[action_class]
+    if tool is None or tool.risk is None:
+        return higher(RISKS, by_class, *_said(deed))
+    raised = CLASSES.index(action_class) > CLASSES.index(tool.action_class or UNCATALOGUED)
+    return higher(RISKS, tool.risk, *([by_class] if raised else []), *_said(deed))
 
 
 def _said(deed: Deed) -> list[Risk]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -123,8 +124,18 @@ class Link:
         return statement(kind, run=run, data=data, mask=mask, n=n, action=action, trace=trace)
 
     def send(self, told: Statement, *, key: KeyRow | None = None) -> None:
-        """Put a statement in the spool; the sender does the rest."""
-        self.spool.write(told.event, blobs=told.blobs, key=key)
+        """Put a statement in the spool; the sender does the rest.
+
+        Where the disk is full it goes to the desk at once: what has happened must be told.
+        """
+        try:
+            self.spool.write(told.event, blobs=told.blobs, key=key)
+        except sqlite3.OperationalError as full:
+            log.error("the spool cannot be written (%s); the desk is told at once", full)  # noqa: TRY400
+            try:
+                self.sender.tell(told)
+            except (DeskUnreachable, KeyRefused, Refused) as unheard:
+                raise full from unheard
         self.sender.wake()
 
     def parked(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:

@@ -15,6 +15,7 @@ EXTERNAL = frozenset({"external_reversible", "external_irreversible"})
 CLASSES = ("read_only", "draft", "internal_update", "external_reversible", "external_irreversible")
 RISKS = ("low", "medium", "high", "critical")
 RISK_OF_CLASS = dict(zip(CLASSES, (0, 0, 1, 1, 2), strict=True))  # as places in RISKS
+UNCATALOGUED = "external_reversible"  # the class that the catalogue's risk stands for
 ASKED_FROM = RISKS.index("high")
 
 
@@ -69,8 +70,12 @@ def _base_risk(safety: Mapping[str, Any], tool: str, said_class: str, said: str 
     fitting = [(_specificity(glob), tools[glob]) for glob in tools if _matches(glob, tool)]
     entry = max(fitting, key=lambda one: (one[0], *_strictness(one[1])))[1] if fitting else {}
     known = [name for name in (said_class, entry.get("class")) if name in CLASSES]
-    by_class = RISK_OF_CLASS[max(known, key=CLASSES.index)]
-    return max(_risk(entry["risk"]) if entry.get("risk") else by_class, _risk(said))
+    found = max(known, key=CLASSES.index)
+    if not entry.get("risk"):
+        return max(RISK_OF_CLASS[found], _risk(said))
+    stands_for = entry.get("class") if entry.get("class") in CLASSES else UNCATALOGUED
+    raised = CLASSES.index(found) > CLASSES.index(stands_for)
+    return max(_risk(entry["risk"]), RISK_OF_CLASS[found] if raised else 0, _risk(said))
 
 
 def _strictness(entry: Mapping[str, Any]) -> tuple[int, int]:

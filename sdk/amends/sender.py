@@ -15,7 +15,8 @@ from typing import Any
 
 from amends import forks
 from amends.errors import DeskUnreachable, KeyRefused, Refused
-from amends.spool import Spool, Waiting
+from amends.events import Statement
+from amends.spool import Spool, Waiting, compact
 from amends.wire import Wire
 
 log = logging.getLogger("amends")
@@ -33,6 +34,7 @@ REFUSED_PAUSE_SECONDS = 60.0
 # which it says of every request where it is asked wrongly.
 ITS_OWN_FAULT = frozenset({400, 413, 422})
 TOO_LARGE = 413  # which may be a proxy's word as well
+ITS_STATUS = 422  # of one event in an answer
 
 
 class Sender:
@@ -67,6 +69,15 @@ class Sender:
         with self._sending:
             while batch := self._spool.waiting(run):
                 self._send(batch)
+
+    def tell(self, told: Statement) -> None:
+        """Send one statement past the spool. Raises as `Wire` does; Refused if it is not taken."""
+        for sha256, body in told.blobs.items():
+            self._wire.put_blob(sha256, body)
+        answer = self._wire.post("events", f"[{compact(told.event)}]".encode())
+        for result in answer.get("results") or [{}]:
+            if result.get("status") not in ("accepted", "duplicate"):
+                raise Refused(ITS_STATUS, result.get("problem") or result)
 
     def flush(self, seconds: float) -> bool:
         """Try for so long; whether everything is sent. What is not stays in the spool."""

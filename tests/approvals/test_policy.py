@@ -101,6 +101,16 @@ def test_law_9b_an_agent_cannot_lower_the_class_of_the_catalogue():
     )  # fmt: skip
 
 
+def test_a_class_that_the_wire_raises_brings_its_risk_whatever_the_catalogue_says_of_the_lower():
+    policy = load({"tools": {"crm.*": {"class": "internal_update", "risk": "LOW"}}})
+
+    def asked(action_class):
+        return judge(policy, Deed(tool="crm.purge", args={}, action_class=action_class)).approval
+
+    assert asked("internal_update") == "AUTO"
+    assert asked("external_irreversible") == "MANUAL"
+
+
 def test_risk_on_the_wire_raises_and_an_explicit_auto_stands():
     assert judged({}, "some.tool", risk="critical").approval == "MANUAL"
     document = {"policies": {"some.*": {"risk": "LOW", "approval": "AUTO"}}}

@@ -124,6 +124,20 @@ def test_who_invents_a_payload_for_an_emptied_event_is_found_out(said, northwind
         verify(json.dumps(document), keys(northwind))
 
 
+def test_who_empties_a_payload_without_an_erasure_is_found_out(said, northwind):
+    erasure.erase(northwind, person="cust_eve", by=None)
+    assert all(finding.ok for finding in audit.audit_all(northwind)), audit.audit_all(northwind)
+
+    with connection.cursor() as cursor:  # by the owner of the tables, past every wall
+        cursor.execute("SET amends.erasing = 'yes'")
+        cursor.execute("UPDATE ledger_event SET data = NULL, salt = NULL WHERE action = 'b2'")
+        cursor.execute("RESET amends.erasing")
+
+    for look in (audit.audit, audit.audit_all):
+        (bad,) = (finding for finding in look(northwind) if not finding.ok)
+        assert bad.name == "Every emptied payload was erased by somebody"
+
+
 def test_what_was_erased_before_its_seal_is_sealed_all_the_same(speaker, northwind):
     one = event("run.started", run="eve", data={"on_behalf_of": EVE})
     tell(speaker, one)

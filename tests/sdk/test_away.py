@@ -3,6 +3,7 @@
 Law 11 of FAULTS.md: a gated call is blocked; an ungated one is spooled and arrives later, once.
 """
 
+import sqlite3
 import threading
 
 import pytest
@@ -197,6 +198,28 @@ def test_a_full_spool_stops_new_calls_and_still_takes_outcomes(desk):
         with pytest.raises(amends.SpoolFull), move(run, op="second"):
             raise AssertionError("the body ran")
         desk.spool.bytes_max = 2**30
+
+
+def test_an_outcome_for_which_the_disk_has_no_room_is_told_to_the_desk_at_once(desk, small_desk):
+    with desk.run("Move it") as run, move(run) as act:
+        assert desk.flush(5)
+        leave_no_room(desk.spool)
+        act.succeeded({"text": "x" * 500_000}, after=NEW)
+
+        [done] = [one for one in small_desk.journal() if one["type"] == "action.succeeded"]
+        assert done["action"] == act.id
+        small_desk.stop()
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            run.say("run.checkpoint", {"name": "x" * 50_000})
+        small_desk.start()
+        leave_no_room(desk.spool, pages=2**30)
+
+
+def leave_no_room(spool, pages=1):
+    """As on a full disk, SQLite gets no page more than it has."""
+    with spool._lock:
+        spool._living().execute(f"PRAGMA max_page_count = {pages}")
+        spool._living().execute("VACUUM")
 
 
 def test_numbers_of_a_run_are_given_once_by_processes_that_share_a_spool(spool_file):
