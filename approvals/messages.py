@@ -92,7 +92,9 @@ def subject(approval: Approval) -> str:
         calls = len(approval.calls)
         about = f"for case {approval.case_ref}" if approval.case_ref else ""
         return f"a plan of {calls} call{'s' if calls != 1 else ''} {about}".strip()
-    return f"one call of {approval.calls[0]['operation']}" if approval.calls else "one call"
+    if not approval.calls:
+        return "one call"
+    return f"one call of {look.plain(approval.calls[0]['operation'])}"
 
 
 def _title(approval: Approval, about: About, stuck: bool) -> str:  # noqa: FBT001 - ours alone

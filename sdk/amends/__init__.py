@@ -24,6 +24,7 @@ from amends.errors import (
     SpoolFull,
     Stopped,
     TooLarge,
+    WrongSpool,
 )
 from amends.runs import Run, current_run
 from amends.tools import no_undo, undo
@@ -49,6 +50,7 @@ __all__ = [
     "SpoolFull",
     "Stopped",
     "TooLarge",
+    "WrongSpool",
     "connect",
     "current_run",
     "no_undo",

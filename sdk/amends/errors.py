@@ -78,6 +78,10 @@ class KeyRefused(AmendsError):
     """The desk does not know this API key, or it lacks the scope. Make a new one in the console."""
 
 
+class WrongSpool(KeyRefused):
+    """The spool is another agent's. Give each agent a file of its own, with `AMENDS_SPOOL`."""
+
+
 class Refused(AmendsError):
     """The desk does not accept what was sent (RFC 9457). `problem` says which part and why."""
 

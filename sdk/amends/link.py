@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import sqlite3
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from amends.errors import DeskUnreachable, KeyRefused, Refused
+from amends.errors import DeskUnreachable, KeyRefused, Refused, WrongSpool
 from amends.events import Statement, statement
 from amends.gate import Gate, Replies, Waits
 from amends.masking import masked
@@ -52,7 +53,9 @@ class Link:
         self._policy_at = float("-inf")
         self.spool = Spool(spool)
         self.wire = Wire(url, key)
-        self.sender = Sender(self.spool, self.wire, on_parked=on_parked)
+        self._key_digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+        self._claimed = False
+        self.sender = Sender(self.spool, self.wire, on_parked=on_parked, before=self.claim)
         self.gate = Gate(
             self.spool, self.wire, self.sender, on_wait=on_wait, on_question=on_question
         )
@@ -81,8 +84,23 @@ class Link:
         self._policy_at = time.monotonic()
         self.spool.remember("policy", self._known)
 
+    def claim(self) -> None:
+        """Raise WrongSpool where another agent keeps this spool; its agent's new key may go on.
+
+        Each would send what is the other's, and it would be set aside, or be taken for its own.
+        """
+        if self._claimed:
+            return
+        if self.spool.recall("key") not in (None, self._key_digest):
+            was, now = self.spool.recall("policy") or {}, self.wire.get("policy")
+            if any(was.get(name) not in (None, now.get(name)) for name in ("workspace", "agent")):
+                raise WrongSpool(f"{self.spool.path} is the spool of {was.get('agent')}")
+        self.spool.remember("key", self._key_digest)
+        self._claimed = True
+
     def freshen(self) -> None:
         """The policy decides what may be done while the desk is away, so it should be a new one."""
+        self.claim()
         if time.monotonic() - self._policy_at < POLICY_SECONDS:
             return
         try:

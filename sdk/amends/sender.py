@@ -40,8 +40,12 @@ ITS_STATUS = 422  # of one event in an answer
 class Sender:
     """A background thread that starts with the first event and ends with `close`."""
 
-    def __init__(self, spool: Spool, wire: Wire, *, on_parked: Parked | None = None) -> None:
+    def __init__(
+        self, spool: Spool, wire: Wire, *, on_parked: Parked | None, before: Callable[[], None]
+    ) -> None:
+        """`before` is called before anything is sent, and raises where nothing may be."""
         self._spool, self._wire, self._on_parked = spool, wire, on_parked
+        self._before = before
         self.born_of_fork()
         forks.tell(self)
 
@@ -66,6 +70,7 @@ class Sender:
 
     def drain(self, run: str | None = None) -> None:
         """Send all that waits (of one run) now. Raises DeskUnreachable or KeyRefused."""
+        self._before()
         with self._sending:
             while batch := self._spool.waiting(run):
                 self._send(batch)

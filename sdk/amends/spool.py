@@ -249,7 +249,8 @@ class Spool:
             try:
                 yield database
             except BaseException:
-                database.execute("ROLLBACK")
+                if database.in_transaction:  # on a full disk SQLite has taken it back itself
+                    database.execute("ROLLBACK")
                 raise
             database.execute("COMMIT")
 

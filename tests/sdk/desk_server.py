@@ -124,7 +124,8 @@ class Desk(BaseHTTPRequestHandler):
     def do_GET(self):
         path, _, query = self.path.partition("?")
         if path.endswith("/policy"):
-            return self.answer(200, {"workspace": "northwind", "agent": "trip-desk",
+            agent = control.get("agent", "trip-desk")
+            return self.answer(200, {"workspace": "northwind", "agent": agent,
                                      "digest": "sha256:0", "document": POLICY})  # fmt: skip
         if path.endswith("/directive"):
             return self.answer(200, {"directive": control["directive"]})

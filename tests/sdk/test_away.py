@@ -222,6 +222,26 @@ def leave_no_room(spool, pages=1):
         spool._living().execute("VACUUM")
 
 
+def test_a_new_key_goes_on_with_the_spool_and_another_agents_is_refused(small_desk, spool_file):
+    with amends.connect(small_desk.url, KEY, spool=spool_file) as desk:
+        desk.fetch_policy()
+        small_desk.stop()
+        desk.run("Move it", run="run_left").start()
+    small_desk.start()
+
+    small_desk.control(agent="somebody-else")
+    with amends.connect(small_desk.url, "amends_other", spool=spool_file) as theirs:
+        with pytest.raises(amends.WrongSpool, match="trip-desk"):
+            theirs.run("Move mine")
+        assert not theirs.flush(0.2)
+    assert small_desk.types() == []
+
+    small_desk.control(agent="trip-desk")
+    with amends.connect(small_desk.url, "amends_new", spool=spool_file) as desk:
+        assert desk.flush(5)
+    assert [event["run"] for event in small_desk.journal()] == ["run_left"]
+
+
 def test_numbers_of_a_run_are_given_once_by_processes_that_share_a_spool(spool_file):
     spools = [Spool(spool_file) for _ in range(2)]
     given: list[int] = []
