@@ -55,4 +55,4 @@ def spelled(path: Path) -> str:
         else:
             plain = part.replace("_", "").isalnum()
             text += ("." if text else "") + (part if plain else f'"{part}"')
-    return text
+    return text.encode(errors="replace").decode()  # half a pair cannot be shown as it is

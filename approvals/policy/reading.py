@@ -154,7 +154,10 @@ class _Nodes:
         if node.tag not in PLAIN_TAGS:
             kind = node.tag.rsplit(":", 1)[-1]
             raise Invalid([Problem(f"{kind} is not a JSON value: quote it", "", *here)])
-        return self._constructor.construct_object(node)
+        try:
+            return self._constructor.construct_object(node)
+        except ValueError as wrong:  # of so many digits Python makes no number
+            raise Invalid([Problem(f"not a value: {wrong}", "", *here)]) from wrong
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -171,11 +171,15 @@ def test_every_mistake_is_told_with_its_place():
         '{"twins": {"a": {"operation": "restore"}}}',
         '{"twins": {"a": {"connection": "c", "operation": "o", "args": {"x": "os.environ"}}}}',
         "x" * (256 * 1024 + 1),
+        "due: {low: " + "9" * 5000 + "}",
+        '{"policies": {"p\\ud800": {"approval": "AUTO"}}}',
     ],
 )
 def test_what_is_no_policy_is_refused_and_never_breaks(source):
-    with pytest.raises(Invalid):
+    with pytest.raises(Invalid) as refused:
         load(source)
+
+    assert str(refused.value).encode(), "it can be shown on the page"
 
 
 @pytest.mark.parametrize(

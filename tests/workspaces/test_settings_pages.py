@@ -153,6 +153,20 @@ def test_the_last_administrator_stays(desk, airline, ada):
     assert may(ada, "administer", airline)
 
 
+def test_what_the_forms_of_a_team_do_not_offer_changes_nothing(desk, airline):
+    team = airline.teams.get(name="viewers")
+
+    for person in ("nobody", "", "9" * 30):
+        said = {"person": person, "act": "add"}
+        answer = desk.post(f"/w/airline/settings/teams/{team.pk}/people/", said)
+        assert answer.status_code == 404
+    granted = desk.post(f"/w/airline/settings/teams/{team.pk}/", {"may": ["view", "everything"]})
+
+    assert granted.status_code == 302
+    assert list(teams.grants_of(team)) == ["view"]
+    assert not team.group.user_set.exists()
+
+
 def test_a_link_scanner_changes_nothing(desk, airline):
     for page in ("members/invite/", "agents/", "keys/new/", "tokens/", "teams/"):
         assert desk.get(f"/w/airline/settings/{page}").status_code == 405

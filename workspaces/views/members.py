@@ -19,7 +19,7 @@ from workspaces.forms import (
     TeamForm,
 )
 from workspaces.models import Invitation, Team, User, Workspace
-from workspaces.pages import Request, page, workspace_or_404, workspace_to
+from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
 
 LIST_MAX = 500
 
@@ -137,7 +137,9 @@ def change_team(request: Request, workspace: str, pk: int) -> HttpResponse:
     here = workspace_to("administer", request, workspace)
     team = get_object_or_404(Team, pk=pk, workspace=here)
     try:
-        teams.set_grants(team, request.POST.getlist("may"), by=request.user)
+        may_all = {codename for codename, _ in CODENAMES}
+        ticked = may_all.intersection(request.POST.getlist("may"))
+        teams.set_grants(team, ticked, by=request.user)
     except teams.NobodyLeft as refusal:
         messages.error(request, str(refusal))
     return redirect("workspaces:members", workspace=here.slug)
@@ -150,7 +152,8 @@ def change_membership(request: Request, workspace: str, pk: int) -> HttpResponse
     here = workspace_to("administer", request, workspace)
     team = get_object_or_404(Team, pk=pk, workspace=here)
     known = User.objects.filter(groups__team__workspace=here).distinct()
-    person = get_object_or_404(known, pk=request.POST.get("person"))
+    chosen = request.POST.get("person", "")
+    person = get_object_or_404(known, pk=chosen if is_number(chosen) else None)
     try:
         if request.POST.get("act") == "add":
             teams.add(team, person, by=request.user)
