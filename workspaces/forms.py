@@ -58,7 +58,7 @@ class SetUpForm(PasswordForm):
     def clean_slug(self) -> str:
         name = self.cleaned_data.get("workspace_name", "")
         slug: str = self.cleaned_data["slug"] or slugify(name)[:SLUG_CHARACTERS_MAX].strip("-_")
-        if not slug:
+        if not slug and "workspace_name" in self.cleaned_data:
             raise forms.ValidationError("A short name of letters and digits is needed here.")
         if Workspace.objects.filter(slug=slug).exists():
             raise forms.ValidationError("There is a workspace with this short name already.")

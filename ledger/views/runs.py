@@ -45,7 +45,7 @@ def runs(request: Request, workspace: str) -> HttpResponse:
         "views": _views(request, state),
         "rows": [_row(here, run) for run in shown],
         "pager": pager,
-        "empty": _empty(q or state),
+        "empty": _empty(here, q or state),
     }
     return page(request, "ledger/runs.html", context)
 
@@ -94,16 +94,20 @@ def _nameless(run: Run) -> str:
     return "no words were recorded" if run.agent else "Recovery by the desk itself"
 
 
-def _empty(is_narrowed: str) -> dict[str, Any]:
+def _empty(here: Workspace, is_narrowed: str) -> dict[str, Any]:
     if is_narrowed:
         return {
+            "icon": "search",
             "title": "No run fits",
             "text": "Look for a run's id, or words of its request, error, tools or targets.",
         }
     return {
+        "icon": "run",
         "title": "No runs yet",
         "text": "They appear as soon as an agent sends its first event.",
-        "steps": ["Make a key in the settings", "pip install amends", "Wrap your tools"],
+        "links": [
+            {"label": "Make a key", "url": f"/w/{here.slug}/settings/keys/", "main": True},
+        ],
     }
 
 

@@ -297,3 +297,10 @@ def test_a_run_of_the_desk_has_its_page(client, vic, northwind):
     desk.say(northwind, "plan.started", run="desk-plan-1", data={"goal": "undo"})
     assert Run.objects.get().agent is None
     assert "the desk itself" in get(client, vic, "runs/desk-plan-1/").text
+
+
+def test_without_a_run_the_page_leads_to_where_a_key_is_made(client, vic):
+    page = get(client, vic, "runs/")
+
+    assert 'href="/w/northwind/settings/keys/"' in page.text.split("No runs yet")[1]
+    assert "No run fits" in get(client, vic, "runs/", q="elsewhere").text

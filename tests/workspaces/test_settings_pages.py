@@ -72,6 +72,14 @@ def test_the_set_up_page_makes_a_workspace_and_logs_in(client):
     assert client.post(f"/setup/{token}/", said).status_code == 410
 
 
+def test_a_workspace_without_a_name_is_one_mistake_and_not_two(client):
+    said = {"name": "Ada", "email": "ada@example.com", "password": "a long enough secret"}
+
+    answer = client.post(f"/setup/{entrance.setup_link()}/", said)
+
+    assert list(answer.context["form"].errors) == ["workspace_name"]
+
+
 @pytest.mark.parametrize(
     ("name", "slug"), [("Airline desk", "airline-desk"), ("Ærø & Söhne", "r-sohne"), ("東京", None)]
 )
