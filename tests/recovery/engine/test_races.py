@@ -281,3 +281,29 @@ def test_a_newer_step_that_is_tried_again_does_not_hide_an_older_one_whose_worke
 
     assert states(plan) == ["verified"] * 3
     assert outside.effects() == ["c", "b", "a"]
+
+
+def test_a_late_answer_to_the_first_try_is_not_taken_for_one_to_the_second(case, world, outside):
+    """Both stand `intended`: only the fence tells one try from the other."""
+    plan = plan_for(case, world)
+    engine.advance_once(plan.pk)
+    first, second = intended(plan), intended(plan)
+    late = wire.apply(first.step, None, first.attempt.intended_at)
+    operation = wire.operation_of(first.step)
+
+    assert not settle.settle(first, operation, late)
+
+    assert plan.steps.get(position=1).state == "intended"
+    first.attempt.refresh_from_db()
+    second.attempt.refresh_from_db()
+    assert (first.attempt.outcome, second.attempt.outcome) == ("applied", "")
+
+
+def intended(plan):
+    """Take it to its intent, from a worker that is never heard of again."""
+    Step.objects.filter(plan=plan, state="intended").update(was="unknown", state="ready")
+    held = in_hand(plan)
+    found = looked_at(held)
+    intent = intents.intend(held, found.operation, found.observation)
+    assert intent is not None
+    return intent
