@@ -1,10 +1,11 @@
 """Many workers at once: one claim wins, and whoever comes late finds its writes refused."""
 
 import threading
+import time
 from contextlib import suppress
 
 import pytest
-from django.db import connections
+from django.db import DatabaseError, connection, connections
 
 from connectors import breaker
 from recovery import sweeper
@@ -307,3 +308,27 @@ def intended(plan):
     intent = intents.intend(held, found.operation, found.observation)
     assert intent is not None
     return intent
+
+
+def test_an_intent_whose_commit_fails_has_sent_nothing(case, world, outside):
+    plan = plan_for(case, world)
+    engine.advance_once(plan.pk)
+    with connection.cursor() as cursor:
+        cursor.execute(NO_COMMIT)
+    try:
+        with pytest.raises(DatabaseError, match="no intent today"):
+            engine.advance(plan.pk)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION no_intent CASCADE")
+
+    time.sleep(0.3)  # a call that had left would be there by now
+    assert outside.effects() == []
+    assert not plan.steps.get(position=1).attempts.exists()
+
+
+NO_COMMIT = """
+CREATE FUNCTION no_intent() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'no intent today'; END $$;
+CREATE CONSTRAINT TRIGGER no_intent AFTER INSERT ON recovery_stepattempt
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION no_intent()"""
