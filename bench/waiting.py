@@ -18,13 +18,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from bench.asking import p95
+from bench.beside import BATCHES_PER_S
 from bench.servers import own
 
 AGENTS, CONSOLES, DECISIONS = 1_000, 200, 100
@@ -35,6 +36,8 @@ DECIDE_EVERY_SECONDS = 0.1
 POLL_SECONDS = 2.0
 SETTLE_SECONDS = 5.0
 WAIT_SECONDS_MAX = 120.0
+# Of the batches that are meant to come in beside, so many must.
+RATE_SHARE_MIN = 0.95
 POLICY = "policies: {pay.*: {approval: MANUAL, expires: 8h}}"
 WAITING = re.compile(rb"^amends_waiting_agents (\d+)", re.MULTILINE)
 
@@ -188,21 +191,32 @@ def decide(pk: int, ben: Any) -> None:
     inbox.grant(approval, by=ben, seen=approval.digest)
 
 
-@contextmanager
-def batches_beside(url: str, token: str) -> Iterator[None]:
-    """While it is open, events come in as batches (bench/beside.py)."""
-    command = [sys.executable, "-W", "ignore", "-m", "bench.beside", url, token]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as sender:  # type: ignore[call-overload]
-        assert sender.stdout.readline() == b"ready\n", "no batches come in"
+@asynccontextmanager
+async def batches_beside(url: str, token: str) -> AsyncIterator[None]:
+    """While it is open, events come in as batches (bench/beside.py), and at their full rate: fewer
+    would measure something easier. Consoles and agents go on meanwhile, so nothing here blocks.
+    """
+    sender = await asyncio.create_subprocess_exec(
+        sys.executable, "-W", "ignore", "-m", "bench.beside", url, token,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert sender.stdin is not None
+    assert sender.stdout is not None
+    try:
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            assert await sender.stdout.readline() == b"ready\n", "no batches come in"
         sender.stdin.write(b"go\n")
-        sender.stdin.flush()
+        await asyncio.sleep(SETTLE_SECONDS)
         yield
         sender.stdin.close()
-        print(
-            f"  batches a second beside: {sender.stdout.read().decode().strip()}", file=sys.stderr
-        )
-        assert sender.wait() == 0
+        rate = float(await sender.stdout.read())
+        print(f"  batches a second beside: {rate}", file=sys.stderr)
+        assert rate >= RATE_SHARE_MIN * BATCHES_PER_S, "fewer events came in than it says"
+        assert await sender.wait() == 0
+    finally:
+        if sender.returncode is None:
+            sender.kill()
+            await sender.wait()
 
 
 async def measured(url: str, desk: Desk, consoles: int, decided: int) -> dict[str, float]:
@@ -219,7 +233,7 @@ async def measured(url: str, desk: Desk, consoles: int, decided: int) -> dict[st
     crowd.polls.clear()
     took = await decisions(crowd, desk.ben, list(tokens)[:decided])
     polls = list(crowd.polls)
-    with batches_beside(url, desk.batches_token):
+    async with batches_beside(url, desk.batches_token):
         beside = await decisions(crowd, desk.ben, list(tokens)[decided : 2 * decided])
     for task in [*open_pages, *agents.values()]:
         if task.done() and not task.cancelled() and (failed := task.exception()):
