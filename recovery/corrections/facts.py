@@ -25,6 +25,7 @@ UNCHANGED_MAX = 50
 FIELDS_TOLD_MAX = 3
 VALUE_CHARACTERS_MAX = 60
 NOBODY = ""
+MAILS = frozenset({"mail", "email", "e-mail"})
 
 WORDS = {
     "restored": "Restored",
@@ -128,13 +129,20 @@ def what(action: Action, effect: Effect, step: Step | None = None) -> str:
     if how == "deleted":
         return f"{capitalised(target)} was removed."
     if how != "changed":
-        return f"{capitalised(clean(action.tool))} was done for {target}."
+        sent = effect.target_type in MAILS
+        return f"{capitalised(target)} was sent." if sent else _done(action, target)
     fields = changed_fields(effect.before, effect.after)
     if not fields or len(fields) > FIELDS_TOLD_MAX:
         return f"{capitalised(target)} was changed."
     if len(fields) == 1:
         return f"The {field_words(fields[0])} of {target} was changed{_values(effect, fields[0])}."
     return f"{capitalised(listed([field_words(one) for one in fields]))} of {target} were changed."
+
+
+def _done(action: Action, target: str) -> str:
+    """`“Send parcel” was done for order 7.`: of a tool's name the part that says what it does."""
+    name = action.tool.rpartition(".")[2].replace("_", " ")
+    return f"“{capitalised(clean(name))}” was done for {target}."
 
 
 def _over(effect: Effect, step: Step | None) -> str:
@@ -158,11 +166,25 @@ def _amount(moved: dict[str, Any]) -> str:
 
 def did(effect: Effect, outcome: str, step: Step | None) -> str:
     """What was done about it."""
+    if outcome in {"corrected", "not_undone"} and effect.target_type in MAILS:
+        sent = " A correction was sent." if outcome == "corrected" else ""
+        return f"A mail cannot be unsent.{sent}"
+    has_note = outcome == "restored" and step is not None and bool((step.args or {}).get("note"))
+    noted = " A note on it says so." if has_note else ""
+    return _undone(effect, outcome, step) + noted
+
+
+def _undone(effect: Effect, outcome: str, step: Step | None) -> str:
     moved = _moved(step)
     if moved is not None:
         return f"{_amount(moved)} was paid back."
     if outcome == "restored" and effect.has_before and effect.before is None:
         return "It was removed again."
+    fields = changed_fields(effect.before, effect.after)
+    if outcome == "restored" and len(fields) == 1:
+        before = (effect.before or {}).get(fields[0])
+        if _is_plain(before) and not holds_mask(before):
+            return f"It was put back to {_said(before)}."
     return {
         "restored": "It was put back to how it was before.",
         "compensated": "It was cancelled.",
@@ -174,7 +196,8 @@ def did(effect: Effect, outcome: str, step: Step | None) -> str:
 def friendly(target_type: str, target_id: str) -> str:
     """`ticket T-182`: of an id with a path in it the last part, which people know it by."""
     short = target_id.rstrip("/").rpartition("/")[2] or target_id
-    return clean(f"{singular(target_type)} {short}").strip() or "something"
+    to = "to " if target_type in MAILS else ""
+    return clean(f"{singular(target_type)} {to}{short}").strip() or "something"
 
 
 def field_words(name: str) -> str:
@@ -211,11 +234,16 @@ def _untouched(run: RunFacts) -> list[dict[str, Any]]:
         {
             "id": f"unchanged.{kind}.{name}",
             "target": {"type": kind, "id": name},
-            "what": f"{capitalised(friendly(kind, name))} was not touched.",
+            "what": capitalised(_not_done(kind, name)),
             "word": WORDS["unchanged"],
         }
         for kind, name in [one for one in seen if one not in touched][:UNCHANGED_MAX]
     ]
+
+
+def _not_done(kind: str, name: str) -> str:
+    target = friendly(kind, name)
+    return f"no {target} was sent." if kind in MAILS else f"{target} was not touched."
 
 
 def _targets(action: Action) -> Iterable[tuple[str, str]]:
@@ -229,8 +257,8 @@ def why(case: Case) -> str:
     said = {
         "verification_failed": "A check found that this is not what was asked for.",
         "verification_missing": "Nobody could confirm that this is what was asked for.",
-        "failed_with_effects": "The work stopped half-way, so what had been done was undone.",
-        "stalled": "The work stopped half-way, so what had been done was undone.",
+        "failed_with_effects": "The work stopped half-way.",
+        "stalled": "The work stopped half-way.",
         "cancelled_with_effects": "The request was cancelled after part of it had been done.",
         "late_effect": "This was done after the request had been cancelled.",
         "same_call_twice": "The same thing was done twice.",
@@ -251,8 +279,12 @@ def reviewed(case: Case) -> dict[str, Any]:
     return reviewers(case)
 
 
-def review_words(reviewed: dict[str, Any]) -> str:
-    """`2 people reviewed this before it was done (finance, leads). A computer check read …`"""
+def review_words(facts: dict[str, Any]) -> str:
+    """`2 people reviewed this before it was done (finance, leads). A computer check read …`
+
+    Only where all of it is restored is it as it was before.
+    """
+    reviewed = facts["reviewed"]
     count, roles = int(reviewed.get("approvers", 0)), reviewed.get("roles") or []
     parts = []
     if count:
@@ -266,5 +298,7 @@ def review_words(reviewed: dict[str, Any]) -> str:
     else:
         parts.append("A member of staff has looked at it.")
     if reviewed.get("read_back"):
-        parts.append("A computer check read it back afterwards: it is as it was before.")
+        exact = all(one["outcome"] == "restored" for one in facts["items"])
+        found = "it is as it was before" if exact else "what we did about it was done"
+        parts.append(f"A computer check read it back afterwards: {found}.")
     return " ".join(parts)

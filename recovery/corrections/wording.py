@@ -39,8 +39,16 @@ def lead(facts: dict[str, Any]) -> str:
     parts = [f"While it worked on a request, our assistant made a mistake with {listed(touched)}."]
     parts.append(facts["why"])
     done = [one for one in items if one["outcome"] in {"restored", "compensated", "corrected"}]
-    if len(done) == len(items):
+    lasting = sum(one["outcome"] == "corrected" for one in items)
+    if len(done) == len(items) and not lasting:
         parts.append("All of it has been put right.")
+    elif lasting == len(items):
+        parts.append("It could not be undone, so a correction was sent.")
+    elif len(done) == len(items):
+        parts.append(
+            f"{lasting} of {plural(len(items), 'change')} could not be undone and was corrected;"
+            " the rest has been put right."
+        )
     elif done:
         parts.append(f"{len(done)} of {plural(len(items), 'change')} have been put right.")
     return " ".join(parts)

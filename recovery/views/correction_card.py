@@ -47,7 +47,7 @@ def card(request: Request, one: Correction) -> dict[str, Any]:
         },
         "corrections_url": reverse("recovery:corrections", args=[here.slug]),
         "facts_changed": [_fact(one, item) for item in one.facts["items"]],
-        "reviewed": review_words(one.facts["reviewed"]),
+        "reviewed": review_words(one.facts),
         "delivery": _ways(one) if is_draft else [],
         "link": corrections.link_of(one) if recovers else "",
         "sent": _sent(one),

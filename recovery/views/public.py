@@ -151,7 +151,7 @@ def trail_context(correction: Correction, links: dict[str, Any]) -> dict[str, An
             for one in facts["items"]
             if one["outcome"] in LASTING
         ],
-        "reviewed": review_words(facts["reviewed"]),
+        "reviewed": review_words(facts),
         "record": {
             "words": records.words(correction),
             "verify_url": links.get("verify", ""),

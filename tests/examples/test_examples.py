@@ -53,7 +53,7 @@ def test_onboarding_and_ticket_are_put_right_and_the_person_reads_it(skyline, at
     said = told(lena)
     assert said[f"Employee {hired.customer} was made."] == "Restored"
     assert said["Licence seat-0001 was made."] == "Compensated"
-    assert said[f"Mail {staff_id} was not touched."] == "Unchanged"
+    assert said[f"No mail to {staff_id} was sent."] == "Unchanged"
     assert "could not be undone" not in lena.content()
     assert "A member of staff looked at it and had it put right." in lena.content()
 
@@ -73,6 +73,7 @@ def test_onboarding_and_ticket_are_put_right_and_the_person_reads_it(skyline, at
     assert said["Ticket T-204 was not touched."] == "Unchanged"
     what = "The priority of ticket T-182 was changed from “normal” to “high”."
     assert said[what] == "Restored"
+    assert "It was put back to “normal”. A note on it says so." in nora.content()
     check_the_record(nora)
 
 
@@ -125,7 +126,12 @@ def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
     trail = publish(rina, mailed)
     rina.goto(trail)
     for_everybody(rina)
-    assert "could not be undone" in rina.content()
+    assert told(rina) == {"Mail to jonas.weiss@example.com was sent.": "Corrected"}
+    lasting = rina.locator("section[aria-labelledby='lasting']").inner_text()
+    assert "A mail cannot be unsent. A correction was sent." in lasting
+    assert "It could not be undone, so a correction was sent." in rina.content()
+    assert "All of it has been put right" not in rina.content()
+    assert "as it was before" not in rina.content()
 
 
 def test_nobody_guesses_what_nobody_knows(skyline, at_the_desk):

@@ -47,7 +47,7 @@ def test_a_recovered_case_drafts_what_the_person_is_told(drafted):
     assert (drafted.person_id, drafted.contact) == ("eve", "eve@example.com")
     assert drafted.title == "We changed your ticket by mistake, and put it back"
     assert item["what"] == "The priority of ticket T-182 was changed from “normal” to “high”."
-    assert item["did"] == "It was put back to how it was before."
+    assert item["did"] == "It was put back to “normal”."
     assert item["word"] == "Restored"
     assert drafted.facts["why"] == "A check found that this is not what was asked for."
     assert aftercare.draft_due() == 0
