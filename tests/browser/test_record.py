@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -86,9 +86,13 @@ def test_an_entry_is_followed_to_its_proof_and_the_proof_is_checked(
     page.get_by_role("link", name="The entry and its proof").click()
     page.get_by_text("under the head that").wait_for()
     files = []
-    for name in ("Download the proof", "With its facts"):
+    pairs: tuple[tuple[Literal["link", "button"], str], ...] = (
+        ("link", "Download the proof"),
+        ("button", "With its facts"),
+    )
+    for role, name in pairs:
         with page.expect_download() as download:
-            page.get_by_role("link", name=name).click()
+            page.get_by_role(role, name=name).click()
         files.append(tmp_path / download.value.suggested_filename)
         download.value.save_as(files[-1])
     page.goto("/w/northwind/ledger/verify/")

@@ -53,10 +53,11 @@ def test_an_approval_is_waited_for_and_then_the_call_proceeds(desk, small_desk):
 
 def test_arguments_that_change_while_people_decide_are_not_used(desk, small_desk):
     small_desk.control(modes={"update_flight": "wait"})
-    args, called = {"flight": "HAT019", "seats": ["1A"]}, []
+    seats = ["1A"]
+    args, called = {"flight": "HAT019", "seats": seats}, list[object]()
 
     def decide(answer):
-        args["seats"].append("1B")  # another thread of the agent goes on with its list
+        seats.append("1B")  # another thread of the agent goes on with its list
         small_desk.control(decided=[small_desk.journal("begin")[0]["data"]["key"]])
 
     desk.gate._on_wait = decide
@@ -75,7 +76,7 @@ def test_arguments_that_change_while_people_decide_are_not_used(desk, small_desk
 
 
 def test_nor_are_those_that_change_between_the_answer_and_the_call(desk):
-    args, called = {"flight": "HAT019", "seats": 1}, []
+    args, called = {"flight": "HAT019", "seats": 1}, list[object]()
 
     with desk.run("Move it") as run:
         act = move(run, args=args).begin()
