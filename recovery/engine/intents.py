@@ -169,12 +169,13 @@ def _write(sending: Sequence[Sending]) -> dict[int, Intent]:
     observed = {step.pk: observation for step, _, observation in sending}
     for step, _, _ in sending:
         step.tries += 1
+        step.probes = 0  # reads that failed before are no probes of this try
     moved = steps.move_all(
         [step for step, _, _ in sending],
         StepState.INTENDED,
         where=[PLAN_RUNS, LEASE_OUTLASTS],
         each={"seconds": needed},
-        alike={"tries": Sql("tries + 1"), "note": Sql("''")},
+        alike={"tries": Sql("tries + 1"), "probes": Sql("0"), "note": Sql("''")},
         tell=lambda step: [steps.saying(step, step.state, _said(step, observed[step.pk]))],
     )
     if not moved:

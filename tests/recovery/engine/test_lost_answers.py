@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from connectors import registry
+from recovery.engine import engine
 from recovery.models import Step
 from tests.recovery.engine.desk import advance, case_of, plan_for, run_that, states
 
@@ -58,6 +59,21 @@ def test_an_effect_whose_answer_was_lost_is_found_again_and_not_repeated(
     assert outside.effects() == ["a"]
     assert states(plan) == ["verified"]
     assert "step.unknown" in told(plan)
+
+
+def test_reads_that_failed_before_the_call_are_not_counted_as_probes_after_it(
+    one_thing, world, outside
+):
+    """A person is asked after so many probes, and none was made yet."""
+    plan = plan_for(one_thing, world)
+    engine.advance_once(plan.pk)
+    plan.steps.update(probes=7)
+    outside.mischief("a", fail_after=1)
+
+    engine.advance_once(plan.pk)
+
+    step = plan.steps.get()
+    assert (step.state, step.probes) == ("unknown", 0)
 
 
 def test_a_500_before_the_effect_is_unknown_until_a_probe_proves_absence(one_thing, world, outside):
