@@ -12,7 +12,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F, Q
 
-from approvals import digests, grants
+from approvals import digests, grants, locks, questions
 from approvals.models import Approval, ApprovalState
 from ledger import desk
 from ledger.models import Action, ActionState, Run, RunState
@@ -164,8 +164,18 @@ def end_unstarted(plan: Plan, state: str, why: str, *, by: User | None = None) -
         steps.cancel(step, note=why, by=by)
     if was == PlanState.STARTING:
         let_go(plan)
+    _take_question_back(plan, why)
     move_case(plan.case, CaseState.OPEN)
     say(plan, f"plan.{state}", by=by, data={"reason": why})
+
+
+def _take_question_back(plan: Plan, why: str) -> None:
+    """Nobody is asked any longer about a plan that has ended; an unused grant starts nothing."""
+    if plan.approval_id is None:
+        return
+    approval = locks.locked(Approval.objects.get(pk=plan.approval_id))
+    if approval.state in {ApprovalState.WAITING, ApprovalState.GRANTED}:
+        questions.void(approval, why=why)
 
 
 def let_go(plan: Plan) -> None:

@@ -196,6 +196,21 @@ def test_a_plan_stopped_before_its_start_lets_the_run_go(live_case, world, ada):
     assert not Directive.objects.filter(withdrawn_at=None).exists()
 
 
+@pytest.mark.parametrize("granted", [False, True])
+def test_nobody_is_asked_any_longer_about_a_plan_that_was_stopped(case, world, ada, ben, granted):
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    if granted:
+        inbox.grant(approval, by=ben, seen=approval.digest)
+
+    starting.stop(plan, by=ada, reason="wrong customer")
+
+    approval.refresh_from_db()
+    assert (approval.state, approval.closing_reason) == ("withdrawn", "wrong customer")
+    with pytest.raises(CannotMove):
+        inbox.grant(approval, by=ben, seen=approval.digest)
+
+
 def test_a_new_plan_does_not_push_aside_one_that_has_a_call_on_the_wire(case, world, outside):
     plan = plan_for(case, world)
     outside.mischief("c", fail_after=1)
