@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 
+from approvals.policy import Unreadable
 from config.door import HOT_MODULES
 from config.failing import come_back
 from workspaces.access import NotAllowed
@@ -74,6 +75,12 @@ def not_allowed(request: HttpRequest, refusal: NotAllowed) -> HttpResponse:
 @api.exception_handler(CannotMove)
 def cannot_move(request: HttpRequest, refusal: CannotMove) -> HttpResponse:
     return problem(request, 409, "It has moved on", str(refusal))
+
+
+@api.exception_handler(Unreadable)
+def unreadable(request: HttpRequest, error: Unreadable) -> HttpResponse:
+    logger.warning("%s %s: %s", request.method, request.path, error)
+    return problem(request, 422, "The policy in force cannot be read", str(error)[:1000])
 
 
 @api.exception_handler(OperationalError)

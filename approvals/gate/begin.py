@@ -6,7 +6,6 @@ record. What needs people, or the desk's own word in the ledger, is done in
 `approvals.gate.slow_path`, under the same lock and by the same table.
 """
 
-import asyncio
 from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +16,7 @@ import msgspec
 from approvals.gate import fast_path, guesses, slow_path
 from approvals.gate.asks import BODY_BYTES_MAX, Ask, ask_of
 from approvals.gate.lookup import Found, found_in, reads
+from approvals.gate.policy_document import compiled
 from approvals.gate.replies import Reply, explained, of_proceed, with_address
 from approvals.gate.table import Answer, Denied, InDoubt, InProgress, Proceed, decide
 from approvals.policy import inforce
@@ -93,7 +93,7 @@ async def _answered(ask: Ask) -> Reply:
             return outcome
         if isinstance(outcome, NeedsTime):
             return await slow_path.call(slow_path.begin, ask)
-        await asyncio.to_thread(slow_path.compile_policy, ask.speaker.workspace_id, outcome.digest)
+        await compiled(ask.speaker.workspace_id, outcome.digest)
     raise refuse("busy", "The policy changes too fast to judge", 503)
 
 

@@ -1,14 +1,18 @@
 """`GET /api/v1/policy`: the active document, for the SDK's judgement while the desk is away."""
 
+import asyncio
+
 import msgspec
 
-from approvals.policy import default
-from ledger.door import Refused, answer, header, speaker_of
+from approvals.gate import slow_path
+from approvals.policy import Unreadable, default, inforce
+from ledger.door import Refused, answer, header, refuse, speaker_of
 from ledger.said import Speaker
 from workspaces import hot
 from workspaces.hot import Receive, Scope, Send
 
 FORBIDDEN = 403
+DETAIL_CHARACTERS_MAX = 500
 DOCUMENT = """
 SELECT digest, document::text FROM approvals_policyversion WHERE workspace_id = %s AND active"""
 
@@ -23,15 +27,29 @@ async def _whoever(scope: Scope) -> Speaker:
         return await speaker_of(scope, "ingest")
 
 
+async def compiled(workspace_id: int, digest: str) -> None:
+    """Have the policy in force ready in this process. Where it cannot be read the desk is not away,
+    it says no: an agent must not go on by an older policy of its own.
+    """
+    try:
+        await asyncio.to_thread(slow_path.compile_policy, workspace_id, digest)
+    except Unreadable as wrong:
+        title = "The policy in force cannot be read"
+        said = f"{title}, so no call may be made until a person mends it: {wrong}"
+        raise refuse("policy-unreadable", title, 422, said[:DETAIL_CHARACTERS_MAX]) from wrong
+
+
 async def policy(scope: Scope, receive: Receive, send: Send) -> None:
     """The document with its digest, which is its ETag too; 304 where the agent has it."""
     speaker = await _whoever(scope)
     async with hot.pool().connection() as connection:
         cursor = await connection.execute(DOCUMENT, [speaker.workspace_id])
         row = await cursor.fetchone()
-    digest, document = (
-        (row[0], msgspec.json.decode(row[1])) if row else (default().digest, default().document)
-    )
+    digest, document = default().digest, default().document
+    if row:
+        digest, document = row[0], msgspec.json.decode(row[1])
+        if inforce.known(digest) is None:
+            await compiled(speaker.workspace_id, digest)
     tag = f'"{digest}"'
     headers = (("etag", tag),)
     if header(scope, b"if-none-match") == tag:

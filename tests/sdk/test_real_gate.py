@@ -1,5 +1,6 @@
 """The client at the desk's own gate: Mia's agent acts, Ben decides, processes are killed."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -243,3 +244,30 @@ def test_bens_question_reaches_the_agent_and_its_answer_reaches_ben(web, token, 
     assert heard == ["Who asked for it?"]
     [approval] = action_of("run_q", "charge_card").approvals.all()
     assert approval.decisions.get().reason == "Mia asked for it at 10:02."
+
+
+def test_no_call_is_made_by_a_policy_that_cannot_be_read(real_desk, northwind, ben):
+    """The desk is there and says no; an older policy that the client remembers does not count."""
+    from approvals import versions
+    from approvals.models import PolicyVersion
+
+    with real_desk.run("Move it", run="run_1") as run, move(run) as act:
+        act.succeeded(result={"ok": True}, after=NEW)
+    real_desk.fetch_policy()
+    fine = {"policies": {"a": {"approval": "MANUAL"}}}
+    versions.activate(versions.save(northwind, json.dumps(fine), by=ben), by=ben)
+    later = {"policies": {"a": {"approval": "PERHAPS"}}}  # of a version with other words
+    stored = PolicyVersion.objects.filter(workspace=northwind, active=True)
+    stored.update(document=later, digest=versions.digest_of(later))
+    called = []
+
+    with (
+        pytest.raises(amends.Refused, match="cannot be read"),
+        real_desk.run("Move it") as run,
+        move(run, target=("flight", "HAT020")) as act,
+    ):
+        called.append(act)
+    with pytest.raises(amends.Refused, match="cannot be read"):
+        real_desk.fetch_policy()
+
+    assert called == []
