@@ -81,7 +81,13 @@ def close(
     seen: int,
     left: Sequence[Left] = (),
 ) -> Case:
-    """End the case as `outcome`; raises CannotClose, OutOfDate, or CannotMove if another has it."""
+    """End the case as `outcome`; raises CannotClose, OutOfDate, or CannotMove if another has it.
+
+    Its plans are locked between its run and itself: whoever submits a new one holds them before the
+    case, and another order would meet them in a deadlock.
+    """
+    Run.objects.select_for_update(no_key=True).only("pk").get(pk=case.run_id)
+    starting.locked_of(case)
     case = locked(case, seen=seen)
     other = held_by_another(case, by)
     if other is not None:

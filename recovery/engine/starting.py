@@ -20,6 +20,7 @@ from recovery import bells
 from recovery.engine import basis, binding, steps
 from recovery.engine.clock import Clock
 from recovery.models import PLAN_MOVES, Case, CaseState, Directive, Plan, PlanState, Step, StepState
+from recovery.models.plans import OPEN_ENDED
 from workspaces import moves
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -65,6 +66,13 @@ def locked_alone(plan_id: int) -> Plan:
         .select_related("case__run", "workspace", "reach", "drafted_by")
         .get(pk=plan_id)
     )
+
+
+def locked_of(case: Case) -> list[Plan]:
+    """The case's plans that may be pushed aside, locked; the caller locks the case itself after
+    them, and its run before them or not at all, as when a plan ends."""
+    plans = case.plans.filter(state__in=OPEN_ENDED).select_for_update(of=("self",))
+    return list(plans.order_by("number"))
 
 
 def _start(plan: Plan, run: Run) -> bool:

@@ -25,6 +25,8 @@ class PlanState(models.TextChoices):
 
 
 LIVING = (PlanState.WAITING, PlanState.STARTING, PlanState.RUNNING)
+OPEN_ENDED = (*LIVING, PlanState.STOPPED)
+"""A stopped one may still have steps that wait for a person."""
 
 PLAN_MOVES: dict[str, frozenset[str]] = {
     BORN: frozenset({PlanState.DRAFT, PlanState.WAITING}),

@@ -104,12 +104,10 @@ def _make_room(case: Case, by: User | None) -> None:
     """What an earlier plan left for people is superseded; what it has on the wire stops us.
 
     In a transaction of its own: whoever holds a step may wait for the run, so we must not hold it.
-    The plans come before their case, as when a plan ends. A plan that came since the draft was
-    drawn is not ours to push aside: raises OutOfDate, and nothing has changed.
+    The plans come before their case, as when a plan ends or a case is closed. A plan that came
+    since the draft was drawn is not ours to push aside: raises OutOfDate, and nothing has changed.
     """
-    open_ended = [PlanState.WAITING, PlanState.STARTING, PlanState.RUNNING, PlanState.STOPPED]
-    plans = case.plans.filter(state__in=open_ended).select_for_update(of=("self",))
-    known = list(plans.order_by("number"))
+    known = starting.locked_of(case)
     now = Case.objects.select_for_update(of=("self",)).get(pk=case.pk)
     if now.revision != case.revision:
         raise OutOfDate(now)

@@ -1,12 +1,16 @@
 """Drafting and submitting: what would run is what was shown, or nothing runs."""
 
+import threading
+import time
+
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, connections, transaction
 
 from approvals import inbox
 from approvals.models import Approval
 from ledger.models import Effect, Event
 from recovery.cases.rows import OutOfDate
+from recovery.casework import closing
 from recovery.engine import engine, starting
 from recovery.models import CaseState, Plan, PlanState, Step, StepState
 from recovery.planning import plans
@@ -426,3 +430,65 @@ def test_what_went_wrong_is_still_told_when_it_has_been_put_right(raised, tell, 
     case.refresh_from_db()
     assert (case.headline, case.reasons, case.evidence) == before
     assert (case.suggestion, case.standing_count) == ("close", 0)
+
+
+WAITING = """
+SELECT count(DISTINCT pid) FROM pg_locks waiting WHERE NOT granted AND EXISTS (
+    SELECT FROM pg_locks held JOIN pg_database d ON d.oid = held.database
+    WHERE held.pid = waiting.pid AND d.datname = current_database())
+"""
+
+
+def waits(count):
+    """Whether so many sessions wait for a lock; a lock is told of at once, a session is not."""
+    deadline = time.monotonic() + 60
+    with connection.cursor() as cursor:
+        while True:
+            cursor.execute(WAITING)
+            if cursor.fetchone()[0] >= count:
+                return
+            assert time.monotonic() < deadline, "nobody waits"
+            time.sleep(0.05)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_closes_and_who_submits_in_one_moment_do_not_wait_for_each_other(raised, shop, ada):
+    """What a stopped plan left for people is pushed aside by both."""
+    case = raised.case()
+    plan = submitted(case, ada)
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+    engine.advance(plan.pk)
+    starting.stop(plan, by=ada)
+    shop.execute("UPDATE tickets SET assignee = 'Nora'")
+    assert plan.steps.get().state == StepState.DRIFTED
+    case.refresh_from_db()
+    seen = plans.draft(case)
+    met = {}
+
+    def close():
+        closing.close(case, outcome="expected", reason="Meant so.", by=ada, seen=case.revision)
+
+    def submit():
+        plans.submit(case, digest=seen.digest, revision=case.revision, by=ada, reason="Wrong")
+
+    def act(verb):
+        try:
+            verb()
+        except Exception as failure:  # noqa: BLE001 - told to the test
+            met[verb] = failure
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=act, args=[verb]) for verb in (close, submit)]
+    with transaction.atomic():
+        type(case).objects.select_for_update().get(pk=case.pk)
+        for count, thread in enumerate(threads, 1):
+            thread.start()
+            waits(count)
+    for thread in threads:
+        thread.join()
+
+    assert close not in met
+    assert isinstance(met[submit], OutOfDate)
+    case.refresh_from_db()
+    assert (case.state, plan.steps.get().state) == (CaseState.CLOSED, StepState.CANCELLED)
