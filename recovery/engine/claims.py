@@ -89,8 +89,8 @@ def _clashed(step: Step) -> None:
     sibling = in_hand.values_list("pk", flat=True).first()
     if sibling is None:
         waiting.for_the_other(step)
-    else:
-        take_back(sibling)
+    elif not take_back(sibling):  # its worker is still there, or somebody else takes it back
+        steps.put_off(step, waiting.SECONDS, note="Waits for another step of its plan.")
 
 
 def passed(held: Sequence[Held]) -> None:

@@ -46,9 +46,10 @@ def refuse_two(cursor):
         raise CommandError(
             "A plan has one step under way at a time, and here there are more: "
             + "; ".join(plans)
-            + ". Nothing was changed. Stop the workers and let the sweeper run: within minutes it"
-            " takes back what was claimed and asks for the outcome of what was sent. What it cannot"
-            " find out, settle on the page of the case. Then migrate again."
+            + ". Nothing was changed. Let the workers of the version that ran before go on, or"
+            " start them again: within minutes they take back what was claimed and ask for the"
+            " outcome of what was sent. What they cannot find out, settle on the page of the case."
+            " Then migrate again."
         )
 
 

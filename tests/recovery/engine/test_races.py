@@ -275,6 +275,7 @@ def test_a_newer_step_that_is_tried_again_does_not_hide_an_older_one_whose_worke
     Step.objects.filter(plan=plan, position=1).update(was="needs_human", state="ready")
     engine.advance(plan.pk)
     assert states(plan) == ["ready", "claimed", "blocked"]  # its lease is not over
+    assert plan.steps.get(position=1).note == "Waits for another step of its plan."
 
     make_due(plan)
     engine.advance(plan.pk)
