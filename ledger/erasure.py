@@ -159,7 +159,7 @@ def work(erasure_id: int) -> bool:
             _finish(erasure, ErasureState.DONE)
             return False
         scope = part.scope
-        if blockers := _blockers(erasure.workspace, [*scope.runs, *scope.touched]):
+        if blockers := _blockers(erasure.workspace, [*_untouched(scope.runs), *scope.touched]):
             _finish(erasure, ErasureState.REFUSED, ", ".join(blockers[:BLOCKERS_SHOWN]))
             return False
         if _forget_part(erasure, scope, alias):
@@ -171,10 +171,20 @@ def work(erasure_id: int) -> bool:
     return True
 
 
+def _untouched(runs: Sequence[int]) -> list[int]:
+    """Those of which nothing was forgotten yet."""
+    alias = owner_alias()
+    found = Run.objects.using(alias).filter(pk__in=runs, forgotten_at=None)
+    return list(found.values_list("pk", flat=True))
+
+
 def _forget_part(erasure: Erasure, scope: Scope, alias: str) -> bool:
     """Whether the scope is forgotten to its end."""
     emptied = empty_events(scope, list(pairs_of(scope)), using=alias, at_most=EVENTS_OF_PART)
     erasure.event_count += emptied
+    # What was begun is said in the same transaction: from here on the run takes no more events,
+    # nothing folds it anew, and nobody who comes back stops it half done.
+    Run.objects.using(alias).filter(pk__in=_untouched(scope.runs)).update(forgotten_at=Now())
     if emptied >= EVENTS_OF_PART:
         return False
     # Single actions are found by whom their effects affect, so those go in one.

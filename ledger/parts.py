@@ -1,7 +1,8 @@
 """Parts: what of an erasure is forgotten in one transaction.
 
-Many small runs are one part, all or nothing; a large one is a part by itself, which is come back to
-until it is over.
+Many small runs are one part; one with many actions or effects is a part by itself. Whatever has
+more events or rows than a part may have is come back to until it is over: its runs count as
+forgotten from the first of these transactions on.
 """
 
 from collections.abc import Collection, Sequence
@@ -36,7 +37,7 @@ class Part:
 
 
 def next_part(erasure: Erasure) -> Part | None:
-    """Runs first, then single actions of others; a small erasure is one part, all or nothing.
+    """Runs first, then single actions of others; a small erasure is one part.
 
     No index leads from a person to their runs: they were named when it was asked for, and only who
     came since is looked for at the end.

@@ -1,8 +1,10 @@
 """A large erasure goes on part by part: shown while it does, and taken up by whoever is left."""
 
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from django.db.models.functions import Now
 
 from ledger import erasure, parts
 from ledger.models import Action, Effect, Erasure, Event, Run
@@ -91,6 +93,23 @@ def test_a_long_run_is_forgotten_in_several_parts(said, northwind, speaker, monk
     assert asked.rows["ledger.Action"] == asked.rows["ledger.Effect"] == 12
     assert not Effect.objects.filter(action__run__run="long", has_before=True).exists()
     assert Run.objects.get(run="long").forgotten_at
+
+
+def test_who_comes_back_between_two_parts_leaves_no_run_half_forgotten(
+    said, northwind, speaker, monkeypatch
+):
+    monkeypatch.setattr(erasure, "EVENTS_OF_PART", 2)
+    asked = erasure.ask(northwind, runs=["eve-2"], by=None)
+    assert erasure.work(asked.pk)
+    assert Run.objects.get(run="eve-2").forgotten_at
+    Run.objects.filter(run="eve-2").update(lease_until=Now() + timedelta(hours=1), state="running")
+
+    while erasure.work(asked.pk):
+        pass
+
+    asked.refresh_from_db()
+    assert (asked.state, asked.run_count, asked.event_count) == ("done", 1, 4)
+    assert not Action.objects.filter(run__run="eve-2").exclude(args=None).exists()
 
 
 def test_a_person_with_a_long_run_is_forgotten_in_runs_of_others_too(
