@@ -197,22 +197,28 @@ def _diff(shown: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
             row["field"],
             row.get("agent_wrote") if row.get("now") is None else row["now"],
             row.get("was"),
+            row.get("now"),
         )
         for row in shown.get("diff") or []
     ]
-    named = {field for field, _, _ in found}
+    named = {field for field, *_ in found}
     found += [
-        (field, value, value)
+        (field, value, value, value)
         for field, value in (wanted.get("fields") or {}).items()
         if field not in named
     ]
     rows: dict[str, list[dict[str, Any]]] = {"diff": [], "same": []}
-    for field, now, becomes in found:
-        is_same = not goes and now == becomes
+    for field, now, becomes, truly in found:
+        is_same = not goes and _written(truly) == _written(becomes)
         kind = "removed" if goes else "same" if is_same else "changed"
         row = {"field": field, "was": _plain(now), "now": _plain(becomes), "kind": kind}
         rows["same" if is_same else "diff"].append(row)
     return rows
+
+
+def _written(value: Any) -> str:
+    """As JSON says it: to Python 1 is True, and a card would call that change none."""
+    return json.dumps(value, sort_keys=True)
 
 
 def _plain(value: Any) -> Any:

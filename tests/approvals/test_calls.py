@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from approvals import manifests
+from approvals import calls, manifests
 from approvals.models import Approval
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
@@ -183,3 +183,12 @@ def test_arguments_that_nobody_could_read_are_not_asked_about():
         manifests.flat({"n" * 32_000: [1] * 16_000})
 
     assert manifests.flat({"a": [1, {"b": None}]}) == [("a[0]", "1"), ("a[1].b", "null")]
+
+
+@pytest.mark.parametrize(("now", "becomes"), [(1, True), (0, False), ([1], [True]), (None, "Nora")])
+def test_a_field_that_really_changes_is_never_called_the_same(now, becomes):
+    row = {"field": "v", "now": now, "was": becomes, "agent_wrote": "Nora"}
+    drawn = calls._diff({"diff": [row]})
+
+    assert drawn["same"] == []
+    assert [one["kind"] for one in drawn["diff"]] == ["changed"]
