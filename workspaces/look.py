@@ -159,5 +159,9 @@ def _named(found: re.Match[str]) -> str:
 
 
 def breakable(name: object) -> SafeString:
-    """A name of a tool or a target that may break after each of its signs, never inside a word."""
-    return mark_safe(re.sub(r"([_./:])", r"\1<wbr>", escape(name)))  # noqa: S308  # escaped first
+    """A name of a tool or a target that may break after each of its signs, never inside a word.
+
+    Agents write these: what hides or reorders is shown, as `visible` does.
+    """
+    shown = re.sub(r"([_./:])", r"\1<wbr>", html.escape(str(name)))
+    return mark_safe(UNUSUAL.sub(_shown, shown))  # noqa: S308  # escaped first

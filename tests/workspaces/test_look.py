@@ -87,6 +87,13 @@ def test_what_an_agent_wrote_cannot_become_markup():
     assert "<img" not in look.breakable("a_<img>")
 
 
+def test_a_name_that_may_break_shows_what_hides_in_it():
+    shown = look.breakable("pay\u200b_\u202eall")
+    assert "⟦U+200B⟧" in shown
+    assert "⟦U+202E⟧" in shown
+    assert not {"\u200b", "\u202e"} & set(shown)
+
+
 def test_a_long_text_is_cut_and_says_by_how_much():
     html = look.visible("a" * (look.VISIBLE_CHARACTERS_MAX + 7))
 
