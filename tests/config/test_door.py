@@ -85,7 +85,9 @@ def test_one_loop_that_stopped_makes_it_not_ready_and_is_named(web: Process, nam
     assert (status, json.loads(body)["checks"][name][:25]) == (503, "failed: PartitionMissing:")
 
 
-def test_a_policy_that_this_version_refuses_is_counted_and_not_named_to_strangers(web: Process) -> None:
+def test_a_policy_that_this_version_refuses_is_counted_and_not_named_to_strangers(
+    web: Process,
+) -> None:
     for one in expected():
         beats.beat(one, every_seconds=5.0)
     document = {"policies": {"a": {"approval": "PERHAPS"}}}
