@@ -32,6 +32,12 @@ SECRET_NAMES = frozenset(
 # A payment card: 13 to 19 digits that start with an issuer's digit, in groups or not, with a valid
 # check digit (Luhn, ISO/IEC 7812-1). Millisecond clocks start with 1 and are left alone.
 _CARD = re.compile(r"(?<![0-9A-Za-z])[2-6](?:[ -]?[0-9]){12,18}(?![0-9A-Za-z])")
+# An id in the form of a UUID (RFC 9562) is no card, whatever digits chance has put into it.
+_UUID = (
+    r"(?<![0-9A-Za-z])[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[1-8][0-9A-Fa-f]{3}"
+    r"-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}(?![0-9A-Za-z])"
+)
+_UUID_OR_CARD = re.compile(f"{_UUID}|{_CARD.pattern}")
 # Anything that could be one, in raw JSON; slow, so `Look` asks for many digits first.
 _CARD_IN_BYTES = re.compile(rb"[2-6][0-9 -]{12}")
 _MANY_DIGITS = b"0" * CARD_DIGITS_MIN
@@ -173,7 +179,7 @@ def _text(value: str, look: Look) -> str:
         raise Unfit("a text holds the character NUL")
     if not look.cards or len(value) < CARD_DIGITS_MIN:
         return value
-    return _CARD.sub(_card, value)
+    return _UUID_OR_CARD.sub(_card, value)
 
 
 def _integer(value: int) -> Any:

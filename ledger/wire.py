@@ -16,6 +16,7 @@ from ledger import clocks, names, schemas
 from ledger.canonical import canonical
 from ledger.masking import Look, Unfit, mask_in_place
 from ledger.said import Problem, Said, Speaker, problem
+from workspaces.look import is_all_seen
 
 EVENT_BYTES_MAX = 64 * 1024
 BATCH_EVENTS_MAX = 1_000
@@ -225,6 +226,9 @@ def _checked(said: Said, *, reserved: bool) -> None:
         msgspec.convert(said.data, schemas.AGENT_TYPES[said.type])
     except msgspec.ValidationError as wrong:
         raise _Wrong("schema", "The data does not fit its type", 422, str(wrong)) from wrong
+    if said.type == "action.planned" and not is_all_seen(said.data["tool"]):
+        # A rule for `pay` would not fit a `pay` with something unseen in it.
+        raise _Wrong("schema", "“tool” holds characters that nobody can see")
     if not reserved:
         for name in schemas.RESERVED.get(said.type, ()):
             if name in said.data:

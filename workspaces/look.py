@@ -27,6 +27,10 @@ VISIBLE_CHARACTERS_MAX = 20_000
 # Everything that is worth a look at its category: a list's texts hold next to none of it.
 UNUSUAL = re.compile(r"[^\x20-\x7e\n\t]")
 
+# Default_Ignorable_Code_Point (Unicode 16) of the category Mn: fine in a text,
+# where an emoji has one, and not in a name.
+IGNORED = re.compile("[\u034f\u17b4\u17b5\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
 
 # ISO 4217: how many digits stand behind the point, where it is not two.
@@ -141,6 +145,21 @@ def plain(text: object) -> str:
 def hidden_count(text: object) -> int:
     """How many characters `visible` would have to show."""
     return sum(map(_is_hidden, UNUSUAL.findall(str(text))))
+
+
+def is_all_seen(name: str) -> bool:
+    """Whether a name shows all that it is made of, so that two that look alike are one.
+
+    Beside what `visible` marks, signs that only change others (variation selectors, joiners) and
+    spaces at either end are not seen.
+    """
+    if name.isascii():
+        return name.isprintable() and name == name.strip()
+    return (
+        name.isprintable()
+        and name == name.strip()
+        and not any(_is_hidden(one) or IGNORED.match(one) for one in name)
+    )
 
 
 def _is_hidden(character: str) -> bool:

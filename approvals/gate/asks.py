@@ -136,9 +136,6 @@ def ask_of(body: bytes, speaker: Speaker, *, explain: bool) -> Ask:
     said = read(_json.encode(loose), speaker)
     if not isinstance(said, Said):
         raise Refused(said[1])
-    if not said.data["tool"].isprintable():
-        # A rule for `pay` would not fit a `pay` with something unseen in it.
-        raise refuse("schema", "“tool” holds characters that nobody can see", 422)
     targets: list[Mapping[str, Any]] = list(planned_targets(said.data))
     _can_be_told_apart(said, targets, attempt)
     key = said.data.get("key") or _own_key(said, targets, speaker)

@@ -100,11 +100,12 @@ class Link:
 
     def freshen(self) -> None:
         """The policy decides what may be done while the desk is away, so it should be a new one."""
-        self.claim()
-        if time.monotonic() - self._policy_at < POLICY_SECONDS:
-            return
         try:
-            self.fetch_policy()
+            self.claim()
+            if time.monotonic() - self._policy_at >= POLICY_SECONDS:
+                self.fetch_policy()
+        except WrongSpool:
+            raise
         except (DeskUnreachable, KeyRefused, Refused) as reason:
             log.info("the policy cannot be fetched (%s); the last one holds", reason)
             self._policy_at = time.monotonic()

@@ -26,6 +26,12 @@ SECRET_NAMES = frozenset(
 # A payment card: 13 to 19 digits that start with an issuer's digit, in groups or not, with a valid
 # check digit (Luhn, ISO/IEC 7812-1). Millisecond clocks start with 1 and are left alone.
 _CARD = re.compile(r"(?<![0-9A-Za-z])[2-6](?:[ -]?[0-9]){12,18}(?![0-9A-Za-z])")
+# An id in the form of a UUID (RFC 9562) is no card, whatever digits chance has put into it.
+_UUID = (
+    r"(?<![0-9A-Za-z])[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[1-8][0-9A-Fa-f]{3}"
+    r"-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}(?![0-9A-Za-z])"
+)
+_UUID_OR_CARD = re.compile(f"{_UUID}|{_CARD.pattern}")
 _NOT_NAME = re.compile(r"[^a-z0-9]")
 
 # Deeper values are refused by the wire format anyway.
@@ -73,7 +79,7 @@ def _walk(value: Any, depth: int) -> Any:
     if isinstance(value, list | tuple):
         return [_walk(item, depth + 1) for item in value]
     if isinstance(value, str):
-        return _CARD.sub(_card, value)
+        return _UUID_OR_CARD.sub(_card, value)
     if isinstance(value, int) and not isinstance(value, bool) and _is_card(str(value)):
         return placeholder("card")
     return value

@@ -69,8 +69,17 @@ class Sender:
         self._bell.set()
 
     def drain(self, run: str | None = None) -> None:
-        """Send all that waits (of one run) now. Raises DeskUnreachable or KeyRefused."""
-        self._before()
+        """Send all that waits (of one run) now.
+
+        Raises DeskUnreachable, KeyRefused, or Refused where the desk itself will not say whose
+        spool this is: then nothing is done as if it were away.
+        """
+        try:
+            self._before()
+        except Refused as refused:
+            if refused.is_the_desks:
+                raise
+            raise DeskUnreachable(f"this does not look like the desk: {refused}") from refused
         with self._sending:
             while batch := self._spool.waiting(run):
                 self._send(batch)
@@ -94,7 +103,7 @@ class Sender:
                 if time.monotonic() >= end:
                     return False
                 time.sleep(min(0.2, seconds))
-            except KeyRefused:
+            except (KeyRefused, Refused):
                 return False
             else:
                 return True

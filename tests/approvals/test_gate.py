@@ -440,3 +440,28 @@ def test_a_word_that_only_begins_like_a_currency_is_not_shown_as_one(trip, acme,
     asked = Approval.objects.get()
     assert (asked.amount_minor, asked.currency) == (None, "")
     assert ["currency", "usdt"] in asked.previews[0]["args"]
+
+
+@pytest.mark.parametrize(
+    "tool", ["pay\u3164", "pay\ufe0f", "pay\u034f", "pay\u2800", "pay ", "p\u200bay"]
+)
+def test_a_tool_with_something_unseen_in_its_name_is_refused_by_both_doors(trip, tool):
+    asked = planned(tool=tool)
+
+    assert trip.begin(asked).status_code == 422
+    event = {name: value for name, value in asked.items() if name != "attempt"}
+    fit = event | {"id": "fit", "action": "act_2", "data": event["data"] | {"tool": "pay"}}
+    refused, taken = trip.request("POST", "/api/v1/events", [event, fit]).json()["results"]
+    assert "nobody can see" in refused["problem"]["title"]
+    assert taken["status"] == "accepted"
+
+
+def test_an_attempt_and_a_key_in_the_form_of_a_uuid_are_never_taken_for_cards(trip):
+    said = trip.begin(
+        planned(
+            key="41234567-1234-4124-a123-0123456789ab",
+            attempt="41234567-1234-4124-a123-0123456789ab",
+        )
+    )
+
+    assert said.json()["answer"] == "proceed"

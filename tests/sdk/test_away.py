@@ -242,6 +242,35 @@ def test_a_new_key_goes_on_with_the_spool_and_another_agents_is_refused(small_de
     assert [event["run"] for event in small_desk.journal()] == ["run_left"]
 
 
+def test_a_new_key_judges_by_the_last_policy_while_the_desk_is_away(small_desk, spool_file):
+    with amends.connect(small_desk.url, KEY, spool=spool_file) as desk:
+        desk.fetch_policy()
+        assert desk.flush(5)
+    small_desk.stop()
+
+    with amends.connect(small_desk.url, "amends_new", spool=spool_file) as desk:
+        with desk.run("Move it") as run, move(run) as act:
+            act.succeeded(result="moved", after=NEW)
+        small_desk.start()
+        assert desk.flush(60)
+
+    assert "action.succeeded" in small_desk.types()
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_key_that_reads_like_a_card_names_no_call(desk, small_desk, is_away):
+    desk.fetch_policy()
+    if is_away:
+        small_desk.stop()
+
+    with (
+        desk.run("Move it") as run,
+        pytest.raises(amends.Refused, match="reads like a secret or a card number"),
+        move(run, key="refund-4111111111111111"),
+    ):
+        raise AssertionError("it was moved")
+
+
 def test_numbers_of_a_run_are_given_once_by_processes_that_share_a_spool(spool_file):
     spools = [Spool(spool_file) for _ in range(2)]
     given: list[int] = []

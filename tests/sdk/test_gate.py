@@ -75,6 +75,27 @@ def test_arguments_that_change_while_people_decide_are_not_used(desk, small_desk
     assert failed["data"]["outcome"] == "no_effect"
 
 
+def test_arguments_that_cannot_be_looked_at_any_more_count_as_changed(desk, small_desk):
+    given = {"note": "hello"}
+
+    def nest(_):
+        given["self"] = given
+        small_desk.control(decided=["k1"])
+
+    small_desk.control(modes={"note.add": "wait"})
+    desk.gate._on_wait = nest
+    with (
+        desk.run("Note it") as run,
+        pytest.raises(amends.ArgumentsChanged),
+        run.action("note.add", target=("note", "n1"), args=given, key="k1"),
+    ):
+        raise AssertionError("the note was added")
+    assert desk.flush(5)
+
+    [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
+    assert failed["data"]["outcome"] == "no_effect"
+
+
 def test_nor_are_those_that_change_between_the_answer_and_the_call(desk):
     args, called = {"flight": "HAT019", "seats": 1}, list[object]()
 
