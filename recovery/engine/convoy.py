@@ -93,9 +93,12 @@ class Convoy:
                 self._look(member, lambda: None)
         self._set_out()
 
-    def go_on(self) -> None:
-        """Hear what has come back, and take everybody as far as one commit of each kind goes."""
-        self._hear()
+    def go_on(self, patience: float = float("inf")) -> None:
+        """Hear what has come back, and take everybody as far as one commit of each kind goes.
+
+        If nothing comes for `patience` seconds, something else is done first.
+        """
+        self._hear(patience)
         self._intend()
         self._settle()
 
@@ -134,10 +137,11 @@ class Convoy:
                 errand.withhold("Not sent: the lease would not outlast the call.")
         self._side.start(errand for errand, _ in leaving)
 
-    def _hear(self) -> None:
+    def _hear(self, patience: float = float("inf")) -> None:
         """Wait for an answer, and then a moment for more."""
         heard: list[Errand[Any]] = []
         until = min((errand.ends_at for errand in self._calls), default=0.0)
+        until = min(until, time.monotonic() + patience)
         while len(heard) < len(self._calls):
             left = max(0.0, until - time.monotonic())
             wait = min(left, QUICK_SECONDS) if self._side.may_spread else left

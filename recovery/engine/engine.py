@@ -102,7 +102,7 @@ class Journey:
                     self._do(self._turn())
                 while self._finishing and self._may_end:
                     _act(self._finishing.pop(0)[0])
-                convoy.go_on()
+                convoy.go_on(self._patience)
                 self._gather()
             convoy.close()
         except DATABASE_AWAY:
@@ -122,6 +122,14 @@ class Journey:
         since = self._finishing[0][1]
         is_due = not self._convoy.is_quick or time.monotonic() - since > END_SECONDS
         return is_due and not self._convoy.has_answers
+
+    @property
+    def _patience(self) -> float:
+        """How long an answer is waited for: a call that was quick the last time may hang, and
+        neither those whose turn it is nor the ends must wait for it."""
+        if self._waiting or self._convoy.ending:
+            return TOGETHER_SECONDS
+        return END_SECONDS if self._finishing else float("inf")
 
     @property
     def _is_over(self) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 from django.db import connection, transaction
 
-from connectors import connections
+from connectors import connections, errands
 from ledger import rebuild
 from ledger.models import Action, Attempt, Effect, Event, Run
 from recovery.engine import claims, company, engine, steps, turns
@@ -62,6 +62,20 @@ def test_a_call_that_hangs_leaves_the_others_to_go_on(plan_of, outside):
 
     assert [states(plan) for plan in others] == [["verified"] * 2] * 2
     assert states(hanging) == ["unknown", "blocked"]
+
+
+def test_a_call_that_was_quick_and_now_hangs_holds_up_nobodys_end(plan_of, outside, monkeypatch):
+    monkeypatch.setattr(errands, "QUICK_SECONDS", 60.0)
+    monkeypatch.setattr(engine, "END_SECONDS", 0.1)
+    hanging, other = plan_of("w"), plan_of("x")
+    outside.mischief("w1", sleep_after=30)
+
+    engine.travel(hanging.pk, queue=QUEUE)
+
+    other.refresh_from_db()
+    given_up = hanging.steps.get(position=2)
+    assert (other.state, given_up.state) == ("finished", "unknown")
+    assert other.ended_at < given_up.moved_at
 
 
 def test_a_step_that_was_lost_before_takes_nobody_with_it(plan_of, outside):
