@@ -77,5 +77,7 @@ def as_finding(errand: Errand[Finding]) -> Finding:
         return Finding(found="cannot_tell", evidence={"error": detail})
     came = errand.came
     if not isinstance(came, Finding) or came.found not in FINDINGS:
-        return Finding(found="cannot_tell", evidence={"error": "`probe` gave back no finding."})
+        detail = "`probe` gave back no finding."
+        errand.line.ended(CallOutcome.FAILED, detail, tells=True)
+        return Finding(found="cannot_tell", evidence={"error": detail})
     return replace(came, evidence=errand.redaction.evidence(came.evidence))

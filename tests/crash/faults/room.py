@@ -54,10 +54,10 @@ def small_disk(place: Path) -> Iterator[Path]:
     command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "amends-chaos", str(place)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
-        said = done.stderr if done.returncode else ""
+        is_there, said = done.returncode == 0, done.stderr
     except OSError as error:
-        said = str(error)
-    if said:
+        is_there, said = False, str(error)
+    if not is_there:
         place.rmdir()
         pytest.skip(f"no file system can be mounted here: {said.strip()}")
     try:
