@@ -27,6 +27,12 @@ KEYS_CACHED_MAX = 5_000
 LAST_USED_EVERY_SECONDS = 60.0
 RETRY_AFTER_SECONDS = 1
 CHUNKS_MAX = 100_000
+NO_KEY = "Send Authorization: Bearer amends_…"
+# One sentence for all of these: a stranger shall not learn which keys there once were.
+UNKNOWN_KEY = (
+    "This desk does not know the key, or no longer: mistyped, revoked, expired or another desk's."
+    " A new one is made at Settings → Agents and keys."
+)
 
 _json = msgspec.json.Encoder()
 
@@ -122,7 +128,7 @@ async def speaker_of(scope: Scope, needs: str) -> Speaker:
     found = await known_keys.speaker(token) if token else None
     if found is None:
         raise Refused(
-            problem("key", "No valid API key", 401, "Send Authorization: Bearer amends_…"),
+            problem("key", "No valid API key", 401, UNKNOWN_KEY if token else NO_KEY),
             (("www-authenticate", "Bearer"),),
         )
     if needs not in found.scopes:

@@ -97,7 +97,7 @@ class Desk(Link):
         if directive is None:
             raise AmendsError(f"the desk wants nothing of {run}")
         if directive.get("kind") != "resume":
-            raise Stopped(str(directive.get("reason") or "the desk has stopped this run"))
+            raise Stopped(str(directive.get("reason") or "no reason is given"))
         return Run(self, run, told={}, directive=directive)
 
     def close(self, *, seconds: float = FLUSH_SECONDS) -> None:
@@ -127,7 +127,9 @@ def connect(url: str | None = None, key: str | None = None, **options: Any) -> D
     """The desk at AMENDS_URL under AMENDS_KEY, with the options of `Desk`."""
     url, key = url or os.environ.get("AMENDS_URL"), key or os.environ.get("AMENDS_KEY")
     if not url or not key:
-        raise AmendsError("set AMENDS_URL and AMENDS_KEY, or give url and key")
+        raise AmendsError(
+            "set AMENDS_URL and AMENDS_KEY, or give url and key: Settings → Agents and keys"
+        )
     return Desk(url, key, **options)
 
 

@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 
+def in_words(problem: dict[str, Any]) -> str:
+    """A problem (RFC 9457) as one line: what it is, and what the desk says of this case."""
+    said = [str(problem[part]).rstrip(".") for part in ("title", "detail") if problem.get(part)]
+    return ": ".join(said) or "the desk refused the request"
+
+
 class AmendsError(Exception):
     """The parent of everything this package raises."""
 
@@ -27,8 +33,10 @@ class ArgumentsChanged(NoEffect):
 class Denied(AmendsError):
     """The desk does not allow the call. Do not make it; `reason` is for the model or a person."""
 
+    happened = "not allowed, and not done"
+
     def __init__(self, reason: str, answer: dict[str, Any] | None = None) -> None:
-        super().__init__(reason)
+        super().__init__(f"{self.happened}: {reason}")
         self.reason = reason
         self.answer = answer or {}
 
@@ -36,18 +44,29 @@ class Denied(AmendsError):
 class Stopped(Denied):
     """The desk has told this run to stop. Leave the run; its work is recovered by the desk."""
 
+    happened = "the desk has stopped this run, leave it"
+
 
 class ApprovalTimeout(AmendsError):
     """Nobody has decided within the caller's deadline. Ask again later under the same key."""
 
     def __init__(self, approval: str, url: str) -> None:
-        super().__init__(f"nobody has decided yet: {url or approval}")
+        super().__init__(
+            f"nobody has decided yet, and the call was not made. It can be decided at"
+            f" {url or approval}; then make the same call in the same run again"
+        )
         self.approval = approval
         self.url = url
 
 
 class InDoubt(AmendsError):
     """An earlier try of this call may have happened. A probe or a person settles it; wait."""
+
+    def __init__(self, action: str) -> None:
+        super().__init__(
+            f"an earlier try of this call ({action}) may have happened, so it was not made again."
+            " Do not repeat it elsewhere: the desk finds out, or asks a person; then make it again"
+        )
 
 
 class Compensated(AmendsError):
@@ -86,8 +105,7 @@ class Refused(AmendsError):
     """The desk does not accept what was sent (RFC 9457). `problem` says which part and why."""
 
     def __init__(self, status: int, problem: dict[str, Any]) -> None:
-        title = problem.get("detail") or problem.get("title") or "the desk refused the request"
-        super().__init__(f"{status}: {title}")
+        super().__init__(f"{status}: {in_words(problem)}")
         self.status = status
         self.problem = problem
 

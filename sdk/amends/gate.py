@@ -23,6 +23,7 @@ from amends.errors import (
     KeyReused,
     Refused,
     Stopped,
+    in_words,
 )
 from amends.events import Statement
 from amends.sender import Sender
@@ -39,6 +40,14 @@ AWAY_PAUSE_SECONDS = 1.0
 RUN_IS_OVER = frozenset({"run_ended", "recovery", "stopped"})
 
 CONFLICT = 409
+
+NEEDED = "The call may not be made without it and was not made: try again when it is back."
+NOT_TWICE = "The call was not made a second time: wait for the other try, or until its lease ends"
+REUSED = (
+    "this key was used with other arguments, so the call was not made. Where it is a second"
+    " operation, give it an `op` of its own"
+)
+UNDONE = "this call was made once and undone since; it was not made again. `next_key` makes it anew"
 
 Waits = Callable[[dict[str, Any]], None]
 Replies = Callable[[str], str | None]
@@ -171,9 +180,9 @@ class Gate:
             return row
         if said == "in_doubt":
             self._spool.note(ask.row("unknown", answer=answer))
-            raise InDoubt(f"it is not known whether {answer.get('action')} happened")
+            raise InDoubt(str(answer.get("action")))
         if said == "compensated":
-            raise Compensated("this call was undone", str(answer["next_key"]))
+            raise Compensated(UNDONE, str(answer["next_key"]))
         if said == "denied":
             reason = str(answer.get("reason") or "the desk does not allow it")
             raise (Stopped if answer.get("code") in RUN_IS_OVER else Denied)(reason, answer)
@@ -183,13 +192,13 @@ class Gate:
         """The desk is away: answer from our own keys, and from the last policy."""
         row = self._spool.find(ask.key)
         if row and row.asked != ask.asked and row.state != "no_effect":
-            raise KeyReused("other arguments were sent under this key") from away
+            raise KeyReused(REUSED) from away
         if row and row.state == "succeeded":
             return row
         if row and row.state in ("running", "unknown"):
-            raise InDoubt(f"it is not known whether {row.action} happened") from away
+            raise InDoubt(row.action) from away
         if ask.gated:
-            raise DeskUnreachable(f"{away}; this call may not be made without it") from away
+            raise DeskUnreachable(f"{away} {NEEDED}", retry_after=away.retry_after) from away
         running = ask.row("running")
         if row:
             running = dataclasses.replace(running, action=row.action, n=row.n)
@@ -203,7 +212,7 @@ class Gate:
 
 def _meaning(refused: Refused) -> Exception:
     if refused.status == CONFLICT:
-        return InProgress(str(refused))
+        return InProgress(f"{in_words(refused.problem)}. {NOT_TWICE}")
     if str(refused.problem.get("type", "")).endswith("key-reused"):
-        return KeyReused(str(refused))
+        return KeyReused(REUSED)
     return refused

@@ -94,7 +94,10 @@ class Link:
         if self.spool.recall("key") not in (None, self._key_digest):
             was, now = self.spool.recall("policy") or {}, self.wire.get("policy")
             if any(was.get(name) not in (None, now.get(name)) for name in ("workspace", "agent")):
-                raise WrongSpool(f"{self.spool.path} is the spool of {was.get('agent')}")
+                raise WrongSpool(
+                    f"{self.spool.path} keeps what {was.get('agent')} has not sent yet, and this"
+                    f" key is {now.get('agent')}'s. Name another file with AMENDS_SPOOL"
+                )
         self.spool.remember("key", self._key_digest)
         self._claimed = True
 

@@ -132,7 +132,7 @@ class Run(Record):
         except DeskUnreachable:
             return
         if directive and directive.get("kind") == "stop":
-            raise Stopped(str(directive.get("reason") or "the desk has stopped this run"))
+            raise Stopped(str(directive.get("reason") or "no reason is given"))
 
     def is_done(self, tool: str, *, target: Target | None = None) -> bool:
         """In a resumed run: whether the desk says that this call is done and to be skipped."""

@@ -127,24 +127,30 @@ class Sender:
                 self._wire.put_blob(sha256, body)
             except Refused as refused:
                 if not _is_its_own_fault(refused):
-                    raise DeskUnreachable(f"not the desk: {refused}") from refused
+                    raise DeskUnreachable(str(refused)) from refused
                 log.error("the desk refused a snapshot: %s", refused)  # noqa: TRY400
             self._spool.blob_sent(sha256)
 
     def _work(self) -> None:
-        pause = 0.0
+        pause, away = 0.0, False
         while not self._over.is_set():
             self._bell.wait(IDLE_SECONDS)
             self._bell.clear()
             try:
                 self.drain()
-                pause = 0.0
+                if away:
+                    log.warning("the desk is there again; what waited is sent")
+                pause, away = 0.0, False
             except DeskUnreachable as reason:
                 pause = min(max(2 * pause, 0.5, reason.retry_after), PAUSE_SECONDS_MAX)
-                log.info("the desk is away (%s); what happens is kept in the spool", reason)
+                if not away:
+                    log.warning(
+                        "%s What happens is kept in %s until then", reason, self._spool.path
+                    )
+                away = True
             except KeyRefused as reason:
                 pause = REFUSED_PAUSE_SECONDS
-                log.error("the desk refuses this API key: %s", reason)  # noqa: TRY400
+                log.error("nothing is sent: %s", reason)  # noqa: TRY400
             except Exception:  # The edge of the thread: it must live on.
                 pause = PAUSE_SECONDS_MAX
                 log.exception("events could not be sent; they stay in the spool")
@@ -159,7 +165,7 @@ class Sender:
             answer = self._wire.post("events", body.encode())
         except Refused as refused:
             if not _is_its_own_fault(refused):
-                raise DeskUnreachable(f"this does not look like the desk: {refused}") from refused
+                raise DeskUnreachable(str(refused)) from refused
             if len(batch) == 1:
                 self._park(batch[0], refused.problem)
                 return

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from amends import forks
-from amends.errors import DeskUnreachable, KeyRefused, Refused
+from amends.errors import DeskUnreachable, KeyRefused, Refused, in_words
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0
@@ -16,6 +16,8 @@ READ_SECONDS = 10.0
 POLL_GRACE_SECONDS = 10.0
 # Answers that say "not now": the same request may succeed later.
 NOT_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
+CHECK = "Is AMENDS_URL right, and is the desk up?"
+NO_DESK = "this does not look like a desk: is AMENDS_URL right?"
 
 
 class Wire:
@@ -26,6 +28,9 @@ class Wire:
             raise ValueError("the address of the desk starts with https:// or http://")
         self._url, self._key = url.rstrip("/") + "/api/v1/", key
         self._client = self._open()
+        spoken = self._client.base_url
+        # As it is told in errors and logs: without a name and password that may stand in it.
+        self.address = f"{spoken.scheme}://{spoken.netloc.decode()}{spoken.path}"
         self._of_parents: list[httpx.Client] = []
         forks.tell(self)
 
@@ -77,29 +82,38 @@ class Wire:
         try:
             answer = self._client.request(method, path, **more)
         except httpx.HTTPError as error:
-            raise DeskUnreachable(f"{type(error).__name__}: {error}") from error
+            why = f"{type(error).__name__}: {error}"
+            raise DeskUnreachable(f"no answer from {self.address} ({why}). {CHECK}") from error
         if answer.status_code in NOT_NOW:
             raise DeskUnreachable(
-                f"the desk answers {answer.status_code}", retry_after=_retry_after(answer)
+                f"{self.address} answers {answer.status_code}: not now, try again.",
+                retry_after=_retry_after(answer),
             )
-        content = _object(answer)
+        content = self._object(answer)
         if answer.status_code in (401, 403):
-            raise KeyRefused(str(content.get("detail") or "the desk does not accept this API key"))
+            raise KeyRefused(f"{self.address} refuses this API key: {in_words(content)}")
         if not answer.is_success:
             raise Refused(answer.status_code, content)
         return content
 
-
-def _object(answer: httpx.Response) -> dict[str, Any]:
-    if not answer.content:
-        return {}
-    try:
-        content = answer.json()
-    except ValueError as error:
-        if answer.is_success:
-            raise DeskUnreachable("the answer is not the desk's") from error
-        return {"title": answer.reason_phrase}
-    return content if isinstance(content, dict) else {"items": content}
+    def _object(self, answer: httpx.Response) -> dict[str, Any]:
+        """What came as JSON; of an answer that is no desk's it says so, and whose it is."""
+        if answer.is_success and not answer.content:
+            return {}
+        try:
+            content = answer.json()
+        except ValueError as error:
+            if answer.is_success:
+                raise DeskUnreachable(f"{self.address} answers, but {NO_DESK}") from error
+            content = {}
+        if not isinstance(content, dict):
+            content = {"items": content}
+        if not answer.is_success and "type" not in content:
+            to = answer.headers.get("Location")
+            said = in_words(content) if "title" in content else answer.reason_phrase
+            at = f"{self.address}{f', which points to {to[:200]}' if to else ''}"
+            content["title"] = f"{said} ({at}); {NO_DESK}"
+        return content
 
 
 def _retry_after(answer: httpx.Response) -> float:

@@ -7,7 +7,8 @@ one decides is tested against the real one.
 
 `POST /control` merges into its settings: `modes` per tool (`proceed`, `wait`, `denied`), `lease`
 seconds, `lose` (how many answers of `begin` to lose after they took effect), `directive`,
-`compensated` keys with their next ones, `decided` approvals.
+`compensated` keys with their next ones, `decided` approvals, `elsewhere` (the status
+of another server's page).
 """
 
 import json
@@ -113,6 +114,15 @@ class Desk(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
 
+    def page(self, status):
+        """What another server than the desk says."""
+        self.send_response(status)
+        if status == 301:
+            self.send_header("Location", "https://elsewhere.example/")
+        self.send_header("Content-Length", "6")
+        self.end_headers()
+        self.wfile.write(b"<html>")
+
     def body(self):
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
@@ -123,6 +133,8 @@ class Desk(BaseHTTPRequestHandler):
 
     def do_GET(self):
         path, _, query = self.path.partition("?")
+        if control.get("elsewhere"):
+            return self.page(int(control["elsewhere"]))
         if path.endswith("/policy"):
             agent = control.get("agent", "trip-desk")
             return self.answer(200, {"workspace": "northwind", "agent": agent,
