@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -48,7 +49,7 @@ def value(said: Any, depth: int = 0) -> Any:
     if depth >= DEEP:
         return text(repr(said)[:SHOWN_MAX])
     if kind is dict:
-        return {text(str(name)): value(inner, depth + 1) for name, inner in said.items()}
+        return _object(said, depth)
     if kind is list or kind is tuple:
         return [value(inner, depth + 1) for inner in said]
     return _foreign(said, depth)
@@ -61,8 +62,21 @@ def _number(said: Any) -> Any:
     return str(said) if is_too_large or is_none else said
 
 
+def _object(said: Mapping[Any, Any], depth: int) -> Any:
+    """Names are texts; where two of them would be one, none is lost: it is no JSON."""
+    kept = {text(str(name)): value(inner, depth + 1) for name, inner in said.items()}
+    return kept if len(kept) == len(said) else text(repr(said)[:SHOWN_MAX])
+
+
 def _foreign(said: Any, depth: int) -> Any:
-    """What a plug-in passes on as its driver gave it: a moment, a decimal, an enumeration."""
+    """What a plug-in passes on as its driver gave it: a kind of text, list or mapping of the
+    driver's own, a moment, a decimal, an enumeration."""
+    if isinstance(said, str):
+        return text(str.__str__(said))
+    if isinstance(said, Mapping):
+        return _object(said, depth)
+    if isinstance(said, list | tuple):
+        return [value(inner, depth + 1) for inner in said]
     try:
         return value(msgspec.to_builtins(said), depth + 1)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):

@@ -96,8 +96,11 @@ def _bounded(connector: Connector, name: str, question: Callable[[], T]) -> T:
             logger.warning("%s.", fault)
             raise Refused(f"{fault}: see its author.") from None
         came, failure = answers.get()
-    if failure is not None:
+    if isinstance(failure, Exception):
         raise failure
+    if failure is not None:  # it wanted to end the process, which is not a plug-in's to decide
+        fault = f"The connector {connector.name} fails with {type(failure).__name__}"
+        raise Refused(f"{fault}: see its author.") from failure
     return came  # type: ignore[return-value]
 
 

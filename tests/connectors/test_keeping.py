@@ -1,0 +1,54 @@
+"""What an outside system says is kept as what it means, whatever kinds its driver uses."""
+
+from collections import OrderedDict
+from decimal import Decimal
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pytest
+
+from connectors import keeping
+
+
+class Words(str):
+    """A text as XML libraries give it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"Words({self!r})"
+
+
+class Priority(StrEnum):
+    HIGH = "high"
+
+
+class Pair(NamedTuple):
+    first: int
+    second: int
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (Words("high"), "high"),
+        (Priority.HIGH, "high"),
+        ({"priority": Words("high")}, {"priority": "high"}),
+        (MappingProxyType({"a": 1}), {"a": 1}),
+        (OrderedDict(a=Words("b")), {"a": "b"}),
+        (Pair(1, 2), [1, 2]),
+        (Decimal("1.50"), "1.50"),
+        (Words("a\x00b"), "a\N{REPLACEMENT CHARACTER}b"),
+    ],
+)
+def test_a_drivers_own_kinds_are_kept_as_what_they_mean(said, kept):
+    assert keeping.value(said) == kept
+    assert type(keeping.value(said)) is type(kept)
+
+
+def test_of_two_names_that_would_be_one_none_is_lost():
+    kept = keeping.value({1: "a", "1": "b"})
+
+    assert "'a'" in kept
+    assert "'b'" in kept
