@@ -83,6 +83,7 @@ function suggest(field) {
   field.addEventListener("blur", () => open(false));
   field.addEventListener("input", () => {
     shutAt = null;
+    mark(-1); // who types on has not chosen: Enter sends what was typed
   });
   field.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
