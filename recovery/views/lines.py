@@ -25,7 +25,7 @@ def line(case: dict[str, Any], *, picks: bool) -> SafeString:
         f'<td class="half"><code class="tool">{look.breakable(case["action"])}</code>'
         f' <span class="sub">{look.breakable(case["target"])}</span></td>'
         f'<td class="half">{_suggestion(case)} {_sign(case)}</td>'
-        f'<td data-label="Approval">{say(case["approval"])}</td>'
+        f'<td data-label="Approval">{look.visible(case["approval"])}</td>'
         f'<td class="nowrap" data-label="Failed">{case["since"]} {_due(case)}</td>'
         f'<td data-label="Claimed">{_claimant(case)}</td>'
         f'<td class="acts">{_acts(case)}</td></tr>'
@@ -57,16 +57,16 @@ def _state(case: dict[str, Any]) -> str:
 
 def _trouble(case: dict[str, Any]) -> str:
     asked = f"“{look.visible(case['request'])}”" if case["request"] else ""
-    customer = f" · {say(case['customer'])}" if case["customer"] else ""
+    customer = f" · {look.visible(case['customer'])}" if case["customer"] else ""
     return (
-        f'<a class="row-link" href="{say(case["url"])}">{say(case["headline"])}</a>'
+        f'<a class="row-link" href="{say(case["url"])}">{look.visible(case["headline"])}</a>'
         f' <span class="sub ask">{asked}</span>'
         f' <span class="sub"><code>{say(case["run"])}</code>{customer}</span>'
     )
 
 
 def _suggestion(case: dict[str, Any]) -> str:
-    words, url = say(case["suggestion"]), say(case["suggestion_url"])
+    words, url = look.visible(case["suggestion"]), say(case["suggestion_url"])
     if url:
         return f'<a class="sub-first" href="{url}">{words}</a>'
     return f'<span class="sub-first">{words}</span>'
@@ -82,7 +82,7 @@ def _due(case: dict[str, Any]) -> str:
 
 
 def _claimant(case: dict[str, Any]) -> str:
-    return say(case["claimant"]) if case["claimant"] else '<span class="nobody">—</span>'
+    return look.visible(case["claimant"]) if case["claimant"] else '<span class="nobody">—</span>'
 
 
 def _acts(case: dict[str, Any]) -> str:

@@ -165,8 +165,8 @@ def diff(
         '<caption class="away">{}</caption><thead><tr>'
         '<td></td><th scope="col">field</th><th scope="col">{}</th><th scope="col">{}</th>'
         "</tr></thead><tbody>{}</tbody></table></div>",
-        caption,
-        caption,
+        look.plain(caption),
+        look.visible(caption),
         was,
         now,
         body,
@@ -199,8 +199,8 @@ def drift(rows: Iterable[Mapping[str, Any]], caption: str = "Drift") -> SafeStri
         '<caption class="away">{}</caption><thead><tr><td></td><th scope="col">field</th>'
         '<th scope="col">was</th><th scope="col">agent wrote</th><th scope="col">now</th>'
         '<th scope="col">becomes</th></tr></thead><tbody>{}</tbody></table></div>',
-        caption,
-        caption,
+        look.plain(caption),
+        look.visible(caption),
         body,
     )
 
