@@ -76,7 +76,7 @@ def test_arguments_that_change_while_people_decide_are_not_used(desk, small_desk
 
 
 def test_arguments_that_cannot_be_looked_at_any_more_count_as_changed(desk, small_desk):
-    given = {"note": "hello"}
+    given: dict[str, object] = {"note": "hello"}
 
     def nest(_):
         given["self"] = given

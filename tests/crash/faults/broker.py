@@ -145,6 +145,7 @@ def zombies(storm: Storm) -> None:
     stopped = storm.plan("s4")
     plans.stop(stopped, by=storm.people.ada)
     storm.plans.append(stopped)
+    rest([stopped], 60)  # a worker may have had it in hand when it was stopped
     waiting = storm.ask_for(storm.plan("s5"))
     before, messages = storm.everything(), storm.messages()
     storm.hint(times=5)
