@@ -8,9 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from ledger import canonical as ledger_canonical
-
-INTEGER_MAX = 2**53 - 1
-"""RFC 8785 writes numbers as IEEE doubles; a larger integer is written as a string."""
+from ledger.canonical import INTEGER_MAX
 
 
 def canonical(value: Any) -> bytes:
@@ -59,10 +57,8 @@ def _is_usual(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, bool) or value is None or isinstance(value, str | float):
+    if value is None or isinstance(value, str | int | float):
         return value
-    if isinstance(value, int):
-        return value if abs(value) <= INTEGER_MAX else str(value)
     if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

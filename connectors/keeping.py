@@ -1,9 +1,9 @@
 """Keeping: what an outside system says, in a form that PostgreSQL and the ledger can hold.
 
-Neither keeps the character NUL or half of a surrogate pair, and the ledger no integer beyond 2^53
-and nothing nested without end: agents are refused with such a thing, and may ask their engineer. An
-outside system is not asked. What it says is written down so far as it can be, for a step whose
-answer could not be kept would hang for ever.
+Neither keeps the character NUL or half of a surrogate pair, and the ledger no integer of more than
+1,000 digits and nothing nested without end: agents are refused with such a thing, and may ask their
+engineer. An outside system is not asked. What it says is written down so far as it can be, for a
+step whose answer could not be kept would hang for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from connectors.canonical import INTEGER_MAX
+from ledger.canonical import INTEGER_DIGITS_MAX
 from ledger.masking import DEPTH_MAX
 
 _UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
@@ -27,6 +27,7 @@ DEEP = DEPTH_MAX - 6
 SHOWN_MAX = 400
 """Characters of what is no JSON."""
 
+_INTEGER_END = 10**INTEGER_DIGITS_MAX
 NUMBERS = frozenset({bool, int, float})
 
 
@@ -38,8 +39,8 @@ def text(said: str) -> str:
 
 
 def value(said: Any, depth: int = 0) -> Any:
-    """Plain JSON that means the same: a large integer becomes a text, as `canonical.same` reads it;
-    what is no JSON at all, or nested too deep, the text of it.
+    """Plain JSON that means the same; what is no JSON at all, or too deep or too long, the text of
+    it.
     """
     kind = type(said)
     if kind is str:
@@ -57,9 +58,9 @@ def value(said: Any, depth: int = 0) -> Any:
 
 def _number(said: Any) -> Any:
     """A truth value, too, and nothing at all: both stay as they are."""
-    is_too_large = type(said) is int and not -INTEGER_MAX <= said <= INTEGER_MAX
-    is_none = type(said) is float and not math.isfinite(said)
-    return str(said) if is_too_large or is_none else said
+    if type(said) is int and abs(said) >= _INTEGER_END:
+        return f"an integer of {said.bit_length()} bits"  # str() itself ends at 4,300 digits
+    return str(said) if type(said) is float and not math.isfinite(said) else said
 
 
 def _object(said: Mapping[Any, Any], depth: int) -> Any:

@@ -14,7 +14,7 @@ from django.conf import settings
 from psycopg import AsyncConnection, Connection
 from psycopg.errors import DeadlockDetected, OperationalError, SerializationFailure
 
-from ledger import bells, drivers, wire
+from ledger import bells, decimals, drivers, wire
 from ledger import record as core
 from ledger.documented import documented
 from ledger.door import Refused, answer, answering, body_of, media_type, refuse, speaker_of
@@ -173,6 +173,9 @@ def check_blob(body: bytes, sha256: str, speaker: Speaker) -> None:
         raise refuse("unfit", "The blob cannot be kept", 422, str(unfit)) from unfit
     except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
         raise refuse("malformed", "The blob is not JSON", 400, str(wrong)) from wrong
+    if number := decimals.rounded(body):
+        detail = f"{number} has more digits than a double: write it as text."
+        raise refuse("unfit", "The blob cannot be kept", 422, detail)
     if clean != value:
         raise refuse("secret", "The blob holds what must be masked first", 422)
 

@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ledger.canonical import INTEGER_MAX, is_plain_float
+from ledger.canonical import INTEGER_DIGITS_MAX, INTEGER_MAX, is_plain_float
 
 DEPTH_MAX = 32
 NAME_CHARACTERS_CACHED_MAX = 64
 NAMES_CACHED_MAX = 10_000
 CARD_DIGITS_MIN = 13
 CARD_MIN = 10 ** (CARD_DIGITS_MIN - 1)
+_INTEGER_END = 10**INTEGER_DIGITS_MAX
 
 # Compared with a value's whole name, in lower case, with everything but letters and digits removed:
 # `API-Key`, `api_key` and `apiKey` are one name, `token_count` is another.
@@ -135,7 +136,7 @@ def _clean(value: Any, depth: int, look: Look) -> Any:
         for place, inner in enumerate(value):
             value[place] = _clean(inner, depth + 1, look)
     elif kind is int:
-        return _integer(value)
+        return _integer(value, look)
     elif kind is float and not is_plain_float(value):
         look.plain = False
     return value
@@ -182,9 +183,11 @@ def _text(value: str, look: Look) -> str:
     return _UUID_OR_CARD.sub(_card, value)
 
 
-def _integer(value: int) -> Any:
+def _integer(value: int, look: Look) -> Any:
     if not -INTEGER_MAX <= value <= INTEGER_MAX:
-        raise Unfit("an integer is beyond 2^53 - 1: send it as text")
+        look.plain = False
+        if abs(value) >= _INTEGER_END:
+            raise Unfit(f"an integer has more than {INTEGER_DIGITS_MAX} digits")
     return placeholder("card") if value >= CARD_MIN and _is_card(str(value)) else value
 
 

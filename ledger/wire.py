@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ledger import clocks, names, schemas
+from ledger import clocks, decimals, names, schemas
 from ledger.canonical import canonical
 from ledger.masking import Look, Unfit, mask_in_place
 from ledger.said import Problem, Said, Speaker, problem
@@ -115,6 +115,7 @@ def read(raw: bytes, speaker: Speaker, *, reserved: bool = False) -> Said | tupl
         look = Look.at(raw)
         said = _said(envelope, speaker, look)
         _no_name_twice(raw, envelope, look)
+        _no_number_rounded(raw)
         _checked(said, reserved=reserved)
     except _Wrong as wrong:
         return event_id or wrong.event_id, wrong.problem
@@ -263,6 +264,12 @@ def _no_name_twice(raw: bytes, envelope: Envelope, look: Look) -> None:
         return
     if name := names.repeated(raw):
         raise _Wrong("duplicate-name", "A name stands twice in one object", 422, name)
+
+
+def _no_number_rounded(raw: bytes) -> None:
+    if number := decimals.rounded(raw):
+        detail = f"{number} has more digits than a double: send it as text."
+        raise _Wrong("unfit", "The event holds what the ledger does not keep", 422, detail)
 
 
 def _moment(text: str) -> tuple[datetime, str]:

@@ -15,6 +15,7 @@ import msgspec
 from approvals.digests import CallFacts
 from approvals.policy import Deed
 from connectors.canonical import digest
+from ledger import decimals
 from ledger.door import Refused, refuse
 from ledger.fold.actions import args_digest
 from ledger.fold.effects import planned_targets
@@ -119,6 +120,9 @@ def _made(said: Said | tuple[str, Problem]) -> Said:
 def ask_of(body: bytes, speaker: Speaker, *, explain: bool) -> Ask:
     """The ask in a body. Raises Refused (400, 422) with what does not fit."""
     loose = _object(body)
+    if number := decimals.rounded(body):
+        detail = f"{number} has more digits than a double: send it as text."
+        raise refuse("unfit", "The body holds what the ledger does not keep", 422, detail)
     attempt, retry = loose.pop("attempt", None), loose.pop("retry", None)
     if not isinstance(attempt, str) or not 0 < len(attempt) <= ATTEMPT_CHARACTERS_MAX:
         raise refuse(

@@ -8,11 +8,14 @@ loops cost over the facts at hand, beyond which nothing is evaluated.
 
 import re
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import cel
+
+from ledger.canonical import double_of
 
 EXPRESSION_CHARACTERS_MAX = 2_000
 NESTING_MAX = 40
@@ -36,6 +39,8 @@ ESCAPED = re.compile(r"\\[xXuU0-7]")
 MATCHES = re.compile(r"\bmatches\s*\(")
 PATTERN = re.compile(r"""\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')\s*\)""")
 BOUND = re.compile(rf"\.\s*(?:{LOOPS}|optMap|optFlatMap)\s*\(\s*(\w+)(?:\s*,\s*(\w+)\s*,)?")
+PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+INTEGERS = (-(2**63), 2**64 - 1)  # of CEL: signed and unsigned, 64 bits
 PLACE = re.compile(r"<input>:(\d+):(\d+): (?:Syntax error: )?([^\n]*)")
 
 
@@ -64,7 +69,7 @@ class Loop:
 class Expression:
     """A compiled expression over named facts."""
 
-    __slots__ = ("_loops", "_program", "names", "source")
+    __slots__ = ("_loops", "_path", "_program", "names", "source")
 
     def __init__(self, source: str, allowed: frozenset[str]) -> None:
         """Compile `source`, which may name the facts in `allowed`. Raises CannotCompile."""
@@ -77,6 +82,9 @@ class Expression:
             raise _cannot_compile(str(wrong)) from wrong
         bound = {name for pair in BOUND.findall(source) for name in pair}
         self.names = tuple(sorted(set(references["variables"]) & allowed))
+        # A plain path is followed here: CEL's integers have 64 bits, and a fact may have more.
+        is_path = len(self.names) == 1 and PATH.fullmatch(source.strip())
+        self._path = source.strip().split(".") if is_path else []
         unknown = set(references["variables"]) - allowed - bound
         if unknown:
             known = ", ".join(sorted(allowed))
@@ -84,7 +92,9 @@ class Expression:
 
     def evaluate(self, facts: Mapping[str, Any]) -> Any:
         """The value over `facts`. Raises CannotEvaluate, and nothing else."""
-        used = {name: facts[name] for name in self.names if name in facts}
+        if self._path:
+            return self._followed(facts)
+        used = {name: _in_64_bits(facts[name]) for name in self.names if name in facts}
         if self._loops and _cost(self._loops, sum(map(_count, used.values()))) > COST_MAX:
             raise CannotEvaluate(f"too much to loop over: {self.source}")
         try:
@@ -97,8 +107,30 @@ class Expression:
                 raise CannotEvaluate(f"{self.source}: the evaluator gave up") from wrong
             raise
 
+    def _followed(self, facts: Mapping[str, Any]) -> Any:
+        value: Any = facts
+        for name in self._path:
+            if not isinstance(value, Mapping) or name not in value:
+                raise CannotEvaluate(f"{self.source}: there is no {name}")
+            value = value[name]
+        return deepcopy(value)
+
     def __repr__(self) -> str:
         return f"<Expression {self.source!r}>"
+
+
+def _in_64_bits(value: Any) -> Any:
+    """The value as CEL can hold it; raises CannotEvaluate for an integer that it would round."""
+    if isinstance(value, dict):
+        return {name: _in_64_bits(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_in_64_bits(inner) for inner in value]
+    if isinstance(value, int) and not INTEGERS[0] <= value <= INTEGERS[1]:
+        double = double_of(value)
+        if double is None:
+            raise CannotEvaluate("an integer of more than 64 bits cannot be compared")
+        return double
+    return value
 
 
 def _count(value: Any) -> int:

@@ -7,14 +7,49 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import rfc8785
 
+INTEGER_MAX = 2**53 - 1
+"""Up to here every integer is a double."""
+
 
 def canonical(value: Any) -> bytes:
-    """The RFC 8785 bytes of a JSON value. ValueError for what is not JSON (NaN, 2**60, a date)."""
+    """The RFC 8785 bytes of a JSON value. ValueError for what is not JSON (NaN, a date).
+
+    RFC 8785 takes numbers for IEEE doubles. An integer that no double holds (2**60 + 1) is written
+    digit by digit, so that two different numbers never have one digest.
+    """
+    try:
+        return rfc8785.dumps(value)
+    except rfc8785.IntegerDomainError:
+        return _with_wide_integers(value)
+
+
+def _with_wide_integers(value: Any) -> bytes:
+    if isinstance(value, dict):
+        names = sorted(value, key=lambda name: name.encode("utf-16-be"))
+        return b"{" + b",".join(map(_member, names, map(value.__getitem__, names))) + b"}"
+    if isinstance(value, list | tuple):
+        return b"[" + b",".join(map(_with_wide_integers, value)) + b"]"
+    if isinstance(value, int) and abs(value) > INTEGER_MAX:
+        return _integer(value)
     return rfc8785.dumps(value)
+
+
+def _member(name: str, value: Any) -> bytes:
+    return rfc8785.dumps(name) + b":" + _with_wide_integers(value)
+
+
+def _integer(value: int) -> bytes:
+    """As a double of this very value is written, if there is one (1e300); else all its digits."""
+    try:
+        spelling = rfc8785.dumps(float(value))
+    except OverflowError:
+        return str(value).encode()
+    return spelling if Decimal(spelling.decode()) == value else str(value).encode()
 
 
 def digest(value: object) -> str:

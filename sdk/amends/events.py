@@ -14,7 +14,7 @@ from typing import Any
 from amends.canonical import canonical
 from amends.errors import TooLarge
 from amends.masking import masked
-from amends.values import plain
+from amends.values import plain, signed_zeros
 
 # The wire's limit is 64 KiB per event; the rest is for the envelope and for `begin`'s own members.
 DATA_BYTES_MAX = 60 * 1024
@@ -76,13 +76,25 @@ def statement(
     if trace:
         event["trace"] = plain(trace)
     blobs: dict[str, bytes] = {}
-    event["data"] = _small(masked(plain(data), mask), blobs)
+    event["data"] = _small(masked(_recorded(plain(data)), mask), blobs)
     return Statement(event, blobs)
 
 
 def cut(text: str) -> str:
     """An error's message, short enough for an event."""
     return text if len(text) <= TEXT_CHARACTERS_MAX else text[: TEXT_CHARACTERS_MAX - 1] + "…"
+
+
+def _recorded(data: dict[str, Any]) -> dict[str, Any]:
+    """The data, with its snapshots as a database can be given them back."""
+    effects = data.get("effects")
+    for holder in [data, *(effects if isinstance(effects, list) else [])]:
+        for name in ("before", "after"):
+            if isinstance(told := holder.get(name), list):
+                holder[name] = [signed_zeros(one) for one in told]
+            elif told is not None:
+                holder[name] = signed_zeros(told)
+    return data
 
 
 def _small(data: dict[str, Any], blobs: dict[str, bytes]) -> dict[str, Any]:

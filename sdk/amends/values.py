@@ -11,9 +11,13 @@ from collections.abc import Mapping
 from datetime import date, time
 from typing import Any
 
-# RFC 8785 writes numbers as IEEE doubles; a larger integer travels as text.
-INTEGER_MAX = 2**53 - 1
+from amends.errors import TooLarge
 
+# As the ledger has it: more than any money, id or key has.
+INTEGER_DIGITS_MAX = 1_000
+_INTEGER_END = 10**INTEGER_DIGITS_MAX
+
+_QUOTED_IN_RANGES = re.compile(r'[\s"\\,()\[\]]')
 # PostgreSQL stores no NUL, and UTF-8 has no lone surrogates.
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
 
@@ -28,7 +32,11 @@ UNSET = Unset.UNSET
 
 
 def plain(value: Any) -> Any:
-    """The value as plain JSON. What JSON does not know (a date, a Decimal) becomes its text."""
+    """The value as plain JSON; raises TooLarge for an integer of more than 1,000 digits.
+
+    Numbers stay numbers. What JSON does not know (a date, a Decimal, NaN) becomes its text, which
+    PostgreSQL reads as the same value where the column is of that kind.
+    """
     if isinstance(value, enum.Enum):
         value = value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -41,15 +49,56 @@ def plain(value: Any) -> Any:
 
 
 def _scalar(value: Any) -> int | float | str:
-    if isinstance(value, int) and abs(value) <= INTEGER_MAX:
+    if isinstance(value, int):
+        if abs(value) >= _INTEGER_END:
+            raise TooLarge(f"an integer has more than {INTEGER_DIGITS_MAX} digits")
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
     if isinstance(value, date | time):
         return value.isoformat()
-    if isinstance(value, bytes | bytearray):
+    if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
-    return _text(str(value))
+    return _text(_drivers_text(value))
+
+
+def _drivers_text(value: Any) -> str:
+    """Ranges (psycopg's, asyncpg's) as PostgreSQL writes them, whose own text says `None`."""
+    if hasattr(value, "lower_inc"):
+        return _range(value)
+    if type(value).__name__.endswith("Multirange"):
+        return "{" + ",".join(map(_range, value)) + "}"
+    return str(value)
+
+
+def _range(value: Any) -> str:
+    if value.isempty:
+        return "empty"
+    opens, closes = "[" if value.lower_inc else "(", "]" if value.upper_inc else ")"
+    return f"{opens}{_bound(value.lower)},{_bound(value.upper)}{closes}"
+
+
+def _bound(value: Any) -> str:
+    if value is None:
+        return ""
+    text = str(plain(value))
+    if text and not _QUOTED_IN_RANGES.search(text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def signed_zeros(snapshot: Any) -> Any:
+    """A snapshot in which -0.0 is a text: a float column has its sign, a JSON number none."""
+    if isinstance(snapshot, dict):
+        return {name: _signed(value) for name, value in snapshot.items()}
+    return snapshot
+
+
+def _signed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_signed(item) for item in value]
+    is_zero = isinstance(value, float) and value == 0
+    return str(value) if is_zero and math.copysign(1, value) < 0 else value
 
 
 def _text(text: str) -> str:

@@ -210,6 +210,27 @@ def test_yaml_and_json_are_the_same_policy():
     )
 
 
+def test_a_condition_on_an_integer_beyond_64_bits_is_not_evaluated_so_the_call_is_held():
+    rounds_to_it = 2**70 + 1
+
+    assert judged({"policies": {"a": {"when": "args.n > 5.0", "approval": "MANUAL"}}}, "a",
+                  args={"n": rounds_to_it}).approval == "MANUAL"  # fmt: skip
+    assert judged({"policies": {"a": {"when": "args.n < 5.0", "approval": "MANUAL"}}}, "a",
+                  args={"n": rounds_to_it}).approval == "MANUAL"  # fmt: skip
+
+
+def test_a_twin_takes_an_integer_of_any_size_from_its_facts_with_every_digit():
+    document = {
+        "twins": {"t": {"connection": "c", "operation": "o",
+                        "args": {"to": "before", "id": "before.doc.id"}}}
+    }  # fmt: skip
+    before = {"doc": {"id": 2**70 + 1, "list": [-(10**40)]}}
+
+    args = load(document).twin("t", "x").arguments({"before": before})
+
+    assert args == {"to": before, "id": 2**70 + 1}
+
+
 def test_a_twin_without_its_facts_says_so():
     twin = load(FIELDS_OWN_FORM).twin("crm.update_contact", "contact")
     with pytest.raises(CannotEvaluate):

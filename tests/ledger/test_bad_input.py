@@ -31,7 +31,10 @@ BAD: dict[str, tuple[str, str | bytes]] = {
     "NaN": ("malformed", RUN + '"data": {"x": NaN}}'),
     "minus infinity": ("malformed", RUN + '"data": {"x": -Infinity}}'),
     "a float beyond all": ("schema", RUN + '"data": {"x": 1e400}}'),
-    "a huge integer": ("unfit", RUN + '"data": {"x": 9007199254740993}}'),
+    "an integer without end": ("unfit", RUN + '"data": {"x": 1%s}}' % ("0" * 1000)),
+    "a decimal that no double holds": ("unfit", RUN + '"data": {"x": 0.1234567890123456789}}'),
+    "a whole number that no double holds": ("unfit", RUN + '"data": {"x": 9007199254740993.0}}'),
+    "a number too small": ("unfit", RUN + '"data": {"x": 1e-400}}'),
     "a lone surrogate, escaped": ("malformed", RUN + '"data": {"x": "\\ud800"}}'),
     "a lone surrogate in bytes": (
         "malformed",

@@ -10,9 +10,12 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from psycopg.types.multirange import Multirange
+from psycopg.types.range import Range
 
-from amends.canonical import canonical, idempotency_key
-from amends.events import new_id
+from amends.canonical import canonical, digest, idempotency_key
+from amends.errors import TooLarge
+from amends.events import new_id, statement
 from amends.values import plain
 
 
@@ -34,10 +37,16 @@ class Seat:
         (date(2026, 11, 21), "2026-11-21"),
         (datetime(2026, 11, 21, 10, 2, tzinfo=UTC), "2026-11-21T10:02:00+00:00"),
         (float("nan"), "nan"),
-        (2**53, str(2**53)),
-        (2**53 - 1, 2**53 - 1),
+        (2**53, 2**53),
+        (-(10**400), -(10**400)),
         ((1, {2}), [1, [2]]),
         (b"\x00\xff", "AP8="),
+        (memoryview(b"\x00\xff"), "AP8="),
+        (Range(1, 10), "[1,10)"),
+        (Range(None, date(2026, 11, 21)), "(,2026-11-21)"),
+        (Range("a,b", 'c"'), '["a,b","c\\"")'),
+        (Range(empty=True), "empty"),
+        (Multirange([Range(1, 2), Range(5, None)]), "{[1,2),[5,)}"),
         ("a\x00b\ud800", "a\ufffdb\ufffd"),
         ({1: True}, {"1": True}),
     ],
@@ -45,6 +54,40 @@ class Seat:
 def test_everything_becomes_json(value, json):
     assert plain(value) == json
     canonical(plain(value))
+
+
+def test_an_integer_without_end_is_refused_in_words():
+    with pytest.raises(TooLarge, match="1000 digits"):
+        plain({"n": 10**1000})
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, 2**60, 10**19 + 1, -(2**70), 10**400])
+def test_no_other_number_and_no_text_has_the_digest_of_a_large_integer(number):
+    others = [number + 1, number - 1, str(number)]
+    if abs(number) < 1e300:
+        others.append(float(number))
+
+    assert digest({"n": number}) not in [digest({"n": other}) for other in others]
+    assert canonical([number]) == f"[{number}]".encode()
+
+
+def test_a_double_keeps_the_digest_that_it_had_even_where_it_comes_back_as_an_integer():
+    assert (
+        canonical({"b": 1e300, "a": [10**300, 1e16]})
+        == b'{"a":[1e+300,10000000000000000],"b":1e+300}'
+    )
+
+
+def test_a_snapshot_tells_zero_from_minus_zero_which_a_json_number_does_not():
+    told = statement(
+        "action.succeeded",
+        run="r",
+        mask=(),
+        data={"result": -0.0, "effects": [{"before": {"x": -0.0, "list": [0.0, -0.0]}}]},
+    )
+
+    assert told.data["effects"] == [{"before": {"x": "-0.0", "list": [0.0, "-0.0"]}}]
+    assert told.data["result"] == 0
 
 
 def test_the_key_is_the_same_for_the_same_operation_and_no_other():
