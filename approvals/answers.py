@@ -3,11 +3,13 @@
 from datetime import tzinfo
 from typing import Any
 
+from django.db.models import F
+
 from approvals import deciders, wishes
 from approvals.models import Approval, Told, WishAnswer
 from connectors.models.channels import DeliveryState
 from workspaces import look
-from workspaces.models import User
+from workspaces.models import Membership, User
 
 TOLD_SHOWN_MAX = 200
 WISHED = {WishAnswer.OPEN: "wait", WishAnswer.YES: "ok", WishAnswer.NO: "bad"}
@@ -20,14 +22,39 @@ BECAME = {
 
 def decided(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
     rows = approval.decisions.select_related("person", "requirement__team").order_by("pk")
+    brought_in = _brought_in(approval, [one.person_id for one in rows])
     return [
         {
             "who": str(one.person),
             "group": str(one.requirement.team or "") if one.requirement else "",
             "words": ("yes" if one.granted else "no") + (f", {one.reason}" if one.reason else ""),
             "time": look.moment(one.at, "ago", zone),
+            "brought_in": brought_in.get(one.person_id, ""),
         }
         for one in rows
+    ]
+
+
+def _brought_in(approval: Approval, people: list[int]) -> dict[int, str]:
+    """Who of the people was brought into the workspace by whom, and on which day."""
+    rows = Membership.objects.filter(workspace=approval.workspace_id, person__in=people)
+    rows = rows.exclude(added_by=None).exclude(added_by=F("person")).select_related("added_by")
+    return {
+        row.person_id: f"brought in by {row.added_by} on {row.added_at:%Y-%m-%d}"
+        for row in rows.order_by("-added_at")
+    }
+
+
+def newcomers(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+    """Who could answer but for having been brought in a short while ago by those who ask."""
+    return [
+        {
+            "who": str(one.person),
+            "words": one.brought_in_by,
+            "time": look.moment(one.at, "ago", zone),
+            "counts": look.moment(one.counts_at, "full", zone),
+        }
+        for one in deciders.newcomers(approval)
     ]
 
 

@@ -59,6 +59,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
         "pointed_out": pointed_out(approval, sees=sees),
         "notices": notices(approval, standing, len(able)),
         "who_can": who_can(able),
+        "newcomers": answers.newcomers(approval, zone) if is_open else [],
     }
 
 

@@ -1,8 +1,11 @@
 """Who may answer an approval, and whether what was answered is enough.
 
-Entitled is who is active, may approve in the workspace, stands in the team that is asked, and is
-neither requester nor the agent's owner (unless the rule says selfApproval). Superuser status never
-counts.
+Entitled is who is active, may approve in the workspace, has proven their address, stands in the
+team that is asked, and is neither requester nor the agent's owner nor of their circle
+(workspaces/independence.py), unless the rule says selfApproval. Superuser status never counts.
+
+Address and circle are looked at when a person decides, as the database does with each decision;
+what was decided stands, whoever is put into a team later.
 """
 
 from collections.abc import Iterable
@@ -16,7 +19,9 @@ from django.db.models.expressions import RawSQL
 from approvals.matching import assign
 from approvals.models import Approval, Decision, Requirement
 from approvals.models.approvals import ApprovalQuerySet
+from workspaces import independence
 from workspaces.access import GRANTED, people_with
+from workspaces.independence import Newcomer
 from workspaces.models import Team, User, Workspace
 
 # Asked, not yet answered, and this person is entitled and has not answered. Every page counts by it
@@ -26,7 +31,10 @@ ASKS = f"""
 approvals_approval.state = 'waiting' AND approvals_approval.expires_at > statement_timestamp()
 AND (approvals_approval.self_approval
     OR (approvals_approval.requested_by_id IS DISTINCT FROM %s
-        AND approvals_approval.agent_owner_id IS DISTINCT FROM %s))
+        AND approvals_approval.agent_owner_id IS DISTINCT FROM %s
+        AND workspaces_is_independent(%s, ARRAY[approvals_approval.requested_by_id,
+            approvals_approval.agent_owner_id], approvals_approval.workspace_id)))
+AND (SELECT workspaces_address_is_proven(%s))
 AND approvals_approval.workspace_id IN ({GRANTED})
 AND EXISTS (
     SELECT FROM approvals_requirement asked
@@ -69,10 +77,10 @@ def entitled(approval: Approval, people: Iterable[int] | None = None) -> dict[in
     able = people_with("approve", approval.workspace)
     if people is not None:
         able = able.filter(pk__in=list(people))
-    barred = (
-        set() if approval.self_approval else {approval.requested_by_id, approval.agent_owner_id}
-    )
+    barred = set() if approval.self_approval else _askers(approval)
     ids = [pk for pk in able.values_list("pk", flat=True) if pk not in barred]
+    kept_back = _kept_back(approval, ids)
+    ids = [pk for pk in ids if pk not in kept_back]
     teams = [one.team_id for one in requirements if one.team_id]
     members: dict[int, set[int]] = {team: set() for team in teams}
     stands = Team.objects.filter(pk__in=teams, group__user__in=ids)
@@ -87,6 +95,32 @@ def entitled(approval: Approval, people: Iterable[int] | None = None) -> dict[in
         for person in ids
     }
     return {person: places for person, places in fits.items() if places}
+
+
+def _askers(approval: Approval) -> set[int | None]:
+    return {approval.requested_by_id, approval.agent_owner_id}
+
+
+def _kept_back(approval: Approval, people: Iterable[int]) -> set[int]:
+    """Who has not decided yet and does not count as a second pair of eyes, or proved no address."""
+    decided = {one.person_id for one in approval.decisions.all()}
+    asked = [pk for pk in people if pk not in decided]
+    found = independence.standings(asked, _askers(approval), approval.workspace) if asked else {}
+    return {
+        pk
+        for pk, one in found.items()
+        if not one.is_proven or not (one.is_independent or approval.self_approval)
+    }
+
+
+def newcomers(approval: Approval) -> list[Newcomer]:
+    """Who could answer, but is new and was brought in by those who ask, or with them."""
+    if approval.self_approval:
+        return []
+    able = people_with("approve", approval.workspace).values_list("pk", flat=True)
+    asking = _askers(approval)
+    people = [pk for pk in able if pk not in asking]
+    return independence.newcomers(people, asking, approval.workspace)
 
 
 def standing(approval: Approval, *, with_person: int | None = None) -> Standing:
@@ -150,7 +184,8 @@ def _candidates(rows: ApprovalQuerySet, person: User | AnonymousUser) -> Approva
 
 
 def _asks(person: User) -> tuple[int | str, ...]:
-    return (person.pk, person.pk, "approve", person.pk, person.pk, person.pk)
+    me = person.pk
+    return (me, me, me, me, "approve", me, me, me)
 
 
 def required(approval: Approval) -> list[Requirement]:

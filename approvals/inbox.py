@@ -17,11 +17,12 @@ from approvals.locks import locked
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
 from approvals.questions import database_now
 from approvals.record import say
-from workspaces import access
+from workspaces import access, independence
 from workspaces.models import Team, User
 from workspaces.moves import CannotMove, move
 
 FRESH_SECONDS = 300
+UNPROVEN = "prove first that your e-mail address is yours"
 REASON_CHARACTERS_MAX = 2_000
 SHOWN_SECONDS_MAX = 24 * 3600
 
@@ -195,6 +196,13 @@ def may_answer(approval: Approval, by: User) -> None:
         why = "whoever asked, and the agent's owner, do not count: it takes a second person"
     elif not access.may(by, "approve", approval.workspace):
         why = "it needs the permission “approve”"
+    elif not independence.is_proven(by):
+        why = UNPROVEN
+    elif new := next((one for one in deciders.newcomers(approval) if one.person == by), None):
+        why = (
+            f"{new.person} {new.brought_in_by}, so it takes somebody else until "
+            f"{new.counts_at:%Y-%m-%d %H:%M} UTC"
+        )
     else:
         why = "this asks teams in which you do not stand"
     raise NotYours(approval, "answered", why)

@@ -30,7 +30,10 @@ AWAITING = """
     WHERE a.workspace_id = %(workspace)s AND a.state = 'waiting'
         AND a.expires_at > statement_timestamp()
         AND (a.self_approval OR (a.requested_by_id IS DISTINCT FROM %(person)s
-            AND a.agent_owner_id IS DISTINCT FROM %(person)s))
+            AND a.agent_owner_id IS DISTINCT FROM %(person)s
+            AND workspaces_is_independent(%(person)s, ARRAY[a.requested_by_id, a.agent_owner_id],
+                %(workspace)s)))
+        AND (SELECT workspaces_address_is_proven(%(person)s))
         AND EXISTS (SELECT FROM workspaces_workspacegrouppermission g
             JOIN workspaces_user_groups m ON m.group_id = g.group_id AND m.user_id = %(person)s
             JOIN auth_permission p ON p.id = g.permission_id AND p.codename = 'approve'

@@ -1,7 +1,8 @@
 """Versions of a workspace's policy: saved by a person, one of them in force.
 
-The settings that the lower floors read (mask, capture, retention, stuck-after) are copied onto the
-workspace when a version is activated; everything else is read from the active version itself.
+The settings that the lower floors read (mask, capture, retention, stuck-after, probation) are
+copied onto the workspace when a version is activated; everything else is read from the active
+version itself.
 """
 
 import json
@@ -94,6 +95,7 @@ def _copy_settings(workspace: Workspace, policy: Policy) -> None:
     workspace.capture_snapshot = policy.audit.capture_snapshot
     workspace.retention_days = policy.audit.retention_days
     workspace.stuck_after_seconds = policy.stuck_after_seconds
+    workspace.probation_seconds = policy.probation_seconds
     workspace.save(
         update_fields=[
             "mask",
@@ -101,6 +103,7 @@ def _copy_settings(workspace: Workspace, policy: Policy) -> None:
             "capture_snapshot",
             "retention_days",
             "stuck_after_seconds",
+            "probation_seconds",
         ]
     )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.test import Client
 
-from workspaces import keys, teams
+from workspaces import independence, keys, teams
 from workspaces.access import Codename
 from workspaces.models import Agent, Team, User, Workspace
 
@@ -46,6 +46,7 @@ def _person(name: str, team: Team) -> User:
         f"{name.lower()}@{team.workspace.slug}.example.com", name=name
     )
     teams.add(team, person, by=None)
+    independence.prove(person)
     return person
 
 

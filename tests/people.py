@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 
 def person(name: str, *standing: Team) -> User:
-    """Somebody who is a member of these teams."""
-    from workspaces import teams
+    """Somebody who is a member of these teams, and whose address is proven."""
+    from workspaces import independence, teams
     from workspaces.models import User
 
     found = User.objects.create_user(f"{name}@example.com", "correct horse", name=name.title())
+    independence.prove(found)
     for team in standing:
         teams.add(team, found, by=None)
     return found

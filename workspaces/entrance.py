@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from workspaces import acts, clock, teams
+from workspaces import acts, clock, independence, teams
 from workspaces.access import Codename
 from workspaces.models import Invitation, SetupLink, Team, User, Workspace
 
@@ -60,7 +60,7 @@ def standing_setup_link(token: str) -> SetupLink | None:
 @transaction.atomic
 def open_workspace(name: str, slug: str, *, by: User) -> Workspace:
     """Make a workspace with its first teams; `by` administers, operates and may approve."""
-    workspace = Workspace.objects.create(name=name, slug=slug)
+    workspace = Workspace.objects.create(name=name, slug=slug, founder=by)
     for team_name, codenames in FIRST_TEAMS.items():
         team = teams.create(workspace, team_name, by=by, may=codenames)
         if team_name != "viewers":
@@ -79,6 +79,8 @@ def set_up(
     if not used:
         raise LinkIsOver("This set-up link was used or is more than a day old.")
     person = User.objects.create_user(email=email, password=password, name=name)
+    # Whoever has the link has the server; a founder's word for their address is the server's.
+    independence.prove(person)
     return person, open_workspace(workspace_name, slug, by=person)
 
 

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 from django.contrib.auth.models import Group
 from django.db import transaction
+from django.db.models.functions import Now
 from guardian.shortcuts import assign_perm, remove_perm
 
-from workspaces import acts
+from workspaces import acts, independence
 from workspaces.access import Codename, people_with
-from workspaces.models import Team, User, Workspace, WorkspaceGroupPermission
+from workspaces.models import Membership, Team, User, Workspace, WorkspaceGroupPermission
 
 NAME_CHARACTERS_MAX = 80
 
@@ -52,9 +53,28 @@ def grants_of(team: Team) -> list[str]:
 
 @transaction.atomic
 def add(team: Team, person: User, *, by: User | None) -> None:
-    person.groups.add(team.group)
+    """Put the person in; who stands in the team already was not brought in anew."""
+    if not person.groups.filter(pk=team.group_id).exists():
+        person.groups.add(team.group)
+        _write_down(team, person, by)
     acts.record(
         team.workspace, "member.added", by=by, data={"team": team.name, "person": person.email}
+    )
+
+
+def _write_down(team: Team, person: User, by: User | None) -> None:
+    """Who brought them in, which keeps them from being a second pair of eyes for a while."""
+    sponsors = independence.sponsors_of(by, person, team.workspace)
+    Membership.objects.update_or_create(
+        team=team,
+        person=person,
+        defaults={
+            "workspace": team.workspace,
+            "added_by": by,
+            "sponsors": sponsors,
+            "added_at": Now(),
+            "vouched_at": None,
+        },
     )
 
 
@@ -62,6 +82,7 @@ def add(team: Team, person: User, *, by: User | None) -> None:
 def remove(team: Team, person: User, *, by: User | None) -> None:
     """Take the person out; raises `NobodyLeft` for the last administrator."""
     person.groups.remove(team.group)
+    Membership.objects.filter(team=team, person=person).delete()
     _somebody_administers(team.workspace)
     acts.record(
         team.workspace, "member.removed", by=by, data={"team": team.name, "person": person.email}

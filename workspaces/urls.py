@@ -10,6 +10,7 @@ urlpatterns = [
     path("", entrance.home, name="home"),
     path("setup/<str:token>/", entrance.set_up, name="set_up"),
     path("join/<str:token>/", entrance.join, name="join"),
+    path("address/", entrance.address, name="address"),
     path(HERE, entrance.workspace_home, name="workspace"),
     path(HERE + "settings/", settings.settings, name="settings"),
     path(HERE + "settings/members/", members.members, name="members"),

@@ -208,8 +208,9 @@ class Requirement(models.Model):
 class Decision(models.Model):
     """One person's answer.
 
-    Four eyes is in the database too: requester and owner are copied here by trigger, then checked,
-    so that no code path can forget it.
+    Four eyes is in the database too: requester and owner are copied here by trigger, and whether
+    the person counts as somebody else (workspaces/independence.py); then checked, so that no code
+    path can forget it. NULL: decided before this was looked up.
     """
 
     approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="decisions")
@@ -227,6 +228,8 @@ class Decision(models.Model):
     requester_id = models.BigIntegerField(null=True, editable=False)
     owner_id = models.BigIntegerField(null=True, editable=False)
     self_approval = models.BooleanField(default=False, editable=False)
+    is_proven = models.BooleanField(null=True, editable=False)
+    is_independent = models.BooleanField(null=True, editable=False)
     teams = ArrayField(
         models.CharField(max_length=80), default=list, help_text="As they stood then"
     )
@@ -240,8 +243,13 @@ class Decision(models.Model):
                 | (
                     (Q(requester_id__isnull=True) | ~Q(person_id=F("requester_id")))
                     & (Q(owner_id__isnull=True) | ~Q(person_id=F("owner_id")))
+                    & (Q(is_independent__isnull=True) | Q(is_independent=True))
                 ),
                 name="four_eyes",
+            ),
+            models.CheckConstraint(
+                condition=Q(is_proven__isnull=True) | Q(is_proven=True),
+                name="decided_from_a_proven_address",
             ),
         ]
         indexes: ClassVar = [models.Index(fields=["person", "at"], name="decision_by_person")]

@@ -81,6 +81,7 @@ class Policy:
     halt_on_failure: bool = False
     call_timeout_seconds: int = 30
     stuck_after_seconds: int = 900
+    probation_seconds: int = 24 * 3600
     order_law: OrderLaw = "WARN"
     verify: Verify = "NONE"
     self_approval: bool = False

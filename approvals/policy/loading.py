@@ -29,7 +29,7 @@ PEOPLE_MAX = 10  # a rule that wants more people than this is a typing mistake
 DAY = 86400
 SECTIONS = (
     "policies", "tools", "twins", "unwind", "audit", "autoCompensation", "verify", "due",
-    "stuckAfter", "selfApproval", "order", "expires",
+    "stuckAfter", "selfApproval", "order", "expires", "probation",
 )  # fmt: skip
 RULE_FIELDS = (
     "when", "risk", "approval", "requires", "expires", "compensation", "selfApproval", "verify",
@@ -74,6 +74,7 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
         ("ALERT_AND_CONTINUE", "HALT"),
     )
     expires = form.mapping(value.get("expires"), (*root, "expires"), ("action", "plan"))
+    probation = form.seconds(value.get("probation"), (*root, "probation"), 0, 30 * DAY)
     return Policy(
         digest=digest(whole) if not form.problems else "",
         document=whole if isinstance(whole, dict) else {},
@@ -88,6 +89,7 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
             value.get("stuckAfter"), (*root, "stuckAfter"), 30, 30 * DAY
         )
         or 900,
+        probation_seconds=DAY if probation is None else probation,
         order_law=form.choice(value.get("order"), (*root, "order"), ("WARN", "ASK", "DENY"))
         or "WARN",
         verify=form.choice(value.get("verify"), (*root, "verify"), VERIFIES) or "NONE",

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_GET
 from approvals import cards, deciders, health
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.models.approvals import ApprovalQuerySet
-from workspaces import clock, look, news
+from workspaces import clock, independence, look, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
@@ -103,7 +103,15 @@ def context_of_list(
         "empty": None if found else _empty(request, here, keep.get("q", "")),
         "fresh_url": reverse("approvals:fresh", args=[here.slug]) + query,
         "since": clock.now().isoformat(),
+        "prove_url": _prove_url(here, request.user),
     }
+
+
+def _prove_url(here: Workspace, person: User) -> str:
+    """Where to prove one's address, for who may approve and has not."""
+    if independence.is_proven(person) or not may(person, "approve", here):
+        return ""
+    return reverse("workspaces:address")
 
 
 def _after(text: str) -> tuple[datetime, int] | None:

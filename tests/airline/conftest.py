@@ -62,7 +62,7 @@ def airline_desk(processes, outside, airline, ada):
 @pytest.fixture
 def approvers(airline):
     """Ben of finance and Cleo of the leads, whom the stricter policy asks."""
-    from workspaces import teams
+    from workspaces import independence, teams
     from workspaces.models import User
 
     found = {}
@@ -70,5 +70,6 @@ def approvers(airline):
         person = User.objects.create_user(f"{name}@example.com", "a long enough secret", name=name)
         standing = teams.create(airline, team, by=None, may=["view", "view_sensitive", "approve"])
         teams.add(standing, person, by=None)
+        independence.prove(person)
         found[name] = person
     return found

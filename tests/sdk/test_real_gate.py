@@ -17,12 +17,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def ben(northwind):
-    from workspaces import teams
+    from workspaces import independence, teams
     from workspaces.models import User
 
     team = teams.create(northwind, "finance", by=None, may=["view", "approve"])
     person = User.objects.create_user("ben@northwind.example", name="Ben")
     teams.add(team, person, by=None)
+    independence.prove(person)
     return person
 
 

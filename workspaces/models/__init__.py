@@ -2,7 +2,7 @@
 
 from workspaces.models.acts import Act, Heartbeat
 from workspaces.models.keys import Agent, APIKey, PersonToken
-from workspaces.models.people import Invitation, SetupLink, Team, User
+from workspaces.models.people import Invitation, Membership, SetupLink, Team, User
 from workspaces.models.secrets import Secret
 from workspaces.models.workspace import Workspace, WorkspaceGroupPermission
 
@@ -12,6 +12,7 @@ __all__ = [
     "Agent",
     "Heartbeat",
     "Invitation",
+    "Membership",
     "PersonToken",
     "Secret",
     "SetupLink",

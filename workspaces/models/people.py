@@ -4,8 +4,9 @@ from typing import Any, ClassVar
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import Group, PermissionsMixin
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models.functions import Lower
+from django.db.models.functions import Lower, Now
 
 from workspaces.models.workspace import Workspace
 
@@ -69,6 +70,37 @@ class Team(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Membership(models.Model):
+    """That a person was put into a team, and by whom.
+
+    `sponsors` are whoever did it, and whoever had brought those in a short while ago: all of them
+    could be one person at two keyboards. Of people who stood in a team before this was written down
+    there is no row.
+    """
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, db_index=False)
+    person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    added_by = models.ForeignKey(
+        User, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False
+    )
+    sponsors = ArrayField(models.BigIntegerField(), default=list)
+    added_at = models.DateTimeField(db_default=Now())
+    vouched_at = models.DateTimeField(
+        null=True, help_text="When somebody at the server said that they count at once"
+    )
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["team", "person"], name="one_membership_each"),
+        ]
+        # Who is new in a workspace is asked at each look at an inbox, and is nearly always nobody.
+        indexes: ClassVar = [models.Index(fields=["workspace", "added_at"], name="newest_members")]
+
+    def __str__(self) -> str:
+        return f"{self.person} in {self.team}"
 
 
 class Invitation(models.Model):

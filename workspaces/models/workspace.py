@@ -2,12 +2,14 @@
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from guardian.models.models import GroupObjectPermissionBase
 
 STUCK_AFTER_SECONDS = 900
 RETENTION_DAYS = 90
+PROBATION_SECONDS = 24 * 3600
 
 
 class Workspace(models.Model):
@@ -27,6 +29,19 @@ class Workspace(models.Model):
     capture_snapshot = models.BooleanField(default=True)
     retention_days = models.PositiveIntegerField(default=RETENTION_DAYS)
     stuck_after_seconds = models.PositiveIntegerField(default=STUCK_AFTER_SECONDS)
+
+    founder = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.SET_NULL,
+        null=True,
+        related_name="+",
+        help_text="Nobody brought them in, so they count from the first day",
+    )
+    probation_seconds = models.PositiveIntegerField(
+        default=PROBATION_SECONDS,
+        db_default=PROBATION_SECONDS,
+        help_text="How long a new member does not count for whoever brought them in",
+    )
 
     class Meta:
         default_permissions = ()

@@ -1,5 +1,6 @@
 """The ways in: the first administrator, an invitation, and the door to one's workspaces."""
 
+from allauth.account.internal.flows.email_verification import send_verification_email_to_address
 from django.contrib import messages
 from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
@@ -8,10 +9,11 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
-from workspaces import entrance
+from workspaces import entrance, independence
 from workspaces.access import workspaces_of
 from workspaces.forms import PasswordForm, SetUpForm
 from workspaces.models import Invitation, User
+from workspaces.pages import Request
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
@@ -66,6 +68,7 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
         invitation.email, form.cleaned_data["password"], name=form.cleaned_data["name"]
     )
     login(request, person, backend=BACKEND)
+    _mail_proof(request, person)
     return _accept(request, person, token)
 
 
@@ -87,6 +90,35 @@ def _accept(request: HttpRequest, person: User, token: str) -> HttpResponse:
     except entrance.LinkIsOver:
         return render(request, "workspaces/link_over.html", status=410)
     return redirect(f"/w/{workspace.slug}/queue/")
+
+
+@never_cache
+@login_required
+@require_http_methods(["GET", "POST"])
+def address(request: Request) -> HttpResponse:
+    """Prove one's address: a link goes to the address itself, and only whoever reads it has it."""
+    person = request.user
+    if request.method == "POST" and not independence.is_proven(person):
+        _mail_proof(request, person)
+        return redirect("workspaces:address")
+    context = {"proven": independence.is_proven(person), "action": request.path}
+    return render(request, "workspaces/address.html", context)
+
+
+def _mail_proof(request: HttpRequest, person: User) -> None:
+    """Have allauth mail its link, and say what became of that; it asks how often, too."""
+    try:
+        sent = send_verification_email_to_address(request, independence.address_of(person))
+    except OSError:  # what smtplib raises is of it
+        messages.error(
+            request,
+            f"The desk could not send mail to {person.email}, so nothing is proven yet. Whoever "
+            "runs the server sets EMAIL_HOST, or records there: manage.py vouch WORKSPACE "
+            f"{person.email} --address --because WHY",
+        )
+        return
+    if not sent:
+        messages.warning(request, "A link was mailed a moment ago; wait three minutes for another.")
 
 
 @login_required

@@ -1,0 +1,42 @@
+"""Say, at the server, that a person counts: their address is theirs, or they need not wait."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from workspaces import independence
+from workspaces.models import User, Workspace
+
+
+class Command(BaseCommand):
+    help = (
+        "Records in the ledger that a member's address is theirs (--address), or that they count "
+        "as a second pair of eyes without waiting for the probation's end (--at-once)."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("workspace", help="its slug")
+        parser.add_argument("email", help="of the member")
+        parser.add_argument("--address", action="store_true", help="the address is theirs")
+        parser.add_argument("--at-once", action="store_true", help="they count from now on")
+        parser.add_argument("--because", required=True, help="why; it stands in the ledger")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        workspace = Workspace.objects.filter(slug=options["workspace"]).first()
+        if workspace is None:
+            raise CommandError(f"There is no workspace {options['workspace']}.")
+        person = User.objects.filter(email__iexact=options["email"]).first()
+        if person is None:
+            raise CommandError(f"Nobody here has the address {options['email']}.")
+        if not (options["address"] or options["at_once"]):
+            raise CommandError("Say what for: --address, --at-once, or both.")
+        if not options["because"].strip():
+            raise CommandError("Say why, with --because.")
+        try:
+            said = independence.vouch(
+                workspace, person, because=options["because"].strip()[:400],
+                address=options["address"], at_once=options["at_once"],
+            )  # fmt: skip
+        except independence.NothingToVouchFor as nothing:
+            raise CommandError(str(nothing)) from nothing
+        self.stdout.write(f"{person.email} in {workspace.slug}: {', '.join(said)}. Recorded.")
