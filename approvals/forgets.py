@@ -6,7 +6,7 @@ from typing import Any
 from django.db.models import CharField, Q, Value
 from django.db.models.functions import Cast, Concat
 
-from approvals.models import Approval, ApprovalState
+from approvals.models import Approval, ApprovalState, Told, Wish
 from ledger.models import Run
 from workspaces.forgetting import ERASED, Scope, holds, keeps, rests, stays
 from workspaces.models import Workspace
@@ -31,12 +31,25 @@ def denied(scope: Scope) -> Q:
     return Q(workspace=scope.workspace, run_ref__in=scope.names)
 
 
+def messages(scope: Scope) -> Q:
+    """What was sent about an approval: its text need not name the run, but it tells of the call."""
+    told = Told.objects.filter(asked(scope, "approval__")).exclude(delivery=None)
+    mine = Wish.objects.filter(wishes(scope)).values("approval")
+    heard = Told.objects.filter(approval__in=mine, person=None).exclude(delivery=None)
+    return Q(workspace=scope.workspace) & (
+        Q(pk__in=told.values("delivery")) | Q(pk__in=heard.values("delivery"))
+    )
+
+
 # What stands in a column whose values must differ.
 ANYBODY = Concat(Value(ERASED), Cast("pk", CharField()), output_field=CharField())
 
 holds("approvals.Approval", "subject", "targets", "headline", "previews", "agent_text", "reason",
       "closing_reason", rows=asked, calls=[])  # fmt: skip
 holds("approvals.Enquiry", "question", "answer", rows=lambda scope: asked(scope, "approval__"))
+# Before the rows by which they are found.
+holds("connectors.Delivery", "recipient", "last_error", rows=messages,
+      message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
 holds("approvals.Told", "to", rows=lambda scope: asked(scope, "approval__") & Q(person=None))
 holds("approvals.Wish", "name", "contact", "question", "note", rows=wishes, person_ref=ANYBODY,
       token_digest=ANYBODY, token_sealed=b"")  # fmt: skip

@@ -1,19 +1,29 @@
 """What this floor holds of people: messages on their way, and the targets of its last calls."""
 
-from django.db.models import Q
+from django.db.models import CharField, Q, Value
+from django.db.models.functions import Concat, Left
 
+from connectors.models import CallLog
+from ledger.models import Effect
 from workspaces.forgetting import ERASED, Scope, holds, keeps
 
+TARGET_CHARACTERS = int(CallLog._meta.get_field("target").max_length or 0)  # noqa: SLF001 - documented
 SETTINGS = "settings of outside systems and words of ours"
 
 
 def calls(scope: Scope) -> Q:
-    return Q(connection__workspace=scope.workspace, target__in=scope.targets)
+    """By what was acted on, which the effects still tell; the log keeps only the beginning."""
+    effects = Effect.objects.filter(
+        Q(action__run__in=scope.runs) | Q(action__in=scope.actions), workspace=scope.workspace
+    )
+    whole = Concat("target_type", Value("/"), "target_id", output_field=CharField())
+    targets = effects.annotate(target=Left(whole, TARGET_CHARACTERS)).values("target")
+    return Q(connection__workspace=scope.workspace, target__in=targets)
 
 
 def messages(scope: Scope) -> Q:
-    """Messages to the person, and those that name a run."""
-    found = Q(pk__in=[])
+    """Messages that name a run, to people or, among the facts, to programs."""
+    found = Q(message__facts__run__in=scope.names)
     for name in scope.names:
         found |= Q(message__text__contains=name)
     return Q(workspace=scope.workspace) & found

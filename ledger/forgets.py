@@ -18,8 +18,8 @@ holds(
     "summary", "error", "cancelled_by", "reason", "search", rows=of_runs("pk"),
 )  # fmt: skip
 holds(
-    "ledger.Checkpoint", "state", "state_ref", "completed", "pending", "instructions", "summary",
-    rows=of_runs("run"),
+    "ledger.Checkpoint", "name", "state", "state_ref", "completed", "pending", "recovery_mode",
+    "instructions", "summary", rows=of_runs("run"),
 )  # fmt: skip
 # A blank `before` must not read as "it was not there": then undoing would delete it.
 holds(
@@ -34,7 +34,7 @@ holds(
 
 keeps("ledger.Run", "run", "model", "trace", "failed_action", "resumed_from", "flags", "held_by",
       because=OURS)  # fmt: skip
-keeps("ledger.Checkpoint", "event_id", "name", "recovery_mode", because=OURS)
+keeps("ledger.Checkpoint", "event_id", because=OURS)
 keeps("ledger.Action", "action", "tool", "saga", "op", "key", "settled_by", "flags",
       "current_attempt", because=f"{OURS}; the key guards against a second effect")  # fmt: skip
 keeps("ledger.Attempt", "attempt", "retry", because=OURS)

@@ -23,7 +23,6 @@ EVENTS_OF_PART = ROWS_OF_PART = 10_000
 run that has more is forgotten in several parts, its events first.
 """
 
-TARGETS_MAX = 10_000
 SIZES = ("pk", "run", "action_count", "effect_count")
 
 
@@ -91,14 +90,9 @@ def scope_of(
     touched: Sequence[int] = (),
 ) -> Scope:
     names = Run.objects.filter(pk__in=runs).values_list("run", flat=True)
-    effects = Effect.objects.filter(action__run__in=runs) | Effect.objects.filter(
-        action__in=actions
-    )
-    targets = effects.values_list("target_type", "target_id").distinct()[:TARGETS_MAX]
     return Scope(
-        workspace, tuple(runs), tuple(names), tuple(actions), person,
-        tuple(f"{kind}/{name}" for kind, name in targets), touched=tuple(touched),
-    )  # fmt: skip
+        workspace, tuple(runs), tuple(names), tuple(actions), person, touched=tuple(touched)
+    )
 
 
 def pairs_of(scope: Scope) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Cast, Concat, Now
 
-from ledger.models import Run
+from ledger.models import Effect, Run
 from recovery.engine import steps
 from recovery.models import (
     Case,
@@ -33,6 +33,7 @@ from workspaces.forgetting import (
 from workspaces.models import Workspace
 
 OURS = "ids, digests and words of ours"
+NAMES_MAX = 100
 NOTHING_TOLD: dict[str, Any] = {
     "version": 1, "items": [], "unchanged": [], "why": ERASED, "reviewed": {},
 }  # fmt: skip
@@ -70,13 +71,29 @@ def causes(scope: Scope) -> Q:
     return Q(cases__run__in=scope.runs) & ~Q(Exists(elsewhere))
 
 
-def naming(path: str) -> Rows:
-    """Rows whose query names the person."""
-    return lambda scope: (
-        Q(workspace=scope.workspace, **{f"{path}__contains": scope.person})
-        if scope.person
-        else Q(pk__in=[])
+def naming(*paths: str) -> Rows:
+    """Rows in which one of these texts names the person, by their id or as their runs call them."""
+
+    def rows(scope: Scope) -> Q:
+        named = {scope.person, *_called(scope)} if scope.person else set()
+        found = Q(pk__in=[])
+        for path in paths:
+            for name in named:
+                found |= Q(**{f"{path}__icontains": name})
+        return Q(workspace=scope.workspace) & found
+
+    return rows
+
+
+def _called(scope: Scope) -> set[str]:
+    """The person's names in what is being forgotten; a single letter would be found in too much."""
+    own = Run.objects.filter(pk__in=scope.runs, customer=scope.person)
+    found = set(own.values_list("customer_name", flat=True).distinct()[:NAMES_MAX])
+    affecting = Effect.objects.filter(
+        Q(action__run__in=scope.runs) | Q(action__in=scope.actions), affects__id=scope.person
     )
+    found |= set(affecting.values_list("affects__name", flat=True).distinct()[:NAMES_MAX])
+    return {one for one in found if one and len(one) > 1 and one != ERASED}
 
 
 # Before the corrections themselves, by which they are found.
@@ -108,7 +125,9 @@ holds(
 holds("recovery.StepAttempt", "detail", "evidence",
       rows=of_runs("step__effect__action__run", "step__effect__action"))  # fmt: skip
 holds("recovery.BulkJob", "query", rows=naming("query"))
-holds("recovery.SavedView", "query", rows=naming("query"))
+# The address is made of the name, and addresses differ.
+holds("recovery.SavedView", "name", "query", rows=naming("name", "query"),
+      slug=Concat(Value("erased-"), Cast("pk", CharField()), output_field=CharField()))  # fmt: skip
 
 keeps("recovery.Cause", "fingerprint", "tool", "error_type", because=OURS)
 keeps("recovery.Case", "reasons", "answered", "tools", "failed_tool", "needs_approval", "currency",
@@ -123,7 +142,6 @@ keeps(
     because="an operator's words about many cases",
 )
 keeps("recovery.BulkItem", "digest", "state", because=OURS)
-keeps("recovery.SavedView", "slug", "name", because="an operator's words")
 keeps("recovery.Correction", "reference", "event_id", because=OURS)
 keeps("recovery.CorrectionDelivery", "channel", "message_key", "state", because=OURS)
 keeps("recovery.Plan", "was", "digest", "basis", "policy_digest", because=OURS)

@@ -28,8 +28,7 @@ ERASED = "⟦erased⟧"
 class Scope:
     """What is to be forgotten: whole runs (their rows and their ids), or single actions of others.
 
-    `person` is the affected person's id where the reason is theirs; `targets` are what was acted
-    on, each as type/id.
+    `person` is the affected person's id where the reason is theirs.
     """
 
     workspace: Workspace
@@ -37,7 +36,6 @@ class Scope:
     names: tuple[str, ...] = ()
     actions: tuple[int, ...] = ()
     person: str = ""
-    targets: tuple[str, ...] = ()
     touched: tuple[int, ...] = field(default=(), kw_only=True)
     """Runs of others, of which only `actions` are to be forgotten."""
 

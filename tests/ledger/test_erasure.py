@@ -1,19 +1,23 @@
 """Eve asks to be forgotten: her payloads go for good, the log and every proof of it stay."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
+import msgspec.inspect as mi
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
 from amends.proofs import LogKey, NotProven, verify
-from ledger import audit, erasure, logkeys, proofs, sealer
+from ledger import audit, erasure, logkeys, proofs, schemas, sealer
 from ledger.acts import take_in
-from ledger.models import Action, Blob, Effect, Erasure, Event, Run
+from ledger.models import Action, Blob, Checkpoint, Effect, Erasure, Event, Run
 from ledger.rebuild import rebuild
+from ledger.said import Speaker
 from tests.ledger.conftest import event, tell
 from tests.ledger.test_pages import member
-from workspaces.models import Act
+from workspaces.models import Act, Agent, Workspace
 
 CANARY = "Eve Canary"
 EVE = {"id": "cust_eve", "name": CANARY, "contact": "eve.canary@example.com"}
@@ -235,3 +239,81 @@ def test_a_line_of_the_audit_leads_to_its_entry(said, client, alma, northwind):
     client.force_login(alma)
     (line,) = client.get("/w/northwind/audit/").context["acts"]
     assert client.get(line["entry_url"]).status_code == 200
+
+
+# What an agent sends as a name of its own, by which its runs and calls go on being found.
+IDS = frozenset({
+    "agent", "model", "tool", "key", "op", "attempt", "failed_action", "from", "trace", "type",
+})  # fmt: skip
+
+
+def filled(kind):
+    """A value of a type of the wire with the canary wherever a sender is free to write."""
+    if isinstance(kind, mi.StructType):
+        return {
+            one.encode_name: value
+            for one in kind.fields
+            if one.encode_name not in IDS | {"on_behalf_of", "affects", "directive"}
+            and (value := filled(one.type)) is not None
+        } | {one.encode_name: "t" for one in kind.fields if one.required and one.name in IDS}
+    if isinstance(kind, mi.UnionType):
+        return next((filled(one) for one in kind.types if not isinstance(one, mi.NoneType)), None)
+    write: dict[type[Any], Callable[[], Any]] = {
+        mi.ListType: lambda: [filled(kind.item_type)],
+        mi.DictType: lambda: {CANARY: CANARY},
+        mi.LiteralType: lambda: kind.values[-1],
+        mi.AnyType: lambda: {"who": CANARY},
+        mi.StrType: lambda: CANARY,
+        mi.BoolType: lambda: True,
+    }
+    how = write.get(type(kind))
+    return how() if how else None
+
+
+def test_whatever_an_agent_may_write_of_her_goes(speaker, northwind):
+    """Every member of every event, as the wire declares them; what is added later, too."""
+    at = {"run.started": {"on_behalf_of": EVE}, "action.succeeded": {"attempt": "t1"}}
+    for type_, schema in schemas.AGENT_TYPES.items():
+        data = filled(mi.type_info(schema)) | at.get(type_, {})
+        data |= {"attempt": "t2"} if type_ == "action.failed" else {}
+        of: dict[str, Any] = {"action": "a1", "n": 1} if type_.startswith("action.") else {}
+        (answer,) = tell(speaker, event(type_, run="eve", data=data, **of)).answers
+        assert answer.status == "accepted", (type_, answer)
+    Run.objects.update(lease_until=None, state="failed")
+    before = tables_that_say("Canary")
+    assert {"ledger_run", "ledger_checkpoint", "ledger_action", "ledger_effect"} <= before.keys()
+    assert Checkpoint.objects.get().name == CANARY
+
+    erasure.erase(northwind, person="cust_eve", by=None)
+
+    assert tables_that_say("Canary") == tables_that_say("cust_eve") == {}
+
+
+def test_the_same_customer_in_another_workspace_keeps_everything(said, speaker, northwind, ada):
+    elsewhere = Workspace.objects.create(slug="southwind", name="Southwind")
+    agent = Agent.objects.create(workspace=elsewhere, name="desk", owner=ada)
+    theirs = Speaker(elsewhere.pk, elsewhere.slug, "agent", agent.name, agent.pk, "0123456789")
+    tell(
+        theirs,
+        event("run.started", run="eve", data={"request": f"{CANARY} flies", "on_behalf_of": EVE}),
+        *act("eve", "a1", EVE),
+        event("run.completed", run="eve", data={}),
+    )
+    Run.objects.update(lease_until=None)
+    here = Event.objects.filter(workspace=northwind, run="eve").count()
+
+    done = erasure.erase(northwind, person="cust_eve", by=ada)
+    erasure.erase(northwind, runs=["bob"], by=ada)
+
+    assert done.run_count == 1
+    assert Event.objects.filter(workspace=northwind, run="eve", data__isnull=True).count() == here
+    kept = Run.objects.get(workspace=elsewhere, run="eve")
+    assert (kept.request, kept.customer, kept.forgotten_at) == (
+        f"{CANARY} flies", "cust_eve", None,
+    )  # fmt: skip
+    assert not Event.objects.filter(workspace=elsewhere, data__isnull=True).exists()
+    assert Effect.objects.get(workspace=elsewhere).before == {"who": CANARY}
+    assert Action.objects.get(run=kept).args == {"to": CANARY}
+    assert erasure.erased_before(elsewhere, "cust_eve") == []
+    with pytest.raises(erasure.NothingFound):
+        erasure.erase(elsewhere, runs=["bob"], by=ada)

@@ -158,3 +158,34 @@ def test_the_page_shows_how_far_it_is(said, northwind, client, monkeypatch):
     assert "data-poll" not in over.text
     client.force_login(member(northwind, "vic", "view"))
     assert client.get(f"{PAGE}progress/").status_code == 403
+
+
+@pytest.mark.parametrize("whom", ["the run", "the person"])
+def test_a_run_of_more_than_ten_thousand_events_is_forgotten_whole(northwind, speaker, whom):
+    """At the sizes of the product: a part stays bounded, and after each nothing comes back."""
+    tell(speaker, event("run.started", run="huge", data={"on_behalf_of": EVE}))
+    tell(speaker, event("run.started", run="small", data={"on_behalf_of": EVE}))
+    number = 0
+    while number < 5_200:
+        some = [one for n in range(number, number + 400) for one in act("huge", f"a-{n}")]
+        tell(speaker, *some)
+        number += 400
+    Run.objects.update(lease_until=None)
+    everything = Event.objects.count()
+    assert everything > parts.EVENTS_OF_PART
+
+    who = {"runs": ["huge", "small"]} if whom == "the run" else {"person": "cust_eve"}
+    asked = erasure.ask(northwind, **who, by=None)
+    assert erasure.work(asked.pk)
+    asked.refresh_from_db()
+    assert 0 < asked.event_count <= parts.EVENTS_OF_PART
+    begun = Run.objects.get(run="huge")
+    assert begun.forgotten_at
+    refused = tell(speaker, event("run.completed", run="huge"))
+    assert [one.status for one in refused.answers] == ["rejected"]
+    while erasure.work(asked.pk):
+        pass
+
+    asked.refresh_from_db()
+    assert (asked.state, asked.event_count) == ("done", everything)
+    assert tables_that_say("Canary") == tables_that_say("cust_eve") == {}

@@ -9,11 +9,12 @@ from django.db import DatabaseError, connection, transaction
 from amends.proofs import verify
 from ledger import audit, checks, erasure, partitions, proofs, retention, sealer
 from ledger.models import Action, Blob, Effect, Event, EventKey, Leaf, Run, Thinning
+from ledger.said import Speaker
 from tests.ledger.conftest import event, tell
 from tests.ledger.test_erasure import act, keys, tables_that_say
 from tests.ledger.test_pages import member
 from workspaces import forgetting
-from workspaces.models import Act, Workspace
+from workspaces.models import Act, Agent, Workspace
 
 # Ninety days after the end of the week in which the tests run.
 SOON = datetime.now(UTC) + timedelta(days=98)
@@ -112,12 +113,8 @@ def test_a_partition_written_anew_is_as_guarded_as_the_others(said, held, northw
 
 
 def test_each_workspace_keeps_its_own_time(said, northwind, ada):
-    from workspaces.models import Agent
-
     long = Workspace.objects.create(slug="longwind", name="Longwind", retention_days=365)
     desk = Agent.objects.create(workspace=long, name="desk", owner=ada)
-    from ledger.said import Speaker
-
     tell(Speaker(long.pk, long.slug, "agent", desk.name, desk.pk, "0123456789"),
          event("run.started", run="theirs"))  # fmt: skip
     Run.objects.update(lease_until=None)
@@ -179,3 +176,32 @@ def test_what_was_erased_first_is_retained_no_longer_than_the_rest(said, northwi
     erasure.erase(northwind, runs=["over"], by=None)
     retention.keep_to_time(SOON)
     assert Event.objects.count() == 0
+
+
+def test_one_tenants_days_let_go_nothing_of_its_neighbours(said, northwind, speaker, ada):
+    """The same run, action and snapshot in two workspaces, of which one keeps things for a year."""
+    long = Workspace.objects.create(slug="longwind", name="Longwind", retention_days=365)
+    agent = Agent.objects.create(workspace=long, name="desk", owner=ada)
+    theirs = Speaker(long.pk, long.slug, "agent", agent.name, agent.pk, "0123456789")
+    for workspace in (northwind, long):
+        for letter in "ab":
+            Blob.objects.create(workspace=workspace, sha256=letter * 64, content=b"x", byte_count=1)
+    planned = event("action.planned", run="over", action="z", data={
+        "tool": "t", "before": [{"ref": f"sha256:{'a' * 64}"}]})  # fmt: skip
+    tell(speaker, planned | {"id": planned["id"] + "0"})
+    tell(theirs, event("run.started", run="over", data={"request": "Eve Canary"}), planned,
+         event("run.completed", run="over"))  # fmt: skip
+    Run.objects.update(lease_until=None)
+    for workspace in (northwind, long):
+        sealer.seal(workspace)
+
+    retention.keep_to_time(SOON)
+
+    kept = Blob.objects.filter(content__isnull=False).values_list("workspace__slug", "sha256")
+    assert sorted(kept) == [("longwind", "a" * 64), ("longwind", "b" * 64)]
+    run = Run.objects.get(workspace=long)
+    assert (run.request, run.forgotten_at) == ("Eve Canary", None)
+    assert set(Event.objects.values_list("workspace__slug", flat=True)) == {"longwind"}
+    assert not Event.objects.filter(data__isnull=True).exists()
+    acts = Act.objects.filter(type="ledger.thinned")
+    assert set(acts.values_list("workspace__slug", flat=True)) == {"northwind"}
