@@ -7,6 +7,7 @@ MEMBERS = "of members and machines, not of those on whose behalf agents act"
 keeps("workspaces.Workspace", "slug", "name", "timezone", "mask", because=MEMBERS)
 keeps("workspaces.User", "password", "email", "name", "timezone", because=MEMBERS)
 keeps("workspaces.Team", "name", because=MEMBERS)
+keeps("workspaces.Membership", "sponsors", because="ids of members")
 keeps("workspaces.Invitation", "email", "digest", because=MEMBERS)
 keeps("workspaces.SetupLink", "digest", because=MEMBERS)
 keeps("workspaces.Act", "type", "data", because=f"{MEMBERS}; taken in, then let go by age")
