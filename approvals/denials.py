@@ -1,35 +1,68 @@
 """Denials: what a rule denied at the gate, kept so that a laxer policy can be tried on it."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import F, Max, QuerySet, Sum
 from django.db.models.functions import Now
 
 from approvals.models import Denial
 from approvals.policy import Deed
 from connectors.canonical import canonical
+from ledger.models import Run
+from ledger.statements import Statement
 from workspaces.models import Workspace
 
 KEPT_DAYS = 30
 """As far back as a dry run looks."""
 
 FORGOTTEN_AT_A_TIME = 1_000
+
+OFTEN = 10
+"""So many calls of one run that a rule denied are a case: whatever drives it does not take no."""
+
 DEED_BYTES_MAX = 16 * 1024
 """Of a larger call the arguments are left out: conditions that ask for them are then not met."""
 
 
+# The same again: only counted. The numbers of the run are read under its lock.
+AGAIN = """
+UPDATE approvals_denial SET times = times + 1, denied_at = clock_timestamp()
+WHERE agent_id = %b AND key = %b AND run_ref = %b"""
+
+
+def again(agent_id: int, key: str, run: str) -> Statement:
+    return AGAIN, [agent_id, key, run]
+
+
 def keep(workspace_id: int, agent_id: int, *, key: str, run: str, deed: Deed) -> None:
-    """Remember one denied call; the same key again is the same call."""
+    """Remember one denied call; the same key again in the same run is the same call."""
     said = asdict(deed) | {"targets": [dict(one) for one in deed.targets]}
     if len(canonical(said)) > DEED_BYTES_MAX:
         said["args"] = None
-    Denial.objects.update_or_create(
-        agent_id=agent_id,
-        key=key,
-        defaults={"workspace_id": workspace_id, "run_ref": run, "deed": said, "denied_at": Now()},
+    known = Denial.objects.filter(agent_id=agent_id, key=key, run_ref=run)
+    if not known.update(times=F("times") + 1, deed=said, denied_at=Now()):
+        Denial.objects.create(
+            workspace_id=workspace_id, agent_id=agent_id, key=key, run_ref=run, deed=said
+        )
+
+
+def often(runs: Iterable[Run]) -> dict[int, str]:
+    """Of these runs those that were denied often, each with the tool that was denied last."""
+    by_name = {(run.workspace_id, run.run): run.pk for run in runs}
+    counted = (
+        Denial.objects.filter(
+            workspace__in={pk for pk, _ in by_name}, run_ref__in={name for _, name in by_name}
+        )
+        .values("workspace_id", "run_ref")
+        .annotate(in_all=Sum("times"), last=Max("pk"))
+        .filter(in_all__gte=OFTEN)
     )
+    last = {row["last"]: (row["workspace_id"], row["run_ref"]) for row in counted}
+    tools = dict(Denial.objects.filter(pk__in=last).values_list("pk", "deed__tool"))
+    return {by_name[name]: str(tools[pk] or "") for pk, name in last.items() if name in by_name}
 
 
 def newest(workspace: Workspace, since: Any) -> QuerySet[Denial]:

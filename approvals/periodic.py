@@ -1,9 +1,11 @@
 """What approvals do again and again."""
 
-from approvals import denials, expiry, notifications, teamwork
+from approvals import denials, expiry, notifications, teamwork, withdrawals
 from workspaces.periodic import SWEEPER, every
 
 every(2, name="approvals.expire", process=SWEEPER)(expiry.expire_due)
+every(1, name="approvals.withdraw", process=SWEEPER)(withdrawals.sweep)
+every(30, name="approvals.withdraw_old")(withdrawals.sweep_old_forms)
 every(30, name="approvals.remind")(expiry.remind_due)
 every(5, name="approvals.note_told")(notifications.note_due)
 every(10, name="approvals.look_at_teams")(teamwork.sweep)

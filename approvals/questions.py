@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 from approvals import digests, notifications, precedents, wishes
 from approvals.bells import ring_on_commit
-from approvals.digests import CallFacts
+from approvals.digests import FORWARD_FORM, CallFacts
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Requirement, SubjectKind
 from approvals.policy import Judgement, Need
 from approvals.record import say
@@ -25,6 +25,10 @@ ACTION_EXPIRES_SECONDS = 3600
 PLAN_EXPIRES_SECONDS = 24 * 3600
 HEADLINE_CHARACTERS_MAX = 300
 REASON_CHARACTERS_MAX = 2_000
+ASKED_BEFORE = (
+    "it was asked before the desk bound the run, its person and the compensation to what is"
+    " approved; the agent is asked anew when it asks again"
+)
 
 
 class NobodyToAsk(Exception):
@@ -81,6 +85,13 @@ def ask_for_action(
         judgement.expires_seconds or expires_seconds,
         wishes.affected([action.run.on_behalf_of]),
     )
+
+
+def is_of_old_form(approval: Approval) -> bool:
+    """Whether an agent's call was asked about when run, person and compensation were not bound."""
+    if approval.subject_kind != SubjectKind.ACTION:
+        return False
+    return any(call.get("more", {}).get("form") != FORWARD_FORM for call in approval.calls)
 
 
 @transaction.atomic

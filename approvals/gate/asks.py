@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from approvals.digests import CallFacts
+from approvals.digests import FORWARD_FORM, CallFacts
 from approvals.policy import Deed
 from connectors.canonical import digest
 from ledger import decimals
@@ -75,8 +75,12 @@ class Ask:
             trusted=self.speaker.trusted,
         )
 
-    def facts(self) -> CallFacts:
-        """The call as an approval binds it. The fingerprint is the state the agent saw before."""
+    def facts(self, on_behalf_of: Any) -> CallFacts:
+        """The call as an approval binds it. The fingerprint is the state the agent saw before.
+
+        It is one call of one run, on behalf of the run's person; how the agent would have it undone
+        is a part of it, for people judge by that, too.
+        """
         first = self.targets[0] if self.targets else {}
         before = self.data.get("before")
         return CallFacts(
@@ -87,8 +91,19 @@ class Ask:
             target_id=str(first.get("id", "")),
             fingerprint="" if before is None else digest(before),
             key=self.key,
-            more={"agent": self.speaker.name},
+            more={
+                "form": FORWARD_FORM,
+                "agent": self.speaker.name,
+                "run": self.planned.run,
+                "on_behalf_of": on_behalf_of,
+                "compensation": self.data.get("compensation"),
+            },
         )
+
+    def opened(self) -> Said:
+        """The event that this run was named, where nothing is known of it."""
+        event = {"id": new_id(), "type": "run.started", "run": self.planned.run, "data": {}}
+        return _made(of_gate(self.speaker, event))
 
     def started(self, run: str, action: str, fence: int) -> Said:
         """The event that this try has started, under the action that the key belongs to."""

@@ -13,12 +13,13 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from approvals import denials
 from approvals.gate import fast_path, guesses, slow_path
 from approvals.gate.asks import BODY_BYTES_MAX, Ask, ask_of
 from approvals.gate.lookup import Found, found_in, reads
 from approvals.gate.policy_document import compiled
 from approvals.gate.replies import Reply, explained, of_proceed, with_address
-from approvals.gate.table import Answer, Denied, InDoubt, InProgress, Proceed, decide
+from approvals.gate.table import BY_RULE, Answer, Denied, InDoubt, InProgress, Proceed, decide
 from approvals.policy import inforce
 from ledger import drivers
 from ledger.door import answer, answer_problem, body_of, refuse, speaker_of
@@ -113,11 +114,20 @@ def steps(ask: Ask) -> Steps:  # noqa: PLR0911 - one per kind of decision
         return Reply(decision.body)
     if isinstance(decision, InDoubt) and not decision.is_new:
         return Reply({"answer": "in_doubt", "action": decision.known.action})
-    if isinstance(decision, Denied) and found.denied == decision.code:
+    if isinstance(decision, Denied) and _is_told(found, decision):
+        if decision.code == BY_RULE:
+            yield LastWrites([denials.again(ask.speaker.agent_id or 0, ask.key, ask.planned.run)])
         return Reply(decision.as_body())
     if isinstance(decision, Proceed) and not decision.replaces:
         return (yield from _proceed(ask, found, decision))
     return NeedsTime()
+
+
+def _is_told(found: Found, decision: Denied) -> bool:
+    """Whether the ledger knows of it, and nobody has to be told that it happens again and again."""
+    if decision.code != BY_RULE:
+        return found.denied == decision.code
+    return bool(found.denials_of_key) and not slow_path.is_often(found)
 
 
 def _proceed(ask: Ask, found: Found, decision: Proceed) -> Steps:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from approvals.denials import OFTEN
 from approvals.gate.asks import Ask
 from ledger.drivers import Rows
 from ledger.statements import Statement
@@ -29,13 +30,14 @@ LOCK_RUN = """
 SELECT id FROM ledger_run WHERE workspace_id = %b AND run = %b FOR NO KEY UPDATE"""
 
 # One statement, for each costs the door a tenth of a millisecond; every part is one look by index.
-# Of several actions under one key the one of which most is known speaks.
+# Of several actions under one key the one of which most is known speaks; of those that came to
+# nothing yet, this run's. An approval is found only by the run that asked for it.
 LOOK = """
-SELECT run.*, action.*, other.*, approval.*, pauses.*, policy.*
+SELECT run.*, action.*, other.*, approval.*, denials.*, pauses.*, policy.*
 FROM (SELECT %b::bigint AS workspace, %b::text AS run, %b::bigint AS agent, %b::text AS key,
     %b::text AS action, %b::text AS attempt, %b::text AS subject) ask
 LEFT JOIN LATERAL (
-    SELECT r.id, r.agent_id, r.state, r.held_by, r.labels::text,
+    SELECT r.id, r.agent_id, r.state, r.held_by, r.labels::text, r.on_behalf_of::text,
         EXISTS (SELECT FROM ledger_action v WHERE v.run_id = r.id AND v.verified = 'failed'
                 AND v.compensated NOT IN ('compensated', 'corrected')),
         EXISTS (SELECT FROM ledger_action p WHERE p.run_id = r.id AND p.saga = 'pivot'
@@ -46,10 +48,10 @@ LEFT JOIN LATERAL (
     SELECT r.run, a.run_id, a.action, a.state, a.compensated, a.args_digest, a.result::text,
         a.current_attempt, a.fence, a.flags, a.started_at,
         (SELECT t.state FROM ledger_attempt t WHERE t.action_id = a.id AND t.attempt = ask.attempt),
-        a.id
+        a.id, a.compensation::text
     FROM ledger_action a JOIN ledger_run r ON r.id = a.run_id
     WHERE a.agent_id = ask.agent AND a.key = ask.key AND a.key <> ''
-    ORDER BY
+    ORDER BY a.state IN ('succeeded', 'unknown', 'running') DESC, r.run = ask.run DESC,
         array_position('{succeeded,unknown,running,failed,approved,planned}', a.state::text), a.id
     LIMIT 1) action ON true
 LEFT JOIN LATERAL (
@@ -60,7 +62,14 @@ LEFT JOIN LATERAL (
     SELECT id, state, digest, expires_at, expires_at <= clock_timestamp(), closing_reason,
         closed_by_id
     FROM approvals_approval p WHERE p.workspace_id = ask.workspace AND p.subject_key = ask.subject
+        AND p.run_ref = ask.run
     ORDER BY id DESC LIMIT 1) approval ON true
+LEFT JOIN LATERAL (
+    SELECT coalesce((SELECT d.times FROM approvals_denial d WHERE d.agent_id = ask.agent
+            AND d.key = ask.key AND d.run_ref = ask.run), 0),
+        coalesce((SELECT sum(d.times) FROM (SELECT times FROM approvals_denial
+            WHERE workspace_id = ask.workspace AND run_ref = ask.run LIMIT %b) d), 0)
+    ) denials ON true
 LEFT JOIN LATERAL (
     SELECT json_agg(json_build_array(p.id, p.kind, p.name, p.reason,
         coalesce(nullif(u.name, ''), u.email)) ORDER BY p.id)::text
@@ -69,7 +78,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT v.digest FROM approvals_policyversion v
     WHERE v.workspace_id = ask.workspace AND v.active) policy ON true"""
-RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 7, 13, 7
+RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 8, 14, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,7 @@ class KnownRun:
     state: str
     held_by: str
     labels: dict[str, Any]
+    on_behalf_of: Any
     verification_failed: bool
     pivot_passed: bool
 
@@ -98,6 +108,7 @@ class KnownAction:
     started_at: datetime | None
     this_attempt: str | None
     id: int
+    compensation: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +144,9 @@ class Found:
     action: KnownAction | None = None
     other_key: str | None = None
     approval: KnownApproval | None = None
+    denials_of_key: int = 0
+    """How often a rule has denied this key in this run; and below, how often all of its keys."""
+    denials_of_run: int = 0
     pauses: list[Paused] = field(default_factory=list)
 
 
@@ -152,6 +166,7 @@ def reads(ask: Ask) -> list[Statement]:
         ask.planned.action,
         ask.attempt,
         ask.subject_key,
+        OFTEN,
     ]
     return [key, *lock, (LOOK, asked)]
 
@@ -164,7 +179,7 @@ def found_in(rows: Sequence[Rows]) -> Found:
     action = list(islice(parts, ACTION_COLUMNS))
     other = next(parts)
     approval = list(islice(parts, APPROVAL_COLUMNS))
-    pauses, policy = parts
+    of_key, of_run, pauses, policy = parts
     return Found(
         now=now,
         lease_of=lease_of,
@@ -175,17 +190,23 @@ def found_in(rows: Sequence[Rows]) -> Found:
         action=_action(action) if action[0] is not None else None,
         other_key=other,
         approval=KnownApproval(*approval) if approval[0] is not None else None,
+        denials_of_key=of_key,
+        denials_of_run=int(of_run),
         pauses=[Paused(*one) for one in msgspec.json.decode(pauses)] if pauses else [],
     )
 
 
 def _run(row: Sequence[Any]) -> KnownRun:
-    id_, agent_id, state, held_by, labels, verification_failed, pivot_passed = row
+    id_, agent_id, state, held_by, labels, person, *passed = row
     said = msgspec.json.decode(labels) if labels else {}
-    return KnownRun(id_, agent_id, state, held_by, said, verification_failed, pivot_passed)
+    return KnownRun(id_, agent_id, state, held_by, said, _read(person), *passed)
 
 
 def _action(row: Sequence[Any]) -> KnownAction:
     values = list(row)
-    values[6] = msgspec.json.decode(values[6]) if values[6] is not None else None
+    values[6], values[-1] = _read(values[6]), _read(values[-1])
     return KnownAction(*values)
+
+
+def _read(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from django.db import OperationalError, close_old_connections, connections, transaction
+from django.db.models import F
 from psycopg.errors import DeadlockDetected
 
 from approvals import denials, grants, manifests, questions, strictness
@@ -18,6 +19,7 @@ from approvals.gate.asks import Ask
 from approvals.gate.lookup import Found, found_in, reads
 from approvals.gate.replies import KEY_REUSED, Reply, of_proceed
 from approvals.gate.table import (
+    BY_RULE,
     Answer,
     Denied,
     InDoubt,
@@ -33,15 +35,21 @@ from approvals.policy import Judgement, Policy, inforce
 from ledger import desk, drivers, intake
 from ledger.door import refuse
 from ledger.drivers import Rows
-from ledger.models import Action, Event
+from ledger.models import Action, Event, Run, RunState
 from ledger.said import Said
 from ledger.statements import Statement
-from workspaces.models import Workspace
+from workspaces.models import Agent, Workspace
 
 THREADS_MAX = 8  # asking people is rare beside proceeding
 TRIES_MAX = 3
 OPEN_PER_AGENT_MAX = 20
+"""Questions of one agent that people have before them; those of runs that are over do not count."""
 DIFFERENCES_MAX = 8
+TOO_MANY_OPEN = (
+    f"{OPEN_PER_AGENT_MAX} questions of this agent wait for people, and no more may: this one was"
+    " not asked. Wait until some are answered, or end the runs that no longer need theirs; then ask"
+    " again under the same key"
+)
 
 T = TypeVar("T")
 _threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="gate")
@@ -116,7 +124,7 @@ def _use(ask: Ask, found: Found, policy: Policy, judgement: Judgement, decision:
         .select_related("workspace", "action")
         .get(pk=decision.approval)
     )
-    why = _why_not(ask, approval, judgement, decision.proceed)
+    why = _why_not(ask, found, approval, judgement)
     if why:
         questions.void(approval, why=why)
         if judgement.approval == "AUTO":
@@ -128,14 +136,14 @@ def _use(ask: Ask, found: Found, policy: Policy, judgement: Judgement, decision:
 
 
 def _why_not(  # noqa: PLR0911 - each reason ends it
-    ask: Ask, approval: Approval, judgement: Judgement, proceed: Proceed
+    ask: Ask, found: Found, approval: Approval, judgement: Judgement
 ) -> str:
     """What keeps the grant from being used, in words; empty if nothing does."""
     if judgement.approval == "AUTO" and approval.state == ApprovalState.WAITING:
         return "the policy no longer asks for this"
-    if proceed.replaces:
-        return "the call came to nothing and is made with other arguments"
-    facts = ask.facts()
+    if questions.is_of_old_form(approval):
+        return questions.ASKED_BEFORE
+    facts = ask.facts(_person(found))
     if grants.digest_with(approval, [facts]) != approval.digest:
         changed = [change for call in grants.differences(approval, [facts]) for change in call]
         told = strictness.in_words(changed, DIFFERENCES_MAX)
@@ -154,11 +162,8 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
 def _question(
     ask: Ask, found: Found, policy: Policy, judgement: Judgement, decision: Question
 ) -> Reply:
-    workspace = _workspace(ask)
-    waits = Approval.objects.open().filter(workspace=workspace, agent_id=ask.speaker.agent_id or 0)
-    if waits.count() >= OPEN_PER_AGENT_MAX:
-        reason = f"{OPEN_PER_AGENT_MAX} questions of this agent are open: wait for answers"
-        return Reply({"answer": "denied", "code": "too_many_open", "reason": reason})
+    if _open_questions(ask) >= OPEN_PER_AGENT_MAX:
+        return Reply({"answer": "denied", "code": "too_many_open", "reason": TOO_MANY_OPEN})
     action = _planned(ask, decision.proceed)
     try:
         shown, money = manifests.preview(
@@ -171,7 +176,7 @@ def _question(
         approval = questions.ask_for_action(
             action,
             subject_key=ask.subject_key,
-            facts=ask.facts(),
+            facts=ask.facts(_person(found)),
             judgement=judgement,
             preview=shown,
             agent_text=ask.data.get("intent"),
@@ -182,6 +187,22 @@ def _question(
     except questions.NobodyToAsk as nobody:
         return _denied(ask, found, Denied("nobody_to_ask", str(nobody)))
     return Reply(waiting(action.action, approval.pk, approval.expires_at))
+
+
+def _open_questions(ask: Ask) -> int:
+    """How many wait for people, counted under the agent's lock: two that ask at once are two."""
+    list(Agent.objects.select_for_update(no_key=True).filter(pk=ask.speaker.agent_id).values("pk"))
+    waits = Approval.objects.open().filter(
+        workspace=ask.speaker.workspace_id,
+        agent_id=ask.speaker.agent_id or 0,
+        action__run__state=RunState.RUNNING,
+        action__run__held_by="",
+    )
+    return waits.count()
+
+
+def _person(found: Found) -> Any:
+    return found.run.on_behalf_of if found.run else None
 
 
 def _planned(ask: Ask, proceed: Proceed) -> Action:
@@ -215,7 +236,10 @@ def _proceed(ask: Ask, found: Found, decision: Proceed) -> Reply:
 
 def _denied(ask: Ask, found: Found, decision: Denied) -> Reply:
     """Say no, and tell the ledger once per reason; the action itself is not begun."""
-    if found.denied != decision.code:
+    by_rule = decision.code == BY_RULE
+    if by_rule and is_often(found):
+        _show(ask, found)
+    if not found.denials_of_key if by_rule else found.denied != decision.code:
         desk.say(
             _workspace(ask),
             "approval.denied",
@@ -232,6 +256,20 @@ def _denied(ask: Ask, found: Found, decision: Denied) -> Reply:
         )
         _key(ask).update(denied=decision.code)
     return Reply(decision.as_body())
+
+
+def is_often(found: Found) -> bool:
+    """Whether this denial makes the run one that somebody has to look at."""
+    now = found.denials_of_run + 1
+    return now == denials.OFTEN or (now > denials.OFTEN and found.run is None)
+
+
+def _show(ask: Ask, found: Found) -> None:
+    """Let triage look at the run; one that the ledger did not know of begins with this."""
+    if found.run is not None:
+        Run.objects.filter(pk=found.run.id).update(revision=F("revision") + 1)
+    else:
+        _record(ask, [ask.opened()])
 
 
 def _remember(ask: Ask, found: Found) -> None:

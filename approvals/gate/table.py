@@ -16,6 +16,7 @@ NOTHING_YET = frozenset({"planned", "approved"})
 SAGA_AFTER_PIVOT = "retriable"
 READING = frozenset({"read_only", "draft"})
 GENERATION = "~"
+BY_RULE = "rule"
 KEY_CHARACTERS_MAX = 200
 NUMBER_CHARACTERS_MAX = 8
 
@@ -168,9 +169,17 @@ def _differs(ask: Ask, known: KnownAction) -> bool:
     return bool(known.args_digest) and known.args_digest != ask.args_digest
 
 
+def _is_replanned(ask: Ask, known: KnownAction) -> bool:
+    """Whether what the ledger has of the plan is not what is asked for now."""
+    told = ask.data.get("compensation")
+    return _differs(ask, known) or (
+        bool(known.args_digest) and digest(known.compensation) != digest(told)
+    )
+
+
 def _denied(found: Found, judgement: Judgement, known: KnownAction | None) -> Denied | None:
     if judgement.approval == "DENY":
-        return Denied("rule", judgement.why)
+        return Denied(BY_RULE, judgement.why)
     run = found.run
     if run is not None:
         if run.held_by:
@@ -234,8 +243,8 @@ def _not_yet(ask: Ask, found: Found, judgement: Judgement, known: KnownAction | 
         run=ask.planned.run,
         action=known.action if known else ask.planned.action,
         fence=(known.fence if known else 0) + 1,
-        is_planned=known is not None and not _differs(ask, known) and bool(known.args_digest),
-        replaces=known is not None and _differs(ask, known),
+        is_planned=known is not None and not _is_replanned(ask, known) and bool(known.args_digest),
+        replaces=known is not None and _is_replanned(ask, known),
     )
     approval = found.approval
     living = approval is not None and approval.state in {"waiting", "granted"}

@@ -80,7 +80,7 @@ class Approval(models.Model):
         null=True, help_text="Plain id of a plan, which lives upstairs"
     )
     subject_key = models.CharField(
-        max_length=400, help_text="Action: agent and key; asked once per key"
+        max_length=400, help_text="Action: agent and key; asked once per key and run"
     )
 
     run_ref = models.CharField(max_length=120, blank=True, help_text="Run id of the subject")
@@ -155,9 +155,9 @@ class Approval(models.Model):
                 name="one_living_approval_of_a_plan",
             ),
             models.UniqueConstraint(
-                fields=["workspace", "subject_key"],
+                fields=["workspace", "subject_key", "run_ref"],
                 condition=Q(subject_kind="action", state__in=["waiting", "granted"]),
-                name="asked_once_per_key",
+                name="asked_once_per_key_and_run",
             ),
         ]
         indexes: ClassVar = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from approvals.models import Approval, ApprovalState
+from approvals import denials
 from approvals.policy import Deed, Judgement, Policy, judge
 from ledger.models import (
     Action,
@@ -51,7 +51,10 @@ class RunFacts:
     contradicted: frozenset[int] = frozenset()
     """Actions with an attempt of which both success and no effect were said."""
     checkpoints: Sequence[Checkpoint] = ()
-    allowed: frozenset[int | None] = frozenset()
+    past_the_gate: frozenset[int] = frozenset()
+    """Actions with a try that no `begin` has let through, and that is not known to have come to
+    nothing.
+    """
     troubled: Sequence[Step] = ()
     """Steps that wait for a person, or of which nobody knows what became."""
     under_way: Sequence[Step] = ()
@@ -59,6 +62,8 @@ class RunFacts:
     reports: Sequence[Report] = ()
     directive: Directive | None = None
     unread: Mapping[int, Readback] = field(default_factory=dict)
+    denied_often: str | None = None
+    """The tool that a rule denied last, where rules denied this run's calls again and again."""
 
     @property
     def is_silent(self) -> bool:
@@ -146,7 +151,7 @@ def gather(
     """Facts of each run, in the given order; `policies` by workspace id, with when each came."""
     ids = [run.pk for run in runs]
     actions = _by(Action.objects.filter(run__in=ids).order_by("run", "n", "first_place"), "run_id")
-    kept = {run: found[-ACTIONS_LOOKED_AT_MAX:] for run, found in actions.items()}
+    kept = {run: _newest(found) for run, found in actions.items()}
     action_ids = [action.pk for found in kept.values() for action in found]
     told = Effect.objects.filter(action__in=action_ids, withdrawn=False)
     effects = _by(told.order_by("position"), "action_id")
@@ -156,12 +161,13 @@ def gather(
         )
     )
     checkpoints = _by(Checkpoint.objects.filter(run__in=ids).order_by("place"), "run_id")
-    allowed = frozenset(_allowed(action_ids))
+    past_the_gate = frozenset(_past_the_gate(action_ids))
     steps, reports = _steps(ids), _reports(ids)
     directives = {
         one.run_id: one
         for one in Directive.objects.filter(run__in=ids, kind="resume").order_by("pk")
     }
+    denied = denials.often(runs)
     unread = {one.action_id: one for one in Readback.objects.filter(action__in=action_ids)}
     return [
         RunFacts(
@@ -173,12 +179,13 @@ def gather(
             effects=effects,
             contradicted=contradicted,
             checkpoints=checkpoints.get(run.pk, ()),
-            allowed=allowed,
+            past_the_gate=past_the_gate,
             troubled=[step for step in steps.get(run.pk, ()) if step.state in TROUBLED],
             under_way=[step for step in steps.get(run.pk, ()) if step.state in UNDER_WAY],
             reports=reports.get(run.pk, ()),
             directive=directives.get(run.pk),
             unread=unread,
+            denied_often=denied.get(run.pk),
         )
         for run in runs
     ]
@@ -194,12 +201,10 @@ def facts_of_each(runs: Sequence[Run]) -> list[RunFacts]:
     return gather(runs, policies=policies_of(runs), now=database_time())
 
 
-def _allowed(action_ids: Sequence[int]) -> Iterable[int | None]:
-    """Actions that people approved."""
-    found = Approval.objects.filter(
-        action__in=action_ids, state__in=[ApprovalState.GRANTED, ApprovalState.USED]
-    )
-    return found.values_list("action_id", flat=True)
+def _past_the_gate(action_ids: Sequence[int]) -> Iterable[int]:
+    """Only `begin` gives a fence to a try, and where a rule asks it uses up a grant for that."""
+    found = Attempt.objects.filter(action__in=action_ids, fence=None)
+    return found.exclude(state=AttemptState.NO_EFFECT).values_list("action_id", flat=True)
 
 
 def _steps(run_ids: Sequence[int]) -> dict[int, list[Step]]:
@@ -220,6 +225,14 @@ def _reports(run_ids: Sequence[int]) -> dict[int, list[Report]]:
     ):
         found[report.case.run_id].append(report)
     return found
+
+
+def _newest(actions: list[Action]) -> list[Action]:
+    """Those that were last heard of, in their order: the ledger counts that, and no agent does."""
+    if len(actions) <= ACTIONS_LOOKED_AT_MAX:
+        return actions
+    heard = sorted((action.last_place or 0 for action in actions), reverse=True)
+    return [one for one in actions if (one.last_place or 0) >= heard[ACTIONS_LOOKED_AT_MAX - 1]]
 
 
 def _by(rows: Iterable[T], column: str) -> dict[int, list[T]]:

@@ -118,8 +118,9 @@ def trouble(facts: RunFacts, reasons: Sequence[Reason]) -> str:
         "key_reused": f"and used the key of {tool} again with other arguments",
         "effect_twice": f"and {tool} took effect twice",
         "same_call_twice": f"and called {tool} twice with the same arguments",
-        "unapproved": f"and ran {tool} without the approval that its rule asks for",
+        "unapproved": f"and ran {tool or 'a call'} without the approval that its rule asks for",
         "denied": f"and ran {tool}, which is never allowed",
+        "denied_often": "and asked again and again for what its rules never allow",
         "out_of_order": f"and ran {tool} out of order, after the pivot",
         "not_resumed": "and did not resume in time",
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from approvals.denials import OFTEN
 from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
 from recovery.facts.runs import READING, RunFacts
 from recovery.facts.words import clean, shortened, target_words
@@ -17,6 +18,7 @@ from recovery.models import StepState
 KEY_CHARACTERS_MAX = 200
 REASONS_MAX = 100
 WORDS_CHARACTERS_MAX = 300
+NAMELESS = "Something was done of which no plan is on record, so no rule has allowed it"
 KEY_REUSED_FLAGS = frozenset({"key_reused", "disagree:args", "disagree:targets", "disagree:tool"})
 EFFECT_TWICE_FLAGS = frozenset({"effect_twice"})
 
@@ -190,15 +192,18 @@ def law_of_order(facts: RunFacts) -> Iterator[Reason]:
 
 
 def without_approval(facts: RunFacts) -> Iterator[Reason]:
-    """What ran past the gate: the gate gives a fence to everything that it lets proceed.
+    """What ran past the gate, whatever was said of it: a success alone, or effects alone, will do.
 
     Judged by the policy that was in force when the action ran; of an older one no reason is made.
     """
     since = facts.policy_since
     for action in living(facts):
-        if action.fence or action.pk in facts.allowed or action.started_at is None:
+        ran_at = action.started_at or action.finished_at
+        if action.pk not in facts.past_the_gate or (since and ran_at and ran_at < since):
             continue
-        if action.state == ActionState.FAILED or (since and action.started_at < since):
+        if not action.tool:
+            if facts.has_ended or facts.is_silent:  # its plan may still be on its way
+                yield Reason("unapproved", NAMELESS, action.action)
             continue
         judgement = facts.judgement(action)
         if judgement.approval == "MANUAL":
@@ -206,6 +211,13 @@ def without_approval(facts: RunFacts) -> Iterator[Reason]:
             yield Reason("unapproved", words, action.action)
         elif judgement.approval == "DENY":
             yield Reason("denied", f"{action.tool} ran although it is never allowed", action.action)
+
+
+def denied_often(facts: RunFacts) -> Iterator[Reason]:
+    if facts.denied_often is not None:
+        tool = facts.denied_often or "a tool"
+        words = f"Rules denied its calls {OFTEN} times or more, {tool} last: it does not take no"
+        yield Reason("denied_often", words)
 
 
 def not_resumed(facts: RunFacts) -> Iterator[Reason]:
@@ -248,6 +260,7 @@ FINDERS: tuple[Finder, ...] = (
     keys_reused,
     the_same_call_twice,
     without_approval,
+    denied_often,
     law_of_order,
     not_resumed,
     reported,

@@ -1,0 +1,231 @@
+"""What a grant is bound to beside the call: its run, its person, and how it would be undone.
+
+And how questions end: with their run, with their call, and at twenty of one agent.
+"""
+
+import asyncio
+
+import psycopg
+import pytest
+from django.conf import settings
+
+from approvals import denials, inbox, withdrawals
+from approvals.models import Approval, ApprovalState, Denial
+from ledger.models import Action, Event
+from recovery.models import Case
+from recovery.triage import triage
+from tests.approvals import test_gate
+from tests.approvals.cast import told
+from tests.approvals.door import planned, visit
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+trip = test_gate.trip
+MIA, NOA = {"id": "mia", "name": "Mia Li"}, {"id": "noa", "name": "Noa Kay"}
+UNDO = {"connection": "bank", "operation": "refund", "args": {"to": "mia"}}
+
+
+def grant(by):
+    approval = Approval.objects.latest("pk")
+    inbox.grant(approval, by=by, seen=approval.digest, reason="fine")
+    return approval
+
+
+def states():
+    return [one.state for one in Approval.objects.order_by("pk")]
+
+
+def reason(approval):
+    approval.refresh_from_db()
+    return approval.closing_reason
+
+
+def test_a_grant_asked_for_mia_is_not_used_by_another_run_for_noa(trip, acme, ben):
+    trip.say("run.started", run="run_mia", on_behalf_of=MIA)
+    trip.say("run.started", run="run_noa", on_behalf_of=NOA)
+    trip.begin(tool="pay.card", run="run_mia", attempt="a1")
+    grant(ben)
+
+    asked = trip.begin(tool="pay.card", run="run_noa", attempt="b1").json()
+
+    assert asked["answer"] == "wait"
+    assert states() == [ApprovalState.GRANTED, ApprovalState.WAITING]
+    assert not Event.objects.filter(type="action.started").exists()
+    mias, noas = Approval.objects.order_by("pk")
+    assert mias.digest != noas.digest
+    assert noas.calls[0]["more"]["on_behalf_of"] == NOA
+    assert trip.begin(tool="pay.card", run="run_mia", attempt="a1").json()["answer"] == "proceed"
+    assert states() == [ApprovalState.USED, ApprovalState.WAITING]
+
+
+def test_a_no_to_one_run_is_a_question_in_another_and_each_uses_its_own_yes(trip, ben):
+    trip.begin(tool="pay.card", run="run_mia", attempt="a1")
+    refused = Approval.objects.get()
+    inbox.reject(refused, by=ben, seen=refused.digest, reason="not for Mia")
+
+    for _ in range(2):
+        asked = trip.begin(tool="pay.card", run="run_noa", action="act_7", attempt="b1").json()
+        assert asked["answer"] == "wait"
+
+    assert Action.objects.filter(run__run="run_noa").count() == 1
+    grant(ben)
+    said = trip.begin(tool="pay.card", run="run_noa", action="act_8", attempt="b1").json()
+    assert (said["answer"], said["run"], said["action"]) == ("proceed", "run_noa", "act_7")
+    assert states() == [ApprovalState.REJECTED, ApprovalState.USED]
+
+
+@pytest.mark.parametrize("what", ["person", "compensation", "form"])
+def test_what_else_is_bound_is_asked_anew_with_the_difference(trip, ben, what):
+    if what != "person":
+        trip.say("run.started", on_behalf_of=MIA)
+    trip.begin(tool="pay.card", attempt="a1", compensation=UNDO)
+    first = grant(ben)
+    undo = UNDO
+    if what == "person":
+        trip.say("run.started", on_behalf_of=NOA)
+    elif what == "compensation":
+        undo = UNDO | {"args": {"to": "mallory"}}
+    else:  # as the desk asked before its upgrade
+        first.calls[0]["more"] = {"agent": "desk-agent"}
+        Approval.objects.filter(pk=first.pk).update(calls=first.calls)
+
+    said = trip.begin(tool="pay.card", attempt="a1", compensation=undo).json()
+
+    assert said["answer"] == "wait"
+    assert states() == [ApprovalState.WITHDRAWN, ApprovalState.WAITING]
+    words = {"person": "on_behalf_of", "compensation": "compensation.args.to", "form": "before"}
+    assert words[what] in reason(first)
+    assert Action.objects.get().compensation == undo, "what is approved is what is on record"
+    grant(ben)
+    said = trip.begin(tool="pay.card", attempt="a1", compensation=undo).json()
+    assert said["answer"] == "proceed"
+
+
+def test_questions_of_before_the_upgrade_are_taken_back_before_anybody_answers(trip, monkeypatch):
+    monkeypatch.setattr(withdrawals, "OLD_FORM_SECONDS", 0)
+    trip.begin(tool="pay.card")
+    assert withdrawals.sweep_old_forms() == 0
+    old = Approval.objects.get()
+    old.calls[0]["more"] = {"agent": "desk-agent"}
+    Approval.objects.update(calls=old.calls)
+
+    assert (withdrawals.sweep_old_forms(), withdrawals.sweep_old_forms()) == (1, 0)
+
+    assert "asked before" in reason(old)
+    assert trip.begin(tool="pay.card").json()["answer"] == "wait"
+
+
+def test_a_question_ends_with_its_run_and_whoever_asked_is_told_why(trip, acme):
+    trip.begin(tool="pay.card", attempt="a1")
+    trip.begin(tool="pay.card", run="run_2", key="key-2")
+    trip.say("run.failed", error={"type": "Crash"})
+
+    assert (withdrawals.sweep(), withdrawals.sweep()) == (1, 0)
+
+    ended, stands = Approval.objects.order_by("pk")
+    assert (ended.state, stands.state) == (ApprovalState.WITHDRAWN, ApprovalState.WAITING)
+    assert told(acme, "approval.withdrawn")[0]["reason"] == "its run has failed"
+    heard = trip.request("GET", f"/api/v1/approvals/{ended.pk}").json()
+    assert (heard["state"], heard["reason"]) == ("withdrawn", "its run has failed")
+
+
+@pytest.mark.parametrize("action", ["act_1", "act_9"])
+@pytest.mark.parametrize("state", ["waiting", "granted"])
+def test_an_approval_ends_where_its_call_was_made_without_it(trip, ben, action, state):
+    """Under its own action id or another one: the key says that it is the same call."""
+    trip.begin(tool="pay.card", attempt="a1")
+    if state == "granted":
+        grant(ben)
+    if action == "act_9":
+        trip.say(
+            "action.planned", action=action, tool="pay.card", key="key-1", args={"name": "Eve"}
+        )
+    trip.say("action.succeeded", action=action, attempt="a1")
+
+    withdrawals.sweep()
+
+    assert states() == [ApprovalState.WITHDRAWN]
+    assert reason(Approval.objects.get()) == withdrawals.RAN_WITHOUT
+    triage.look()
+    assert Case.objects.get().reasons == ["unapproved"]
+
+
+def test_questions_of_ended_runs_lock_no_agent_out(trip):
+    for number in range(20):
+        trip.begin(tool="pay.card", run=f"run_{number}", key=f"key-{number}")
+    refused = trip.begin(tool="pay.card", run="run_x", key="key-x").json()
+    assert (refused["answer"], refused["code"]) == ("denied", "too_many_open")
+    assert "then ask again under the same key" in refused["reason"]
+
+    trip.say("run.completed", run="run_0")
+
+    assert trip.begin(tool="pay.card", run="run_x", key="key-x").json()["answer"] == "wait"
+
+
+def test_twenty_are_twenty_though_all_ask_at_once(trip):
+    """Eight askers under keys of their own stand behind one barrier, where two places are left."""
+    for number in range(18):
+        trip.begin(tool="pay.card", run=f"run_{number}", key=f"key-{number}")
+    asks = [planned(tool="pay.card", run=f"run_b{n}", key=f"key-b{n}") for n in range(8)]
+
+    async def all_at_once(client):
+        headers = {"authorization": f"Bearer {trip.token}"}
+        path = "/api/v1/actions/begin"
+        sent = [client.post(path, json=ask, headers=headers) for ask in asks]
+        return [answer.json() for answer in await asyncio.gather(*sent)]
+
+    with psycopg.connect(settings.DATABASE_URL) as barrier:
+        barrier.execute("LOCK TABLE approvals_approval IN EXCLUSIVE MODE")  # nobody writes theirs
+        answers = run_behind(all_at_once, barrier)
+
+    assert sorted(one["answer"] for one in answers) == ["denied"] * 6 + ["wait"] * 2
+    assert Approval.objects.filter(state="waiting").count() == 20
+
+
+def run_behind(story, barrier):
+    """Run the story, and open the barrier when all eight stand behind it."""
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+    async def with_barrier(client):
+        going = asyncio.ensure_future(story(client))
+        for _ in range(600):
+            if going.done() or barrier.execute(waiting).fetchone()[0] >= 8:
+                break
+            await asyncio.sleep(0.1)
+        barrier.commit()
+        return await going
+
+    return visit(with_barrier, connections_max=16)
+
+
+@pytest.mark.parametrize("keys", ["the same call", "other calls"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_run_that_hits_a_rule_again_and_again_is_a_case(trip, acme, keys, known):
+    if known:
+        trip.say("run.started", on_behalf_of=MIA)
+
+    def asks(number):
+        key = "key-1" if keys == "the same call" else f"key-{number}"
+        said = trip.begin(tool="never.delete", key=key).json()
+        assert (said["answer"], said["code"]) == ("denied", "rule")
+        triage.look()
+
+    for number in range(denials.OFTEN - 1):
+        asks(number)
+    assert not Case.objects.exists()
+
+    for number in range(3):
+        asks(100 + number)
+
+    case = Case.objects.get()
+    assert (case.reasons, case.run.run) == (["denied_often"], "run_1")
+    assert "never.delete" in case.evidence[0]["words"]
+    noted = 1 if keys == "the same call" else denials.OFTEN + 2
+    assert len(told(acme, "approval.denied")) == Denial.objects.count() == noted
+
+
+def test_denials_of_one_run_are_not_counted_for_another(trip):
+    for number in range(denials.OFTEN + 5):
+        trip.begin(tool="never.delete", run=f"run_{number % 3}")
+    triage.look()
+    assert not Case.objects.exists()
