@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.views import asked, card, health, lists, policies
+from approvals.views import asked, card, health, lists, policies, reported
 
 app_name = "approvals"
 
@@ -21,6 +21,7 @@ urlpatterns = [
     path(HERE + "policies/new/", policies.edit, name="policy_new"),
     path(HERE + "policies/pauses/", policies.pause, name="pause"),
     path(HERE + "policies/pauses/<int:pk>/lift/", policies.lift, name="lift"),
+    path(HERE + "policies/reported/", reported.would_have_asked, name="reported"),
     path(HERE + "policies/<int:number>/", policies.version, name="version"),
     path(HERE + "policies/<int:number>/activate/", policies.activate, name="activate"),
     path(HERE + "policies/<int:number>/shadow/", policies.shadow, name="shadow"),

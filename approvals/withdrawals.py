@@ -5,6 +5,7 @@ are seen in the tables, so that nothing is missed; whoever asked and whoever was
 """
 
 from datetime import timedelta
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Case, CharField, Exists, F, OuterRef, Q, QuerySet, Value, When
@@ -42,7 +43,7 @@ def sweep_old_forms() -> int:
     return sum(_withdraw_old(approval) for approval in found)
 
 
-def _moot(approvals: QuerySet[Approval]) -> QuerySet[Approval]:
+def _moot(approvals: QuerySet[Approval]) -> QuerySet[Any]:
     """Those of calls whose run is over, or which were made meanwhile, with the reason as `why`."""
     return (
         approvals.filter(subject_kind=SubjectKind.ACTION)

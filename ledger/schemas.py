@@ -45,6 +45,7 @@ class RunStarted(msgspec.Struct):
     on_behalf_of: Person | None = None
     goal: str | None = None
     labels: Annotated[dict[Name, Any], Meta(max_length=LABELS_MAX)] | None = None
+    source: Any = None
 
 
 class RunCheckpoint(msgspec.Struct):
@@ -151,6 +152,14 @@ AGENT_TYPES: dict[str, type[msgspec.Struct]] = {
     "action.verified": ActionVerified,
 }
 described(*AGENT_TYPES.values())
+
+IMPORTED = "reported"
+"""What an import says as the `source` of a run: it happened elsewhere, and passed no gate here."""
+
+
+def is_import(type_: str, data: dict[str, Any]) -> bool:
+    return type_ == "run.started" and data.get("source") == IMPORTED
+
 
 # What only `begin` says, in the agent's name.
 RESERVED = {"action.started": ("fence",), "action.planned": ("replaces", "observed")}

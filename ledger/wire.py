@@ -116,7 +116,7 @@ def read(raw: bytes, speaker: Speaker, *, reserved: bool = False) -> Said | tupl
         said = _said(envelope, speaker, look)
         _no_name_twice(raw, envelope, look)
         _no_number_rounded(raw)
-        _checked(said, reserved=reserved)
+        _checked(said, speaker, reserved=reserved)
     except _Wrong as wrong:
         return event_id or wrong.event_id, wrong.problem
     return said
@@ -214,7 +214,7 @@ def _content(said: Said) -> bytes:
     )  # fmt: skip
 
 
-def _checked(said: Said, *, reserved: bool) -> None:
+def _checked(said: Said, speaker: Speaker, *, reserved: bool) -> None:
     if said.type not in schemas.AGENT_TYPES:
         if schemas.is_desk_type(said.type):
             raise _Wrong(
@@ -230,6 +230,11 @@ def _checked(said: Said, *, reserved: bool) -> None:
     if said.type == "action.planned" and not is_all_seen(said.data["tool"]):
         # A rule for `pay` would not fit a `pay` with something unseen in it.
         raise _Wrong("schema", "“tool” holds characters that nobody can see")
+    if schemas.is_import(said.type, said.data) and "import" not in speaker.scopes:
+        raise _Wrong(
+            "reserved", "“source” says that the run is imported", 403,
+            "That takes a key with the scope import.",
+        )  # fmt: skip
     if not reserved:
         for name in schemas.RESERVED.get(said.type, ()):
             if name in said.data:

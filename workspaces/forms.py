@@ -128,8 +128,9 @@ class KeyForm(forms.Form):
             ("ingest", "ingest: send events"),
             ("begin", "begin: ask before acting, wait for approvals"),
             ("read", "read: its runs, the policy and the ledger's proofs"),
+            ("import", "import: send runs that happened elsewhere, past the gate; not with begin"),
         ],
-        initial=list(APIKey.SCOPES),
+        initial=list(APIKey.OF_AGENTS),
         widget=forms.CheckboxSelectMultiple(),
     )
     trusted_runtime = forms.BooleanField(
@@ -150,6 +151,15 @@ class KeyForm(forms.Form):
         # The agent that was just added is what a key is made for.
         keyless = workspace.agents.filter(keys=None).order_by("-created_at").first()
         self.fields["agent"].initial = keyless
+
+    def clean_scopes(self) -> list[str]:
+        scopes: list[str] = self.cleaned_data["scopes"]
+        if {"begin", "import"} <= set(scopes):
+            raise forms.ValidationError(
+                "One key does not both act and import: what is imported is not held against the"
+                " gate. Make two."
+            )
+        return scopes
 
 
 class TokenForm(forms.Form):

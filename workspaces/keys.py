@@ -52,7 +52,7 @@ def create_key(
     *,
     by: User | None,
     name: str,
-    scopes: Sequence[str] = APIKey.SCOPES,
+    scopes: Sequence[str] = APIKey.OF_AGENTS,
     trusted_runtime: bool = False,
     expires_at: datetime | None = None,
 ) -> tuple[APIKey, str]:
@@ -60,6 +60,8 @@ def create_key(
     unknown = set(scopes) - set(APIKey.SCOPES)
     if unknown:
         raise ValueError(f"no such scope: {', '.join(sorted(unknown))}")
+    if {"begin", "import"} <= set(scopes):
+        raise ValueError("one key does not both act and import")
     prefix, token = _mint()
     key = APIKey.objects.create(
         workspace=agent.workspace,

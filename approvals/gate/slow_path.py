@@ -191,7 +191,8 @@ def _question(
 
 def _open_questions(ask: Ask) -> int:
     """How many wait for people, counted under the agent's lock: two that ask at once are two."""
-    list(Agent.objects.select_for_update(no_key=True).filter(pk=ask.speaker.agent_id).values("pk"))
+    agent = Agent.objects.filter(pk=ask.speaker.agent_id or 0)
+    list(agent.select_for_update(no_key=True).values("pk"))
     waits = Approval.objects.open().filter(
         workspace=ask.speaker.workspace_id,
         agent_id=ask.speaker.agent_id or 0,

@@ -12,6 +12,7 @@ from typing import Any
 
 from ledger.fold.meaning import PLAN_MEANS, said, text
 from ledger.said import Fact
+from ledger.schemas import IMPORTED, is_import
 
 ENDINGS = {"run.completed": "completed", "run.failed": "failed", "run.cancelled": "cancelled"}
 N_LAST = 2**31
@@ -74,6 +75,8 @@ def _beginning(row: RunRow, starts: list[Fact], flags: set[str]) -> None:
     row.request = text(said(starts, "request", flags), 64 * 1024)
     row.goal = text(said(starts, "goal", flags), 64 * 1024)
     row.labels = said(starts, "labels", flags) or {}
+    if any(is_import("run.started", fact.data) for fact in starts):
+        flags.add(IMPORTED)
     person = said(starts, "on_behalf_of", flags)
     if isinstance(person, dict):
         row.on_behalf_of = person

@@ -108,6 +108,11 @@ class Run(models.Model):
             models.Index(fields=["workspace", "-started_at", "-id"], name="run_newest_first"),
             models.Index(fields=["id"], name="run_unseen", condition=Q(is_unseen=True)),
             models.Index(fields=["lease_minute"], name="run_lease", condition=Q(state="running")),
+            models.Index(
+                fields=["workspace", "-id"],
+                name="run_reported",
+                condition=Q(flags__contains=["reported"]),
+            ),
             models.Index(fields=["id"], name="run_unsearchable", condition=Q(is_unsearchable=True)),
             GinIndex(fields=["search"], name="run_words"),
         ]

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 from ledger import finding, replaying
 from ledger.keyset import ROWS_A_PAGE, page_of
 from ledger.models import Run, RunState
+from ledger.schemas import IMPORTED
 from workspaces import acts, look
 from workspaces.access import may, require
 from workspaces.models import Workspace
@@ -164,7 +165,8 @@ def _facts(found: Run) -> list[dict[str, Any]]:
         ("Goal", found.goal),
         ("Labels", ", ".join(f"{k}={v}" for k, v in found.labels.items())),
         ("Ended with", found.summary or found.reason or _error(found)),
-        ("Noticed", ", ".join(word.replace("_", " ") for word in found.flags)),
+        ("Source", "imported as reported: it passed no gate here" * (IMPORTED in found.flags)),
+        ("Noticed", ", ".join(w.replace("_", " ") for w in found.flags if w != IMPORTED)),
     )
     return [{"name": name, "value": value} for name, value in values if value]
 

@@ -7,7 +7,7 @@ of these facts, so that looking twice says the same.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
@@ -22,13 +22,17 @@ from ledger.models import (
     Checkpoint,
     Compensated,
     Effect,
+    Event,
     Run,
     RunState,
 )
+from ledger.schemas import IMPORTED
 from recovery.engine.clock import database_time
 from recovery.facts.policies import policies_of
 from recovery.models import Directive, PlanState, Readback, Report, Step, StepState
+from workspaces.models import APIKey
 
+ATTEMPTS_ARE_TOLD_BY = ("action.started", "action.succeeded", "action.failed")
 READING = frozenset({"read_only", "draft"})
 TROUBLED = frozenset({StepState.NEEDS_HUMAN, StepState.DRIFTED, StepState.UNKNOWN})
 UNDER_WAY = frozenset({StepState.INTENDED, StepState.APPLIED})
@@ -50,6 +54,8 @@ class RunFacts:
     effects: Mapping[int, Sequence[Effect]] = field(default_factory=dict)
     contradicted: frozenset[int] = frozenset()
     """Actions with an attempt of which both success and no effect were said."""
+    imported: frozenset[tuple[int, str]] = frozenset()
+    """Run and name of actions of which only keys for imports have told, in runs that say so."""
     checkpoints: Sequence[Checkpoint] = ()
     past_the_gate: frozenset[int] = frozenset()
     """Actions with a try that no `begin` has let through, and that is not known to have come to
@@ -162,6 +168,7 @@ def gather(
     )
     checkpoints = _by(Checkpoint.objects.filter(run__in=ids).order_by("place"), "run_id")
     past_the_gate = frozenset(_past_the_gate(action_ids))
+    imported = frozenset(_imported(runs))
     steps, reports = _steps(ids), _reports(ids)
     directives = {
         one.run_id: one
@@ -180,6 +187,7 @@ def gather(
             contradicted=contradicted,
             checkpoints=checkpoints.get(run.pk, ()),
             past_the_gate=past_the_gate,
+            imported=imported,
             troubled=[step for step in steps.get(run.pk, ()) if step.state in TROUBLED],
             under_way=[step for step in steps.get(run.pk, ()) if step.state in UNDER_WAY],
             reports=reports.get(run.pk, ()),
@@ -225,6 +233,23 @@ def _reports(run_ids: Sequence[int]) -> dict[int, list[Report]]:
     ):
         found[report.case.run_id].append(report)
     return found
+
+
+def _imported(runs: Sequence[Run]) -> Iterator[tuple[int, str]]:
+    """What happened elsewhere and passed no gate. An agent's own key cannot say that, nor can it
+    hide behind an import: what it tells of a run that was imported is judged.
+    """
+    for run in runs:
+        if IMPORTED not in run.flags:
+            continue
+        importing = APIKey.objects.filter(workspace=run.workspace_id, scopes__contains=["import"])
+        told = Event.objects.filter(
+            workspace=run.workspace_id, run=run.run, type__in=ATTEMPTS_ARE_TOLD_BY
+        )
+        others = told.exclude(key_prefix__in=importing.values_list("prefix", flat=True))
+        names = set(told.values_list("action", flat=True))
+        for name in names - set(others.values_list("action", flat=True)):
+            yield run.pk, name
 
 
 def _newest(actions: list[Action]) -> list[Action]:

@@ -198,6 +198,8 @@ def without_approval(facts: RunFacts) -> Iterator[Reason]:
     """
     since = facts.policy_since
     for action in living(facts):
+        if (facts.run.pk, action.action) in facts.imported:
+            continue
         ran_at = action.started_at or action.finished_at
         if action.pk not in facts.past_the_gate or (since and ran_at and ran_at < since):
             continue

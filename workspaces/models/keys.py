@@ -53,7 +53,9 @@ class BearerToken(models.Model):
 class APIKey(BearerToken):
     """An agent's credential: it may ingest and ask, and can never approve."""
 
-    SCOPES: ClassVar = ("ingest", "begin", "read")
+    SCOPES: ClassVar = ("ingest", "begin", "read", "import")
+    OF_AGENTS: ClassVar = SCOPES[:3]
+    """What an agent that acts is given. Who imports does not act, and who acts does not import."""
 
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="keys")
     scopes = ArrayField(models.CharField(max_length=20), default=list)

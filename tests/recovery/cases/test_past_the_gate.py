@@ -1,0 +1,178 @@
+"""What ran past the gate is a case, however it is told; what was imported is listed instead."""
+
+import dataclasses
+import json
+
+import pytest
+from django.test import Client
+
+from approvals import reported
+from approvals.policy import active
+from ledger.models import Run
+from recovery.casework import closing
+from recovery.models import Case, CaseOutcome
+from recovery.triage import triage
+from tests.approvals.door import Agent
+from tests.recovery.cases.cast import Told
+from workspaces import keys
+from workspaces.models import User
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+DELETE = {
+    "tool": "repos.delete",
+    "targets": [{"type": "repository", "id": "acme/site"}],
+    "key": "key-1",
+    "class": "external_irreversible",
+}
+GONE = {"target": {"type": "repository", "id": "acme/site"}, "before": {"name": "site"}}
+
+
+def success_alone(run):
+    run.say("action.planned", "act_1", **DELETE)
+    run.say("action.succeeded", "act_1")
+
+
+def success_with_a_fence_that_nobody_gave(run):
+    run.say("action.planned", "act_1", **DELETE)
+    run.say("action.succeeded", "act_1", attempt="1", fence=1)
+
+
+def unknown_alone(run):
+    run.say("action.planned", "act_1", **DELETE)
+    run.say("action.failed", "act_1", attempt="1", outcome="unknown")
+
+
+def out_of_order(run):
+    run.say("action.succeeded", "act_1", attempt="1")
+    triage.look()
+    assert not Case.objects.exists(), "the plan may be on its way"
+    run.say("action.started", "act_1", attempt="1")
+    run.say("action.planned", "act_1", **DELETE)
+
+
+def effects_without_a_plan(run):
+    run.say("action.succeeded", "act_1", effects=[GONE])
+    run.ends()
+
+
+def success_without_a_plan(run):
+    run.say("action.succeeded", "act_1")
+    run.ends("cancelled")
+
+
+def late_after_the_case_was_closed(run):
+    run.does("repos.delete")
+    run.ends()
+    case = run.case()
+    ada = User.objects.get(email__startswith="ada")
+    known = {"outcome": CaseOutcome.EXPECTED, "reason": "we know that one", "seen": case.revision}
+    closing.close(case, by=ada, **known)
+    run.say("action.planned", "act_9", **(DELETE | {"key": "key-9"}))
+    run.say("action.succeeded", "act_9")
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        success_alone,
+        success_with_a_fence_that_nobody_gave,
+        unknown_alone,
+        out_of_order,
+        effects_without_a_plan,
+        success_without_a_plan,
+        late_after_the_case_was_closed,
+    ],
+    ids=lambda story: story.__name__,
+)
+def test_what_ran_without_a_grant_is_a_case_whatever_events_came(tell, ada, story):
+    run = tell()
+
+    story(run)
+
+    case = run.case()
+    assert case is not None
+    assert case.state == "open"
+    assert "unapproved" in case.reasons
+
+
+def test_what_is_known_to_have_come_to_nothing_or_needs_nobody_is_none(tell):
+    run = tell()
+    run.say("action.planned", "act_1", **DELETE)
+    run.say("action.failed", "act_1", attempt="1", outcome="no_effect")
+    run.say("action.planned", "act_2", tool="tickets.read", **{"class": "read_only"})
+    run.say("action.succeeded", "act_2")
+    run.ends()
+
+    assert run.case() is None
+
+
+class Importer(Told):
+    """Sends what happened elsewhere, under a key for that."""
+
+    def __init__(self, agent, run):
+        super().__init__(agent, run)
+        self.key, self.token = keys.create_key(
+            agent, by=None, name="history", scopes=["ingest", "import"]
+        )
+        self.speaker = dataclasses.replace(
+            self.speaker, key_prefix=self.key.prefix, scopes=frozenset(self.key.scopes)
+        )
+
+
+def test_an_imported_run_opens_no_case_for_it_and_is_listed_as_would_have_asked(
+    agent, policy, acme, ada
+):
+    imported = Importer(agent, "run_old")
+    imported.begins(source="reported")
+    imported.does("repos.delete", ("repository", "acme/site", None, None))
+    imported.does("tickets.read", planned={"class": "read_only"})
+    imported.ends()
+
+    assert imported.case() is None
+
+    found = reported.would_have_asked(acme, active(acme))
+    assert (found.runs, found.judged, found.asked, found.denied) == (1, 2, 1, 0)
+    assert [(one.run, one.tool, one.answer) for one in found.rows] == [
+        ("run_old", "repos.delete", "MANUAL")
+    ]
+    browser = Client()
+    browser.force_login(ada)
+    page = browser.get("/w/acme/policies/reported/").content.decode()
+    assert "would have asked for 1 and denied 0" in page
+    assert 'href="/w/acme/runs/run_old/"' in page
+    assert "passed no gate here" in browser.get("/w/acme/runs/run_old/").content.decode()
+
+
+def test_an_import_that_went_wrong_is_a_case_like_any_other(agent, policy):
+    imported = Importer(agent, "run_old")
+    imported.begins(source="reported")
+    imported.does("tickets.update", ("ticket", "main/T-182", {"p": 1}, {"p": 2}))
+    imported.ends("failed")
+
+    assert imported.case().reasons == ["failed_with_effects"]
+
+
+def test_an_agent_cannot_hide_behind_an_import_of_its_own(agent, policy):
+    """What its own key tells of the imported run passed no gate that it should not have."""
+    imported = Importer(agent, "run_old")
+    imported.begins(source="reported")
+    acting = Told(agent, "run_old")
+    acting.n = 7
+    acting.does("repos.delete", ("repository", "acme/site", None, None))
+
+    assert imported.case().reasons == ["unapproved"]
+
+
+def test_an_agent_cannot_mark_its_own_run_as_imported(agent, policy):
+    for scopes, status in ((["ingest", "begin"], 403), (["ingest", "import"], None)):
+        token = keys.create_key(agent, by=None, name="k", scopes=scopes)[1]
+        started = {"id": f"e-{status}", "type": "run.started", "run": "run_1"}
+        started["data"] = {"source": "reported"}
+
+        answer = Agent(token).request("POST", "/api/v1/events", [started]).json()["results"][0]
+
+        assert answer.get("problem", {}).get("status") == status, json.dumps(answer)
+    assert Run.objects.get().flags == ["reported"]
+    with pytest.raises(ValueError, match="both act and import"):
+        keys.create_key(agent, by=None, name="k", scopes=["ingest", "begin", "import"])
