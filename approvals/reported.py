@@ -55,7 +55,8 @@ def would_have_asked(workspace: Workspace, policy: Policy) -> Reported:
         .select_related("run", "agent")
         .order_by("-id")[:ACTIONS_MAX]
     )
-    rows, judged, answers = [], 0, {"MANUAL": 0, "DENY": 0}
+    rows: list[WouldHave] = []
+    judged, answers = 0, {"MANUAL": 0, "DENY": 0}
     for action in actions:
         judgement = judge(policy, deed_of(action))
         judged += 1

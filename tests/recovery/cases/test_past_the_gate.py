@@ -167,8 +167,9 @@ def test_an_agent_cannot_hide_behind_an_import_of_its_own(agent, policy):
 def test_an_agent_cannot_mark_its_own_run_as_imported(agent, policy):
     for scopes, status in ((["ingest", "begin"], 403), (["ingest", "import"], None)):
         token = keys.create_key(agent, by=None, name="k", scopes=scopes)[1]
-        started = {"id": f"e-{status}", "type": "run.started", "run": "run_1"}
-        started["data"] = {"source": "reported"}
+        started = {"id": f"e-{status}", "type": "run.started", "run": "run_1"} | {
+            "data": {"source": "reported"}
+        }
 
         answer = Agent(token).request("POST", "/api/v1/events", [started]).json()["results"][0]
 
