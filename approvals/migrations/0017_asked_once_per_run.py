@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('approvals', '0015_approvals_of_a_run'),
+        ('approvals', '0016_independent_deciders'),
         ('ledger', '0017_runs_stay_in_place'),
         ('workspaces', '0003_heartbeat_failing'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
