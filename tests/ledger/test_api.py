@@ -113,3 +113,18 @@ def test_a_tree_with_holes_gives_no_proof_and_says_why(trip, northwind, agent_ke
 def test_the_openapi_page_tells_of_the_hot_door_too(client):
     paths = json.loads(client.get("/api/v1/openapi.json").content)["paths"]
     assert {"/api/v1/events", "/api/v1/blobs/{sha256}", "/api/v1/runs/{run}"} <= paths.keys()
+
+
+def test_the_right_prefix_with_a_wrong_secret_reads_nothing(trip, agent_key, person):
+    """Neither that of an agent's key nor that of a person's token."""
+    token = person("grace", "view", "view_sensitive")
+    ways = [(agent_key, "runs/run_1"), (token, "cases"), (token, "runs/run_1")]
+    assert get("runs/run_1", agent_key).status_code == get("cases", token).status_code == 200
+
+    for true, path in ways:
+        for wrong in (f"amends_{keys.split(true)}_{'x' * 43}", true[:-1], f"{true}x"):
+            assert get(path, wrong).status_code == 401
+    assert (
+        get("runs/run_1", f"amends_{keys.split(token)}_{agent_key.split('_', 2)[2]}").status_code
+        == 401
+    )
