@@ -8,6 +8,8 @@ from django.conf import settings
 from django.db import transaction
 from django.dispatch import Signal
 
+from workspaces import sockets
+
 CHANNEL = "amends:approvals"
 DIRECTIVES = "amends:directives"
 LOOK = "look"
@@ -24,7 +26,10 @@ approval_decided = Signal()
 @lru_cache(maxsize=1)
 def _client() -> redis.Redis:
     return redis.Redis.from_url(
-        settings.REDIS_URL, socket_timeout=SECONDS_MAX, socket_connect_timeout=SECONDS_MAX
+        settings.REDIS_URL,
+        socket_timeout=SECONDS_MAX,
+        socket_connect_timeout=SECONDS_MAX,
+        **sockets.redis(settings.REDIS_URL),
     )
 
 

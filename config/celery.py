@@ -20,6 +20,8 @@ from celery import Celery, signals
 from celery.platforms import SecurityWarning
 from kombu.entity import Exchange, Queue
 from kombu.transport import redis as broker
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -64,6 +66,13 @@ class Channel(broker.Channel):
         with super().conn_or_acquire(client) as found:
             yield found
 
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002
+        """A worker that cannot connect says so, and tries again, in its own loop: redis-py would
+        try for minutes within one call, and nobody would hear of it.
+        """
+        found: dict[str, Any] = super()._connparams(asynchronous)  # type: ignore[no-untyped-call]
+        return found | {"retry": Retry(NoBackoff(), 0)}
+
 
 broker.Transport.Channel = Channel
 
@@ -84,6 +93,8 @@ def queue(name: str) -> Queue:
 def configuration() -> dict[str, Any]:
     from django.conf import settings
 
+    from workspaces import sockets
+
     listening = settings.PROCESS == "worker"
     timeout = LISTEN_SECONDS_MAX if listening else PUBLISH_SECONDS_MAX
     return {
@@ -99,8 +110,10 @@ def configuration() -> dict[str, Any]:
             "unacked_restore_interval": min(RESTORE_SECONDS, settings.REDELIVER_SECONDS),
             "unacked_restore_throttle": 1,
             "socket_timeout": timeout,
-            "socket_connect_timeout": timeout,
+            # A host that vanished does not even refuse.
+            "socket_connect_timeout": sockets.CONNECT_SECONDS_MAX if listening else timeout,
             "socket_keepalive": True,
+            "socket_keepalive_options": sockets.keepalive_options(),
             "queue_order_strategy": "round_robin",
             **({} if listening else AT_ONCE),
         },
@@ -174,7 +187,7 @@ def say_that_the_worker_lives(**_: object) -> None:
     import psycopg
     from django.conf import settings
 
-    from workspaces import beats
+    from workspaces import beats, sockets
 
     if time.monotonic() - last_beat[0] < BEAT_SECONDS:
         return
@@ -182,7 +195,7 @@ def say_that_the_worker_lives(**_: object) -> None:
     said = {"name": "worker", "every": BEAT_SECONDS, "error": ""}
     try:
         with psycopg.connect(
-            settings.DATABASE_URL, connect_timeout=2, autocommit=True
+            sockets.postgres(settings.DATABASE_URL), connect_timeout=2, autocommit=True
         ) as connection:
             connection.execute(beats.BEAT, said)
     except psycopg.Error:

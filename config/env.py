@@ -15,6 +15,7 @@ from config.local import secrets
 from config.local.places import local_home
 from config.local.postgres import RUNTIME, Postgres
 from config.local.valkey import Valkey
+from workspaces import sockets
 
 DATABASE = "amends"
 URL_NOTE = "url"
@@ -93,7 +94,7 @@ def secret(name: str) -> str:
 
 def database(url: str) -> dict[str, Any]:
     """A Django DATABASES entry. Whatever libpq understands may stand in the URL."""
-    options = conninfo_to_dict(url)
+    options = sockets.postgres_parameters() | conninfo_to_dict(url)
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": options.pop("dbname", DATABASE),

@@ -1,4 +1,9 @@
-"""/healthz, /readyz and /metrics, served at the door so that they answer when Django is busy."""
+"""/healthz, /readyz, /statusz and /metrics, served at the door so that they answer when Django is
+busy.
+
+Whom a balancer asks is asked about itself alone. Were one silent loop of the desk to make each web
+process unready, it would take them all away, and with them all that still went.
+"""
 
 import asyncio
 import hmac
@@ -13,7 +18,7 @@ from psycopg import OperationalError
 from psycopg_pool import PoolTimeout
 
 from approvals.policy import Unreadable
-from workspaces import beats, hot, periodic
+from workspaces import beats, hot, periodic, sockets
 from workspaces.hot import Receive, Scope, Send, route
 
 UNREADABLE = """
@@ -35,13 +40,29 @@ async def healthz(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def readyz(scope: Scope, receive: Receive, send: Send) -> None:
-    """Ready: 200 if database, broker and every loop answer, else 503; what is wrong in words."""
-    *checks, notices = await asyncio.gather(database(), broker(), unreadable())
-    found = {name: fault for part in checks for name, fault in part.items()}
-    faults = {name: fault for name, fault in found.items() if fault}
-    body = {"ready": not faults, "checks": {name: fault or "ok" for name, fault in found.items()}}
+    """Ready: 200 if this process can serve, which takes the database and no more, else 503. The
+    broker is none of it: decisions are committed without one, and the sweeper finds them.
+    """
+    found = {"database": await database()}
+    await report(send, "ready", found)
+
+
+async def statusz(scope: Scope, receive: Receive, send: Send) -> None:
+    """The desk as a whole: 200 if the database, the broker and every process and loop gave a sign
+    of life lately, else 503; what is wrong in words.
+    """
+    *checks, notices = await asyncio.gather(loops(), broker(), unreadable())
+    await report(send, "well", {k: fault for part in checks for k, fault in part.items()}, notices)
+
+
+async def report(
+    send: Send, word: str, found: dict[str, str], notices: dict[str, str] | None = None
+) -> None:
+    """`found` has what is wrong by name, or nothing."""
+    is_well = not any(found.values())
+    body = {word: is_well, "checks": {name: fault or "ok" for name, fault in found.items()}}
     body |= {"notices": notices} if notices else {}
-    await answer(send, 503 if faults else 200, json.dumps(body).encode(), b"application/json")
+    await answer(send, 200 if is_well else 503, json.dumps(body).encode(), b"application/json")
 
 
 async def metrics(scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,17 +84,30 @@ def may_read_metrics(scope: Scope) -> bool:
     return host in LOOPBACK and not proxied
 
 
-async def database() -> dict[str, str]:
+async def database() -> str:
+    """What is wrong with the database, or nothing."""
+    found = await asked("SELECT 1")
+    return found if isinstance(found, str) else ""
+
+
+async def loops() -> dict[str, str]:
     """Does the database answer, and did each loop go round lately?"""
+    found = await asked(BEATS)
+    if isinstance(found, str):
+        return {"database": found}
+    beaten = {name: (age, every, error) for name, age, every, error in found}
+    return {"database": ""} | {name: fault(beaten.get(name)) for name in expected()}
+
+
+async def asked(question: str) -> "list[tuple[Any, ...]] | str":
+    """The rows, or what went wrong."""
     try:
         async with asyncio.timeout(CHECK_SECONDS_MAX), hot.pool().connection() as connection:
-            rows = await (await connection.execute(BEATS)).fetchall()
+            return await (await connection.execute(question)).fetchall()
     except (DatabaseError, PoolTimeout, TimeoutError, hot.Closed) as error:
         if isinstance(error, OperationalError):
             await hot.pool().check()
-        return {"database": type(error).__name__}
-    beaten = {name: (age, every, error) for name, age, every, error in rows}
-    return {"database": ""} | {name: fault(beaten.get(name)) for name in expected()}
+        return type(error).__name__
 
 
 async def unreadable() -> dict[str, str]:
@@ -109,6 +143,7 @@ async def broker() -> dict[str, str]:
         settings.REDIS_URL,
         socket_timeout=CHECK_SECONDS_MAX,
         socket_connect_timeout=CHECK_SECONDS_MAX,
+        **sockets.redis(settings.REDIS_URL),
     )
     try:
         async with asyncio.timeout(CHECK_SECONDS_MAX):
@@ -129,5 +164,6 @@ async def answer(send: Send, status: int, body: bytes, content_type: bytes) -> N
 routes = [
     route("GET", "/healthz", healthz),
     route("GET", "/readyz", readyz),
+    route("GET", "/statusz", statusz),
     route("GET", "/metrics", metrics),
 ]

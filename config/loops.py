@@ -1,7 +1,7 @@
 """The loop of the scheduler and of the sweeper: every job in a thread of its own.
 
 A thread each, because a slow job must not hold up the others; a job that raises is logged, shown
-by /readyz, and done again in its turn.
+by /statusz, and done again in its turn.
 """
 
 import logging

@@ -107,7 +107,7 @@ def wait_until_ready(url: str) -> bool:
     deadline = time.monotonic() + READY_SECONDS_MAX
     while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(f"{url}/readyz", timeout=2):  # noqa: S310 - our own URL
+            with urllib.request.urlopen(f"{url}/statusz", timeout=2):  # noqa: S310 - our own URL
                 return True
         except (URLError, OSError):
             time.sleep(0.2)

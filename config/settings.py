@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from config import env
 from config.local.places import ROOT, local_home
+from workspaces import sockets
 
 DEBUG = env.claim("AMENDS_DEBUG", default=False)
 # Which kind of process this is: web (pooled connections), worker, scheduler, sweeper or command.
@@ -160,7 +161,7 @@ CACHES = {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "amends",
-        "OPTIONS": {"socket_timeout": 1, "socket_connect_timeout": 0.5},
+        "OPTIONS": {"socket_timeout": 1, "socket_connect_timeout": 0.5, **sockets.redis(REDIS_URL)},
     }
 }
 
@@ -218,7 +219,8 @@ SECURE_HSTS_SECONDS = 365 * 24 * 3600 if SECURE else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-if env.claim("AMENDS_TRUST_PROXY", default=False):
+AMENDS_TRUST_PROXY = env.claim("AMENDS_TRUST_PROXY", default=False)
+if AMENDS_TRUST_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
 CONTENT_SECURITY_POLICY = {

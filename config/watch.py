@@ -1,7 +1,7 @@
-"""The watch: a loop or process that stopped is told to people, not only to who asks /readyz.
+"""The watch: a loop or process that stopped is told to people, not only to who asks /statusz.
 
 Scheduler and sweeper both keep it, for neither can say that it has stopped itself; and where the
-scheduler no longer sends what is written, the sweeper does. When both are gone /readyz
+scheduler no longer sends what is written, the sweeper does. When both are gone /statusz
 and the operators' pages say so (config.context).
 """
 
@@ -125,7 +125,7 @@ def _tell(fault: Fault) -> bool:
         title=f"Amends: {fault.name} {fault.what}",
         text=f"{fault.more}\nWhat it does waits until it goes again; what agents and people say"
         " is kept.".strip(),
-        url=f"{settings.AMENDS_URL}/readyz",
+        url=f"{settings.AMENDS_URL}/statusz",
         facts={"loop": fault.name},
     )
     _announce(STOPPED, message, key=f"{STOPPED}/{fault.name}/{since}")
@@ -140,7 +140,7 @@ def _tell_again(row: Heartbeat) -> bool:
     message = Message(
         title=f"Amends: {row.name} goes again",
         text=f"{row.name} goes again, and takes up what has waited.",
-        url=f"{settings.AMENDS_URL}/readyz",
+        url=f"{settings.AMENDS_URL}/statusz",
         facts={"loop": row.name},
     )
     _announce(GOES_AGAIN, message, key=f"{GOES_AGAIN}/{row.name}/{told_at}")

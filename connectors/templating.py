@@ -92,7 +92,7 @@ def looked_up(facts: Any, dotted: str) -> Any:
     for name in dotted.split("."):
         if isinstance(value, Mapping) and name in value:
             value = value[name]
-        elif isinstance(value, list) and name.isdigit() and int(name) < len(value):
+        elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
             value = value[int(name)]
         else:
             return UNSET

@@ -35,7 +35,7 @@ def stage() -> Stage:
 def wait_until_ready(where: places.Places) -> None:
     """Wait for the desk and the outside world; agents that come early would only spool."""
     end = time.monotonic() + READY_SECONDS_MAX
-    for url in (f"{os.environ['AMENDS_URL']}/readyz", f"{where.mailbox}/journal"):
+    for url in (f"{os.environ['AMENDS_URL']}/statusz", f"{where.mailbox}/journal"):
         while time.monotonic() < end:
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(url, trust_env=False).is_success:

@@ -102,7 +102,7 @@ class WallMissing(Exception):
 
 
 def look() -> None:
-    """Say in the log what is missing; raise `WallMissing`, and so tell /readyz, of a removed one
+    """Say in the log what is missing; raise `WallMissing`, and so tell /statusz, of a removed one
     and of a server that forgets.
 
     A role that is allowed too much is how somebody chose to run it, and only said.

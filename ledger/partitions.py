@@ -2,7 +2,7 @@
 
 The default partition catches what none covers, so that a missing one loses nothing; but rows in it
 keep the week's own partition from being made, and retention from dropping them. So a missing one is
-an error that the job reports (and with it /readyz) before it is needed.
+an error that the job reports (and with it /statusz) before it is needed.
 """
 
 from collections.abc import Iterator

@@ -31,6 +31,7 @@ from workspaces.forgetting import (
     stays,
 )
 from workspaces.models import Workspace
+from workspaces.pages import is_number
 
 OURS = "ids, digests and words of ours"
 NAMES_MAX = 100
@@ -190,7 +191,7 @@ def _with_plans(cases: QuerySet[Case], runs: Sequence[int]) -> set[int]:
     ours = Run.objects.filter(pk__in=runs, run__startswith=steps.PLAN_RUN)
     for pk, name in ours.values_list("pk", "run"):
         number = name.removeprefix(steps.PLAN_RUN)
-        if number.isdecimal():
+        if is_number(number):
             recorded[int(number)] = pk
     found = set(cases.filter(run__in=runs).values_list("run", flat=True))
     plans = cases.filter(plans__in=list(recorded)).values_list("plans", flat=True)

@@ -5,12 +5,23 @@ does in a network.
 """
 
 import contextlib
+import ctypes
 import socket
+import struct
 import threading
 from types import TracebackType
 from typing import Self
 
 PIECE_BYTES = 65_536
+# Of Linux (asm-generic/socket.h); Python does not name them.
+SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
+BPF_RET = 0x06
+_TAKE_NOTHING = ctypes.create_string_buffer(struct.pack("HBBI", BPF_RET, 0, 0, 0))
+
+
+def _nothing() -> bytes:
+    """A `sock_fprog` of one instruction: of each packet that arrives, keep nothing."""
+    return struct.pack("HL", 1, ctypes.addressof(_TAKE_NOTHING))
 
 
 class Proxy:
@@ -49,6 +60,20 @@ class Proxy:
             cut, self._open = self._open, set()
         for one in cut:
             hang_up(one)
+
+    def vanish(self) -> None:
+        """The host is gone without a word: what is sent to it is not even acknowledged, so that the
+        caller's kernel ends with ETIMEDOUT; nor does anybody get a new connection.
+        """
+        with self._lock:
+            for one in [self._door, *self._open]:
+                if one.family == socket.AF_INET:
+                    one.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, _nothing())
+
+    def come_back(self) -> None:
+        """The host is there again, and knows nothing of the connections that it had."""
+        self._door.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
+        self.cut()
 
     def _take(self) -> None:
         with contextlib.suppress(OSError):

@@ -20,10 +20,17 @@ KEY_DAYS_MAX = 730
 SLUG_CHARACTERS_MAX = 48
 
 
+class OneLine(forms.CharField):
+    """A name: whatever stood between its words becomes one space, for it goes into mails, too."""
+
+    def to_python(self, value: Any) -> str:
+        return " ".join((super().to_python(value) or "").split())
+
+
 class PasswordForm(forms.Form):
     """A new account: name and password, the password checked as everywhere."""
 
-    name = forms.CharField(label="Your name", max_length=120)
+    name = OneLine(label="Your name", max_length=120)
     password = forms.CharField(
         label="Password",
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
@@ -38,7 +45,7 @@ class PasswordForm(forms.Form):
 
 class SetUpForm(PasswordForm):
     email = forms.EmailField(label="Your e-mail address", max_length=254)
-    workspace_name = forms.CharField(
+    workspace_name = OneLine(
         label="Name of the workspace", max_length=120, help_text="Your company or desk."
     )
     slug = forms.SlugField(
@@ -84,7 +91,7 @@ class InviteForm(forms.Form):
 
 
 class TeamForm(forms.Form):
-    name = forms.CharField(label="Name of the team", max_length=80)
+    name = OneLine(label="Name of the team", max_length=80)
     may = forms.MultipleChoiceField(
         label="May", choices=CODENAMES, widget=forms.CheckboxSelectMultiple(), initial=["view"]
     )
@@ -119,9 +126,7 @@ class AgentForm(forms.Form):
 
 class KeyForm(forms.Form):
     agent = forms.ModelChoiceField(label="Agent", queryset=Agent.objects.none())
-    name = forms.CharField(
-        label="Name of the key", max_length=120, help_text="Where it will be used."
-    )
+    name = OneLine(label="Name of the key", max_length=120, help_text="Where it will be used.")
     scopes = forms.MultipleChoiceField(
         label="Scopes",
         choices=[
@@ -163,14 +168,14 @@ class KeyForm(forms.Form):
 
 
 class TokenForm(forms.Form):
-    name = forms.CharField(label="Name of the token", max_length=120)
+    name = OneLine(label="Name of the token", max_length=120)
     days = forms.IntegerField(
         label="Days until it expires", required=False, min_value=1, max_value=KEY_DAYS_MAX
     )
 
 
 class WorkspaceForm(forms.Form):
-    name = forms.CharField(label="Name", max_length=120)
+    name = OneLine(label="Name", max_length=120)
     timezone = forms.ChoiceField(
         label="Time zone",
         choices=[(zone, zone) for zone in sorted(available_timezones())],
@@ -179,7 +184,7 @@ class WorkspaceForm(forms.Form):
 
 
 class PersonForm(forms.Form):
-    name = forms.CharField(label="Your name", max_length=120)
+    name = OneLine(label="Your name", max_length=120)
     single_keys = forms.BooleanField(
         label="Single-key shortcuts", required=False, help_text="j, k, x, c … on lists and cases."
     )

@@ -14,6 +14,7 @@ from psycopg import AsyncConnection, Connection
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, TooManyRequests
 
+from workspaces import sockets
 from workspaces.pools import Pool
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ KEPT = {"autocommit": True, "application_name": "amends hot"}
 async def open_pool(url: str, *, connections_max: int) -> Pool:
     """Open the pools of this process: this one, and that of its threads."""
     pool = Pool(
-        url,
+        sockets.postgres(url),
         min_size=min(4, connections_max),
         max_size=connections_max,
         max_waiting=POOL_WAITING_MAX,
@@ -86,7 +87,7 @@ async def open_pool(url: str, *, connections_max: int) -> Pool:
 def open_threads_pool(url: str, *, connections_max: int, name: str = "amends hot") -> None:
     """Open connections for functions that wait for them; none before the first is needed."""
     threads: ThreadsPool = ConnectionPool(
-        url,
+        sockets.postgres(url),
         min_size=0,
         max_size=connections_max,
         timeout=POOL_WAIT_SECONDS_MAX,

@@ -29,7 +29,7 @@ _jobs: dict[str, Job] = {}
 def every(
     seconds: float, *, name: str, process: str = SCHEDULER
 ) -> Callable[[Callable[[], object]], Callable[[], object]]:
-    """Register the decorated function; `name` is what /readyz and the logs call it
+    """Register the decorated function; `name` is what /statusz and the logs call it
     ("ledger.seal")."""
 
     def register(work: Callable[[], object]) -> Callable[[], object]:

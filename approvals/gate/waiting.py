@@ -19,18 +19,22 @@ from urllib.parse import parse_qs
 
 from django.conf import settings
 from prometheus_client import Gauge
+from redis import ConnectionError as ConnectionLost
 from redis import RedisError
 from redis.asyncio import Redis
 
 from approvals.bells import CHANNEL
 from ledger.door import Refused, answer, refuse, speaker_of
 from ledger.said import Speaker
-from workspaces import hot
+from workspaces import hot, sockets
 from workspaces.hot import Receive, Scope, Send
 
 WAIT_SECONDS_MAX = 60
 ASK_EVERY_SECONDS = 3.0
 AGAIN_SECONDS_MAX = 5.0
+# A subscription that was silent for so long is asked whether it still stands, and has as long again
+# to answer: a broker's host that vanished says nothing, ever.
+SILENT_SECONDS_MAX = 5.0
 HEARD_ALL = 10**9
 WAITERS_MAX = 20_000  # per process: each takes a few kilobytes
 
@@ -62,6 +66,7 @@ class Waiters:
         self.channel, self.over = channel, over
         self._futures: dict[int, set[asyncio.Future[None]]] = defaultdict(set)
         self._task: asyncio.Task[None] | None = None
+        self._look = asyncio.Event()
         self.count = 0
 
     @contextlib.contextmanager
@@ -89,7 +94,8 @@ class Waiters:
 
     def _start(self) -> None:
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._listen(), name=f"{self.channel}: who waits")
+            self._look = asyncio.Event()
+            self._task = asyncio.create_task(self._watch(), name=f"{self.channel}: who waits")
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -98,33 +104,57 @@ class Waiters:
                 await self._task
             self._task = None
 
+    async def _watch(self) -> None:
+        """The database is asked whatever becomes of the broker, and however long that takes."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._listen(), name=f"{self.channel}: listens")
+            both.create_task(self._keep_asking(), name=f"{self.channel}: asks")
+
+    async def _keep_asking(self) -> None:
+        while True:
+            self._look.clear()
+            await self._ask()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ASK_EVERY_SECONDS):
+                    await self._look.wait()
+
     async def _listen(self) -> None:
         pause = 0.1
         while True:
             try:
-                async with Redis.from_url(settings.REDIS_URL) as client, client.pubsub() as heard:
+                async with subscriber() as client, client.pubsub() as heard:
                     await heard.subscribe(self.channel)
+                    self._look.set()  # what was said while nobody listened
                     pause = 0.1
                     await self._hear(heard)
             except (RedisError, OSError) as away:
                 logger.warning("%s is not heard, only asked for: %s", self.channel, away)
-                await self._ask()
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, AGAIN_SECONDS_MAX)
 
     async def _hear(self, heard: Any) -> None:
+        """Pass on what is said, until the connection fails or no longer answers.
+
+        redis-py takes a connection that timed out (ETIMEDOUT, when the broker's host vanished) for
+        a message that did not come in time, and says so at once, again and again: so silence that
+        took no time is the end of the connection, as is a ping without an answer.
+        """
         loop = asyncio.get_running_loop()
-        ask_at = loop.time()
+        pinged = False
         while True:
-            if loop.time() >= ask_at:
-                await self._ask()
-                ask_at = loop.time() + ASK_EVERY_SECONDS
-            left = max(0.05, ask_at - loop.time())
-            message = await heard.get_message(ignore_subscribe_messages=True, timeout=left)
-            if message is not None and message["data"].isdigit():
+            began = loop.time()
+            message = await heard.get_message(timeout=SILENT_SECONDS_MAX)
+            if message is None:
+                if pinged or loop.time() - began < SILENT_SECONDS_MAX / 2:
+                    raise ConnectionLost("the broker no longer answers")
+                await heard.ping()
+                pinged = True
+                continue
+            pinged = False
+            if message["type"] == "message" and message["data"].isdigit():
                 self.wake(int(message["data"]))
-            elif message is not None:  # bells.LOOK
-                ask_at = loop.time()
+            elif message["type"] == "message":  # bells.LOOK
+                self._look.set()
 
     async def _ask(self) -> None:
         """Wake those whose wait is over, whether or not a message came."""
@@ -138,6 +168,13 @@ class Waiters:
                     self.wake(row)
         except Exception:
             logger.warning("The database did not say whose wait is over", exc_info=True)
+
+
+def subscriber() -> Redis:
+    """A client whose connecting ends in time; reading has a limit of its own (`_hear`)."""
+    url = settings.REDIS_URL
+    seconds = sockets.CONNECT_SECONDS_MAX
+    return Redis.from_url(url, socket_connect_timeout=seconds, **sockets.redis(url))
 
 
 waiters = Waiters(CHANNEL, NO_LONGER)

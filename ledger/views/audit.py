@@ -39,7 +39,7 @@ def audit(request: Request, workspace: str) -> HttpResponse:
     kind = kind if kind in KINDS else "all"
     before = request.GET.get("before", "")
     events = list(_acts(here, kind, int(before) if is_number(before) else None)[: PAGE + 1])
-    people = User.objects.in_bulk({int(e.actor) for e in events if e.actor.isdigit()})
+    people = User.objects.in_bulk({int(e.actor) for e in events if is_number(e.actor)})
     older = f"?kind={kind}&before={events[PAGE - 1].place}" if len(events) > PAGE else ""
     context = {
         "workspace": here,
@@ -67,7 +67,7 @@ def _acts(here: Workspace, kind: str, before: int | None) -> QuerySet[Event]:
 
 
 def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, Any]:
-    who = people.get(int(event.actor)) if event.actor.isdigit() else None
+    who = people.get(int(event.actor)) if is_number(event.actor) else None
     data = event.data if isinstance(event.data, dict) else {}
     said = " · ".join(
         f"{key.replace('_', ' ')} {words}"

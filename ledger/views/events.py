@@ -16,7 +16,7 @@ from ledger.replaying import pretty, words_of
 from workspaces import acts, look
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, is_number, page, workspace_or_404
 
 KINDS = ("run", "action", "approval", "case", "plan", "step", "correction", "policy", "key")
 AGENTS_KINDS = ("run", "action")
@@ -38,7 +38,7 @@ def events(request: Request, workspace: str) -> HttpResponse:
     if run:
         found = found.filter(run=run)
     after = request.GET.get("after", "")
-    if after.isdecimal() and len(after) < 19:  # noqa: PLR2004 - a bigint
+    if is_number(after):
         found = found.filter(place__lt=int(after))
     rows = list(found.order_by("-place")[: ROWS_A_PAGE + 1])
     shown, pager = page_of(request, rows, lambda event: str(event.place))
@@ -69,7 +69,7 @@ def _views(request: Request, kind: str) -> list[dict[str, Any]]:
 
 def _people(events: list[Event]) -> dict[str, str]:
     ids = {event.actor for event in events if event.actor_kind == "person"}
-    people = User.objects.filter(pk__in=[int(one) for one in ids if one.isdecimal()])
+    people = User.objects.filter(pk__in=[int(one) for one in ids if is_number(one)])
     return {str(person.pk): str(person) for person in people}
 
 

@@ -17,7 +17,7 @@ from ledger.schemas import IMPORTED
 from workspaces import acts, look
 from workspaces.access import may, require
 from workspaces.models import Workspace
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, is_number, page, workspace_or_404
 
 QUERY_CHARACTERS_MAX = 200
 STEP_DIGITS_MAX = 6
@@ -60,12 +60,11 @@ def _after(found: Any, after: str) -> Any:
     moment, _, number = after.rpartition("_")
     try:
         since = datetime.fromisoformat(moment)
-        place = int(number)
     except ValueError:
         return found
-    if since.tzinfo is None or place >= 2**63:
+    if since.tzinfo is None or not is_number(number):
         return found
-    return found.filter(Q(started_at__lt=since) | Q(started_at=since, id__lt=place))
+    return found.filter(Q(started_at__lt=since) | Q(started_at=since, id__lt=int(number)))
 
 
 def _views(request: Request, state: str) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ def words(case: Case, subject: Action | Step) -> str:
     now = f"It is {subject.get_state_display().lower()} now."
     if last is None:
         return f"It is in doubt no longer. {now}"
-    person = User.objects.filter(pk=last.actor).first() if last.actor.isdigit() else None
+    person = User.objects.filter(pk=last.actor).first() if is_number(last.actor) else None
     said = _said(last)
     return f"{person or 'Somebody'} answered it {look.ago(last.received_at)}{said}. {now}"
 

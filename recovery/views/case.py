@@ -243,7 +243,11 @@ def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
     if plan is None:
         messages.info(request, "No plan was running any more.")
         return redirect(case_url(case))
-    stopped: starting.Stopped = plans.stop(plan, by=request.user)
+    try:
+        stopped: starting.Stopped = plans.stop(plan, by=request.user)
+    except CannotMove:  # it ended while we came; nothing was left to stop
+        messages.info(request, "The plan had ended already: nothing was left to stop.")
+        return redirect(case_url(case))
     messages.success(request, str(stopped))
     return redirect(case_url(case))
 

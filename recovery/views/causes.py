@@ -21,7 +21,7 @@ from recovery.views.rows import COLUMNS, row
 from workspaces import look
 from workspaces.access import may
 from workspaces.models import Workspace
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, is_number, page, workspace_or_404
 
 NAMES = {"": "All", "new": "New", "regressed": "Regressed", "growing": "Growing"}
 EMPTY = {
@@ -94,12 +94,12 @@ def _key(one: Cause) -> str:
 def _after(found: QuerySet[Cause], after: str) -> QuerySet[Cause]:
     moment, _, number = after.rpartition("_")
     try:
-        since, place = datetime.fromisoformat(moment), int(number)
+        since = datetime.fromisoformat(moment)
     except ValueError:
         return found
-    if since.tzinfo is None or place >= 2**63:
+    if since.tzinfo is None or not is_number(number):
         return found
-    return found.filter(Q(last_seen_at__lt=since) | Q(last_seen_at=since, id__lt=place))
+    return found.filter(Q(last_seen_at__lt=since) | Q(last_seen_at=since, id__lt=int(number)))
 
 
 def _row(here: Workspace, one: Cause) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from recovery.views.public import private, trail_context
 from workspaces import look
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, page, workspace_or_404, workspace_to
+from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
 
 PAGE_CORRECTIONS = 50
 COUNT_MAX = 1_000
@@ -41,8 +41,8 @@ def correction_list(request: Request, workspace: str) -> HttpResponse:
     chosen = chosen if chosen in VIEWS else "all"
     rows = Correction.objects.filter(workspace=here, **VIEWS[chosen][1])
     after = request.GET.get("after", "")
-    if after.isdigit():
-        rows = rows.filter(pk__lt=int(after[:18]))
+    if is_number(after):
+        rows = rows.filter(pk__lt=int(after))
     found = list(
         rows.select_related("case__run")
         .prefetch_related("deliveries")
@@ -207,4 +207,4 @@ def _edit(request: Request, one: Correction) -> Correction:
 
 def _seen(request: Request) -> int:
     given = request.POST.get("revision", "")
-    return int(given) if given.isdigit() and len(given) < 18 else -1  # noqa: PLR2004
+    return int(given) if is_number(given) else -1

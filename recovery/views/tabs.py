@@ -13,7 +13,7 @@ from recovery.views.here import case_url
 from workspaces import look
 from workspaces.access import may
 from workspaces.models import User
-from workspaces.pages import Request
+from workspaces.pages import Request, is_number
 
 TABS = ("evidence", "related", "activity", "correction")
 RELATED_MAX = 20
@@ -90,11 +90,11 @@ def _activity(case: Case) -> list[dict[str, Any]]:
     """What people and the desk did about the case, newest first, from the ledger."""
     told = Event.objects.filter(workspace=case.workspace, run=case.run.run, action="")
     events = list(told.exclude(actor_kind="agent").order_by("-place")[:ACTIVITY_MAX])
-    people = User.objects.in_bulk({int(e.actor) for e in events if e.actor.isdigit()})
+    people = User.objects.in_bulk({int(e.actor) for e in events if is_number(e.actor)})
     return [
         {
             "who": str(people.get(int(event.actor), "somebody"))
-            if event.actor.isdigit()
+            if is_number(event.actor)
             else f"The desk ({event.actor})",
             "words": event.type.partition(".")[2].replace("_", " ")
             + f" the {event.type.partition('.')[0]}",

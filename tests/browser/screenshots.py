@@ -87,7 +87,7 @@ missed: list[str] = []
 def desk() -> Iterator[str]:
     """The address of the running desk, or of one started for this."""
     note = local_home() / env.URL_NOTE
-    if note.exists() and answers(f"{note.read_text()}/readyz"):
+    if note.exists() and answers(f"{note.read_text()}/statusz"):
         yield note.read_text()
         return
     port = free_port()
@@ -95,7 +95,7 @@ def desk() -> Iterator[str]:
     running = subprocess.Popen(command, cwd=ROOT)
     try:
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not answers(f"http://localhost:{port}/readyz"):
+        while not answers(f"http://localhost:{port}/statusz"):
             if running.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit("The desk did not start; what went wrong stands above.")
             time.sleep(0.5)

@@ -39,12 +39,15 @@ def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, s
         return error.code, dict(error.headers), error.read()
 
 
-def test_a_web_process_alone_lives_but_is_not_ready_and_says_who_is_missing(web: Process) -> None:
+def test_a_web_process_alone_is_ready_and_its_desk_is_not_well_and_says_who_is_missing(
+    web: Process,
+) -> None:
     alive, _, _ = ask(f"{web.url}/healthz")
-    ready, _, body = ask(f"{web.url}/readyz")
+    ready, _, said = ask(f"{web.url}/readyz")
+    well, _, body = ask(f"{web.url}/statusz")
 
-    assert alive == 200
-    assert ready == 503
+    assert (alive, ready, well) == (200, 200, 503)
+    assert json.loads(said) == {"ready": True, "checks": {"database": "ok"}}
     checks = json.loads(body)["checks"]
     assert checks["database"] == checks["broker"] == "ok"
     assert checks["worker"] == checks["scheduler"] == checks["sweeper"] == "never ran"
@@ -58,31 +61,34 @@ def test_with_worker_scheduler_and_sweeper_each_says_that_it_lives(
     processes.sweeper()
     deadline = time.monotonic() + 90
 
-    while ask(f"{web.url}/readyz")[0] != 200 and time.monotonic() < deadline:
+    while ask(f"{web.url}/statusz")[0] != 200 and time.monotonic() < deadline:
         time.sleep(0.2)
 
-    status, _, body = ask(f"{web.url}/readyz")
+    status, _, body = ask(f"{web.url}/statusz")
     assert status == 200, body
 
 
 @pytest.mark.parametrize(
     "name", ["sweeper", "scheduler", "worker", "recovery.sweep", "ledger.seal", "ledger.partitions"]
 )
-def test_one_loop_that_stopped_makes_it_not_ready_and_is_named(web: Process, name: str) -> None:
+def test_one_loop_that_stopped_is_named_and_takes_no_web_process_from_its_balancer(
+    web: Process, name: str
+) -> None:
     for one in expected():
         beats.beat(one, every_seconds=5.0)
-    assert ask(f"{web.url}/readyz")[0] == 200
+    assert ask(f"{web.url}/statusz")[0] == 200
     Heartbeat.objects.filter(pk=name).update(beat_at=Now() - timedelta(minutes=5))
 
-    status, _, body = ask(f"{web.url}/readyz")
+    status, _, body = ask(f"{web.url}/statusz")
 
     checks = json.loads(body)["checks"]
     assert status == 503
     assert checks.pop(name).startswith("silent for 30")
     assert set(checks.values()) == {"ok"}
     beats.beat(name, every_seconds=5.0, error="PartitionMissing: ledger_event_2026w48")
-    status, _, body = ask(f"{web.url}/readyz")
+    status, _, body = ask(f"{web.url}/statusz")
     assert (status, json.loads(body)["checks"][name][:25]) == (503, "failed: PartitionMissing:")
+    assert ask(f"{web.url}/readyz")[0] == 200
 
 
 def test_a_policy_that_this_version_refuses_is_counted_and_not_named_to_strangers(
@@ -97,7 +103,7 @@ def test_a_policy_that_this_version_refuses_is_counted_and_not_named_to_stranger
     )  # fmt: skip
     teamwork.sweep()
 
-    status, _, body = ask(f"{web.url}/readyz")
+    status, _, body = ask(f"{web.url}/statusz")
 
     assert status == 200
     assert json.loads(body)["notices"] == {"policies": "1 cannot be read by this version"}

@@ -57,7 +57,7 @@ class Desk:
                 command, cwd=ROOT, env=self.environment, stdout=log, stderr=log
             )
         deadline = time.monotonic() + UP_SECONDS_MAX
-        while not answers(f"{self.url}/readyz"):
+        while not answers(f"{self.url}/statusz"):
             assert self.process.poll() is None, self.said()
             assert time.monotonic() < deadline, self.said()
             time.sleep(0.1)
@@ -123,7 +123,7 @@ def test_a_killed_desk_leaves_nothing_and_starts_again_and_ctrl_c_stops_it(desk:
 
     second = desk.start()
     refused = try_another(desk)
-    with urllib.request.urlopen(f"{desk.url}/readyz") as answer:
+    with urllib.request.urlopen(f"{desk.url}/statusz") as answer:
         ready = json.load(answer)
     second.send_signal(signal.SIGINT)
 

@@ -54,7 +54,7 @@ def test_a_year_without_the_job_loses_nothing_and_is_noticed(speaker):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_readyz_tells_of_it_before_it_is_needed(speaker, settings):
+def test_statusz_tells_of_it_before_it_is_needed(speaker, settings):
     job = next(job for job in periodic.jobs() if job.name == "ledger.partitions")
     drop(3)
     with connection.cursor() as cursor:  # an event of a clock three weeks ahead of ours
@@ -74,6 +74,6 @@ def test_readyz_tells_of_it_before_it_is_needed(speaker, settings):
 async def readiness(url):
     await hot.open_pool(url, connections_max=2)
     try:
-        return await health.database()
+        return await health.loops()
     finally:
         await hot.close_pool()

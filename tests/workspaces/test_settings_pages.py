@@ -1,9 +1,11 @@
 """The settings pages: who may change what, and what is shown once."""
 
 import pytest
+from django.core import mail
 
 from workspaces import entrance, teams
 from workspaces.access import may
+from workspaces.forms import OneLine
 from workspaces.models import Agent, APIKey, Invitation, User
 
 pytestmark = pytest.mark.django_db
@@ -185,3 +187,20 @@ def test_a_page_among_the_settings_tabs_stands_under_settings(desk, airline, pag
     shown = desk.get(f"/w/airline/{page}").text
 
     assert 'href="/w/airline/settings/" aria-current="page"' in shown
+
+
+def test_a_name_of_two_lines_becomes_one_and_its_owner_can_still_invite(desk, ada, airline):
+    User.objects.filter(pk=ada.pk).update(name="Ada\r\nBcc: all@example.com")  # as it once could be
+
+    page = desk.post(
+        "/w/airline/settings/members/invite/",
+        {"email": "cleo@example.com", "teams": [airline.teams.get(name="viewers").pk]},
+    )
+
+    assert page.status_code == 200
+    (letter,) = mail.outbox
+    assert letter.subject.endswith(" Bcc: all@example.com invites you to Airline desk on Amends")
+    assert not {"\r", "\n"} & set(letter.subject)
+    assert letter.recipients() == ["cleo@example.com"]
+    form = OneLine(max_length=80)
+    assert form.clean("Ada\r\nBcc: all@example.com") == "Ada Bcc: all@example.com"

@@ -34,7 +34,7 @@ class Act(models.Model):
 
 
 class Heartbeat(models.Model):
-    """When a loop last went round, so that `/readyz` and the alerts notice one that stopped."""
+    """When a loop last went round, so that `/statusz` and the alerts notice one that stopped."""
 
     name = models.CharField(max_length=60, primary_key=True)
     beat_at = models.DateTimeField()

@@ -11,7 +11,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from workspaces import entrance, teams
+from workspaces import entrance, look, teams
 from workspaces.access import may
 from workspaces.forms import (
     CODENAMES,
@@ -101,7 +101,7 @@ def invite(request: Request, workspace: str) -> HttpResponse:
     link = f"{configuration.AMENDS_URL}/join/{token}/"
     try:
         send_mail(
-            f"{request.user} invites you to {here.name} on Amends",
+            look.plain(f"{request.user} invites you to {here.name} on Amends"),
             f"Open this link within {entrance.INVITATION_DAYS} days:\n\n{link}\n",
             None,
             [email],

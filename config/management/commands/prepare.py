@@ -33,7 +33,7 @@ class Command(BaseCommand):
         migrate(owner_alias())
         self._guard_the_ledger()
         collect_static()
-        if alone:  # old signs of life would make /readyz speak of processes that ended
+        if alone:  # old signs of life would make /statusz speak of processes that ended
             Heartbeat.objects.all().delete()
         note = local_home() / "greeting.txt"
         note.unlink(missing_ok=True)

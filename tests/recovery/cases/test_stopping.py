@@ -1,0 +1,51 @@
+"""Two people stop a plan, or it ends as somebody stops it: nobody is shown a failure."""
+
+import threading
+
+import pytest
+from django.db import connection, connections, transaction
+from django.test import Client
+
+from recovery.models import Case, Plan
+from recovery.planning import plans
+from recovery.triage import triage
+from tests.config.test_worker import soon
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WAITS = "SELECT count(*) FROM pg_locks WHERE NOT granted"  # pg_stat_activity is kept as first seen
+
+
+def somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(WAITS)
+        return bool(cursor.fetchone()[0])
+
+
+def test_who_stops_a_plan_that_ends_at_that_moment_is_told_so(raised, ada):
+    triage.look()
+    case = Case.objects.get()
+    drafted = plans.draft(case)
+    plans.submit(
+        case, digest=drafted.digest, revision=drafted.case.revision, by=ada, reason="wrong ticket"
+    )
+    client, pages = Client(), []
+    client.force_login(ada)
+
+    def stop():
+        try:
+            pages.append(client.post(f"/w/acme/cases/{case.pk}/stop/", follow=True))
+        finally:
+            connections.close_all()
+
+    late = threading.Thread(target=stop)
+    with transaction.atomic():
+        plans.stop(Plan.objects.get(), by=ada)
+        late.start()  # sees a plan that lives, and waits for it
+        assert soon(somebody_waits)
+    late.join()
+
+    (page,) = pages
+    assert page.status_code == 200
+    assert "nothing was left to stop" in page.text
+    assert Plan.objects.get().state == "stopped"
