@@ -5,7 +5,7 @@ from typing import Any
 
 from approvals import manifests, policy
 from approvals.models import Approval, ApprovalState, SubjectKind
-from ledger.models import Action, Effect
+from ledger.models import Action, ActionState, Effect
 from workspaces import look
 from workspaces.access import people_with
 
@@ -14,6 +14,7 @@ ENOUGH_TO_COMPARE = 3
 UNUSUAL_TIMES = 2
 TARGETS_MAX = 5
 RECIPIENTS_SHOWN_MAX = 5
+RAN = (ActionState.RUNNING, ActionState.UNKNOWN, ActionState.SUCCEEDED, ActionState.FAILED)
 
 Notice = dict[str, Any]
 
@@ -102,10 +103,14 @@ def _first_time(approval: Approval) -> Iterator[Notice]:
     if new:
         text = f"Nothing on record was ever done to {', '.join(new)}."
         yield {"tone": "wait", "title": "First time.", "text": text}
-    earlier = Action.objects.filter(
-        workspace=approval.workspace_id, tool=approval.action.tool, agent=approval.agent_id
+    # Calls that ran or may have run: who asks again and again has not called anything.
+    ran = Action.objects.filter(
+        workspace=approval.workspace_id,
+        tool=approval.action.tool,
+        agent=approval.agent_id,
+        state__in=RAN,
     )
-    if not earlier.exclude(pk=approval.action.pk).exists():
+    if not ran.exclude(pk=approval.action.pk).exists():
         text = f"{approval.agent} has never called {approval.action.tool} before."
         yield {"tone": "wait", "title": "First call of this tool.", "text": text}
 

@@ -5,13 +5,14 @@ What an agent wrote never mixes with what the desk computed: it stands apart, as
 
 import json
 from collections.abc import Sequence
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 from typing import Any
 
 from approvals import answers, deciders, precedents
 from approvals.anomalies import anomalies
 from approvals.calls import calls
 from approvals.models import Approval, ApprovalState, SubjectKind
+from ledger.models import Run
 from workspaces import look
 from workspaces.access import Codename
 
@@ -45,7 +46,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
             "run": "" if case else approval.run_ref,
             "title": approval.headline,
             "expires": look.moment(approval.expires_at, "ago", zone),
-            "decided_words": ended(approval),
+            "decided_words": ended(approval, zone),
         },
         "calls": calls(approval, sees=sees),
         "why": why(approval),
@@ -94,7 +95,10 @@ def why(approval: Approval) -> list[dict[str, Any]]:
 
 
 def _customer(approval: Approval) -> str:
+    """On whose behalf the agent acted: in the call, or in the run that the plan undoes."""
     run = approval.action.run if approval.action else None
+    if run is None and approval.run_ref:
+        run = Run.objects.filter(workspace=approval.workspace_id, run=approval.run_ref).first()
     return f"{run.customer_name} ({run.customer})" if run and run.customer else ""
 
 
@@ -153,14 +157,15 @@ def who_can(able: Sequence[str]) -> str:
     return ", ".join(able[:NAMES_MAX]) + more
 
 
-def ended(approval: Approval) -> str:
+def ended(approval: Approval, zone: tzinfo = UTC) -> str:
     """What became of it, in one sentence; empty while people are asked."""
     reason = f": {approval.closing_reason}" if approval.closing_reason else ""
+    used = f" at {look.absolute(approval.used_at, zone)}" if approval.used_at else ""
     by = f" by {approval.closed_by}" if approval.closed_by else " by the desk"
     return {
         ApprovalState.WAITING: "",
         ApprovalState.GRANTED: "Approved, and not yet used.",
-        ApprovalState.USED: "Approved and used. What was approved is what ran, once.",
+        ApprovalState.USED: f"Approved, and used{used}. What was approved is what ran, once.",
         ApprovalState.REJECTED: f"Rejected{by}{reason}",
         ApprovalState.EXPIRED: "Expired: nobody answered in time, or the grant was not used.",
         ApprovalState.WITHDRAWN: f"Withdrawn{by}{reason}",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import connection
 
@@ -30,9 +31,18 @@ SELECT newest.id, (
         LIMIT %(count)s) AS seen)
 FROM newest WHERE tool <> '' LIMIT %(tools)s"""
 
+# Of the newest undone actions of a tool: when it was last read back, and when a receipt last came.
 UNDONE = """
-SELECT max(e.received_at) FROM ledger_event e WHERE e.workspace_id = %s
-AND e.type = 'action.compensated' AND e.run = %s AND e.action = %s"""
+SELECT max(e.received_at) FILTER (WHERE e.data ->> 'verified' = 'true'),
+    max(e.received_at) FILTER (WHERE e.data ->> 'verified' IS DISTINCT FROM 'true')
+FROM (
+    SELECT run_id, action FROM ledger_action
+    WHERE workspace_id = %(workspace)s AND tool = %(tool)s AND compensated = 'compensated'
+    ORDER BY id DESC LIMIT %(limit)s
+) a JOIN ledger_run r ON r.id = a.run_id
+JOIN ledger_event e ON e.workspace_id = %(workspace)s AND e.run = r.run AND e.action = a.action
+    AND e.type = 'action.compensated'"""
+UNDONE_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,9 @@ class Line:
     seen: int
     last_seen: datetime | None
     last_undone: datetime | None
+    """When a compensation of it was last verified, that is, read back."""
+    last_receipt: datetime | None
+    """When one was last reported done, and nothing could be read back."""
 
 
 def tools(workspace: Workspace, policy: Policy) -> list[Line]:
@@ -68,6 +81,7 @@ def _line(workspace: Workspace, policy: Policy, action: Action, seen: int) -> Li
     target = str(action.targets[0].get("type", "")) if action.targets else ""
     twin = policy.twin(action.tool, target)
     entry = policy.tool(action.tool)
+    undone, receipt = _last_undone(workspace, action.tool)
     words = f"{twin.connection}.{twin.operation}" if twin else _kind(judgement)
     return Line(
         tool=action.tool,
@@ -80,7 +94,8 @@ def _line(workspace: Workspace, policy: Policy, action: Action, seen: int) -> Li
         runnable=twin is not None or judgement.compensation in {None, "NONE"},
         seen=seen,
         last_seen=action.planned_at or action.started_at,
-        last_undone=_last_undone(workspace, action.tool),
+        last_undone=undone,
+        last_receipt=receipt,
     )
 
 
@@ -90,18 +105,10 @@ def _kind(judgement: Judgement) -> str:
     return f"{judgement.compensation.lower()}, but no twin says how"
 
 
-def _last_undone(workspace: Workspace, tool: str) -> datetime | None:
-    """When a compensation of this tool was last verified, by the newest undone action."""
-    undone = (
-        Action.objects.filter(workspace=workspace, tool=tool, compensated="compensated")
-        .order_by("-id")
-        .values_list("run__run", "action")
-        .first()
-    )
-    if undone is None:
-        return None
+def _last_undone(workspace: Workspace, tool: str) -> tuple[datetime | None, datetime | None]:
+    """When a compensation of this tool was last verified, and when it was last only reported."""
+    asked: dict[str, Any] = {"workspace": workspace.pk, "tool": tool, "limit": UNDONE_MAX}
     with connection.cursor() as cursor:
-        cursor.execute(UNDONE, [workspace.pk, *undone])
-        row = cursor.fetchone()
-    at: datetime | None = row[0] if row else None
-    return at
+        cursor.execute(UNDONE, asked)
+        verified, reported = cursor.fetchone()
+    return verified, reported

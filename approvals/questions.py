@@ -166,11 +166,8 @@ def _ask(
     expires_seconds: int,
     affected: Sequence[wishes.Affected],
 ) -> Approval:
-    if judgement.affected == "must" and not 0 < len(affected) <= wishes.PEOPLE_MAX:
-        raise NobodyToAsk(
-            "the rule asks the affected person first, and the record names "
-            + ("too many to ask" if affected else "nobody")
-        )
+    if lacking := _why_not_affected(judgement, affected):
+        raise NobodyToAsk(lacking)
     now = database_now()
     needs = teams_of(approval.workspace, judgement.requires or (Need(None, 1),))
     approval.asked_at = now
@@ -195,6 +192,27 @@ def _ask(
     if judgement.affected:
         wishes.ask(approval, affected, judgement.affected_words)
     return approval
+
+
+def why_no_team(workspace: Workspace, requires: Sequence[Need]) -> str:
+    """Why a question could not be put to the teams that the policy names; empty where it could."""
+    try:
+        teams_of(workspace, requires)
+    except NobodyToAsk as nobody:
+        return str(nobody)
+    return ""
+
+
+def why_not_affected(judgement: Judgement, affected: Iterable[Mapping[str, Any] | None]) -> str:
+    """Why the affected person could not be asked first where the rule wants that; else empty."""
+    return _why_not_affected(judgement, wishes.affected(affected))
+
+
+def _why_not_affected(judgement: Judgement, affected: Sequence[wishes.Affected]) -> str:
+    if judgement.affected != "must" or 0 < len(affected) <= wishes.PEOPLE_MAX:
+        return ""
+    named = "too many to ask" if affected else "nobody"
+    return f"the rule asks the affected person first, and the record names {named}"
 
 
 def shortened(title: str) -> str:

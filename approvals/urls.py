@@ -12,6 +12,7 @@ urlpatterns = [
     path(HERE + "approvals/fresh/", lists.fresh, name="fresh"),
     path(HERE + "approvals/history/", lists.history, name="history"),
     path(HERE + "approvals/health/", health.approval_health, name="health"),
+    path(HERE + "approvals/<int:pk>/outcome/", card.outcome, name="outcome"),
     path(HERE + "approvals/<int:pk>/", card.card, name="card"),
     path(HERE + "approvals/<int:pk>/decide/", card.decide, name="decide"),
     path(HERE + "approvals/<int:pk>/withdraw/", card.withdraw, name="withdraw"),

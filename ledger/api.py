@@ -7,6 +7,7 @@ from ninja import Router
 
 from ledger import logkeys, notes, proofs, reading
 from ledger.models import Action, Run
+from ledger.settlements import settlements_of
 from workspaces import acts
 from workspaces.access import may, require
 from workspaces.callers import ByAgent, ByPerson, Caller, caller_of
@@ -34,7 +35,8 @@ def read_action(request: HttpRequest, run: str, action: str) -> dict[str, Any]:
     found = Action.objects.filter(run=row, action=action).first()
     if found is None:
         raise Http404("There is no such action in this run.")
-    return reading.action_as_json(found, sensitive=_reveals(caller, row.run, action))
+    settled = settlements_of(row, [found]).get(action)
+    return reading.action_as_json(found, settled, sensitive=_reveals(caller, row.run, action))
 
 
 @router.get("/ledger/key", auth=READERS, summary="The log's public keys, the living one first")

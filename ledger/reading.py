@@ -5,6 +5,7 @@ from typing import Any
 from django.db.models import F, QuerySet
 
 from ledger.models import Action, Checkpoint, Effect, Run
+from ledger.settlements import Settlement, settlements_of
 
 ACTIONS_SHOWN_MAX = 1_000
 CHECKPOINTS_SHOWN_MAX = 200
@@ -27,6 +28,7 @@ def effects_of(run: Run) -> QuerySet[Effect]:
 def run_as_json(run: Run, *, sensitive: bool) -> dict[str, Any]:
     """A run with its actions and checkpoints; payloads only if the reader may see them."""
     actions = in_order(run).prefetch_related("effects", "attempts")[:ACTIONS_SHOWN_MAX]
+    settled = settlements_of(run, actions)
     checkpoints = run.checkpoints.order_by("n", "place")[:CHECKPOINTS_SHOWN_MAX]
     found: dict[str, Any] = {
         "run": run.run, "agent": run.agent.name if run.agent else None, "model": run.model,
@@ -36,7 +38,10 @@ def run_as_json(run: Run, *, sensitive: bool) -> dict[str, Any]:
         "started_at": run.started_at, "ended_at": run.ended_at, "lease_until": run.lease_until,
         "held_by": run.held_by or None, "action_count": run.action_count,
         "effect_count": run.effect_count,
-        "actions": [action_as_json(action, sensitive=sensitive) for action in actions],
+        "actions": [
+            action_as_json(action, settled.get(action.action), sensitive=sensitive)
+            for action in actions
+        ],
         "checkpoints": [_checkpoint(one, sensitive=sensitive) for one in checkpoints],
     }  # fmt: skip
     if sensitive:
@@ -47,18 +52,22 @@ def run_as_json(run: Run, *, sensitive: bool) -> dict[str, Any]:
     return found
 
 
-def action_as_json(action: Action, *, sensitive: bool) -> dict[str, Any]:
+def action_as_json(
+    action: Action, settled: Settlement | None = None, *, sensitive: bool
+) -> dict[str, Any]:
     found: dict[str, Any] = {
         "action": action.action, "n": action.n, "tool": action.tool, "key": action.key,
         "class": action.action_class, "risk": action.risk, "saga": action.saga, "op": action.op,
         "state": action.state, "compensated": action.compensated, "verified": action.verified,
         "targets": action.targets, "args_digest": action.args_digest, "flags": action.flags,
         "fence": action.fence, "settled_by": action.settled_by or None,
+        "settled": settled.as_json(sensitive=sensitive) if settled else None,
         "planned_at": action.planned_at, "started_at": action.started_at,
         "finished_at": action.finished_at,
         "attempts": [
             {"attempt": one.attempt, "state": one.state, "fence": one.fence, "stale": one.stale,
-             "retry": one.retry or None}
+             "retry": one.retry or None,
+             "settled": settled is not None and settled.covers(one.attempt)}
             for one in action.attempts.all()
         ],
         "effects": [

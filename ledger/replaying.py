@@ -12,6 +12,7 @@ from ledger.fold import ActionRow, fold_action, fold_run, moves_action, moves_ru
 from ledger.fold.effects import EffectRow
 from ledger.models import Event, Run
 from ledger.said import Fact
+from ledger.settlements import OUTCOMES, SETTLED, Settlement, settlements_in
 from workspaces import look
 
 EVENTS_REPLAYED_MAX = 2_000
@@ -47,6 +48,7 @@ class Replay:
         first = max(0, self.step - STEPS_SHOWN // 2)
         steps = self.events[first : first + STEPS_SHOWN]
         tools = _tools(self.events)
+        settled = settlements_in(until)
         return {
             "step": self.step,
             "count": len(self.events),
@@ -60,7 +62,10 @@ class Replay:
             "event": _event(current, self.run.workspace.slug, sensitive=sensitive)
             if current
             else None,
-            "actions": [_action(row, sensitive=sensitive) for row in _actions(until, facts)],
+            "actions": [
+                _action(row, settled.get(row.action), sensitive=sensitive)
+                for row in _actions(until, facts)
+            ],
         }
 
 
@@ -118,7 +123,9 @@ def _line(
 
 
 def _checked(event: Event) -> str:
-    """How a check went; nothing of an event that is none, or whose payload is erased."""
+    """How a check or a settlement went; nothing of others, or where the payload is erased."""
+    if event.type == SETTLED and event.data:
+        return f"Settled: {OUTCOMES.get(str(event.data.get('outcome')), 'outcome unknown')}"
     if event.type != "action.verified" or not event.data:
         return ""
     return "Check passed" if event.data.get("ok") is not False else "Check failed"
@@ -144,12 +151,13 @@ def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)
 
 
-def _action(row: ActionRow, *, sensitive: bool) -> dict[str, Any]:
+def _action(row: ActionRow, settled: Settlement | None, *, sensitive: bool) -> dict[str, Any]:
     return {
         "action": row.action,
         "tool": row.tool or "a tool not named yet",
         "targets": ", ".join(f"{one.get('type')} {one.get('id')}" for one in row.targets),
-        "state": row.state,
+        "state": (settled.state if settled else "") or row.state,
+        "settled": f"{settled.words}: “{settled.text}”" if settled else "",
         "check": "" if row.verified == "not_yet" else row.verified,
         "compensated": "" if row.compensated == "none" else row.compensated,
         "attempts": len(row.attempts),

@@ -188,9 +188,13 @@ WHERE (
 """
 
 # By keys alone: a join would read whole tables where the statistics are not up to date.
-COMPENSATE_EFFECTS = """
-UPDATE ledger_effect SET compensated = %b
-WHERE id = ANY(%b::bigint[]) AND compensated <> 'compensated'"""
+UNDONE_IN_ORDER = "'{none,repaired,corrected,compensated}'::text[]"
+
+COMPENSATE_EFFECTS = f"""
+UPDATE ledger_effect SET compensated = said.outcome
+FROM (SELECT %b::text AS outcome) said
+WHERE id = ANY(%b::bigint[]) AND array_position({UNDONE_IN_ORDER}, compensated::text)
+    < array_position({UNDONE_IN_ORDER}, said.outcome)"""  # noqa: S608
 
 COMPENSATE_ACTIONS = """
 UPDATE ledger_action a SET
@@ -198,6 +202,7 @@ UPDATE ledger_action a SET
     compensated = (
         SELECT CASE WHEN bool_and(f.compensated = 'none') THEN 'none'
             WHEN bool_or(f.compensated = 'none') THEN 'partly'
+            WHEN bool_or(f.compensated = 'repaired') THEN 'repaired'
             WHEN bool_or(f.compensated = 'corrected') THEN 'corrected' ELSE 'compensated' END
         FROM ledger_effect f WHERE f.action_id = a.id AND NOT f.withdrawn)
 WHERE id = ANY(%b::bigint[])"""

@@ -9,6 +9,7 @@ that is not there, payloads that were erased) is folded the long way; a rebuild 
 from collections.abc import Generator, Mapping, Sequence
 
 from ledger import noting, statements
+from ledger.fold.effects import undone_as
 from ledger.fold.meaning import COMPENSATED
 from ledger.folding import Folding, KnownRun, Name, Undone
 from ledger.noting import Drawn
@@ -71,6 +72,5 @@ def _undone(events: Sequence[Said]) -> dict[Name, Undone]:
         if event.type != COMPENSATED or len(positions) != 1 or name in found:
             others.add(name)
         else:
-            is_corrected = event.data.get("outcome") == "corrected"
-            found[name] = Undone(positions[0], "corrected" if is_corrected else "compensated")
+            found[name] = Undone(positions[0], undone_as(event.data))
     return {name: one for name, one in found.items() if name not in others}

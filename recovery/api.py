@@ -19,7 +19,7 @@ from ninja.security import HttpBearer
 from ledger.models import Checkpoint
 from recovery import search, shown
 from recovery.cases.rows import Empty, OutOfDate
-from recovery.casework import cases, closing, resuming
+from recovery.casework import cases, closing, residues, resuming
 from recovery.casework.closing import CannotClose, Left
 from recovery.casework.resuming import CannotResume
 from recovery.corrections import CannotPublish, draft, publish
@@ -76,6 +76,10 @@ class Close(Schema):
     reason: str = Field(min_length=1, max_length=4_000)
     revision: int
     left: list[Residue] = Field(default_factory=list, max_length=200)
+
+
+class Done(Schema):
+    note: str = Field(min_length=1, max_length=4_000)
 
 
 class Seen(Schema):
@@ -254,6 +258,26 @@ def publish_correction(request: AsPerson, pk: int, given: Publish) -> Any:
     found = correction_of(request, pk, "recover")
     published = publish(found, by=request.auth.person, seen=given.revision, ways=given.ways)
     return shown.correction(published)
+
+
+@router.get("/residues", summary="What could not be undone, the first due first")
+@answering
+def list_residues(request: AsPerson, state: str = "open", after: str = "") -> Any:
+    """`state` is open, done or all; `after` goes on where an answer ended."""
+    token = allowed(request, "view")
+    if state not in residues.STATES:
+        return problem(422, "No such state", "open, done or all")
+    rows, more = residues.page_after(residues.of(token.workspace), state, after)
+    return {"residues": [shown.residue(one) for one in rows], "after": more}
+
+
+@router.post("/residues/{int:pk}/done", summary="Say that it is dealt with, and how")
+@answering
+def residue_done(request: AsPerson, pk: int, given: Done) -> Any:
+    """By whoever may recover, and by the owner."""
+    token = allowed(request, "view")
+    found = get_object_or_404(residues.of(token.workspace), pk=pk)
+    return shown.residue(residues.done(found, note=given.note, by=token.person))
 
 
 @router.get("/plans/{int:pk}", summary="A plan and how its steps stand")

@@ -114,7 +114,7 @@ holds(
 holds("recovery.Case", "customer", "customer_name", "request", rows=of_runs("run"))
 holds("recovery.Report", "text", rows=of_cases("case__run"))
 holds("recovery.Comment", "text", rows=of_cases("case__run"))
-holds("recovery.Residue", "text", rows=of_cases("case__run"))
+holds("recovery.Residue", "text", "done_note", rows=of_cases("case__run"))
 holds("recovery.BulkItem", "detail", rows=of_cases("case__run"))
 holds("recovery.Readback", "detail", rows=of_runs("action__run", "action"))
 holds("recovery.Directive", "steps", rows=of_runs("run"))

@@ -10,7 +10,7 @@ from recovery.casework import closing as closings
 from recovery.casework.resuming import Resume
 from recovery.corrections import link_of
 from recovery.facts.runs import facts_of
-from recovery.models import Case, Correction, Plan, Step
+from recovery.models import Case, Correction, Plan, Residue, Step
 from recovery.planning.drafting import Cannot
 from recovery.planning.making import DraftStep
 from recovery.planning.plans import CHOICES, Draft
@@ -136,7 +136,22 @@ def closing(one: Case) -> dict[str, Any]:
         "revision": one.revision,
         "why_not": closings.why_not(one, facts, closings.living_plan(one)),
         "outcomes": [str(outcome) for outcome in closings.BY_PEOPLE],
-        "standing": [standing_words(*found) for found in facts.standing()],
+        "standing": [standing_words(*found) for found in facts.remaining()],
+    }
+
+
+def residue(one: Residue) -> dict[str, Any]:
+    return {
+        "id": one.pk,
+        "case": one.case_id,
+        "run": one.case.run.run,
+        "text": one.text,
+        "effect": one.effect_id,
+        "owner": one.owner.email,
+        "due_at": one.due_at,
+        "done_at": one.done_at,
+        "done_by": one.done_by.email if one.done_by else None,
+        "note": one.done_note,
     }
 
 

@@ -39,10 +39,10 @@ FROM (SELECT %b::bigint AS workspace, %b::text AS run, %b::bigint AS agent, %b::
 LEFT JOIN LATERAL (
     SELECT r.id, r.agent_id, r.state, r.held_by, r.labels::text, r.on_behalf_of::text,
         EXISTS (SELECT FROM ledger_action v WHERE v.run_id = r.id AND v.verified = 'failed'
-                AND v.compensated NOT IN ('compensated', 'corrected')),
+                AND v.compensated NOT IN ('compensated', 'corrected', 'repaired')),
         EXISTS (SELECT FROM ledger_action p WHERE p.run_id = r.id AND p.saga = 'pivot'
-                AND p.state IN ('running', 'unknown', 'succeeded') AND p.compensated = 'none'
-                AND p.key <> ask.key)
+                AND p.state IN ('running', 'unknown', 'succeeded')
+                AND p.compensated IN ('none', 'repaired') AND p.key <> ask.key)
     FROM ledger_run r WHERE r.workspace_id = ask.workspace AND r.run = ask.run) run ON true
 LEFT JOIN LATERAL (
     SELECT r.run, a.run_id, a.action, a.state, a.compensated, a.args_digest, a.result::text,

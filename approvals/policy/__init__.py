@@ -3,13 +3,14 @@
 from approvals.policy.document import Policy
 from approvals.policy.expressions import CannotEvaluate
 from approvals.policy.inforce import active, default
-from approvals.policy.judging import judge, strictest, verdict
+from approvals.policy.judging import class_of, judge, strictest, verdict
 from approvals.policy.loading import load
 from approvals.policy.problems import Invalid, Problem, Unreadable
 from approvals.policy.twins import Call, Twin
-from approvals.policy.words import Deed, Judgement, Need, Rule
+from approvals.policy.words import IRREVERSIBLE, Deed, Judgement, Need, Rule
 
 __all__ = [
+    "IRREVERSIBLE",
     "Call",
     "CannotEvaluate",
     "Deed",
@@ -22,6 +23,7 @@ __all__ = [
     "Twin",
     "Unreadable",
     "active",
+    "class_of",
     "default",
     "judge",
     "load",

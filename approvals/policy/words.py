@@ -27,6 +27,7 @@ CLASSES: tuple[ActionClass, ...] = (
     "external_reversible",
     "external_irreversible",
 )
+IRREVERSIBLE: ActionClass = "external_irreversible"
 BELIEVED_FROM_TRUSTED_ONLY = ("read_only", "draft")
 RISK_OF_CLASS: dict[ActionClass, Risk] = {
     "read_only": "low",
@@ -39,7 +40,9 @@ VERIFIES: tuple[Verify, ...] = ("NONE", "AGENT", "CONNECTOR", "PERSON")  # from 
 ASKING: tuple[Asking, ...] = ("", "ask", "must")
 """Whether the affected person is asked: not, as evidence, or so that nobody grants before a yes."""
 
-COMPENSATIONS = ("NONE", "SNAPSHOT", "DELETE", "REVERSE", "REFUND", "CANCEL", "CORRECTION")
+COMPENSATIONS = (
+    "NONE", "SNAPSHOT", "ARCHIVE", "DELETE", "REVERSE", "REFUND", "CANCEL", "CORRECTION",
+)  # fmt: skip
 CONDITION_FACTS = frozenset(
     {"tool", "args", "target", "targets", "class", "risk", "agent", "labels", "saga"}
 )

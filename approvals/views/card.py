@@ -31,6 +31,27 @@ def card(request: Request, workspace: str, pk: int) -> HttpResponse:
     return page(request, "approvals/card.html", _card(request, here, approval), part="card")
 
 
+@login_required
+@require_GET
+def outcome(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """What became of it, alone: asked again until a grant is used, so that no page goes stale."""
+    here = workspace_or_404(request, workspace)
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    words = cards.ended(approval, zone_of(request.user))
+    context = {
+        "approval": {"state": cards.shown_state(approval), "decided_words": words},
+        "outcome_url": _outcome_url(approval),
+        "outcome_alone": True,
+    }
+    return page(request, "approvals/card.html", context, part="outcome")
+
+
+def _outcome_url(approval: Approval) -> str:
+    if approval.state != ApprovalState.GRANTED:
+        return ""
+    return reverse("approvals:outcome", args=[approval.workspace.slug, approval.pk])
+
+
 def _card(
     request: Request,
     here: Workspace,
@@ -52,6 +73,7 @@ def _card(
             "next_up": next(others, None) if approval.state != ApprovalState.WAITING else None,
             "problem": problem,
             "reason": reason,
+            "outcome_url": _outcome_url(approval),
             "action": reverse("approvals:decide", args=[here.slug, approval.pk]),
             "shown": signing.dumps(
                 {"digest": approval.digest, "at": timezone.now().timestamp()}, salt=SHOWN_SALT

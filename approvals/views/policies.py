@@ -284,6 +284,9 @@ def tools(request: Request, workspace: str) -> HttpResponse:
             "seen": look.count(line.seen, inventory.COUNT_MAX),
             "last_seen": look.moment(line.last_seen, "ago", zone),
             "last_undone": look.moment(line.last_undone, "ago", zone) if line.last_undone else "",
+            "last_receipt": look.moment(line.last_receipt, "ago", zone)
+            if line.last_receipt
+            else "",
         }
         for line in inventory.tools(here, active(here))
     ]

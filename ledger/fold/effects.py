@@ -6,6 +6,7 @@ succeeded without a word about effects, may have done anything to its planned ta
 is an effect.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +19,8 @@ from ledger.masking import holds_mask
 from ledger.said import Fact
 
 WITHOUT_EFFECT = frozenset({"read_only", "draft"})
+UNDONE_RANK = {"none": 0, "repaired": 1, "corrected": 2, "compensated": 3}
+"""Of two words about one effect the stronger stands, in whatever order they came."""
 EFFECTS_OF_ACTION_MAX = 1_000
 
 
@@ -173,20 +176,26 @@ def _compensate(effects: list[EffectRow], facts: list[Fact]) -> None:
         positions = fact.data.get("positions")
         if positions is None:
             positions = [fact.data.get("position", 0)]
-        outcome = "corrected" if fact.data.get("outcome") == "corrected" else "compensated"
+        outcome = undone_as(fact.data)
         for effect in effects:
-            if effect.position in positions and effect.compensated != "compensated":
-                effect.compensated = outcome
+            if effect.position in positions:
+                effect.compensated = max(effect.compensated, outcome, key=UNDONE_RANK.__getitem__)
+
+
+def undone_as(data: Mapping[str, Any]) -> str:
+    """What an `action.compensated` says of the effects that it names."""
+    outcome = data.get("outcome")
+    return outcome if outcome in {"corrected", "repaired"} else "compensated"
 
 
 def all_compensated(effects: list[EffectRow], facts: list[Fact]) -> str:
     """What the action as a whole is: the weaker word where its effects differ."""
     states = {effect.compensated for effect in effects}
     if not effects:
-        outcomes = {fact.data.get("outcome") for fact in facts}
-        return "none" if not facts else "corrected" if outcomes == {"corrected"} else "compensated"
+        said = (undone_as(fact.data) for fact in facts)
+        return max(said, default="none", key=UNDONE_RANK.__getitem__)
     if states == {"none"}:
         return "none"
     if "none" in states:
         return "partly"
-    return "corrected" if "corrected" in states else "compensated"
+    return min(states, key=UNDONE_RANK.__getitem__)

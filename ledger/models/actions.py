@@ -33,8 +33,11 @@ class AttemptState(models.TextChoices):
 
 
 class Compensated(models.TextChoices):
+    """`repaired` is the record alone: what an irreversible call did outside stands all the same."""
+
     NONE = "none"
     PARTLY = "partly"
+    REPAIRED = "repaired", "Record repaired"
     COMPENSATED = "compensated"
     CORRECTED = "corrected"
 

@@ -45,7 +45,7 @@ def end(
     *,
     by: User | None = None,
     present: Iterable[Reason] = (),
-    standing: Sequence[tuple[Action, Effect]] = (),
+    standing: Sequence[tuple[Action, Effect | None]] = (),
     left: Sequence[dict[str, Any]] = (),
 ) -> None:
     """Close the row, answer what is `present` and what the case tells of, and say what stands.
@@ -73,11 +73,15 @@ def end(
     say(case, "case.closed", by=by, data=data, part="engine")
 
 
-def standing_words(action: Action, effect: Effect) -> dict[str, Any]:
-    """One effect that stands, as the ledger and the API name it."""
+def standing_words(action: Action, effect: Effect | None) -> dict[str, Any]:
+    """What stands, as the ledger and the API name it; of a call whose effect nobody told, itself.
+
+    `undone` is `repaired` where the record was put right and what it did outside stands.
+    """
     return {
         "action": action.action,
-        "position": effect.position,
+        "position": effect.position if effect else None,
         "tool": action.tool,
-        "target": {"type": effect.target_type, "id": effect.target_id},
+        "target": {"type": effect.target_type, "id": effect.target_id} if effect else None,
+        "undone": effect.compensated if effect else action.compensated,
     }

@@ -7,6 +7,7 @@ refused by itself, and says why. Stop works at any time, for what has not begun.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -40,6 +41,9 @@ CASES_MAX = 500
 
 CASES_AT_A_TIME = 100
 """So many runs' facts are in memory at once."""
+
+LOOKING_SECONDS_MAX = 20.0
+"""For which a dry run reads the targets of all its plans; the page is not there before."""
 
 CHECKPOINTS_MAX = 20
 BATCH = 10
@@ -84,6 +88,11 @@ class DryRun:
         return len({one.case.customer for one in self.eligible if one.case.customer})
 
     @property
+    def unread(self) -> int:
+        """Cases with a target that could not be read: a look at their submission decides."""
+        return sum(one.unread > 0 for one in self.eligible)
+
+    @property
     def irreversible(self) -> int:
         return sum(one.reversibility == Reversibility.IRREVERSIBLE for one in self.eligible)
 
@@ -119,9 +128,11 @@ def dry_run(
         "workspace", "run__workspace", "run__agent", "claimed_by"
     ).order_by("pk")
     seen = DryRun(verb, query, resume_from=resume_from)
+    until = time.monotonic() + LOOKING_SECONDS_MAX
     for start in range(0, len(meant), CASES_AT_A_TIME):
         cases = list(related.filter(pk__in=meant[start : start + CASES_AT_A_TIME]))
-        for one in tried(verb, cases, resume_from):
+        left = until - time.monotonic()
+        for one in tried(verb, cases, resume_from, seconds=left):
             other = held_by_another(one.case, by)
             if other is not None:
                 seen.not_eligible.append(NotEligible(one.case, f"{other} has claimed it."))

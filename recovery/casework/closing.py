@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from ledger.models import Effect, Run
 from recovery.cases.ending import end
-from recovery.cases.rows import Empty, held_by_another, locked, say
+from recovery.cases.rows import Empty, held_by_another, locked
 from recovery.engine import starting
 from recovery.facts.runs import RunFacts, facts_of
 from recovery.facts.words import plural
@@ -106,7 +106,7 @@ def close(
         reason.strip()[:REASON_CHARACTERS_MAX],
         by=by,
         present=reasons(facts),
-        standing=facts.standing(),
+        standing=facts.remaining(),
         left=[{"text": one.text, "owner": one.owner.pk} for one in left],
     )
     if outcome == CaseOutcome.EXPECTED:
@@ -154,11 +154,3 @@ def _forget_leftovers(case: Case, by: User) -> None:
 
 def _run(case: Case) -> Run:
     return Run.objects.select_related("workspace", "agent").get(pk=case.run_id)
-
-
-@transaction.atomic
-def done(residue: Residue, *, by: User) -> None:
-    """What was left is dealt with; a second time changes nothing."""
-    moved = Residue.objects.filter(pk=residue.pk, done_at=None).update(done_at=timezone.now())
-    if moved:
-        say(residue.case, "case.residue_done", by=by, data={"residue": residue.pk})

@@ -35,6 +35,16 @@ LABELS = {
     "repeat_new_key": "repeat – new key",
     "new": "new",
 }
+_DEAD = ("repeat_new_key", "It was undone, so its old key is dead.")
+_STANDS = ("skip", "What it did outside stands, so its first result is answered again.")
+UNDONE = {
+    Compensated.PARTLY: _DEAD,
+    Compensated.COMPENSATED: _DEAD,
+    Compensated.REPAIRED: _STANDS,
+    Compensated.CORRECTED: _STANDS,
+}
+"""How a call is met again of which something was undone, as `begin` answers it."""
+
 STEPS_MAX = 1_000
 ACKNOWLEDGE_SECONDS_MIN = 60
 
@@ -168,8 +178,8 @@ def _step(facts: RunFacts, action: Action) -> ResumeStep:
 
 
 def _label(facts: RunFacts, action: Action) -> tuple[str, str]:
-    if action.compensated != Compensated.NONE:
-        return "repeat_new_key", "It was undone, so its old key is dead."
+    if action.compensated in UNDONE:
+        return UNDONE[Compensated(action.compensated)]
     if action in facts.unknown():
         return "repeat_may_duplicate", "Nobody knows whether it happened."
     if action.state == ActionState.SUCCEEDED:

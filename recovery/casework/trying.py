@@ -11,7 +11,8 @@ from recovery.casework import closing, resuming
 from recovery.facts.runs import facts_of_each
 from recovery.models import Case, Plan
 from recovery.models.plans import LIVING
-from recovery.planning.previews import sketches
+from recovery.planning.drifts import SECONDS_MAX
+from recovery.planning.previews import drafts_of_each
 
 COMPENSATE, RESUME, CLOSE = "compensate", "resume", "close"
 VERBS = (COMPENSATE, RESUME, CLOSE)
@@ -33,6 +34,8 @@ class Eligible:
     approval: str
     money: Money | None
     reversibility: str
+    unread: int = 0
+    """Targets that could not be read just now: whether they have drifted, the submission finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +45,23 @@ class NotEligible:
 
 
 def tried(
-    verb: str, cases: Sequence[Case], resume_from: str = resuming.FROM_LAST
+    verb: str,
+    cases: Sequence[Case],
+    resume_from: str = resuming.FROM_LAST,
+    *,
+    seconds: float = SECONDS_MAX,
 ) -> Iterator[Eligible | NotEligible]:
-    """What the act would do to each case, whoever has claimed it."""
+    """What the act would do to each case, whoever has claimed it, by the checks of the act itself.
+
+    Where targets are read, that takes at most `seconds`.
+    """
     if verb == COMPENSATE:
-        return _compensated(cases)
+        return _compensated(cases, seconds)
     return _resumed(cases, resume_from) if verb == RESUME else _closed(cases)
 
 
-def _compensated(cases: Sequence[Case]) -> Iterator[Eligible | NotEligible]:
-    for draft in sketches(cases):
+def _compensated(cases: Sequence[Case], seconds: float) -> Iterator[Eligible | NotEligible]:
+    for draft in drafts_of_each(cases, seconds=seconds):
         if draft.why_not:
             yield NotEligible(draft.case, draft.why_not)
             continue
@@ -62,6 +72,7 @@ def _compensated(cases: Sequence[Case]) -> Iterator[Eligible | NotEligible]:
             draft.approval,
             draft.money,
             str(draft.drafted.reversibility),
+            unread=sum(one.drift_state == "unknown" for one in draft.steps),
         )
 
 

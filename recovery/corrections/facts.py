@@ -31,6 +31,7 @@ WORDS = {
     "restored": "Restored",
     "compensated": "Compensated",
     "corrected": "Corrected",
+    "repaired": "Record repaired; could not be undone",
     "unchanged": "Unchanged",
     "left": "Left as it is",
     "not_undone": "Could not be restored",
@@ -46,12 +47,19 @@ class Person:
     contact: str
 
 
-def people(facts: RunFacts) -> dict[str, tuple[Person, list[tuple[Action, Effect]]]]:
+Theirs = list[tuple[Action, Effect | None]]
+"""Effects on what is one person's; None of an irreversible call whose effect nobody told."""
+
+
+def people(facts: RunFacts) -> dict[str, tuple[Person, Theirs]]:
     """Everybody affected by the run, each with the effects on what is theirs."""
-    found: dict[str, tuple[Person, list[tuple[Action, Effect]]]] = {}
+    found: dict[str, tuple[Person, Theirs]] = {}
+    untold = {one.action.pk for one in facts.irreversible() if one.effect is None}
     for action in facts.actions:
-        for effect in facts.effects.get(action.pk, ()):
-            person = person_of(effect.affects or facts.run.on_behalf_of)
+        told: Sequence[Effect | None] = facts.effects.get(action.pk, ())
+        for effect in [None] if action.pk in untold else told:
+            affects = effect.affects if effect else None
+            person = person_of(affects or facts.run.on_behalf_of)
             if person is not None:
                 found.setdefault(person.id, (person, []))[1].append((action, effect))
     return found
@@ -68,12 +76,15 @@ def person_of(said: Any) -> Person | None:
     )
 
 
-def facts_for(
-    case: Case, run: RunFacts, person: Person, theirs: Sequence[tuple[Action, Effect]]
-) -> dict[str, Any]:
+def facts_for(case: Case, run: RunFacts, person: Person, theirs: Theirs) -> dict[str, Any]:
     """What this person is told, as JSON."""
-    steps = steps_of(case, [effect.pk for _, effect in theirs])
-    items = [item(action, effect, steps.get(effect.pk)) for action, effect in theirs[:ITEMS_MAX]]
+    steps = steps_of(case, [effect.pk for _, effect in theirs if effect])
+    items = [
+        item(action, effect, steps.get(effect.pk), lasting=run.is_irreversible(action, effect))
+        if effect
+        else untold_item(action)
+        for action, effect in theirs[:ITEMS_MAX]
+    ]
     own = run.run.customer == person.id
     return {
         "version": VERSION,
@@ -93,9 +104,11 @@ def steps_of(case: Case, effects: Sequence[int]) -> dict[int, Step]:
     return {step.effect_id: step for step in ended.select_related("plan").order_by("pk")}
 
 
-def item(action: Action, effect: Effect, step: Step | None) -> dict[str, Any]:
-    """One effect: what changed, and what was done about it."""
-    outcome = outcome_of(effect, step)
+def item(
+    action: Action, effect: Effect, step: Step | None, *, lasting: bool = False
+) -> dict[str, Any]:
+    """One effect: what changed, and what was done about it; `lasting` cannot be undone."""
+    outcome = outcome_of(effect, step, lasting=lasting)
     return {
         "id": f"{action.action}.{effect.position}",
         "target": {"type": effect.target_type, "id": effect.target_id},
@@ -109,15 +122,33 @@ def item(action: Action, effect: Effect, step: Step | None) -> dict[str, Any]:
     }
 
 
-def outcome_of(effect: Effect, step: Step | None) -> str:
-    """Only what was verified and exact counts as restored."""
+def untold_item(action: Action) -> dict[str, Any]:
+    """An irreversible call that happened, and of which nobody told what it did."""
+    target = next(iter(_targets(action)), ("", ""))
+    return {
+        "id": action.action,
+        "target": {"type": target[0], "id": target[1]},
+        "outcome": "not_undone",
+        "word": WORDS["not_undone"],
+        "what": _done(action, friendly(*target) if any(target) else "you"),
+        "did": "It cannot be taken back.",
+        "changed_at": action.finished_at.isoformat() if action.finished_at else None,
+        "undone_at": None,
+        "read_back": False,
+    }
+
+
+def outcome_of(effect: Effect, step: Step | None, *, lasting: bool = False) -> str:
+    """Only what was verified and exact counts as restored, and nothing that cannot be undone."""
     if effect.compensated == Compensated.CORRECTED:
         return "corrected"
+    if effect.compensated == Compensated.REPAIRED:
+        return "repaired"
     if effect.compensated == Compensated.COMPENSATED:
-        exact = step is not None and step.reversibility == "exact"
+        exact = step is not None and step.reversibility == "exact" and not lasting
         verified = step is not None and step.state == StepState.VERIFIED
         return "restored" if exact and verified else "compensated"
-    return "not_undone" if effect.reversibility == "irreversible" else "left"
+    return "not_undone" if lasting or effect.reversibility == "irreversible" else "left"
 
 
 def what(action: Action, effect: Effect, step: Step | None = None) -> str:
@@ -166,7 +197,7 @@ def _amount(moved: dict[str, Any]) -> str:
 
 def did(effect: Effect, outcome: str, step: Step | None) -> str:
     """What was done about it."""
-    if outcome in {"corrected", "not_undone"} and effect.target_type in MAILS:
+    if outcome in {"corrected", "repaired", "not_undone"} and effect.target_type in MAILS:
         sent = " A correction was sent." if outcome == "corrected" else ""
         return f"A mail cannot be unsent.{sent}"
     has_note = outcome == "restored" and step is not None and bool((step.args or {}).get("note"))
@@ -189,6 +220,7 @@ def _undone(effect: Effect, outcome: str, step: Step | None) -> str:
         "restored": "It was put back to how it was before.",
         "compensated": "It was cancelled.",
         "corrected": "It cannot be taken back. A correction was sent.",
+        "repaired": "Our record was put right. What was done outside cannot be taken back.",
         "not_undone": "It cannot be taken back.",
     }.get(outcome, "It was left as it is.")
 
@@ -226,8 +258,11 @@ def _untouched(run: RunFacts) -> list[dict[str, Any]]:
         for effects in run.effects.values()
         for effect in effects
     }
+    happened = {one.action.pk for one in run.irreversible()}
     seen: dict[tuple[str, str], None] = {}
     for action in run.actions:
+        if action.pk in happened:
+            continue
         if action.action_class in READING or not run.effects.get(action.pk):
             seen |= dict.fromkeys(_targets(action))
     return [

@@ -23,7 +23,7 @@ def title(facts: dict[str, Any]) -> str:
         return _cut(f"We changed {things} by mistake, and put it back")
     if outcomes <= {"restored", "compensated", "corrected"}:
         return _cut(f"We made a mistake with {things}, and put it right")
-    if outcomes & {"restored", "compensated", "corrected"}:
+    if outcomes & {"restored", "compensated", "corrected", "repaired"}:
         return _cut(f"We made a mistake with {things}, and put part of it right")
     return _cut(f"We made a mistake with {things}")
 

@@ -3,13 +3,15 @@
 from collections import Counter
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import Exists, F, OuterRef
 
-from ledger.models import Action, ActionState, Compensated, Effect, Run
+from approvals import policy
+from approvals.policy import IRREVERSIBLE, Deed, class_of
+from ledger.models import Action, ActionState, Compensated, Effect, Reversibility, Run
 from recovery.cases import ending
 from recovery.engine import starting
 from recovery.engine.clock import Clock
-from recovery.models import Case, CaseState, Plan, PlanState, StepState
+from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.models.steps import ENDED
 from workspaces.moves import CannotMove
 
@@ -39,22 +41,46 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
     starting.move(plan, PlanState.FINISHED, ended_at=Clock())
     told = (StepState.VERIFIED, StepState.REPORTED, StepState.SKIPPED)
     starting.say(plan, "plan.finished", data={str(state): ended[state] for state in told})
-    if ended.keys() == {StepState.VERIFIED} and is_restored(run):
+    if ended.keys() == {StepState.VERIFIED} and is_restored(plan.case, run):
         ending.restored(plan.case)
     else:
         starting.move_case(plan.case, CaseState.OPEN)
     _let_triage_look(run)
 
 
-def is_restored(run: Run) -> bool:
-    """Whether no effect stands, and nothing is in doubt."""
+def is_restored(case: Case, run: Run) -> bool:
+    """Whether no effect stands, nothing is in doubt, and nothing happened that cannot be undone.
+
+    What an irreversible call did is not restored by undoing what is left of it here, and is there
+    even if nobody told it (`RunFacts.irreversible`, asked in three looks).
+    """
     effects = Effect.objects.filter(action__run=run, withdrawn=False)
     doubtful = Action.objects.filter(run=run, state__in=[ActionState.UNKNOWN, ActionState.RUNNING])
+    lasting = Step.objects.filter(
+        plan__case=case, state=StepState.VERIFIED, reversibility=Reversibility.IRREVERSIBLE
+    )
     return not (
         doubtful.exists()
         or effects.filter(action__state=ActionState.SUCCEEDED)
         .exclude(compensated=Compensated.COMPENSATED)
         .exists()
+        or lasting.exists()
+        or _untold(run)
+    )
+
+
+def _untold(run: Run) -> bool:
+    """Whether an irreversible call succeeded of which nobody told what it did."""
+    told = Effect.objects.filter(action=OuterRef("pk"), withdrawn=False)
+    silent = Action.objects.filter(~Exists(told), run=run, state=ActionState.SUCCEEDED)
+    calls = silent.exclude(compensated=Compensated.CORRECTED).only(
+        "tool", "action_class", "trusted"
+    )
+    in_force = policy.active(run.workspace_id)
+    return any(
+        class_of(in_force, Deed(tool=one.tool, action_class=one.action_class, trusted=one.trusted))
+        == IRREVERSIBLE
+        for one in calls
     )
 
 

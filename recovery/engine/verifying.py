@@ -13,6 +13,7 @@ from django.db import transaction
 from connectors.contract import CannotRead, Check, Observation, Operation, Refused
 from ledger import desk
 from ledger.desk import Saying
+from ledger.models import Compensated, Reversibility
 from recovery.engine import claims, steps, wire
 from recovery.engine.reading import copied
 from recovery.engine.snapshots import SnapshotGone
@@ -77,6 +78,20 @@ class Ending:
         """`reported` is a receipt: nothing can be read back."""
         return StepState.VERIFIED if self.operation.reads_back else StepState.REPORTED
 
+    @property
+    def outcome(self) -> str:
+        """What it means for the effect. A record that is put back does not call back what an
+        irreversible act did outside; a counter-action does cancel it, and leaves its trace.
+        """
+        if self.operation.reversibility == "irreversible":
+            return Compensated.CORRECTED
+        if (
+            self.operation.reversibility == "exact"
+            and self.step.reversibility == Reversibility.IRREVERSIBLE
+        ):
+            return Compensated.REPAIRED
+        return Compensated.COMPENSATED
+
 
 @transaction.atomic
 def met_already(step: Step, operation: Operation, observation: Observation) -> None:
@@ -116,7 +131,7 @@ def _told(one: Ending, step: Step) -> list[Saying]:
     said = {"was": step.was, "note": one.note, "ok": True, "checks": one.checks} | one.say
     compensated = {
         "positions": [step.effect.position],
-        "outcome": "corrected" if one.operation.reversibility == "irreversible" else "compensated",
+        "outcome": one.outcome,
         "verified": step.state == StepState.VERIFIED,
         "plan": steps.run_of(step.plan),
         "step": steps.action_of(step),

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from approvals import denials
-from approvals.policy import Deed, Judgement, Policy, judge
+from approvals.policy import IRREVERSIBLE, Deed, Judgement, Policy, class_of, judge
 from ledger.models import (
     Action,
     ActionState,
@@ -23,6 +23,7 @@ from ledger.models import (
     Compensated,
     Effect,
     Event,
+    Reversibility,
     Run,
     RunState,
 )
@@ -40,6 +41,13 @@ ACTIONS_LOOKED_AT_MAX = 2_000
 """Of one run. A longer one is judged by its newest actions; its case says that it is long."""
 
 T = TypeVar("T")
+
+
+class Happened(NamedTuple):
+    """Something that a call did, or the call itself where nobody told what it did."""
+
+    action: Action
+    effect: Effect | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +97,43 @@ class RunFacts:
             if action.state in {ActionState.SUCCEEDED, ActionState.UNKNOWN}
             for effect in sorted(self.effects.get(action.pk, ()), key=_position, reverse=True)
             if effect.compensated == Compensated.NONE
+        ]
+
+    def is_irreversible(self, action: Action, effect: Effect | None = None) -> bool:
+        """Whether catalogue, agent or twin call it so; repairing a record does not change that."""
+        if class_of(self.policy, self.deed(action)) == IRREVERSIBLE:
+            return True
+        if effect is None:
+            return False
+        twin = self.policy.twin(action.tool, effect.target_type)
+        said = (effect.reversibility, twin.reversibility if twin is not None else None)
+        return Reversibility.IRREVERSIBLE in said
+
+    def irreversible(self) -> list[Happened]:
+        """What happened, cannot be undone and was not corrected, newest first: whether or not its
+        record was repaired, and whether or not anybody told what it did.
+        """
+        found: list[Happened] = []
+        for action in reversed(self.actions):
+            if action.state != ActionState.SUCCEEDED or action.compensated == Compensated.CORRECTED:
+                continue
+            told = sorted(self.effects.get(action.pk, ()), key=_position, reverse=True)
+            if not told and self.is_irreversible(action):
+                found.append(Happened(action, None))
+            found += [
+                Happened(action, effect)
+                for effect in told
+                if effect.compensated != Compensated.CORRECTED
+                and self.is_irreversible(action, effect)
+            ]
+        return found
+
+    def remaining(self) -> list[Happened]:
+        """All that a closing leaves behind: what stands, and what cannot be undone."""
+        standing = [Happened(action, effect) for action, effect in self.standing()]
+        known = {one.effect.pk for one in standing if one.effect is not None}
+        return standing + [
+            one for one in self.irreversible() if one.effect is None or one.effect.pk not in known
         ]
 
     def done(self) -> list[tuple[Action, Effect]]:

@@ -292,6 +292,15 @@ class Residue(models.Model):
     owner = models.ForeignKey(User, on_delete=models.PROTECT)
     due_at = models.DateTimeField()
     done_at = models.DateTimeField(null=True)
+    done_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    done_note = models.TextField(blank=True, help_text="What was done about it")
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(
+                fields=["due_at", "id"], condition=Q(done_at=None), name="residue_open_by_due"
+            )
+        ]
 
     def __str__(self) -> str:
         return self.text[:60]

@@ -113,8 +113,7 @@ def is_behind(action: Action, checkpoint: Checkpoint) -> bool:
 
 def _cannot(facts: RunFacts, action: Action, effect: Effect, why: CannotUndo) -> Cannot:
     """Irreversible where wire or catalogue say so; a way back that is only missing is unknown."""
-    said = effect.reversibility == Reversibility.IRREVERSIBLE
-    lasting = said or facts.judgement(action).action_class == "external_irreversible"
+    lasting = facts.is_irreversible(action, effect)
     target = target_words(effect.target_type, effect.target_id)
     return Cannot(
         effect=effect,

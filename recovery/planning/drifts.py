@@ -5,7 +5,7 @@ The engine looks again inside each step's lease; what is found here only helps p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -37,6 +37,21 @@ def look(steps: Sequence[DraftStep]) -> dict[Place, Recorded]:
     Only the newest step on a target can be held against the target itself; an older one is held
     against what the newer will have restored. Stands outside any transaction.
     """
+    [seen] = look_at_each([steps])
+    return seen
+
+
+def look_at_each(
+    plans: Sequence[Sequence[DraftStep]], *, most: int = OBSERVED_MAX, seconds: float = SECONDS_MAX
+) -> list[dict[Place, Recorded]]:
+    """The same for the steps of many plans, whose targets are read side by side."""
+    newest = [_newest(steps) for steps in plans]
+    found = observe([one for of_plan in newest for one in of_plan.values()][:most], seconds)
+    return [_held_against(of_plan, found) for of_plan in newest]
+
+
+def _newest(steps: Sequence[DraftStep]) -> dict[Place, DraftStep]:
+    """Of each target the step that can be held against it; marks the others."""
     newest: dict[Place, DraftStep] = {}
     for one in steps:
         place = (one.step.target_type, one.step.target_id)
@@ -46,7 +61,12 @@ def look(steps: Sequence[DraftStep]) -> dict[Place, Recorded]:
             newest[place] = one
         else:
             one.drift_state = "unobservable"
-    found = observe([*newest.values()][:OBSERVED_MAX])
+    return newest
+
+
+def _held_against(
+    newest: dict[Place, DraftStep], found: Mapping[int, Observation]
+) -> dict[Place, Recorded]:
     seen: dict[Place, Recorded] = {}
     for place, one in newest.items():
         observation = found.get(id(one))
@@ -58,7 +78,7 @@ def look(steps: Sequence[DraftStep]) -> dict[Place, Recorded]:
     return seen
 
 
-def observe(steps: Sequence[DraftStep]) -> dict[int, Observation]:
+def observe(steps: Sequence[DraftStep], seconds: float = SECONDS_MAX) -> dict[int, Observation]:
     """What the targets look like, by the id of the step object; what cannot be read is missing."""
     if len(steps) <= 1 or connection.in_atomic_block:  # other threads would not see its rows
         read = ((id(one), _read(one)) for one in steps)
@@ -68,7 +88,7 @@ def observe(steps: Sequence[DraftStep]) -> dict[int, Observation]:
         futures: dict[int, Future[Observation | None]] = {
             id(one): pool.submit(_read_apart, one) for one in steps
         }
-        done, _ = wait(futures.values(), timeout=SECONDS_MAX)
+        done, _ = wait(futures.values(), timeout=max(seconds, 0))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     results = {key: future.result() for key, future in futures.items() if future in done}

@@ -111,11 +111,17 @@ class Maker:
             fingerprint="" if expected is UNSET else digest(expected),
             post_condition=dict(preview.must_be_true) or None,
             preview=preview_json(preview),
-            reversibility=weaker(self.effect, operation, twin),
+            reversibility=self._reversibility(operation, twin),
             override_drift=self.chosen == "override",
             key=key,
         )
         return self._judged(step, operation, preview, by_agent=twin is None)
+
+    def _reversibility(self, operation: Operation, twin: Twin | None) -> str:
+        """Never better than what the catalogue says of the call that is undone."""
+        if self.run.is_irreversible(self.action, self.effect):
+            return Reversibility.IRREVERSIBLE
+        return weaker(self.effect, operation, twin)
 
     def _read_snapshots(self) -> None:
         try:

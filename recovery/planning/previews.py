@@ -14,8 +14,9 @@ from datetime import datetime
 from django.db.models import Max
 from django.utils import timezone
 
+from approvals import questions
 from approvals.digests import call_digest
-from approvals.policy import Judgement, Policy
+from approvals.policy import Judgement, Need, Policy
 from connectors.contract import Money
 from ledger.models import Checkpoint, Run
 from recovery.engine import binding
@@ -25,6 +26,10 @@ from recovery.planning import drifts, plan_words
 from recovery.planning.drafting import Cannot, Drafted, connections_of, draft_steps, judgement_of
 from recovery.planning.making import CannotUndo, DraftStep
 
+TARGETS_MAX = 1_000
+"""Of many plans at once; of more it is only known whether they have drifted when they are sent."""
+
+Asked = dict[tuple[int, Sequence[Need]], str]
 CHOICES = ("rebase", "override", "skip")
 
 
@@ -44,6 +49,8 @@ class Draft:
     checked_at: datetime
     number: int
     too_long: str = ""
+    nobody: str = ""
+    """Why nobody could be asked to approve it."""
 
     @property
     def run(self) -> Run:
@@ -106,13 +113,23 @@ def draft(
     return _draft(case, facts, drafted, reach=reach, choices=chosen)
 
 
-def sketches(cases: Sequence[Case]) -> Iterator[Draft]:
-    """The same plans without a look at the outside world, for dry runs over many cases.
-
-    The digest of each is that of a draft whose targets have not drifted, so it can be submitted:
-    then the targets are looked at. Workspace, run and agent of the cases are loaded; what they
-    share is read once.
+def drafts_of_each(cases: Sequence[Case], *, seconds: float = drifts.SECONDS_MAX) -> list[Draft]:
+    """The plans of many cases, for dry runs: what stands in the way of one here would stand in the
+    way of its submission. The targets are read side by side, for at most so long.
     """
+    found = list(_sketches(cases))
+    asking = [one.steps for one in found if not one.why_not]
+    drifts.look_at_each(asking, most=TARGETS_MAX, seconds=seconds)
+    return found
+
+
+def _sketches(cases: Sequence[Case]) -> Iterator[Draft]:
+    """The same plans without a look at the outside world.
+
+    The digest of each is that of a draft whose targets have not drifted, so it can be submitted.
+    Workspace, run and agent of the cases are loaded; what they share is read once.
+    """
+    asked: Asked = {}
     connections = connections_of({case.workspace_id for case in cases})
     plans = Plan.objects.filter(case__in=[case.pk for case in cases])
     numbers = dict(plans.values_list("case").annotate(last=Max("number")))
@@ -123,7 +140,7 @@ def sketches(cases: Sequence[Case]) -> Iterator[Draft]:
         except CannotUndo as long:
             yield _draft(case, facts, Drafted(), too_long=str(long), number=number)
         else:
-            yield _draft(case, facts, drafted, number=number)
+            yield _draft(case, facts, drafted, number=number, asked=asked)
 
 
 def _draft(
@@ -135,6 +152,7 @@ def _draft(
     choices: Mapping[int, str] | None = None,
     too_long: str = "",
     number: int | None = None,
+    asked: Asked | None = None,
 ) -> Draft:
     return Draft(
         case=case,
@@ -149,7 +167,20 @@ def _draft(
         checked_at=timezone.now(),
         number=number or next_number(case),
         too_long=too_long,
+        nobody=_nobody(case, drafted, {} if asked is None else asked),
     )
+
+
+def _nobody(case: Case, drafted: Drafted, asked: Asked) -> str:
+    """Why nobody could be asked to approve it; `asked` holds what is known of the teams."""
+    judgement = judgement_of(drafted)
+    if judgement is None or judgement.approval != "MANUAL":
+        return ""
+    known = (case.workspace_id, judgement.requires)
+    if known not in asked:
+        asked[known] = questions.why_no_team(case.workspace, judgement.requires)
+    affected = [one.effect.person for one in drafted.steps]
+    return asked[known] or questions.why_not_affected(judgement, affected)
 
 
 def _why_not_now(case: Case, facts: RunFacts) -> str:
@@ -157,6 +188,8 @@ def _why_not_now(case: Case, facts: RunFacts) -> str:
         return "The case is closed: reopen it first."
     if case.state in {CaseState.WAITING, CaseState.RECOVERING}:
         return "A plan of this case is on its way already."
+    for step in facts.under_way:
+        return f"Plan {step.plan.number} still runs: step {step.position} is under way."
     return facts.calls_to_settle() or facts.steps_to_settle()
 
 
@@ -165,6 +198,8 @@ def _why_not_so(drafted: Draft) -> str:
         return "Nothing that stands can be undone from here."
     if drafted.judgement is not None and drafted.judgement.approval == "DENY":
         return f"The policy does not allow it: {drafted.judgement.why}."
+    if drafted.nobody:
+        return f"Nobody can be asked to approve it: {drafted.nobody}."
     waiting = [one for one in drafted.steps if one.needs_choice]
     if waiting:
         return f"Step {waiting[0].step.position} has drifted: choose what should happen."

@@ -9,7 +9,7 @@ from typing import Any
 
 from approvals.policy.words import RISKS
 from connectors.models import Connection
-from ledger.models import Action
+from ledger.models import Action, Reversibility
 from recovery.facts.runs import RunFacts
 from recovery.facts.words import shortened, target_words
 from recovery.models import Suggestion
@@ -101,13 +101,18 @@ def _advice(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
         "suggestion": suggestion,
         "suggestion_reason": shortened(why, 400),
         "suggestion_text": text,
-        "reversibility": drafted.reversibility,
+        "reversibility": _reversibility(facts, drafted),
         "needs_approval": plan_words.approval(judgement)[:200],
         "amount_minor": money.amount_minor if money else None,
         "currency": money.currency[:3].upper() if money else "",
         "unknown_count": len(facts.unknown()),
-        "standing_count": len(facts.standing()),
+        "standing_count": len(facts.remaining()),
     }
+
+
+def _reversibility(facts: RunFacts, drafted: Drafted) -> Reversibility:
+    """The weakest of all that stands, and of what was repaired here alone."""
+    return Reversibility.IRREVERSIBLE if facts.irreversible() else drafted.reversibility
 
 
 def _urgency(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _give_up(case: Case, directive: Directive) -> None:
 def _close(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
     """The desk's own closing: the run went on as directed, and came to a good end."""
     words = "The run went on and came to its end."
-    ending.end(case, CaseOutcome.RESUMED, words, present=found, standing=facts.standing())
+    ending.end(case, CaseOutcome.RESUMED, words, present=found, standing=facts.remaining())
 
 
 def overdue() -> list[int]:

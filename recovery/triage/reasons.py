@@ -59,7 +59,7 @@ def reasons(facts: RunFacts) -> list[Reason]:
 def living(facts: RunFacts) -> Iterator[Action]:
     """Actions that may have changed something which nobody has undone."""
     for action in facts.actions:
-        if action.compensated not in {Compensated.COMPENSATED, Compensated.CORRECTED}:
+        if action.compensated in {Compensated.NONE, Compensated.PARTLY}:
             yield action
 
 
@@ -148,10 +148,13 @@ def ended_badly(facts: RunFacts) -> Iterator[Reason]:
         code, words = "stalled", "The run fell silent and {} stands"
     if not code:
         return
+    untold = {one.action.pk for one in facts.irreversible() if one.effect is None}
     for action in living(facts):
         standing = _stands(facts, action)
         if standing:
             yield Reason(code, words.format(_effect_words(standing)), action.action)
+        elif action.pk in untold:
+            yield Reason(code, words.format(f"what {action.tool} did"), action.action)
 
 
 def keys_reused(facts: RunFacts) -> Iterator[Reason]:

@@ -29,6 +29,10 @@ def suggest(facts: RunFacts) -> tuple[Suggestion, str]:
 
 
 def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
+    lasting = facts.irreversible()
+    if lasting:
+        tools = listed(list(dict.fromkeys(one.action.tool for one in lasting)))
+        return Suggestion.CLOSE, f"{tools} cannot be undone: say who looks after what is left."
     if any(action.compensated == Compensated.CORRECTED for action in facts.actions):
         return Suggestion.CLOSE, "What could not be undone was corrected, and nothing else stands."
     if facts.run.state in {RunState.FAILED, RunState.CANCELLED} or facts.is_silent:

@@ -12,6 +12,7 @@ from django_htmx.http import HttpResponseClientRefresh
 from recovery import search
 from recovery.cases.rows import Empty, OutOfDate, holder_of
 from recovery.casework import cases
+from recovery.casework import residues as left
 from recovery.engine import starting
 from recovery.facts.runs import RunFacts, facts_of
 from recovery.models import Case, CaseState, Report
@@ -25,6 +26,7 @@ from recovery.views import (
     pausing,
     plan_card,
     preview,
+    residues,
     story,
     tabs,
 )
@@ -37,6 +39,7 @@ from workspaces.pages import Request, page
 
 EFFECTS_SHOWN_MAX = 200
 REPORTS_SHOWN_MAX = 5
+LEFT_SHOWN_MAX = 200
 
 
 WAITING = {
@@ -189,22 +192,18 @@ def _reported(one: Report) -> dict[str, Any]:
 
 
 def _effects(facts: RunFacts) -> list[dict[str, Any]]:
+    untold = {one.action.pk for one in facts.irreversible() if one.effect is None}
     return [
-        effects.line(action, effect)
+        effects.line(action, effect, irreversible=facts.is_irreversible(action, effect))
         for action in reversed(facts.actions)
-        for effect in reversed(facts.effects.get(action.pk, ()))
+        for effect in (
+            [None] if action.pk in untold else reversed(facts.effects.get(action.pk, ()))
+        )
     ][:EFFECTS_SHOWN_MAX]
 
 
-def _residue(case: Case) -> list[dict[str, str]]:
-    return [
-        {
-            "effect": one.text,
-            "owner": str(one.owner),
-            "due": "done" if one.done_at else f"due {look.ago(one.due_at)}",
-        }
-        for one in case.residues.select_related("owner").order_by("due_at")
-    ]
+def _residue(case: Case) -> list[dict[str, Any]]:
+    return [residues.row(one) for one in left.of(case.workspace).filter(case=case)[:LEFT_SHOWN_MAX]]
 
 
 @login_required

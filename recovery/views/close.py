@@ -54,7 +54,7 @@ def close(request: Request, workspace: str, pk: int) -> HttpResponse:
 
 
 def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Left]:
-    """Every standing effect gets the chosen owner and date; none where nobody was chosen."""
+    """All that remains gets the chosen owner and date; none where nobody was chosen."""
     said, owner = request.POST, request.POST.get("owner", "")
     day = parse_date(said.get("due", "")) if said.get("due") else None
     if said.get("ending") != CaseOutcome.PARTLY or not is_number(owner) or day is None:
@@ -68,9 +68,9 @@ def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Left]:
             text=effects.line(action, effect)["summary"],
             owner=person,
             due_at=due,
-            effect_id=effect.pk,
+            effect_id=effect.pk if effect else None,
         )
-        for action, effect in facts.standing()
+        for action, effect in facts.remaining()
     ][: closing.RESIDUES_MAX]
 
 
@@ -79,13 +79,15 @@ def _show(
 ) -> HttpResponse:
     if problem is not None:
         case.refresh_from_db()
-    standing, said = facts.standing(), request.POST
+    standing, said = facts.remaining(), request.POST
     chosen = said.get("ending") or (CaseOutcome.EXPECTED if not standing else "")
     people = people_with("view", case.workspace).order_by("name")[:PEOPLE_MAX]
     told: dict[str, Any] = {
         "title": f"Close the case of {case.customer_name or case.customer or case.run.run}",
         "lead": "What stands stays as it is. Nothing is sent.",
-        "standing": [effects.line(action, effect) for action, effect in standing],
+        "standing": [
+            effects.line(*one, irreversible=facts.is_irreversible(*one)) for one in standing
+        ],
         "endings": [
             {
                 "value": outcome,

@@ -13,6 +13,7 @@ from workspaces import look
 from workspaces.models import Workspace
 from workspaces.pages import Request
 
+UNREAD = "could not be read just now: it is looked at again when it is submitted"
 ACTS = {bulk.COMPENSATE: "Compensate", bulk.RESUME: "Resume", bulk.CLOSE: "Close"}
 
 
@@ -70,6 +71,7 @@ def tiles(seen: bulk.DryRun) -> list[dict[str, str]]:
         {"name": "Customers", "value": look.count(seen.customers)},
         {"name": "Money", "value": " + ".join(money) or "none"},
         {"name": "Irreversible", "value": look.count(seen.irreversible)},
+        *([{"name": "Not read yet", "value": look.count(seen.unread)}] if seen.unread else []),
     ]
 
 
@@ -83,4 +85,5 @@ def eligible(one: bulk.Eligible) -> dict[str, Any]:
         "risk": one.case.risk,
         "reversibility": one.reversibility,
         "approval": one.approval or "None",
+        "note": UNREAD if one.unread else "",
     }

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_GET
 from approvals import pace
 from recovery.facts.words import plural
 from recovery.insights import figures, plots
-from recovery.views.here import case_url, queue_url
+from recovery.views.here import queue_url
 from workspaces import look
 from workspaces.models import Workspace
 from workspaces.pages import Request, page, workspace_or_404
@@ -45,13 +45,14 @@ def insights(request: Request, workspace: str) -> HttpResponse:
         "residues": [
             {
                 "text": one.text,
-                "url": case_url(one.case),
+                "url": reverse("recovery:residue", args=[here.slug, one.pk]),
                 "customer": one.case.customer_name or one.case.customer,
                 "owner": str(one.owner),
                 "due": look.ago(one.due_at),
             }
             for one in residues[: figures.RESIDUES_MAX]
         ],
+        "residues_url": reverse("recovery:residues", args=[here.slug]),
         "residue_count": look.count(len(residues), figures.RESIDUES_MAX),
     }
     return page(request, "recovery/insights.html", context)

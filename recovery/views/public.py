@@ -24,7 +24,7 @@ from recovery.corrections.links import was_read
 from recovery.models import Correction
 
 DONE = frozenset({"restored", "compensated", "corrected"})
-LASTING = frozenset({"corrected", "not_undone"})
+LASTING = frozenset({"corrected", "repaired", "not_undone"})
 TEXT_CHARACTERS_MAX = 4_000
 
 

@@ -35,6 +35,7 @@ from workspaces.pages import Request
 ATTEMPTS_SHOWN_MAX = 20
 FIELDS_SHOWN_MAX = 30
 HAPPENED = ("applied", "It happened", "Its effect stands and can be undone like any other.")
+LASTS = ("applied", "It happened", "It cannot be undone: what is left of it gets an owner.")
 NEVER = ("no_effect", "It did not happen", "Nothing of it stands. A resume may repeat it.")
 READ_BACK = ("applied", "It is done", "It is read back, and counts only if that shows it.")
 SENT_ANEW = ("no_effect", "It did not happen", "It is sent again, under the same key.")
@@ -184,7 +185,7 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
         "sent": _facts(sent),
         "raw": _raw(action.args) if sensitive else "",
         "probes": probes,
-        "ways": [HAPPENED, NEVER],
+        "ways": [LASTS if facts.is_irreversible(action) else HAPPENED, NEVER],
         "found": found,
         "target_now": [],
         "evidence_label": "How do you know?",

@@ -1,13 +1,15 @@
 """The story of a run, read back from the ledger alone: what was asked, done, and how it went."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 from ledger.masking import holds_mask
 from ledger.models import Action, Attempt, Checkpoint, Effect
+from ledger.settlements import Settlement, settlements_of
 from recovery.facts.runs import RunFacts
-from recovery.facts.words import plural
+from recovery.facts.words import capitalised, plural
 from recovery.models import Case
 from workspaces import look
 
@@ -34,9 +36,11 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
     attempts: dict[int, list[Attempt]] = defaultdict(list)
     for attempt in Attempt.objects.filter(action__in=[one.pk for one in shown]).order_by("pk"):
         attempts[attempt.action_id].append(attempt)
+    settled = settlements_of(facts.run, shown)
     for action in shown:
         effects = list(facts.effects.get(action.pk, ()))
         item = _action(case, action, effects, attempts[action.pk], sensitive=sensitive)
+        item |= _settled(settled.get(action.action), attempts[action.pk], sensitive=sensitive)
         told.append(((action.n or 0, action.first_place), item))
     told += [((one.n or 0, one.place), _checkpoint(one)) for one in facts.checkpoints]
     told.sort(key=lambda entry: entry[0])
@@ -99,6 +103,32 @@ def _action(
     }
 
 
+def _settled(
+    found: Settlement | None, attempts: Iterable[Attempt], *, sensitive: bool
+) -> dict[str, Any]:
+    """How a settled outcome is told: by whom and on what, never as if the agent had reported it."""
+    if found is None:
+        return {}
+    state = {"state": found.state} if found.state else {}
+    return state | {
+        "settled": {
+            "words": capitalised(found.words),
+            "evidence": found.text,
+            "saw": json.dumps(found.saw, default=str) if sensitive and found.saw else "",
+            "time": look.moment(found.at),
+        },
+        "attempts": [
+            {
+                "words": f"{_retry(one)}: {found.words}"
+                if found.covers(one.attempt)
+                else _attempt(one),
+                "time": look.moment(one.started_at, "clock"),
+            }
+            for one in attempts
+        ],
+    }
+
+
 def short_key(key: str) -> str:
     """A digest by its ends, as people compare them; any other key as it is."""
     return f"{key[:15]}…{key[-6:]}" if key.startswith("sha256:") else key
@@ -121,9 +151,12 @@ def _error(action: Action) -> str:
 
 
 def _attempt(one: Attempt) -> str:
-    retry = f"{one.retry} retry" if one.retry else "first try"
     stale = ", stale: it settles nothing" if one.stale else ""
-    return f"{retry}: {one.get_state_display().lower().replace('_', ' ')}{stale}"
+    return f"{_retry(one)}: {one.get_state_display().lower().replace('_', ' ')}{stale}"
+
+
+def _retry(one: Attempt) -> str:
+    return f"{one.retry} retry" if one.retry else "first try"
 
 
 def _intent(action: Action) -> str:

@@ -126,3 +126,15 @@ def test_an_unusual_plan_is_compared_with_earlier_plans(ask, acme, card):
     assert Money(1_000, "EUR").amount_minor == 1_000
     large.refresh_from_db()
     assert "The most among the last 3 plans that were approved was €1.00." in card(large)
+
+
+def test_a_tool_never_called_stays_pointed_out_however_often_the_agent_asks(trip, card, ben):
+    for number in (1, 2, 3):
+        assert pay(trip, number, 600, target=f"t-{number}").json()["answer"] == "wait"
+    first, _, last = Approval.objects.order_by("pk")
+
+    assert "desk-agent has never called pay before." in card(last), "it asked, and called nothing"
+
+    inbox.grant(first, by=ben, seen=first.digest, reason="fine")
+    assert pay(trip, 1, 600, target="t-1").json()["answer"] == "proceed"
+    assert "desk-agent has never called pay before." not in card(last)

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from approvals import inbox
+from approvals import grants, inbox
 from approvals.cards import card
 from approvals.deciders import awaiting
 from approvals.models import Approval, ApprovalState
@@ -334,3 +334,28 @@ def test_a_card_asks_once_who_can_still_answer(ask, ben):
     assert "Ben" in shown["who_can"]
     people = [one["sql"] for one in asked if 'ORDER BY "workspaces_user"."name"' in one["sql"]]
     assert len(people) == 1
+
+
+def test_the_card_learns_by_itself_that_what_was_approved_has_been_used(as_person, ask, ben):
+    approval = ask()
+    browser = as_person(ben)
+    page = decide(browser, approval).content.decode()
+    approval.refresh_from_db()
+    page = browser.get(card_of(approval)).content.decode()
+    [asks_anew] = re.findall(r'id="outcome"\s+data-poll="([^"]+)"', page)
+    assert "Approved, and not yet used." in page
+
+    assert grants.use(approval.pk, approval.digest)
+
+    told = browser.get(asks_anew, HTTP_HX_REQUEST="true").content.decode()
+    assert re.search(r"Approved, and used at \d{4}-\d\d-\d\d", told)
+    assert "not yet used" not in told
+    assert "data-poll" not in told, "there is nothing more to learn"
+    assert "data-focus" not in told, "it takes nobody's focus"
+
+
+def test_a_stranger_learns_nothing_of_what_became_of_it(as_person, ask, ben, dev):
+    approval = ask()
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="fine")
+
+    assert as_person(dev).get(f"{card_of(approval)}outcome/").status_code == 404

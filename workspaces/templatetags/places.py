@@ -32,6 +32,7 @@ PLACES = (
             ("Runs", "runs", "run", "g r"),
             ("Ledger", "ledger", "ledger", "g l"),
             ("Corrections", "corrections", "correction", "g o"),
+            ("Left over", "residue", "clear", ""),
         ),
     ),
     (

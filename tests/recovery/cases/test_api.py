@@ -131,6 +131,26 @@ def test_partly_closed_with_an_owner_and_a_date(raised, api, finn):
     assert case.residues.get().owner == finn
 
 
+def test_what_is_left_is_listed_and_ended_once(raised, api, finn, globex, dev, client):
+    case = raised.case()
+    left = {"text": "Seat 12A", "owner": finn.email, "due_at": "2099-01-01T00:00:00Z"}
+    given = {"outcome": "partly", "reason": "The seat is gone", "revision": case.revision}
+    api.post(f"/cases/{case.pk}/close", **given, left=[left])
+    _, found = api.get("/residues")
+    [one] = found["residues"]
+    path = f"/residues/{one['id']}/done"
+    assert (one["text"], one["owner"], one["done_at"]) == ("Seat 12A", finn.email, None)
+    assert Caller(client, globex, dev).post(path, note="x")[0] == 404
+
+    status, done = api.post(path, note="Paid for the seat")
+
+    assert (status, done["done_by"], done["note"]) == (200, "ada@example.com", "Paid for the seat")
+    assert api.post(path, note="again")[0] == 409
+    assert api.get("/residues")[1]["residues"] == []
+    assert [one["id"] for one in api.get("/residues", state="done")[1]["residues"]] == [one["id"]]
+    assert api.get("/residues", state="lost")[0] == 422
+
+
 @pytest.mark.parametrize("path", ["/cases/1/preview", "/cases/999999/preview"])
 def test_without_a_token_nothing_is_answered(client, db, path):
     assert client.get(f"/api/v1{path}").status_code == 401

@@ -1,15 +1,22 @@
 """One act on many cases: exactly those that were shown, each with its own plan and its own end."""
 
+from dataclasses import replace
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from approvals import versions
 from ledger.models import Event
 from recovery.cases.rows import Empty
 from recovery.casework import bulk, cases
 from recovery.engine import engine
 from recovery.models import BulkItem, Case, CaseState, Directive, Plan
+from recovery.planning import plans
 from recovery.triage import triage
+from recovery.views import dryrun
+from tests.recovery.cases.conftest import POLICY
+from workspaces.models import Team
 
 
 def frozen(seen):
@@ -187,3 +194,48 @@ def test_who_may_no_longer_recover_starts_nothing(three, acme, ada, operators):
 
     assert set(BulkItem.objects.values_list("state", flat=True)) == {"refused"}
     assert not Plan.objects.exists()
+
+
+def test_the_dry_run_refuses_what_the_job_would_refuse_in_the_same_words(three, acme, ada, shop):
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1 WHERE id = 'T-2'")
+
+    seen = bulk.dry_run(acme, "compensate", by=ada, query="run:run_1 OR run:run_2")
+
+    assert [one.case.run.run for one in seen.eligible] == ["run_1"]
+    [refused] = seen.not_eligible
+    assert refused.why == "Step 1 has drifted: choose what should happen."
+    bulk.start(acme, "compensate", by=ada, reason="x", frozen=frozen(seen))
+    bulk.sweep()
+    assert [one.state for one in BulkItem.objects.all()] == ["done"], "none of them was refused"
+    draft = plans.draft(refused.case)
+    with pytest.raises(plans.CannotSubmit) as said:
+        plans.submit(
+            refused.case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x"
+        )
+    assert str(said.value) == refused.why
+
+
+def test_a_dry_run_names_the_team_that_nobody_can_be_asked_from(three, acme, ada):
+    asks = POLICY.replace(
+        "      - {risk: LOW, approval: AUTO}",
+        "      - {risk: LOW, approval: MANUAL, requires: [{group: leads}]}",
+    )
+    versions.activate(versions.save(acme, asks, by=None), by=None)
+    Team.objects.filter(workspace=acme, name="leads").delete()
+
+    seen = bulk.dry_run(acme, "compensate", by=ada, query="run:run_1")
+
+    assert seen.eligible == []
+    assert "which Acme does not have" in seen.not_eligible[0].why
+
+
+def test_a_target_that_cannot_be_read_is_told_and_decided_at_the_submission(three, acme, ada):
+    seen = bulk.dry_run(acme, "compensate", by=ada, query="run:run_1")
+    assert seen.unread == 0
+    assert dryrun.tiles(seen)[-1]["name"] == "Irreversible"
+
+    unread = replace(seen.eligible[0], unread=1)
+    seen.eligible[:] = [unread]
+
+    assert dryrun.tiles(seen)[-1] == {"name": "Not read yet", "value": "1"}
+    assert "when it is submitted" in dryrun.eligible(unread)["note"]

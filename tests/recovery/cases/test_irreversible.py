@@ -1,0 +1,192 @@
+"""What cannot be undone is never called restored, whatever is done to the record of it."""
+
+import pytest
+
+from ledger import desk
+from ledger.models import Action, Effect, Event
+from ledger.rebuild import rebuild
+from recovery import corrections
+from recovery.casework import closing, resuming, settling
+from recovery.engine import engine
+from recovery.models import Case, CaseState, Correction, Residue
+from recovery.planning import plans
+from recovery.triage import triage
+from tests.recovery.cases.conftest import POLICY
+
+PARCEL = ("ticket", "main/T-182")
+CALLED_IRREVERSIBLE = (
+    '"tickets.*":       {class: internal_update}',
+    '"tickets.*":       {class: external_irreversible, risk: low}',
+)
+
+
+@pytest.fixture
+def browser(client, ada):
+    client.force_login(ada)
+    return client
+
+
+def activate(acme, **changed):
+    from approvals import versions
+
+    document = POLICY
+    for old, new in changed.values():
+        assert old in document
+        document = document.replace(old, new)
+    versions.activate(versions.save(acme, document, by=None), by=None)
+
+
+@pytest.fixture
+def called_irreversible(request, acme, policy):
+    """The same update of a row, called irreversible by catalogue, twin, or the agent's own word."""
+    who = request.param
+    if who == "catalogue":
+        activate(acme, tools=CALLED_IRREVERSIBLE)
+    if who == "twin":
+        twin = '"tickets.*":       {connection: shop, operation: restore_row'
+        activate(acme, twins=(twin, f"{twin}, reversibility: irreversible"))
+    return who
+
+
+def theirs(run="run_1"):
+    return Effect.objects.get(action__run__run=run)
+
+
+def undone(case, ada):
+    draft = plans.draft(case)
+    assert draft.why_not == "", draft.why_not
+    plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x")
+    engine.advance(plan.pk)
+    triage.look()
+    return Case.objects.get(pk=case.pk)
+
+
+@pytest.mark.parametrize("called_irreversible", ["catalogue", "twin", "agent"], indirect=True)
+def test_a_repaired_record_of_an_irreversible_call_is_not_a_restored_effect(
+    called_irreversible, tell, shop, ticket, ada, browser
+):
+    run = tell()
+    high = ticket | {"priority": "high"}
+    shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
+    said = {"reversibility": "irreversible"} if called_irreversible == "agent" else {}
+    action = run.plans("tickets.update", PARCEL)
+    effect = {"target": {"type": PARCEL[0], "id": PARCEL[1]}, "before": ticket, "after": high}
+    run.say("action.succeeded", action, attempt="1", effects=[effect | said])
+    run.is_verified(action, ok=False)
+    run.ends()
+
+    case = undone(run.case(), ada)
+
+    assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
+    assert theirs().compensated == "repaired"
+    assert Action.objects.get(run__run="run_1").compensated == "repaired"
+    assert (case.state, case.outcome, case.suggestion) == (CaseState.OPEN, "", "close")
+    assert case.reversibility == "irreversible"
+    page = browser.get(f"/w/acme/cases/{case.pk}/").content.decode()
+    assert "record repaired; what it did outside cannot be undone" in page
+    [said] = browser.get(f"/w/acme/cases/{case.pk}/close/").context["standing"]
+    assert said["reversibility"] == "irreversible"
+
+    browser.post(
+        f"/w/acme/cases/{case.pk}/close/",
+        {"ending": "partly", "why": "The parcel is gone", "revision": case.revision,
+         "owner": ada.pk, "due": "2100-01-01"},
+    )  # fmt: skip
+
+    case.refresh_from_db()
+    assert (case.state, case.outcome) == (CaseState.CLOSED, "partly")
+    assert Residue.objects.get().effect == theirs(), "repaired, and residue"
+    [left] = Event.objects.get(type="case.closed").data["standing"]
+    assert left["undone"] == "repaired"
+    told = corrections.draft(case)[0].facts["items"][0]
+    assert (told["outcome"], told["word"]) == ("repaired", "Record repaired; could not be undone")
+    assert "cannot be taken back" in told["did"]
+
+
+def test_a_killed_irreversible_call_that_happened_is_left_though_nobody_told_its_effect(
+    tell, shop, ticket, ada, browser
+):
+    run = tell()
+    high = ticket | {"priority": "high"}
+    shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
+    run.does("tickets.update", (*PARCEL, ticket, high))
+    run.plans("mail.send")
+    run.ends("failed")
+    case = run.case()
+    (action,) = settling.facts_now(case).unknown()
+    page = browser.get(f"/w/acme/cases/{case.pk}/settle/").content.decode()
+    assert "It cannot be undone" in page
+    assert "can be undone like any other" not in page
+    case = settling.settle_action(
+        case, action, outcome="applied", evidence="in the log", by=ada, seen=case.revision
+    )
+
+    case = undone(case, ada)
+
+    assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
+    assert (case.state, case.outcome) == (CaseState.OPEN, ""), "the mail is out there"
+    assert case.suggestion_reason == "mail.send cannot be undone: say who looks after what is left."
+    shown = browser.get(f"/w/acme/cases/{case.pk}/").context["effects"]
+    assert [one["standing"] for one in shown] == ["cannot be undone", "undone"]
+    with pytest.raises(closing.CannotClose, match="Say what is left"):
+        closing.close(case, outcome="partly", reason="x", by=ada, seen=case.revision)
+    browser.post(
+        f"/w/acme/cases/{case.pk}/close/",
+        {"ending": "partly", "why": "We wrote to them", "revision": case.revision,
+         "owner": ada.pk, "due": "2100-01-01"},
+    )  # fmt: skip
+    residue = Residue.objects.get()
+    assert (residue.text, residue.effect) == ("mail.send happened", None)
+    answer = Event.objects.get(type="case.closed").data["standing"]
+    assert [(one["tool"], one["target"]) for one in answer] == [("mail.send", None)]
+    corrections.draft(case)
+    items = {one["outcome"]: one for one in Correction.objects.get().facts["items"]}
+    assert items.keys() == {"restored", "not_undone"}
+    assert items["not_undone"]["did"] == "It cannot be taken back."
+
+
+def test_a_failed_run_of_one_irreversible_call_without_a_told_effect_is_a_case(tell, ada):
+    run = tell()
+    action = run.plans("mail.send")
+    run.say("action.succeeded", action, attempt="1")
+    run.ends("failed")
+
+    case = run.case()
+
+    assert case.reasons == ["failed_with_effects"]
+    assert case.suggestion == "close", "taking it up again would send it twice"
+
+
+def test_a_resumed_run_is_answered_the_first_result_of_what_only_its_record_was_repaired(
+    acme, tell, shop, ticket, ada
+):
+    activate(acme, tools=CALLED_IRREVERSIBLE)
+    run = tell()
+    high = ticket | {"priority": "high"}
+    shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
+    run.does("tickets.update", (*PARCEL, ticket, high))
+    run.ends("failed")
+
+    case = undone(run.case(), ada)
+
+    [step] = resuming.preview(case).steps
+    assert step.label == "skip", "doing it again would do it twice outside"
+
+
+def test_the_word_about_an_effect_only_grows_and_a_rebuild_says_the_same(acme, tell, ticket):
+    run = tell()
+    action = run.does("tickets.update", (*PARCEL, ticket, ticket | {"priority": "high"}))
+    seen = []
+    for outcome in ("repaired", "corrected", "repaired"):
+        data = {"positions": [0], "outcome": outcome}
+        saying = desk.Saying("action.compensated", run.run, action, data)
+        desk.end_all(acme, desk.read_all(acme, [saying]), {})
+        seen.append((theirs().compensated, Action.objects.get().compensated))
+
+    assert seen == [
+        ("repaired", "repaired"),
+        ("corrected", "corrected"),
+        ("corrected", "corrected"),
+    ]
+    list(rebuild(acme.pk))
+    assert (theirs().compensated, Action.objects.get().compensated) == seen[-1]

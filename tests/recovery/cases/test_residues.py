@@ -1,0 +1,140 @@
+"""What could not be undone ends by name, in words, and once; then nothing holds its run back."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from ledger.models import Event
+from recovery import forgets
+from recovery.cases.rows import Empty
+from recovery.casework import closing, residues
+from recovery.models import Residue
+from tests import people
+from workspaces.access import NotAllowed
+from workspaces.moves import CannotMove
+
+
+@pytest.fixture
+def browser(client):
+    def enter(who):
+        client.force_login(who)
+        return client
+
+    return enter
+
+
+@pytest.fixture
+def viewers(acme):
+    return people.team(acme, "viewers", "view")
+
+
+@pytest.fixture
+def vera(viewers):
+    return people.person("vera", viewers)
+
+
+@pytest.fixture
+def left(raised, ada, vera):
+    """Closed in part: Vera, who may view and no more, looks after what is left of it."""
+    case = raised.case()
+    closing.close(
+        case,
+        outcome="partly",
+        reason="The parcel is gone",
+        by=ada,
+        seen=case.revision,
+        left=[closing.Left("The parcel was sent", vera, timezone.now() + timedelta(days=3))],
+    )
+    return Residue.objects.get()
+
+
+def test_whoever_recovers_says_what_was_done_and_it_stands_in_the_ledger_and_the_audit(
+    left, ada, browser
+):
+    here = browser(ada)
+    address = f"/w/acme/residue/{left.pk}/"
+    assert address in here.get("/w/acme/residue/").content.decode()
+    assert here.get(address).context["may_end"]
+
+    here.post(address, {"note": "We sent a second parcel"})
+
+    left.refresh_from_db()
+    assert (left.done_by, left.done_note) == (ada, "We sent a second parcel")
+    assert left.done_at is not None
+    told = Event.objects.get(type="case.residue_done")
+    assert (told.actor_kind, told.actor, told.run) == ("person", str(ada.pk), "run_1")
+    assert (told.data["residue"], told.data["note"]) == (left.pk, "We sent a second parcel")
+    assert "We sent a second parcel" in here.get("/w/acme/audit/").content.decode()
+    assert address not in here.get("/w/acme/residue/").content.decode()
+    assert address in here.get("/w/acme/residue/?view=done").content.decode()
+    assert "We sent a second parcel" in here.get(f"/w/acme/cases/{left.case_id}/").content.decode()
+    assert here.get("/w/acme/insights/").context["residues"] == []
+
+
+def test_it_ends_once_and_nothing_typed_is_lost(left, ada, browser):
+    here = browser(ada)
+    address = f"/w/acme/residue/{left.pk}/"
+    empty = here.post(address, {"note": "  "})
+    assert (empty.status_code, Event.objects.filter(type="case.residue_done").count()) == (422, 0)
+    residues.done(left, note="first", by=ada)
+
+    late = here.post(address, {"note": "second, with much detail"})
+
+    assert late.status_code == 409
+    assert "Ada has said so already" in late.content.decode()
+    assert "second, with much detail" in late.content.decode()
+    assert Event.objects.filter(type="case.residue_done").count() == 1
+    with pytest.raises(CannotMove):
+        residues.done(left, note="third", by=ada)
+    with pytest.raises(Empty):
+        residues.done(left, note="", by=ada)
+
+
+def test_its_owner_may_say_so_and_no_other_viewer(left, vera, viewers, dev, browser):
+    gina = people.person("gina", viewers)
+    address = f"/w/acme/residue/{left.pk}/"
+    assert not browser(gina).get(address).context["may_end"]
+    assert browser(gina).post(address, {"note": "x"}).status_code == 403
+    assert browser(dev).post(address, {"note": "x"}).status_code == 404
+    with pytest.raises(NotAllowed):
+        residues.done(left, note="x", by=gina)
+    left.refresh_from_db()
+    assert left.done_at is None
+
+    browser(vera).post(address, {"note": "seen to"})
+
+    left.refresh_from_db()
+    assert (left.done_by, left.done_note) == (vera, "seen to")
+
+
+def test_only_an_open_residue_holds_its_run_back_from_retention(left, acme, ada):
+    run = left.case.run_id
+    assert forgets.left_to_do(acme, [run]) == {run}
+
+    residues.done(left, note="seen to", by=ada)
+
+    assert forgets.left_to_do(acme, [run]) == set()
+
+
+def test_a_list_is_paged_by_its_due_dates_and_stays_in_its_workspace(
+    left, acme, globex, vera, browser, monkeypatch
+):
+    monkeypatch.setattr(residues, "ROWS_A_PAGE", 2)
+    due = left.due_at
+    more = [
+        Residue.objects.create(case=left.case, text=f"thing {n}", owner=vera, due_at=due)
+        for n in range(4)
+    ]
+
+    seen, after = [], ""
+    while True:
+        rows, after = residues.page_after(residues.of(acme), "open", after)
+        seen += [one.pk for one in rows]
+        if not after:
+            break
+
+    assert seen == [left.pk, *(one.pk for one in more)]
+    assert residues.page_after(residues.of(globex), "open", "") == ([], "")
+    for strange in ("²", "x_1", "2026-01-01_1", f"{due.isoformat()}_{2**70}"):
+        assert browser(vera).get("/w/acme/residue/", {"after": strange}).status_code == 200

@@ -1,0 +1,74 @@
+"""What a person or a probe settled is shown as settled, wherever its outcome is shown."""
+
+import pytest
+
+from recovery.casework import settling
+
+
+@pytest.fixture
+def browser(client, ada):
+    client.force_login(ada)
+    return client
+
+
+@pytest.fixture
+def settled(tell, ada):
+    """The agent's call was killed; Ada found it in the log, and says so."""
+    run = tell()
+    run.plans("tickets.update", ("ticket", "main/T-182"))
+    run.ends("failed")
+    case = run.case()
+    (action,) = settling.facts_now(case).unknown()
+    return settling.settle_action(
+        case, action, outcome="applied", evidence="line 7 of the log", by=ada, seen=case.revision
+    )
+
+
+def test_a_settled_call_is_never_shown_as_reported_by_the_agent(settled, browser):
+    shown = browser.get(f"/w/acme/cases/{settled.pk}/")
+    page = shown.content.decode()
+
+    [item] = shown.context["story"]["items"]
+    assert item["attempts"][0]["words"] == "first try: settled by Ada: happened"
+    assert "Settled: happened" in page
+    assert "Settled by Ada: happened" in page
+    assert "line 7 of the log" in page
+    assert "Reported done" not in page
+    assert "first try: succeeded" not in page
+
+
+def test_the_run_read_back_says_it_from_the_step_on_at_which_it_was_settled(settled, browser):
+    after = browser.get("/w/acme/runs/run_1/").context["replay"]
+    assert after["actions"][0]["state"] == "settled_applied"
+    page = browser.get("/w/acme/runs/run_1/").content.decode()
+    assert "settled by Ada: happened: “line 7 of the log”" in page
+    assert "Reported done" not in page
+    assert "Settled: happened" in [one["words"] for one in after["steps"]]
+
+    before = browser.get("/w/acme/runs/run_1/?step=3").context["replay"]
+    assert (before["actions"][0]["state"], before["actions"][0]["settled"]) == ("running", "")
+
+
+def test_a_try_that_the_agent_reported_itself_stays_the_agents(tell, ticket, browser, ada):
+    run = tell()
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    run.ends("failed")
+
+    [item] = browser.get(f"/w/acme/cases/{run.case().pk}/").context["story"]["items"]
+
+    assert (item["state"], item.get("settled")) == ("succeeded", None)
+    assert item["attempts"][0]["words"] == "first try: succeeded"
+
+
+def test_the_api_says_who_settled_what_on_which_evidence(settled, ada):
+    from ledger.models import Run
+    from ledger.reading import run_as_json
+
+    [action] = run_as_json(Run.objects.get(run="run_1"), sensitive=False)["actions"]
+
+    assert {name: action["settled"][name] for name in ("outcome", "by", "evidence")} == {
+        "outcome": "applied",
+        "by": "Ada",
+        "evidence": "line 7 of the log",
+    }
+    assert action["attempts"][0]["settled"] is True

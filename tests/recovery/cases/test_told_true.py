@@ -1,0 +1,94 @@
+"""What lists and cards say of an undo is what happened: verified, by whom, for whom."""
+
+from approvals import inventory, policy, versions
+from approvals.models import Approval
+from ledger import desk
+from recovery.engine import engine
+from recovery.models import CaseOutcome
+from recovery.planning import plans
+from tests.recovery.cases.conftest import POLICY
+
+UNDO = "{connection: shop, operation: restore_row, args: {to: before}}"
+
+
+def undone(case, by):
+    draft = plans.draft(case)
+    assert draft.why_not == "", draft.why_not
+    plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=by, reason="x")
+    engine.advance(plan.pk)
+    return plan
+
+
+def line_of(acme, tool):
+    return next(one for one in inventory.tools(acme, policy.active(acme)) if one.tool == tool)
+
+
+def test_the_inventory_says_verified_only_of_what_was_read_back(
+    raised, acme, ada, client, tell, ticket
+):
+    run = tell("run_9")
+    action = run.does("tickets.close", ("ticket", "main/T-9", ticket, None))
+    said = {"positions": [0], "outcome": "compensated", "verified": False}
+    desk.say(acme, "action.compensated", run="run_9", action=action, data=said)
+    undone(raised.case(), ada)
+
+    receipt, read_back = line_of(acme, "tickets.close"), line_of(acme, "tickets.update")
+
+    assert (receipt.last_undone, receipt.last_receipt is not None) == (None, True)
+    assert (read_back.last_undone is not None, read_back.last_receipt) == (True, None)
+    client.force_login(ada)
+    page = client.get("/w/acme/tools/").content.decode()
+    assert "receipt only" in page
+    assert "Undo last verified" in page
+
+
+def test_the_question_about_a_plan_names_on_whose_behalf_the_run_acted(
+    tell, shop, ticket, ada, ben, client
+):
+    run = tell()
+    run.does("tickets.update", ("customers", "main/T-182", ticket, ticket | {"priority": "high"}))
+    run.ends("failed")
+    draft = plans.draft(run.case())
+    plans.submit(
+        draft.case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
+    )
+
+    client.force_login(ben)
+    page = client.get(f"/w/acme/approvals/{Approval.objects.get().pk}/")
+
+    assert {"name": "On behalf of", "value": "Eve Adams (eve)"} in page.context["why"]
+
+
+def test_a_draft_that_a_failed_run_left_behind_is_put_away_through_its_twin(
+    tell, acme, shop, ticket, ada
+):
+    document = (
+        POLICY.replace(
+            '"users.*":         {class: internal_update}',
+            '"users.*":         {class: internal_update}\n'
+            '    "drafts.write":    {class: draft, target: ticket}',
+        )
+        .replace(
+            '"users.*":         {risk: HIGH, approval: AUTO}',
+            '"users.*":         {risk: HIGH, approval: AUTO}\n'
+            '    "drafts.write":    {risk: LOW, approval: AUTO, compensation: ARCHIVE}',
+        )
+        .replace(
+            "  twins:\n",
+            "  twins:\n" + f'    "drafts.write":    {UNDO}\n',
+        )
+    )
+    versions.activate(versions.save(acme, document, by=None), by=None)
+    run = tell()
+    planned = {"class": "draft"}
+    run.does("drafts.write", ("ticket", "main/T-182", None, ticket), planned=planned)
+    run.ends("failed")
+    case = run.case()
+    assert case.suggestion == "compensate"
+
+    undone(case, ada)
+
+    case.refresh_from_db()
+    assert shop.execute("SELECT count(*) FROM tickets").fetchone() == (0,)
+    assert case.outcome == CaseOutcome.RESTORED
+    assert line_of(acme, "drafts.write").twin == "shop.restore_row"
