@@ -1,16 +1,20 @@
-"""`python -m amends verify FILE --key KEY`: check a proof offline."""
+"""`python -m amends`: `verify` checks a proof offline, `aside` shows what could not be sent."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from amends import proofs
+from amends.client import default_spool
+from amends.errors import in_words
+from amends.spool import Spool
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 if proven, 1 if not, 2 if it could not be checked."""
+    """0 if proven or nothing is set aside, 1 if not, 2 if it could not be checked."""
     parser = argparse.ArgumentParser(prog="python -m amends")
     commands = parser.add_subparsers(required=True)
     verify = commands.add_parser("verify", help="check a proof or a downloaded correction offline")
@@ -19,7 +23,20 @@ def main(arguments: list[str] | None = None) -> int:
         "--key", action="append", required=True,
         help="the log's public key, or a file that holds it; may be given several times",
     )  # fmt: skip
+    verify.set_defaults(act=_verify)
+    aside = commands.add_parser("aside", help="events that were refused and are kept on disk")
+    aside.add_argument("id", nargs="*", help="of the events that --retry is about; none: all")
+    aside.add_argument(
+        "--spool", type=Path, help="the file; else AMENDS_SPOOL, or AMENDS_URL and AMENDS_KEY"
+    )
+    aside.add_argument("--retry", action="store_true", help="put them back in line to be sent")
+    aside.set_defaults(act=_aside)
     options = parser.parse_args(arguments)
+    found: int = options.act(options)
+    return found
+
+
+def _verify(options: argparse.Namespace) -> int:
     try:
         keys = [proofs.LogKey.parse(line) for given in options.key for line in _key_lines(given)]
         found = proofs.verify(_text(options.file), keys)
@@ -31,6 +48,28 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     _say(_report(found))
     return 0
+
+
+def _aside(options: argparse.Namespace) -> int:
+    """Show what is set aside, or put it back in line: the agent sends it, now or when it starts."""
+    url, key = os.environ.get("AMENDS_URL", ""), os.environ.get("AMENDS_KEY", "")
+    path = options.spool or default_spool(url, key)
+    if not path.is_file():
+        sys.stderr.write(f"There is no spool at {path}. Name it with --spool or AMENDS_SPOOL.\n")
+        return 2
+    spool = Spool(path)
+    try:
+        if options.retry:
+            found = spool.unpark(options.id or None)
+            _say(f"{found} events are in line again, and sent by the agent that keeps {path}.")
+            return 0
+        for event, problem in spool.parked():
+            _say(f"{event['id']}  {event['type']}  {event['run']}  {in_words(problem)}")
+        found = spool.count_parked()
+    finally:
+        spool.close()
+    _say(f"{found} events are set aside in {path}." if found else "Nothing is set aside.")
+    return 1 if found else 0
 
 
 def _key_lines(given: str) -> list[str]:

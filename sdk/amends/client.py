@@ -49,7 +49,7 @@ class Desk(Link):
         """
         super().__init__(
             url, key, workspace=workspace, wait_seconds=wait_seconds,
-            spool=Path(spool) if spool else _default_spool(url, key),
+            spool=Path(spool) if spool else default_spool(url, key),
             on_wait=on_wait, on_question=on_question, on_parked=on_parked,
         )  # fmt: skip
         self._at_exit = partial(_close_at_exit, weakref.ref(self), os.getpid())
@@ -139,7 +139,7 @@ def _close_at_exit(desk: weakref.ref[Desk], process: int) -> None:
         living.close()
 
 
-def _default_spool(url: str, key: str) -> Path:
+def default_spool(url: str, key: str) -> Path:
     """One file per address and key, which does not tell either."""
     given = os.environ.get("AMENDS_SPOOL")
     if given:

@@ -96,6 +96,11 @@ class DeskUnreachable(AmendsError):
 class KeyRefused(AmendsError):
     """The desk does not know this API key, or it lacks the scope. Make a new one in the console."""
 
+    def __init__(self, message: str, *, by_somebody_else: bool = False) -> None:
+        """`by_somebody_else`: it is a 403 that does not read like the desk's, such as a proxy's."""
+        super().__init__(message)
+        self.by_somebody_else = by_somebody_else
+
 
 class WrongSpool(KeyRefused):
     """The spool is another agent's. Give each agent a file of its own, with `AMENDS_SPOOL`."""

@@ -7,7 +7,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +17,7 @@ from amends.events import Statement, statement
 from amends.gate import Gate, Replies, Waits
 from amends.masking import masked
 from amends.policy import mask_paths
-from amends.sender import Parked, Sender
+from amends.sender import SET_ASIDE, Parked, Sender
 from amends.spool import KeyRow, Spool
 from amends.wire import Wire
 
@@ -60,6 +60,8 @@ class Link:
             self.spool, self.wire, self.sender, on_wait=on_wait, on_question=on_question
         )
         self._known: dict[str, Any] = self.spool.recall("policy") or {}
+        if aside := self.spool.count_parked():
+            log.warning(SET_ASIDE, aside, self.spool.path)
 
     @property
     def workspace(self) -> str:
@@ -161,8 +163,14 @@ class Link:
         self.sender.wake()
 
     def parked(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Events that the desk refused, each with the problem it named."""
+        """Events that were refused and are set aside, each with the problem that was named."""
         return self.spool.parked()
+
+    def retry_parked(self, ids: Sequence[str] | None = None) -> int:
+        """Send again what is set aside, or the events of these ids; how many are in line again."""
+        found = self.spool.unpark(ids)
+        self.sender.wake()
+        return found
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
         """Try for so long to send what waits; whether all of it is sent."""

@@ -1,6 +1,7 @@
 """The sender: takes events from the spool to the desk, in order, until each is there.
 
-One bad event never holds up the others: it is set aside with the desk's reason and reported.
+One bad event never holds up the others: it is set aside with the reason and reported, whether the
+desk refuses it or something on the way does. What is set aside stays on disk and can be sent again.
 """
 
 from __future__ import annotations
@@ -30,10 +31,19 @@ IDLE_SECONDS = 5.0
 PAUSE_SECONDS_MAX = 30.0
 # An API key that is refused will not be accepted in the next second.
 REFUSED_PAUSE_SECONDS = 60.0
-# Answers that blame what was sent. Others must cost no event its place: a proxy's 404, or its 400,
-# which it says of every request where it is asked wrongly.
+# Answers that blame what was sent. Others must cost no event its place, such as a proxy's 404. A
+# proxy's 400 or 422 may be about this event, or about every request where it is asked wrongly: the
+# first, if the desk can be heard through it otherwise.
 ITS_OWN_FAULT = frozenset({400, 413, 422})
 TOO_LARGE = 413  # which may be a proxy's word as well
+FORBIDDEN = 403
+SET_ASIDE = (
+    "%d events are set aside in %s; `python -m amends aside` shows them and sends them again"
+)
+THE_DESK, NOT_THE_DESK = "the desk", "not the desk, but something on the way to it,"
+NOTHING = b"[]"
+"""A batch without events, which the desk answers, and whoever stands before it lets through."""
+
 ITS_STATUS = 422  # of one event in an answer
 
 
@@ -119,6 +129,13 @@ class Sender:
 
         One that the desk will not take is dropped: what happened matters more than its snapshot.
         """
+        try:
+            self._upload(names)
+        except Refused as refused:
+            raise DeskUnreachable(str(refused)) from refused
+
+    def _upload(self, names: list[str] | tuple[str, ...]) -> None:
+        """The same; Refused where it is not the desk that will not take one."""
         for sha256 in names:
             body = self._spool.blob(sha256)
             if body is None:
@@ -127,7 +144,7 @@ class Sender:
                 self._wire.put_blob(sha256, body)
             except Refused as refused:
                 if not _is_its_own_fault(refused):
-                    raise DeskUnreachable(str(refused)) from refused
+                    raise
                 log.error("the desk refused a snapshot: %s", refused)  # noqa: TRY400
             self._spool.blob_sent(sha256)
 
@@ -157,23 +174,46 @@ class Sender:
             self._over.wait(pause * _chance.uniform(0.75, 1.25))
 
     def _send(self, batch: list[Waiting]) -> None:
-        """Send a batch; where the desk refuses it whole, look for the event that is to blame."""
+        """Send a batch; where it is refused whole, look for the event that is to blame."""
         try:
             for event in batch:
-                self.upload(tuple(event.blobs))
+                self._upload(tuple(event.blobs))
             body = "[" + ",".join(event.body for event in batch) + "]"
             answer = self._wire.post("events", body.encode())
-        except Refused as refused:
-            if not _is_its_own_fault(refused):
-                raise DeskUnreachable(str(refused)) from refused
-            if len(batch) == 1:
-                self._park(batch[0], refused.problem)
-                return
+        except (Refused, KeyRefused) as refused:
+            self._look_for_blame(batch, refused)
+        else:
+            self._settle(batch, answer.get("results"))
+
+    def _look_for_blame(self, batch: list[Waiting], refused: Refused | KeyRefused) -> None:
+        """Raises DeskUnreachable, or KeyRefused, where it is not for what was sent."""
+        if isinstance(refused, KeyRefused):
+            if not refused.by_somebody_else:
+                raise refused
+            problem = {"title": str(refused), "status": FORBIDDEN}
+        elif refused.status in ITS_OWN_FAULT:
+            problem = refused.problem
+        else:
+            raise DeskUnreachable(str(refused)) from refused
+        if len(batch) > 1:
             half = len(batch) // 2
             self._send(batch[:half])
             self._send(batch[half:])
-            return
-        self._settle(batch, answer.get("results"))
+        elif isinstance(refused, Refused) and refused.is_the_desks:
+            self._park(batch[0], problem, THE_DESK)
+        elif self._is_heard():
+            self._park(batch[0], problem, NOT_THE_DESK)
+        elif isinstance(refused, KeyRefused):
+            raise refused
+        else:
+            raise DeskUnreachable(str(refused)) from refused
+
+    def _is_heard(self) -> bool:
+        """Whether the desk is there for a request that nobody can mind."""
+        try:
+            return self._wire.post("events", NOTHING).get("results") == []
+        except (Refused, KeyRefused):
+            return False
 
     def _settle(self, batch: list[Waiting], results: Any) -> None:
         if not isinstance(results, list) or len(results) != len(batch):
@@ -183,13 +223,14 @@ class Sender:
             if result.get("status") in ("accepted", "duplicate"):
                 taken.append(event.place)
             else:
-                self._park(event, result.get("problem") or result)
+                self._park(event, result.get("problem") or result, THE_DESK)
         self._spool.sent(taken)
 
-    def _park(self, event: Waiting, problem: dict[str, Any]) -> None:
+    def _park(self, event: Waiting, problem: dict[str, Any], who: str) -> None:
         self._spool.park(event.place, problem)
         said = json.loads(event.body)
-        log.error("the desk refused %s %s: %s", said["type"], said["id"], problem)
+        log.error("%s refused %s %s: %s", who, said["type"], said["id"], problem)
+        log.error(SET_ASIDE, self._spool.count_parked(), self._spool.path)
         if self._on_parked is not None:
             self._on_parked(said, problem)
 

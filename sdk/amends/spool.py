@@ -157,11 +157,28 @@ class Spool:
             database.executemany("DELETE FROM events WHERE place = ?", [[p] for p in places])
 
     def park(self, place: int, problem: Mapping[str, Any]) -> None:
-        """Set an event aside that the desk will never take, with the reason it gave."""
+        """Set an event aside that would hold up the others, with why; it stays on disk."""
         with self._writing() as database:
             database.execute(
                 "UPDATE events SET problem = ? WHERE place = ?", [json.dumps(problem), place]
             )
+
+    def count_parked(self) -> int:
+        """How many events are set aside."""
+        return int(self._read("SELECT count(*) FROM events WHERE problem IS NOT NULL")[0][0])
+
+    def unpark(self, ids: Sequence[str] | None = None) -> int:
+        """Put events that were set aside back in line, each in its old place; how many. All of
+        them, or those of these ids.
+        """
+        with self._writing() as database:
+            if ids is None:
+                return database.execute(
+                    "UPDATE events SET problem = NULL WHERE problem IS NOT NULL"
+                ).rowcount
+            rows = [[one] for one in ids]
+            sql = "UPDATE events SET problem = NULL WHERE id = ? AND problem IS NOT NULL"
+            return database.executemany(sql, rows).rowcount
 
     def parked(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Events set aside, each with the problem, oldest first, at most a thousand."""

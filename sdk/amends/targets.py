@@ -7,6 +7,10 @@ from amends.values import UNSET, plain
 
 Target = tuple[str, object] | Mapping[str, object]
 PAIR = 2
+NO_TARGET = (
+    "{!r} is no target: give a pair of type and id, such as ('reservation', 'XEHM4B'), a mapping of"
+    " both, or a list of these"
+)
 
 
 def per_target(snapshot: Any, count: int) -> list[Any]:
@@ -19,12 +23,16 @@ def per_target(snapshot: Any, count: int) -> list[Any]:
     return [plain(one) for one in snapshots]
 
 
-def as_targets(target: Target | Sequence[Target] | None) -> list[dict[str, str]]:
-    """`("reservation", "XEHM4B")`, a mapping of type and id, or a list of these."""
+def as_targets(target: object) -> list[dict[str, str]]:
+    """`("reservation", "XEHM4B")`, a mapping of type and id, or a list of these, or ValueError."""
     if target is None:
         return []
+    if isinstance(target, str) or not isinstance(target, Sequence | Mapping):
+        raise ValueError(NO_TARGET.format(target))  # noqa: TRY004 - as for a pair of three
     if isinstance(target, Mapping):
+        if not {"type", "id"} <= set(target):
+            raise ValueError(NO_TARGET.format(target))
         return [{"type": str(target["type"]), "id": str(target["id"])}]
     if isinstance(target, tuple) and len(target) == PAIR and isinstance(target[0], str):
         return [{"type": target[0], "id": str(target[1])}]
-    return [one for each in target for one in as_targets(each)]  # type: ignore[arg-type]
+    return [one for each in target for one in as_targets(each)]

@@ -16,6 +16,7 @@ READ_SECONDS = 10.0
 POLL_GRACE_SECONDS = 10.0
 # Answers that say "not now": the same request may succeed later.
 NOT_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
+FORBIDDEN = 403
 CHECK = "Is AMENDS_URL right, and is the desk up?"
 NO_DESK = "this does not look like a desk: is AMENDS_URL right?"
 
@@ -91,7 +92,10 @@ class Wire:
             )
         content = self._object(answer)
         if answer.status_code in (401, 403):
-            raise KeyRefused(f"{self.address} refuses this API key: {in_words(content)}")
+            raise KeyRefused(
+                f"{self.address} refuses this API key: {in_words(content)}",
+                by_somebody_else=answer.status_code == FORBIDDEN and "type" not in content,
+            )
         if not answer.is_success:
             raise Refused(answer.status_code, content)
         return content

@@ -8,7 +8,8 @@ one decides is tested against the real one.
 `POST /control` merges into its settings: `modes` per tool (`proceed`, `wait`, `denied`), `lease`
 seconds, `lose` (how many answers of `begin` to lose after they took effect), `directive`,
 `compensated` keys with their next ones, `decided` approvals, `elsewhere` (the status
-of another server's page).
+of another server's page), `minds` (a text that a proxy does not let through; it says `says`) and
+`minds_blobs`.
 """
 
 import json
@@ -128,8 +129,10 @@ class Desk(BaseHTTPRequestHandler):
 
     def do_PUT(self):
         body = self.body()
+        if control.get("minds_blobs"):
+            return self.page(int(control["says"]))
         write("blob", [self.path.rsplit("/", 1)[1], len(body)])
-        self.answer(201, {})
+        return self.answer(201, {})
 
     def do_GET(self):
         path, _, query = self.path.partition("?")
@@ -155,7 +158,7 @@ class Desk(BaseHTTPRequestHandler):
         if answer:
             self.answer(*answer)
 
-    def answered(self, body):
+    def answered(self, body):  # noqa: PLR0911 - one per kind of trouble
         if self.path == "/control":
             control.update(body)
             return 200, {"keys": keys}
@@ -163,6 +166,8 @@ class Desk(BaseHTTPRequestHandler):
             return 401, {"title": "revoked"}
         if control.get("gone"):
             return int(control["gone"]), {"title": "a page of somebody else's"}
+        if control.get("minds") and control["minds"] in json.dumps(body):
+            return int(control["says"]), {"title": "a page of somebody else's"}
         if self.path.endswith("/events"):
             return receive(body)
         write("begin", body)
