@@ -114,4 +114,4 @@ def test_a_call_without_a_proper_target_is_not_made(small_desk, spool_file):
         desk.run("Move it") as run,
         pytest.raises(ValueError, match="'nope' is no target"),
     ):
-        run.action("update_flight", target="nope", args={})
+        run.action("update_flight", target="nope", args={})  # type: ignore[arg-type]
