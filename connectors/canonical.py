@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from ledger import canonical as ledger_canonical
@@ -26,13 +25,12 @@ def digest(value: Any) -> str:
 def same(recorded: Any, found: Any) -> bool:
     """Whether a recorded value and a found one mean the same, however each side writes it.
 
-    Equal as canonical JSON; or one is a number and the other the same number as text (how drivers
-    and JSON encoders treat decimals differently); or both are the same instant with another offset.
+    Equal as canonical JSON, so that 1 is 1.0 and never "1"; or both are the same instant with
+    another offset. Where a system reads a text as a number (a column of decimals), its connector
+    says so: `Observation.readings`.
     """
     if _canonical_or_none(recorded) == _canonical_or_none(found) is not None:
         return True
-    if _is_number(recorded) != _is_number(found):
-        return _decimal(recorded) is not None and _decimal(recorded) == _decimal(found)
     if isinstance(recorded, str) and isinstance(found, str):
         return _instant(recorded) is not None and _instant(recorded) == _instant(found)
     if isinstance(recorded, dict) and isinstance(found, dict):
@@ -57,7 +55,9 @@ def _is_usual(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float):
+    if isinstance(value, str):
+        return str.__str__(value)  # of a driver's own kind, perhaps
+    if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items()}
@@ -71,20 +71,6 @@ def _canonical_or_none(value: Any) -> bytes | None:
         return canonical(value)
     except ValueError:
         return None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _decimal(value: Any) -> Decimal | None:
-    if not (_is_number(value) or isinstance(value, str)):
-        return None
-    try:
-        number = Decimal(str(value))
-    except InvalidOperation:
-        return None
-    return number if number.is_finite() else None
 
 
 def _instant(text: str) -> datetime | None:

@@ -19,8 +19,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
-from connectors.canonical import same
-from connectors.refusals import CannotRead, Refused
+from connectors.refusals import CannotRead, CannotRestore, Refused
 from connectors.shapes import (
     Answer,
     Call,
@@ -49,6 +48,7 @@ __all__ = [
     "Answer",
     "Call",
     "CannotRead",
+    "CannotRestore",
     "Check",
     "Connector",
     "DiffRow",
@@ -100,7 +100,10 @@ class Connector:
         raise NotImplementedError
 
     def observe(self, call: Call) -> Observation:
-        """Read the target as it is now, and change nothing. Gone is found=False, no error."""
+        """Read the target as it is now, and change nothing. Gone is found=False, no error.
+
+        Raises CannotRestore where it shows that what was recorded cannot be given back.
+        """
         raise NotImplementedError
 
     def apply(self, call: Call) -> Answer:
@@ -165,7 +168,7 @@ def drift(expected: Recorded, observation: Observation) -> list[FieldDiff]:
     return [
         FieldDiff(name, value, observation.state.get(name))
         for name, value in expected.items()
-        if name not in observation.state or not same(value, observation.state[name])
+        if not observation.agrees(name, value)
     ]
 
 
@@ -176,7 +179,7 @@ def checked(wanted: Mapping[str, Any], observation: Observation) -> Check:
     state = observation.state or {}
     for name, value in wanted.get("fields", {}).items():
         actual = state.get(name)
-        checks.append(_check(name, value, actual, ok=name in state and same(value, actual)))
+        checks.append(_check(name, value, actual, ok=observation.agrees(name, value)))
     return Check(all(one["ok"] for one in checks), checks)
 
 

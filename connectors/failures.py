@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from connectors.addresses import NotSent, OutOfTime
-from connectors.contract import CannotRead, Refused
+from connectors.contract import CannotRead, CannotRestore, Refused
 
 
 def said(failure: BaseException) -> str:
@@ -16,4 +16,4 @@ def said(failure: BaseException) -> str:
 
 def tells(failure: BaseException) -> bool:
     """A refusal is an answer; only one that was never sent tells of a connection that is down."""
-    return isinstance(failure, NotSent) or not isinstance(failure, Refused)
+    return isinstance(failure, NotSent) or not isinstance(failure, Refused | CannotRestore)

@@ -6,7 +6,15 @@ from dataclasses import replace
 from typing import TypeVar, get_args, get_type_hints
 
 from connectors import keeping
-from connectors.contract import Answer, CannotRead, Check, Finding, Observation, Refused
+from connectors.contract import (
+    Answer,
+    CannotRead,
+    CannotRestore,
+    Check,
+    Finding,
+    Observation,
+    Refused,
+)
 from connectors.errands import Errand
 from connectors.failures import said, tells
 from connectors.models.connections import CallOutcome
@@ -30,7 +38,8 @@ def as_read(errand: Errand[T]) -> T:
         return _kept(errand.came)  # type: ignore[return-value]
     detail = errand.redaction.text(said(errand.failure))
     errand.line.ended(CallOutcome.FAILED, detail, tells=tells(errand.failure))
-    raise CannotRead(detail) from None
+    kind = CannotRestore if isinstance(errand.failure, CannotRestore) else CannotRead
+    raise kind(detail) from None
 
 
 def _kept(read: T) -> T:

@@ -12,3 +12,11 @@ class Refused(Exception):
 
 class CannotRead(Exception):
     """We stopped because the target could not be read. Nothing is known of it; ask again later."""
+
+
+class CannotRestore(CannotRead):
+    """We stopped because what was recorded cannot be given back as it was, and never will.
+
+    Raise it where the record may mean more than one value, or where the target cannot take what it
+    says. The message is shown to people: one sentence that says what, and why.
+    """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connectors.canonical import digest
+from connectors.canonical import digest, same
 from connectors.refusals import Refused
 from workspaces.structs import described
 
@@ -120,16 +120,28 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What the target looks like now; `version` is what a conditional write can rest on."""
+    """What the target looks like now; `version` is what a conditional write can rest on.
+
+    `readings` says per field of recorded values whether they are what was found. A connector gives
+    them where the system itself has compared them: a column of decimals reads "12.50" as 12.5.
+    """
 
     found: bool
     state: State | None
     version: str | None = None
+    readings: Mapping[str, Sequence[tuple[Any, bool]]] = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the canonical state; of `null` where the target is gone."""
         return digest(self.state if self.found else None)
+
+    def agrees(self, name: str, recorded: Any) -> bool:
+        """Whether a field is as it was recorded."""
+        for value, is_so in self.readings.get(name, ()):
+            if digest(value) == digest(recorded):
+                return is_so
+        return self.state is not None and name in self.state and same(recorded, self.state[name])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,8 +40,33 @@ class Login(msgspec.Struct, forbid_unknown_fields=True):
 class Column(msgspec.Struct):
     name: str
     type: str
+    declared: str
+    """The type as a declaration has it, with its length or precision."""
+    kind: str
+    """The name of the type under domains and arrays."""
+    is_array: bool
+    is_text: bool
     is_generated: bool
     """Computed by the server (`GENERATED ALWAYS AS`), so it can be neither written nor put back."""
+
+
+COLUMNS = """
+WITH RECURSIVE wanted AS (
+    SELECT attname, atttypid, atttypmod, attgenerated <> '' AS generated FROM pg_attribute
+    WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+), under AS (
+    SELECT attname, atttypid AS type, false AS in_array FROM wanted
+    UNION ALL
+    SELECT u.attname, CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END,
+        u.in_array OR t.typtype <> 'd'
+    FROM under u JOIN pg_type t ON t.oid = u.type
+    WHERE t.typtype = 'd' OR (t.typcategory = 'A' AND t.typelem <> 0)
+)
+SELECT w.attname, format_type(w.atttypid, NULL), format_type(w.atttypid, w.atttypmod),
+    t.typname, u.in_array, t.typcategory = 'S', w.generated
+FROM wanted w JOIN under u USING (attname) JOIN pg_type t ON t.oid = u.type
+WHERE t.typtype <> 'd' AND NOT (t.typcategory = 'A' AND t.typelem <> 0)
+"""
 
 
 @contextmanager
@@ -61,12 +86,17 @@ def transaction(call: Call, *, writes: bool) -> Iterator[Database]:
             "SELECT set_config('statement_timeout', %(ms)s, true),"
             " set_config('lock_timeout', %(ms)s, true),"
             " set_config('idle_in_transaction_session_timeout', %(ms)s, true),"
+            # Values are compared as PostgreSQL writes them.
+            " set_config('DateStyle', 'ISO, YMD', true),"
+            " set_config('IntervalStyle', 'postgres', true),"
+            " set_config('bytea_output', 'hex', true),"
+            " set_config('extra_float_digits', '1', true),"
             " (SELECT count(DISTINCT relname) FROM pg_class WHERE relname = ANY(%(ours)s))",
             {"ms": milliseconds, "ours": OUR_TABLES},
         ).fetchone()
         if not writes:
             database.execute("SET TRANSACTION READ ONLY")
-        if found is not None and found[3] == len(OUR_TABLES):
+        if found is not None and found[-1] == len(OUR_TABLES):
             raise Refused("This is the desk's own database; connections never reach into it.")
         yield database
         database.rollback()  # whatever the caller did not commit
@@ -117,11 +147,7 @@ def name_of(table: str) -> sql.Identifier:
 
 def columns_of(database: Database, table: str) -> dict[str, Column]:
     """The table's columns by name; raises Refused where there is no such table."""
-    rows = database.execute(
-        "SELECT attname, format_type(atttypid, NULL), attgenerated <> '' FROM pg_attribute"
-        " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-        [name_of(table).as_string()],
-    ).fetchall()
+    rows = database.execute(COLUMNS, [name_of(table).as_string()]).fetchall()
     if not rows:
         raise Refused(f"There is no table {table} in the database.")
-    return {name: Column(name, kind, generated) for name, kind, generated in rows}
+    return {row[0]: Column(*row) for row in rows}

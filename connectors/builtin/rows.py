@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from connectors.builtin import columns as columns_of_a_row
+from connectors.builtin.columns import Doubtful
 from connectors.builtin.postgres import Column, Database, columns_of, name_of
-from connectors.contract import Answer, Call, Observation, Refused, State, checked, drift
+from connectors.contract import (
+    Answer,
+    Call,
+    CannotRestore,
+    Observation,
+    Recorded,
+    Refused,
+    State,
+    checked,
+    drift,
+)
+from ledger.masking import holds_mask
 
 MARKER_DDL = """CREATE TABLE IF NOT EXISTS {} (
     key text PRIMARY KEY,
@@ -51,6 +66,31 @@ class RestoreRow(msgspec.Struct, forbid_unknown_fields=True):
     note: str | None = None
 
 
+@dataclass(slots=True)
+class Row:
+    """A row as it was found, and held against what was recorded of it.
+
+    `doubts` says of columns why what was recorded cannot be given back, or compared.
+    """
+
+    found: Observation
+    columns: dict[str, Column]
+    doubts: dict[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises CannotRestore."""
+        for name, why in self.doubts.items():
+            raise CannotRestore(f"{name} cannot be restored as it was: {why}.")
+
+
+def compared(table: Table, expected: Recorded) -> Recorded:
+    """What can drift: a version changes with every write, and says nothing that fields do not."""
+    if not isinstance(expected, dict):
+        return expected
+    uncompared = {table.version, *table.ignore}
+    return {name: value for name, value in expected.items() if name not in uncompared}
+
+
 def written(table: Table, to: State) -> State:
     """The columns that a restore writes: the recorded ones but version, ignored and key."""
     unwritten = {table.version, *table.ignore, *table.key}
@@ -64,22 +104,73 @@ def must_be_true(table: Table, to: State | None) -> State:
 
 
 def read(
-    database: Database, table: Table, key: dict[str, str], *, lock: bool = False
-) -> Observation:
-    """The row as JSON, without its version and ignored columns."""
-    query = sql.SQL("SELECT to_jsonb(t) FROM {} AS t WHERE {}{}").format(
-        name_of(table.table), matches(key), sql.SQL(" FOR UPDATE" if lock else "")
+    database: Database, call: Call, table: Table, key: dict[str, str], *, lock: bool = False
+) -> Row:
+    """The row as JSON, without its version and ignored columns, held against what was recorded.
+
+    A field that PostgreSQL finds to be what the agent left is told in the agent's own spelling.
+    """
+    columns = columns_of(database, table.table)
+    left, *wanted = _recorded(call, table, columns)
+    names = dict.fromkeys(name for one in (left, *wanted) for name in one)
+    texts = [sql.SQL("t.{}::text").format(sql.Identifier(name)) for name in names]
+    query = sql.SQL("SELECT {} FROM {} AS t WHERE {}{}").format(
+        sql.SQL(", ").join([sql.SQL("to_jsonb(t)::text"), *texts]),
+        name_of(table.table),
+        matches(key),
+        sql.SQL(" FOR UPDATE" if lock else ""),
     )
     rows = database.execute(query, list(key.values())).fetchmany(2)
     if len(rows) > 1:
         raise Refused(f"{table.table}: the key names more than one row.")
-    if not rows:
-        return Observation(found=False, state=None)
-    state: State = rows[0][0]
+    state = columns_of_a_row.parsed(rows[0][0], columns) if rows else {}
     version = state.pop(table.version, None) if table.version else None
     for name in table.ignore:
         state.pop(name, None)
-    return Observation(found=True, state=state, version=None if version is None else str(version))
+    spellings = dict(zip(names, rows[0][1:], strict=True)) if rows else {}
+    row = Row(Observation(found=False, state=None), columns)
+    readings: dict[str, list[tuple[Any, bool]]] = {}
+    for recorded in (left, *wanted):
+        taken = columns_of_a_row.readings(database, columns, recorded)
+        for name, value in recorded.items():
+            found = (state.get(name), spellings.get(name))
+            is_so = bool(rows) and columns_of_a_row.agrees(
+                columns[name], value, taken.get(name), found, spelled=recorded is not left
+            )
+            readings.setdefault(name, []).append((value, is_so))
+            why = "" if is_so else _doubt(value, taken.get(name), found[0], left.get(name))
+            if why:
+                row.doubts.setdefault(name, why)
+    if not rows:
+        return row
+    state |= {name: value for name, value in left.items() if readings[name][0][1]}
+    version = None if version is None else str(version)
+    row.found = Observation(found=True, state=state, version=version, readings=readings)
+    return row
+
+
+def _recorded(call: Call, table: Table, columns: Mapping[str, Column]) -> Iterable[State]:
+    """What the agent left, and what is wanted back: columns that there are. What is masked is
+    nothing that PostgreSQL could read.
+    """
+    to = call.args.get("to")
+    fields = (call.must_be_true or {}).get("fields")
+    expected = compared(table, call.expected)
+    for said in (expected, written(table, to) if isinstance(to, dict) else None, fields):
+        known = said if isinstance(said, dict) else {}
+        yield {
+            name: value
+            for name, value in known.items()
+            if name in columns and not holds_mask(value)
+        }
+
+
+def _doubt(value: Any, reading: str | Doubtful | None, found: Any, left: Any) -> str:
+    if isinstance(reading, Doubtful):
+        return str(reading)
+    if reading is None and value is not None:  # JSON, which is compared as such
+        return columns_of_a_row.doubt_of_json(value, found, left)
+    return ""
 
 
 def restored(
@@ -88,16 +179,17 @@ def restored(
     """Everything of a restore but its commit."""
     if not marked(database, call):
         return Answer(outcome="applied", evidence={"already": True})
-    found = read(database, table, key, lock=True)
+    row = read(database, call, table, key, lock=True)
+    found = row.found
     did = "updated" if found.found else "inserted"
     if args.to is None:
         did = "deleted"
     if checked(must_be_true(table, args.to), found).ok:
         did = "as wanted already"
     else:
+        row.check()
         unchanged(call, found, table)
-        columns = columns_of(database, table.table)
-        write(database, table, key, args.to, columns, is_there=found.found)
+        write(database, table, key, args.to, row)
     if args.note and table.note:
         note(database, table.note, key, args.note)
     return Answer(outcome="applied", evidence={"row": did, "before": found.fingerprint})
@@ -123,10 +215,7 @@ def marked(database: Database, call: Call) -> bool:
 
 def unchanged(call: Call, found: Observation, table: Table) -> None:
     """Raise Refused where the row is not as expected, now that it is locked and cannot change."""
-    expected = call.expected
-    if isinstance(expected, dict):
-        expected = written(table, expected)
-    observed = call.observed
+    expected, observed = compared(table, call.expected), call.observed
     if observed and (observed.found, observed.version) != (found.found, found.version):
         raise Refused("The row was changed since it was read.")
     changed = drift(expected, found)
@@ -138,40 +227,39 @@ def unchanged(call: Call, found: Observation, table: Table) -> None:
 
 
 def write(
-    database: Database,
-    table: Table,
-    key: dict[str, str],
-    to: State | None,
-    columns: dict[str, Column],
-    *,
-    is_there: bool,
+    database: Database, table: Table, key: dict[str, str], to: State | None, row: Row
 ) -> None:
-    """Delete, update or insert, with PostgreSQL reading the recorded JSON as a row of the table."""
-    place = name_of(table.table)
+    """Delete, insert, or update what differs, with PostgreSQL reading the recorded JSON."""
+    place, columns = name_of(table.table), row.columns
     if to is None:
         query = sql.SQL("DELETE FROM {} AS t WHERE {}").format(place, matches(key))
         database.execute(query, list(key.values()))
         return
+    is_there = row.found.found
     values = written(table, to) if is_there else {**to, **key}
     unknown = sorted(set(values) - set(columns))
     if unknown:
         raise Refused(f"The table {table.table} has no column {', '.join(unknown)}.")
-    names = [name for name in values if not columns[name].is_generated]
-    chosen = sql.SQL(", ").join(map(sql.Identifier, names))
+    values = {
+        name: columns_of_a_row.written_out(columns[name], value)
+        for name, value in values.items()
+        if not columns[name].is_generated and not (is_there and row.found.agrees(name, value))
+    }
+    names = [sql.Identifier(name) for name in values]
+    given = columns_of_a_row.record(columns, values)
     if not is_there:
-        query = sql.SQL(
-            "INSERT INTO {0} ({1}) OVERRIDING SYSTEM VALUE"
-            " SELECT {1} FROM jsonb_populate_record(NULL::{0}, %s)"
-        ).format(place, chosen)
+        query = sql.SQL("INSERT INTO {0} ({1}) OVERRIDING SYSTEM VALUE SELECT {1} FROM {2}").format(
+            place, sql.SQL(", ").join(names), given
+        )
         database.execute(query, [Jsonb(values)])
         return
-    sets = [sql.SQL("{0} = r.{0}").format(sql.Identifier(name)) for name in names]
+    sets = [sql.SQL("{0} = r.{0}").format(name) for name in names]
     if table.version:
         sets.append(next_version(columns[table.version]))
-    if sets:
-        query = sql.SQL(
-            "UPDATE {0} AS t SET {1} FROM jsonb_populate_record(NULL::{0}, %s) AS r WHERE {2}"
-        ).format(place, sql.SQL(", ").join(sets), matches(key))
+    if values:
+        query = sql.SQL("UPDATE {} AS t SET {} FROM {} WHERE {}").format(
+            place, sql.SQL(", ").join(sets), given, matches(key)
+        )
         database.execute(query, [Jsonb(values), *key.values()])
 
 

@@ -6,8 +6,8 @@ where the table has one, and on every recorded column, compared under the row's 
 with the key is written in the same transaction, so a second try finds it and a probe proves what
 happened; a note row, if asked for, too. Only tables listed in the settings can be touched.
 
-PostgreSQL itself turns rows into JSON (`to_jsonb`) and back (`jsonb_populate_record`), so no type
-is translated here.
+PostgreSQL itself turns rows into JSON and reads what was recorded as the columns' own types (see
+`columns`). What cannot be given back as it was is refused in words, when the row is looked at.
 """
 
 from __future__ import annotations
@@ -19,19 +19,30 @@ import psycopg
 from psycopg import sql
 
 from connectors.builtin.postgres import Login, Server, name_of, transaction
-from connectors.builtin.rows import RestoreRow, Table, must_be_true, read, restored, written
+from connectors.builtin.rows import (
+    RestoreRow,
+    Table,
+    compared,
+    must_be_true,
+    read,
+    restored,
+    written,
+)
 from connectors.contract import (
     UNSET,
     Answer,
     Call,
+    CannotRestore,
     Connector,
     DiffRow,
+    FieldDiff,
     Finding,
     Observation,
     Operation,
     Preview,
     Refused,
     State,
+    drift,
 )
 
 FIELDS_NAMED_MAX = 2
@@ -46,7 +57,7 @@ class Settings(Server, kw_only=True):
 
 class Sql(Connector):
     name = "sql"
-    version = "1.0"
+    version = "1.1"
     title = "PostgreSQL"
     settings_schema = Settings
     credential_schema = Login
@@ -97,7 +108,14 @@ class Sql(Connector):
     def observe(self, call: Call) -> Observation:
         table, key = located(call)
         with transaction(call, writes=False) as database:
-            return read(database, table, key)
+            row = read(database, call, table, key)
+        if row.doubts and "to" in call.args and not self.satisfied(call, row.found):
+            row.check()
+        return row.found
+
+    def drifted(self, call: Call, observation: Observation) -> list[FieldDiff]:
+        table, _ = located(call)
+        return drift(compared(table, call.expected), observation)
 
     def apply(self, call: Call) -> Answer:
         table, key = located(call)
@@ -105,6 +123,8 @@ class Sql(Connector):
         with transaction(call, writes=True) as database:
             try:
                 answer = restored(database, call, args, table, key)
+            except CannotRestore as doubtful:
+                raise Refused(str(doubtful)) from doubtful
             except psycopg.Error as failure:  # before the commit, so it rolled back
                 raise Refused(f"The database refused: {failure}") from failure
             database.commit()  # whose failure tells nothing, and so is not caught

@@ -11,7 +11,14 @@ from typing import Any
 from django.db.models import QuerySet, Value
 
 from connectors import keeping
-from connectors.contract import CannotRead, FieldDiff, Observation, Operation, Refused
+from connectors.contract import (
+    CannotRead,
+    CannotRestore,
+    FieldDiff,
+    Observation,
+    Operation,
+    Refused,
+)
 from recovery.engine import snapshots, wire
 from recovery.engine.clock import Clock
 from recovery.engine.snapshots import SnapshotGone
@@ -81,6 +88,8 @@ def seen(step: Step, operation: Operation, read: Callable[[], Observation | None
     try:
         observation = read()
         return GoOn(operation, None) if observation is None else _held(step, operation, observation)
+    except CannotRestore as refused:
+        return Void(str(refused))
     except CannotRead as unreadable:
         return Unreadable(str(unreadable))
     except (Refused, SnapshotGone) as refused:

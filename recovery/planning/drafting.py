@@ -71,11 +71,12 @@ def draft_steps(
     reach: Checkpoint | None = None,
     choices: Mapping[int, str] | None = None,
     seen: Mapping[Place, Recorded] | None = None,
+    refused: Mapping[int, str] | None = None,
 ) -> Drafted:
     """Steps for every standing effect back to `reach`, newest first.
 
     `choices` says per effect id what a person chose for a drifted target (rebase, override, skip),
-    on the states `seen`.
+    on the states `seen`; `refused` why a look at the target showed that there is no way back.
     """
     drafted = Drafted()
     states: dict[Place, Recorded] = {}  # what each target looks like after the steps so far
@@ -87,6 +88,10 @@ def draft_steps(
         chosen = (choices or {}).get(effect.pk, "rebase" if place in kept else "")
         if chosen == "skip":
             drafted.skipped.append(_left(action, effect))
+            continue
+        if why := (refused or {}).get(effect.pk, ""):
+            no_way = CannotUndo("refused", why)
+            drafted.cannot.append(_cannot(facts, action, effect, no_way))
             continue
         now = states.get(place, (seen or {}).get(place, UNSET))
         maker = Maker(facts, connections, action, effect, chosen, now)

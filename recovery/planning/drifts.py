@@ -15,6 +15,7 @@ from msgspec import UNSET
 from connectors import calls
 from connectors.contract import (
     CannotRead,
+    CannotRestore,
     FieldDiff,
     Observation,
     Recorded,
@@ -78,6 +79,18 @@ def _held_against(
     return seen
 
 
+def refusals(steps: Sequence[DraftStep]) -> dict[int, str]:
+    """By effect, why a look showed that it has no way back; an older step on the target builds upon
+    what the newest would have restored, and has none either.
+    """
+    why = {_place(one): one.refused for one in steps if one.refused}
+    return {one.effect.pk: why[_place(one)] for one in steps if _place(one) in why}
+
+
+def _place(one: DraftStep) -> Place:
+    return one.step.target_type, one.step.target_id
+
+
 def observe(steps: Sequence[DraftStep], seconds: float = SECONDS_MAX) -> dict[int, Observation]:
     """What the targets look like, by the id of the step object; what cannot be read is missing."""
     if len(steps) <= 1 or connection.in_atomic_block:  # other threads would not see its rows
@@ -114,6 +127,9 @@ def _read(one: DraftStep) -> Observation | None:
             key=step.key,
             expected=_expected(one),
         )
+    except CannotRestore as refused:
+        one.refused = str(refused)
+        return None
     except (CannotRead, Refused) as unread:
         one.notes.append(f"The target could not be read: {unread}")
         return None

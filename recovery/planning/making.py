@@ -58,6 +58,8 @@ class DraftStep:
     notes: list[str] = field(default_factory=list)
     suggested_by_agent: bool = False
     chosen: str = ""
+    refused: str = ""
+    """Why a look at the target showed that this can never be restored as it was."""
     drift_state: str = ""
     drift: list[dict[str, Any]] = field(default_factory=list)
 

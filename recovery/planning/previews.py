@@ -108,6 +108,11 @@ def draft(
         if chosen:
             drafted = draft_steps(facts, connections, reach=reach, choices=chosen, seen=seen)
             drifts.look(drafted.steps)
+        if refused := drifts.refusals(drafted.steps):
+            drafted = draft_steps(
+                facts, connections, reach=reach, choices=chosen, seen=seen, refused=refused
+            )
+            drifts.look(drafted.steps)
     except CannotUndo as long:
         return _draft(case, facts, Drafted(), reach=reach, choices=chosen, too_long=str(long))
     return _draft(case, facts, drafted, reach=reach, choices=chosen)
@@ -200,6 +205,8 @@ def _why_not_so(drafted: Draft) -> str:
         return f"The policy does not allow it: {drafted.judgement.why}."
     if drafted.nobody:
         return f"Nobody can be asked to approve it: {drafted.nobody}."
+    if refused := [one for one in drafted.steps if one.refused]:
+        return f"Step {refused[0].step.position} has no way back: {refused[0].refused}"
     waiting = [one for one in drafted.steps if one.needs_choice]
     if waiting:
         return f"Step {waiting[0].step.position} has drifted: choose what should happen."
