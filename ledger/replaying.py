@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.urls import reverse
+from django.utils.html import format_html
 
-from ledger import clocks
+from ledger import clocks, snapshots
 from ledger.fold import ActionRow, fold_action, fold_run, moves_action, moves_run
 from ledger.fold.effects import EffectRow
 from ledger.models import Event, Run
 from ledger.said import Fact
 from ledger.settlements import OUTCOMES, SETTLED, Settlement, settlements_in
+from ledger.snapshots import digest_of, is_ref
 from workspaces import look
 
 EVENTS_REPLAYED_MAX = 2_000
@@ -49,6 +51,10 @@ class Replay:
         steps = self.events[first : first + STEPS_SHOWN]
         tools = _tools(self.events)
         settled = settlements_in(until)
+        rows, slug = _actions(until, facts), self.run.workspace.slug
+        if sensitive:
+            told = (effect for row in rows for effect in row.effects)
+            snapshots.put_in_place(self.run.workspace_id, told)
         return {
             "step": self.step,
             "count": len(self.events),
@@ -63,8 +69,7 @@ class Replay:
             if current
             else None,
             "actions": [
-                _action(row, settled.get(row.action), sensitive=sensitive)
-                for row in _actions(until, facts)
+                _action(row, settled.get(row.action), slug, sensitive=sensitive) for row in rows
             ],
         }
 
@@ -151,7 +156,9 @@ def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)
 
 
-def _action(row: ActionRow, settled: Settlement | None, *, sensitive: bool) -> dict[str, Any]:
+def _action(
+    row: ActionRow, settled: Settlement | None, slug: str, *, sensitive: bool
+) -> dict[str, Any]:
     return {
         "action": row.action,
         "tool": row.tool or "a tool not named yet",
@@ -163,22 +170,43 @@ def _action(row: ActionRow, settled: Settlement | None, *, sensitive: bool) -> d
         "attempts": len(row.attempts),
         "flags": [flag.replace("_", " ").replace(":", " on ") for flag in row.flags],
         "args": pretty(row.args) if sensitive and row.args is not None else "",
-        "effects": [_effect(effect, sensitive=sensitive) for effect in row.effects],
+        "effects": [_effect(effect, slug, sensitive=sensitive) for effect in row.effects],
     }
 
 
-def _effect(effect: EffectRow, *, sensitive: bool) -> dict[str, Any]:
+def _effect(effect: EffectRow, slug: str, *, sensitive: bool) -> dict[str, Any]:
     return {
         "target": f"{effect.target_type} {effect.target_id}",
         "summary": effect.summary,
         "reversibility": effect.reversibility,
         "compensated": "" if effect.compensated == "none" else effect.compensated,
-        "diff": diff_rows(effect) if sensitive else [],
+        "diff": diff_rows(effect, slug) if sensitive else [],
     }
 
 
-def diff_rows(effect: EffectRow) -> list[dict[str, Any]]:
+def too_large(before: Any, after: Any, slug: str) -> dict[str, Any]:
+    """The row of a diff whose snapshots are not looked into: each by a link to it."""
+    return {
+        "field": "the whole",
+        "was": _linked(before, slug),
+        "now": _linked(after, slug),
+        "kind": "changed",
+        "note": "too large to compare here, or no longer kept",
+    }
+
+
+def _linked(value: Any, slug: str) -> Any:
+    if not is_ref(value):
+        return None if value is None else "a snapshot"
+    url = reverse("ledger:snapshot", args=[slug, digest_of(value)])
+    return format_html('<a href="{}" download>snapshot {}…</a>', url, digest_of(value)[:12])
+
+
+def diff_rows(effect: EffectRow, slug: str) -> list[dict[str, Any]]:
     """Was and now, field by field, for the diff tag; fields that stayed are left out."""
+    if is_ref(effect.before) or is_ref(effect.after):
+        same = effect.before == effect.after
+        return [] if same else [too_large(effect.before, effect.after, slug)]
     was = effect.before if isinstance(effect.before, dict) else {"value": effect.before}
     now = effect.after if isinstance(effect.after, dict) else {"value": effect.after}
     if effect.before is None and isinstance(effect.after, dict):

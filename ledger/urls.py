@@ -14,6 +14,7 @@ urlpatterns = [
     path(HERE + "runs/<path:run>/reveal/", runs.reveal, name="reveal"),
     path(HERE + "runs/<path:run>/", runs.run, name="run"),
     path(HERE + "ledger/", events.events, name="events"),
+    path(HERE + "ledger/snapshots/<str:sha256>/", events.snapshot, name="snapshot"),
     path(HERE + "ledger/verify/", events.verify, name="verify"),
     path(HERE + "ledger/<path:event>/proof/", events.proof, name="proof"),
     path(HERE + "ledger/<path:event>/download/", events.download, name="download"),

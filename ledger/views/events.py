@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from ledger import audit, brought, clocks, logkeys, proofs
 from ledger.keyset import ROWS_A_PAGE, page_of
-from ledger.models import Action, Event, Run
+from ledger.models import Action, Blob, Event, Run
 from ledger.replaying import pretty, words_of
 from workspaces import acts, look
 from workspaces.access import may, require
@@ -246,3 +246,19 @@ def verify(request: Request, workspace: str) -> HttpResponse:
         "ledger_url": reverse("ledger:events", args=[here.slug]),
     }
     return page(request, "ledger/verify.html", context)
+
+
+@login_required
+@require_GET
+def snapshot(request: Request, workspace: str, sha256: str) -> HttpResponse:
+    """A snapshot that was kept apart, as it is; that somebody saw it is on the record."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "view_sensitive", here)
+    found = Blob.objects.filter(workspace=here, sha256=sha256).exclude(content=None).first()
+    if found is None:
+        raise Http404("There is no such snapshot here, or it was erased.")
+    acts.record(here, "payload.revealed", by=request.user, data={"snapshot": sha256})
+    answer = HttpResponse(bytes(found.content or b""), content_type="application/json")
+    answer["Content-Disposition"] = f'attachment; filename="{sha256[:12]}.json"'
+    answer["Cache-Control"] = "no-store"
+    return answer

@@ -10,10 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from approvals import denials
 from approvals.policy import IRREVERSIBLE, Deed, Judgement, Policy, class_of, judge
+from ledger import snapshots
 from ledger.models import (
     Action,
     ActionState,
@@ -206,6 +208,11 @@ def gather(
     action_ids = [action.pk for found in kept.values() for action in found]
     told = Effect.objects.filter(action__in=action_ids, withdrawn=False)
     effects = _by(told.order_by("position"), "action_id")
+    of_workspace: dict[int, list[Effect]] = defaultdict(list)
+    for effect in chain.from_iterable(effects.values()):
+        of_workspace[effect.workspace_id].append(effect)
+    for workspace, of_runs in of_workspace.items():
+        snapshots.put_in_place(workspace, of_runs)
     contradicted = frozenset(
         Attempt.objects.filter(action__in=action_ids, state=AttemptState.CONTRADICTION).values_list(
             "action_id", flat=True

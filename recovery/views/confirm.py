@@ -86,7 +86,7 @@ def _show(
                 "Its rule asks for": facts.judgement(action).verify.lower(),
             }
         ),
-        "stopped_by": story.differences(effects, sensitive=sensitive),
+        "stopped_by": story.differences(effects, sensitive=sensitive, slug=case.workspace.slug),
         "stopped_words": "What it changed, as it was told",
         "stopped_was": "was",
         "probes": [],

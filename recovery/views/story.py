@@ -7,7 +7,9 @@ from typing import Any
 
 from ledger.masking import holds_mask
 from ledger.models import Action, Attempt, Checkpoint, Effect
+from ledger.replaying import too_large
 from ledger.settlements import Settlement, settlements_of
+from ledger.snapshots import is_ref
 from recovery.facts.runs import RunFacts
 from recovery.facts.words import capitalised, plural
 from recovery.models import Case
@@ -89,7 +91,7 @@ def _action(
         "text": said or targets,
         "error": _error(action),
         "time": look.moment(action.started_at or action.planned_at, "clock"),
-        "diff": differences(effects, sensitive=sensitive),
+        "diff": differences(effects, sensitive=sensitive, slug=case.workspace.slug),
         "verification": _checks(action, sensitive=sensitive),
         "intent": _intent(action) if sensitive else "",
         "attempts": [
@@ -180,17 +182,23 @@ def _checks(action: Action, *, sensitive: bool) -> list[dict[str, Any]]:
     ]
 
 
-def differences(effects: list[Effect], *, sensitive: bool) -> list[dict[str, Any]]:
+def differences(effects: list[Effect], *, sensitive: bool, slug: str) -> list[dict[str, Any]]:
     """What several effects changed, field by field; nothing of those without both snapshots."""
     rows: list[dict[str, Any]] = []
     for effect in effects:
         if effect.has_before and effect.has_after:
-            rows += difference(effect.before, effect.after, sensitive=sensitive)
+            rows += difference(effect.before, effect.after, sensitive=sensitive, slug=slug)
     return rows[:FIELDS_SHOWN_MAX]
 
 
-def difference(before: object, after: object, *, sensitive: bool) -> list[dict[str, Any]]:
-    """Was and now, field by field; only what differs."""
+def difference(
+    before: object, after: object, *, sensitive: bool, slug: str
+) -> list[dict[str, Any]]:
+    """Was and now, field by field; only what differs. What is too large is linked, side by side."""
+    if is_ref(before) or is_ref(after):
+        row = too_large(before, after, slug)
+        row |= {} if sensitive else {"was": HIDDEN, "now": HIDDEN}
+        return [] if before == after else [row]
     if before is None or after is None:
         return whole(before, after, sensitive=sensitive)
     if not (isinstance(before, dict) and isinstance(after, dict)):

@@ -211,6 +211,8 @@ def drift(rows: Iterable[Mapping[str, Any]], caption: str = "Drift") -> SafeStri
 def _value(value: object) -> SafeString:
     if value is None:
         return mark_safe('<span class="muted">nothing</span>')
+    if isinstance(value, SafeString):  # a link of ours; what anybody sent is a plain text
+        return value
     return look.visible(value)
 
 

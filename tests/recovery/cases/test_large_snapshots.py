@@ -1,0 +1,100 @@
+"""A snapshot above 64 KiB is compared like any other, or said to be too large, with a link."""
+
+import hashlib
+import json
+
+import pytest
+
+from ledger import snapshots
+from ledger.models import Blob
+from recovery.facts.runs import facts_of
+from recovery.views import story
+from tests import people
+from workspaces import teams
+from workspaces.models import Act
+
+
+@pytest.fixture
+def browser(client, ada):
+    client.force_login(ada)
+    return client
+
+
+@pytest.fixture
+def sees(acme, ada):
+    """Ada may see payloads."""
+    teams.add(people.team(acme, "auditors", "view", "view_sensitive"), ada, by=None)
+
+
+def kept(workspace, state):
+    content = json.dumps(state).encode()
+    sha256 = hashlib.sha256(content).hexdigest()
+    Blob.objects.create(
+        workspace=workspace, sha256=sha256, content=content, byte_count=len(content)
+    )
+    return {"ref": f"sha256:{sha256}"}
+
+
+def changed(tell, acme, size):
+    before = {"body": "x" * size, "priority": "normal"}
+    run = tell()
+    target = ("ticket", "main/T-182")
+    run.does(
+        "tickets.update", (*target, kept(acme, before), kept(acme, before | {"priority": "high"}))
+    )
+    run.ends("failed")
+    return run.case()
+
+
+def test_what_differs_in_two_large_snapshots_is_shown_field_by_field(tell, acme, browser, sees):
+    case = changed(tell, acme, 100_000)
+
+    [item] = browser.get(f"/w/acme/cases/{case.pk}/").context["story"]["items"]
+
+    assert [(row["field"], row["was"], row["now"]) for row in item["diff"]] == [
+        ("priority", "normal", "high")
+    ]
+    assert "changed priority on ticket" in case.headline
+    replay = browser.post("/w/acme/runs/run_1/reveal/").content.decode()
+    assert "priority" in replay
+    assert "sha256:" not in replay.split("Step by step")[0].split("<table>", 1)[1]
+
+
+def test_one_that_is_too_large_says_so_and_is_linked(tell, acme, globex, browser, sees, dev):
+    case = changed(tell, acme, snapshots.BYTES_EACH_MAX)
+
+    page = browser.get(f"/w/acme/cases/{case.pk}/").content.decode()
+
+    assert "too large to compare here" in page
+    first = Blob.objects.order_by("pk")[0]
+    address = f"/w/acme/ledger/snapshots/{first.sha256}/"
+    assert f'href="{address}"' in page
+    assert json.loads(browser.get(address).content)["priority"] == "normal"
+    assert Act.objects.get(type="payload.revealed").data == {"snapshot": first.sha256}
+    browser.force_login(dev)
+    assert browser.get(address).status_code == 404
+    assert browser.get(f"/w/globex/ledger/snapshots/{first.sha256}/").status_code in (403, 404)
+
+
+def test_who_may_not_see_payloads_gets_neither_values_nor_links(tell, acme, browser):
+    case = changed(tell, acme, snapshots.BYTES_EACH_MAX)
+    first = Blob.objects.order_by("pk")[0]
+
+    page = browser.get(f"/w/acme/cases/{case.pk}/").content.decode()
+
+    assert first.sha256 not in page
+    assert story.HIDDEN in page
+    assert browser.get(f"/w/acme/ledger/snapshots/{first.sha256}/").status_code == 403
+
+
+def test_an_erased_snapshot_is_not_found_again_in_another_workspace(tell, acme, globex):
+    case = changed(tell, acme, 1_000)
+    for one in Blob.objects.filter(workspace=acme):
+        Blob.objects.create(
+            workspace=globex, sha256=one.sha256, content=one.content, byte_count=one.byte_count
+        )
+    Blob.objects.filter(workspace=acme).update(content=None)
+
+    [(_, effect)] = facts_of(case.run).standing()
+
+    assert snapshots.is_ref(effect.before)
