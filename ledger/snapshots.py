@@ -62,4 +62,4 @@ def _read(workspace_id: int, wanted: set[str]) -> dict[str, Any]:
             break
         chosen.append(pk)
     rows = Blob.objects.filter(pk__in=chosen).values_list("sha256", "content")
-    return {sha256: json.loads(bytes(content)) for sha256, content in rows}
+    return {sha256: json.loads(bytes(content or b"null")) for sha256, content in rows}
