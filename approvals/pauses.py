@@ -3,21 +3,29 @@ which no call may begin is told to stop when it asks what is wanted of it.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from approvals import bells
 from approvals.models import Pause, PauseKind
 from approvals.policy import Unreadable, active, globs
 from ledger import desk
-from ledger.models import Run
+from ledger.models import Action, Run
+from workspaces import look
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 
 REASON_CHARACTERS_MAX = 400
 STANDING_MAX = 200
+
+HELD_MAX = 1_000
+"""Beyond it a banner says "1 000+": it is counted for every page while a pause stands."""
+
+LOOKED_AT_MAX = 5_000
+"""Of a workspace's newest runs; where there are more, the number is one of "at least"."""
 
 
 @transaction.atomic
@@ -91,28 +99,50 @@ def first_fitting(
     return next(fits, None)
 
 
-def held_runs(one: Pause) -> int:
+class HeldRuns(NamedTuple):
+    """So many are held up; `or_more` where not all were counted."""
+
+    runs: int
+    or_more: bool
+
+    def __str__(self) -> str:
+        number = f"{look.count(self.runs)}{'+' if self.or_more else ''}"
+        return f"{number} run{'' if number == '1' else 's'}"
+
+
+def held_runs(one: Pause) -> HeldRuns:
     """How many live runs a pause holds up, for its banner; one of a tool or a connection those that
     have called such a tool: whether others will, nobody knows.
     """
-    runs = Run.objects.filter(workspace=one.workspace, state="running", agent__isnull=False)
-    if one.kind == PauseKind.AGENT:
-        runs = runs.filter(agent__name=one.name)
-    elif one.kind == PauseKind.RUN:
-        runs = runs.filter(run=one.name)
-    elif one.kind == PauseKind.TOOL:
-        runs = _that_called(runs, [one.name])
-    elif one.kind == PauseKind.CONNECTION:
-        runs = _that_called(runs, _undone_over(one))
-    return runs.count()
+    newest = Run.objects.filter(workspace=one.workspace).order_by("-started_at", "-pk")
+    looked_at = newest.values("pk")[: LOOKED_AT_MAX + 1]
+    live = Q(state="running", agent__isnull=False)
+    held = Run.objects.filter(live & _held_by(one), pk__in=looked_at)
+    count = held[: HELD_MAX + 1].count()
+    or_more = count > HELD_MAX or looked_at.count() > LOOKED_AT_MAX
+    return HeldRuns(min(count, HELD_MAX), or_more)
 
 
-def _that_called(runs: QuerySet[Run], tools: Iterable[str]) -> QuerySet[Run]:
+def _held_by(one: Pause) -> Q:
+    match one.kind:
+        case PauseKind.AGENT:
+            return Q(agent__name=one.name)
+        case PauseKind.RUN:
+            return Q(run=one.name)
+        case PauseKind.TOOL:
+            return _that_called([one.name])
+        case PauseKind.CONNECTION:
+            return _that_called(_undone_over(one))
+    return Q()
+
+
+def _that_called(tools: Iterable[str]) -> Q:
     """Those that have called one of the tools, which are globs."""
     patterns = "|".join(globs.posix(one) for one in tools)
-    return (
-        runs.filter(actions__tool__regex=f"^({patterns})$").distinct() if patterns else runs.none()
-    )
+    if not patterns:
+        return Q(pk__in=[])
+    called = Action.objects.filter(run=OuterRef("pk"), tool__regex=f"^({patterns})$")
+    return Q(Exists(called))
 
 
 def _undone_over(one: Pause) -> list[str]:

@@ -122,7 +122,7 @@ def _pauses(here: Workspace) -> list[dict[str, Any]]:
             "by": str(one.paused_by),
             "reason": one.reason,
             "since": look.ago(one.paused_at, timezone.now()),
-            "holds": f"{pauses.held_runs(one)} runs",
+            "holds": str(pauses.held_runs(one)),
             "url": f"/w/{here.slug}/policies/",
         }
         for one in standing.order_by("-paused_at")[:PAUSES_MAX]

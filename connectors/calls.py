@@ -43,7 +43,7 @@ from connectors.contract import (
 from connectors.errands import GRACE_SECONDS, Errand
 from connectors.models import Connection
 from connectors.outbound import Deadline, Outbound
-from connectors.questions import asked
+from connectors.questions import Asker, asked
 from connectors.redaction import Redaction
 from workspaces.crypt import CannotOpen
 from workspaces.models import Secret
@@ -67,13 +67,13 @@ class Facts(TypedDict, total=False):
 
 def operation_of(connection: Connection, name: str) -> Operation:
     """The declared operation; raises Refused where the connection has none of this name."""
-    return _operation(*_connector(connection), name)
+    return _operation(connection, *_connector(connection), name)
 
 
 def operations_of(connection: Connection) -> Mapping[str, Operation]:
     """All that can be done over this connection; raises Refused if its settings no longer fit."""
     connector, settings = _connector(connection)
-    return _operations(connector, settings)
+    return _operations(connection, connector, settings)
 
 
 def connector_version(connection: Connection) -> str:
@@ -88,7 +88,7 @@ def preview(
     """What would be done. Pure; raises Refused for what can never be sent."""
     connector, call = _drafted(connection, operation, args, target, facts)
     call.operation.check_args(args)
-    return asked(connector, "a preview", partial(_preview, connector, call))
+    return asked(_asker(connection), connector, "a preview", partial(_preview, connector, call))
 
 
 def drifted(
@@ -101,7 +101,8 @@ def drifted(
 ) -> list[FieldDiff]:
     """Where the observed target differs from `expected`. Pure."""
     connector, call = _drafted(connection, operation, args, target, facts)
-    return asked(connector, "drift", partial(connector.drifted, call, observation), "drifted")
+    question = partial(connector.drifted, call, observation)
+    return asked(_asker(connection), connector, "drift", question, "drifted")
 
 
 def satisfied(
@@ -118,7 +119,7 @@ def satisfied(
     own = ("satisfied", "post_condition")
     # Without the approved one, the end state is that of a preview.
     plainly = call.must_be_true is not None
-    return asked(connector, "its end state", question, *own, plainly=plainly)
+    return asked(_asker(connection), connector, "its end state", question, *own, plainly=plainly)
 
 
 def observe(
@@ -205,7 +206,7 @@ def _drafted(
     connection: Connection, operation: str, args: State, target: Target, facts: Facts
 ) -> tuple[Connector, Call]:
     connector, settings = _connector(connection)
-    declared = _operation(connector, settings, operation)
+    declared = _operation(connection, connector, settings, operation)
     session = Session(
         connection=connection.name,
         purpose="observe",
@@ -229,7 +230,7 @@ def _opened(
     """The call with its connection open, and what must not be seen of it afterwards."""
     connection = line.connection
     connector, settings = _connector(connection)
-    declared = _operation(connector, settings, line.operation)
+    declared = _operation(connection, connector, settings, line.operation)
     if connection.is_disabled:
         raise CannotRead(f"The connection {connection.name} is disabled.")
     secret = connection.observe_secret if purpose == "observe" else connection.compensate_secret
@@ -273,16 +274,23 @@ def _installed(name: str) -> Connector:
         raise Refused(str(unknown)) from unknown
 
 
-def _operation(connector: Connector, settings: Any, name: str) -> Operation:
-    found = _operations(connector, settings).get(name)
+def _operation(connection: Connection, connector: Connector, settings: Any, name: str) -> Operation:
+    found = _operations(connection, connector, settings).get(name)
     if found is None:
         raise Refused(f"{connector.name} has no operation “{name}” here.")
     return found
 
 
-def _operations(connector: Connector, settings: Any) -> Mapping[str, Operation]:
+def _operations(
+    connection: Connection, connector: Connector, settings: Any
+) -> Mapping[str, Operation]:
     question = partial(connector.operations_for, settings)
-    return asked(connector, "operations", question, "operations_for")
+    return asked(_asker(connection), connector, "operations", question, "operations_for")
+
+
+def _asker(connection: Connection) -> Asker:
+    """By its name, which it has before it is saved, too."""
+    return Asker(connection.workspace_id, connection.name)
 
 
 def _preview(connector: Connector, call: Call) -> Preview:

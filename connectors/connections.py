@@ -21,7 +21,7 @@ from connectors.canonical import canonical
 from connectors.contract import CannotRead, Connector, Purpose, Refused
 from connectors.models import Connection, ConnectionVersion
 from connectors.models.connections import digest_of_settings
-from connectors.questions import asked
+from connectors.questions import Asker, asked
 from connectors.redaction import Redaction
 from ledger.masking import masked
 from workspaces import acts
@@ -73,7 +73,7 @@ def create(
         raise BadSettings(f"There is a connection named “{name}” already.")
     if mine.count() >= CONNECTIONS_MAX:
         raise BadSettings(f"A workspace has at most {CONNECTIONS_MAX} connections.")
-    check_settings(connector, settings, sandbox_settings or {})
+    check_settings(Asker(workspace.pk, name), connector, settings, sandbox_settings or {})
     connection = Connection.objects.create(
         workspace=workspace,
         name=name,
@@ -101,7 +101,8 @@ def update(
     if not 1 <= at_once <= CONCURRENCY_MAX:
         raise BadSettings(f"Calls at once: 1 to {CONCURRENCY_MAX}.")
     sandbox = connection.sandbox_settings if sandbox_settings is None else sandbox_settings
-    check_settings(connection.connector, settings, sandbox)
+    asker = Asker(connection.workspace_id, connection.name)
+    check_settings(asker, connection.connector, settings, sandbox)
     before, was = Connection.objects.values_list("settings", "settings_digest").get(
         pk=connection.pk
     )
@@ -219,14 +220,16 @@ def enable(connection: Connection, *, by: User | None) -> None:
         acts.record(connection.workspace, "connection.enabled", by=by, data=_told(connection))
 
 
-def check_settings(connector: str, settings: dict[str, Any], sandbox: dict[str, Any]) -> None:
+def check_settings(
+    asker: Asker, connector: str, settings: dict[str, Any], sandbox: dict[str, Any]
+) -> None:
     """Raise BadSettings with one sentence that says where; UnknownConnector where there is none."""
     plug = registry.get(connector)
     for given in (settings, {**settings, **sandbox}):
         try:
             _check_size(given)
             read = msgspec.convert(given, plug.settings_schema)
-            fault = asked(plug, "its settings", partial(_fault, plug, read))
+            fault = asked(asker, plug, "its settings", partial(_fault, plug, read))
         except (msgspec.ValidationError, ValueError, Refused, CannotRead) as wrong:
             raise BadSettings(str(wrong)) from wrong
         if fault:

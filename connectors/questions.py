@@ -2,7 +2,9 @@
 
 Triage asks about fifty runs in one transaction, and a page asks while somebody waits: a plug-in
 that raises or hangs here must stop nobody else. So it is asked in a hand of its own and left behind
-there when its time is over; either way it has refused. What is our own code is asked plainly: our
+there when its time is over; either way it has refused. That it hangs is known of the connection
+over which it was asked, and of no other: its answers rest on that one's settings, and what one
+workspace has configured must not stop another. What is our own code is asked plainly: our
 connectors, which fill in templates and no more, and whatever a plug-in has left as the contract has
 it. Handing over costs more than such an answer, and the engine asks often.
 """
@@ -15,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from connectors.contract import CannotRead, Connector, Refused
 from connectors.errands import lend
@@ -32,12 +34,22 @@ PAUSE_SECONDS = 60.0
 """For so long after it hung it is not asked the same: a batch of fifty runs waits for it once."""
 
 HANGING_MAX = 5
-"""Hands that may hang in one question of one connector; each is lost to its process till then."""
+"""Hands that may hang in one question over a connection; each is lost to its process till then."""
+
+HANGING_ALTOGETHER_MAX = 25
+"""In all questions of one workspace, however many connections it has."""
+
+
+class Asker(NamedTuple):
+    """For whom a connector is asked: the workspace, and its connection's name."""
+
+    workspace: int
+    connection: str
 
 
 @dataclass(slots=True)
 class _Hanging:
-    """The hands that have not come back with one connector's answer to one question."""
+    """The hands that have not come back with the answer to one question."""
 
     count: int = 0
     since: float = 0.0
@@ -49,12 +61,19 @@ class _Hanging:
         )
 
 
-_hanging: dict[tuple[str, str], _Hanging] = {}
+_Key = tuple[Asker, str, str]
+# By who asks, connector and question; of those only that have a hand out now.
+_hanging: dict[_Key, _Hanging] = {}
 _counting = threading.Lock()
 
 
 def asked(
-    connector: Connector, name: str, question: Callable[[], T], *methods: str, plainly: bool = True
+    asker: Asker,
+    connector: Connector,
+    name: str,
+    question: Callable[[], T],
+    *methods: str,
+    plainly: bool = True,
 ) -> T:
     """Its answer to the question of this name, which these methods of it give; raises Refused or
     CannotRead, and nothing else. Its own words may quote what was asked, so only the kind of
@@ -63,7 +82,7 @@ def asked(
     try:
         if connector.name in BUILT_IN or (plainly and _is_ours(connector, methods)):
             return question()
-        return _bounded(connector, name, question)
+        return _bounded(asker, connector, name, question)
     except (Refused, CannotRead):
         raise
     except Exception as failure:
@@ -78,16 +97,15 @@ def _is_ours(connector: Connector, methods: tuple[str, ...]) -> bool:
     return bool(methods) and all(getattr(kind, one) is getattr(Connector, one) for one in methods)
 
 
-def _bounded(connector: Connector, name: str, question: Callable[[], T]) -> T:
+def _bounded(asker: Asker, connector: Connector, name: str, question: Callable[[], T]) -> T:
     fault = (
         f"The connector {connector.name} did not answer in {SECONDS_MAX:g} s when asked for {name}"
     )
-    with _counting:
-        known = _hanging.setdefault((connector.name, name), _Hanging())
-    if known.is_avoided:
+    key = (asker, connector.name, name)
+    if _is_avoided(key):
         raise Refused(f"{fault}: see its author.")
     answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-    under_way = _UnderWay(known)
+    under_way = _UnderWay(key)
     lend(lambda: _think(question, answers, under_way))
     try:
         came, failure = answers.get(timeout=SECONDS_MAX)
@@ -104,11 +122,18 @@ def _bounded(connector: Connector, name: str, question: Callable[[], T]) -> T:
     return came  # type: ignore[return-value]
 
 
+def _is_avoided(key: _Key) -> bool:
+    with _counting:
+        known = _hanging.get(key)
+        mine = sum(one.count for (asker, *_), one in _hanging.items() if asker[0] == key[0][0])
+        return mine >= HANGING_ALTOGETHER_MAX or (known is not None and known.is_avoided)
+
+
 class _UnderWay:
     """One question: it comes back in time or is left behind, and never both."""
 
-    def __init__(self, known: _Hanging) -> None:
-        self._known = known
+    def __init__(self, key: _Key) -> None:
+        self._key = key
         self._has_ended = self._is_late = False
 
     def leave_behind(self) -> bool:
@@ -117,15 +142,20 @@ class _UnderWay:
             if self._has_ended:
                 return False
             self._is_late = True
-            self._known.count += 1
-            self._known.since = time.monotonic()
+            known = _hanging.setdefault(self._key, _Hanging())
+            known.count += 1
+            known.since = time.monotonic()
             return True
 
     def came_back(self) -> None:
         with _counting:
             self._has_ended = True
-            if self._is_late:
-                self._known.count -= 1
+            if not self._is_late:
+                return
+            known = _hanging[self._key]
+            known.count -= 1
+            if not known.count:
+                del _hanging[self._key]
 
 
 def _think(

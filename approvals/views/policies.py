@@ -74,7 +74,7 @@ def _page(
                 "reason": one.reason,
                 "by": one.paused_by,
                 "since": look.moment(one.paused_at, "ago", zone),
-                "holds": pauses.held_runs(one),
+                "holds": str(pauses.held_runs(one)),
             }
             for one in standing.order_by("-pk")[:PAUSES_SHOWN_MAX]
         ],

@@ -83,9 +83,11 @@ def close(
 ) -> Case:
     """End the case as `outcome`; raises CannotClose, OutOfDate, or CannotMove if another has it.
 
-    Its plans are locked between its run and itself: whoever submits a new one holds them before the
-    case, and another order would meet them in a deadlock.
+    What its plans have left for people is locked before its run, and the plans between its run and
+    itself: whoever settles a step or submits a new plan holds them before the case, and another
+    order would meet them in a deadlock.
     """
+    starting.lock_leftovers(case)
     Run.objects.select_for_update(no_key=True).only("pk").get(pk=case.run_id)
     starting.locked_of(case)
     case = locked(case, seen=seen)

@@ -116,14 +116,20 @@ def facts_now(case: Case) -> RunFacts:
 
 
 def _locked_step(step: Step, by: User, outcome: str, seen: int) -> Step:
-    """The step as it is, under the case's lock. Not under the run's: a worker that holds the step
-    may be waiting for that.
+    """The step as it is, under its lock, then its runs' and last its case's: a worker holds a step
+    while it writes to its runs, and triage a run while it writes to its case. Runs are locked in
+    the order of their names, as the ledger locks them.
     """
+    Step.objects.select_for_update(of=("self",), no_key=True).only("pk").get(pk=step.pk)
+    step = steps.load(step.pk)
+    mine = Run.objects.filter(workspace=step.workspace_id).select_for_update(no_key=True)
+    for name in sorted({steps.run_of(step.plan), step.effect.action.run.run}):
+        mine.only("pk").filter(run=name).first()
     case = Case.objects.select_for_update(of=("self",)).get(pk=step.plan.case_id)
     if case.revision != seen:
         raise OutOfDate(case)
     _check(case, by, outcome)
-    return steps.load(step.pk)
+    return step
 
 
 def _check(case: Case, by: User, outcome: str) -> None:
@@ -166,7 +172,6 @@ def may_repeat(step: Step) -> bool:
 
 def _move(step: Step, to: str, *, by: User, note: str, say: dict[str, Any], **changes: Any) -> None:
     steps.move(step, to, by=by, note=note, say=say, **changes)
-    # The run before its case, as triage locks them.
     Run.objects.filter(pk=step.effect.action.run_id).update(revision=F("revision") + 1)
     if step.plan.state == PlanState.RUNNING:
         starting.move_case(step.plan.case, CaseState.RECOVERING)

@@ -106,7 +106,10 @@ def _held(step: Step, operation: Operation, observation: Observation) -> Finding
 
 
 def earlier_try(step: Step, operation: Operation) -> str:
-    """Why an earlier try under this key, in whatever plan, forbids one more; or nothing."""
+    """Why an earlier try under this key, in whatever plan, forbids one more; or nothing.
+
+    Asked before the target is read, which may take long, and again in the intent's transaction.
+    """
     if operation.idempotency == "native_key":
         if not window_is_open(step, operation):
             return "The provider no longer remembers the first try: a second could do it twice."

@@ -5,15 +5,17 @@ after each that writes. What moves at the same moment shares a transaction, so a
 pays for one commit where thirty workers would pay for thirty; and while a call is on the wire the
 others go on, so a slow system holds up nobody but itself.
 
-A step that needs anything out of the ordinary leaves the convoy through a verb of its own.
+A step that needs anything out of the ordinary leaves the convoy through a verb of its own. A step
+at which we ourselves fail leaves it alone: what was to be committed for all is committed for each
+of the others, and the step waits for the end of its lease, as if its worker were gone.
 """
 
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from django.db import connection, transaction
 
@@ -24,7 +26,7 @@ from connectors.errands import QUICK_SECONDS, Answers, Errand, Side
 from recovery.engine import checks, faults, intents, leaving, settle, verifying, wire
 from recovery.engine.checks import GoOn, Void
 from recovery.engine.claims import Held
-from recovery.engine.clock import boot_seconds
+from recovery.engine.clock import DATABASE_AWAY, boot_seconds
 from recovery.engine.intents import Checked, Intent
 from recovery.engine.settle import Answered
 from recovery.engine.snapshots import SnapshotGone
@@ -44,16 +46,27 @@ class Member:
     operation: Operation
 
 
+class Failure(NamedTuple):
+    """A step at which the engine itself failed."""
+
+    step: Step
+    why: Exception
+
+
 Then = Callable[[Errand[Any]], None]
+T = TypeVar("T")
+Done = TypeVar("Done")
 
 
 class Convoy:
     """The steps in this worker's hands. `rested` are those that went as far as they can go now,
-    with whether they moved at all; `ending` those that wait only for the commit of their end.
+    with whether they moved at all; `ending` those that wait only for the commit of their end;
+    `failed` those at which we failed.
     """
 
     def __init__(self) -> None:
         self.rested: list[tuple[Step, bool]] = []
+        self.failed: list[Failure] = []
         self.ending: list[Ending] = []
         self._unsent: set[Member] = set()
         self._calls: dict[Errand[Any], tuple[Member, Then]] = {}
@@ -81,17 +94,20 @@ class Convoy:
     def take(self, held: Sequence[Held]) -> None:
         """Steps that were just claimed: look at their targets."""
         for one in held:
-            found = checks.may_be_done(one.step)
-            if isinstance(found, Void):
-                self._leave(one.step, partial(leaving.left, one.step, found))
-                continue
-            member = Member(one, one.step, found)
-            self._unsent.add(member)
-            if found.observes:
-                self._call(member, wire.observing, partial(self._looked, member))
-            else:
-                self._look(member, lambda: None)
+            self._guard(one.step, partial(self._take, one))
         self._set_out()
+
+    def _take(self, held: Held) -> None:
+        found = checks.may_be_done(held.step)
+        if isinstance(found, Void):
+            self._leave(held.step, partial(leaving.left, held.step, found))
+            return
+        member = Member(held, held.step, found)
+        self._unsent.add(member)
+        if found.observes:
+            self._call(member, wire.observing, partial(self._looked, member))
+        else:
+            self._look(member, lambda: None)
 
     def go_on(self, patience: float = float("inf")) -> None:
         """Hear what has come back, and take everybody as far as one commit of each kind goes.
@@ -103,13 +119,48 @@ class Convoy:
         self._settle()
 
     def end(self) -> None:
-        """Write the good ends down, in the caller's transaction."""
-        for state in (StepState.VERIFIED, StepState.REPORTED):
-            ending = [one for one in self.ending if one.state == state]
-            if ending:
-                verifying.end_all(ending, state)
-                for _ in ending:
-                    faults.point("ending")
+        """Write the good ends down, in the caller's transaction; afterwards they are `ended`."""
+        _end(self.ending)
+
+    def end_each(self) -> list[Step]:
+        """Write the good ends down, each in a transaction of its own where they fail together;
+        those that were ended.
+        """
+        ending = [(one.step, one) for one in self.ending]
+        self.ending.clear()
+        committed = self._committed(ending, transaction.atomic(_end))
+        return [step for some, _ in committed for step, _ in some]
+
+    # Failures of our own.
+
+    def _guard(self, step: Step, deed: Callable[[], None]) -> None:
+        """Do it for one step: where we fail at it, the others go on."""
+        try:
+            deed()
+        except DATABASE_AWAY:
+            raise
+        except Exception as failure:  # noqa: BLE001 - whatever it is, it is told of this step alone
+            self.failed.append(Failure(step, failure))
+
+    def _committed(
+        self, going: Sequence[tuple[Step, T]], commit: Callable[[Sequence[T]], Done]
+    ) -> Iterator[tuple[Sequence[tuple[Step, T]], Done]]:
+        """Commit for all together, or for each by itself where that fails, so that whatever is
+        wrong with one costs the others a commit and no more. Each commit is given before the next.
+        """
+        try:
+            done = commit([one for _, one in going])
+        except DATABASE_AWAY:
+            raise
+        except Exception as failure:  # noqa: BLE001 - as above
+            if len(going) == 1:
+                self.failed.append(Failure(going[0][0], failure))
+                return
+        else:
+            yield going, done
+            return
+        for one in going:
+            yield from self._committed([one], commit)
 
     # Calls.
 
@@ -158,10 +209,11 @@ class Convoy:
         late = [one for one in self._calls if one not in heard and one.ends_at <= now]
         for errand in late:
             errand.give_up()
-        for errand in (*heard, *late):
+        # Answers first, which ask the database nothing: should it be away, none of them is lost.
+        for errand in sorted((*heard, *late), key=lambda one: one.line.method != "apply"):
             if errand in self._calls:  # else it was given up before
-                _, then = self._calls.pop(errand)
-                then(errand)
+                member, then = self._calls.pop(errand)
+                self._guard(member.step, partial(then, errand))
         self._log.add(errand.line for errand in (*heard, *late))
 
     def _looked(self, member: Member, errand: Errand[Observation]) -> None:
@@ -178,24 +230,29 @@ class Convoy:
 
     def _intend(self) -> None:
         """Nothing has left before this commit."""
-        going, self._checked = self._checked, []
+        members = {checked.held.step.pk: member for member, checked in self._checked}
+        going = [(member.step, checked) for member, checked in self._checked]
+        self._checked = []
         if not going:
             return
-        with transaction.atomic():
-            found = intents.intend_all([checked for _, checked in going])
-        for member, checked in going:
-            step = member.step
-            intent = found.intents.get(step.pk)
-            if intent is not None:
-                faults.point("intended")
-                self._unsent.discard(member)
-                self._send(member, intent, checked.observation)
-            elif step.pk in found.refused:
-                self._leave(step, partial(leaving.too_late, step), member)
-            else:  # given up, and it says why
-                self._unsent.discard(member)
-                self.rested.append((step, True))
+        for some, found in self._committed(going, transaction.atomic(intents.intend_all)):
+            for step, checked in some:
+                member = members[step.pk]
+                self._guard(step, partial(self._intended, member, checked, found))
         self._set_out()
+
+    def _intended(self, member: Member, checked: Checked, found: intents.Intended) -> None:
+        step = member.step
+        intent = found.intents.get(step.pk)
+        if intent is not None:
+            faults.point("intended")
+            self._unsent.discard(member)
+            self._send(member, intent, checked.observation)
+        elif step.pk in found.refused:
+            self._leave(step, partial(leaving.too_late, step), member)
+        else:  # given up, and it says why
+            self._unsent.discard(member)
+            self.rested.append((step, True))
 
     def _send(self, member: Member, intent: Intent, observation: Observation | None) -> None:
         member.step = intent.step
@@ -210,22 +267,33 @@ class Convoy:
         self._answered.append((member, Answered(intent, member.operation, answer)))
 
     def _settle(self) -> None:
+        for member, moved in self._kept():
+            self._guard(member.step, partial(self._settled, member, moved))
+        self._set_out()
+
+    def _kept(self) -> Iterator[tuple[Member, Step | None]]:
+        """Write down what was answered: each step as it then stands, None if it is not ours."""
         settling, self._answered = self._answered, []
         if not settling:
             return
         until = max(member.held.ends_at for member, _ in settling)
-        moved = {step.pk: step for step in settle.keep([one for _, one in settling], until=until)}
-        for _ in moved:
+        members = {answered.intent.step.pk: member for member, answered in settling}
+        going = [(answered.intent.step, answered) for _, answered in settling]
+        for some, moved in self._committed(going, partial(settle.keep, until=until)):
+            stand = {step.pk: step for step in moved}
+            for step, _ in some:
+                yield members[step.pk], stand.get(step.pk)
+
+    def _settled(self, member: Member, moved: Step | None) -> None:
+        if moved is not None:
             faults.point("settled")
-        for member, _ in settling:
-            member.step = moved.get(member.step.pk, member.step)
-            if member.step.state != StepState.APPLIED:
-                self.rested.append((member.step, member.step.pk in moved))
-            elif member.operation.reads_back:
-                self._call(member, wire.verifying, partial(self._read_back, member))
-            else:
-                self.ending.append(Ending(member.step, member.operation, []))
-        self._set_out()
+            member.step = moved
+        if member.step.state != StepState.APPLIED:
+            self.rested.append((member.step, moved is not None))
+        elif member.operation.reads_back:
+            self._call(member, wire.verifying, partial(self._read_back, member))
+        else:
+            self.ending.append(Ending(member.step, member.operation, []))
 
     def _read_back(self, member: Member, errand: Errand[Check]) -> None:
         step, operation = member.step, member.operation
@@ -263,8 +331,15 @@ class Convoy:
         while self._calls or self._answered:
             if self._calls:
                 self._hear()
-            answered, self._answered = self._answered, []
-            if answered:
-                until = max(member.held.ends_at for member, _ in answered)
-                settle.keep([one for _, one in answered], until=until)
+            for _ in self._kept():  # the sweeper goes on with them
+                pass
         self.close()
+
+
+def _end(ending: Sequence[Ending]) -> None:
+    for state in (StepState.VERIFIED, StepState.REPORTED):
+        some = [one for one in ending if one.state == state]
+        if some:
+            verifying.end_all(some, state)
+            for _ in some:
+                faults.point("ending")

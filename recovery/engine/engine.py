@@ -5,17 +5,30 @@ a decision and a bored operator may all call it, at once and as often as they li
 the truth, a message only a hint.
 
 A worker's task calls `travel`, which takes other plans along that wait for the same connectors:
-their steps share their commits (see `convoy`).
+their steps share their commits (see `convoy`). A plan at which the engine itself fails leaves the
+others alone; it is told to people, and tried again by the next hint.
 """
 
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 
-from recovery.engine import claims, ending, probes, queues, starting, steps, turns, verifying
+from recovery.engine import (
+    alerts,
+    claims,
+    ending,
+    probes,
+    queues,
+    starting,
+    steps,
+    turns,
+    verifying,
+)
 from recovery.engine.claims import Held
 from recovery.engine.clock import DATABASE_AWAY
 from recovery.engine.company import SEATS, Company
@@ -24,6 +37,8 @@ from recovery.engine.order import Act
 from recovery.engine.reading import Reader
 from recovery.engine.turns import Turn
 from workspaces.moves import CannotMove
+
+logger = logging.getLogger(__name__)
 
 CHAIN_SECONDS = 20.0
 """How long one task works on one plan, so that many plans share few workers."""
@@ -42,13 +57,19 @@ def advance(plan_id: int, *, queue: str = "") -> str:
     """Do what can be done now, and say in which queue to go on at once; mostly in none.
 
     `queue` is the one whose worker we are: calls to other connectors than its own are left to
-    theirs. Without one, everything is done here.
+    theirs. Without one, everything is done here. Raises what we failed with.
     """
-    return Journey(plan_id, queue, seats=1).go().get(plan_id, "")
+    journey = Journey(plan_id, queue, seats=1)
+    onward = journey.go()
+    for failure in journey.failures:
+        raise failure
+    return onward.get(plan_id, "")
 
 
 def travel(plan_id: int, *, queue: str) -> Onward:
-    """The same in company; says of each plan in which queue to go on, if anywhere."""
+    """The same in company; says of each plan in which queue to go on, if anywhere. What we failed
+    with is in the log, and with the people of its plan.
+    """
     return Journey(plan_id, queue, seats=SEATS).go()
 
 
@@ -74,12 +95,15 @@ def take_through(held: list[Held]) -> None:
     except DATABASE_AWAY:
         convoy.disperse()
         raise
+    for failed in convoy.failed:
+        raise failed.why
 
 
 class Journey:
-    """A plan, and its company, taken as far as they go now."""
+    """A plan, and its company, taken as far as they go now. `failures` are what we failed with."""
 
     def __init__(self, plan_id: int, queue: str, *, seats: int) -> None:
+        self.failures: list[Exception] = []
         self._queue = queue
         self._company = Company(plan_id, queue, seats)
         self._convoy = Convoy()
@@ -101,7 +125,7 @@ class Journey:
                 if self._is_time():
                     self._do(self._turn())
                 while self._finishing and self._may_end:
-                    _act(self._finishing.pop(0)[0])
+                    self._act(self._finishing.pop(0)[0])
                 convoy.go_on(self._patience)
                 self._gather()
             convoy.close()
@@ -140,7 +164,7 @@ class Journey:
         for turn in others:
             if turn.act == Act.FINISH:
                 self._finishing.append((turn, time.monotonic()))
-            elif _act(turn):
+            elif self._act(turn):
                 self._waiting.append(turn.plan_id)
                 continue
             self._plans.discard(turn.plan_id)
@@ -165,24 +189,62 @@ class Journey:
         convoy = self._convoy
         plans = self._waiting + [one.step.plan_id for one in convoy.ending]
         self._waiting = []
-        wanted: list[int] = []
-        others: list[Turn] = []
         try:
             with transaction.atomic():
                 convoy.end()
                 wanted, others = self._sorted(plans)
                 held = claims.claim_all(self._reader.read(wanted)) if wanted else []
-        except IntegrityError:  # another plan was faster to one of the targets
-            with transaction.atomic():
-                convoy.end()
-            held = claims.claim_each(self._reader.read(wanted))
+        except DATABASE_AWAY:
+            raise
+        except Exception as clash:  # noqa: BLE001 - mostly one of the targets is in other hands
+            logger.info("%d plans go on one by one: %s", len(plans), type(clash).__name__)
+            held, others = self._turn_each(plans)
         else:
+            convoy.ending.clear()
             claims.passed(held)
-        convoy.ending.clear()
         convoy.take(held)
         going = {one.step.plan_id for one in held} | {turn.plan_id for turn in others}
         self._plans -= set(plans) - going
         return others
+
+    def _turn_each(self, plans: Sequence[int]) -> tuple[list[Held], list[Turn]]:
+        """The same in transactions of their own, for what was not to be done in one."""
+        ending = {one.step.plan_id for one in self._convoy.ending}
+        ended = {step.plan_id for step in self._convoy.end_each()}
+        held: list[Held] = []
+        others: list[Turn] = []
+        for plan_id in plans:
+            if plan_id in ending - ended:
+                continue
+            with self._blaming(plan_id):
+                wanted, mine = self._sorted([plan_id])
+                held += claims.claim_each(self._reader.read(wanted)) if wanted else []
+                others += mine
+        return held, others
+
+    def _act(self, turn: Turn) -> bool:
+        """One act of a plan; False if nothing moved, or we failed at it."""
+        moved = False
+        with self._blaming(turn.plan_id):
+            moved = _act(turn)
+        return moved  # noqa: RET504 - where it failed, we come here, too
+
+    @contextmanager
+    def _blaming(self, plan_id: int) -> Iterator[None]:
+        """Where this fails, the plan goes no further with us, and the others do."""
+        try:
+            yield
+        except DATABASE_AWAY:
+            raise
+        except Exception as failure:  # noqa: BLE001 - whatever it is, it is told of this plan alone
+            self._fail(plan_id, failure)
+
+    def _fail(self, plan_id: int, failure: Exception) -> None:
+        logger.error("The engine fails at plan %d.", plan_id, exc_info=failure)
+        self.failures.append(failure)
+        self._plans.discard(plan_id)
+        self._onward.pop(plan_id, None)
+        alerts.plan_fails(plan_id, failure)
 
     def _sorted(self, plans: list[int]) -> tuple[list[int], list[Turn]]:
         """The steps that are to be run now, and the turns of another kind."""
@@ -208,7 +270,11 @@ class Journey:
         return False
 
     def _gather(self) -> None:
-        """Those who rested go on if they moved, and newcomers take the seats that are free."""
+        """Those who rested go on if they moved, those at which we failed do not, and newcomers take
+        the seats that are free."""
+        for step, failure in self._convoy.failed:
+            self._fail(step.plan_id, failure)
+        self._convoy.failed.clear()
         for step, moved in self._convoy.rested:
             if moved:
                 self._waiting.append(step.plan_id)

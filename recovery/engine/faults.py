@@ -18,8 +18,10 @@ from django.db import connection
 logger = logging.getLogger(__name__)
 
 
-class Injected(RuntimeError):
-    """We stopped because a test asked for it."""
+class Injected(BaseException):
+    """We stopped because a test asked for it. It stands for the end of the process, so whoever
+    catches what goes wrong with one plan must not catch it.
+    """
 
 
 class Fault(NamedTuple):

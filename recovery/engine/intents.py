@@ -17,7 +17,7 @@ from approvals.models import Approval, PolicyVersion
 from connectors import calls
 from connectors.contract import Observation, Operation, Refused
 from connectors.models import Connection
-from recovery.engine import binding, claims, faults, steps, waiting
+from recovery.engine import binding, checks, claims, faults, steps, waiting
 from recovery.engine.claims import Held
 from recovery.engine.reading import copied
 from recovery.engine.sql import LEASE_OUTLASTS, PLAN_RUNS, Sql, ask
@@ -83,13 +83,15 @@ def intend_all(checked: Sequence[Checked]) -> Intended:
 
 
 def _is_sound(step: Step, operation: Operation, fresh: "dict[int, Fresh]") -> bool:
-    """Whether it is what was approved, and nothing is paused; if not, it is given up."""
+    """Whether it is what was approved, may still be tried under its key, and nothing is paused; if
+    not, it is given up.
+    """
     beside = fresh[step.pk]
     pause = claims.pause_of(step) if beside.paused else None
     if pause is not None:
         steps.release(step, waiting.SECONDS, note=f"Paused: {pause.reason}")
         return False
-    void = why_void(step, operation, beside)
+    void = why_void(step, operation, beside) or _tried_before(step, operation)
     if void is not None:
         claims.needs_human(step, void.why, evidence={"diff": void.diff})
     return void is None
@@ -222,6 +224,13 @@ RETURNING step_id, id, number, intended_at
 def why_void(step: Step, operation: Operation, fresh: Fresh) -> Void | None:
     """What differs from what was approved: the call, the connector, the rules or the people."""
     return _call_changed(step) or _approval_lost(step) or _rules_stricter(step, operation, fresh)
+
+
+def _tried_before(step: Step, operation: Operation) -> Void | None:
+    """Asked where the try is written: the provider's memory of the first one may have ended while
+    the target was read."""
+    why = checks.earlier_try(step, operation)
+    return Void(why, []) if why else None
 
 
 def _call_changed(step: Step) -> Void | None:

@@ -30,6 +30,7 @@ ENDED_QUESTIONS = {
     ApprovalState.EXPIRED: "Nobody answered in time.",
     ApprovalState.WITHDRAWN: "The question was withdrawn.",
 }
+OPEN_QUESTIONS = (ApprovalState.WAITING, ApprovalState.GRANTED)
 UNSENT = (StepState.BLOCKED, StepState.READY, StepState.CLAIMED)
 UNDER_A_PLAN = (CaseState.WAITING, CaseState.RECOVERING)
 ON_THE_WIRE = (StepState.INTENDED, StepState.UNKNOWN, StepState.APPLIED)
@@ -69,10 +70,21 @@ def locked_alone(plan_id: int) -> Plan:
 
 
 def locked_of(case: Case) -> list[Plan]:
-    """The case's plans that may be pushed aside, locked; the caller locks the case itself after
-    them, and its run before them or not at all, as when a plan ends."""
+    """The case's plans that may be pushed aside, locked; the caller locks what they have left for
+    people before them (`lock_leftovers`), then its run or not at all, and the case itself last."""
     plans = case.plans.filter(state__in=OPEN_ENDED).select_for_update(of=("self",))
     return list(plans.order_by("number"))
+
+
+def lock_leftovers(case: Case) -> None:
+    """The steps that started plans have left for people, locked. Whoever settles one holds it, and
+    goes on to its run and its case, so both are locked after it by everybody."""
+    left = Step.objects.filter(
+        plan__case=case,
+        plan__state__in=[PlanState.RUNNING, PlanState.STOPPED],
+        state__in=[StepState.DRIFTED, StepState.NEEDS_HUMAN],
+    )
+    list(left.select_for_update(of=("self",), no_key=True).order_by("pk").values_list("pk"))
 
 
 def _start(plan: Plan, run: Run) -> bool:
@@ -177,12 +189,26 @@ def end_unstarted(plan: Plan, state: str, why: str, *, by: User | None = None) -
     say(plan, f"plan.{state}", by=by, data={"reason": why})
 
 
+@transaction.atomic
+def take_questions_back(case: Case, *, why: str) -> None:
+    """Nobody is asked any longer about the case's superseded plans.
+
+    In a transaction of its own, and harmless to repeat: an approval is locked after its run, which
+    whoever supersedes a plan must not hold.
+    """
+    for plan in case.plans.filter(state=PlanState.SUPERSEDED, approval_id__isnull=False):
+        _take_question_back(plan, why)
+
+
 def _take_question_back(plan: Plan, why: str) -> None:
     """Nobody is asked any longer about a plan that has ended; an unused grant starts nothing."""
     if plan.approval_id is None:
         return
-    approval = locks.locked(Approval.objects.get(pk=plan.approval_id))
-    if approval.state in {ApprovalState.WAITING, ApprovalState.GRANTED}:
+    approval = Approval.objects.get(pk=plan.approval_id)
+    if approval.state not in OPEN_QUESTIONS:
+        return
+    approval = locks.locked(approval)
+    if approval.state in OPEN_QUESTIONS:
         questions.void(approval, why=why)
 
 
@@ -222,16 +248,13 @@ def stop(plan: Plan, *, by: User, reason: str = "") -> Stopped:
 
 
 def _cancel_unsent(plan: Plan, why: str, by: User | None) -> int:
-    """Each by compare and swap: a step that was sent meanwhile is no longer ours to cancel."""
-    cancelled = 0
-    for step in _steps(plan, UNSENT):
-        try:
-            with transaction.atomic():
-                steps.cancel(step, note=why, by=by)
-        except CannotMove:
-            continue
-        cancelled += 1
-    return cancelled
+    """Under their locks: a step that a worker claims in this very moment is met as claimed, and one
+    that it sends is no longer among them. Nothing moves on behind our back, so what is on the wire
+    is what we say."""
+    unsent = _steps(plan, UNSENT, lock=True)
+    for step in unsent:
+        steps.cancel(step, note=why, by=by)
+    return len(unsent)
 
 
 @transaction.atomic
@@ -255,8 +278,9 @@ def supersede(plan: Plan, *, by: User | None, why: str) -> None:
         say(plan, "plan.superseded", by=by, data={"reason": why})
 
 
-def _steps(plan: Plan, states: "list[str] | tuple[str, ...]") -> list[Step]:
+def _steps(plan: Plan, states: "list[str] | tuple[str, ...]", *, lock: bool = False) -> list[Step]:
     found = Step.objects.filter(plan=plan, state__in=list(states)).order_by("position")
+    found = found.select_for_update(of=("self",)) if lock else found
     return list(found.select_related(*steps.RECORDED))
 
 

@@ -23,6 +23,7 @@ from workspaces.wake import wake_on_commit
 __all__ = ["CHOICES", "CannotSubmit", "Draft", "draft", "start", "stop", "submit"]
 
 REASON_CHARACTERS_MAX = 2_000
+REPLACED = "A new plan takes its place."
 UNDONE_LATELY = "It was undone within the hour already."
 
 
@@ -58,6 +59,7 @@ def submit(
     if drafted.why_not:
         raise CannotSubmit(drafted.why_not)
     _make_room(drafted.case, by)
+    starting.take_questions_back(drafted.case, why=REPLACED)
     return _write(drafted, by=by, reason=reason[:REASON_CHARACTERS_MAX], automatic=automatic)
 
 
@@ -104,16 +106,18 @@ def _make_room(case: Case, by: User | None) -> None:
     """What an earlier plan left for people is superseded; what it has on the wire stops us.
 
     In a transaction of its own: whoever holds a step may wait for the run, so we must not hold it.
-    The plans come before their case, as when a plan ends or a case is closed. A plan that came
+    What is left for people comes first, then the plans and their case, as when a case is closed. A
+    plan that came
     since the draft was drawn is not ours to push aside: raises OutOfDate, and nothing has changed.
     """
+    starting.lock_leftovers(case)
     known = starting.locked_of(case)
     now = Case.objects.select_for_update(of=("self",)).get(pk=case.pk)
     if now.revision != case.revision:
         raise OutOfDate(now)
     for plan in known:
         try:
-            starting.supersede(plan, by=by, why="A new plan takes its place.")
+            starting.supersede(plan, by=by, why=REPLACED)
         except CannotMove as busy:
             raise CannotSubmit(f"Plan {plan.number} still runs: {busy.why}.") from busy
 

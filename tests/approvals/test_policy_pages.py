@@ -12,11 +12,13 @@ from connectors import channels
 from connectors.models import Delivery
 from ledger import desk, intake
 from ledger.ids import new_id
+from ledger.models import Run
 from ledger.said import Said, Speaker
 from ledger.wire import read
 from tests.approvals.cast import put_in_force, told
 from tests.people import person
 from workspaces import teams
+from workspaces.models import Workspace
 
 POLICIES, NEW, TOOLS = "/w/acme/policies/", "/w/acme/policies/new/", "/w/acme/tools/"
 DENIES = 'policies:\n  crm.*: {approval: DENY, words: "nobody touches the CRM"}\n'
@@ -128,7 +130,31 @@ def test_the_pause_of_a_connection_counts_the_runs_that_have_called_its_tools(ac
     its_own = pauses.pause(acme, "connection", "crm", by=ada, reason="it is moved")
     unused = pauses.pause(acme, "connection", "mail", by=ada, reason="it is moved")
 
-    assert (pauses.held_runs(its_own), pauses.held_runs(unused)) == (1, 0)
+    assert (str(pauses.held_runs(its_own)), str(pauses.held_runs(unused))) == ("1 run", "0 runs")
+
+
+def test_what_a_pause_holds_is_counted_so_far_and_no_further(
+    ada_s, acme, ada, history, monkeypatch
+):
+    """It is counted for every page, on a desk of a million runs, too."""
+    agent = Run.objects.filter(workspace=acme).first().agent
+    elsewhere = Workspace.objects.create(slug="elsewhere", name="Elsewhere")
+    for number in range(4):
+        Run.objects.create(workspace=acme, run=f"live-{number}", agent=agent)
+        Run.objects.create(workspace=elsewhere, run=f"live-{number}", agent=agent)
+    everything = pauses.pause(acme, "workspace", by=ada, reason="wrong recipients")
+    its_agent = pauses.pause(acme, "agent", agent.name, by=ada, reason="wrong recipients")
+    its_run = pauses.pause(acme, "run", "live-1", by=ada, reason="wrong recipients")
+    known = Run.objects.filter(workspace=acme, state="running").count()
+    assert pauses.held_runs(everything) == (known, False)
+
+    monkeypatch.setattr(pauses, "HELD_MAX", 3)
+    assert [str(pauses.held_runs(one)) for one in (everything, its_agent, its_run)] == [
+        "3+ runs", "3+ runs", "1 run",
+    ]  # fmt: skip
+    assert "3+ runs" in ada_s.get(POLICIES).text
+    monkeypatch.setattr(pauses, "LOOKED_AT_MAX", 2)
+    assert str(pauses.held_runs(its_run)) in {"0+ runs", "1+ runs"}
 
 
 def test_the_inventory_shows_what_nobody_classified_and_what_cannot_be_undone(

@@ -68,7 +68,7 @@ def test_a_run_its_agent_or_its_tool_is_stopped_from_the_case(desk, tell, ada):
     assert "Run run_1 is stopped until it is lifted." in page.text
     pause = Pause.objects.get()
     assert (pause.kind, pause.name, pause.paused_by) == ("run", "run_1", ada)
-    assert pauses.held_runs(pause) == 1
+    assert pauses.held_runs(pause) == (1, False)
     assert desk.get("/w/acme/queue/?q=is:paused").context["cases"][0]["run"] == "run_1"
     again = desk.post(f"/w/acme/cases/{case.pk}/pause/", said, follow=True)
     assert "already paused" in again.text

@@ -1,17 +1,21 @@
 """Compensation by itself: only if every condition of the policy and of the desk holds."""
 
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.db import connections, transaction
 from django.db.models import F
 from django.utils import timezone
 
+from ledger.models import Run
 from recovery.corrections import aftercare
 from recovery.engine import engine
 from recovery.models import Case, Correction, Plan
 from recovery.planning import automatic, plans
 from recovery.triage import triage
+from tests.locks import waits
 from tests.recovery.cases.conftest import POLICY
 
 AUTOMATIC = POLICY + "  autoCompensation: {enabled: true, tools: ['tickets.*'], publish: true}\n"
@@ -64,26 +68,46 @@ def test_not_twice_an_hour_for_the_same_agent_tool_and_target(
     assert "within the hour" in automatic.why_not(plans.draft(case))
 
 
+@pytest.mark.django_db(transaction=True)
 def test_two_cases_of_a_target_considered_at_once_start_one_plan(
     by_itself, raised, tell, shop, ticket
 ):
-    """Two schedulers found that nothing was undone lately; only one of them may go on."""
+    """Two schedulers found that nothing was undone lately; only one of them may go on. Each is let
+    as far as its run, which is the last that it locks before it writes."""
     run = tell("run_2")
     run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
     run.ends("failed")
     triage.look()
     drafts = [plans.draft(case) for case in Case.objects.order_by("pk")]
     assert [automatic.why_not(draft) for draft in drafts] == ["", ""]
+    met: list[Plan | Exception] = []
 
     def submit(draft):
-        return plans.submit(
-            draft.case, digest=draft.digest, revision=draft.case.revision,
-            by=None, reason="", automatic=True,
-        )  # fmt: skip
+        try:
+            met.append(
+                plans.submit(
+                    draft.case, digest=draft.digest, revision=draft.case.revision,
+                    by=None, reason="", automatic=True,
+                )
+            )  # fmt: skip
+        except Exception as failure:  # noqa: BLE001 - told to the test
+            met.append(failure)
+        finally:
+            connections.close_all()
 
-    submit(drafts[0])
-    with pytest.raises(plans.CannotSubmit, match="within the hour"):
-        submit(drafts[1])
+    threads = [threading.Thread(target=submit, args=[draft]) for draft in drafts]
+    with transaction.atomic():
+        list(Run.objects.select_for_update().order_by("pk"))
+        for thread in threads:
+            thread.start()
+        waits(2)
+    for thread in threads:
+        thread.join()
+
+    [refused] = [one for one in met if not isinstance(one, Plan)]
+    assert isinstance(refused, plans.CannotSubmit), refused
+    assert "within the hour" in str(refused)
+    assert Plan.objects.count() == 1
 
 
 def with_twin(acme, more):

@@ -9,10 +9,12 @@ import pytest
 
 from connectors import calls, connections, questions, registry
 from connectors.contract import CannotRead, Observation, Refused, Target
+from connectors.models import Connection
 from recovery.casework import bulk
 from recovery.models import Case
 from recovery.planning import plans
 from recovery.triage import triage
+from workspaces.models import Workspace
 
 PIGEON = """
 from connectors.contract import *
@@ -123,12 +125,23 @@ def hanging(monkeypatch):
     monkeypatch.setattr(questions, "SECONDS_MAX", 0.5)
     yield over
     over.set()
-    questions._hanging.clear()
+    deadline = time.monotonic() + 40.0
+    while questions._hanging:  # each comes back, and gives its hand back
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def hands_out():
+    """How many hands hang in a preview, over each connection."""
+    known = questions._hanging.items()
+    return {asker: one.count for (asker, _, name), one in known if name == "a preview"}
 
 
 HANGS = "import sys\n" + PIGEON.replace(
     PREVIEW, f"        call.args or sys.pigeons_are_back.wait(60)\n{PREVIEW}"
 )
+
+HANGS_NOW = HANGS.replace("call.args or", 'getattr(sys, "pigeons_hang", True) and')
 
 
 def test_triage_goes_on_beside_a_plug_in_that_hangs(pigeons, tell, hanging):
@@ -145,7 +158,7 @@ def test_triage_goes_on_beside_a_plug_in_that_hangs(pigeons, tell, hanging):
     assert not hanging.is_set()  # nobody waited for it
     assert set(Case.objects.values_list("run__run", flat=True)) == {"run_1", "run_2"}
     cannot = plans.draft(theirs.case()).cannot
-    assert questions._hanging["pigeon", "a preview"].count == 1  # it is not asked for each bird
+    assert list(hands_out().values()) == [1]  # it is not asked for each bird
     assert len(cannot) == 4
     [words] = {one.text for one in cannot}
     assert words == (
@@ -163,7 +176,7 @@ def test_a_plug_in_that_came_back_is_asked_again(pigeons, hanging, monkeypatch):
     hanging.set()
     monkeypatch.setattr(questions, "SECONDS_MAX", 40.0)
     deadline = time.monotonic() + 40.0
-    while questions._hanging["pigeon", "a preview"].count:
+    while hands_out():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -178,7 +191,49 @@ def test_one_that_hangs_again_and_again_is_not_asked_any_more(pigeons, hanging, 
         with pytest.raises(Refused, match="did not answer"):
             recall()
 
-    assert questions._hanging["pigeon", "a preview"].count == questions.HANGING_MAX
+    assert list(hands_out().values()) == [questions.HANGING_MAX]
+
+
+def test_what_hangs_over_one_connection_is_asked_over_the_others(
+    pigeons, hanging, acme, monkeypatch
+):
+    """Its answers rest on each one's settings: a neighbour of the same connector is not stopped."""
+    mine = pigeons(HANGS_NOW)
+    other = Connection.objects.create(workspace=acme, name="doves", connector="pigeon")
+    elsewhere = Workspace.objects.create(slug="elsewhere", name="Elsewhere")
+    theirs = Connection.objects.create(workspace=elsewhere, name=mine.name, connector="pigeon")
+    target = Target("pigeon", "P-1")
+    with pytest.raises(Refused, match="did not answer"):
+        calls.preview(mine, "recall", {}, target)
+
+    monkeypatch.setattr(questions, "SECONDS_MAX", 40.0)
+    monkeypatch.setattr(sys, "pigeons_hang", False, raising=False)
+    for healthy in (other, theirs):
+        assert calls.preview(healthy, "recall", {}, target).title == "Recall"
+    with pytest.raises(Refused, match="did not answer"):
+        calls.preview(mine, "recall", {}, target)
+
+
+def test_the_hands_that_hang_for_one_workspace_are_bounded(pigeons, hanging, acme, monkeypatch):
+    monkeypatch.setattr(questions, "SECONDS_MAX", 0.05)
+    monkeypatch.setattr(questions, "HANGING_ALTOGETHER_MAX", 2)
+    pigeons(HANGS_NOW)
+    many = [
+        Connection.objects.create(workspace=acme, name=f"flock-{n}", connector="pigeon")
+        for n in range(4)
+    ]
+    elsewhere = Workspace.objects.create(slug="elsewhere", name="Elsewhere")
+    theirs = Connection.objects.create(workspace=elsewhere, name="flock", connector="pigeon")
+    target = Target("pigeon", "P-1")
+
+    for one in many:
+        with pytest.raises(Refused, match="did not answer"):
+            calls.preview(one, "recall", {}, target)
+
+    assert sum(hands_out().values()) == 2
+    monkeypatch.setattr(questions, "SECONDS_MAX", 40.0)
+    monkeypatch.setattr(sys, "pigeons_hang", False, raising=False)
+    assert calls.preview(theirs, "recall", {}, target).title == "Recall"
 
 
 def test_settings_over_which_it_hangs_are_refused_in_words(pigeons, hanging):

@@ -1,10 +1,9 @@
 """Drafting and submitting: what would run is what was shown, or nothing runs."""
 
 import threading
-import time
 
 import pytest
-from django.db import IntegrityError, connection, connections, transaction
+from django.db import IntegrityError, connections, transaction
 
 from approvals import inbox
 from approvals.models import Approval
@@ -15,6 +14,7 @@ from recovery.engine import engine, starting
 from recovery.models import CaseState, Plan, PlanState, Step, StepState
 from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
+from tests.locks import waits
 from tests.people import person
 from workspaces import teams
 from workspaces.models import Team
@@ -432,25 +432,6 @@ def test_what_went_wrong_is_still_told_when_it_has_been_put_right(raised, tell, 
     assert (case.suggestion, case.standing_count) == ("close", 0)
 
 
-WAITING = """
-SELECT count(DISTINCT pid) FROM pg_locks waiting WHERE NOT granted AND EXISTS (
-    SELECT FROM pg_locks held JOIN pg_database d ON d.oid = held.database
-    WHERE held.pid = waiting.pid AND d.datname = current_database())
-"""
-
-
-def waits(count):
-    """Whether so many sessions wait for a lock; a lock is told of at once, a session is not."""
-    deadline = time.monotonic() + 60
-    with connection.cursor() as cursor:
-        while True:
-            cursor.execute(WAITING)
-            if cursor.fetchone()[0] >= count:
-                return
-            assert time.monotonic() < deadline, "nobody waits"
-            time.sleep(0.05)
-
-
 @pytest.mark.django_db(transaction=True)
 def test_who_closes_and_who_submits_in_one_moment_do_not_wait_for_each_other(raised, shop, ada):
     """What a stopped plan left for people is pushed aside by both."""
@@ -492,3 +473,24 @@ def test_who_closes_and_who_submits_in_one_moment_do_not_wait_for_each_other(rai
     assert isinstance(met[submit], OutOfDate)
     case.refresh_from_db()
     assert (case.state, plan.steps.get().state) == (CaseState.CLOSED, StepState.CANCELLED)
+
+
+def test_nobody_is_asked_any_longer_about_a_plan_that_another_has_replaced(raised, shop, ada, ben):
+    """Something brought the case back while the question waited. Ben would decide on a plan that
+    starts no more."""
+    case = raised.case()
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+    effect = Effect.objects.get()
+    first = submitted(case, ada, choices={effect.pk: "override"})
+    before = Approval.objects.get()
+    type(case).objects.filter(pk=case.pk).update(state=CaseState.OPEN)
+    case.refresh_from_db()
+
+    second = submitted(case, ada, choices={effect.pk: "rebase"})
+
+    first.refresh_from_db()
+    before.refresh_from_db()
+    assert (first.state, before.state) == (PlanState.SUPERSEDED, "withdrawn")
+    assert before.closing_reason == "A new plan takes its place."
+    asked = Approval.objects.filter(state="waiting").values_list("plan_id", flat=True)
+    assert set(asked) <= {second.pk}

@@ -1,15 +1,19 @@
 """Ending a doubt with a person's evidence, and what is done with steps that wait."""
 
-import pytest
+import threading
 
-from ledger.models import Event
+import pytest
+from django.db import connections, transaction
+
+from ledger.models import Event, Run
 from recovery.cases.rows import Empty, OutOfDate
 from recovery.casework import closing, settling
 from recovery.casework.closing import CannotClose
-from recovery.engine import engine, starting
-from recovery.models import CaseState, PlanState, Step, StepState, Suggestion
+from recovery.engine import engine, starting, steps
+from recovery.models import Case, CaseState, PlanState, Step, StepState, Suggestion
 from recovery.planning import plans
 from recovery.triage import triage
+from tests.locks import waits
 from workspaces.moves import CannotMove
 
 
@@ -172,3 +176,84 @@ def test_a_step_that_happened_is_read_back(lost, shop, ada):
 
     lost.refresh_from_db()
     assert lost.outcome == "restored"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_settles_a_step_and_who_triages_its_run_do_not_wait_for_each_other(lost, shop, ada):
+    """Triage locks a run and then its case, a worker its step and then the run: so the case is the
+    last that a settlement locks."""
+    (step,) = settling.steps_in_doubt(lost)
+    Run.objects.get_or_create(workspace=lost.workspace, run=steps.run_of(step.plan))
+    shop.execute("UPDATE tickets SET priority = 'normal'")
+    met: dict[object, Exception | None] = {}
+
+    def settle():
+        settling.settle_step(
+            step, outcome="applied", evidence="Reads normal", by=ada, seen=lost.revision
+        )
+
+    def act(verb):
+        try:
+            verb()
+            met[verb] = None
+        except Exception as failure:  # noqa: BLE001 - told to the test
+            met[verb] = failure
+        finally:
+            connections.close_all()
+
+    def look():
+        triage.look([lost.run_id])
+
+    threads = [threading.Thread(target=act, args=[verb]) for verb in (settle, look)]
+    with transaction.atomic():
+        Run.objects.select_for_update().get(run=steps.run_of(step.plan))
+        threads[0].start()
+        waits(1)
+        threads[1].start()
+        waits(2, unless=lambda: look in met)
+    for thread in threads:
+        thread.join()
+
+    assert met == {settle: None, look: None}
+    step.refresh_from_db()
+    assert step.state == StepState.APPLIED
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_settles_a_step_and_who_closes_its_case_do_not_wait_for_each_other(lost, shop, ada):
+    """What a stopped plan has left for people is cancelled by the closing."""
+    (step,) = settling.steps_in_doubt(lost)
+    starting.stop(step.plan, by=ada)
+    Step.objects.update(was=StepState.CLAIMED, state=StepState.NEEDS_HUMAN)
+    Case.objects.filter(pk=lost.pk).update(state=CaseState.OPEN)
+    lost.refresh_from_db()
+    met: dict[object, Exception | None] = {}
+
+    def skip():
+        settling.skip(step, reason="it may stay", by=ada, seen=lost.revision)
+
+    def close():
+        closing.close(lost, outcome="expected", reason="Meant so.", by=ada, seen=lost.revision)
+
+    def act(verb):
+        try:
+            verb()
+            met[verb] = None
+        except Exception as failure:  # noqa: BLE001 - told to the test
+            met[verb] = failure
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=act, args=[verb]) for verb in (close, skip)]
+    with transaction.atomic():
+        Case.objects.select_for_update().get(pk=lost.pk)
+        for count, thread in enumerate(threads, 1):
+            thread.start()
+            waits(count)
+    for thread in threads:
+        thread.join()
+
+    assert met[close] is None
+    assert isinstance(met[skip], OutOfDate)
+    step.refresh_from_db()
+    assert step.state == StepState.CANCELLED

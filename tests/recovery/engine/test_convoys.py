@@ -4,11 +4,12 @@ import pytest
 from django.db import connection, transaction
 
 from connectors import connections, errands
+from connectors.models import Channel, Delivery
 from ledger import rebuild
-from ledger.models import Action, Attempt, Effect, Event, Run
+from ledger.models import Action, Attempt, Blob, Effect, Event, Run
 from recovery.engine import claims, company, engine, steps, turns
 from recovery.engine.clock import after
-from recovery.models import Step
+from recovery.models import Case, Step
 from tests.recovery.engine.desk import case_of, plan_for, run_that, states
 from workspaces.models import Secret
 
@@ -194,3 +195,83 @@ def test_what_lives_of_a_plan_is_never_looked_for_among_all_that_lives(asked, va
     assert "step_position_in_plan" in plan
     assert "living_step" not in plan
     assert "step_living" not in plan
+
+
+BREAKS = """
+CREATE FUNCTION breaks() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'a row that the engine cannot write'; END $$;
+CREATE TRIGGER breaks BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW WHEN ({when})
+EXECUTE FUNCTION breaks()"""
+
+
+@pytest.fixture
+def breaks():
+    """Let the engine fail at certain rows, like a fault of our own that no other row meets."""
+
+    def arrange(table, when):
+        with connection.cursor() as cursor:
+            cursor.execute(BREAKS.format(table=table, when=when))
+
+    yield arrange
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION IF EXISTS breaks CASCADE")
+
+
+@pytest.mark.parametrize(
+    ("table", "when", "stands"),
+    [
+        ("recovery_step", "NEW.state = 'claimed' AND NEW.id = {step}", "ready"),
+        ("recovery_stepattempt", "NEW.step_id = {step}", "claimed"),
+        ("recovery_stepattempt", "NEW.outcome <> '' AND NEW.step_id = {step}", "intended"),
+        ("recovery_step", "NEW.state = 'verified' AND NEW.id = {step}", "applied"),
+    ],
+)
+def test_a_step_at_which_the_engine_fails_costs_its_neighbours_nothing(
+    plan_of, outside, breaks, table, when, stands
+):
+    """At its claim, its intent, its answer or its end: each is committed for many at once."""
+    broken, *others = [plan_of(name) for name in "wxyz"]
+    breaks(table, when.format(step=broken.steps.get(position=1).pk))
+
+    engine.travel(others[0].pk, queue=QUEUE)
+
+    assert [states(plan) for plan in others] == [["verified"] * 2] * 3
+    assert [Case.objects.get(plans=plan).state for plan in others] == ["closed"] * 3
+    assert states(broken) == [stands, "blocked"]
+    tries = Step.objects.filter(plan__in=others).values_list("tries", "claims", "fence")
+    assert set(tries) == {(1, 1, 1)}, "and none was taken for lost"
+
+
+def test_a_look_at_which_the_engine_fails_costs_its_neighbours_nothing(plan_of, outside, acme):
+    broken, *others = [plan_of(name) for name in "wxy"]
+    outside.mischief("x2", sleep_after=0.3)  # its answer is on its way while another look fails
+    Blob.objects.create(workspace=acme, sha256="0" * 64, byte_count=1, content=b"{")
+    Effect.objects.filter(steps__plan=broken).update(before={"ref": "sha256:" + "0" * 64})
+
+    engine.travel(others[0].pk, queue=QUEUE)
+
+    assert [states(plan) for plan in others] == [["verified"] * 2] * 2
+    assert set(Step.objects.filter(plan__in=others).values_list("tries", "claims")) == {(1, 1)}
+    assert outside.effects().count("w2") == 0
+
+
+def test_the_end_of_a_plan_that_always_fails_is_told_once_and_its_neighbours_end(
+    plan_of, breaks, acme
+):
+    broken, other = plan_of("w"), plan_of("x")
+    pager = Channel.objects.create(
+        workspace=acme, name="pager", kind="mail", subjects=["compensation.*"]
+    )
+    breaks("recovery_plan", f"NEW.state = 'finished' AND NEW.id = {broken.pk}")
+
+    for _ in range(3):
+        engine.travel(other.pk, queue=QUEUE)
+        engine.travel(broken.pk, queue=QUEUE)
+
+    for plan in (broken, other):
+        plan.refresh_from_db()
+        plan.case.refresh_from_db()
+    assert (other.state, other.case.state) == ("finished", "closed")
+    assert (broken.state, broken.case.state) == ("running", "open")
+    told = Delivery.objects.get(channel=pager)
+    assert f"Plan {broken.number} of case {broken.case_id} does not go on" in told.message["title"]

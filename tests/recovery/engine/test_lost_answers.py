@@ -5,9 +5,18 @@ from dataclasses import replace
 import pytest
 
 from connectors import registry
-from recovery.engine import engine
+from recovery.engine import engine, intents
 from recovery.models import Step
-from tests.recovery.engine.desk import advance, case_of, plan_for, run_that, states
+from tests.recovery.engine.desk import (
+    advance,
+    case_of,
+    in_hand,
+    looked_at,
+    make_due,
+    plan_for,
+    run_that,
+    states,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -149,6 +158,30 @@ def test_after_the_provider_has_forgotten_the_key_nobody_tries_again(one_thing, 
 
     assert states(plan) == ["needs_human"]
     assert outside.effects() == ["a"]
+
+
+def test_a_key_that_the_provider_forgot_while_the_target_was_read_is_not_sent_again(
+    one_thing, world, outside
+):
+    """F23: the look may take long; the window is asked again where the try is written."""
+    outside.mischief("a", fail=1)
+    plan = plan_for(one_thing, world, "refund")
+    advance_once(plan)
+    make_due(plan)
+    engine.advance_once(plan.pk)
+    assert states(plan) == ["ready"]  # a probe has shown that the first try did nothing
+    held = in_hand(plan)
+    found = looked_at(held)
+    first = plan.steps.get().attempts.get()
+    assert first.outcome == "unknown"
+    plan.steps.get().attempts.update(intended_at="2020-01-01T00:00:00Z")
+
+    assert intents.intend(held, found.operation, found.observation) is None
+
+    step = plan.steps.get()
+    assert (step.state, step.attempts.count()) == ("needs_human", 1)
+    assert "no longer remembers the first try" in step.note
+    assert outside.effects() == []
 
 
 def test_a_receipt_is_not_called_restored(one_thing, world, outside):

@@ -63,6 +63,20 @@ def test_law_1_a_changed_target_stops_the_act_and_is_named(approved, outside):
     assert not {"c", "d"} & set(outside.effects())
 
 
+def test_law_1_a_changed_end_state_stops_the_act_and_is_named(approved, outside):
+    """What must be true afterwards decides whether anything is sent, and what is called restored:
+    with another one, "v 2" would be "as it should be already"."""
+    wanted = newest(approved).post_condition
+    assert wanted["fields"] == {"v": 1}
+    changed = wanted | {"fields": {"v": 1, "w": 1}}
+    Step.objects.filter(pk=newest(approved).pk).update(post_condition=changed)
+
+    advance(approved)
+
+    assert [one for one in fields_of(newest(approved)) if one.startswith("must_be_true")]
+    assert "c" not in outside.effects()
+
+
 def test_law_1_a_target_that_was_touched_since_stops_the_act_field_by_field(approved, outside):
     outside.seed({"c": {"v": 7}})
 

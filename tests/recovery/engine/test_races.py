@@ -5,14 +5,15 @@ import time
 from contextlib import suppress
 
 import pytest
-from django.db import DatabaseError, connection, connections
+from django.db import DatabaseError, connection, connections, transaction
 
 from connectors import breaker
 from recovery import sweeper
-from recovery.engine import claims, engine, faults, intents, settle, wire
+from recovery.engine import claims, engine, faults, intents, settle, starting, steps, wire
 from recovery.engine.claims import Held
 from recovery.engine.clock import after, boot_seconds
 from recovery.models import Plan, Step
+from tests.locks import waits
 from tests.recovery.engine.desk import (
     case_of,
     in_hand,
@@ -309,6 +310,98 @@ def intended(plan):
     intent = intents.intend(held, found.operation, found.observation)
     assert intent is not None
     return intent
+
+
+def test_a_stop_counts_a_step_that_a_worker_claims_in_that_very_moment(case, world, outside, ada):
+    """The worker has the row in hand when the stop looks; nothing was on the wire, and stays so."""
+    plan = plan_for(case, world)
+    engine.advance_once(plan.pk)
+    claimed: list[Held] = []
+    heard: list[starting.Stopped] = []
+    looked, may_commit = threading.Event(), threading.Event()
+
+    def work():
+        with transaction.atomic():
+            claimed.extend(claims.claim_all([steps.load(plan.steps.get(position=1).pk)]))
+            looked.set()
+            may_commit.wait(60)
+        connections.close_all()
+
+    def stop():
+        heard.append(starting.stop(plan, by=ada, reason="wrong customer"))
+        connections.close_all()
+
+    threads = [threading.Thread(target=one) for one in (work, stop)]
+    threads[0].start()
+    looked.wait(60)
+    threads[1].start()
+    waits(1)
+    may_commit.set()
+    for thread in threads:
+        thread.join()
+    with suppress(CannotMove):
+        engine.take_through(claimed)
+
+    assert [(one.cancelled, one.on_the_wire) for one in heard] == [(3, [])]
+    assert states(plan) == ["cancelled"] * 3
+    assert outside.effects() == []
+
+
+def test_a_claimed_step_of_a_plan_that_was_stopped_is_not_sent(case, world, outside):
+    """The stop met it before it was claimed: the intent asks whether its plan still runs."""
+    plan = plan_for(case, world)
+    engine.advance_once(plan.pk)
+    held = in_hand(plan)
+    Plan.objects.filter(pk=plan.pk).update(was="running", state="stopped")
+
+    engine.take_through([held])
+
+    assert outside.effects() == []
+    assert not plan.steps.get(position=1).attempts.exists()
+
+
+def test_a_sleeper_does_not_give_back_a_step_that_somebody_reclaimed(case, world):
+    plan = plan_for(case, world)
+    engine.advance_once(plan.pk)
+    sleeper = in_hand(plan)
+    make_due(plan)
+    assert claims.take_back(sleeper.step.pk)
+    newer = in_hand(plan)
+
+    with pytest.raises(CannotMove):
+        steps.release(sleeper.step, 0.0, note="The lease was too short.")
+
+    step = plan.steps.get(position=1)
+    assert (step.state, step.fence, step.claims) == ("claimed", newer.step.fence, 2)
+
+
+@pytest.mark.parametrize("state", ["claimed", "intended"])
+def test_a_living_workers_step_is_not_taken_back(case, world, state):
+    """Whoever looked saw a lease that was over; meanwhile somebody else has it in hand."""
+    plan = plan_for(case, world)
+    engine.advance_once(plan.pk)
+    held = in_hand(plan) if state == "claimed" else intended(plan)
+
+    assert not claims.take_back(held.step.pk)
+
+    step = plan.steps.get(position=1)
+    assert (step.state, step.fence) == (state, held.step.fence)
+
+
+def test_a_step_whose_worker_was_lost_is_not_probed_before_the_horizon(case, world, outside):
+    """Its call may have left at the end of the lease, and is not to be seen for a while."""
+    plan = plan_for(case, world, "slowly")
+    engine.advance_once(plan.pk)
+    intended(plan)
+    make_due(plan)
+
+    assert claims.take_back(plan.steps.get(position=1).pk)
+    engine.advance_once(plan.pk)
+
+    step = plan.steps.get(position=1)
+    assert (step.state, step.probes) == ("unknown", 0)
+    horizon = (step.wake_at - step.moved_at).total_seconds()
+    assert horizon >= wire.operation_of(step).horizon_seconds - 0.1
 
 
 def test_an_intent_whose_commit_fails_has_sent_nothing(case, world, outside):

@@ -1,12 +1,15 @@
 """Starting and stopping: when a plan may run at all, and what a stop can still stop."""
 
+from datetime import UTC, datetime
+
 import pytest
 
-from approvals import grants, inbox
+from approvals import grants, inbox, questions
 from approvals.models import Approval
 from ledger.models import Run
 from recovery.engine import engine, starting
-from recovery.models import Directive
+from recovery.engine.clock import after
+from recovery.models import Directive, Plan
 from tests.people import person
 from tests.recovery.engine.desk import advance, asked, case_of, plan_for, run_that, states, tell
 from workspaces import teams
@@ -51,11 +54,30 @@ def test_law_2_a_grant_after_its_expiry_starts_nothing(case, world, outside, ada
     plan = plan_for(case, world)
     approval = asked(plan, ada)
     inbox.grant(approval, by=ben, seen=approval.digest)
-    Approval.objects.filter(pk=approval.pk).update(expires_at="2020-01-01T00:00:00Z")
+    approval.refresh_from_db()
+    # The expiry is part of the digest, which would stop it by itself: so both are of the past.
+    approval.expires_at = datetime(2020, 1, 1, tzinfo=UTC)
+    approval.digest = questions.digest_of(approval)
+    approval.save(update_fields=["expires_at", "digest"])
+    run = Run.objects.get(run="run_1")
+    assert starting.why_outdated(Plan.objects.get(pk=plan.pk), run) == ""
 
     advance(plan)
 
-    assert outside.effects() == []
+    approval.refresh_from_db()
+    assert (approval.used_at, state_of(plan), outside.effects()) == (None, "waiting", [])
+
+
+def test_law_2_another_expiry_than_the_approved_one_starts_nothing(case, world, outside, ada, ben):
+    """Nobody makes a grant live longer than it was given."""
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    Approval.objects.filter(pk=approval.pk).update(expires_at="2100-01-01T00:00:00Z")
+
+    advance(plan)
+
+    assert (state_of(plan), outside.effects()) == ("superseded", [])
 
 
 def test_law_2_a_grant_that_was_used_elsewhere_starts_nothing(case, world, outside, ada, ben):
@@ -148,6 +170,23 @@ def test_law_9_an_agent_that_ignores_the_stop_cannot_hold_it_up_for_ever(
     advance(plan)
 
     assert (state_of(plan), outside.effects()) == ("finished", ["a"])
+
+
+def test_a_plan_waits_for_a_call_that_its_ended_run_still_has_under_way(
+    handy, case, world, outside
+):
+    """Its answer may come, and with it an effect that the plan does not know of."""
+    tell(handy, "run_1", "action.started", "act_9", attempt="a1")
+    Run.objects.filter(run="run_1").update(lease_until=after(600))
+    assert Run.objects.get(run="run_1").state == "failed"
+    plan = plan_for(case, world)
+
+    advance(plan)
+    assert (state_of(plan), outside.effects()) == ("starting", [])
+
+    Run.objects.filter(run="run_1").update(lease_until="2020-01-01T00:00:00Z")
+    advance(plan)
+    assert (state_of(plan), outside.effects()) == ("finished", ["c", "b", "a"])
 
 
 def test_an_effect_that_came_while_the_run_was_stopping_makes_the_plan_outdated(

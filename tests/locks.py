@@ -1,0 +1,29 @@
+"""What stories about two people in one moment wait for: that a session waits for a lock."""
+
+import time
+from collections.abc import Callable
+
+from django.db import connection
+
+WAITING = """
+SELECT count(DISTINCT pid) FROM pg_locks waiting WHERE NOT granted AND EXISTS (
+    SELECT FROM pg_locks held JOIN pg_database d ON d.oid = held.database
+    WHERE held.pid = waiting.pid AND d.datname = current_database())
+"""
+SECONDS_MAX = 60
+
+
+def waiting() -> int:
+    """How many sessions wait for a lock; a lock is told of at once, a session is not."""
+    with connection.cursor() as cursor:
+        cursor.execute(WAITING)
+        count: int = cursor.fetchone()[0]
+    return count
+
+
+def waits(count: int, *, unless: Callable[[], bool] = lambda: False) -> None:
+    """Until so many sessions wait for a lock, `unless` something has come instead."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while waiting() < count and not unless():
+        assert time.monotonic() < deadline, "nobody waits"
+        time.sleep(0.05)
