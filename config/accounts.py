@@ -1,13 +1,103 @@
-"""Nobody signs up by themselves: people come by invitation or by the one-time set-up link."""
+"""Nobody signs up by themselves: people come by invitation or by the one-time set-up link.
+
+And nobody is kept out by a stranger who types wrong passwords for them. What is counted is guesses
+at an account from one address; a device on which the person has logged in before is counted apart,
+and so is never met by what others guess. A guess from ever new addresses is slowed down for devices
+that nobody knows, unless a second factor guards the account (docs/decisions/0200).
+"""
+
+import secrets
+from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core.internal import ratelimit
+from allauth.mfa.models import Authenticator
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
-from django.http import HttpRequest
+from django.conf import settings
+from django.core import signing
+from django.http import HttpRequest, HttpResponse
+
+from workspaces.models import User
+
+DEVICE_COOKIE = "amends_device"
+DEVICE_SECONDS = 180 * 24 * 3600
+ACCOUNTS_PER_DEVICE_MAX = 5
+
+LOGIN_FAILED = "login_failed"
+FROM_AN_ADDRESS = {LOGIN_FAILED: "10/m/ip,5/300s/key"}
+FROM_A_KNOWN_DEVICE = {LOGIN_FAILED: "10/300s/key"}
+FROM_ALL_UNKNOWN_DEVICES = {LOGIN_FAILED: "100/3600s/key"}
 
 
 class InvitedOnly(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ships no types
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
+
+    def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
+        """Count this try; raises a ValidationError where there were too many of its kind."""
+        email = str(credentials.get("email", "")).lower()
+        used: list[Any] = []
+        self._login_failed_rl_usage = ratelimit.RateLimitUsage(usage=used)
+        for rates, key in self._limits(request, email):
+            found = ratelimit.consume(
+                request, app="allauth.account", action=LOGIN_FAILED, config=rates, key=key
+            )
+            if found is None:
+                self._login_failed_rl_usage.rollback()  # who is refused guesses nothing
+                raise self.validation_error("too_many_login_attempts")
+            used += found.usage
+
+    def _limits(self, request: HttpRequest, email: str) -> list[tuple[dict[str, str], str]]:
+        device = device_of(request)
+        if email in device.get("accounts", []):
+            return [(FROM_A_KNOWN_DEVICE, f"device:{device['id']}:{email}")]
+        found = [(FROM_AN_ADDRESS, f"address:{ratelimit.get_ip(request)}:{email}")]
+        if not Authenticator.objects.filter(user__email=email).exists():
+            found.append((FROM_ALL_UNKNOWN_DEVICES, f"unknown:{email}"))
+        return found
+
+    def _delete_login_attempts_cached_email(self, request: HttpRequest, **credentials: Any) -> None:
+        """A password was set anew by the link in a mail: what was counted before is void."""
+        email = str(credentials.get("email", "")).lower()
+        for rates, key in self._limits(request, email):
+            ratelimit.clear(
+                request, app="allauth.account", action=LOGIN_FAILED, config=rates, key=key
+            )
+
+    def post_login(self, request: HttpRequest, user: User, **more: Any) -> HttpResponse:
+        """Log-in is through, with the second factor where there is one: know this device."""
+        response: HttpResponse = super().post_login(request, user, **more)
+        remember(request, response, user.email)
+        return response
+
+
+def device_of(request: HttpRequest) -> dict[str, Any]:
+    """The browser's own id, and the addresses that logged in on it; empty where it has none."""
+    try:
+        found: dict[str, Any] = signing.loads(
+            request.COOKIES.get(DEVICE_COOKIE, ""), salt=DEVICE_COOKIE, max_age=DEVICE_SECONDS
+        )
+    except signing.BadSignature:
+        return {}
+    return found
+
+
+def remember(request: HttpRequest, response: HttpResponse, email: str) -> None:
+    device = device_of(request)
+    others = [one for one in device.get("accounts", []) if one != email.lower()]
+    known = {
+        "id": device.get("id") or secrets.token_hex(16),
+        "accounts": [email.lower(), *others][:ACCOUNTS_PER_DEVICE_MAX],
+    }
+    response.set_cookie(
+        DEVICE_COOKIE,
+        signing.dumps(known, salt=DEVICE_COOKIE),
+        max_age=DEVICE_SECONDS,
+        path="/accounts/",
+        secure=settings.SECURE,
+        httponly=True,
+        samesite="Lax",
+    )
 
 
 class InvitedOnlySocial(DefaultSocialAccountAdapter):  # type: ignore[misc]  # as above

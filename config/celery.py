@@ -149,6 +149,22 @@ def keep_our_logging(**_: object) -> None:
     """Celery would replace what settings.LOGGING says."""
 
 
+@signals.worker_init.connect
+def refuse_a_pooler(**_: object) -> None:
+    """A signal's errors are only logged: this one ends the worker, in words."""
+    from django.conf import settings
+    from psycopg import OperationalError
+
+    from config import pooling
+
+    try:
+        pooling.check(settings.DATABASE_URL)
+    except OperationalError:
+        logger.warning("The database is away.")
+    except pooling.Pooled as pooled:
+        raise SystemExit(str(pooled)) from pooled
+
+
 @signals.worker_process_init.connect
 def search_for_garbage_seldom(**_: object) -> None:
     """What was imported stays, and a journey's objects die by themselves: as in `config.asgi`."""

@@ -3,16 +3,18 @@
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import quote
 
 from django.conf import settings
 from psycopg import OperationalError
 from psycopg_pool import PoolTimeout, TooManyRequests
 
-from config import health
+from config import health, pooling
 from config.metrics import observe
 from config.static import Files
 from workspaces import hot
@@ -55,6 +57,8 @@ class Door:
         elif "\x00" in scope["path"] or b"%00" in scope["query_string"]:
             # No text of ours holds it, and PostgreSQL would fail on the question.
             await problem(send, 400, "The address holds the character NUL")
+        elif settings.SECURE_SSL_REDIRECT and not is_secure(scope):
+            await to_https(scope, send)
         elif scope["path"].startswith(settings.STATIC_URL):
             await self._files(scope, receive, send)
         elif matches := self._matching(scope["path"]):
@@ -100,12 +104,38 @@ class Door:
                 return
 
     async def _open(self) -> None:
+        try:
+            await asyncio.to_thread(pooling.check, settings.DATABASE_URL)
+        except OperationalError:
+            logger.warning("The database is away; /readyz looks at it again.")
         await hot.open_pool(settings.DATABASE_URL, connections_max=settings.HOT_POOL_SIZE)
         await each(self._modules, "opened")
 
     async def _close(self) -> None:
         await each(reversed(self._modules), "closing")
         await hot.close_pool()
+
+
+def is_secure(scope: Scope) -> bool:
+    """Whether it came over TLS, as far as we are told, or is a probe's (config/settings.py)."""
+    if scope["scheme"] == "https":
+        return True
+    if any(re.search(one, scope["path"].lstrip("/")) for one in settings.SECURE_REDIRECT_EXEMPT):
+        return True
+    said = {value for name, value in scope["headers"] if name == b"x-forwarded-proto"}
+    return settings.AMENDS_TRUST_PROXY and said == {b"https"}
+
+
+async def to_https(scope: Scope, send: Send) -> None:
+    """The same request there, with its method and body: a key that came in the open is no reason
+    to lose an event. It goes to our own address, whatever `Host` says.
+    """
+    path = scope.get("raw_path") or quote(scope["path"]).encode()
+    query = b"?" + scope["query_string"] if scope["query_string"] else b""
+    location = settings.AMENDS_URL.encode() + path + query
+    headers = [(b"location", location), (b"content-length", b"0"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 308, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def each(modules: Iterable[Any], name: str) -> None:

@@ -18,6 +18,7 @@ from psycopg import OperationalError
 from psycopg_pool import PoolTimeout
 
 from approvals.policy import Unreadable
+from config import pooling
 from workspaces import beats, hot, periodic, sockets
 from workspaces.hot import Receive, Scope, Send, route
 
@@ -87,7 +88,13 @@ def may_read_metrics(scope: Scope) -> bool:
 async def database() -> str:
     """What is wrong with the database, or nothing."""
     found = await asked("SELECT 1")
-    return found if isinstance(found, str) else ""
+    if isinstance(found, str):
+        return found
+    try:
+        await asyncio.to_thread(pooling.check, settings.DATABASE_URL)
+    except (pooling.Pooled, DatabaseError) as wrong:
+        return str(wrong) if isinstance(wrong, pooling.Pooled) else type(wrong).__name__
+    return ""
 
 
 async def loops() -> dict[str, str]:

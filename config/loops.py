@@ -8,10 +8,14 @@ import logging
 import signal
 import threading
 import time
+from contextlib import suppress
 
+from django.conf import settings
 from django.db import connection, connections
 from django.db.utils import Error as DatabaseError
+from psycopg import OperationalError
 
+from config import pooling
 from workspaces import beats, periodic
 
 logger = logging.getLogger(__name__)
@@ -25,6 +29,8 @@ STOP_SECONDS_MAX = 20.0
 
 def run(process: str) -> None:
     """Do the jobs of this process until SIGTERM or SIGINT; a turn under way is finished."""
+    with suppress(OperationalError):  # away: its jobs say so, and try again
+        pooling.check(settings.DATABASE_URL)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

@@ -123,9 +123,7 @@ def greeting(url: str) -> list[str]:
 def process_list(port: int, host: str, *, demo: bool) -> dict[str, list[str]]:
     """What runs, and how: name → command line."""
     python = sys.executable
-    web = [python, "-m", "uvicorn", "config.asgi:application", "--host", host, "--port", str(port)]
-    web += ["--no-access-log", "--no-server-header", "--ws", "none", "--backlog", "2048"]
-    web += ["--timeout-graceful-shutdown", "5", "--log-level", "warning"]
+    web = [python, "-m", "config.web", "--host", host, "--port", str(port)]
     worker = [python, "-m", "celery", "--app", "config", "--quiet", "worker", "--loglevel", "INFO"]
     worker += ["--concurrency", str(WORKER_PROCESSES), "--without-gossip", "--without-mingle"]
     commands = {

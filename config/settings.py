@@ -63,6 +63,7 @@ INSTALLED_APPS = [
 # request.
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "config.middleware.NoStore",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -214,7 +215,9 @@ SESSION_COOKIE_AGE = 14 * 24 * 3600
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 CSRF_TRUSTED_ORIGINS = [AMENDS_URL]
 SECURE_SSL_REDIRECT = SECURE
-SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]  # probes come from inside, over plain http
+SECURE_REDIRECT_EXEMPT = [
+    r"^(healthz|readyz|statusz|metrics)$"
+]  # probes come from inside, over plain http
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if SECURE else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE
 SECURE_REFERRER_POLICY = "same-origin"
@@ -238,7 +241,10 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024  # the largest blob of the wire format
+# A form with the largest policy, or a proof that somebody brings to be checked. It stays in memory:
+# nothing that a stranger sends lies on a disk (config/bodies.py).
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
+FILE_UPLOAD_MAX_MEMORY_SIZE = DATA_UPLOAD_MAX_MEMORY_SIZE
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2_000  # a bulk form with a thousand ids
 
 # --- Static files, language, time -----------------------------------------------------------------
@@ -279,11 +285,19 @@ AMENDS_TRACE_URL = env.text("AMENDS_TRACE_URL", "")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "formatters": {
+        "plain": {
+            "()": "config.logs.Redacting",
+            "format": "%(asctime)s %(levelname)s %(name)s: %(message)s",
+        }
+    },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["stderr"], "level": env.text("AMENDS_LOG_LEVEL", "INFO")},
     "loggers": {
         "django.server": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+        # uvicorn's own would write whole addresses.
+        "uvicorn": {"handlers": ["stderr"], "propagate": False},
+        "uvicorn.access": {"handlers": ["stderr"], "propagate": False},
         "httpx": {"level": "WARNING"},  # it logs whole URLs, and some carry a token
     },
 }

@@ -12,13 +12,17 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg import sql
+
+from workspaces.strong_locks import patiently
 
 WEEKS_AHEAD = 4
 WEEK = timedelta(days=7)
 PARENT = "ledger_event"
 DEFAULT = "ledger_event_default"
+# Weeks before it is needed there is no hurry; until then the job says that it fails.
+LOCKED_SECONDS_MAX = 60.0
 
 
 class PartitionMissing(Exception):
@@ -85,7 +89,7 @@ def make_ahead(now: datetime | None = None) -> list[str]:
             if _default_holds(cursor, partition):
                 missing.append(partition.name)
                 continue
-            _make(cursor, partition)
+            make(partition)
             made.append(partition.name)
         strays = _holds_any(cursor)
     if missing or strays:
@@ -106,6 +110,19 @@ def _default_holds(cursor: Any, partition: Partition) -> bool:
         [partition.since, partition.until],
     )
     return bool(cursor.fetchone()[0])
+
+
+def make(partition: Partition) -> None:
+    """It takes the parent from its readers for a moment: asked for shortly, so that nobody waits
+    behind it for long. Raises StillLocked; the job comes again.
+    """
+    alias = owner_alias()
+
+    def work() -> None:
+        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+            _make(cursor, partition)
+
+    patiently(alias, work, seconds_max=LOCKED_SECONDS_MAX, what=f"Making {partition.name}")
 
 
 def _make(cursor: Any, partition: Partition) -> None:

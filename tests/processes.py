@@ -105,9 +105,9 @@ class Processes:
         for process, answers in waits:
             process.wait_until(answers)
 
-    def web(self, **environment: str) -> Process:
+    def web(self, *, few_files: bool = False, **environment: str) -> Process:
         port = free_port()
-        process = self._start("web", port, environment)
+        process = self._start("web", port, environment, few_files=few_files)
         process.url = f"http://localhost:{port}"
         self._wait(process, lambda: answers(f"{process.url}/healthz"))
         return process
@@ -156,8 +156,12 @@ class Processes:
         environment: dict[str, str],
         more: list[str] | None = None,
         code: Path | str = ROOT,
+        *,
+        few_files: bool = False,
     ) -> Process:
         command = process_list(port, "127.0.0.1", demo=False)[name] + (more or [])
+        if few_files:
+            command = ["sh", "-c", 'ulimit -n 1024 && exec "$@"', "sh", *command]
         paths = os.pathsep.join([str(ROOT), str(ROOT / "sdk")])
         owner = environment.get("DATABASE_URL", os.environ["DATABASE_URL"])
         settings = {

@@ -8,16 +8,20 @@ from typing import Any
 from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.migrations.executor import MigrationExecutor
 from psycopg.conninfo import conninfo_to_dict
 
+from config import pooling
 from config.local.places import local_home
 from ledger import checks, rights
 from ledger.partitions import owner_alias
 from workspaces.models import Heartbeat
+from workspaces.strong_locks import StillLocked, patiently
 
+# The desk goes on meanwhile; whoever upgrades is told at last who holds what.
+LOCKED_SECONDS_MAX = 600.0
 FIRST_STEP = "Make the first account and workspace here (the link works once, for a day):\n"
 
 
@@ -30,8 +34,16 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, alone: bool = False, **options: Any) -> None:
-        migrate(owner_alias())
-        self._guard_the_ledger()
+        try:
+            for url in {settings.DATABASE_OWNER_URL, settings.DATABASE_URL}:
+                pooling.check(url)
+            patiently(owner_alias(), self._shape, seconds_max=LOCKED_SECONDS_MAX, what="prepare")
+        except pooling.Pooled as pooled:
+            raise CommandError(str(pooled)) from pooled
+        except StillLocked as locked:
+            raise CommandError(
+                f"{locked}\nNothing is half done: end them, or come when it is quieter."
+            ) from locked
         collect_static()
         if alone:  # old signs of life would make /statusz speak of processes that ended
             Heartbeat.objects.all().delete()
@@ -45,6 +57,10 @@ class Command(BaseCommand):
         if words := said.getvalue():
             note.touch(mode=0o600)
             note.write_text(words if settings.DEMO else FIRST_STEP + words)
+
+    def _shape(self) -> None:
+        migrate(owner_alias())
+        self._guard_the_ledger()
 
     def _guard_the_ledger(self) -> None:
         """Give the runtime's role its rights, and say what does not refuse changes."""

@@ -1,0 +1,178 @@
+"""The web process: `python -m config.web`, uvicorn with limits on who merely holds a connection.
+
+A request that never ends costs its sender nothing and us a file of the thousand that we may have
+open. So a request has to arrive, head and body, within a time; of connections whose request has not
+arrived one address keeps a few; and no more are taken than there are files for.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import resource
+import time
+from collections import OrderedDict
+
+import uvicorn
+from django.conf import settings
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+logger = logging.getLogger(__name__)
+
+HEAD_SECONDS_MAX = 15.0
+# The largest body is 8 MiB; over a line of two megabits it takes half of this.
+BODY_SECONDS_MAX = 60.0
+# Of one address, beyond this many requests that are still arriving the oldest is let go. Where a
+# proxy stands in front all have its address, and it has limits of its own.
+ARRIVING_PER_ADDRESS_MAX = 128
+# One that is younger is given its chance: many agents may begin in the same moment.
+ARRIVING_SECONDS_MIN = 2.0
+FILES_WANTED = 65_536
+# For pools, logs, static files and whatever else is open beside connections.
+FILES_RESERVED = 256
+FILES_MIN = 1_024
+BACKLOG = 2_048
+STOP_SECONDS_MAX = 5
+
+TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 2\r\n"
+    b"connection: close\r\n\r\n"
+)
+
+
+class Arriving:
+    """The connections whose request has not arrived, the oldest first; by address, and all."""
+
+    def __init__(self) -> None:
+        self._all: OrderedDict[Protocol, tuple[str, float]] = OrderedDict()
+        self._of: dict[str, OrderedDict[Protocol, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def begin(self, one: "Protocol", address: str) -> None:
+        """Let the oldest of the address go where it has too many."""
+        self._all[one] = (address, time.monotonic())
+        others = self._of.setdefault(address, OrderedDict())
+        others[one] = None
+        if len(others) > ARRIVING_PER_ADDRESS_MAX and not settings.AMENDS_TRUST_PROXY:
+            self._let_go(next(iter(others)))
+
+    def end(self, one: "Protocol") -> None:
+        found = self._all.pop(one, None)
+        if found is not None:
+            others = self._of[found[0]]
+            del others[one]
+            if not others:
+                del self._of[found[0]]
+
+    def make_room(self) -> bool:
+        """Whether one could be let go: of the address that has most of them, where it has too many
+        (then however young), else the oldest of all.
+        """
+        if not self._all:
+            return False
+        most = max(self._of.values(), key=len)
+        if len(most) > ARRIVING_PER_ADDRESS_MAX:
+            next(iter(most)).give_up()
+            return True
+        return self._let_go(next(iter(self._all)))
+
+    def _let_go(self, oldest: "Protocol") -> bool:
+        if time.monotonic() - self._all[oldest][1] < ARRIVING_SECONDS_MIN:
+            return False
+        oldest.give_up()
+        return True
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's own, and a clock for each request until it has arrived."""
+
+    arriving = Arriving()
+    connections_max = FILES_MIN - FILES_RESERVED
+    _clock: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.connections_max and not self.arriving.make_room():
+            transport.write(FULL)
+            transport.close()
+            return
+        self._wait(HEAD_SECONDS_MAX)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._arrived()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        self._wait(HEAD_SECONDS_MAX)
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._wait(BODY_SECONDS_MAX)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._arrived()
+        super().on_message_complete()
+
+    def give_up(self) -> None:
+        """Close it; whoever waits for the rest of the request hears that the client is gone."""
+        self._arrived()
+        if self.transport.is_closing():
+            return
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or not cycle.response_started:
+            self.transport.write(TIMED_OUT)
+        self.transport.close()
+
+    def _wait(self, seconds: float) -> None:
+        self._arrived()
+        self.arriving.begin(self, self.client[0] if self.client else "")
+        self._clock = self.loop.call_later(seconds, self.give_up)
+
+    def _arrived(self) -> None:
+        self.arriving.end(self)
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+
+def raise_file_limit() -> int:
+    """How many files this process may have open, raised as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return FILES_WANTED if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m config.web", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    options = parser.parse_args()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    os.environ.setdefault("AMENDS_PROCESS", "web")
+    files = raise_file_limit()
+    if files < FILES_MIN:
+        logger.warning("Only %d files may be open: raise `ulimit -n` to %d.", files, FILES_MIN)
+    Protocol.connections_max = max(files - FILES_RESERVED, files // 2)
+    uvicorn.run(
+        "config.asgi:application",
+        host=options.host,
+        port=options.port,
+        http=Protocol,
+        ws="none",
+        access_log=False,  # addresses hold tokens; a proxy in front writes one, if anybody wants it
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=STOP_SECONDS_MAX,
+        log_level="warning",
+    )
+
+
+if __name__ == "__main__":
+    main()

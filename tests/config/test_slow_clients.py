@@ -1,0 +1,150 @@
+"""Who sends without end, or never ends to send: it costs the desk little, and only for a time."""
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from config import bodies, web
+from tests.config.test_door import ask
+from tests.config.test_worker import soon
+from tests.processes import Process, Processes
+
+HEAD = b"POST /accounts/login/ HTTP/1.1\r\nHost: localhost\r\n"
+FORM = b"Content-Type: application/x-www-form-urlencoded\r\n"
+
+
+@pytest.fixture
+def desk(processes: Processes) -> Process:
+    """It has few files, as an account's default is, and cannot raise them."""
+    return processes.web(few_files=True)
+
+
+@pytest.fixture
+def lines() -> Iterator[Callable[[Process, bytes], socket.socket]]:
+    with contextlib.ExitStack() as opened:
+
+        def say(desk: Process, words: bytes) -> socket.socket:
+            host, port = desk.url.removeprefix("http://").split(":")
+            line = opened.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            line.sendall(words)
+            return line
+
+        yield say
+
+
+def test_more_half_requests_than_files_do_not_stop_the_desk(
+    desk: Process, lines: Callable[[Process, bytes], socket.socket]
+) -> None:
+    for _ in range(1_300):
+        lines(desk, HEAD)
+
+    assert ask(f"{desk.url}/healthz")[0] == 200
+    assert soon(lambda: files_of(desk) <= web.ARRIVING_PER_ADDRESS_MAX + web.FILES_RESERVED)
+
+
+def files_of(desk: Process) -> int:
+    return sum(1 for _ in Path(f"/proc/{desk.pid}/fd").iterdir())
+
+
+@pytest.mark.parametrize(
+    "begun", [b"", HEAD, HEAD + FORM + b"Content-Length: 100\r\n\r\nlogin="],
+    ids=["nothing", "half a head", "half a body"],
+)  # fmt: skip
+def test_a_request_that_does_not_arrive_is_given_up(
+    processes: Processes, lines: Callable[[Process, bytes], socket.socket], begun: bytes
+) -> None:
+    desk = processes.web()
+    line = lines(desk, begun)
+    line.settimeout(web.BODY_SECONDS_MAX + 30)
+
+    said = line.recv(1_000)
+
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert line.recv(1) == b""
+
+
+def test_who_drips_on_after_the_answer_is_given_up_as_well(
+    processes: Processes, lines: Callable[[Process, bytes], socket.socket]
+) -> None:
+    desk = processes.web()
+    post = b"POST /api/v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
+    line = lines(desk, post)
+    assert line.recv(1_000).startswith(b"HTTP/1.1 401 ")
+
+    def is_cut() -> bool:
+        time.sleep(1)
+        try:
+            line.sendall(b"x")
+        except OSError:
+            return True
+        return False
+
+    assert soon(is_cut)
+
+
+@pytest.mark.parametrize("path", ["/accounts/login/", "/", "/api/v1/cases", "/setup/x/", "/c/x/"])
+def test_no_stranger_lays_anything_large_on_the_disk(
+    processes: Processes, lines: Callable[[Process, bytes], socket.socket], path: str
+) -> None:
+    desk = processes.web()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n".encode()
+    piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+
+    declared = lines(desk, head + b"Content-Length: 400000000\r\n\r\n")
+    assert declared.recv(1_000).startswith(b"HTTP/1.1 413 ")
+
+    chunked = lines(desk, head + b"Transfer-Encoding: chunked\r\n\r\n")
+    with contextlib.suppress(OSError):  # it hangs up while we speak
+        for _ in range(200):
+            chunked.sendall(piece)
+            assert deleted_files_of(desk) == []
+    with contextlib.suppress(ConnectionError):
+        assert chunked.recv(1_000).startswith(b"HTTP/1.1 413 ")
+
+
+def deleted_files_of(desk: Process) -> list[str]:
+    """What lies on a disk without a name: where a large body is spooled to."""
+    found = []
+    for one in Path(f"/proc/{desk.pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            target = str(one.readlink())
+            if target.endswith("(deleted)") and target.startswith("/tmp/"):  # noqa: S108
+                found.append(target)
+    return found
+
+
+def test_of_slow_large_bodies_an_address_sends_a_few_at_once_and_forms_pass_all_the_same(
+    processes: Processes, lines: Callable[[Process, bytes], socket.socket]
+) -> None:
+    desk = processes.web()
+    slow = HEAD + FORM + b"Content-Length: 1000000\r\n\r\n" + b"x" * 100_000
+    held = [lines(desk, slow) for _ in range(bodies.LARGE_PER_ADDRESS_MAX)]
+
+    one_more = lines(desk, slow)
+    assert one_more.recv(1_000).startswith(b"HTTP/1.1 503 ")
+    form = lines(desk, HEAD + FORM + b"Content-Length: 7\r\n\r\nlogin=x")
+    assert form.recv(1_000).startswith(b"HTTP/1.1 403 ")  # no CSRF token: Django has read it
+    assert len(held) == bodies.LARGE_PER_ADDRESS_MAX
+
+
+def test_under_https_every_door_leads_there_with_its_method_and_body(
+    processes: Processes,
+) -> None:
+    desk = processes.web(AMENDS_URL="https://desk.example.org", AMENDS_TRUST_PROXY="1")
+    for path in ("/api/v1/policy?x=1", "/static/amends.css", "/w/acme/queue/fresh/?since=1"):
+        with socket.create_connection(("localhost", int(desk.url.rsplit(":", 1)[1]))) as line:
+            line.sendall(f"GET {path} HTTP/1.1\r\nHost: evil.example\r\n\r\n".encode())
+            said = line.recv(2_000)
+        assert said.startswith(b"HTTP/1.1 308 "), path
+        assert f"location: https://desk.example.org{path}\r\n".encode() in said
+    secure = ask(f"{desk.url}/api/v1/policy", X_Forwarded_Proto="https")
+    probe = ask(f"{desk.url}/readyz")
+
+    assert secure[0] == 401
+    assert probe[0] == 200
+    assert json.loads(probe[2])["ready"]

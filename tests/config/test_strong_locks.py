@@ -1,0 +1,93 @@
+"""An upgrade and a new partition wait for readers without keeping anybody waiting behind them."""
+
+import os
+import threading
+import time
+
+import psycopg
+import pytest
+from django.db import connection, connections
+from psycopg.errors import QueryCanceled
+
+from ledger import partitions
+from workspaces import strong_locks
+from workspaces.strong_locks import StillLocked, patiently
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TABLE = "workspaces_heartbeat"
+
+
+@pytest.fixture
+def reader():
+    """Somebody reads a table in a transaction that they do not end."""
+    with psycopg.connect(os.environ["DATABASE_URL"], application_name="a long report") as reading:
+        reading.execute(f"SELECT count(*) FROM {TABLE}")
+        yield reading
+
+
+def test_who_reads_meanwhile_waits_no_longer_than_the_lock_is_asked_for(reader):
+    """Others come by while the change waits, again and again."""
+
+    def alter() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE {TABLE} ADD COLUMN IF NOT EXISTS by_a_test int")
+
+    def upgrade() -> None:
+        try:
+            patiently("default", alter, seconds_max=120, what="The upgrade")
+        finally:
+            connections.close_all()
+
+    upgrading = threading.Thread(target=upgrade)
+    upgrading.start()
+    try:
+        with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as others:
+            others.execute("SET statement_timeout = '4s'")  # four times what is asked for
+            end = time.monotonic() + 8
+            while time.monotonic() < end:
+                others.execute(f"SELECT count(*) FROM {TABLE}")
+            assert upgrading.is_alive()
+            reader.rollback()
+            upgrading.join(60)
+            assert not upgrading.is_alive()
+            others.execute(f"ALTER TABLE {TABLE} DROP COLUMN by_a_test")
+    except QueryCanceled:
+        pytest.fail("a reader waited behind the upgrade")
+    finally:
+        reader.rollback()
+        upgrading.join(60)
+
+
+def test_who_gives_up_says_who_held_the_lock_and_leaves_no_trace(reader, monkeypatch):
+    monkeypatch.setattr(strong_locks, "PAUSE_SECONDS", 0.1)
+    time.sleep(1.1)  # whoever reads for less than a second is nobody's trouble
+
+    def alter() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE {TABLE} ADD COLUMN by_a_test int")
+
+    with pytest.raises(StillLocked, match=r"The upgrade .*a long report"):
+        patiently("default", alter, seconds_max=0.05, what="The upgrade")
+
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW lock_timeout")
+        assert cursor.fetchone() != (f"{strong_locks.ASK_MILLISECONDS}ms",)
+
+
+def test_a_partition_is_made_although_somebody_reads_for_a_while(monkeypatch):
+    monkeypatch.setattr(strong_locks, "PAUSE_SECONDS", 0.1)
+    last = max(name for name in _weeks() if name[-1].isdigit())
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE {last}")
+    with psycopg.connect(os.environ["DATABASE_URL"]) as reading:
+        reading.execute("SELECT count(*) FROM ledger_event")
+        ends = threading.Timer(3, reading.rollback)
+        ends.start()
+        assert partitions.make_ahead() == [last]
+        ends.join()
+    assert last in _weeks()
+
+
+def _weeks() -> set[str]:
+    with connection.cursor() as cursor:
+        return partitions.existing(cursor)

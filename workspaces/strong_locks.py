@@ -1,0 +1,103 @@
+"""Strong locks: what changes a table waits for whoever reads it, and all others wait behind that.
+
+PostgreSQL grants locks in the order in which they were asked for. A migration that waits behind one
+report of twelve seconds makes every `begin` wait for twelve seconds. So whoever wants a strong lock
+asks for it shortly, lets the others pass, and asks again.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from django.db import OperationalError, connections
+from psycopg.errors import DeadlockDetected, LockNotAvailable
+
+T = TypeVar("T")
+
+# Others wait for at most this long each time, and then have the table for themselves for so long.
+ASK_MILLISECONDS = 1_000
+PAUSE_SECONDS = 2.0
+PAUSE_SECONDS_MAX = 15.0
+
+HOLDERS = """
+SELECT DISTINCT a.pid, a.usename, a.application_name,
+    round(extract(epoch FROM clock_timestamp() - a.xact_start)), left(a.query, 120)
+FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.granted AND l.locktype = 'relation' AND a.pid <> pg_backend_pid()
+    AND a.datname = current_database() AND a.xact_start < clock_timestamp() - interval '1 second'
+ORDER BY 4 DESC NULLS LAST LIMIT 5"""
+
+logger = logging.getLogger(__name__)
+
+
+class StillLocked(Exception):
+    """We stopped because others held the lock all the time; the message names them. What was under
+    way was rolled back: end them, and begin again.
+    """
+
+
+def patiently(database: str, work: Callable[[], T], *, seconds_max: float, what: str) -> T:
+    """Do `work`, which begins and ends its own transactions on `database`, until it gets its locks.
+
+    Raises StillLocked after `seconds_max`; everything else that `work` raises passes.
+    """
+    end, pause = time.monotonic() + seconds_max, PAUSE_SECONDS
+    while True:
+        try:
+            with short_lock_timeout(database):
+                return work()
+        except OperationalError as error:
+            if not isinstance(error.__cause__, LockNotAvailable | DeadlockDetected):
+                raise
+            told = holders(database)
+            if time.monotonic() + pause > end:
+                raise StillLocked(
+                    f"{what} did not get its locks. They are held by: {told}"
+                ) from error
+            logger.warning("%s waits for locks, and lets others pass: %s", what, told)
+        time.sleep(pause)
+        pause = min(pause * 2, PAUSE_SECONDS_MAX)
+
+
+@contextmanager
+def short_lock_timeout(database: str) -> Iterator[None]:
+    """Ask shortly, except for what is built CONCURRENTLY: that holds nobody up, and stops half way
+    when it is not waited for.
+    """
+    connection = connections[database]
+
+    def unhurried(execute: Any, sql: str, params: Any, many: Any, context: Any) -> Any:
+        if "CONCURRENTLY" not in str(sql):
+            return execute(sql, params, many, context)
+        with connection.cursor() as cursor:
+            cursor.cursor.execute("SET lock_timeout = 0")
+            try:
+                return execute(sql, params, many, context)
+            finally:
+                cursor.cursor.execute(f"SET lock_timeout = {ASK_MILLISECONDS}")
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, false)", [str(ASK_MILLISECONDS)])
+    try:
+        with connection.execute_wrapper(unhurried):
+            yield
+    finally:
+        if connection.is_usable():
+            with connection.cursor() as cursor:
+                cursor.execute("RESET lock_timeout")
+
+
+def holders(database: str) -> str:
+    """Who has had a lock on a table for more than a second, the longest first."""
+    with connections[database].cursor() as cursor:
+        cursor.execute(HOLDERS)
+        rows = cursor.fetchall()
+    return (
+        "; ".join(
+            f"process {pid} ({user}, {application or 'no name'}) for {seconds} s: {query}"
+            for pid, user, application, seconds, query in rows
+        )
+        or "somebody who is gone by now"
+    )
