@@ -105,7 +105,14 @@ class Processes:
         for process, answers in waits:
             process.wait_until(answers)
 
-    def web(self, *, few_files: bool = False, **environment: str) -> Process:
+    def web(self, **environment: str) -> Process:
+        return self._web(environment)
+
+    def web_with_few_files(self) -> Process:
+        """It may have 1,024 files open, as an account's default is, and cannot raise that."""
+        return self._web({}, few_files=True)
+
+    def _web(self, environment: dict[str, str], *, few_files: bool = False) -> Process:
         port = free_port()
         process = self._start("web", port, environment, few_files=few_files)
         process.url = f"http://localhost:{port}"

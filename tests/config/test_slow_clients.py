@@ -20,8 +20,7 @@ FORM = b"Content-Type: application/x-www-form-urlencoded\r\n"
 
 @pytest.fixture
 def desk(processes: Processes) -> Process:
-    """It has few files, as an account's default is, and cannot raise them."""
-    return processes.web(few_files=True)
+    return processes.web_with_few_files()
 
 
 @pytest.fixture
