@@ -1,10 +1,15 @@
 """What is said of every page of Django's. In the event loop or in a thread, as the view is."""
 
 from collections.abc import Awaitable, Callable
+from urllib.parse import urlencode, urlsplit
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.conf import settings
+from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import resolve_url
 
+REDIRECT = 302
 Answer = HttpResponse | Awaitable[HttpResponse]
 
 
@@ -27,6 +32,49 @@ class NoStore:
 
     async def _awaited(self, answer: Awaitable[HttpResponse]) -> HttpResponse:
         return marked(await answer)
+
+
+class BackToThePage(NoStore):
+    """Who sends a form after the session has ended logs in and is back at the page of the form.
+
+    What was typed waits there, in the browser (static/js/keep.js), and is not sent by itself. The
+    form's own address answers no GET, so a log-in that leads there would lose both.
+    """
+
+    def __call__(self, request: HttpRequest) -> Answer:
+        self_answer = self._get_response(request)
+        if isinstance(self_answer, HttpResponse):
+            return to_log_in(request, self_answer)
+        return self._back(request, self_answer)
+
+    async def _back(self, request: HttpRequest, answer: Awaitable[HttpResponse]) -> HttpResponse:
+        return to_log_in(request, await answer)
+
+
+def to_log_in(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
+    log_in = resolve_url(settings.LOGIN_URL)
+    is_sent_there = urlsplit(answer.headers.get("Location", "")).path == log_in
+    if request.method == "GET" or answer.status_code != REDIRECT or not is_sent_there:
+        return answer
+    page = page_of_form(request)
+    if "HX-Request" not in request.headers:
+        return redirect_to_login(page)
+    # No swap: the page would take an answer in place of the form for the end of what was typed.
+    told = HttpResponse(status=401)
+    told["HX-Redirect"] = f"{log_in}?{urlencode({'next': page})}"
+    return told
+
+
+def page_of_form(request: HttpRequest) -> str:
+    """Where the form stood, if that is a page of a workspace here; else the front door."""
+    said = request.headers.get("HX-Current-URL") or request.headers.get("Referer", "")
+    try:
+        here = urlsplit(said)
+    except ValueError:
+        return "/"
+    if here.netloc != request.get_host() or not here.path.startswith("/w/"):
+        return "/"
+    return f"{here.path}?{here.query}" if here.query else here.path
 
 
 def marked(answer: HttpResponse) -> HttpResponse:
