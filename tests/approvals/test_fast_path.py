@@ -11,7 +11,7 @@ from approvals import pauses, versions
 from approvals.gate import fast_path
 from approvals.gate.asks import ask_of
 from approvals.gate.begin import steps
-from approvals.models import Approval, GateKey
+from approvals.models import Approval, GateKey, Pause
 from approvals.policy import inforce
 from ledger import drivers
 from ledger.ids import new_id
@@ -100,6 +100,24 @@ def event_ids(workspace_id):
 
 def is_set(value):
     return "a time" if isinstance(value, dt.datetime) else value
+
+
+@pytest.mark.parametrize("kind", ["workspace", "agent", "run", "tool", "connection"])
+def test_a_second_call_under_a_pause_that_was_seen_is_denied_too(trip, acme, ada, kind):
+    """The first call has shown the pause to this process: the fast way is then asked first."""
+    twins = {"crm.*": [{"connection": "crm", "operation": "restore", "args": {}}]}
+    obey(acme, POLICY | {"twins": twins}, ada)
+    assert trip.begin(key="key-0", action="act_0").json()["answer"] == "proceed"
+    names = {"agent": "desk-agent", "run": "run_1", "tool": "crm.*", "connection": "crm"}
+    pauses.pause(acme, kind, names.get(kind, ""), by=ada, reason="wrong bookings")
+
+    for number in (1, 2, 3):
+        said = trip.begin(key=f"key-{number}", action=f"act_{number}").json()
+        assert (said["answer"], said.get("code")) == ("denied", "paused")
+
+    assert Action.objects.count() == 1
+    pauses.lift(Pause.objects.get(), by=ada)
+    assert trip.begin(key="key-1", action="act_1").json()["answer"] == "proceed"
 
 
 RICH = {

@@ -252,6 +252,30 @@ def test_neither_more_rules_nor_the_wire_ever_loosen_a_judgement(verdicts, wire,
     assert RISKS.index(loud.risk) >= RISKS.index("medium") - 1
 
 
+@given(
+    asking=st.lists(st.sampled_from([None, True, False]), min_size=1, max_size=5),
+    automatic=st.lists(st.sampled_from([None, True, False]), max_size=3),
+    everywhere=st.booleans(),
+)
+def test_people_approve_their_own_only_where_every_rule_that_asks_lets_them(
+    asking, automatic, everywhere
+):
+    """One lax rule beside a strict one lets nobody; a rule that asks nobody has no say in it."""
+
+    def rule(approval, own):
+        return {"approval": approval} | ({} if own is None else {"selfApproval": own})
+
+    rules = [*(rule("MANUAL", own) for own in asking), *(rule("AUTO", own) for own in automatic)]
+    document = {"policies": {"a": rules, "b": rules[0]}, "selfApproval": everywhere}
+    lets = [everywhere if own is None else own for own in asking]
+
+    one, other = judged(document, "a"), judged(document, "b")
+
+    assert (one.approval, one.self_approval) == ("MANUAL", all(lets))
+    assert strictest([one, other]).self_approval is all(lets)
+    assert strictest([other, one]).self_approval is all(lets)
+
+
 def test_the_example_of_the_guide_is_a_policy_and_means_what_it_says():
     guide = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
     source = guide.split("```yaml\n")[1].split("```")[0]

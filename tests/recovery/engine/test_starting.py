@@ -80,6 +80,23 @@ def test_law_2_another_expiry_than_the_approved_one_starts_nothing(case, world, 
     assert (state_of(plan), outside.effects()) == ("superseded", [])
 
 
+def test_law_2_a_grant_that_is_only_too_old_starts_nothing(case, world, outside, ada, ben):
+    """Digest, calls and people are as they were: time alone is what it fails for."""
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    approval.refresh_from_db()
+    approval.expires_at = datetime(2020, 1, 1, tzinfo=UTC)
+    approval.digest = questions.digest_of(approval)
+    approval.save(update_fields=["expires_at", "digest"])
+
+    assert not grants.use(approval.pk, approval.digest)
+    advance(plan)
+
+    approval.refresh_from_db()
+    assert (approval.state, state_of(plan), outside.effects()) == ("granted", "waiting", [])
+
+
 def test_law_2_a_grant_that_was_used_elsewhere_starts_nothing(case, world, outside, ada, ben):
     """Used once, in one conditional UPDATE."""
     plan = plan_for(case, world)
