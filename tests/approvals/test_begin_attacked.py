@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
@@ -111,7 +112,7 @@ def test_nothing_begins_after_a_change_in_the_middle(doors, acme, ada, ben, fina
     """Every request that was sent after the change had been made is denied, or asked."""
     numbers, over = itertools.count(), threading.Event()
     made: list[float] = []
-    sent: list[tuple[float, dict]] = []
+    sent: list[tuple[float, Any]] = []
 
     def hammer(client):
         while not over.is_set():
