@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 from django.db import transaction
+from django.db.models import BooleanField, Exists, OuterRef
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from approvals import deciders, digests
 from approvals.digests import CallFacts
-from approvals.models import Approval, ApprovalState
+from approvals.models import Approval, ApprovalState, Pause
 from approvals.policy import Judgement, Need
 from approvals.policy.words import ASKING
 from approvals.record import say
@@ -16,17 +19,50 @@ from approvals.record import say
 KEPT_MAX = 64
 """Approvals whose calls a process remembers; a plan is at work on one for a while."""
 
+UNRECORDED = "The ledger does not tell that anybody approved it."
+
 LIGHT = ("workspace", "digest", "state", "self_approval", "requested_by", "agent_owner")
+
+
+# Whether the ledger tells, of everybody whose yes stands, that they said it, of these very bytes.
+# An answer is an event in the transaction that writes it, so one without is nobody's.
+RECORDED = """
+EXISTS (SELECT FROM approvals_decision d
+    WHERE d.approval_id = approvals_approval.id AND d.granted)
+AND NOT EXISTS (
+    SELECT FROM approvals_decision d WHERE d.approval_id = approvals_approval.id AND d.granted
+        AND NOT EXISTS (
+            SELECT FROM ledger_event e
+            WHERE e.workspace_id = approvals_approval.workspace_id
+                AND e.run = approvals_approval.run_ref
+                AND e.action = coalesce((SELECT a.action FROM ledger_action a
+                    WHERE a.id = approvals_approval.action_id), '')
+                AND e.received_at > approvals_approval.asked_at - interval '1 day'
+                AND e.type = 'approval.granted' AND e.actor_kind = 'person'
+                AND e.actor = d.person_id::text
+                AND e.data ->> 'approval' = approvals_approval.id::text
+                AND e.data ->> 'digest' = approvals_approval.digest))"""
+
+
+def recorded() -> RawSQL:
+    return RawSQL(RECORDED, (), output_field=BooleanField())  # noqa: S611 - our own words
 
 
 @transaction.atomic
 def use(approval_id: int, digest: str) -> bool:
-    """Use the grant if it is granted, unused, of this digest, and by the database's clock alive.
+    """Use the grant if it is granted, unused, of this digest, by the database's clock alive, told
+    of by the ledger, and the desk itself holds nothing back.
 
     One conditional UPDATE: of any number of callers one hears True.
     """
+    held = Pause.objects.filter(workspace=OuterRef("workspace"), lifted_at=None, paused_by=None)
     moved = Approval.objects.filter(
-        pk=approval_id, state=ApprovalState.GRANTED, digest=digest, expires_at__gt=Now()
+        ~Exists(held),
+        recorded(),
+        pk=approval_id,
+        state=ApprovalState.GRANTED,
+        digest=digest,
+        expires_at__gt=Now(),
     ).update(was=ApprovalState.GRANTED, state=ApprovalState.USED, used_at=Now())
     if not moved:
         return False
@@ -51,9 +87,12 @@ def lost(approval_id: int, call_digest: str) -> str:
 
     A plan asks before each of its calls, so what grows with the plan is not read here.
     """
-    approval = Approval.objects.select_related("workspace").only(*LIGHT).get(pk=approval_id)
+    rows = Approval.objects.select_related("workspace").only(*LIGHT)
+    approval: Any = rows.annotate(is_recorded=recorded()).get(pk=approval_id)
     if approval.state != ApprovalState.USED:
         return "Its approval is no longer in force."
+    if not approval.is_recorded:
+        return UNRECORDED
     if call_digest not in _calls_of(approval.pk, approval.digest):
         return "This call is not among those that were approved."
     return "" if still_entitled(approval) else "One who approved it may no longer do so."

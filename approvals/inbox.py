@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from approvals import deciders, metrics, notifications, wishes
+from approvals import deciders, metrics, notifications, pauses, wishes
 from approvals.bells import ring_on_commit
 from approvals.locks import locked
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
@@ -98,9 +98,14 @@ def _with_yes(approval: Approval, by: User) -> deciders.Standing:
     standing = deciders.standing(approval, with_person=by.pk)
     if by.pk not in standing.filled or not deciders.counts(approval, by):
         raise NotYours(approval, ApprovalState.GRANTED, "your part of this is already given")
-    if held := wishes.lacking(approval):
-        raise NotYours(approval, ApprovalState.GRANTED, held)
+    if why := held(approval):
+        raise NotYours(approval, ApprovalState.GRANTED, why)
     return standing
+
+
+def held(approval: Approval) -> str:
+    """Why nobody may say yes just now, in words; empty where people may."""
+    return pauses.of_the_desk(approval.workspace_id) or wishes.lacking(approval)
 
 
 def _complete(approval: Approval, by: User) -> None:

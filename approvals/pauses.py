@@ -14,12 +14,13 @@ from approvals.models import Pause, PauseKind
 from approvals.policy import Unreadable, active, globs
 from ledger import desk
 from ledger.models import Action, Run
-from workspaces import look
+from workspaces import access, look
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 
 REASON_CHARACTERS_MAX = 400
 STANDING_MAX = 200
+BY_THE_DESK = "the desk itself"
 
 HELD_MAX = 1_000
 """Beyond it a banner says "1 000+": it is counted for every page while a pause stands."""
@@ -55,13 +56,19 @@ def pause(workspace: Workspace, kind: str, name: str = "", *, by: User, reason: 
 
 @transaction.atomic
 def lift(standing_pause: Pause, *, by: User) -> None:
-    """Let it go on. Raises CannotMove if somebody was faster."""
+    """Let it go on. Raises CannotMove if somebody was faster, NotAllowed for one of the desk's own:
+    that is lifted by an administrator, whose word it is that they have looked.
+    """
+    if standing_pause.paused_by_id is None:
+        access.require(by, "administer", standing_pause.workspace)
     moved = Pause.objects.filter(pk=standing_pause.pk, lifted_at=None).update(
         lifted_at=Now(), lifted_by=by
     )
     if not moved:
         raise CannotMove(standing_pause, "lifted", "it is already lifted")
     desk.say(standing_pause.workspace, "pause.lifted", by=by, data=told(standing_pause))
+    if standing_pause.paused_by_id is None:
+        desk.say(standing_pause.workspace, "ledger.acknowledged", by=by, data=told(standing_pause))
 
 
 def told(one: Pause) -> dict[str, str]:
@@ -108,6 +115,16 @@ class HeldRuns(NamedTuple):
     def __str__(self) -> str:
         number = f"{look.count(self.runs)}{'+' if self.or_more else ''}"
         return f"{number} run{'' if number == '1' else 's'}"
+
+
+def of_the_desk(workspace_id: int) -> str:
+    """Why the desk itself holds everything there, in words; empty where it does not."""
+    rows = Pause.objects.filter(workspace_id=workspace_id, lifted_at=None, paused_by=None)
+    return str(rows.values_list("reason", flat=True).first() or "")
+
+
+def placed_by(one: Pause) -> str:
+    return str(one.paused_by or BY_THE_DESK)
 
 
 def held_runs(one: Pause) -> HeldRuns:

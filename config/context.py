@@ -119,7 +119,7 @@ def _pauses(here: Workspace) -> list[dict[str, Any]]:
     return [
         {
             "what": f"{one.get_kind_display()} {one.name}".strip(),
-            "by": str(one.paused_by),
+            "by": pauses.placed_by(one),
             "reason": one.reason,
             "since": look.ago(one.paused_at, timezone.now()),
             "holds": str(pauses.held_runs(one)),

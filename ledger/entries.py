@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from django.db.models import Sum
 
 from ledger import merkle, proofs, retention
-from ledger.leaves import stored_nodes
+from ledger.leaves import sealed_as, stored_nodes
 from ledger.models import Erasure, Event, Leaf, TreeHead
 from workspaces.models import Workspace
 
@@ -48,7 +48,7 @@ class Seen:
             event = events.get(leaf.place)
             if event is None:
                 self.gone += [leaf.index] if leaf.place > let_go else []
-            elif merkle.leaf_hash(proofs.entry_of(self.workspace, event)) != bytes(leaf.hash):
+            elif not sealed_as(proofs.entry_of(self.workspace, event), bytes(leaf.hash)):
                 self.changed.append(leaf.index)
             elif not proofs.is_as_digested(event):
                 self.payloads.append(leaf.index)

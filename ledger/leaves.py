@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection
 
+from ledger import merkle
 from ledger.canonical import canonical
 from ledger.merkle import Node
+
+VERSION = 2
+"""Of the leaves that are made now; those of earlier versions stay in the log as they are."""
 
 NODES_OF_LEVEL = """
 SELECT n.level, n.index, t.hash FROM unnest(%s::int[], %s::bigint[]) AS n (level, index)
@@ -17,20 +21,44 @@ SELECT 0, l.index, l.hash FROM unnest(%s::bigint[]) AS n (index)
 JOIN ledger_leaf l ON l.workspace_id = %s AND l.index = n.index"""
 
 
-def leaf_bytes(
-    *, workspace: str, event: str, type_: str, received: str, actor: str, digest: bytes
-) -> bytes:
-    """The entry for one event: canonical JSON, no payload; `received` as `received_text` has it."""
-    entry = {
-        "v": 1,
-        "workspace": workspace,
-        "event": event,
-        "type": type_,
-        "received": received,
-        "actor": actor,
-        "digest": f"sha256:{digest.hex()}",
+class Entry(NamedTuple):
+    """What an event's leaf is made of; `received` as `received_text` has it."""
+
+    workspace: str
+    event: str
+    type: str
+    received: str
+    actor: str
+    digest: bytes
+    key: str
+    trusted: bool
+
+
+def leaf_bytes(entry: Entry, *, version: int = VERSION) -> bytes:
+    """The entry for one event: canonical JSON, no payload.
+
+    Version 1 did not say with which key an event came, nor whether that key was trusted.
+    """
+    told: dict[str, Any] = {
+        "v": version,
+        "workspace": entry.workspace,
+        "event": entry.event,
+        "type": entry.type,
+        "received": entry.received,
+        "actor": entry.actor,
+        "digest": f"sha256:{entry.digest.hex()}",
     }
-    return canonical(entry, plain=True)
+    if version > 1:
+        told |= {"key": entry.key, "trusted": entry.trusted}
+    return canonical(told, plain=True)
+
+
+def sealed_as(entry: Entry, hash_: bytes) -> bytes | None:
+    """The leaf of this hash that the event makes, in whichever version it was sealed; None if it
+    makes none: then it is not what was sealed.
+    """
+    made = (leaf_bytes(entry, version=version) for version in range(VERSION, 0, -1))
+    return next((one for one in made if merkle.leaf_hash(one) == hash_), None)
 
 
 def received_text(received: datetime) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from ledger import logkeys, merkle, notes
 from ledger.canonical import canonical, salted_digest
-from ledger.leaves import leaf_bytes, received_text, stored_nodes
+from ledger.leaves import Entry, received_text, sealed_as, stored_nodes
 from ledger.models import Event, EventKey, Leaf, TreeHead
 from ledger.said import Said
 from ledger.wire import as_kept
@@ -57,19 +57,18 @@ def inclusion_of(workspace: Workspace, event: Event) -> Inclusion | None:
     head = newest_head(workspace)
     if leaf is None or head is None or leaf.index >= head.size:
         return None
-    entry = entry_of(workspace, event)
-    if merkle.leaf_hash(entry) != bytes(leaf.hash):
+    entry = sealed_as(entry_of(workspace, event), bytes(leaf.hash))
+    if entry is None:
         raise Tampered(f"event {event.event_id} is not the one that was sealed as {leaf.index}")
     path = hashes(workspace, merkle.inclusion(leaf.index, head.size))
     text = proof_text(entry, leaf.index, path, head.note)
     return Inclusion(leaf.index, head, entry, text)
 
 
-def entry_of(workspace: Workspace, event: Event) -> bytes:
-    return leaf_bytes(
-        workspace=workspace.slug, event=event.event_id, type_=event.type,
-        received=received_text(event.received_at), actor=f"{event.actor_kind}:{event.actor}",
-        digest=bytes(event.digest),
+def entry_of(workspace: Workspace, event: Event) -> Entry:
+    return Entry(
+        workspace.slug, event.event_id, event.type, received_text(event.received_at),
+        f"{event.actor_kind}:{event.actor}", bytes(event.digest), event.key_prefix, event.trusted,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Rights: what the role may do as which the desk runs, and what it may not.
 
-The third of three walls around the ledger (DESIGN §6): even whoever gets at the runtime's database
+The third of three walls around the ledger: even whoever gets at the runtime's database
 connection, and past the triggers, cannot change or remove an entry, for the role lacks the right.
 Partitions are reached through their parent alone, so the role has no right on them of its own.
 
@@ -11,8 +11,22 @@ from typing import Any
 
 from psycopg import sql
 
-# Entries and the log over them. Everything else is working state.
-GROWING = ("ledger_event", "ledger_leaf", "ledger_treenode", "ledger_treehead")
+# Entries and the log over them, the ids by which an event is known to have come before, and who
+# must answer an approval. Everything else is working state.
+GROWING = (
+    "ledger_event", "ledger_leaf", "ledger_treenode", "ledger_treehead",
+    "ledger_eventkey", "ledger_eventconflict", "approvals_requirement",
+)  # fmt: skip
+# The registries of what was erased and let go: written by the owner, who alone erases.
+READ = ("ledger_erasure", "ledger_thinning")
+# What was asked and what people answered is written once; only how it goes on may change.
+MOVING = {
+    "approvals_approval": (
+        "was", "state", "decided_at", "used_at", "closing_reason", "closed_by_id", "remind_at",
+        "reminded_at",
+    ),
+    "approvals_decision": ("requirement_id",),
+}  # fmt: skip
 
 TABLES = """
 SELECT c.relname, c.relkind = 'S' FROM pg_class c
@@ -36,16 +50,23 @@ def grant(cursor: Any, role: str) -> None:
         table = sql.Identifier(name)
         if is_sequence:
             cursor.execute(sql.SQL("GRANT USAGE, SELECT ON SEQUENCE {} TO {}").format(table, who))
-        elif name in GROWING:
-            cursor.execute(sql.SQL("REVOKE ALL ON {} FROM {}").format(table, who))
-            cursor.execute(sql.SQL("GRANT SELECT, INSERT ON {} TO {}").format(table, who))
         else:
-            cursor.execute(
-                sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {}").format(table, who)
-            )
+            cursor.execute(sql.SQL("REVOKE ALL ON {} FROM {}").format(table, who))
+            cursor.execute(sql.SQL("GRANT {} ON {} TO {}").format(_rights_on(name), table, who))
+
+
+def _rights_on(name: str) -> sql.Composable:
+    if name in READ:
+        return sql.SQL("SELECT")
+    if name in GROWING:
+        return sql.SQL("SELECT, INSERT")
+    if name in MOVING:
+        columns = sql.SQL(", ").join(map(sql.Identifier, MOVING[name]))
+        return sql.SQL("SELECT, INSERT, UPDATE ({})").format(columns)
+    return sql.SQL("SELECT, INSERT, UPDATE, DELETE")
 
 
 def changeable(cursor: Any) -> list[str]:
     """Which tables that only grow the cursor's own role could change, if it were not for us."""
-    cursor.execute(MAY_CHANGE, [list(GROWING)])
+    cursor.execute(MAY_CHANGE, [[*GROWING, *READ, *MOVING]])
     return [name for (name,) in cursor.fetchall()]

@@ -13,7 +13,7 @@ from psycopg import Cursor
 
 from ledger import logkeys, merkle, notes, witness
 from ledger.desk import plain_connection
-from ledger.leaves import leaf_bytes, stored_nodes
+from ledger.leaves import Entry, leaf_bytes, stored_nodes
 from ledger.models import TreeHead
 from ledger.statements import LIST, joined_numbers
 from workspaces.models import Workspace
@@ -42,7 +42,7 @@ TAKE_LOCK = "SELECT pg_try_advisory_xact_lock(%b, %b), set_config('enable_sort',
 WAITING_EVENTS = """
 SELECT u.place, e.event_id, e.type,
     to_char(e.received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-    e.actor_kind || ':' || e.actor, e.digest
+    e.actor_kind || ':' || e.actor, e.digest, e.key_prefix, e.trusted
 FROM ledger_unsealed u
 JOIN ledger_event e ON e.place = u.place AND e.received_at = u.received_at
 WHERE u.workspace_id = %b ORDER BY u.place LIMIT %b"""
@@ -125,12 +125,9 @@ def frontier(workspace: Workspace, size: int) -> list[bytes]:
 def _grow(workspace: Workspace, size: int, rows: list[tuple[Any, ...]]) -> merkle.Growth:
     growth = merkle.Growth(size, frontier(workspace, size))
     hashes = []
-    for _, event, type_, received, actor, digest in rows:
-        leaf = leaf_bytes(
-            workspace=workspace.slug, event=event, type_=type_, received=received, actor=actor,
-            digest=bytes(digest),
-        )  # fmt: skip
-        hashes.append(merkle.leaf_hash(leaf))
+    for _, event, type_, received, actor, digest, key, trusted in rows:
+        entry = Entry(workspace.slug, event, type_, received, actor, bytes(digest), key, trusted)
+        hashes.append(merkle.leaf_hash(leaf_bytes(entry)))
         growth.add(hashes[-1])
     places = joined_numbers([row[0] for row in rows])
     _run(NEW_LEAVES, [workspace.pk, size, b"".join(hashes), places])

@@ -2,13 +2,15 @@
 
 After a failover to a standby that lagged, the database may have forgotten events whose head was
 already signed. Signing another head of that size would fork the log; so the old origin is left as
-it is, and a new one starts, whose first head names the last good one.
+it is, and a new one starts, whose first head names the last good one. Floors above register what
+they do then (approvals/rollback.py holds everything until a person has looked).
 """
 
 import hashlib
 import logging
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from django.conf import settings
@@ -21,8 +23,19 @@ from workspaces.models import Workspace
 
 logger = logging.getLogger(__name__)
 
+WentBack = Callable[[Workspace, Head, int], None]
+"""Given the last good head and how many entries are left; called in the sealer's transaction."""
+
+_when_back: list[WentBack] = []
+
 # The last head that this process signed, by public key.
 _last: dict[bytes, Head] = {}
+
+
+def when_it_goes_back(tell: WentBack) -> WentBack:
+    """Register what is done, in the same transaction, when a log is found to have gone back."""
+    _when_back.append(tell)
+    return tell
 
 
 def checked(workspace: Workspace, signer: Signer, size: int) -> tuple[Signer, list[str]]:
@@ -32,6 +45,8 @@ def checked(workspace: Workspace, signer: Signer, size: int) -> tuple[Signer, li
         return signer, []
     logger.error("the log of %s went back behind %s of %s", workspace, last.size, last.origin)
     root = notes.base64_text(last.root)
+    for tell in _when_back:
+        tell(workspace, last, size)
     new = logkeys.begin_anew(workspace, last)
     return new, [f"after {last.origin} {last.size} {root}"]
 

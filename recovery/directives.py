@@ -35,8 +35,9 @@ SELECT d.id, d.kind, c.name, coalesce(c.state, convert_from(b.content, 'UTF8')::
     d.acknowledge_by, r.held_by,
     (SELECT max(a.n) FROM ledger_action a WHERE a.run_id = r.id),
     (SELECT max(p.n) FROM ledger_checkpoint p WHERE p.run_id = r.id),
-    (SELECT json_build_array(p.kind, p.name, p.reason, coalesce(nullif(u.name, ''), u.email))
-        FROM approvals_pause p JOIN workspaces_user u ON u.id = p.paused_by_id
+    (SELECT json_build_array(p.kind, p.name, p.reason,
+            coalesce(nullif(u.name, ''), u.email, 'the desk itself'))
+        FROM approvals_pause p LEFT JOIN workspaces_user u ON u.id = p.paused_by_id
         WHERE p.id = ({PAUSED}))
 FROM ledger_run r
 JOIN workspaces_agent g ON g.id = r.agent_id

@@ -72,8 +72,8 @@ LEFT JOIN LATERAL (
     ) denials ON true
 LEFT JOIN LATERAL (
     SELECT json_agg(json_build_array(p.id, p.kind, p.name, p.reason,
-        coalesce(nullif(u.name, ''), u.email)) ORDER BY p.id)::text
-    FROM approvals_pause p JOIN workspaces_user u ON u.id = p.paused_by_id
+        coalesce(nullif(u.name, ''), u.email, 'the desk itself')) ORDER BY p.id)::text
+    FROM approvals_pause p LEFT JOIN workspaces_user u ON u.id = p.paused_by_id
     WHERE p.workspace_id = ask.workspace AND p.lifted_at IS NULL) pauses ON true
 LEFT JOIN LATERAL (
     SELECT v.digest FROM approvals_policyversion v

@@ -25,7 +25,13 @@ class Pause(models.Model):
         max_length=200, blank=True, help_text="Agent, tool glob, connection or run"
     )
     reason = models.CharField(max_length=400)
-    paused_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    paused_by = models.ForeignKey(
+        User,
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="+",
+        help_text="NULL: the desk itself, until an administrator has looked",
+    )
     paused_at = models.DateTimeField(auto_now_add=True)
     lifted_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
     lifted_at = models.DateTimeField(null=True)

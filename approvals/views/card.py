@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from approvals import answers, cards, deciders, enquiries, freshness, inbox, wishes
+from approvals import answers, cards, deciders, enquiries, freshness, inbox
 from approvals.models import Approval, ApprovalState
 from approvals.views.lists import approvals_of, context_of_list, zone_of
 from workspaces.access import may, require
@@ -124,7 +124,7 @@ def _your_part(request: Request, approval: Approval, here_url: str) -> dict[str,
     given = len(standing.filled)
     completes = ", runs now" if standing.complete else ""
     label = f"Approve ({given} of {wanted}{completes})" if wanted > 1 else "Approve"
-    return {"may_decide": True, "approve_label": label, "held": wishes.lacking(approval)}
+    return {"may_decide": True, "approve_label": label, "held": inbox.held(approval)}
 
 
 @login_required

@@ -72,7 +72,8 @@ def _page(
                 "id": one.pk,
                 "what": f"{one.get_kind_display()} {one.name}".strip(),
                 "reason": one.reason,
-                "by": one.paused_by,
+                "by": pauses.placed_by(one),
+                "is_ours": one.paused_by_id is None,
                 "since": look.moment(one.paused_at, "ago", zone),
                 "holds": str(pauses.held_runs(one)),
             }

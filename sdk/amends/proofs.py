@@ -23,6 +23,7 @@ FILE_BYTES_MAX = 16 * 1024 * 1024
 SIGNATURES_MAX = 32
 # Members of a download that stand beside its event, which holds their digests.
 SALTED = ("facts", "words")
+FIRST, SECOND = 1, 2  # versions of a leaf
 HASH_BYTES = KEY_BYTES = SALT_BYTES = 32
 HEAD_LINES_MIN = 3  # origin, size, root
 DIGITS_MAX = 19  # of a size or an index: 2**63
@@ -223,10 +224,21 @@ def _verified(proof: Proof, keys: list[LogKey], event: dict[str, Any] | None) ->
         leaf = json.loads(proof.extra)
     except ValueError as error:
         raise NotProven("the entry of the log is not one of Amends") from error
-    if not isinstance(leaf, dict) or leaf.get("v") != 1 or canonical(leaf) != proof.extra:
-        raise NotProven("the entry of the log is not one of Amends, version 1")
+    if not isinstance(leaf, dict) or not _is_known(leaf) or canonical(leaf) != proof.extra:
+        raise NotProven("the entry of the log is not one of Amends, version 1 or 2")
     head = proof.checkpoint
     return Verified(leaf, proof.index, head.size, head.origin, event)
+
+
+def _is_known(leaf: dict[str, Any]) -> bool:
+    """Of a version that we know, with all that it says.
+
+    The second says with which key its event came, and whether that key was trusted.
+    """
+    version, key, trusted = (leaf.get(name) for name in ("v", "key", "trusted"))
+    return version == FIRST or (
+        version == SECOND and isinstance(key, str) and isinstance(trusted, bool)
+    )
 
 
 def _check_signature(public: bytes, signature: bytes, text: bytes) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from functools import partial
 
 import pytest
 from django.core.management import call_command
@@ -9,7 +10,7 @@ from django.db import connection, transaction
 
 from amends.proofs import LogKey as PublicKey
 from amends.proofs import NotProven, verify
-from ledger import audit, desk, logkeys, merkle, proofs, sealer, witness
+from ledger import audit, desk, leaves, logkeys, merkle, notes, proofs, sealer, witness
 from ledger.desk import plain_connection
 from ledger.models import Event, Leaf, LogKey, TreeHead, Unsealed
 from ledger.notes import Head
@@ -131,8 +132,8 @@ def test_a_log_that_went_back_starts_a_new_origin(
     assert head.origin == f"{last_good.origin}/2"
     assert f"after {last_good.origin} 5 " in head.note
     assert LogKey.objects.filter(retired_at=None).count() == 1
-    sealed_and_committed(northwind, django_capture_on_commit_callbacks)  # the event that says so
-    assert proofs.newest_head(northwind).size == 5
+    sealed_and_committed(northwind, django_capture_on_commit_callbacks)  # what says so
+    assert proofs.newest_head(northwind).size == 6  # and that everything is held
     assert Head.of(proofs.newest_head(northwind).note).origin == head.origin
 
 
@@ -202,3 +203,108 @@ def test_of_a_long_backlog_only_what_is_sealed_next_is_read(speaker, northwind):
 
     assert "Index Scan using ledger_unsealed_pkey" in plan
     assert "Sort" not in plan
+
+
+def rewritten(workspace, index):
+    """The whole tree made anew with another leaf at one place, as who owns the database can."""
+    rows = Leaf.objects.filter(workspace=workspace).order_by("index")
+    hashes = [bytes(one.hash) for one in rows]
+    hashes[index] = merkle.leaf_hash(b"what nobody said")
+    growth = merkle.Growth(0, [])
+    for one in hashes:
+        growth.add(one)
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute(
+            "UPDATE ledger_leaf SET hash = %s WHERE workspace_id = %s AND index = %s",
+            [hashes[index], workspace.pk, index],
+        )
+        for level, place, found in growth.fresh:
+            cursor.execute(
+                "UPDATE ledger_treenode SET hash = %s"
+                " WHERE workspace_id = %s AND level = %s AND index = %s",
+                [found, workspace.pk, level, place],
+            )
+        cursor.execute("SET session_replication_role = origin")
+    return growth.root
+
+
+@pytest.mark.parametrize("index", [0, 17, 39])
+def test_a_tree_that_was_rewritten_in_itself_is_not_signed_over(speaker, northwind, said, index):
+    """Every node fits its leaves; only the head that was signed before does not."""
+    witnessed = proofs.newest_head(northwind)
+    assert rewritten(northwind, index) != bytes(witnessed.root)
+
+    tell(speaker, event("run.started", run="next"))
+    seal(northwind)
+
+    head = proofs.newest_head(northwind)
+    assert head.origin != witnessed.origin
+    root = notes.base64_text(bytes(witnessed.root))
+    assert f"after {witnessed.origin} {witnessed.size} {root}" in head.note
+    heads = TreeHead.objects.filter(origin=witnessed.origin).order_by("-size")
+    assert heads.first() == witnessed
+    assert not all(one.ok for one in audit.audit(northwind))
+
+
+def test_a_salt_that_was_taken_away_from_a_payload_is_found(northwind, said):
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute(
+            "UPDATE ledger_event SET salt = NULL, data = %s WHERE event_id = %s",
+            [json.dumps({"request": "Nº 8"}), said[7]["id"]],
+        )
+        cursor.execute("SET session_replication_role = origin")
+
+    assert not proofs.is_as_digested(proofs.event_of(northwind, said[7]["id"]))
+    bad = [one for one in audit.audit(northwind) if not one.ok]
+    assert [one.name for one in bad] == ["Every payload is as it was digested"]
+    assert proofs.download_of(northwind, said[7]["id"]) is None
+
+
+def test_a_leaf_says_with_which_key_it_came_and_whether_that_was_trusted(northwind, said):
+    leaf = verify(proofs.proof_of(northwind, said[3]["id"]), public_keys(northwind)).leaf
+
+    assert (leaf["v"], leaf["key"], leaf["trusted"]) == (2, "0123456789", False)
+
+
+@pytest.mark.parametrize("change", ["trusted = true", "key_prefix = 'another'"])
+def test_who_makes_an_event_trusted_afterwards_is_found_out(northwind, said, change):
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute(
+            f"UPDATE ledger_event SET {change} WHERE event_id = %s",
+            [said[3]["id"]],
+        )
+        cursor.execute("SET session_replication_role = origin")
+
+    with pytest.raises(proofs.Tampered):
+        proofs.proof_of(northwind, said[3]["id"])
+    bad = [one for one in audit.audit_all(northwind) if not one.ok]
+    assert [one.name for one in bad] == ["Every entry is as it was sealed"]
+
+
+def test_leaves_and_proofs_of_an_older_desk_go_on_verifying(
+    speaker, northwind, monkeypatch, tmp_path
+):
+    """An older desk sealed the first, this one the second; the saved proof is older than both."""
+    old, new = event("run.started", run="old"), event("run.started", run="new")
+    tell(speaker, old)
+    monkeypatch.setattr(sealer, "leaf_bytes", partial(leaves.leaf_bytes, version=1))
+    seal(northwind)
+    monkeypatch.undo()
+    saved = proofs.proof_of(northwind, old["id"])
+    downloaded = json.dumps(proofs.download_of(northwind, old["id"]))
+    tell(speaker, new)
+    seal(northwind)
+
+    keys = public_keys(northwind)
+    assert verify(saved, keys).leaf["v"] == 1
+    assert set(verify(saved, keys).leaf) == {
+        "v", "workspace", "event", "type", "received", "actor", "digest",
+    }  # fmt: skip
+    assert verify(downloaded, keys).event["run"] == "old"
+    for one, version in ((old, 1), (new, 2)):
+        assert verify(proofs.proof_of(northwind, one["id"]), keys).leaf["v"] == version
+    for look in (audit.audit, audit.audit_all):
+        assert all(one.ok for one in look(northwind)), look(northwind)

@@ -127,6 +127,31 @@ def test_a_proof_alone_is_checked_as_well(log):
     assert found.event is None
 
 
+@pytest.mark.parametrize(
+    ("more", "is_known"),
+    [
+        ({"v": 2, "key": "ak_12345678", "trusted": True}, True),
+        ({"v": 2, "key": "ak_12345678", "trusted": False}, True),
+        ({"v": 2}, False),
+        ({"v": 2, "key": "ak_12345678"}, False),
+        ({"v": 2, "key": None, "trusted": 1}, False),
+        ({"v": 3, "key": "ak_12345678", "trusted": True}, False),
+        ({"v": "1"}, False),
+    ],
+)
+def test_a_leaf_of_a_version_says_all_that_the_version_says(more, is_known):
+    leaf = {"workspace": "northwind", "event": "0192f7", "type": EVENT["type"],
+            "received": "2026-11-21T10:02:15.120034Z", "actor": "ada",
+            "digest": proofs.event_digest(SALT, EVENT), **more}  # fmt: skip
+    log = trees.Log("desk.example/northwind", [b"one", b"two", canonical(leaf)])
+
+    if is_known:
+        assert proofs.verify(download(log), [log.key]).leaf == leaf
+        return
+    with pytest.raises(proofs.NotProven, match="version 1 or 2"):
+        proofs.verify(download(log), [log.key])
+
+
 def test_a_changed_fact_is_noticed(tmp_path, log):
     changed = {**EVENT, "data": {**EVENT["data"], "reviewed_by": "nobody"}}
 

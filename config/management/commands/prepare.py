@@ -9,7 +9,7 @@ from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 from psycopg.conninfo import conninfo_to_dict
 
@@ -66,7 +66,9 @@ class Command(BaseCommand):
         """Give the runtime's role its rights, and say what does not refuse changes."""
         role = conninfo_to_dict(settings.DATABASE_URL).get("user")
         if owner_alias() != DEFAULT_DB_ALIAS and role:
-            with connections[owner_alias()].cursor() as cursor:
+            # In one transaction: who is at work meanwhile never finds itself without rights.
+            alias = owner_alias()
+            with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
                 rights.grant(cursor, str(role))
         for message in checks.missing_walls():
             self.stderr.write(f"{message.msg} {message.hint}")

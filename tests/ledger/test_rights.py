@@ -1,0 +1,86 @@
+"""What the runtime's role may do, tried as that role: what it needs, and nothing beside."""
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from approvals import inbox
+from approvals.models import Approval, Decision, GateKey
+from ledger.models import EventKey
+from tests.approvals.conftest import (  # noqa: F401 - fixtures
+    acme,
+    ada,
+    agent,
+    ask,
+    ben,
+    cleo,
+    finance,
+    leads,
+    operators,
+)
+from tests.servers import as_runtime
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+REFUSED = (psycopg.errors.InsufficientPrivilege, psycopg.errors.RestrictViolation)
+
+
+@pytest.fixture
+def asked(ask, ben, agent):  # noqa: F811
+    approval = ask()
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    GateKey.objects.create(agent=agent, key="k", attempt="a1", denied="",
+                           met_at=timezone.now() - timedelta(hours=1))  # fmt: skip
+    return approval
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM ledger_eventkey",
+        "UPDATE ledger_eventkey SET content = ''",
+        "TRUNCATE ledger_eventkey",
+        "DELETE FROM ledger_eventconflict",
+        "DELETE FROM approvals_gatekey",
+        "TRUNCATE approvals_gatekey",
+        "UPDATE approvals_approval SET digest = repeat('0', 64)",
+        "UPDATE approvals_approval SET calls = '[]'",
+        "UPDATE approvals_approval SET self_approval = true",
+        "UPDATE approvals_approval SET requested_by_id = NULL, agent_owner_id = NULL",
+        "UPDATE approvals_approval SET expires_at = now() + interval '1 year'",
+        "DELETE FROM approvals_approval",
+        "UPDATE approvals_decision SET granted = true",
+        "UPDATE approvals_decision SET person_id = 1",
+        "DELETE FROM approvals_decision",
+        "DELETE FROM approvals_requirement",
+        "UPDATE approvals_requirement SET count = 0",
+        "INSERT INTO ledger_erasure DEFAULT VALUES",
+        "UPDATE ledger_erasure SET event_count = 1000000",
+        "DELETE FROM ledger_thinning",
+    ],
+)
+def test_the_runtime_role_may_not(asked, change):
+    keys = EventKey.objects.count()
+    assert keys
+    with psycopg.connect(as_runtime(settings.DATABASE_URL)) as runtime, pytest.raises(REFUSED):
+        runtime.execute(change)
+    assert EventKey.objects.count() == keys
+    assert (Decision.objects.count(), GateKey.objects.count()) == (1, 1)
+    assert Approval.objects.get().digest == asked.digest
+
+
+def test_the_runtime_role_moves_an_approval_and_takes_back_a_key_it_just_met(asked, agent):  # noqa: F811
+    with psycopg.connect(as_runtime(settings.DATABASE_URL)) as runtime:
+        runtime.execute("SELECT FROM approvals_approval FOR UPDATE")
+        runtime.execute("UPDATE approvals_approval SET was = 'granted', state = 'used'")
+        runtime.execute("UPDATE approvals_decision SET requirement_id = requirement_id")
+        runtime.execute(
+            "INSERT INTO approvals_gatekey (agent_id, key, attempt, denied, met_at)"
+            " VALUES (%s, 'new', 'a', '', clock_timestamp())", [agent.pk],
+        )  # fmt: skip
+        runtime.execute("DELETE FROM approvals_gatekey WHERE key = 'new'")
+    assert Approval.objects.get().state == "used"
+    assert GateKey.objects.get().key == "k"
