@@ -5,16 +5,19 @@ import time
 import psycopg
 from django.db import connection, connections
 
+from approvals import pauses
+from approvals.models import Pause
 from ledger.models import LogKey, TreeHead, Unsealed
 from ledger.sealer import seal_all
 from recovery.engine.clock import database_time
-from recovery.models import StepAttempt
+from recovery.models import Step, StepAttempt
 from tests.conftest import started
 from tests.crash.catalogue import fault
 from tests.crash.oracle import at_rest, rest, until
 from tests.crash.person import Person
 from tests.crash.standby import Standby
 from tests.crash.storm import MENDING, PLANS, Storm, make_read_only, restart_database
+from tests.people import person, team
 from tests.proxy import CommitInDoubt
 
 READ_ONLY_SECONDS = 60
@@ -90,6 +93,15 @@ def failover(storm: Storm) -> None:
     lost = {line["key"] for line in storm.outside.journal()[: storm.lost_until]}
     assert not StepAttempt.objects.filter(key__in=lost, intended_at__lt=died).exists()
     storm.hint()
+    held = Pause.objects.filter(paused_by=None, lifted_at=None)
+    until(held.exists, 60, "the log went back, and everything is held")
+    in_hand = Step.objects.filter(plan__in=storm.plans, state__in=["claimed", "intended"])
+    until(lambda: not in_hand.exists(), 60, "what was in hand is settled")
+    sent = len(storm.outside.journal())
+    storm.some_time(1.5, 2.5)
+    assert len(storm.outside.journal()) == sent, "nothing is done until a person has looked"
+    looking = person("ann", team(storm.plans[0].workspace, "administrators", "view", "administer"))
+    pauses.lift(held.get(), by=looking)
     rest(storm.plans)
     again = StepAttempt.objects.filter(key__in=lost).values_list("key", flat=True)
     unseen = {step.key for step in storm.plans[0].steps.all()}
