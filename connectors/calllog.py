@@ -71,7 +71,10 @@ DELETE FROM connectors_calllog WHERE id IN (
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """One call: what it was, and, once it has ended, how; `heard_at` is by `time.monotonic()`."""
+    """One call: what it was, and, once it has ended, how; `heard_at` is by `time.monotonic()`.
+
+    One of many that look over a connection at once does not count for its health: another does.
+    """
 
     connection: Connection
     method: str
@@ -81,6 +84,7 @@ class Line:
     outcome: CallOutcome = CallOutcome.OK
     detail: str = ""
     tells: bool = True
+    counts: bool = True
     heard_at: float | None = None
 
     def ended(self, outcome: CallOutcome, detail: str, *, tells: bool = True) -> None:
@@ -149,7 +153,7 @@ def _facts(lines: Sequence[Line], *, ok: bool) -> dict[str, Any]:
         "ages": array(0.0 if line.heard_at is None else now - line.heard_at for line in lines),
         "ok": ok,
         "detail": _short(lines[0].detail),
-        "telling": array({line.connection.pk for line in lines if line.tells}),
+        "telling": array({line.connection.pk for line in lines if line.tells and line.counts}),
         "rest": HEALTH_SECONDS,
         "failures": FAILURES_MAX,
         "pause": PAUSE_SECONDS,

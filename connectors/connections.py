@@ -6,9 +6,12 @@ settings: it raises the revision, and a plan that was approved over the old ones
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from django.core.exceptions import ValidationError
@@ -40,6 +43,7 @@ VERSIONS_KEPT_MAX = 100
 """Per connection; a step that was stopped longer ago shows the names of what changed alone."""
 
 UPDATED = "connection.updated"
+PURPOSES: tuple[Purpose, ...] = ("observe", "compensate")
 
 CLOSED: dict[str, Any] = {"failures_in_a_row": 0, "open_until": None}
 """The circuit breaker forgets what it knew of settings and credentials that are no more."""
@@ -96,16 +100,19 @@ def update(
     sandbox_settings: dict[str, Any] | None = None,
     concurrency: int | None = None,
 ) -> Connection:
-    """Change settings, given the revision that was shown; raises BadSettings or OutOfDate."""
+    """Change settings, given the revision that was shown; raises BadSettings or OutOfDate.
+
+    Where scheme, host or port change, the credentials go: they have to be entered anew.
+    """
     at_once = connection.concurrency if concurrency is None else concurrency
     if not 1 <= at_once <= CONCURRENCY_MAX:
         raise BadSettings(f"Calls at once: 1 to {CONCURRENCY_MAX}.")
     sandbox = connection.sandbox_settings if sandbox_settings is None else sandbox_settings
     asker = Asker(connection.workspace_id, connection.name)
     check_settings(asker, connection.connector, settings, sandbox)
-    before, was = Connection.objects.values_list("settings", "settings_digest").get(
-        pk=connection.pk
-    )
+    before, was, sandbox_before = Connection.objects.values_list(
+        "settings", "settings_digest", "sandbox_settings"
+    ).get(pk=connection.pk)
     changed = Connection.objects.filter(pk=connection.pk, revision=revision).update(
         settings=settings,
         sandbox_settings=sandbox,
@@ -120,8 +127,57 @@ def update(
     if was != connection.settings_digest:
         _keep(connection, {was: before, connection.settings_digest: settings})
     told = _told(connection) | {"changed": differing(before, settings)}
+    name = connection.connector
+    if _servers(name, before, sandbox_before) != _servers(name, settings, sandbox):
+        told["credentials_removed"] = _forget_secrets(connection)
     acts.record(connection.workspace, UPDATED, by=by, data=told)
     return connection
+
+
+SERVER = frozenset({"scheme", "host", "port", "tls", "sslmode"})
+"""Names of settings that say where credentials go, and whether others can read them on the way."""
+
+
+def _servers(connector: str, *settings: dict[str, Any]) -> list[set[tuple[Any, ...]]]:
+    """Where the connection reaches, with and without its sandbox: scheme, host and port of each."""
+    schema = registry.get(connector).settings_schema
+    live, sandbox = settings
+    found = []
+    for given in (live, {**live, **sandbox}):
+        whole = given
+        with contextlib.suppress(msgspec.ValidationError):  # what was kept may fit an older version
+            whole = msgspec.to_builtins(msgspec.convert(given, schema))
+        found.append(set(_server_parts(whole)))
+    return found
+
+
+def _server_parts(value: Any, name: str = "") -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _server_parts(inner, str(key))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _server_parts(inner, name)
+    elif isinstance(value, str) and "://" in value:
+        parts = urlsplit(value)
+        yield name, parts.scheme.lower(), parts.netloc.lower()
+    elif name.lower() in SERVER:
+        yield name, value
+
+
+def _forget_secrets(connection: Connection) -> list[Purpose]:
+    """A credential is for the server that it was entered for; another one never gets to see it."""
+    had = {
+        purpose: secret
+        for purpose in PURPOSES
+        if (secret := getattr(connection, f"{purpose}_secret")) is not None
+    }
+    gone = {f"{purpose}_secret": None for purpose in had}
+    Connection.objects.filter(pk=connection.pk).update(**gone)
+    for purpose, secret in had.items():
+        setattr(connection, f"{purpose}_secret", None)
+        secret.delete()
+    return list(had)
 
 
 def _keep(connection: Connection, settings: dict[str, dict[str, Any]]) -> None:

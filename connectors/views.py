@@ -27,7 +27,6 @@ from workspaces.pages import Request, page, workspace_or_404, workspace_to
 
 CALLS_SHOWN_MAX = 30
 FIELDS_SHOWN_MAX = 60
-PURPOSES: tuple[Purpose, ...] = ("observe", "compensate")
 
 
 @login_required
@@ -144,7 +143,7 @@ def _one(
 
 
 def _secrets(one: Connection) -> Iterator[tuple[str, Secret | None]]:
-    return zip(PURPOSES, (one.observe_secret, one.compensate_secret), strict=True)
+    return zip(connections.PURPOSES, (one.observe_secret, one.compensate_secret), strict=True)
 
 
 def _forms(one: Connection, settings: SettingsForm | None) -> list[dict[str, Any]]:
@@ -160,7 +159,8 @@ def _forms(one: Connection, settings: SettingsForm | None) -> list[dict[str, Any
     return [
         {
             "title": "Settings",
-            "note": "a change voids approvals that were given over the old ones",
+            "note": "a change voids approvals that were given over the old ones; another scheme,"
+            " host or port removes the credentials, too",
             "form": shown,
             "url": f"{url}settings/",
             "act": "Change the settings",
@@ -189,6 +189,7 @@ def change_settings(request: Request, workspace: str, name: str) -> HttpResponse
     if not form.is_valid():
         return _one(request, one, settings=form)
     said = form.cleaned_data
+    had = one.observe_secret_id, one.compensate_secret_id
     try:
         connections.update(
             one,
@@ -204,6 +205,11 @@ def change_settings(request: Request, workspace: str, name: str) -> HttpResponse
         form.add_error("settings", str(wrong))
         return _one(request, one, settings=form)
     messages.success(request, "Saved. Plans that were approved over the old settings will stop.")
+    if had != (one.observe_secret_id, one.compensate_secret_id):
+        messages.warning(
+            request,
+            "It reaches another server now, so its credentials are removed: enter them anew.",
+        )
     return redirect("connectors:connection", workspace=one.workspace.slug, name=one.name)
 
 

@@ -158,10 +158,11 @@ class Connector:
         found = Connection.objects.filter(workspace=self.workspace, name=name).first()
         if found is None:
             found = connections.create(self.workspace, name, connector, settings, by=self.by)
-            connections.set_secret(found, "observe", observe, by=self.by)
-            connections.set_secret(found, "compensate", compensate, by=self.by)
         elif found.settings != settings:
             connections.update(found, settings, by=self.by, revision=found.revision)
+        if found.observe_secret is None:  # another port is another server
+            connections.set_secret(found, "observe", observe, by=self.by)
+            connections.set_secret(found, "compensate", compensate, by=self.by)
 
 
 def make_tables() -> None:

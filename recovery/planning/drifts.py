@@ -12,7 +12,7 @@ from typing import Any
 from django.db import connection, connections
 from msgspec import UNSET
 
-from connectors import calls
+from connectors import breaker, calls
 from connectors.contract import (
     CannotRead,
     CannotRestore,
@@ -92,14 +92,22 @@ def _place(one: DraftStep) -> Place:
 
 
 def observe(steps: Sequence[DraftStep], seconds: float = SECONDS_MAX) -> dict[int, Observation]:
-    """What the targets look like, by the id of the step object; what cannot be read is missing."""
+    """What the targets look like, by the id of the step object; what cannot be read is missing.
+
+    A system that is left alone is not asked, and one look counts once for a connection's health,
+    however many targets are read over it.
+    """
+    steps = _may_be_read(steps)
+    counting = {
+        id(one) for one in {one.step.connection_id: one for one in reversed(steps)}.values()
+    }
     if len(steps) <= 1 or connection.in_atomic_block:  # other threads would not see its rows
-        read = ((id(one), _read(one)) for one in steps)
+        read = ((id(one), _read(one, counts=id(one) in counting)) for one in steps)
         return {key: observation for key, observation in read if observation is not None}
     pool = ThreadPoolExecutor(max_workers=min(PARALLEL_MAX, len(steps)))
     try:
         futures: dict[int, Future[Observation | None]] = {
-            id(one): pool.submit(_read_apart, one) for one in steps
+            id(one): pool.submit(_read_apart, one, counts=id(one) in counting) for one in steps
         }
         done, _ = wait(futures.values(), timeout=max(seconds, 0))
     finally:
@@ -108,25 +116,39 @@ def observe(steps: Sequence[DraftStep], seconds: float = SECONDS_MAX) -> dict[in
     return {key: observation for key, observation in results.items() if observation is not None}
 
 
-def _read_apart(one: DraftStep) -> Observation | None:
+def _may_be_read(steps: Sequence[DraftStep]) -> list[DraftStep]:
+    """Those over connections that may be called now; the others are told why not."""
+    waits = {
+        connection.pk: breaker.may_call(connection)
+        for connection in {one.step.connection_id: one.step.connection for one in steps}.values()
+    }
+    for one in steps:
+        if wait_for := waits[one.step.connection_id]:
+            one.notes.append(f"The target was not read: {wait_for.reason}")
+    return [one for one in steps if waits[one.step.connection_id] is None]
+
+
+def _read_apart(one: DraftStep, *, counts: bool) -> Observation | None:
     try:
-        return _read(one)
+        return _read(one, counts=counts)
     finally:
         connections.close_all()
 
 
-def _read(one: DraftStep) -> Observation | None:
+def _read(one: DraftStep, *, counts: bool) -> Observation | None:
     step = one.step
     target = Target(step.target_type, step.target_id)
+    look = calls.observing(
+        step.connection,
+        step.operation,
+        step.args,
+        target,
+        key=step.key,
+        expected=_expected(one),
+    )
+    look.line.counts = counts
     try:
-        return calls.observe(
-            step.connection,
-            step.operation,
-            step.args,
-            target,
-            key=step.key,
-            expected=_expected(one),
-        )
+        return look.here()
     except CannotRestore as refused:
         one.refused = str(refused)
         return None

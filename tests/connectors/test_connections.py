@@ -177,3 +177,61 @@ def test_a_plug_in_that_hangs_is_left_behind(licence_connection, monkeypatch):
     assert answer.outcome == "unknown"
     assert time.monotonic() - began < 20
     over.set()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"url": "https://evil.example/amends"},
+        {"url": "http://licences.acme.example/amends"},
+        {"url": "https://licences.acme.example:8443/amends"},
+    ],
+)
+def test_credentials_never_go_to_another_server_than_they_were_entered_for(
+    service, acme, ada, changed
+):
+    """Who administers could point a connection at a server of their own, and read its secret."""
+    for purpose in ("observe", "compensate"):
+        connections.set_secret(service, purpose, {"secret": CANARY}, by=ada)
+
+    connections.update(service, SETTINGS | changed, by=ada, revision=1)
+
+    service = Connection.objects.get(pk=service.pk)
+    assert (service.observe_secret, service.compensate_secret) == (None, None)
+    assert not Secret.objects.exists()
+    told = Act.objects.filter(type="connection.updated").get().data
+    assert told["credentials_removed"] == ["observe", "compensate"]
+    with pytest.raises(CannotRead, match="is missing"):
+        calls.observe(service, "undo", {}, Target("licence", "1"))
+
+
+def test_a_sandbox_on_another_server_gets_no_credentials_of_the_real_one(service, ada):
+    connections.set_secret(service, "observe", {"secret": CANARY}, by=ada)
+
+    connections.update(
+        service, SETTINGS, by=ada, revision=1, sandbox_settings={"url": "https://evil.example/"}
+    )
+
+    assert Connection.objects.get(pk=service.pk).observe_secret is None
+
+
+def test_other_settings_leave_the_credentials_where_they_are(service, ada):
+    connections.set_secret(service, "observe", {"secret": CANARY}, by=ada)
+    changed = {"url": "https://licences.acme.example/other", "operations": {"undo": {"title": "U"}}}
+
+    connections.update(service, changed, by=ada, revision=1)
+
+    assert Connection.objects.get(pk=service.pk).observe_secret is not None
+    assert "credentials_removed" not in Act.objects.get(type="connection.updated").data
+
+
+def test_a_database_at_another_port_or_without_tls_is_another_server(shop_connection, ada):
+    settings = shop_connection.settings
+
+    same = connections.update(
+        shop_connection, settings | {"port": int(settings["port"])}, by=ada, revision=1
+    )
+    assert same.observe_secret is not None
+    connections.update(shop_connection, settings | {"port": 6543}, by=ada, revision=2)
+
+    assert Connection.objects.get(pk=shop_connection.pk).observe_secret is None

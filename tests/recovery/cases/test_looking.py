@@ -1,0 +1,63 @@
+"""A page looks at many targets; a system that is down is asked once, and then left alone."""
+
+from datetime import timedelta
+
+import pytest
+from django.db.models.functions import Now
+
+from connectors import breaker
+from connectors.models import CallLog, Connection
+from recovery.planning import plans
+
+
+@pytest.fixture
+def case(tell, shop, ticket):
+    """A run that raised three tickets, each a target of its own."""
+    run = tell()
+    for number in (1, 2, 3):
+        row = ticket | {"id": f"T-{number}"}
+        run.does("tickets.update", ("ticket", f"main/T-{number}", row, row | {"priority": "high"}))
+    run.ends("failed")
+    return run.case()
+
+
+@pytest.fixture
+def down(case, shop_connection):
+    Connection.objects.update(settings=shop_connection.settings | {"database": "gone"})
+    return Connection.objects
+
+
+def test_a_look_at_many_targets_counts_one_failure(case, down):
+    plans.draft(case)
+
+    assert down.get().failures_in_a_row == 1
+    assert CallLog.objects.filter(outcome="failed").count() == 3
+
+
+def test_pages_that_are_loaded_again_and_again_leave_a_dead_system_alone(case, down):
+    for _ in range(breaker.FAILURES_MAX):
+        plans.draft(case)
+    asked = CallLog.objects.count()
+
+    for _ in range(5):
+        draft = plans.draft(case)
+
+    assert CallLog.objects.count() == asked
+    one = down.get()
+    assert one.failures_in_a_row == breaker.FAILURES_MAX
+    assert {step.drift_state for step in draft.steps} == {"unknown"}
+    assert all("left alone for a while" in step.notes[-1] for step in draft.steps)
+    still = Connection.objects.filter(
+        open_until__gt=Now() + timedelta(seconds=breaker.PAUSE_SECONDS)
+    )
+    assert not still.exists()
+
+
+def test_a_look_that_finds_the_system_back_closes_the_circuit(case, down, shop_connection):
+    for _ in range(breaker.FAILURES_MAX):
+        plans.draft(case)
+    down.update(settings=shop_connection.settings, open_until=Now() - timedelta(seconds=1))
+
+    plans.draft(case)
+
+    assert down.get().failures_in_a_row == 0
