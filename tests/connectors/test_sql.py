@@ -1,10 +1,13 @@
 """An agent changed rows of the shop's database; the desk puts them back, once."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
 import psycopg
 import pytest
+from django.db import connections
 
 from connectors import calls
 from connectors.builtin.sql import Sql
@@ -140,13 +143,71 @@ def test_a_probe_finds_the_marker_or_proves_that_there_is_none(shop_connection, 
     assert probe("sha256:other") == "absent"
 
 
-def test_a_probe_cannot_tell_while_the_call_is_still_under_way(shop_connection, shop, ticket):
-    with shop.transaction():
-        shop.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [KEY])
+@contextmanager
+def restoring(shop_url, **more):
+    """A restore of T-182 under way, which waits behind the edit that somebody has not committed."""
+    with psycopg.connect(shop_url) as zoe, ThreadPoolExecutor(1) as pool:
+        zoe.execute("UPDATE tickets SET assignee = 'zoe' WHERE id = 'T-182'")
+        with psycopg.connect(shop_url, autocommit=True) as watch:
+            answer = pool.submit(_apart, **more)
+            until(lambda: watch.execute(WAITING).fetchone() == (1,))
+        yield zoe, answer
 
-        found = calls.probe(shop_connection, "restore_row", {"to": NORMAL}, T182, key=KEY)
 
-    assert found.found == "cannot_tell"
+WAITING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'amends'"
+    " AND wait_event_type = 'Lock' AND datname = current_database()"
+)
+
+
+def until(holds):
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _apart(**more):
+    try:
+        return restore(**more)
+    finally:
+        connections.close_all()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_probe_cannot_tell_while_the_call_is_still_under_way(shop_connection, shop_url, ticket):
+    def probe():
+        return calls.probe(shop_connection, "restore_row", {"to": NORMAL}, T182, key=KEY).found
+
+    with restoring(shop_url, connection=shop_connection) as (zoe, answer):
+        assert probe() == "cannot_tell"
+        zoe.rollback()
+
+        assert answer.result().outcome == "applied"
+    assert probe() == "present"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_edit_at_the_very_moment_of_the_restore_is_not_overwritten(
+    shop_connection, shop, shop_url, ticket
+):
+    """The row is locked when it is compared; compared first, the edit would be lost."""
+    with restoring(shop_url, connection=shop_connection) as (zoe, answer):
+        zoe.commit()
+
+        assert answer.result().outcome == "no_effect"
+    assert now(shop) == ("high", "zoe", 1)
+
+
+def test_a_connection_that_is_cut_at_the_commit_leaves_nothing_known(shop_connection, shop, ticket):
+    shop.execute(
+        "CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END$$;"
+        "CREATE CONSTRAINT TRIGGER cut AFTER UPDATE ON tickets DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION cut()"
+    )
+
+    assert restore(shop_connection).outcome == "unknown"
 
 
 def test_a_restored_row_verifies_field_by_field(shop_connection, ticket):
