@@ -83,6 +83,25 @@ def test_no_effect_is_believed_only_from_the_service_itself(licence_connection, 
     assert answer.detail == "the licence is locked by billing"
 
 
+def test_a_server_that_broke_is_not_believed_that_nothing_happened(
+    licences, licence_connection, mood, licence
+):
+    base = licences.at["url"].removesuffix("/amends")
+    httpx.post(f"{base}/hold", json={"id": licence.id, "holder": "Mia Li"}).raise_for_status()
+    mood("lies")
+
+    answer = release(licence_connection, licence, "w-lies")
+
+    assert answer.outcome == "unknown"
+    assert len(released(licences, licence.id)) == 1
+
+
+def test_a_service_that_does_not_know_either_proves_no_absence(licence_connection, mood, licence):
+    mood("at-a-loss")
+
+    assert probe(licence_connection, licence, "w-lost") == "cannot_tell"
+
+
 @pytest.mark.parametrize("word", ["garbled", "huge"])
 def test_any_other_answer_is_unknown(licence_connection, mood, licence, word):
     mood(word)

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -102,6 +104,33 @@ def test_a_lost_answer_is_unknown_until_the_probe_finds_it(service, licences):
     assert ask(service, "probe")[1]["outcome"] == "applied"
     assert ask(service, "apply")[1]["outcome"] == "applied"
     assert len(licences.journal) == 1
+
+
+def test_a_probe_does_not_free_a_key_whose_undo_is_under_way(tmp_path):
+    """Freed, the desk would take it for undone and ask again, beside the first."""
+    service = twins.Twins(SECRET, store=str(tmp_path / "twins.sqlite"))
+    begun, go_on, journal = threading.Event(), threading.Event(), []
+
+    @service.undo("release_licence")
+    def release(args, target, key):
+        begun.set()
+        assert go_on.wait(10)
+        journal.append(key)
+
+    @release.probe
+    def was_released(args, target, key):
+        return key in journal
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(ask, service, "apply")
+        assert begun.wait(10)
+        during = ask(service, "probe")[1]["outcome"]
+        again = ask(service, "apply")[1]["outcome"]
+        go_on.set()
+
+    assert (during, again) == ("unknown", "unknown")
+    assert first.result()[1]["outcome"] == "applied"
+    assert journal == ["k-1"]
 
 
 def test_a_key_never_seen_is_proven_absent(service):

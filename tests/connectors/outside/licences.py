@@ -1,7 +1,8 @@
 """A licence service with a journal. It mounts the SDK's twins, as a customer's service would.
 
 `POST /mood` with a word changes how it behaves from then on: "well", "locked", "dies-after" (does
-it, then answers 500), "garbled", "slow" (does it, then answers a byte at a time), "huge".
+it, then answers 500), "lies" (does it, then says 500 and that nothing happened), "at-a-loss",
+"garbled", "slow" (does it, then answers a byte at a time), "huge".
 `POST /hold` gives a licence to somebody.
 """
 
@@ -54,6 +55,10 @@ class Service(BaseHTTPRequestHandler):
         status, said = undo.answer(headers, body)
         if status == 200 and moods[-1] == "dies-after":
             status, said = 500, {"detail": "something broke"}
+        if moods[-1] == "lies":
+            status, said = 500, {"outcome": "no_effect", "detail": "nothing happened"}
+        if moods[-1] == "at-a-loss":
+            said = {"outcome": "unknown", "detail": "it may be on its way"}
         self.answer(status, b"<html>" if moods[-1] == "garbled" else json.dumps(said).encode())
 
     def answer(self, status: int, body: bytes) -> None:
