@@ -9,6 +9,7 @@ from recovery.cases.rows import holder_of
 from recovery.casework import closing as closings
 from recovery.casework.resuming import Resume
 from recovery.corrections import link_of
+from recovery.facts import checkpoints
 from recovery.facts.runs import facts_of
 from recovery.models import Case, Correction, Plan, Residue, Step
 from recovery.planning.drafting import Cannot
@@ -121,10 +122,23 @@ def resume(one: Resume) -> dict[str, Any]:
         "revision": one.case.revision,
         "digest": one.digest,
         "checkpoint": one.checkpoint.pk if one.checkpoint else None,
+        "at_checkpoint": _at_checkpoint(one),
         "stale": one.stale,
         "why_not": one.why_not,
         "steps": [step.as_json() | {"words": step.words, "why": step.why} for step in one.steps],
         "standing": [standing_words(*found) for found in one.standing],
+    }
+
+
+def _at_checkpoint(one: Resume) -> dict[str, Any] | None:
+    if one.checkpoint is None:
+        return None
+    then = checkpoints.known_at(one.facts.run, one.checkpoint)
+    return {
+        "recovery_mode": one.checkpoint.recovery_mode,
+        "approvals": then.approvals,
+        "verified_at": then.verified_at,
+        "trace": then.trace,
     }
 
 

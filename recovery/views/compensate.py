@@ -173,8 +173,7 @@ def _reaches(case: Case, reach: Checkpoint | None) -> dict[str, Any]:
 def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
     connection, action = one.step.connection, one.action
     when = action.started_at or action.planned_at
-    at = f" ({when:%H:%M:%S})" if when else ""
-    undoes = f"undoes {action.tool}{at} · {connection.name} · {one.step.operation}"
+    undoes = f"undoes {action.tool} · {connection.name} · {one.step.operation}"
     if one.notes:
         undoes += " · " + " ".join(one.notes)
     drifted = one.drift_state == "drifted"
@@ -183,6 +182,7 @@ def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
         "title": one.preview.title,
         "reversibility": one.step.reversibility,
         "undoes": undoes,
+        "at": look.moment(when, "clock") if when else "",
         "call": _call(one, sensitive=sensitive),
         "diff": [] if drifted or not sensitive else _difference(one),
         "same": [] if drifted or not sensitive else _same(one),

@@ -9,9 +9,11 @@ from django.views.decorators.http import require_http_methods
 from ledger.models import Checkpoint
 from recovery.cases.rows import OutOfDate
 from recovery.casework import resuming
+from recovery.facts import checkpoints
+from recovery.facts.words import listed
 from recovery.models import Case
 from recovery.views import preview
-from recovery.views.here import case_or_404
+from recovery.views.here import case_or_404, trace_url
 from workspaces import look
 from workspaces.access import require
 from workspaces.moves import CannotMove
@@ -85,11 +87,31 @@ def _show(
             {"name": "From", "value": name},
             {"name": "Agent", "value": case.agent.name if case.agent else ""},
         ],
+        "known": _known(drawn, chosen),
         "instructions": chosen.instructions if chosen else "",
         "why_not": drawn.why_not,
         "commit_label": f"Resume from {name}",
     }
     return preview.show(request, "Resume", drawn.case, told, problem=problem)
+
+
+def _known(drawn: resuming.Resume, chosen: Checkpoint | None) -> list[dict[str, Any]]:
+    """What the ledger holds of the moment at which the checkpoint was told."""
+    if chosen is None:
+        return []
+    then = checkpoints.known_at(drawn.facts.run, chosen)
+    trace = trace_url(then.trace)
+    found: list[dict[str, Any]] = [
+        {"name": "Recovery mode", "value": chosen.recovery_mode.replace("_", " ")},
+        {"name": "Told", "time": look.moment(chosen.at)},
+        {"name": "Approvals in force", "value": listed(then.approvals) or "none"},
+        {
+            "name": "Last verified",
+            **({"time": look.moment(then.verified_at)} if then.verified_at else {"value": "never"}),
+        },
+        {"name": "Trace", "value": trace or then.trace_id, "mono": True},
+    ]
+    return [one for one in found if one.get("value") or one.get("time")]
 
 
 def _points(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
@@ -172,7 +173,6 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
     sent = [
         ("Tool", action.tool),
         ("Target", targets),
-        ("Sent", f"{sent_at:%d %B %Y, %H:%M:%S} UTC" if sent_at else ""),
         ("Key", short_key(action.key)),
         ("Answer", str(error.get("message") or error.get("type") or "none came")),
     ]
@@ -182,7 +182,7 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
         "title": f"Did {action.tool} happen?",
         "lead": "The agent sent it and never learned how it ended. Until somebody knows,"
         " this run is neither resumed nor undone.",
-        "sent": _facts(sent),
+        "sent": _facts(sent) + _sent(sent_at),
         "raw": _raw(action.args) if sensitive else "",
         "probes": probes,
         "ways": [LASTS if facts.is_irreversible(action) else HAPPENED, NEVER],
@@ -291,6 +291,11 @@ def _target_now(step: Step) -> list[dict[str, Any]]:
         }
         for name in names[:FIELDS_SHOWN_MAX]
     ]
+
+
+def _sent(at: datetime | None) -> list[dict[str, Any]]:
+    """When, as every other time on the page: in the reader's own zone."""
+    return [{"name": "Sent", "time": look.moment(at, "full")}] if at else []
 
 
 def _facts(pairs: list[tuple[str, Any]]) -> list[dict[str, Any]]:

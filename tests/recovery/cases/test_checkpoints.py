@@ -1,0 +1,55 @@
+"""Whoever resumes sees what stood at the checkpoint: mode, approvals in force, the last check."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from approvals.models import Approval
+from recovery import shown
+from recovery.casework import resuming
+
+
+@pytest.fixture
+def paused(tell, ticket):
+    run = tell()
+    done = run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"a": 1}))
+    run.is_verified(done, ok=True)
+    run.n += 1
+    run.say("run.checkpoint", name="raised", state={}, recovery_mode="ask_first", pending=["x"])
+    run.is_verified(run.does("tickets.update", ("ticket", "main/T-9", {"a": 1}, {"a": 2})), ok=True)
+    run.fails("hotels.book")
+    run.ends("failed")
+    return run
+
+
+def granted(run, headline, **more):
+    now = timezone.now()
+    point = run.row.checkpoints.get()
+    return Approval.objects.create(
+        workspace=run.agent.workspace, subject_kind="action", subject_key=headline, run_ref="run_1",
+        action=run.row.actions.order_by("pk")[0],
+        digest="d", calls=[], rules=[], headline=headline, risk="high",
+        asked_at=now, expires_at=now + timedelta(hours=1),
+        **({"was": "waiting", "state": "granted", "decided_at": point.at} | more),
+    )  # fmt: skip
+
+
+def test_the_preview_shows_what_stood_at_the_checkpoint(paused, ada, client):
+    case = paused.case()
+    point = paused.row.checkpoints.get()
+    granted(paused, "Book the hotel")
+    granted(paused, "Used before", state="used", was="granted", used_at=point.at)
+    granted(paused, "Granted after", decided_at=point.at + timedelta(seconds=1))
+
+    client.force_login(ada)
+    page = client.get(f"/w/acme/cases/{case.pk}/resume/?checkpoint={point.pk}")
+
+    known = {one["name"]: one for one in page.context["known"]}
+    assert known["Recovery mode"]["value"] == "ask first"
+    assert known["Approvals in force"]["value"] == "Book the hotel"
+    assert "<time" in known["Last verified"]["time"]
+    told = shown.resume(resuming.preview(case, checkpoint=point))["at_checkpoint"]
+    assert (told["recovery_mode"], told["approvals"]) == ("ask_first", ["Book the hotel"])
+    assert told["verified_at"] < point.at + timedelta(seconds=1)
+    assert "What stood at the checkpoint" in page.content.decode()
