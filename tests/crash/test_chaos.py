@@ -11,7 +11,9 @@ import pytest
 from tests.crash.catalogue import FAULTS
 from tests.crash.faults import broker, database, processes, room, web, world  # noqa: F401
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.chaos]
+pytestmark = [
+    pytest.mark.django_db(transaction=True), pytest.mark.chaos, pytest.mark.timeout(1200),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS))

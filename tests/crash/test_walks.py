@@ -5,7 +5,9 @@ import pytest
 
 from tests.recovery.engine.test_walks import walk, walked
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.chaos]
+pytestmark = [
+    pytest.mark.django_db(transaction=True), pytest.mark.chaos, pytest.mark.timeout(1800),
+]  # fmt: skip
 
 __all__ = ["walk"]
 
