@@ -12,6 +12,7 @@ from approvals import answers, deciders, precedents
 from approvals.anomalies import anomalies
 from approvals.calls import calls
 from approvals.models import Approval, ApprovalState, SubjectKind
+from ledger.masking import holds_mask
 from ledger.models import Run
 from workspaces import look
 from workspaces.access import Codename
@@ -49,6 +50,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
             "decided_words": ended(approval, zone),
         },
         "calls": calls(approval, sees=sees),
+        "hides_values": holds_mask(approval.calls),
         "why": why(approval),
         "decided": answers.decided(approval, zone),
         "requirements": answers.requirements(standing),

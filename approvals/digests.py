@@ -14,8 +14,9 @@ from connectors.canonical import digest
 PLAN_FORM = "amends plan 1"
 APPROVAL_FORM = "amends approval 1"
 CALL_FORM = "amends call 1"
-# What stands in `more` of an agent's call; without it: before run, person and compensation did.
-FORWARD_FORM = "amends forward call 2"
+# What stands in `more` of an agent's call; without it: before run, person and
+# compensation did; 3: masked values carry marks that tell them apart.
+FORWARD_FORM = "amends forward call 3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

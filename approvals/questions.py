@@ -26,8 +26,8 @@ PLAN_EXPIRES_SECONDS = 24 * 3600
 HEADLINE_CHARACTERS_MAX = 300
 REASON_CHARACTERS_MAX = 2_000
 ASKED_BEFORE = (
-    "it was asked before the desk bound the run, its person and the compensation to what is"
-    " approved; the agent is asked anew when it asks again"
+    "it was asked before the desk bound the run, its person, the compensation and masked values to"
+    " what is approved; the agent is asked anew when it asks again"
 )
 
 
@@ -88,7 +88,7 @@ def ask_for_action(
 
 
 def is_of_old_form(approval: Approval) -> bool:
-    """Whether an agent's call was asked about when run, person and compensation were not bound."""
+    """Whether an agent's call was asked about before all that is bound now was."""
     if approval.subject_kind != SubjectKind.ACTION:
         return False
     return any(call.get("more", {}).get("form") != FORWARD_FORM for call in approval.calls)

@@ -91,6 +91,7 @@ def named(version: PolicyVersion) -> dict[str, object]:
 
 def _copy_settings(workspace: Workspace, policy: Policy) -> None:
     workspace.mask = list(policy.audit.mask)
+    workspace.mask_shows_last4 = policy.audit.shows_last4
     workspace.capture_intent = policy.audit.capture_intent
     workspace.capture_snapshot = policy.audit.capture_snapshot
     workspace.retention_days = policy.audit.retention_days
@@ -99,6 +100,7 @@ def _copy_settings(workspace: Workspace, policy: Policy) -> None:
     workspace.save(
         update_fields=[
             "mask",
+            "mask_shows_last4",
             "capture_intent",
             "capture_snapshot",
             "retention_days",

@@ -13,11 +13,13 @@ from ledger import bells, drivers, noting, undoing
 from ledger.fold.meaning import FAILED, SETTLED, SUCCEEDED
 from ledger.folding import Name
 from ledger.ids import new_id
+from ledger.masking import MaskingKey
 from ledger.models import Attempt, Event
 from ledger.record import record
 from ledger.said import Fact, Said, Speaker
 from ledger.wire import of_desk
 from workspaces.models import User, Workspace
+from workspaces.models.workspace import opened_masking_key
 
 
 class Saying(NamedTuple):
@@ -126,7 +128,16 @@ def _of_what_is_known(workspace: Workspace, run: str, action: str) -> dict[str, 
 
 def speaker(workspace: Workspace, *, by: User | None = None, part: str = "engine") -> Speaker:
     kind, name = ("desk", part) if by is None else ("person", str(by.pk))
-    return Speaker(workspace.pk, workspace.slug, kind, name, mask=tuple(workspace.mask))
+    return Speaker(
+        workspace.pk, workspace.slug, kind, name, mask=tuple(workspace.mask),
+        masking_key=masking_key(workspace),
+    )  # fmt: skip
+
+
+def masking_key(workspace: Workspace) -> MaskingKey:
+    """What makes the workspace's placeholders. Raises `crypt.CannotOpen`."""
+    secret = opened_masking_key(bytes(workspace.masking_key))
+    return MaskingKey(secret, shows_last4=workspace.mask_shows_last4)
 
 
 def plain_connection() -> Connection[Any]:

@@ -15,9 +15,11 @@ import msgspec
 from psycopg import AsyncConnection
 from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
 
+from ledger.masking import MaskingKey
 from ledger.said import Problem, Speaker, problem
-from workspaces import hot, keys
+from workspaces import crypt, hot, keys
 from workspaces.hot import Handler, Receive, Scope, Send
+from workspaces.models.workspace import opened_masking_key
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ _json = msgspec.json.Encoder()
 
 FIND_KEY = """
 SELECT k.digest, k.workspace_id, w.slug, k.agent_id, a.name, k.scopes, k.trusted_runtime, w.mask,
-    w.capture_intent, w.capture_snapshot, w.stuck_after_seconds, k.expires_at
+    w.capture_intent, w.capture_snapshot, w.stuck_after_seconds, w.masking_key, w.mask_shows_last4
 FROM workspaces_apikey k
 JOIN workspaces_agent a ON a.id = k.agent_id
 JOIN workspaces_workspace w ON w.id = k.workspace_id
@@ -112,10 +114,18 @@ class Keys:
 
 
 def _speaker(prefix: str, row: tuple[Any, ...]) -> Speaker:
-    _, workspace_id, slug, agent_id, agent, scopes, trusted, mask, intent, snapshot, stuck, _ = row
+    _, workspace_id, slug, agent_id, agent, scopes, trusted, mask, intent, snapshot, stuck = row[
+        :11
+    ]
+    sealed, shows_last4 = row[11:]
+    try:
+        key = MaskingKey(opened_masking_key(bytes(sealed)), shows_last4=shows_last4)
+    except crypt.CannotOpen as wrong:
+        said = "Put back the encryption key that was taken away, then rotate."
+        raise refuse("masking-key", "The masking key cannot be opened", 503, said) from wrong
     return Speaker(
         workspace_id, slug, "agent", agent, agent_id, prefix, trusted, tuple(mask), intent,
-        snapshot, stuck, frozenset(scopes),
+        snapshot, stuck, frozenset(scopes), key,
     )  # fmt: skip
 
 

@@ -166,7 +166,7 @@ def check_blob(body: bytes, sha256: str, speaker: Speaker) -> None:
         raise refuse("digest", "The body is not what its name says", 422)
     try:
         value = msgspec.json.decode(body)
-        clean = masked(value, _paths_of_snapshots(speaker.mask))
+        clean = masked(value, _paths_of_snapshots(speaker.mask), speaker.masking_key)
     except RecursionError as deep:
         raise refuse("unfit", "The blob is nested too deep", 422) from deep
     except Unfit as unfit:

@@ -5,11 +5,12 @@ run the vectors of tests/data/masking.json. The same walk looks at everything el
 and the ledger does not, so that each value is touched once.
 """
 
+import hmac
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ledger.canonical import INTEGER_DIGITS_MAX, INTEGER_MAX, is_plain_float
+from ledger.canonical import INTEGER_DIGITS_MAX, INTEGER_MAX, canonical, is_plain_float
 
 DEPTH_MAX = 32
 NAME_CHARACTERS_CACHED_MAX = 64
@@ -46,6 +47,20 @@ _DIGITS_ALIKE = bytes(ord("0") if chr(byte).isdigit() else byte for byte in rang
 _NOT_NAME = re.compile(r"[^a-z0-9]")
 _OPENING = "⟦masked:"
 
+SECRET_BYTES_MIN = 32
+MARK_BYTES = 16
+MARK_FORM = b"amends mask 1"
+_MARKED = r"[a-z0-9]{1,32}:v1:[0-9a-f]{32}(?::[0-9A-Z]{4})?⟧"
+_PLACEHOLDER = re.compile(f"⟦masked:(?:[a-z0-9]{{1,32}}⟧|{_MARKED})")
+BARE_PLACEHOLDER = f"⟦masked:(?!{_MARKED})"
+"""A regular expression, in PostgreSQL's dialect, too."""
+_BARE = re.compile(BARE_PLACEHOLDER)
+_LAST4 = re.compile("(⟦masked:[a-z0-9]{1,32}:v1:[0-9a-f]{32}):[0-9A-Z]{4}(?=⟧)".encode())
+_CARD_TAGS = frozenset({"card", "cardnumber", "creditcardnumber"})
+_CARD_FORM = re.compile(r"[0-9](?:[ -]?[0-9]){11,18}")
+_IBAN_FORM = re.compile(r"[A-Z]{2}[0-9]{2}[0-9A-Z]{11,30}")
+_SHOWN = frozenset({"card", "iban"})
+
 
 class Unfit(ValueError):
     """We stopped because the value is JSON that the ledger does not keep; the text says which."""
@@ -59,9 +74,17 @@ class Look:
     true. `names` counts those that the walk came by.
     """
 
-    __slots__ = ("cards", "names", "names_max", "nuls", "plain")
+    __slots__ = ("cards", "key", "names", "names_max", "nuls", "plain")
 
-    def __init__(self, *, cards: bool = True, nuls: bool = True, names_max: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        cards: bool = True,
+        nuls: bool = True,
+        names_max: int = 0,
+        key: "MaskingKey | None" = None,
+    ) -> None:
+        self.key = key
         self.names = 0
         self.names_max = names_max
         self.plain = True
@@ -69,7 +92,7 @@ class Look:
         self.nuls = nuls
 
     @classmethod
-    def at(cls, raw: bytes) -> "Look":
+    def at(cls, raw: bytes, key: "MaskingKey | None" = None) -> "Look":
         """For the value in this JSON text: without white space, hyphens, and all digits alike."""
         is_escaped = b"\\" in raw and b"\\u00" in raw
         squeezed = raw.translate(_DIGITS_ALIKE, b" \t\n\r-")
@@ -77,6 +100,7 @@ class Look:
             cards=is_escaped or (_MANY_DIGITS in squeezed and bool(_CARD_IN_BYTES.search(raw))),
             nuls=is_escaped and b"\\u0000" in raw,
             names_max=squeezed.count(b'":'),
+            key=key,
         )
 
 
@@ -85,9 +109,69 @@ def placeholder(tag: str) -> str:
     return f"{_OPENING}{tag}⟧"
 
 
-def masked(data: Any, paths: Iterable[str] = ()) -> Any:
+class MaskingKey:
+    """Makes placeholders that tell secrets apart without telling them (docs/decisions/0190).
+
+    A placeholder carries 128 bits of HMAC-SHA-256 (RFC 2104, truncated as NIST SP 800-107 allows)
+    over the secret's normal form: the same card is the same mark, however it is grouped; a number
+    and a text are two. Without the key, trying all cards tells nothing. `shows_last4` adds the last
+    four characters of cards and IBANs, for people to read; they bind nothing.
+    """
+
+    __slots__ = ("_secret", "shows_last4")
+
+    def __init__(self, secret: bytes, *, shows_last4: bool = False) -> None:
+        if len(secret) < SECRET_BYTES_MIN:
+            raise ValueError(f"a masking key has at least {SECRET_BYTES_MIN} bytes")
+        self._secret, self.shows_last4 = secret, shows_last4
+
+    def __repr__(self) -> str:
+        return "MaskingKey(…)"
+
+    def placeholder(self, tag: str, value: Any) -> str:
+        """What stands for `value`, a JSON value, of the kind that `tag` names."""
+        family, normal = _normal_form(tag, value)
+        told = b"\n".join((MARK_FORM, family.encode(), normal))
+        mark = hmac.digest(self._secret, told, "sha256")[:MARK_BYTES].hex()
+        last = normal[-4:].decode() if self.shows_last4 and family in _SHOWN else ""
+        return placeholder(f"{tag}:v1:{mark}:{last}" if last else f"{tag}:v1:{mark}")
+
+
+def _normal_form(tag: str, value: Any) -> tuple[str, bytes]:
+    """The family within which values are compared, and the bytes that are the same for the same."""
+    text = str(value) if type(value) is int else value
+    if isinstance(text, str):
+        if tag in _CARD_TAGS and _CARD_FORM.fullmatch(text):
+            return "card", re.sub("[ -]", "", text).encode()
+        if tag == "iban":
+            account = "".join(text.split()).upper()
+            if _IBAN_FORM.fullmatch(account):
+                return "iban", account.encode()
+    return f"value of {tag}", canonical(value)
+
+
+def made_by(key: MaskingKey | None, tag: str, value: Any) -> str:
+    """The placeholder for a value; without a key a bare one, which compares with nothing."""
+    return placeholder(tag) if key is None else key.placeholder(tag, value)
+
+
+def holds_bare(value: Any) -> bool:
+    """Whether something was masked without a mark: then nothing says which value it was."""
+    if isinstance(value, dict):
+        return any(map(holds_bare, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(holds_bare, value))
+    return isinstance(value, str) and _BARE.search(value) is not None
+
+
+def without_last4(text: bytes) -> bytes:
+    """JSON text as digests cover it: what is shown to people may differ, the marks may not."""
+    return _LAST4.sub(rb"\1", text) if b"masked:" in text else text
+
+
+def masked(data: Any, paths: Iterable[str] = (), key: MaskingKey | None = None) -> Any:
     """A copy of `data` with names of the table, cards and policy paths replaced; raises `Unfit`."""
-    return mask_in_place(copied(data), paths, Look())
+    return mask_in_place(copied(data), paths, Look(key=key))
 
 
 def mask_in_place(data: Any, paths: Iterable[str], look: Look) -> Any:
@@ -100,7 +184,7 @@ def mask_in_place(data: Any, paths: Iterable[str], look: Look) -> Any:
     for path in paths:
         names = path.split(".")
         for root in [data, *_effects(data)]:
-            _mask_path(root, names)
+            _mask_path(root, names, look.key)
     return data
 
 
@@ -167,7 +251,7 @@ def _clean_carefully(value: dict[str, Any], depth: int, look: Look) -> None:
         if cleaned is not inner:
             value[name] = cleaned
         if tag is not None and not _empty(inner) and not _is_placeholder(inner):
-            value[name] = placeholder(tag)
+            value[name] = made_by(look.key, tag, inner)
 
 
 def _check_depth(depth: int, inside: Any) -> None:
@@ -180,7 +264,7 @@ def _text(value: str, look: Look) -> str:
         raise Unfit("a text holds the character NUL")
     if not look.cards or len(value) < CARD_DIGITS_MIN:
         return value
-    return _UUID_OR_CARD.sub(_card, value)
+    return _UUID_OR_CARD.sub(lambda found: _card(found[0], look.key), value)
 
 
 def _integer(value: int, look: Look) -> Any:
@@ -188,7 +272,9 @@ def _integer(value: int, look: Look) -> Any:
         look.plain = False
         if abs(value) >= _INTEGER_END:
             raise Unfit(f"an integer has more than {INTEGER_DIGITS_MAX} digits")
-    return placeholder("card") if value >= CARD_MIN and _is_card(str(value)) else value
+    if value >= CARD_MIN and _is_card(str(value)):
+        return made_by(look.key, "card", value)
+    return value
 
 
 # Names met before that stand for no secret; only plain ASCII ones, so that others are looked at.
@@ -219,19 +305,19 @@ def _effects(data: Any) -> Sequence[Any]:
     return found if isinstance(found, list) else []
 
 
-def _mask_path(value: Any, names: list[str]) -> None:
+def _mask_path(value: Any, names: list[str], key: MaskingKey | None) -> None:
     if isinstance(value, list):
         for item in value:
-            _mask_path(item, names)
+            _mask_path(item, names, key)
     if not isinstance(value, dict):
         return
     for name in list(value) if names[0] == "*" else [names[0]]:
         if name not in value:
             continue
         if len(names) > 1:
-            _mask_path(value[name], names[1:])
+            _mask_path(value[name], names[1:], key)
         elif not _empty(value[name]) and not _is_placeholder(value[name]):
-            value[name] = placeholder("policy")
+            value[name] = made_by(key, "policy", value[name])
 
 
 def _empty(value: Any) -> bool:
@@ -240,11 +326,11 @@ def _empty(value: Any) -> bool:
 
 
 def _is_placeholder(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(_OPENING) and value.endswith("⟧")
+    return isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None
 
 
-def _card(found: re.Match[str]) -> str:
-    return placeholder("card") if _is_card(found[0]) else found[0]
+def _card(text: str, key: MaskingKey | None) -> str:
+    return made_by(key, "card", text) if _is_card(text) else text
 
 
 def _is_card(text: str) -> bool:

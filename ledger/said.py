@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ledger.masking import MaskingKey
+
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     """An RFC 9457 problem."""
@@ -68,6 +70,7 @@ class Speaker:
     capture_snapshot: bool = True
     stuck_after_seconds: int = 900
     scopes: frozenset[str] = field(default_factory=frozenset)
+    masking_key: MaskingKey | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_desk(self) -> bool:

@@ -112,7 +112,7 @@ def read(raw: bytes, speaker: Speaker, *, reserved: bool = False) -> Said | tupl
         envelope = _envelope(raw)
         event_id = envelope.id[:64]
         _fits(envelope)
-        look = Look.at(raw)
+        look = Look.at(raw, speaker.masking_key)
         said = _said(envelope, speaker, look)
         _no_name_twice(raw, envelope, look)
         _no_number_rounded(raw)
@@ -130,13 +130,13 @@ def of_desk(speaker: Speaker, event: dict[str, Any]) -> Said:
     """
     raw = _sorted.encode(event.get("data", {}))
     own = event | {"data": _any.decode(raw)}
-    return _said(Envelope(**own), speaker, Look.at(raw))
+    return _said(Envelope(**own), speaker, Look.at(raw, speaker.masking_key))
 
 
 def of_gate(speaker: Speaker, event: dict[str, Any]) -> Said | tuple[str, Problem]:
     """An event that the gate made out of what it has checked: it is masked like any other."""
     try:
-        return _said(Envelope(**event), speaker, Look())
+        return _said(Envelope(**event), speaker, Look(key=speaker.masking_key))
     except _Wrong as wrong:
         return event["id"], wrong.problem
 

@@ -4,7 +4,7 @@ from workspaces.forgetting import keeps
 
 MEMBERS = "of members and machines, not of those on whose behalf agents act"
 
-keeps("workspaces.Workspace", "slug", "name", "timezone", "mask", because=MEMBERS)
+keeps("workspaces.Workspace", "slug", "name", "timezone", "mask", "masking_key", because=MEMBERS)
 keeps("workspaces.User", "password", "email", "name", "timezone", because=MEMBERS)
 keeps("workspaces.Team", "name", because=MEMBERS)
 keeps("workspaces.Membership", "sponsors", because="ids of members")

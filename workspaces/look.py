@@ -27,6 +27,11 @@ VISIBLE_CHARACTERS_MAX = 20_000
 # Everything that is worth a look at its category: a list's texts hold next to none of it.
 UNUSUAL = re.compile(r"[^\x20-\x7e\n\t]")
 
+# What stands where a secret stood (ledger/masking.py); people are shown it in words.
+MASKED = re.compile(
+    "⟦masked:(?P<kind>[a-z0-9]{1,32})(?::v1:(?P<mark>[0-9a-f]{32})(?::(?P<last>[0-9A-Z]{4}))?)?⟧"
+)
+
 # Default_Ignorable_Code_Point (Unicode 16) of the category Mn: fine in a text,
 # where an emoji has one, and not in a name.
 IGNORED = re.compile("[\u034f\u17b4\u17b5\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
@@ -131,15 +136,23 @@ def visible(text: object, characters_max: int | None = VISIBLE_CHARACTERS_MAX) -
     """
     raw = str(text)
     cut = raw[:characters_max]
-    out = UNUSUAL.sub(_shown, html.escape(cut))
+    out = UNUSUAL.sub(_shown, html.escape(MASKED.sub(_hidden_value, cut)))
     if len(raw) > len(cut):
         out += f'<mark class="hidden-sign">⟦{len(raw) - len(cut)} more characters⟧</mark>'
     return mark_safe(out)  # noqa: S308  # escaped as a whole; no escape is unusual
 
 
+def _hidden_value(found: re.Match[str]) -> str:
+    """A masked value in words: its kind, a part of its mark, and what the policy shows of it."""
+    kind = {"policy": "hidden by policy"}.get(found["kind"], f"hidden {found['kind']}")
+    mark = f", mark {found['mark'][:12]}" if found["mark"] else ", cannot be compared"
+    last = f", ends in {found['last']}" if found["last"] else ""
+    return f"⟦{kind}{mark}{last}⟧"
+
+
 def plain(text: object) -> str:
     """The text in one line for a mail, with hidden characters shown; nothing is escaped."""
-    return " ".join(UNUSUAL.sub(_named, str(text)).split())
+    return " ".join(UNUSUAL.sub(_named, MASKED.sub(_hidden_value, str(text))).split())
 
 
 def hidden_count(text: object) -> int:

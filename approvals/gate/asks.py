@@ -20,7 +20,7 @@ from ledger.door import Refused, refuse
 from ledger.fold.actions import args_digest
 from ledger.fold.effects import planned_targets
 from ledger.ids import new_id
-from ledger.masking import holds_mask, masked
+from ledger.masking import holds_bare, holds_mask, masked
 from ledger.said import Problem, Said, Speaker
 from ledger.wire import EVENT_BYTES_MAX, of_gate, read
 
@@ -61,6 +61,11 @@ class Ask:
     @property
     def subject_key(self) -> str:
         return f"{self.speaker.agent_id} {self.key}"
+
+    @property
+    def holds_bare(self) -> bool:
+        """Whether something in it was masked so that it cannot be compared."""
+        return holds_bare([self.data.get("args"), self.targets])
 
     def deed(self, labels: Mapping[str, Any]) -> Deed:
         return Deed(

@@ -113,7 +113,12 @@ documented = {
             "policy",
             "The active policy, for judging while the desk is away",
             answer=shape(
-                "workspace agent", workspace=TEXT, agent=TEXT, digest=TEXT, document=shape()
+                "workspace agent",
+                workspace=TEXT,
+                agent=TEXT,
+                digest=TEXT,
+                document=shape(),
+                masking=shape(form=TEXT, key=TEXT),
             ),
             refusals=REFUSALS,
         )

@@ -14,6 +14,7 @@ import msgspec
 from approvals.denials import OFTEN
 from approvals.gate.asks import Ask
 from ledger.drivers import Rows
+from ledger.masking import BARE_PLACEHOLDER
 from ledger.statements import Statement
 
 LOCK_KEY = """
@@ -48,7 +49,7 @@ LEFT JOIN LATERAL (
     SELECT r.run, a.run_id, a.action, a.state, a.compensated, a.args_digest, a.result::text,
         a.current_attempt, a.fence, a.flags, a.started_at,
         (SELECT t.state FROM ledger_attempt t WHERE t.action_id = a.id AND t.attempt = ask.attempt),
-        a.id, a.compensation::text
+        a.id, a.compensation::text, concat(a.args::text, a.targets::text) ~ %b
     FROM ledger_action a JOIN ledger_run r ON r.id = a.run_id
     WHERE a.agent_id = ask.agent AND a.key = ask.key AND a.key <> ''
     ORDER BY a.state IN ('succeeded', 'unknown', 'running') DESC, r.run = ask.run DESC,
@@ -78,7 +79,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT v.digest FROM approvals_policyversion v
     WHERE v.workspace_id = ask.workspace AND v.active) policy ON true"""
-RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 8, 14, 7
+RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 8, 15, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class KnownAction:
     this_attempt: str | None
     id: int
     compensation: Any
+    holds_bare: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,7 @@ def reads(ask: Ask) -> list[Statement]:
         ask.planned.action,
         ask.attempt,
         ask.subject_key,
+        BARE_PLACEHOLDER,
         OFTEN,
     ]
     return [key, *lock, (LOOK, asked)]
@@ -204,7 +207,7 @@ def _run(row: Sequence[Any]) -> KnownRun:
 
 def _action(row: Sequence[Any]) -> KnownAction:
     values = list(row)
-    values[6], values[-1] = _read(values[6]), _read(values[-1])
+    values[6], values[13] = _read(values[6]), _read(values[13])
     return KnownAction(*values)
 
 

@@ -1,4 +1,8 @@
-"""`GET /api/v1/policy`: the active document, for the SDK's judgement while the desk is away."""
+"""`GET /api/v1/policy`: the active document, for the SDK's judgement while the desk is away.
+
+With it goes the workspace's masking key, so that clients mask as the desk does: a secret, which no
+cache keeps and only a key that may ask or ingest is given.
+"""
 
 import asyncio
 
@@ -10,11 +14,16 @@ from ledger.door import Refused, answer, header, refuse, speaker_of
 from ledger.said import Speaker
 from workspaces import hot
 from workspaces.hot import Receive, Scope, Send
+from workspaces.models.workspace import opened_masking_key
 
 FORBIDDEN = 403
+FORM = "v1"
+"""Of placeholders. It stands in the ETag, so that who has an older answer fetches the key."""
 DETAIL_CHARACTERS_MAX = 500
 DOCUMENT = """
-SELECT digest, document::text FROM approvals_policyversion WHERE workspace_id = %s AND active"""
+SELECT w.masking_key, v.digest, v.document::text FROM workspaces_workspace w
+LEFT JOIN approvals_policyversion v ON v.workspace_id = w.id AND v.active WHERE w.id = %s"""
+NO_STORE = ("cache-control", "no-store")
 
 
 async def _whoever(scope: Scope) -> Speaker:
@@ -45,20 +54,29 @@ async def policy(scope: Scope, receive: Receive, send: Send) -> None:
     async with hot.pool().connection() as connection:
         cursor = await connection.execute(DOCUMENT, [speaker.workspace_id])
         row = await cursor.fetchone()
+    if row is None:
+        raise refuse("key", "The workspace is gone", 401)
     digest, document = default().digest, default().document
-    if row:
-        digest, document = row[0], msgspec.json.decode(row[1])
+    if row[1] is not None:
+        digest, document = row[1], msgspec.json.decode(row[2])
         if inforce.known(digest) is None:
             await compiled(speaker.workspace_id, digest)
-    tag = f'"{digest}"'
-    headers = (("etag", tag),)
+    tag = f'"{digest}.{FORM}"'
+    headers = (("etag", tag), NO_STORE)
     if header(scope, b"if-none-match") == tag:
         await send(
-            {"type": "http.response.start", "status": 304, "headers": [(b"etag", tag.encode())]}
+            {
+                "type": "http.response.start",
+                "status": 304,
+                "headers": [(name.encode(), one.encode()) for name, one in headers],
+            }
         )
         await send({"type": "http.response.body", "body": b""})
         return
     if "agentSafety" not in document:  # the short form, which agents need not know
         document = {"agentSafety": document}
-    told = {"workspace": speaker.workspace, "agent": speaker.name, "digest": digest}
+    told: dict[str, object] = {
+        "workspace": speaker.workspace, "agent": speaker.name, "digest": digest,
+        "masking": {"form": FORM, "key": opened_masking_key(bytes(row[0])).hex()},
+    }  # fmt: skip
     await answer(send, 200, told | {"document": document}, headers)

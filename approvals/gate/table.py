@@ -19,6 +19,14 @@ GENERATION = "~"
 BY_RULE = "rule"
 KEY_CHARACTERS_MAX = 200
 NUMBER_CHARACTERS_MAX = 8
+NOT_COMPARABLE = problem(
+    "not-comparable",
+    "A masked value cannot be compared",
+    422,
+    "It was masked without a mark, by an older client or one that had not reached the desk: it"
+    " cannot be told which value it was. Nothing was done. Let the client fetch the policy, and"
+    " call again; where this key was used that way, look first whether the call was made.",
+)
 
 
 class InProgress(Refused):
@@ -101,7 +109,9 @@ def decide(ask: Ask, found: Found, policy: Policy) -> tuple[Decision, Judgement]
     _check_whose(ask, found)
     judgement = judged(ask, found, policy)
     known = _speaking(ask, found)
-    if known and known.state != "failed" and _differs(ask, known):
+    _check_comparable(ask, found, known, judgement)
+    is_asked_anew = known and known.holds_bare and known.state in NOTHING_YET
+    if known and known.state != "failed" and not is_asked_anew and _differs(ask, known):
         return KeyReused(known), judgement
     paused = pause_of(ask, found.pauses, policy)
     denied = Denied("paused", paused) if paused else _denied(found, judgement, known)
@@ -124,6 +134,27 @@ def _check_whose(ask: Ask, found: Found) -> None:
                 "A second call needs an action id of its own.",
             )
         )
+
+
+def _check_comparable(
+    ask: Ask, found: Found, known: KnownAction | None, judgement: Judgement
+) -> None:
+    """Refuse a call that would rest on a comparison which nobody can make.
+
+    A placeholder without a mark says that something was masked, not what. People would approve any
+    value, and a second call under the key could be another. What a question was asked about in that
+    form, before anything began, is put to people anew.
+    """
+    bare = ask.holds_bare
+    if bare and (judgement.approval == "MANUAL" or found.approval is not None):
+        raise Refused(NOT_COMPARABLE)
+    if known is None or known.state == "failed" or not (bare or known.holds_bare):
+        return
+    if known.state in NOTHING_YET and not bare:
+        return
+    if known.attempt == ask.attempt and not _differs(ask, known):
+        return  # its answer was lost on the way: the same try, not a second call
+    raise Refused(NOT_COMPARABLE)
 
 
 def judged(ask: Ask, found: Found, policy: Policy) -> Judgement:

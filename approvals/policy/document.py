@@ -64,6 +64,7 @@ class Audit:
     capture_snapshot: bool = True
     retention_days: int = 90
     mask: tuple[str, ...] = ()
+    shows_last4: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

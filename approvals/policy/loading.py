@@ -226,7 +226,10 @@ def _argument(form: Form, value: Any, path: Path) -> Any:
 
 
 def _audit(form: Form, value: Any, at: Path) -> Audit:
-    given = form.mapping(value, at, ("captureIntent", "captureSnapshot", "retention", "mask"))
+    given = form.mapping(
+        value, at, ("captureIntent", "captureSnapshot", "retention", "mask", "showLast4")
+    )
+    last4 = form.claim(given.get("showLast4"), (*at, "showLast4"))
     intent = form.claim(given.get("captureIntent"), (*at, "captureIntent"))
     snapshot = form.claim(given.get("captureSnapshot"), (*at, "captureSnapshot"))
     retention = form.seconds(given.get("retention"), (*at, "retention"), DAY, 400 * DAY)
@@ -238,6 +241,7 @@ def _audit(form: Form, value: Any, at: Path) -> Audit:
         capture_snapshot=snapshot is not False,
         retention_days=(retention or 90 * DAY) // DAY,
         mask=tuple(mask),
+        shows_last4=last4 is True,
     )
 
 

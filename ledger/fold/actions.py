@@ -1,12 +1,13 @@
 """An action's row out of its events."""
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ledger.canonical import digest
+from ledger.canonical import canonical
 from ledger.fold.attempts import AttemptRow, action_state, fold_attempts
 from ledger.fold.effects import EffectRow, all_compensated, fold_effects, planned_targets
 from ledger.fold.meaning import (
@@ -22,6 +23,7 @@ from ledger.fold.meaning import (
     said,
     text,
 )
+from ledger.masking import without_last4
 from ledger.said import Fact
 
 SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
@@ -148,7 +150,8 @@ def _plan(row: ActionRow, planned: list[Fact], flags: set[str]) -> None:
 
 def args_digest(tool: str, targets: Any, args: Any) -> str:
     """SHA-256 of tool, targets and arguments: what must not differ under one key."""
-    return digest({"tool": tool, "targets": targets, "args": args})
+    told = canonical({"tool": tool, "targets": targets, "args": args})
+    return hashlib.sha256(without_last4(told)).hexdigest()
 
 
 def _outcome(row: ActionRow, kinds: dict[str, list[Fact]], flags: set[str]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from approvals.denials import OFTEN
+from ledger.masking import holds_bare
 from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
 from recovery.facts.runs import READING, RunFacts
 from recovery.facts.words import clean, shortened, target_words
@@ -171,7 +172,7 @@ def the_same_call_twice(facts: RunFacts) -> Iterator[Reason]:
     """Equal tool, targets and arguments under two keys, and both of them stand."""
     seen: dict[str, Action] = {}
     for action in living(facts):
-        if not action.args_digest or not _stands(facts, action):
+        if not action.args_digest or not _stands(facts, action) or holds_bare(action.args):
             continue
         first = seen.setdefault(action.args_digest, action)
         if first is not action and first.key != action.key:

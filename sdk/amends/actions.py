@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import secrets
@@ -10,7 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from amends.canonical import digest, idempotency_key
+from amends.canonical import canonical, idempotency_key
 from amends.errors import (
     AmendsError,
     ArgumentsChanged,
@@ -22,7 +23,7 @@ from amends.errors import (
 )
 from amends.events import cut, new_id
 from amends.gate import Ask
-from amends.masking import TooDeep, holds_mask
+from amends.masking import TooDeep, holds_bare, holds_mask, without_last4
 from amends.policy import is_gated
 from amends.record import Record
 from amends.spool import KeyRow, KeyState
@@ -213,6 +214,7 @@ class Action:
 
     def _ask(self, key: str) -> Ask:
         """A planned action with a number of its own; a known key keeps its first number."""
+        self.run.desk.need_masking_key()
         known = self.run.desk.spool.find(key)
         n = known.n if known else self.run.next_n()
         action = known.action if known else f"act_{n}_{secrets.token_hex(3)}"
@@ -227,7 +229,10 @@ class Action:
             self.run.desk.policy, tool=self.tool, effect_class=self.effect_class,
             risk=data.get("risk"),
         )  # fmt: skip
-        return Ask(planned, key, digest(asked), new_id(), self._retry, gated)
+        return Ask(
+            planned, key, _asked_digest(asked), new_id(), self._retry, gated,
+            is_comparable=not holds_bare(asked),
+        )  # fmt: skip
 
     def _gate(self, ask: Ask) -> KeyRow:
         event = ask.planned.event
@@ -274,6 +279,11 @@ class Action:
         if effect.get("reversibility") == "exact" and holds_mask(shown.get("before")):
             effect["reversibility"] = "unknown"
         return effect
+
+
+def _asked_digest(asked: Mapping[str, Any]) -> str:
+    """What must not differ under one key, as the desk digests it."""
+    return "sha256:" + hashlib.sha256(without_last4(canonical(asked))).hexdigest()
 
 
 def _text(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from amends.canonical import canonical
 from amends.errors import TooLarge
-from amends.masking import masked
+from amends.masking import MaskingKey, masked
 from amends.values import plain, signed_zeros
 
 # The wire's limit is 64 KiB per event; the rest is for the envelope and for `begin`'s own members.
@@ -63,6 +63,7 @@ def statement(
     run: str,
     data: dict[str, Any],
     mask: Iterable[str],
+    masking_key: MaskingKey | None = None,
     n: int | None = None,
     action: str | None = None,
     trace: dict[str, Any] | None = None,
@@ -76,7 +77,7 @@ def statement(
     if trace:
         event["trace"] = plain(trace)
     blobs: dict[str, bytes] = {}
-    event["data"] = _small(masked(_recorded(plain(data)), mask), blobs)
+    event["data"] = _small(masked(_recorded(plain(data)), mask, masking_key), blobs)
     return Statement(event, blobs)
 
 

@@ -47,6 +47,10 @@ REUSED = (
     "this key was used with other arguments, so the call was not made. Where it is a second"
     " operation, give it an `op` of its own"
 )
+NOT_COMPARABLE = (
+    "this key was used before, and a masked value in its arguments cannot be compared while the"
+    " desk, whose masking key this client has not fetched yet, is away: the call was not made"
+)
 UNDONE = "this call was made once and undone since; it was not made again. `next_key` makes it anew"
 
 Waits = Callable[[dict[str, Any]], None]
@@ -63,6 +67,7 @@ class Ask:
     attempt: str
     retry: str | None
     gated: bool
+    is_comparable: bool = True
 
     def row(self, state: KeyState, *, answer: dict[str, Any] | None = None) -> KeyRow:
         event, known = self.planned.event, answer or {}
@@ -191,8 +196,11 @@ class Gate:
     def _alone(self, ask: Ask, started: Statement, away: DeskUnreachable) -> KeyRow:
         """The desk is away: answer from our own keys, and from the last policy."""
         row = self._spool.find(ask.key)
-        if row and row.asked != ask.asked and row.state != "no_effect":
-            raise KeyReused(REUSED) from away
+        if row and row.state != "no_effect":
+            if not ask.is_comparable:
+                raise KeyReused(NOT_COMPARABLE) from away
+            if row.asked != ask.asked:
+                raise KeyReused(REUSED) from away
         if row and row.state == "succeeded":
             return row
         if row and row.state in ("running", "unknown"):

@@ -15,8 +15,8 @@ from urllib.parse import quote
 from amends.errors import DeskUnreachable, KeyRefused, Refused, WrongSpool
 from amends.events import Statement, statement
 from amends.gate import Gate, Replies, Waits
-from amends.masking import masked
-from amends.policy import mask_paths
+from amends.masking import MaskingKey, masked
+from amends.policy import mask_paths, shows_last4
 from amends.sender import SET_ASIDE, Parked, Sender
 from amends.spool import KeyRow, Spool
 from amends.wire import Wire
@@ -26,6 +26,7 @@ log = logging.getLogger("amends")
 # How old the policy may grow before a new run fetches it again.
 POLICY_SECONDS = 60.0
 FLUSH_SECONDS = 2.0
+MASKING_FORM = "v1"
 NOT_FOUND = 404
 
 
@@ -80,6 +81,21 @@ class Link:
         """The last policy document fetched, or None if there was never one."""
         return self._known.get("document")
 
+    @property
+    def masking_key(self) -> MaskingKey | None:
+        """The workspace's, or None before the desk was ever reached."""
+        given = self._known.get("masking")
+        if not isinstance(given, dict) or given.get("form") != MASKING_FORM:
+            return None
+        secret = bytes.fromhex(str(given["key"]))
+        return MaskingKey(secret, shows_last4=shows_last4(self.policy))
+
+    def need_masking_key(self) -> None:
+        """Fetch the key with the policy where it never was: without it nothing can be compared."""
+        if self.masking_key is None:
+            self._policy_at = float("-inf")
+            self.freshen()
+
     def fetch_policy(self) -> None:
         """Fetch the policy now, and keep it on disk. Raises DeskUnreachable or KeyRefused."""
         self._known = self.wire.get("policy")
@@ -130,7 +146,7 @@ class Link:
     def report(self, run: str, text: str) -> int:
         """Say that a run of this agent did wrong; it opens a case, whose number is returned."""
         self.flush()
-        said = {"text": masked(text, ())}
+        said = {"text": masked(text, (), self.masking_key)}
         path = f"runs/{quote(run, safe='')}/report"
         return int(self.wire.post(path, json.dumps(said).encode())["case"])
 
@@ -145,7 +161,10 @@ class Link:
         trace: dict[str, Any] | None,
     ) -> Statement:
         mask = mask_paths(self.policy)
-        return statement(kind, run=run, data=data, mask=mask, n=n, action=action, trace=trace)
+        return statement(
+            kind, run=run, data=data, mask=mask, masking_key=self.masking_key, n=n, action=action,
+            trace=trace,
+        )  # fmt: skip
 
     def send(self, told: Statement, *, key: KeyRow | None = None) -> None:
         """Put a statement in the spool; the sender does the rest.

@@ -38,6 +38,12 @@ def mask_paths(document: Mapping[str, Any] | None) -> tuple[str, ...]:
     return tuple(path for path in paths if isinstance(path, str))
 
 
+def shows_last4(document: Mapping[str, Any] | None) -> bool:
+    """Whether placeholders of cards and IBANs carry the last four characters."""
+    safety = (document or {}).get("agentSafety") or {}
+    return (safety.get("audit") or {}).get("showLast4") is True
+
+
 def _by_rules(policies: Mapping[str, Any], tool: str, *, base: int, said: int) -> bool | None:
     """Of the rules that are met, the most specific glob decides, among equals the strictest."""
     globs = [glob for glob in policies if _matches(glob, tool)]

@@ -15,6 +15,7 @@ from tests.approvals.cast import told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned
 from workspaces import keys, teams
+from workspaces.models.workspace import opened_masking_key
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -375,13 +376,15 @@ def test_a_bad_ask_is_told_so_and_never_breaks(trip, body):
     assert not Action.objects.exists()
 
 
-def test_the_policy_is_handed_to_the_agent_with_an_etag(trip):
+def test_the_policy_is_handed_to_the_agent_with_an_etag(trip, acme):
     said = trip.request("GET", "/api/v1/policy")
 
     body = said.json()
     assert (body["workspace"], body["agent"]) == ("acme", "desk-agent")
     assert body["document"] == {"agentSafety": ASKS}
-    assert said.headers["etag"] == f'"{body["digest"]}"'
+    assert said.headers["etag"] == f'"{body["digest"]}.v1"'
+    assert said.headers["cache-control"] == "no-store"  # the masking key is in it
+    assert bytes.fromhex(body["masking"]["key"]) == opened_masking_key(bytes(acme.masking_key))
 
 
 def test_the_order_law_asks_or_denies_where_the_policy_says_so(trip, acme, ada):

@@ -12,10 +12,11 @@ from hypothesis import strategies as some
 from config.local.places import ROOT
 from ledger import desk
 from ledger.canonical import canonical, is_plain
-from ledger.masking import Look, Unfit, holds_mask, mask_in_place, masked
+from ledger.masking import Look, MaskingKey, Unfit, holds_mask, mask_in_place, masked, without_last4
 from ledger.models import Event
 
-VECTORS = json.loads((ROOT / "tests" / "data" / "masking.json").read_text())["vectors"]
+DATA = json.loads((ROOT / "tests" / "data" / "masking.json").read_text())
+VECTORS, MARKED = DATA["vectors"], DATA["marked"]
 JSON = some.recursive(
     some.none() | some.booleans() | some.integers(-(2**53) + 1, 2**53 - 1)
     | some.floats(allow_nan=False, allow_infinity=False) | some.text(),
@@ -33,6 +34,28 @@ def test_the_shared_vectors(vector):
     assert mask_in_place(json.loads(raw), paths, Look.at(raw)) == vector["out"]
     escaped = json.dumps(vector["in"]).encode()
     assert mask_in_place(json.loads(escaped), paths, Look.at(escaped)) == vector["out"]
+
+
+@pytest.mark.parametrize("vector", MARKED, ids=lambda vector: vector["name"])
+def test_marks_are_the_clients_own(vector):
+    key = MaskingKey(bytes.fromhex(DATA["key"]), shows_last4=vector.get("last4", False))
+    paths = vector.get("paths", [])
+    assert masked(vector["in"], paths, key) == vector["out"]
+    assert masked(vector["out"], paths, key) == vector["out"]
+    raw = json.dumps(vector["in"], ensure_ascii=False).encode()
+    assert mask_in_place(json.loads(raw), paths, Look.at(raw, key)) == vector["out"]
+
+
+def test_what_is_shown_of_a_value_is_not_compared_and_what_tells_it_apart_is():
+    secret, other = {"iban": "DE89370400440532013000"}, {"iban": "GB33BUKB20201555553000"}
+    quiet = MaskingKey(bytes.fromhex(DATA["key"]))
+    showing = MaskingKey(bytes.fromhex(DATA["key"]), shows_last4=True)
+
+    def compared(value, key):
+        return without_last4(canonical(masked(value, (), key)))
+
+    assert compared(secret, quiet) == compared(secret, showing)
+    assert compared(secret, showing) != compared(other, showing)
 
 
 def test_digits_hidden_behind_escapes_are_found():
@@ -81,7 +104,9 @@ def test_the_desk_masks_what_it_says_itself_and_leaves_what_it_was_given(northwi
     desk.say(northwind, "case.opened", data=told)
 
     said = Event.objects.get().data["args"]
-    assert said["api_key"] == "⟦masked:apikey⟧"
-    assert said["notes"] == ["card ⟦masked:card⟧", "ok"]
+    key = desk.masking_key(northwind)
+    card = key.placeholder("card", "4111111111111111")
+    assert said["api_key"] == key.placeholder("apikey", "k-123")
+    assert said["notes"] == [f"card {card}", "ok"]
     assert said["n"] == 1
     assert told == before

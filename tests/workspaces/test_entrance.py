@@ -6,6 +6,7 @@ from guardian.shortcuts import assign_perm
 from workspaces import entrance, keys, teams
 from workspaces.access import may, people_with, workspaces_of
 from workspaces.models import Act, Agent, Secret, User, Workspace
+from workspaces.models.workspace import opened_masking_key
 
 pytestmark = pytest.mark.django_db
 
@@ -141,3 +142,23 @@ def test_a_secret_rests_encrypted_and_survives_a_rotation(airline, settings):
     settings.AMENDS_SECRET_KEYS = settings.AMENDS_SECRET_KEYS[:1]
 
     assert kept.open() == {"api_key": "sk_test_canary"}
+
+
+def test_the_masking_key_is_the_workspaces_for_good_and_survives_a_rotation(airline, settings):
+    from cryptography.fernet import Fernet
+    from django.core.management import call_command
+
+    def key():
+        return opened_masking_key(bytes(Workspace.objects.get(pk=airline.pk).masking_key))
+
+    before = key()
+    other = Workspace.objects.create(name="Billing", slug="billing")
+    assert opened_masking_key(bytes(other.masking_key)) != before
+    assert before.hex().encode() not in bytes(airline.masking_key)
+
+    settings.AMENDS_SECRET_KEYS = [Fernet.generate_key().decode(), *settings.AMENDS_SECRET_KEYS]
+    call_command("rotate_secrets")
+    settings.AMENDS_SECRET_KEYS = settings.AMENDS_SECRET_KEYS[:1]
+    opened_masking_key.cache_clear()
+
+    assert key() == before

@@ -1,5 +1,7 @@
 """The workspace: the tenant to which everything belongs."""
 
+import secrets
+from functools import lru_cache
 from typing import ClassVar
 
 from django.conf import settings
@@ -7,9 +9,23 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from guardian.models.models import GroupObjectPermissionBase
 
+from workspaces import crypt
+
 STUCK_AFTER_SECONDS = 900
 RETENTION_DAYS = 90
 PROBATION_SECONDS = 24 * 3600
+MASKING_KEY_BYTES = 32
+
+
+def new_masking_key() -> bytes:
+    """A random key, sealed; it is the workspace's for good, so that marks stay comparable."""
+    return crypt.seal(secrets.token_hex(MASKING_KEY_BYTES))
+
+
+@lru_cache(maxsize=1_000)
+def opened_masking_key(sealed: bytes) -> bytes:
+    """The masking key in clear. Raises `crypt.CannotOpen` if no current key fits."""
+    return bytes.fromhex(crypt.open_sealed(sealed))
 
 
 class Workspace(models.Model):
@@ -25,6 +41,9 @@ class Workspace(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     mask = ArrayField(models.CharField(max_length=200), default=list, blank=True)
+    mask_shows_last4 = models.BooleanField(
+        default=False, db_default=False, help_text="Of cards and IBANs, for who may see payloads"
+    )
     capture_intent = models.BooleanField(default=True)
     capture_snapshot = models.BooleanField(default=True)
     retention_days = models.PositiveIntegerField(default=RETENTION_DAYS)
@@ -43,6 +62,10 @@ class Workspace(models.Model):
         help_text="How long a new member does not count for whoever brought them in",
     )
 
+    masking_key = models.BinaryField(
+        default=new_masking_key, help_text="Sealed; what tells masked values apart is made with it"
+    )
+
     class Meta:
         default_permissions = ()
         permissions: ClassVar = [
@@ -55,6 +78,11 @@ class Workspace(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def rotate(self) -> None:
+        """Seal the same masking key anew under the first key of the ring."""
+        self.masking_key = crypt.rotate(bytes(self.masking_key))
+        self.save(update_fields=["masking_key"])
 
 
 class WorkspaceGroupPermission(GroupObjectPermissionBase):

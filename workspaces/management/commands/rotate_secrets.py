@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from workspaces.models import Secret
+from workspaces.models import Secret, Workspace
 
 BATCH = 200
 
@@ -16,5 +16,8 @@ class Command(BaseCommand):
         rotated = 0
         for secret in Secret.objects.order_by("pk").iterator(chunk_size=BATCH):
             secret.rotate()
+            rotated += 1
+        for workspace in Workspace.objects.order_by("pk").iterator(chunk_size=BATCH):
+            workspace.rotate()
             rotated += 1
         self.stdout.write(f"{rotated} secrets now rest under the first key.")

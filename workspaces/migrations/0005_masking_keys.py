@@ -1,0 +1,41 @@
+"""A masking key for every workspace, sealed like credentials; what tells masked values apart."""
+
+from typing import Any
+
+from django.db import migrations, models
+
+from workspaces.models.workspace import new_masking_key
+
+
+def give_keys(apps: Any, _: Any) -> None:
+    workspace = apps.get_model("workspaces", "Workspace")
+    for one in workspace.objects.filter(masking_key=None).only("pk").iterator():
+        workspace.objects.filter(pk=one.pk).update(masking_key=new_masking_key())
+
+
+class Migration(migrations.Migration):
+    dependencies = [("workspaces", "0004_who_brought_whom_in")]
+
+    operations = [
+        migrations.AddField(
+            model_name="workspace",
+            name="mask_shows_last4",
+            field=models.BooleanField(
+                db_default=False,
+                default=False,
+                help_text="Of cards and IBANs, for who may see payloads",
+            ),
+        ),
+        migrations.AddField(
+            model_name="workspace", name="masking_key", field=models.BinaryField(null=True)
+        ),
+        migrations.RunPython(give_keys, migrations.RunPython.noop),
+        migrations.AlterField(
+            model_name="workspace",
+            name="masking_key",
+            field=models.BinaryField(
+                default=new_masking_key,
+                help_text="Sealed; what tells masked values apart is made with it",
+            ),
+        ),
+    ]
