@@ -19,7 +19,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 import msgspec
 from django.db import Error as DatabaseError
 
-from connectors import outcomes, registry
+from connectors import masks, outcomes, registry
 from connectors.calllog import Line
 from connectors.canonical import digest
 from connectors.contract import (
@@ -99,10 +99,11 @@ def drifted(
     observation: Observation,
     **facts: Unpack[Facts],
 ) -> list[FieldDiff]:
-    """Where the observed target differs from `expected`. Pure."""
+    """Where the observed target differs from `expected`; what was masked is held by its mark."""
     connector, call = _drafted(connection, operation, args, target, facts)
     question = partial(connector.drifted, call, observation)
-    return asked(_asker(connection), connector, "drift", question, "drifted")
+    differences = asked(_asker(connection), connector, "drift", question, "drifted")
+    return masks.still_differ(differences, connection.workspace)
 
 
 def satisfied(

@@ -150,6 +150,12 @@ def _normal_form(tag: str, value: Any) -> tuple[str, bytes]:
     return f"value of {tag}", canonical(value)
 
 
+def kind_of(text: str) -> str | None:
+    """The kind of a placeholder that is the whole text; None of any other text."""
+    found = _PLACEHOLDER.fullmatch(text)
+    return text.removeprefix(_OPENING).split(":")[0].removesuffix("⟧") if found else None
+
+
 def made_by(key: MaskingKey | None, tag: str, value: Any) -> str:
     """The placeholder for a value; without a key a bare one, which compares with nothing."""
     return placeholder(tag) if key is None else key.placeholder(tag, value)

@@ -47,6 +47,7 @@ from connectors.exchange import (
 from connectors.manifest import Described, Read, operation_of
 from connectors.outbound import Response
 from connectors.templating import facts_of, filled, looked_up
+from ledger.masking import holds_mask
 
 
 class Http(Connector):
@@ -126,7 +127,8 @@ class Http(Connector):
         """A conditional write rests on what was read; raises Refused where that has changed."""
         if call.observed is None or call.observed.version is None:
             raise Refused("The target has no version that the write could be conditional on.")
-        if self.drifted(call, call.observed):
+        # What was masked was held against its mark at the read that gave the version.
+        if any(not holds_mask(one.expected) for one in self.drifted(call, call.observed)):
             raise Refused("The target is not as the agent left it.")
 
     def probe(self, call: Call) -> Finding:

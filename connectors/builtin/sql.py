@@ -68,6 +68,7 @@ class Sql(Connector):
             args_schema=RestoreRow,
             reversibility="exact",
             idempotency="marker",
+            is_partial=True,
             probe="strong",
             limit_seconds=15,
             kind="row",

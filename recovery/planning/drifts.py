@@ -12,7 +12,7 @@ from typing import Any
 from django.db import connection, connections
 from msgspec import UNSET
 
-from connectors import breaker, calls
+from connectors import breaker, calls, masks
 from connectors.contract import (
     CannotRead,
     CannotRestore,
@@ -185,7 +185,8 @@ def _between(one: DraftStep) -> None:
         one.drift_state = "later"
         return
     left = snapshots.after_of(one.effect)
-    _mark(one, drift(left, Observation(found=later is not None, state=later)))
+    differences = drift(left, Observation(found=later is not None, state=later))
+    _mark(one, masks.still_differ(differences, one.step.connection.workspace))
     if one.drift_state == "unchanged":
         one.drift_state = "later"
 

@@ -17,6 +17,7 @@ from approvals.policy import CannotEvaluate, Judgement, Twin, judge
 from connectors import calls
 from connectors.canonical import digest
 from connectors.contract import Operation, Preview, Recorded, Refused, Target
+from connectors.masks import is_unchanged
 from connectors.models import Connection
 from ledger.masking import holds_mask
 from ledger.models import Action, Effect, Reversibility, SnapshotSource
@@ -143,8 +144,11 @@ class Maker:
         twin = self.run.policy.twin(self.action.tool, self.effect.target_type)
         if twin is None:
             return self._suggested()
+        connection = self._connection(twin.connection)
         try:
-            args = twin.arguments(self._facts())
+            args = twin.arguments(self._facts(self.before))
+            if holds_mask(args) and self._may_leave_out(connection, twin.operation):
+                args = twin.arguments(self._facts(self._without_unchanged_masks()))
         except CannotEvaluate as missing:
             raise CannotUndo(
                 "no_arguments", f"A fact that the undo needs is not known: {missing}"
@@ -152,7 +156,28 @@ class Maker:
         self._check_mask(args)
         if self._differs(twin, args):
             self.notes.append("The agent suggested another compensation; the policy's is used.")
-        return self._connection(twin.connection), twin.operation, args, twin
+        return connection, twin.operation, args, twin
+
+    def _may_leave_out(self, connection: Connection, operation: str) -> bool:
+        """Whether the target is there, and keeps the fields that the call does not name."""
+        try:
+            is_partial = calls.operation_of(connection, operation).is_partial
+        except Refused:
+            return False
+        return is_partial and self.now is not None
+
+    def _without_unchanged_masks(self) -> Recorded:
+        """What to restore, but for the masked fields that the agent is known not to have changed:
+        nobody here knows their values, and nobody needs them.
+        """
+        before, after = self.before, self.after
+        if not (isinstance(before, dict) and isinstance(after, dict)):
+            return before
+        return {
+            name: value
+            for name, value in before.items()
+            if not (holds_mask(value) and name in after and is_unchanged(value, after[name]))
+        }
 
     def _suggested(self) -> tuple[Connection, str, dict[str, Any], None]:
         said = self.action.compensation
@@ -187,14 +212,14 @@ class Maker:
             raise CannotUndo("no_connection", f"There is no usable connection “{name}”.")
         return found
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self, before: Recorded) -> dict[str, Any]:
         known: dict[str, Any] = {
             "target": {"type": self.effect.target_type, "id": self.effect.target_id},
             "args": self.action.args,
             "result": self._result(),
         }
-        if self.before is not UNSET:
-            known["before"] = self.before
+        if before is not UNSET:
+            known["before"] = before
         if self.after is not UNSET:
             known["after"] = self.after
         return known
@@ -266,10 +291,22 @@ def rebased(before: Recorded, after: Recorded, now: Recorded) -> Recorded:
     missing = object()
     kept = dict(now)
     for name in before:
+        if holds_mask([before[name], after.get(name)]):
+            kept[name] = _kept_masked(before[name], after.get(name))
+            continue
         changed = before[name] != after.get(name, missing)
         if changed and now.get(name, missing) == after.get(name, missing):
             kept[name] = before[name]
     return {name: value for name, value in kept.items() if name in before}
+
+
+def _kept_masked(before: Any, after: Any) -> Any:
+    """The placeholder of what the agent did not change; what stands there now is in clear, and does
+    not belong into a plan.
+    """
+    if is_unchanged(before, after):
+        return before
+    raise CannotUndo("masked", "The agent changed a masked value, and nobody here knows either.")
 
 
 def held(judgement: Judgement, why: str) -> Judgement:

@@ -226,6 +226,20 @@ def test_secrets_do_not_enter(call, trip_desk):
     }
 
 
+def test_a_blob_with_what_the_policy_masks_is_refused(call, trip_desk):
+    trip_desk.workspace.mask = ["before.ssn", "args.pin"]
+    trip_desk.workspace.save()
+    secret, other = b'{"ssn":"078-05-1120"}', b'{"pin":"1"}'
+    answers = call(
+        *(
+            ("PUT", f"/api/v1/blobs/{hashlib.sha256(one).hexdigest()}", {"content": one})
+            for one in (secret, other)
+        )
+    )
+
+    assert [a.status_code for a in answers] == [422, 201]
+
+
 def test_a_blob_is_kept_once_under_its_name(call):
     body = json.dumps({"rows": ["x" * 100_000]}).encode()
     name = hashlib.sha256(body).hexdigest()

@@ -173,6 +173,8 @@ def test_secrets_stay_at_home(desk, small_desk, spool_file):
         file.read_bytes() for file in spool_file.parent.iterdir()
     )
     assert b"canary" not in everywhere
+    [told] = [one for one in small_desk.journal() if one["type"] == "action.succeeded"]
+    assert told["data"]["effects"][0]["reversibility"] == "unknown"  # a masked state is not exact
     assert b"4242 4242" not in everywhere
 
 
