@@ -274,9 +274,15 @@ class Action:
         return effects
 
     def _honest(self, effect: dict[str, Any]) -> dict[str, Any]:
-        """A state that holds a masked field cannot be restored exactly."""
-        shown = self.run.build("action.succeeded", {"effects": [effect]}).data["effects"][0]
-        if effect.get("reversibility") == "exact" and holds_mask(shown.get("before")):
+        """A state that holds a masked field cannot be restored exactly.
+
+        Where the effect does not say what was there before, the plan has.
+        """
+        if effect.get("reversibility") != "exact":
+            return effect
+        before = effect.get("before", self._planned.get("before"))
+        shown = self.run.build("action.succeeded", {"effects": [{**effect, "before": before}]})
+        if holds_mask(shown.data["effects"][0].get("before")):
             effect["reversibility"] = "unknown"
         return effect
 
