@@ -15,12 +15,9 @@ from approvals.models import Approval, ApprovalState, SubjectKind
 from ledger.masking import holds_mask
 from ledger.models import Run
 from workspaces import look
-from workspaces.access import Codename
 
 SHOWN_STATES = {ApprovalState.WAITING: "pending", ApprovalState.USED: "granted"}
 NAMES_MAX = 8
-# Whoever has one of these sees amounts and payloads.
-SEEING: tuple[Codename, ...] = ("approve", "recover", "view_sensitive")
 
 
 def shown_state(approval: Approval) -> str:

@@ -20,6 +20,7 @@ from connectors.forms import (
     TryForm,
 )
 from connectors.models import CallLog, Connection
+from ledger import disclosure
 from workspaces import look
 from workspaces.access import may, require
 from workspaces.models import Secret, Workspace
@@ -256,10 +257,11 @@ def attempt(request: Request, workspace: str, name: str) -> HttpResponse:
     except (Refused, CannotRead) as reason:
         form.add_error(None, str(reason))
         return _one(request, one, attempt=form)
-    sensitive = may(request.user, "view_sensitive", one.workspace)
+    sensitive = disclosure.sees(request.user, one.workspace)
     facts = [{"name": "Found", "value": "yes" if seen.found else "no, it is not there"}]
     if sensitive:
-        fields = list((seen.state or {}).items())[:FIELDS_SHOWN_MAX]
+        state = disclosure.value(dict(seen.state or {}), sensitive=True, paths=one.workspace.mask)
+        fields = list(state.items())[:FIELDS_SHOWN_MAX] if isinstance(state, dict) else []
         facts += [{"name": key, "value": look.visible(value)} for key, value in fields]
     facts.append({"name": "Fingerprint", "value": seen.fingerprint})
     return _one(request, one, attempt=form, result=facts)

@@ -16,6 +16,7 @@ from django.shortcuts import get_object_or_404
 from ninja import Field, Router, Schema
 from ninja.security import HttpBearer
 
+from ledger import disclosure
 from ledger.models import Checkpoint
 from recovery import search, shown
 from recovery.cases.rows import Empty, OutOfDate
@@ -149,8 +150,10 @@ def list_cases(
 @answering
 def get_case(request: AsPerson, pk: int) -> Any:
     case = case_of(request, pk, "view")
+    made = list(case.plans.order_by("number"))
+    sees = bool(made) and reveals(request, case)
     return shown.case(case) | {
-        "plans": [shown.plan(one) for one in case.plans.order_by("number")],
+        "plans": [shown.plan(one, sensitive=sees) for one in made],
         "corrections": [shown.correction(one) for one in case.corrections.order_by("pk")],
     }
 
@@ -173,9 +176,8 @@ def preview(
         return shown.closing(case)
     if verb != "compensate":
         return problem(422, "No such verb", "compensate, resume or close")
-    sensitive = access.may(request.auth.person, "view_sensitive", case.workspace)
     drafted = plans.draft(case, reach=place, choices=read_choices(choice))
-    return shown.draft(drafted, sensitive=sensitive)
+    return shown.draft(drafted, sensitive=reveals(request, case))
 
 
 @router.post("/cases/{int:pk}/compensate", summary="Submit the plan that was previewed")
@@ -191,7 +193,7 @@ def compensate(request: AsPerson, pk: int, given: Compensate) -> Any:
         reach=checkpoint_of(case, given.reach),
         choices=given.choices,
     )
-    return shown.plan(plan)
+    return shown.plan(plan, sensitive=reveals(request, case))
 
 
 @router.post("/cases/{int:pk}/resume", summary="Issue the directive that was previewed")
@@ -284,7 +286,16 @@ def residue_done(request: AsPerson, pk: int, given: Done) -> Any:
 @answering
 def get_plan(request: AsPerson, pk: int) -> Any:
     token = allowed(request, "view")
-    return shown.plan(get_object_or_404(Plan, pk=pk, workspace=token.workspace))
+    plan = get_object_or_404(
+        Plan.objects.select_related("case__run"), pk=pk, workspace=token.workspace
+    )
+    return shown.plan(plan, sensitive=reveals(request, plan.case))
+
+
+def reveals(request: AsPerson, case: Case) -> bool:
+    """Whether this person is shown payloads; who is, is on the record, as for a run."""
+    token = request.auth
+    return disclosure.reveals(token.person, token.workspace, run=case.run.run, case=case.pk)
 
 
 def allowed(request: AsPerson, codename: access.Codename) -> PersonToken:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from ledger import disclosure
 from recovery.cases.ending import standing_words
 from recovery.cases.rows import holder_of
 from recovery.casework import closing as closings
@@ -78,6 +80,7 @@ def draft(one: Draft, *, sensitive: bool) -> dict[str, Any]:
 
 def draft_step(one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
     step = one.step
+    paths = one.action.run.workspace.mask
     found = {
         "position": step.position,
         "title": one.preview.title,
@@ -93,16 +96,27 @@ def draft_step(one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
         "digest": step.digest,
         "key": step.key,
         "drift_state": one.drift_state,
-        "drift": one.drift,
+        "drift": disclosure.fields(one.drift, sensitive=sensitive, paths=paths),
         "chosen": one.chosen,
         "choices": list(CHOICES) if one.drift_state == "drifted" else [],
         "notes": one.notes,
-        "rows": step.preview.get("rows", []),
-        "diff": step.preview.get("diff", []),
+        "rows": [
+            [name, disclosure.value(found, sensitive=sensitive, paths=paths)]
+            for name, found in step.preview.get("rows", [])
+        ],
+        "diff": disclosure.fields(_difference(one), sensitive=sensitive, paths=paths),
     }
     if sensitive:
         found |= {"args": step.args, "must_be_true": step.post_condition}
     return found
+
+
+def _difference(one: DraftStep) -> list[dict[str, Any]]:
+    """What the step writes, field by field; `now` is what the target was seen to hold, and null
+    where it could not be read.
+    """
+    state = one.seen if isinstance(one.seen, dict) else {}
+    return [row | {"now": state.get(row["field"])} for row in one.step.preview.get("diff", [])]
 
 
 def cannot(one: Cannot) -> dict[str, Any]:
@@ -169,7 +183,7 @@ def residue(one: Residue) -> dict[str, Any]:
     }
 
 
-def plan(one: Plan) -> dict[str, Any]:
+def plan(one: Plan, *, sensitive: bool) -> dict[str, Any]:
     steps = one.steps.select_related("connection").order_by("position")[:STEPS_SHOWN_MAX]
     return {
         "id": one.pk,
@@ -183,11 +197,11 @@ def plan(one: Plan) -> dict[str, Any]:
         "submitted_at": one.submitted_at,
         "started_at": one.started_at,
         "ended_at": one.ended_at,
-        "steps": [plan_step(step) for step in steps],
+        "steps": [plan_step(step, sensitive=sensitive, paths=one.workspace.mask) for step in steps],
     }
 
 
-def plan_step(one: Step) -> dict[str, Any]:
+def plan_step(one: Step, *, sensitive: bool, paths: Sequence[str]) -> dict[str, Any]:
     return {
         "position": one.position,
         "title": one.preview.get("title", ""),
@@ -196,7 +210,9 @@ def plan_step(one: Step) -> dict[str, Any]:
         "connection": one.connection.name,
         "operation": one.operation,
         "target": {"type": one.target_type, "id": one.target_id},
-        "drift": one.drift,
+        "drift": None
+        if one.drift is None
+        else disclosure.fields(one.drift, sensitive=sensitive, paths=paths),
     }
 
 

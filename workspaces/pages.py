@@ -29,6 +29,8 @@ class Request(HttpRequest):
 
     user: User
     htmx: HtmxDetails
+    shows_a_call: bool
+    """Set by a view that puts a call in front of those who decide on it."""
 
 
 def workspace_or_404(request: HttpRequest, slug: str) -> Workspace:

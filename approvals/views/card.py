@@ -14,6 +14,7 @@ from django.views.decorators.http import require_GET, require_POST
 from approvals import answers, cards, deciders, enquiries, freshness, inbox
 from approvals.models import Approval, ApprovalState
 from approvals.views.lists import approvals_of, context_of_list, zone_of
+from ledger import disclosure
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
@@ -34,9 +35,14 @@ def card(request: Request, workspace: str, pk: int) -> HttpResponse:
 @login_required
 @require_GET
 def outcome(request: Request, workspace: str, pk: int) -> HttpResponse:
-    """What became of it, alone: asked again until a grant is used, so that no page goes stale."""
+    """What became of it, alone: asked again until a grant is used, so that no page goes stale.
+
+    It is a part of the card, so whoever opens its address by hand is led there.
+    """
     here = workspace_or_404(request, workspace)
     approval = get_object_or_404(approvals_of(here), pk=pk)
+    if not request.htmx:
+        return redirect("approvals:card", workspace=here.slug, pk=approval.pk)
     words = cards.ended(approval, zone_of(request.user))
     context = {
         "approval": {"state": cards.shown_state(approval), "decided_words": words},
@@ -61,7 +67,8 @@ def _card(
     reason: str = "",
 ) -> dict[str, Any]:
     person = request.user
-    sees = any(may(person, codename, here) for codename in cards.SEEING)
+    request.shows_a_call = True
+    sees = disclosure.sees(person, here, deciding=True)
     drawn = cards.card(approval, zone_of(person), sees=sees)
     here_url = reverse("approvals:card", args=[here.slug, approval.pk])
     listed = context_of_list(request, here, approval.pk)

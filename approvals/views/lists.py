@@ -19,6 +19,7 @@ from django.views.decorators.http import require_GET
 from approvals import cards, deciders, health
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.models.approvals import ApprovalQuerySet
+from ledger import disclosure
 from workspaces import clock, independence, look, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
@@ -89,7 +90,7 @@ def context_of_list(
         more = "?" + urlencode(keep | {"after": token})
     query = f"?{urlencode(keep)}" if keep else ""
     root = reverse("approvals:inbox", args=[here.slug])
-    sees = any(may(request.user, one, here) for one in cards.SEEING)
+    sees = disclosure.sees(request.user, here, deciding=True)
     oldest = rows.order_by("asked_at").values_list("asked_at", flat=True).first()
     return {
         "workspace": here,

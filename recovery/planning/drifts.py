@@ -74,7 +74,7 @@ def _held_against(
         if observation is None:
             one.drift_state = "unknown"
             continue
-        seen[place] = observation.state if observation.found else None
+        seen[place] = one.seen = observation.state if observation.found else None
         _compare(one, observation)
     return seen
 

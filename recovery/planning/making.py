@@ -63,6 +63,8 @@ class DraftStep:
     """Why a look at the target showed that this can never be restored as it was."""
     drift_state: str = ""
     drift: list[dict[str, Any]] = field(default_factory=list)
+    seen: Recorded = UNSET
+    """What the target looks like now; UNSET where it was not read."""
 
     @property
     def needs_choice(self) -> bool:

@@ -9,6 +9,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import HttpResponseClientRefresh
 
+from ledger import disclosure
 from recovery import search
 from recovery.cases.rows import Empty, OutOfDate, holder_of
 from recovery.casework import cases
@@ -75,7 +76,7 @@ def outlook(request: Request, workspace: str, pk: int) -> HttpResponse:
     found = case_or_404(request, workspace, pk)
     require(request.user, "recover", found.workspace)
     draft = plans.draft(found)
-    sensitive = may(request.user, "view_sensitive", found.workspace)
+    sensitive = disclosure.sees(request.user, found.workspace)
     context = {
         "workspace": found.workspace,
         "case": head(found),
@@ -89,7 +90,7 @@ def _context(request: Request, case: Case) -> dict[str, Any]:
     facts = facts_of(case.run)
     offered = acts.offered(case, request.user)
     compensating = next((one for one in offered if one["key"] == "u"), {"why_not": "closed"})
-    sensitive = may(request.user, "view_sensitive", case.workspace)
+    sensitive = disclosure.sees(request.user, case.workspace)
     tab = request.GET.get("tab", tabs.TABS[0])
     tab = tab if tab in tabs.TABS else tabs.TABS[0]
     kept = list_of(request)

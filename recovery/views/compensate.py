@@ -9,6 +9,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from connectors.contract import Preview
+from ledger import disclosure
 from ledger.models import Checkpoint
 from recovery.cases.rows import OutOfDate, held_by_another
 from recovery.facts.words import listed
@@ -18,7 +19,7 @@ from recovery.planning.making import DraftStep
 from recovery.views import preview, story
 from recovery.views.here import case_or_404
 from workspaces import look
-from workspaces.access import may, require
+from workspaces.access import require
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number
 
@@ -91,7 +92,7 @@ def _show(
     problem: Exception | None = None,
 ) -> HttpResponse:
     draft = plans.draft(case, reach=reach, choices=choices)
-    sensitive = may(request.user, "view_sensitive", case.workspace)
+    sensitive = disclosure.sees(request.user, case.workspace)
     told = {
         "plan_number": draft.number,
         "digest": draft.digest,
@@ -186,7 +187,14 @@ def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
         "call": _call(one, sensitive=sensitive),
         "diff": [] if drifted or not sensitive else _difference(one),
         "same": [] if drifted or not sensitive else _same(one),
-        "drift": _drift(one) if drifted and sensitive else [],
+        "drift": disclosure.fields(
+            _drift(one),
+            sensitive=True,
+            paths=one.action.run.workspace.mask,
+            among=("was", "wrote", "now", "becomes"),
+        )
+        if drifted and sensitive
+        else [],
         "drift_state": "unchanged" if one.drift_state in UNTOUCHED else one.drift_state,
         "drift_words": DRIFT_WORDS.get(one.drift_state, "could not be read"),
         "choices": _offered(one) if drifted or one.chosen else [],

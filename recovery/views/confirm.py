@@ -7,6 +7,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
+from ledger import disclosure
 from ledger.models import Action
 from recovery.cases.rows import Empty, OutOfDate
 from recovery.casework import confirming
@@ -15,7 +16,7 @@ from recovery.models import Case
 from recovery.views import preview, story
 from recovery.views.here import case_or_404, case_url, named
 from workspaces import look
-from workspaces.access import may, require
+from workspaces.access import require
 from workspaces.moves import CannotMove
 from workspaces.pages import Request
 
@@ -70,7 +71,7 @@ def _show(
 ) -> HttpResponse:
     if problem is not None:
         case.refresh_from_db()
-    sensitive = may(request.user, "view_sensitive", case.workspace)
+    sensitive = disclosure.sees(request.user, case.workspace)
     chosen = request.POST.get("outcome", "")
     effects = list(facts.effects.get(action.pk, ()))
     told: dict[str, Any] = {

@@ -6,10 +6,11 @@ from typing import Any
 from approvals import digests
 from approvals.models import Approval
 from connectors import connections
+from ledger import disclosure
+from ledger.disclosure import HIDDEN
 from recovery.models import Case, Plan, Step
 from recovery.models.plans import LIVING
 from recovery.views.here import case_url
-from recovery.views.story import HIDDEN
 from workspaces.access import may
 from workspaces.models import User
 
@@ -32,7 +33,7 @@ def card(case: Case, person: User) -> dict[str, Any] | None:
     steps = plan.steps.select_related("connection", "plan").order_by("position")[:STEPS_SHOWN_MAX]
     url = case_url(case)
     stops = living and may(person, "recover", case.workspace)
-    sensitive = may(person, "view_sensitive", case.workspace)
+    sensitive = disclosure.sees(person, case.workspace)
     return {
         "number": plan.number,
         "digest": plan.digest[:12],
@@ -67,9 +68,8 @@ def differences(step: Step, *, sensitive: bool) -> list[dict[str, Any]]:
     Without `sensitive` values that agents or outside systems wrote are hidden.
     """
     if step.state == "drifted":
-        return [
-            _differs(one, "agent_wrote", "drifted", shown=sensitive) for one in step.drift or []
-        ]
+        seen = disclosure.fields(step.drift or [], sensitive=sensitive, paths=step.workspace.mask)
+        return [_differs(one, "agent_wrote", "drifted", shown=True) for one in seen]
     if step.state != "needs_human":
         return []
     found = [

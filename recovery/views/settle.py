@@ -17,6 +17,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from connectors.contract import CannotRead, Refused
+from ledger import disclosure
 from ledger.models import Action
 from recovery.cases.rows import Empty, OutOfDate, held_by_another
 from recovery.casework import settling
@@ -29,7 +30,7 @@ from recovery.views.answered import TooLate
 from recovery.views.here import case_or_404, case_url
 from recovery.views.story import short_key
 from workspaces import look
-from workspaces.access import may, require
+from workspaces.access import require
 from workspaces.moves import CannotMove
 from workspaces.pages import Request
 
@@ -123,7 +124,7 @@ def _show(
 ) -> HttpResponse:
     if problem is not None:
         case.refresh_from_db()
-    sensitive = may(request.user, "view_sensitive", case.workspace)
+    sensitive = disclosure.sees(request.user, case.workspace)
     about = (
         _of_action(doubts.facts, subject, sensitive=sensitive)
         if isinstance(subject, Action)
@@ -176,7 +177,7 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
         ("Key", short_key(action.key)),
         ("Answer", str(error.get("message") or error.get("type") or "none came")),
     ]
-    probes, found = _asked(facts, action)
+    probes, found = _asked(facts, action, sensitive=sensitive)
     return {
         "kind": "action",
         "title": f"Did {action.tool} happen?",
@@ -193,11 +194,13 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
     }
 
 
-def _asked(facts: RunFacts, action: Action) -> tuple[list[dict[str, Any]], str]:
+def _asked(facts: RunFacts, action: Action, *, sensitive: bool) -> tuple[list[dict[str, Any]], str]:
     if not asking.can_ask(facts, action):
         return [], ""
     asked = asking.ask(facts, action)
-    saw = json.dumps(asked.finding.evidence, default=str) if asked.finding.evidence else ""
+    paths = facts.run.workspace.mask
+    found = disclosure.value(asked.finding.evidence, sensitive=sensitive, paths=paths)
+    saw = json.dumps(found, default=str, ensure_ascii=False) if found else ""
     return [{"words": asked.words, "saw": saw, "time": "just now"}], asked.outcome
 
 
@@ -223,7 +226,14 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         "probes": _attempts(step),
         "ways": _ways(step, lost=lost),
         "stopped_by": stopped_by,
-        "target_now": _target_now(step) if sensitive else [],
+        "target_now": disclosure.fields(
+            _target_now(step),
+            sensitive=True,
+            paths=step.workspace.mask,
+            among=("was", "now"),
+        )
+        if sensitive
+        else [],
         **_replanned(step, stopped=bool(stopped_by)),
         "evidence_label": "How do you know?" if lost else "Why?",
         "commit_label": "Settle with this evidence" if lost else "Decide this step",

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from ledger.disclosure import HIDDEN
 from ledger.masking import holds_mask
 from ledger.models import Action, Attempt, Checkpoint, Effect
 from ledger.replaying import too_large
@@ -20,7 +21,6 @@ FIELDS_SHOWN_MAX = 40
 # Of a thing that came or went as a whole.
 FIELDS_OF_A_WHOLE_MAX = 8
 VALUE_CHARACTERS_MAX = 300
-HIDDEN = "hidden: needs view_sensitive"
 # How a state is marked in the margin: tone and sign.
 MARKS = {
     "succeeded": ("ok", "✓"),

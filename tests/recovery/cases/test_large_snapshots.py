@@ -5,10 +5,9 @@ import json
 
 import pytest
 
-from ledger import snapshots
+from ledger import disclosure, snapshots
 from ledger.models import Blob
 from recovery.facts.runs import facts_of
-from recovery.views import story
 from tests import people
 from workspaces import teams
 from workspaces.models import Act
@@ -83,7 +82,7 @@ def test_who_may_not_see_payloads_gets_neither_values_nor_links(tell, acme, brow
     page = browser.get(f"/w/acme/cases/{case.pk}/").content.decode()
 
     assert first.sha256 not in page
-    assert story.HIDDEN in page
+    assert disclosure.HIDDEN in page
     assert browser.get(f"/w/acme/ledger/snapshots/{first.sha256}/").status_code == 403
 
 
