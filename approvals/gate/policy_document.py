@@ -23,7 +23,7 @@ DETAIL_CHARACTERS_MAX = 500
 DOCUMENT = """
 SELECT w.masking_key, v.digest, v.document::text FROM workspaces_workspace w
 LEFT JOIN approvals_policyversion v ON v.workspace_id = w.id AND v.active WHERE w.id = %s"""
-NO_STORE = ("cache-control", "no-store")
+NO_STORE = (b"cache-control", b"no-store")
 
 
 async def _whoever(scope: Scope) -> Speaker:
@@ -62,13 +62,12 @@ async def policy(scope: Scope, receive: Receive, send: Send) -> None:
         if inforce.known(digest) is None:
             await compiled(speaker.workspace_id, digest)
     tag = f'"{digest}.{FORM}"'
-    headers = (("etag", tag), NO_STORE)
     if header(scope, b"if-none-match") == tag:
         await send(
             {
                 "type": "http.response.start",
                 "status": 304,
-                "headers": [(name.encode(), one.encode()) for name, one in headers],
+                "headers": [(b"etag", tag.encode()), NO_STORE],
             }
         )
         await send({"type": "http.response.body", "body": b""})
@@ -79,4 +78,4 @@ async def policy(scope: Scope, receive: Receive, send: Send) -> None:
         "workspace": speaker.workspace, "agent": speaker.name, "digest": digest,
         "masking": {"form": FORM, "key": opened_masking_key(bytes(row[0])).hex()},
     }  # fmt: skip
-    await answer(send, 200, told | {"document": document}, headers)
+    await answer(send, 200, told | {"document": document}, (("etag", tag),))
