@@ -11,6 +11,7 @@ from recovery.models import Step, StepState
 from recovery.planning import plans
 from recovery.triage import triage
 from tests.approvals.cast import put_in_force
+from tests.connectors.conftest import server_of
 from tests.people import person, team
 
 STRICTER = {
@@ -63,20 +64,25 @@ def test_a_stricter_rule_is_shown_beside_what_it_asked_before(desk, raised, acme
 
 
 @pytest.fixture
-def reset(raised, shop_connection, ada):
-    """A plan whose connection was changed in two settings after it was submitted."""
+def reset(raised, shop_connection, shop_url, ada):
+    """A plan whose connection was changed in two settings after it was submitted.
+
+    It reaches its server in another way now, so its credentials were entered anew.
+    """
     tables = shop_connection.settings["tables"]
     other = {
         "sslmode": "require",
         "tables": tables | {"note": {"table": "notes", "key": ["world", "id"]}},
     }
-    return plan_of(
-        raised,
-        ada,
-        changed=lambda: connections.update(
-            shop_connection, shop_connection.settings | other, by=ada, revision=1
-        ),
-    )
+    credential = {"user": server_of(shop_url)["user"], "password": "canary-7Q"}
+
+    def changed():
+        settings = shop_connection.settings | other
+        connections.update(shop_connection, settings, by=ada, revision=1)
+        for purpose in ("observe", "compensate"):
+            connections.set_secret(shop_connection, purpose, credential, by=ada)
+
+    return plan_of(raised, ada, changed=changed)
 
 
 def test_changed_settings_are_shown_one_by_one_and_who_changed_them(desk, reset):
