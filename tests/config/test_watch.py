@@ -13,7 +13,7 @@ from config.watch import Watch
 from connectors import channels
 from connectors.models import Delivery
 from tests import people
-from workspaces import beats
+from workspaces import beats, periodic
 from workspaces.models import Heartbeat, Workspace
 
 acme, globex = people.acme, people.globex
@@ -57,7 +57,8 @@ def test_a_loop_that_stopped_is_told_once_to_who_has_a_channel(desk: Watch, name
 
 def test_of_a_scheduler_that_is_gone_its_jobs_are_not_told_one_by_one(desk: Watch) -> None:
     Heartbeat.objects.update(beat_at=Now() - timedelta(minutes=5))
-    for name in ("worker", "sweeper", "recovery.sweep", "approvals.expire", "desk.watch_too"):
+    sweeping = [job.name for job in periodic.jobs() if job.process == periodic.SWEEPER]
+    for name in ("worker", "sweeper", *sweeping):
         beats.beat(name, every_seconds=5.0)
 
     desk.look()
