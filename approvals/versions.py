@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 from approvals import teamwork
 from approvals.models import PolicyVersion
-from approvals.policy import Invalid, Policy, Problem, load
+from approvals.policy import Invalid, Policy, Problem, load_new
 from approvals.policy.reading import read
 from connectors.canonical import digest
 from ledger import desk
@@ -112,7 +112,7 @@ def _copy_settings(workspace: Workspace, policy: Policy) -> None:
 
 def check(workspace: Workspace, source: str) -> Policy:
     """The policy of `source`, if it fits the format and the people. Raises Invalid."""
-    policy = load(source)
+    policy = load_new(source)
     problems = teamwork.unmet(workspace, policy, read(source))
     if problems:
         raise Invalid(problems)

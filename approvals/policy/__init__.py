@@ -4,7 +4,7 @@ from approvals.policy.document import Policy
 from approvals.policy.expressions import CannotEvaluate
 from approvals.policy.inforce import active, default
 from approvals.policy.judging import class_of, judge, strictest, verdict
-from approvals.policy.loading import load
+from approvals.policy.loading import load, load_new
 from approvals.policy.problems import Invalid, Problem, Unreadable
 from approvals.policy.twins import Call, Twin
 from approvals.policy.words import IRREVERSIBLE, Deed, Judgement, Need, Rule
@@ -27,6 +27,7 @@ __all__ = [
     "default",
     "judge",
     "load",
+    "load_new",
     "strictest",
     "verdict",
 ]

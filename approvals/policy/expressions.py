@@ -40,6 +40,15 @@ MATCHES = re.compile(r"\bmatches\s*\(")
 PATTERN = re.compile(r"""\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')\s*\)""")
 BOUND = re.compile(rf"\.\s*(?:{LOOPS}|optMap|optFlatMap)\s*\(\s*(\w+)(?:\s*,\s*(\w+)\s*,)?")
 PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+# What the evaluator has of CEL's standard library; operators are named with a sign.
+FUNCTIONS = frozenset(
+    {
+        "size", "contains", "startsWith", "endsWith", "matches", "int", "uint", "double", "string",
+        "bytes", "type", "dyn", "timestamp", "duration", "getFullYear", "getMonth", "getDate",
+        "getDayOfMonth", "getDayOfYear", "getDayOfWeek", "getHours", "getMinutes", "getSeconds",
+        "getMilliseconds",
+    }
+)  # fmt: skip
 INTEGERS = (-(2**63), 2**64 - 1)  # of CEL: signed and unsigned, 64 bits
 PLACE = re.compile(r"<input>:(\d+):(\d+): (?:Syntax error: )?([^\n]*)")
 
@@ -69,7 +78,7 @@ class Loop:
 class Expression:
     """A compiled expression over named facts."""
 
-    __slots__ = ("_loops", "_path", "_program", "names", "source")
+    __slots__ = ("_loops", "_path", "_program", "names", "source", "unknown_functions")
 
     def __init__(self, source: str, allowed: frozenset[str]) -> None:
         """Compile `source`, which may name the facts in `allowed`. Raises CannotCompile."""
@@ -85,10 +94,31 @@ class Expression:
         # A plain path is followed here: CEL's integers have 64 bits, and a fact may have more.
         is_path = len(self.names) == 1 and PATH.fullmatch(source.strip())
         self._path = source.strip().split(".") if is_path else []
+        functions = {name for name in references["functions"] if name.isidentifier()}
+        self.unknown_functions = tuple(sorted(functions - FUNCTIONS))
         unknown = set(references["variables"]) - allowed - bound
         if unknown:
             known = ", ".join(sorted(allowed))
-            raise CannotCompile(f"“{min(unknown)}” is not known here; known are {known}")
+            place = self._place(rf"(?<![.\w]){re.escape(min(unknown))}\b")
+            raise CannotCompile(f"“{min(unknown)}” is not known here; known are {known}", *place)
+
+    def check_functions(self) -> None:
+        """Raises CannotCompile for a function that the evaluator lacks, at its first place.
+
+        Of a stored policy such a condition is read as one that cannot be evaluated; a new one is
+        refused.
+        """
+        if self.unknown_functions:
+            name = self.unknown_functions[0]
+            known = ", ".join(sorted(FUNCTIONS))
+            place = self._place(rf"\b{re.escape(name)}\s*\(")
+            raise CannotCompile(f"“{name}” is no function here; known are {known}", *place)
+
+    def _place(self, pattern: str) -> tuple[int, int]:
+        """Line and column of the first place, outside texts, that the pattern fits."""
+        bare = STRINGS.sub(lambda found: " " * len(found[0]), self.source)
+        found = re.search(pattern, bare)
+        return _at(bare, found.start() if found else 0)
 
     def evaluate(self, facts: Mapping[str, Any]) -> Any:
         """The value over `facts`. Raises CannotEvaluate, and nothing else."""

@@ -21,6 +21,8 @@ class Form:
     def __init__(self, text: Text) -> None:
         self._text = text
         self.problems: list[Problem] = []
+        self.problems_of_new: list[Problem] = []
+        """What is refused of a new document, and read carefully of one that is kept."""
 
     def wrong(self, path: Path, message: str) -> None:
         self.problems.append(self._text.problem(path, message, spelled(path)))
@@ -126,8 +128,16 @@ class Form:
             self.wrong(path, "a CEL expression is wanted here, as a text")
             return None
         try:
-            return Expression(value, allowed)
+            read = Expression(value, allowed)
         except CannotCompile as wrong:
-            where = f"at {wrong.line}:{wrong.column} of the expression: "
-            self.wrong(path, f"{where}{wrong}")
+            self.wrong(path, _at(wrong))
             return None
+        try:
+            read.check_functions()
+        except CannotCompile as wrong:
+            self.problems_of_new.append(self._text.problem(path, _at(wrong), spelled(path)))
+        return read
+
+
+def _at(wrong: CannotCompile) -> str:
+    return f"at {wrong.line}:{wrong.column} of the expression: {wrong}"

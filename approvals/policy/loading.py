@@ -43,6 +43,21 @@ def load(document: str | Mapping[str, Any]) -> Policy:
 
     The document is `{"agentSafety": {...}}` or what stands inside; our additions may be missing.
     """
+    policy, form = _read(document)
+    if form.problems:
+        raise Invalid(form.problems)
+    return policy
+
+
+def load_new(document: str | Mapping[str, Any]) -> Policy:
+    """The same of a document that is to be saved: what could never be evaluated is refused, too."""
+    policy, form = _read(document)
+    if form.problems or form.problems_of_new:
+        raise Invalid([*form.problems, *form.problems_of_new])
+    return policy
+
+
+def _read(document: str | Mapping[str, Any]) -> tuple[Policy, Form]:
     text = read(document) if isinstance(document, str) else Text(dict(document))
     form = Form(text)
     form.keepable(text.value, ())
@@ -54,10 +69,7 @@ def load(document: str | Mapping[str, Any]) -> Policy:
         value = value["agentSafety"]
         if value is None:
             form.wrong(root, "an object is wanted here")
-    policy = _policy(form, form.mapping(value, root, SECTIONS), root, text.value)
-    if form.problems:
-        raise Invalid(form.problems)
-    return policy
+    return _policy(form, form.mapping(value, root, SECTIONS), root, text.value), form
 
 
 def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy:

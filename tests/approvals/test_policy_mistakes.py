@@ -6,14 +6,14 @@ import re
 import pytest
 import yaml
 
-from approvals.policy import Deed, Invalid, judge, load
+from approvals.policy import Deed, Invalid, judge, load, load_new
 
 PLACE = re.compile(r"^line \d+, column \d+: ")
 
 
-def told(source):
+def told(source, read=load):
     with pytest.raises(Invalid) as refused:
-        load(source)
+        read(source)
     return [str(problem) for problem in refused.value.problems]
 
 
@@ -119,3 +119,38 @@ def test_loops_that_would_cost_too_much_are_not_evaluated(condition, args):
 def test_loops_over_what_people_send_are_evaluated(condition, args, approval):
     document = {"policies": {"a": {"when": condition, "approval": "DENY"}}}
     assert judge(load(document), Deed(tool="a", args={"to": args})).approval == approval
+
+
+@pytest.mark.parametrize(
+    ("condition", "place", "name"),
+    [
+        ("seen(args.x)", "1:1", "seen"),
+        ("args.x > 3 ||\n args.y.seen()", "2:9", "seen"),
+        ("'seen(' == args.x || max(args.x, 2) > 3", "1:22", "max"),
+        ("args.x > 3 && amuont > 3", "1:15", "amuont"),
+    ],
+)
+def test_a_function_or_a_name_that_is_unknown_is_refused_where_it_stands(condition, place, name):
+    document = {"policies": {"pay": {"when": condition, "approval": "MANUAL"}}}
+    [mistake] = told(json.dumps(document), load_new)
+    assert f"policies.pay.when: at {place} of the expression: “{name}” is " in mistake
+
+
+def test_a_kept_policy_with_an_unknown_function_still_loads_and_its_condition_counts_as_met():
+    for approval in ("MANUAL", "DENY"):
+        policy = load({"policies": {"pay": {"when": "seen(args.x)", "approval": approval}}})
+        assert judge(policy, Deed(tool="pay")).approval == approval
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "size(args.x) > 2 && args.x.startsWith('a') && args.x.matches('a+')",
+        "args.x.contains('b') || args.x.endsWith('c') || string(1) == '1'",
+        "int('1') == 1 && uint('1') == 1u && double('1') == 1.0 && bytes('a') == b'a'",
+        "has(args.x) && [1, 2].exists(i, i in [1]) && type(1) == type(2) && dyn(1) == 1",
+        "timestamp('2024-01-01T00:00:00Z').getDayOfWeek('UTC') == 1 || duration('1s') == args.x",
+    ],
+)
+def test_every_function_that_the_evaluator_has_may_be_saved(condition):
+    assert load_new({"policies": {"pay": {"when": condition}}})
