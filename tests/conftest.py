@@ -24,6 +24,7 @@ from config.local.postgres import Postgres
 from config.local.valkey import Valkey
 from tests import servers
 from tests.processes import Processes
+from tests.whole import Whole, pytest_addoption  # noqa: F401 - pytest asks the conftest for it
 
 started: dict[str, Any] = {}
 
@@ -38,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             "Unset DJANGO_SETTINGS_MODULE: the tests choose their own settings."
         )
+    config.pluginmanager.register(Whole(config))
     worker = getattr(config, "workerinput", None)
     if worker is None:
         folder = servers.home() / f"run-{os.getpid()}"

@@ -1,0 +1,131 @@
+"""A run of the tests is green only if what should have run has run."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from config.local.places import ROOT
+
+CONFTEST = """
+import pathlib, pytest
+from tests.whole import Whole, pytest_addoption
+
+def pytest_configure(config):
+    pins = pathlib.Path(__file__).with_name("pinned.json")
+    config.pluginmanager.register(Whole(config, pins))
+"""
+INI = """
+[pytest]
+testpaths = stories
+addopts = -p no:django -p no:cacheprovider -m 'not chaos'
+markers =
+    chaos: long
+"""
+TWO = "import pytest\n\ndef test_one():\n    pass\n\n@pytest.mark.parametrize('n', [1, 2])\ndef test_more(n):\n    pass\n"  # noqa: E501
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project of two folders with three tests each, all of them pinned."""
+    for folder in ("ledger", "gate"):
+        (tmp_path / "stories" / folder).mkdir(parents=True)
+        (tmp_path / "stories" / folder / f"test_{folder}.py").write_text(TWO)
+    (tmp_path / "stories" / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "pytest.ini").write_text(INI)
+    pins(tmp_path).write_text(json.dumps({"stories/gate": 3, "stories/ledger": 3}))
+    return tmp_path
+
+
+def pins(project):
+    return project / "stories" / "pinned.json"
+
+
+def ran(project, *more):
+    """The exit status, and what was printed."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *more],
+        cwd=project,
+        env=plain | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("how", [[], ["-n", "2"]], ids=["alone", "by two workers"])
+def test_a_file_that_is_no_longer_found_is_noticed(project, how):
+    assert ran(project, *how)[0] == 0
+    (project / "stories" / "gate" / "test_gate.py").rename(project / "stories" / "gate" / "gone.py")
+
+    status, said = ran(project, *how)
+
+    assert status == 1
+    assert "stories/gate: 0 tests ran, 3 are pinned" in said
+    assert "3 passed" in said.splitlines()[-1], "pytest's own last line is still the last"
+
+
+def test_a_parametrisation_that_became_empty_is_noticed_beside_a_folder_that_grew(project):
+    """pytest skips it, in words that nobody expects."""
+    empty = TWO.replace("[1, 2]", "[]")
+    (project / "stories" / "gate" / "test_gate.py").write_text(empty)
+    (project / "stories" / "ledger" / "test_grown.py").write_text(TWO)
+
+    status, said = ran(project)
+
+    assert status == 1
+    assert "stories/gate: 2 tests ran, 3 are pinned" in said
+    assert "skipped, and nobody expects it: got empty parameter set" in said
+
+
+@pytest.mark.parametrize("how", [[], ["-n", "2"], ["-k", "one"]])
+def test_a_skip_that_nobody_expects_fails_the_run(project, how):
+    skips = "import pytest\n\ndef test_one():\n    pytest.skip('{}')\n"
+    (project / "stories" / "gate" / "test_skips.py").write_text(
+        skips.format("the recorded runs are not at /nowhere")
+    )
+    assert ran(project, *how)[0] == 0
+
+    (project / "stories" / "gate" / "test_skips.py").write_text(skips.format("no time today"))
+
+    status, said = ran(project, *how)
+    assert status == 1
+    assert "skipped, and nobody expects it: no time today" in said
+
+
+def test_more_tests_than_are_pinned_are_no_fault_and_are_pinned_when_asked_for(project):
+    (project / "stories" / "ledger" / "test_grown.py").write_text(TWO)
+    status, said = ran(project)
+    assert (status, "3 tests more than are pinned" in said) == (0, True)
+
+    assert ran(project, "--pin")[0] == 0
+
+    assert json.loads(pins(project).read_text()) == {"stories/gate": 3, "stories/ledger": 6}
+
+
+@pytest.mark.parametrize("part", [["stories/ledger"], ["-k", "one"], ["-m", "chaos or not chaos"]])
+def test_a_run_of_a_part_is_held_against_no_number(project, part):
+    pins(project).write_text(json.dumps({"stories/gate": 300, "stories/ledger": 300}))
+    assert ran(project)[0] == 1
+
+    assert ran(project, *part)[0] == 0
+    assert ran(project, "--pin", *part)[0] == pytest.ExitCode.USAGE_ERROR
+
+
+def test_what_is_red_pins_nothing(project):
+    before = pins(project).read_text()
+    (project / "stories" / "gate" / "test_red.py").write_text("def test_red():\n    assert 0\n")
+
+    assert ran(project, "--pin")[0] == 1
+
+    assert pins(project).read_text() == before
+
+
+def test_every_test_has_a_time_limit(pytestconfig):
+    assert 0 < float(pytestconfig.getini("timeout")) <= 600
+    assert pytestconfig.pluginmanager.hasplugin("timeout")
