@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from django.db.models import F
 
 from approvals import pauses, versions
 from approvals.gate import fast_path
@@ -209,7 +210,8 @@ def obeying_another(trip, acme, ada, agent):
 
 def asked_before(trip, acme, ada, agent):
     trip.begin(tool="pay.card", action="act_0", run="run_0")
-    GateKey.objects.all().delete()
+    GateKey.objects.update(met_at=F("met_at") - dt.timedelta(days=400))
+    GateKey.objects.all().delete()  # by its age, as retention does
     Action.objects.update(key="", action="act_0")
 
 
