@@ -7,10 +7,12 @@ from django.db import migrations, models
 from workspaces.models.workspace import new_masking_key
 
 
-def give_keys(apps: Any, _: Any) -> None:
-    workspace = apps.get_model("workspaces", "Workspace")
-    for one in workspace.objects.filter(masking_key=None).only("pk").iterator():
-        workspace.objects.filter(pk=one.pk).update(masking_key=new_masking_key())
+def give_keys(apps: Any, schema_editor: Any) -> None:
+    # On the connection that has just altered the table: any other would wait for it for ever.
+    workspaces = apps.get_model("workspaces", "Workspace").objects
+    workspaces = workspaces.using(schema_editor.connection.alias)
+    for one in workspaces.filter(masking_key=None).only("pk").iterator():
+        workspaces.filter(pk=one.pk).update(masking_key=new_masking_key())
 
 
 class Migration(migrations.Migration):
