@@ -170,6 +170,7 @@ def _deeds(approval: Approval) -> list[Deed]:
                 args=call.get("args"),
                 targets=[{"type": call.get("target_type", ""), "id": call.get("target_id", "")}],
                 action_class="external_irreversible" if irreversible else "external_reversible",
+                is_step=True,
             )
         )
     return found

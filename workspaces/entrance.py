@@ -8,6 +8,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.dispatch import Signal
 
 from workspaces import acts, clock, independence, teams
 from workspaces.access import Codename
@@ -16,6 +17,16 @@ from workspaces.models import Invitation, SetupLink, Team, User, Workspace
 SETUP_LINK_HOURS = 24
 INVITATION_DAYS = 7
 OPEN_INVITATIONS_MAX = 200
+
+STARTERS = {
+    "quick-start": "The tools of the quick start may act; people are asked of every other one",
+    "ask-all": "People are asked of every tool until the policy lists it",
+}
+"""The policies that a new workspace may start with; approvals/starters.py has their text."""
+
+workspace_set_up = Signal()
+"""Sent in the transaction with `workspace`, `by` and `starter`: the floor that knows of policies
+puts the first one in force, or there is no workspace."""
 
 FIRST_TEAMS: dict[str, tuple[Codename, ...]] = {
     "administrators": ("view", "view_sensitive", "administer"),
@@ -70,9 +81,19 @@ def open_workspace(name: str, slug: str, *, by: User) -> Workspace:
 
 @transaction.atomic
 def set_up(
-    token: str, *, name: str, email: str, password: str, workspace_name: str, slug: str
+    token: str,
+    *,
+    name: str,
+    email: str,
+    password: str,
+    workspace_name: str,
+    slug: str,
+    starter: str = "quick-start",
 ) -> tuple[User, Workspace]:
-    """Make the first administrator and workspace. Raises `LinkIsOver` for a used or old link."""
+    """Make the first administrator and workspace, with one of STARTERS as its policy.
+
+    Raises `LinkIsOver` for a used or old link.
+    """
     used = SetupLink.objects.filter(
         digest=_digest(token), used_at=None, expires_at__gt=Now()
     ).update(used_at=Now())
@@ -81,7 +102,9 @@ def set_up(
     person = User.objects.create_user(email=email, password=password, name=name)
     # Whoever has the link has the server; a founder's word for their address is the server's.
     independence.prove(person)
-    return person, open_workspace(workspace_name, slug, by=person)
+    workspace = open_workspace(workspace_name, slug, by=person)
+    workspace_set_up.send(None, workspace=workspace, by=person, starter=starter)
+    return person, workspace
 
 
 @transaction.atomic

@@ -7,6 +7,7 @@ from django import forms
 from django.contrib.auth.password_validation import validate_password
 from django.utils.text import slugify
 
+from workspaces import entrance
 from workspaces.models import Agent, APIKey, Team, User, Workspace
 
 CODENAMES = [
@@ -54,7 +55,16 @@ class SetUpForm(PasswordForm):
         required=False,
         help_text="Stands in every address: /w/<short name>/. If left empty, made of the name.",
     )
-    field_order = ["name", "email", "password", "workspace_name", "slug"]
+    starter = forms.ChoiceField(
+        label="Policy to start with",
+        choices=list(entrance.STARTERS.items()),
+        required=False,
+        help_text="You can change it at any time under Policies.",
+    )
+    field_order = ["name", "email", "password", "workspace_name", "slug", "starter"]
+
+    def clean_starter(self) -> str:
+        return self.cleaned_data["starter"] or next(iter(entrance.STARTERS))
 
     def clean_email(self) -> str:
         email: str = self.cleaned_data["email"].lower()

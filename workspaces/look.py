@@ -7,8 +7,10 @@ measured to be most of the cost of a long list. Nothing here knows of requests o
 import html
 import re
 import unicodedata
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
+from functools import lru_cache
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
@@ -32,9 +34,32 @@ MASKED = re.compile(
     "⟦masked:(?P<kind>[a-z0-9]{1,32})(?::v1:(?P<mark>[0-9a-f]{32})(?::(?P<last>[0-9A-Z]{4}))?)?⟧"
 )
 
-# Default_Ignorable_Code_Point (Unicode 16) of the category Mn: fine in a text,
-# where an emoji has one, and not in a name.
+# Default_Ignorable_Code_Point (Unicode 16) of the category Mn: drawn as nothing, or changes only
+# how its neighbour is drawn.
 IGNORED = re.compile("[\u034f\u17b4\u17b5\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+# The two that choose between a sign and its picture say nothing false behind a sign: ❤️, ↩️.
+PICTURE = frozenset("\ufe0e\ufe0f")
+
+WORD = re.compile(r"[^\W_]+")
+# Written without spaces between them, and mistaken by nobody for letters of an alphabet.
+EAST_ASIAN = frozenset({"CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}) | {
+    "HALFWIDTH", "HANGUL", "BOPOMOFO", "YI",
+}  # fmt: skip
+# Letters of no script of their own: µ of µs, and the apostrophe of пʼять.
+NEUTRAL = frozenset({"MICRO", "MODIFIER", "COMBINING"})
+# Letters that look like Latin ones: a word of two or more of them and nothing else reads as Latin.
+LOOKALIKES = frozenset("асеорхуіјѕԁһԛԝӏАВСЕНІЈКМОРЅТХУαινορυΑΒΕΖΗΙΚΜΝΟΡΤΥΧ")
+LATIN = re.compile("[A-Za-z]")
+# A full stop of full width within a name; between words of Chinese or Japanese it is at home.
+WIDE_SIGN = re.compile(
+    "(?<=[0-9A-Za-z])[\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff5e](?=[0-9A-Za-z])"
+)
+
+QUOTES = re.compile("[“”„‟«»〝〞〟＂❝❞⹂]")
+BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+BREAK, TAB = "⏎", "⇥"
+# A longer text in a sentence of ours is cut; the page of what it belongs to shows it whole.
+QUOTED_CHARACTERS_MAX = 240
 
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
 
@@ -129,14 +154,23 @@ def moment(
 
 
 def visible(text: object, characters_max: int | None = VISIBLE_CHARACTERS_MAX) -> SafeString:
-    """The text, escaped, with characters that hide or reorder others shown as ⟦U+202E⟧.
+    """The text, escaped, with characters that lie shown as ⟦U+202E⟧.
 
-    Unicode categories Cf (format: bidirectional marks, zero width, tags), Cc (control, but for new
-    line and tab), Co, Cs and Zl, Zp. See UTR #36 and Unicode TR #39 for why.
+    The rule, the same wherever somebody else's words are shown:
+
+    - what hides or reorders: the categories Cf (format: bidirectional marks, zero width, tags), Cc
+      (control, but for new line and tab), Co, Cs, Cn, Zl and Zp, variation selectors and the rest
+      of Default_Ignorable_Code_Point, but for the selector of a picture behind a sign;
+    - letters of another script in one word, as а in pаy; the Latin ones stay as they are;
+    - a word that is all letters that look Latin, in a text that is Latin otherwise;
+    - letters and digits of full width or of a mathematical font, and other signs of full width
+      between ASCII letters or digits.
+
+    A word of one script, whichever, is as it is. See UTR #36 and UTS #39 for why.
     """
     raw = str(text)
     cut = raw[:characters_max]
-    out = UNUSUAL.sub(_shown, html.escape(MASKED.sub(_hidden_value, cut)))
+    out = _marked(html.escape(MASKED.sub(_hidden_value, cut)), _shown)
     if len(raw) > len(cut):
         out += f'<mark class="hidden-sign">⟦{len(raw) - len(cut)} more characters⟧</mark>'
     return mark_safe(out)  # noqa: S308  # escaped as a whole; no escape is unusual
@@ -150,21 +184,41 @@ def _hidden_value(found: re.Match[str]) -> str:
     return f"⟦{kind}{mark}{last}⟧"
 
 
+def one_line(text: object) -> str:
+    """The text without a new line of its own: breaks and tabs are signs, ⏎ and ⇥."""
+    raw = str(text)
+    if raw.isprintable():
+        return raw
+    return BREAKS.sub(BREAK, raw).replace("\t", TAB)
+
+
 def plain(text: object) -> str:
-    """The text in one line for a mail, with hidden characters shown; nothing is escaped."""
-    return " ".join(UNUSUAL.sub(_named, MASKED.sub(_hidden_value, str(text))).split())
+    """The text in one line for a mail, with characters that lie shown; nothing is escaped."""
+    return " ".join(_marked(MASKED.sub(_hidden_value, one_line(text)), _named).split())
+
+
+def quoted(text: object, characters_max: int = QUOTED_CHARACTERS_MAX) -> str:
+    """Somebody else's words in a sentence of ours: “in one line”, which they cannot leave.
+
+    Quotation marks of its own become straight ones; nothing is escaped.
+    """
+    raw = str(text)
+    goes_on = "…" if len(raw) > characters_max else ""
+    said = plain(QUOTES.sub('"', raw[:characters_max]))
+    return f"“{said}{goes_on}”"
 
 
 def hidden_count(text: object) -> int:
     """How many characters `visible` would have to show."""
-    return sum(map(_is_hidden, UNUSUAL.findall(str(text))))
+    raw = str(text)
+    return 0 if raw.isascii() and raw.isprintable() else len(_lies(raw))
 
 
 def is_all_seen(name: str) -> bool:
     """Whether a name shows all that it is made of, so that two that look alike are one.
 
-    Beside what `visible` marks, signs that only change others (variation selectors, joiners) and
-    spaces at either end are not seen.
+    Beside what hides, signs that only change others (variation selectors, joiners) and spaces at
+    either end are not seen. Letters of another script are: `visible` marks them for people.
     """
     if name.isascii():
         return name.isprintable() and name == name.strip()
@@ -181,19 +235,82 @@ def _is_hidden(character: str) -> bool:
     return unicodedata.category(character) in {"Cf", "Cc", "Co", "Cs", "Cn", "Zl", "Zp"}
 
 
-def _shown(found: re.Match[str]) -> str:
-    named = _named(found)
-    return named if named == found[0] else f'<mark class="hidden-sign">{named}</mark>'
+def _marked(text: str, sign: Callable[[str], str]) -> str:
+    """The text with `sign` in the place of each character that lies."""
+    if text.isascii() and text.isprintable():
+        return text
+    lies = _lies(text)
+    if not lies:
+        return text
+    return "".join(sign(one) if place in lies else one for place, one in enumerate(text))
 
 
-def _named(found: re.Match[str]) -> str:
-    return f"⟦U+{ord(found[0]):04X}⟧" if _is_hidden(found[0]) else found[0]
+def _lies(text: str) -> set[int]:
+    """The places of what `visible` marks."""
+    found = {one.start() for one in UNUSUAL.finditer(text) if _hides(text, one.start())}
+    if text.isascii():
+        return found
+    found.update(one.start() for one in WIDE_SIGN.finditer(text))
+    is_latin = LATIN.search(text) is not None
+    for word in WORD.finditer(text):
+        if not word[0].isascii():
+            found.update(word.start() + place for place in _foreign(word[0], is_latin=is_latin))
+    return found
+
+
+def _hides(text: str, place: int) -> bool:
+    one = text[place]
+    if one in PICTURE:
+        before = text[place - 1] if place else ""
+        return not before or before.isascii() or unicodedata.category(before) not in {"So", "Sm"}
+    return _is_hidden(one) or IGNORED.match(one) is not None
+
+
+@lru_cache(maxsize=4096)
+def _foreign(word: str, *, is_latin: bool) -> tuple[int, ...]:
+    """The places in a word that are not what they look like.
+
+    Python does not know the Unicode property Script. The first word of a letter's name says it for
+    the scripts that are mistaken for each other: LATIN, CYRILLIC, GREEK, ARMENIAN, CHEROKEE.
+    """
+    scripts = [_script(one) for one in word]
+    wide = {place for place, one in enumerate(word) if _is_other_form(one)}
+    kinds = [kind for kind in dict.fromkeys(scripts) if kind]
+    if len(kinds) > 1:
+        own = "LATIN" if "LATIN" in kinds else kinds[0]
+        wide |= {place for place, kind in enumerate(scripts) if kind and kind != own}
+    elif is_latin and len(word) > 1 and LOOKALIKES.issuperset(word):
+        wide |= set(range(len(word)))
+    return tuple(sorted(wide))
+
+
+@lru_cache(maxsize=4096)
+def _script(character: str) -> str:
+    """LATIN, CYRILLIC, …; nothing of what is no letter, or stands beside letters of any script."""
+    if not character.isalpha() or _is_other_form(character):
+        return ""
+    kind = unicodedata.name(character, "").split(" ", 1)[0]
+    return "" if kind in EAST_ASIAN or kind in NEUTRAL else kind
+
+
+def _is_other_form(character: str) -> bool:
+    """Whether it is an ASCII letter or digit in full width or in a mathematical font."""
+    form, _, of = unicodedata.decomposition(character).partition(" ")
+    return form in {"<wide>", "<font>"} and chr(int(of.split()[0], 16)).isascii()
+
+
+def _shown(character: str) -> str:
+    return f'<mark class="hidden-sign">{_named(character)}</mark>'
+
+
+def _named(character: str) -> str:
+    return f"⟦U+{ord(character):04X}⟧"
 
 
 def breakable(name: object) -> SafeString:
     """A name of a tool or a target that may break after each of its signs, never inside a word.
 
-    Agents write these: what hides or reorders is shown, as `visible` does.
+    Agents write these: it is one line, and what lies is shown, as `visible` does.
     """
-    shown = re.sub(r"([_./:])", r"\1<wbr>", html.escape(str(name)))
-    return mark_safe(UNUSUAL.sub(_shown, shown))  # noqa: S308  # escaped first
+    shown = _marked(html.escape(one_line(name)), _shown)
+    return mark_safe(re.sub(r"([_.:]|(?<!<)/)", r"\1<wbr>", shown))  # noqa: S308  # escaped first

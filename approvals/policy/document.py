@@ -84,6 +84,8 @@ class Policy:
     stuck_after_seconds: int = 900
     probation_seconds: int = 24 * 3600
     order_law: OrderLaw = "WARN"
+    asks_of_unknown: bool = False
+    """Whether people are asked of a tool that no rule and no catalogue entry lists."""
     verify: Verify = "NONE"
     self_approval: bool = False
     due: Mapping[Risk, int] = field(default_factory=lambda: dict(DUE_SECONDS))
@@ -103,6 +105,10 @@ class Policy:
         """The most specific catalogue entry that fits, among equals the strictest; or None."""
         fitting = [tool for tool in self.tools if globs.matches(tool.glob, name)]
         return max(fitting, key=Tool.rank, default=None)
+
+    def lists(self, name: str) -> bool:
+        """Whether anybody wrote of this tool: a rule, met or not, or an entry of the catalogue."""
+        return any(globs.matches(one.glob, name) for one in (*self.rules, *self.tools))
 
     def twin(self, tool: str, target_type: str) -> Twin | None:
         """How effects of `tool` on targets of this type are undone; the most specific wins."""

@@ -22,6 +22,7 @@ from approvals.policy.words import (
     Verdict,
     higher,
 )
+from workspaces import look
 
 Met = tuple[Rule, Risk, Verdict]
 UNCATALOGUED: ActionClass = "external_reversible"
@@ -40,7 +41,7 @@ def verdict(policy: Policy, deed: Deed) -> tuple[Verdict, ActionClass]:
     """The first two words of what `judge` says, for those who need no reasons."""
     action_class, base, met = _looked_at(policy, deed)
     if not met:
-        return _verdict_by_risk(base), action_class
+        return _verdict_without_rule(policy, deed, base), action_class
     return higher(VERDICTS, *(found for _, _, found in met)), action_class
 
 
@@ -49,6 +50,15 @@ def _looked_at(policy: Policy, deed: Deed) -> tuple[ActionClass, Risk, list[Met]
     base, facts = base_risk(policy, deed, action_class), deed.facts()
     facts |= {"class": action_class, "risk": base}
     return action_class, base, _deciding(policy, deed, base, facts)
+
+
+def _is_unknown(policy: Policy, deed: Deed) -> bool:
+    """Whether this is a tool of which the workspace wants to be asked, as nobody has listed it."""
+    return policy.asks_of_unknown and not deed.is_step and not policy.lists(deed.tool)
+
+
+def _verdict_without_rule(policy: Policy, deed: Deed, risk: Risk) -> Verdict:
+    return "MANUAL" if _is_unknown(policy, deed) else _verdict_by_risk(risk)
 
 
 def _verdict_by_risk(risk: Risk) -> Verdict:
@@ -98,10 +108,13 @@ def _deciding(policy: Policy, deed: Deed, base: Risk, facts: Mapping[str, Any]) 
 
 
 def _by_class(policy: Policy, deed: Deed, action_class: ActionClass, risk: Risk) -> Judgement:
-    asks = _verdict_by_risk(risk) == "MANUAL"
-    why = f"No rule fits {deed.tool}; {action_class.replace('_', ' ')} is {risk} risk"
+    verdict = _verdict_without_rule(policy, deed, risk)
+    asks, kind, tool = verdict == "MANUAL", action_class.replace("_", " "), look.quoted(deed.tool)
+    why = f"No rule fits {tool}; {kind} is {risk} risk"
+    if _is_unknown(policy, deed):
+        why = f"No rule lists this tool, {tool}, and unknown tools ask; {kind} is {risk} risk"
     return Judgement(
-        approval=_verdict_by_risk(risk),
+        approval=verdict,
         risk=risk,
         action_class=action_class,
         requires=(Need(None, 1),) if asks else (),

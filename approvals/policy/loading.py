@@ -29,7 +29,7 @@ PEOPLE_MAX = 10  # a rule that wants more people than this is a typing mistake
 DAY = 86400
 SECTIONS = (
     "policies", "tools", "twins", "unwind", "audit", "autoCompensation", "verify", "due",
-    "stuckAfter", "selfApproval", "order", "expires", "probation",
+    "stuckAfter", "selfApproval", "order", "expires", "probation", "unknownTools",
 )  # fmt: skip
 RULE_FIELDS = (
     "when", "risk", "approval", "requires", "expires", "compensation", "selfApproval", "verify",
@@ -86,6 +86,7 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
         ("ALERT_AND_CONTINUE", "HALT"),
     )
     expires = form.mapping(value.get("expires"), (*root, "expires"), ("action", "plan"))
+    unknown = form.choice(value.get("unknownTools"), (*root, "unknownTools"), ("ALLOW", "ASK"))
     probation = form.seconds(value.get("probation"), (*root, "probation"), 0, 30 * DAY)
     return Policy(
         digest=digest(whole) if not form.problems else "",
@@ -104,6 +105,7 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
         probation_seconds=DAY if probation is None else probation,
         order_law=form.choice(value.get("order"), (*root, "order"), ("WARN", "ASK", "DENY"))
         or "WARN",
+        asks_of_unknown=unknown == "ASK",
         verify=form.choice(value.get("verify"), (*root, "verify"), VERIFIES) or "NONE",
         self_approval=form.claim(value.get("selfApproval"), (*root, "selfApproval")) or False,
         due=_due(form, value.get("due"), (*root, "due")),

@@ -79,6 +79,8 @@ class Deed:
     labels: Mapping[str, Any] = field(default_factory=dict)
     saga: str = ""
     trusted: bool = False
+    is_step: bool = False
+    """Of a plan, by an operation of the workspace's own connections: no tool of an agent."""
 
     def facts(self) -> dict[str, Any]:
         first = dict(self.targets[0]) if self.targets else {}

@@ -63,4 +63,5 @@ def deed_of(step: Step, connection: Connection, operation: Operation) -> Deed:
         args=step.args,
         targets=[{"type": step.target_type, "id": step.target_id}],
         action_class=CLASSES[operation.reversibility],
+        is_step=True,
     )

@@ -28,7 +28,9 @@ def is_gated(
         return effect_class in EXTERNAL or effect_class not in CLASSES
     base = _base_risk(safety, tool, effect_class, risk)
     verdict = _by_rules(safety.get("policies") or {}, tool, base=base, said=_risk(risk))
-    return base >= ASKED_FROM if verdict is None else verdict
+    if verdict is None:
+        return base >= ASKED_FROM or _is_unknown(safety, tool)
+    return verdict
 
 
 def mask_paths(document: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -42,6 +44,14 @@ def shows_last4(document: Mapping[str, Any] | None) -> bool:
     """Whether placeholders of cards and IBANs carry the last four characters."""
     safety = (document or {}).get("agentSafety") or {}
     return (safety.get("audit") or {}).get("showLast4") is True
+
+
+def _is_unknown(safety: Mapping[str, Any], tool: str) -> bool:
+    """Whether unknown tools ask and neither a rule nor the catalogue lists this one."""
+    if str(safety.get("unknownTools") or "").upper() != "ASK":
+        return False
+    listed = (*(safety.get("policies") or {}), *(safety.get("tools") or {}))
+    return not any(_matches(glob, tool) for glob in listed)
 
 
 def _by_rules(policies: Mapping[str, Any], tool: str, *, base: int, said: int) -> bool | None:

@@ -91,6 +91,27 @@ def test_without_a_rule_the_class_decides(said, trusted, approval, risk):
     assert (found.approval, found.risk) == (approval, risk)
 
 
+def test_a_tool_that_nobody_listed_is_asked_about_where_unknown_tools_ask():
+    document = {
+        "policies": {"crm.*": {"when": "args.n > 9", "approval": "DENY"}},
+        "tools": {"payments.transfer": {"class": "external_reversible"}},
+        "unknownTools": "ASK",
+    }
+    lookalike = judged(document, "p\u0430yments.transfer", action_class="read_only", trusted=True)
+
+    assert (lookalike.approval, [str(need) for need in lookalike.requires]) == (
+        "MANUAL", ["1 person who may approve"],
+    )  # fmt: skip
+    assert lookalike.why == (
+        "No rule lists this tool, “p⟦U+0430⟧yments.transfer”, and unknown tools ask;"
+        " read only is low risk"
+    )
+    assert judged(document, "payments.transfer").approval == "AUTO"
+    assert judged(document, "crm.note", args={"n": 1}).approval == "AUTO"  # listed, and not met
+    assert judged(document, "airline.restore", is_step=True).approval == "AUTO"
+    assert judged(document | {"unknownTools": "ALLOW"}, "new").approval == "AUTO"
+
+
 def test_law_9b_an_agent_cannot_lower_the_class_of_the_catalogue():
     document = {"tools": {"mail.*": {"class": "external_irreversible"}}}
 

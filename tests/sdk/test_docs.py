@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import amends
 from tests.sdk.conftest import ENVIRONMENT, KEY
 
@@ -43,6 +45,45 @@ def test_ten_lines_connect_an_agent(small_desk, tmp_path):
     [effect] = small_desk.journal()[1]["data"]["effects"]
     assert effect["after"] == {"flight": "HAT019"}
     assert small_desk.journal("begin")[0]["data"]["before"] == [{"flight": "HAT001"}]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_ten_lines_run_as_printed_in_a_workspace_that_was_just_set_up(
+    processes, client, tmp_path
+):
+    from approvals.models import Approval
+    from ledger.models import Run
+    from workspaces import entrance, keys
+    from workspaces.models import Agent, User, Workspace
+    from workspaces.views.keys import FIRST_RUN
+
+    form = {"name": "Ada", "email": "ada@northwind.example", "password": "a long enough secret"}
+    client.post(f"/setup/{entrance.setup_link()}/", form | {"workspace_name": "Northwind"})
+    ada, northwind = User.objects.get(), Workspace.objects.get()
+    agent = Agent.objects.create(workspace=northwind, name="trip-desk", owner=ada)
+    here = {
+        "AMENDS_URL": processes.web().url,
+        "AMENDS_KEY": keys.create_key(agent, by=ada, name="first")[1],
+        "AMENDS_SPOOL": str(tmp_path / "s"),
+    }
+    misprint = blocks("../README.md")[0].replace('"update_flight"', '"updаte_flight"')
+    for lines in (blocks("../README.md")[0], FIRST_RUN):
+        script = tmp_path / "agent.py"
+        script.write_text(AIRLINE + lines, encoding="utf-8")
+        subprocess.run([sys.executable, script], env=ENVIRONMENT | here, check=True, timeout=60)
+
+    assert {run.state for run in Run.objects.all()} == {"completed"}
+    assert {run.request for run in Run.objects.all()} == {"Move my return flight", "Try the desk"}
+    assert not Approval.objects.exists()
+
+    impatient = misprint.replace("amends.connect()", "amends.connect(wait_seconds=0.2)")
+    script.write_text(AIRLINE + impatient, encoding="utf-8")
+    command = [sys.executable, script]
+    said = subprocess.run(
+        command, env=ENVIRONMENT | here, capture_output=True, timeout=60, check=False
+    )
+    assert b"ApprovalTimeout" in said.stderr
+    assert "No rule lists this tool, “upd⟦U+0430⟧te_flight”" in Approval.objects.get().reason
 
 
 def test_the_decorated_tool_of_the_guide_runs(desk, small_desk):

@@ -30,7 +30,8 @@ DOCUMENT = some.fixed_dictionaries(
                     "risk": some.sampled_from([risk.upper() for risk in RISKS]),
                 },
             ),
-        )
+        ),
+        "unknownTools": some.sampled_from(["ASK", "ALLOW"]),
     },
 )
 
@@ -97,6 +98,16 @@ def test_it_judges_as_the_desk_does(safety, effect_class, risk):
     asked = judge(load(document), deed).approval != "AUTO"
 
     assert is_gated(document, tool="pay.card", effect_class=effect_class, risk=risk) is asked
+
+
+@pytest.mark.parametrize(
+    ("tool", "gated"), [("pay.card", False), ("crm.read", False), ("p\u0430y.card", True)]
+)
+def test_while_the_desk_is_away_a_tool_that_nobody_listed_is_kept_back(tool, gated):
+    rules = {"pay.card": {"when": "args.n > 9", "approval": "AUTO"}}
+    policy = document(rules, tools={"crm.*": {"class": "read_only"}}, unknownTools="ASK")
+
+    assert is_gated(policy, tool=tool, effect_class="internal_update", risk=None) is gated
 
 
 def test_of_two_equally_specific_catalogue_entries_the_strictest_counts_in_any_order():

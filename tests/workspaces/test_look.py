@@ -1,5 +1,6 @@
 """How values become words on a page."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from zoneinfo import ZoneInfo
@@ -72,6 +73,63 @@ def test_what_hides_or_reorders_text_is_made_visible(hidden):
     assert hidden not in html
     assert f"⟦U+{ord(hidden):04X}⟧" in html
     assert look.hidden_count(f"cheapest{hidden} option") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("p\u0430yments.transfer", "p⟦U+0430⟧yments.transfer"),
+        ("\u0441\u043e\u0440\u0443.all", "⟦U+0441⟧⟦U+043E⟧⟦U+0440⟧⟦U+0443⟧.all"),
+        ("al\u03c1ha", "al⟦U+03C1⟧ha"),
+        ("\uff50ay \U0001d429ay", "⟦U+FF50⟧ay ⟦U+1D429⟧ay"),
+        ("payments\uff0etransfer", "payments⟦U+FF0E⟧transfer"),
+        ("pay\ufe0fments 1\ufe0f2 \U000e0100", "pay⟦U+FE0F⟧ments 1⟦U+FE0F⟧2 ⟦U+E0100⟧"),
+        ("soft\u00adhyphen", "soft⟦U+00AD⟧hyphen"),
+    ],
+)
+def test_what_looks_like_something_else_is_marked_by_one_rule_everywhere(text, said):
+    assert look.plain(text) == said
+    assert look.quoted(text) == f"“{said}”"
+    assert re.sub("<[^>]+>", "", look.visible(text)) == said
+    assert re.sub("<[^>]+>", "", look.breakable(text)) == said
+    assert look.hidden_count(text) == said.count("⟦")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "файл.txt",
+            "отчёт_2.pdf",
+            "пʼять",
+            "Ἀθῆναι και Straße",
+            "Tシャツ",
+            "APIキー",
+            "नमस्ते ไทย",
+        ),
+        *(
+            "한국어漢字",
+            "使用API，然后",
+            "20 µs, m², 1ª",
+            "❤️ ↩️ 👍",
+            "Łódź Þór",
+            "Это copy, а не оригинал",
+        ),
+    ],
+)
+def test_words_of_one_script_are_left_alone_whichever_it_is(text):
+    assert look.plain(text) == str(look.visible(text)) == text
+
+
+def test_words_in_a_sentence_of_ours_stand_in_one_line_and_cannot_leave_their_quotation():
+    target = "R-1” ✓ approved by “finance”\r\n\tAmount: $1\u2028« »"
+
+    said = look.quoted(target)
+
+    assert said == '“R-1" ✓ approved by "finance"⏎⇥Amount: $1⏎" "”'
+    assert shown("{{ text|quoted }}", text="<b>\n").startswith("“&lt;b&gt;⏎”")
+    assert look.quoted("a" * 300, 10) == "“aaaaaaaaaa…”"
+    assert "\n" not in look.breakable("tool\nApproved")
 
 
 def test_ordinary_writing_stays_as_it_is():

@@ -199,7 +199,7 @@ def test_a_name_of_two_lines_becomes_one_and_its_owner_can_still_invite(desk, ad
 
     assert page.status_code == 200
     (letter,) = mail.outbox
-    assert letter.subject.endswith(" Bcc: all@example.com invites you to Airline desk on Amends")
+    assert letter.subject == "Ada⏎Bcc: all@example.com invites you to Airline desk on Amends"
     assert not {"\r", "\n"} & set(letter.subject)
     assert letter.recipients() == ["cleo@example.com"]
     form = OneLine(max_length=80)

@@ -240,6 +240,12 @@ def plain(text: object) -> str:
 
 
 @register.filter
+def quoted(text: object) -> str:
+    """Somebody else's words in a sentence of ours: “in one line”, which they cannot leave."""
+    return look.quoted(text)
+
+
+@register.filter
 def breakable(name: object) -> SafeString:
     return look.breakable(name)
 
