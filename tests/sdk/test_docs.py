@@ -83,7 +83,8 @@ def test_the_ten_lines_run_as_printed_in_a_workspace_that_was_just_set_up(
         command, env=ENVIRONMENT | here, capture_output=True, timeout=60, check=False
     )
     assert b"ApprovalTimeout" in said.stderr
-    assert "No rule lists this tool, “upd⟦U+0430⟧te_flight”" in Approval.objects.get().reason
+    [rule] = Approval.objects.get().rules
+    assert "No rule lists this tool, “upd⟦U+0430⟧te_flight”" in rule["words"]
 
 
 def test_the_decorated_tool_of_the_guide_runs(desk, small_desk):
