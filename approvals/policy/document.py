@@ -108,7 +108,8 @@ class Policy:
 
     def lists(self, name: str) -> bool:
         """Whether anybody wrote of this tool: a rule, met or not, or an entry of the catalogue."""
-        return any(globs.matches(one.glob, name) for one in (*self.rules, *self.tools))
+        listed = (*(rule.glob for rule in self.rules), *(tool.glob for tool in self.tools))
+        return any(globs.matches(glob, name) for glob in listed)
 
     def twin(self, tool: str, target_type: str) -> Twin | None:
         """How effects of `tool` on targets of this type are undone; the most specific wins."""
