@@ -17,11 +17,13 @@ import uvicorn
 from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from config import env
+
 logger = logging.getLogger(__name__)
 
-HEAD_SECONDS_MAX = 15.0
+HEAD_SECONDS_MAX = env.number("AMENDS_HEAD_SECONDS", 15)
 # The largest body is 8 MiB; over a line of two megabits it takes half of this.
-BODY_SECONDS_MAX = 60.0
+BODY_SECONDS_MAX = env.number("AMENDS_BODY_SECONDS", 60)
 # Of one address, beyond this many requests that are still arriving the oldest is let go. Where a
 # proxy stands in front all have its address, and it has limits of its own.
 ARRIVING_PER_ADDRESS_MAX = 128

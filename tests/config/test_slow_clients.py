@@ -14,6 +14,8 @@ from tests.config.test_door import ask
 from tests.config.test_worker import soon
 from tests.processes import Process, Processes
 
+SHORTLY = {"AMENDS_HEAD_SECONDS": "2", "AMENDS_BODY_SECONDS": "4"}
+
 HEAD = b"POST /accounts/login/ HTTP/1.1\r\nHost: localhost\r\n"
 FORM = b"Content-Type: application/x-www-form-urlencoded\r\n"
 
@@ -57,9 +59,9 @@ def files_of(desk: Process) -> int:
 def test_a_request_that_does_not_arrive_is_given_up(
     processes: Processes, lines: Callable[[Process, bytes], socket.socket], begun: bytes
 ) -> None:
-    desk = processes.web()
+    desk = processes.web(**SHORTLY)
     line = lines(desk, begun)
-    line.settimeout(web.BODY_SECONDS_MAX + 30)
+    line.settimeout(30)
 
     said = line.recv(1_000)
 
@@ -70,7 +72,7 @@ def test_a_request_that_does_not_arrive_is_given_up(
 def test_who_drips_on_after_the_answer_is_given_up_as_well(
     processes: Processes, lines: Callable[[Process, bytes], socket.socket]
 ) -> None:
-    desk = processes.web()
+    desk = processes.web(**SHORTLY)
     post = b"POST /api/v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
     line = lines(desk, post)
     assert line.recv(1_000).startswith(b"HTTP/1.1 401 ")

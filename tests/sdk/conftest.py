@@ -71,8 +71,10 @@ class SmallDesk:
         self.url = f"http://127.0.0.1:{self.port}"
         self.process = None
 
-    def start(self):
-        command = [sys.executable, str(HERE / "desk_server.py"), str(self.port), self.journal_file]
+    def start(self, **settings):
+        """What it minds holds from its first request on: an agent may be waiting for it."""
+        command = [sys.executable, HERE / "desk_server.py", self.port, self.journal_file]
+        command.append(json.dumps(settings))
         self.process = subprocess.Popen([str(part) for part in command])
         deadline = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < deadline:

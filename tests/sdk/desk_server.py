@@ -36,6 +36,7 @@ control: dict[str, Any] = {
 }
 events: dict[str, Any] = {}
 keys: dict[str, Any] = {}
+control.update(json.loads(sys.argv[3]))
 journal = Path(sys.argv[2])
 
 

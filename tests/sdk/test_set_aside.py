@@ -30,8 +30,7 @@ def through_a_proxy(small_desk, spool_file):
                     run.say(
                         "run.checkpoint", {"name": f"c{number}" + "; DROP TABLE" * (number == 3)}
                     )
-            small_desk.start()
-            small_desk.control(minds="DROP TABLE", says=status)
+            small_desk.start(minds="DROP TABLE", says=status)
             return desk.flush(60), desk.parked()
 
     return said
