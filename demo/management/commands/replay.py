@@ -1,4 +1,4 @@
-"""Replay the recorded runs of the airline desk through the SDK, against a second real database."""
+"""Replay the recorded runs of a service desk through the SDK, against a second real database."""
 
 import os
 from pathlib import Path
@@ -12,8 +12,9 @@ from rich.progress import Progress
 
 import amends
 from demo import places
-from demo.airline import agent, corpus, tables
-from demo.setting import airline
+from demo.recorded import agent, corpus, tables
+from demo.recorded.desks import UnknownDesk
+from demo.setting import recorded as setting
 from ledger.models import Run
 
 
@@ -26,43 +27,44 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type=Path, help="The folder with runs.jsonl.gz")
         parser.add_argument("--limit", type=int, help="Only the first so many runs")
-        parser.add_argument("--workspace", default="airline", help="Short name (default: airline)")
+        parser.add_argument("--workspace", help="Short name (default: the desk's own)")
         parser.add_argument("--policy", type=Path, help="Another policy file")
         parser.add_argument("--url", default=settings.AMENDS_URL, help="Where the desk listens")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             recorded = corpus.load(options["path"], limit=options["limit"])
-        except corpus.NoCorpus as missing:
+        except (corpus.NoCorpus, UnknownDesk) as missing:
             raise CommandError(str(missing)) from None
+        workspace = options["workspace"] or recorded.desk.slug
         places.make_outside_database()
-        if Run.objects.filter(workspace__slug=options["workspace"]).exists():
+        if Run.objects.filter(workspace__slug=workspace).exists():
             raise CommandError("This workspace has runs already; name another with --workspace.")
-        token = airline.prepare(options["workspace"], policy=options["policy"])
+        token = setting.prepare(recorded.desk, workspace, policy=options["policy"])
         # A fresh spool for each replay: the same runs may be replayed into another workspace.
-        desk = amends.connect(
+        client = amends.connect(
             options["url"], token, spool=places.folder() / f"replay-{os.getpid()}.sqlite"
         )
         with psycopg.connect(places.outside_url(), autocommit=True) as database:
-            tables.create(database)
+            tables.create(database, recorded.desk)
             try:
-                self._stream(desk, database, recorded)
+                self._stream(client, database, recorded)
             except amends.DeskUnreachable as away:
                 raise CommandError(f"No desk answers at {options['url']}: {away}") from None
-        desk.close()
+        client.close()
         wrong = sum(not run.correct for run in recorded.runs)
         self.stdout.write(
             f"{len(recorded.runs)} runs replayed, {wrong} of them ended wrong. "
-            f"See {options['url']}/w/{options['workspace']}/queue/"
+            f"See {options['url']}/w/{workspace}/queue/"
         )
 
     def _stream(
-        self, desk: amends.Desk, database: psycopg.Connection, recorded: corpus.Corpus
+        self, client: amends.Desk, database: psycopg.Connection, recorded: corpus.Corpus
     ) -> None:
         console = Console(file=self.stdout, stderr=False)  # type: ignore[arg-type]
         with Progress(console=console, transient=True) as progress:
             bar = progress.add_task("Replaying", total=len(recorded.runs))
             for run in recorded.runs:
                 tables.put_world(database, recorded, run.run)
-                agent.replay(desk, database, run)
+                agent.replay(client, database, recorded.desk, run)
                 progress.advance(bar)

@@ -1,58 +1,30 @@
-"""The airline's database: every run acts in its own copy of the world, told apart by `world`."""
+"""A desk's database: every run acts in its own copy of the world, told apart by `world`."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from demo.airline.corpus import Corpus, Row
-
-# Column → its type. A field that the corpus does not name is NULL.
-RESERVATIONS = {
-    "reservation_id": "text",
-    "user_id": "text",
-    "origin": "text",
-    "destination": "text",
-    "flight_type": "text",
-    "cabin": "text",
-    "flights": "jsonb",
-    "passengers": "jsonb",
-    "payment_history": "jsonb",
-    "created_at": "text",
-    "total_baggages": "integer",
-    "nonfree_baggages": "integer",
-    "insurance": "text",
-    "status": "text",
-}
-USERS = {
-    "name": "jsonb",
-    "address": "jsonb",
-    "email": "text",
-    "dob": "text",
-    "payment_methods": "jsonb",
-    "saved_passengers": "jsonb",
-    "membership": "text",
-    "reservations": "jsonb",
-}
-TABLES = {"reservations": RESERVATIONS, "users": USERS}
-TARGET_TYPES = {"reservations": "reservation", "users": "customer"}
+from demo.recorded.corpus import Corpus
+from demo.recorded.desks import Row, ServiceDesk
 
 
-def create(database: psycopg.Connection) -> None:
-    """Make the airline's tables; existing ones are kept."""
-    for table, columns in TABLES.items():
+def create(database: psycopg.Connection, desk: ServiceDesk) -> None:
+    """Make the desk's tables; existing ones are kept."""
+    for name, table in desk.tables.items():
         fields = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))
-            for name, kind in columns.items()
+            sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind))
+            for column, kind in table.columns.items()
         )
         database.execute(
             sql.SQL(
                 "CREATE TABLE IF NOT EXISTS {} (world text, id text, {},"
                 " version integer NOT NULL DEFAULT 1, PRIMARY KEY (world, id))"
-            ).format(sql.Identifier(table), fields)
+            ).format(sql.Identifier(name), fields)
         )
 
 
@@ -62,7 +34,7 @@ def put_world(database: psycopg.Connection, corpus: Corpus, world: str) -> None:
         database.execute(
             sql.SQL("DELETE FROM {} WHERE world = %s").format(sql.Identifier(table)), [world]
         )
-        columns = TABLES[table]
+        columns = corpus.desk.tables[table].columns
         copy = sql.SQL("COPY {} (world, id, {}) FROM STDIN").format(
             sql.Identifier(table), sql.SQL(", ").join(map(sql.Identifier, columns))
         )
@@ -71,7 +43,7 @@ def put_world(database: psycopg.Connection, corpus: Corpus, world: str) -> None:
                 lines.write_row([world, row_id, *_values(columns, row)])
 
 
-def _values(columns: dict[str, str], row: Row) -> list[Any]:
+def _values(columns: Mapping[str, str], row: Row) -> list[Any]:
     return [
         Jsonb(row[name]) if kind == "jsonb" and row.get(name) is not None else row.get(name)
         for name, kind in columns.items()
@@ -90,9 +62,15 @@ def read(database: psycopg.Connection, table: str, world: str, row_id: str) -> R
     return row
 
 
-def write(database: psycopg.Connection, table: str, world: str, row_id: str, row: Row) -> None:
-    """Write the row as the agent's tool does; every write raises its version."""
-    columns = TABLES[table]
+def write(
+    database: psycopg.Connection, desk: ServiceDesk, world: str, key: tuple[str, str], row: Row
+) -> None:
+    """Write the row as the agent's tool does; `key` is its table and id.
+
+    Every write raises its version.
+    """
+    table, row_id = key
+    columns = desk.tables[table].columns
     names = sql.SQL(", ").join(map(sql.Identifier, columns))
     changes = sql.SQL(", ").join(
         sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in columns
@@ -113,27 +91,26 @@ def write(database: psycopg.Connection, table: str, world: str, row_id: str, row
 
 def differences(
     database: psycopg.Connection,
-    corpus: Corpus,
+    desk: ServiceDesk,
     world: str,
-    touched: Iterable[tuple[str, str]],
+    should: Mapping[tuple[str, str], Row | None],
 ) -> list[str]:
-    """What of the touched rows is not as the world says: the oracle of the replay.
+    """Which of these rows, by table and id, are not as they should be: the oracle of the replay.
 
-    Compared column by column as canonical JSON, the version aside; a row that the world does not
-    have must be gone.
+    Compared column by column as canonical JSON, the version aside; a row that should be None must
+    be gone.
     """
     found = []
-    for table, row_id in sorted(touched):
-        should = corpus.world[table].get(row_id)
+    for (table, row_id), expected in sorted(should.items(), key=itemgetter(0)):
         row = read(database, table, world, row_id)
-        if should is None or row is None:
-            if (should is None) != (row is None):
+        if expected is None or row is None:
+            if expected is not row:
                 found.append(f"{table} {row_id} {'is still there' if row else 'is gone'}")
             continue
         found += [
-            f"{table} {row_id}.{name}: {_text(row[name])} instead of {_text(should.get(name))}"
-            for name in TABLES[table]
-            if _text(row[name]) != _text(should.get(name))
+            f"{table} {row_id}.{name}: {_text(row[name])} instead of {_text(expected.get(name))}"
+            for name in desk.tables[table].columns
+            if _text(row[name]) != _text(expected.get(name))
         ]
     return found
 

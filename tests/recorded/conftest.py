@@ -1,4 +1,8 @@
-"""The airline desk: web, worker, scheduler and sweeper over this test's own database."""
+"""A recorded desk: web, worker, scheduler and sweeper over this test's own database.
+
+Every story is told of both recordings: of the invented parcel desk, and of the airline where its
+recording is.
+"""
 
 import os
 from urllib.parse import urlsplit
@@ -7,6 +11,7 @@ import httpx
 import psycopg
 import pytest
 
+from demo.parcels import generate
 from tests.browser import conftest as seen
 
 browser = seen.browser
@@ -14,9 +19,9 @@ browser = seen.browser
 
 @pytest.fixture
 def outside():
-    """The airline's database, on the same server and of nobody else."""
+    """The business's database, on the same server and of nobody else."""
     own = os.environ["DATABASE_URL"]
-    name = f"airline_{os.getpid()}"
+    name = f"business_{os.getpid()}"
     with psycopg.connect(own, autocommit=True) as server:
         server.execute(f"CREATE DATABASE {name}")
     yield own.replace(urlsplit(own).path, f"/{name}", 1)
@@ -32,23 +37,35 @@ def ada(transactional_db):
     return User.objects.create_user("ada@example.com", "a long enough secret", name="Ada")
 
 
+@pytest.fixture(params=["parcels", "airline"])
+def recording(request, tmp_path):
+    """The folder with the recorded runs."""
+    from tests.recorded import desk
+
+    if request.param == "airline":
+        if not desk.AIRLINE.exists():
+            pytest.skip(f"the recorded runs are not at {desk.AIRLINE}")
+        return desk.AIRLINE
+    generate.write(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture
-def airline(ada):
-    from tests.airline import desk
+def workspace(ada, recording):
+    from demo.recorded import corpus
     from workspaces import entrance
 
-    if not desk.CORPUS.exists():
-        pytest.skip(f"the recorded runs are not at {desk.CORPUS}")
-    return entrance.open_workspace("Airline desk", "airline", by=ada)
+    desk = corpus.load(recording, limit=1).desk
+    return entrance.open_workspace(desk.name, desk.slug, by=ada)
 
 
 @pytest.fixture
-def airline_desk(processes, outside, airline, ada):
+def recorded_desk(processes, outside, workspace, recording, ada):
     """Everything runs; `http` speaks with Ada's token."""
-    from tests.airline import desk
+    from tests.recorded import desk
     from workspaces import keys
 
-    _, token = keys.create_token(airline, by=ada, name="script")
+    _, token = keys.create_token(workspace, by=ada, name="script")
     allowed = desk.environment(outside, processes.folder)
     web = processes.web(**allowed)
     processes.worker(**allowed)
@@ -56,19 +73,21 @@ def airline_desk(processes, outside, airline, ada):
     processes.sweeper(**allowed)
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=web.url, headers=headers, timeout=60, trust_env=False) as http:
-        yield desk.AirlineDesk(web=web, outside=outside, http=http)
+        yield desk.RecordedDesk(
+            web=web, outside=outside, http=http, slug=workspace.slug, recording=recording
+        )
 
 
 @pytest.fixture
-def approvers(airline):
+def approvers(workspace):
     """Ben of finance and Cleo of the leads, whom the stricter policy asks."""
     from workspaces import independence, teams
     from workspaces.models import User
 
     found = {}
-    for name, team in (("ben", "finance"), ("cleo", "airline-leads")):
+    for name, team in (("ben", "finance"), ("cleo", f"{workspace.slug}-leads")):
         person = User.objects.create_user(f"{name}@example.com", "a long enough secret", name=name)
-        standing = teams.create(airline, team, by=None, may=["view", "view_sensitive", "approve"])
+        standing = teams.create(workspace, team, by=None, may=["view", "view_sensitive", "approve"])
         teams.add(standing, person, by=None)
         independence.prove(person)
         found[name] = person

@@ -1,4 +1,4 @@
-"""The airline desk under test: the product's own processes, a second database, a person's token."""
+"""A recorded desk under test: the product's own processes, a second database, a person's token."""
 
 import os
 import sys
@@ -13,18 +13,23 @@ import psycopg
 from config.local.places import ROOT
 from tests.processes import Process, Processes
 
-CORPUS = ROOT.parent / "shared" / "corpus" / "airline"
+AIRLINE = ROOT.parent / "shared" / "corpus" / "airline"
 REPLAY_SECONDS_MAX = 420.0
 SETTLE_SECONDS_MAX = 240.0
 
 
 @dataclass
-class AirlineDesk:
-    """`outside` is the airline's database, `http` speaks with the token of Ada, who recovers."""
+class RecordedDesk:
+    """`outside` is the business's database, `http` speaks with the token of Ada, who recovers.
+
+    `slug` is the business's and its workspace's, `recording` the folder of its runs.
+    """
 
     web: Process
     outside: str
     http: httpx.Client
+    slug: str
+    recording: Path
 
     def get(self, path: str, **query: Any) -> Any:
         answer = self.http.get(f"/api/v1{path}", params=query)
@@ -58,15 +63,16 @@ def environment(outside: str, folder: Path) -> dict[str, str]:
 
 
 def replay(
-    processes: Processes, web: Process, outside: str, *more: str, policy: Path | None = None
+    processes: Processes, desk: RecordedDesk, *more: str, policy: Path | None = None
 ) -> None:
     """`manage.py replay` as people type it, in a process of its own."""
-    command = [sys.executable, "manage.py", "replay", str(CORPUS), "--url", web.url, *more]
+    command = [sys.executable, "manage.py", "replay", str(desk.recording)]
+    command += ["--url", desk.web.url, *more]
     if policy is not None:
         command += ["--policy", str(policy)]
     paths = os.pathsep.join([str(ROOT), str(ROOT / "sdk")])
     streaming = processes.run(
-        "replay", command, PYTHONPATH=paths, **environment(outside, processes.folder)
+        "replay", command, PYTHONPATH=paths, **environment(desk.outside, processes.folder)
     )
     wait_until(lambda: not streaming.alive(), REPLAY_SECONDS_MAX)
     assert "runs replayed" in streaming.said(), streaming.said()

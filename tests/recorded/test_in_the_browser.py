@@ -3,12 +3,12 @@
 import re
 from contextlib import contextmanager
 
-from demo.airline import corpus
-from demo.setting.airline import POLICIES
-from tests.airline.desk import CORPUS, SETTLE_SECONDS_MAX, replay, wait_until
-from tests.airline.test_airline import differing
+from demo.recorded import corpus
+from demo.setting.recorded import POLICIES
 from tests.browser.conftest import DESKTOP, WAIT_MILLISECONDS, session_of, slow_down
 from tests.browser.trails import for_everybody, publish, told
+from tests.recorded.desk import SETTLE_SECONDS_MAX, replay, wait_until
+from tests.recorded.test_recorded_runs import not_as_before
 
 RUNS = 6
 
@@ -26,43 +26,44 @@ def at_the_desk(browser, desk, person=None):
     context.close()
 
 
-def test_two_people_approve_in_the_browser_and_only_then_the_booking_is_put_back(
-    airline_desk, approvers, processes, browser, ada
+def test_two_people_approve_in_the_browser_and_only_then_the_rows_are_put_back(
+    recorded_desk, approvers, processes, browser, ada
 ):
-    recorded = corpus.load(CORPUS, limit=RUNS)
+    recorded = corpus.load(recorded_desk.recording, limit=RUNS)
     wrong = [run for run in recorded.runs if not run.correct and run.touched]
-    policy = POLICIES / "airline-two-people.yaml"
-    replay(processes, airline_desk.web, airline_desk.outside, "--limit", str(RUNS), policy=policy)
-    wait_until(lambda: len(standing(airline_desk)) == len(wrong), SETTLE_SECONDS_MAX)
+    policy = POLICIES / f"{recorded_desk.slug}-two-people.yaml"
+    replay(processes, recorded_desk, "--limit", str(RUNS), policy=policy)
+    wait_until(lambda: len(standing(recorded_desk)) == len(wrong), SETTLE_SECONDS_MAX)
     run = wrong[0]
-    case = next(case for case in standing(airline_desk) if case["run"] == run.run)
+    case = next(case for case in standing(recorded_desk) if case["run"] == run.run)
 
-    with at_the_desk(browser, airline_desk, ada) as page:
-        page.goto("/w/airline/queue/")
+    with at_the_desk(browser, recorded_desk, ada) as page:
+        page.goto(f"/w/{recorded_desk.slug}/queue/")
         page.locator(f"tr[data-id='{case['id']}'] .row-link").click()
         page.get_by_role("link", name=re.compile("^Compensate")).click()
-        page.get_by_placeholder(re.compile("^Why")).fill("The wrong booking was changed")
+        page.get_by_placeholder(re.compile("^Why")).fill("The wrong row was changed")
         page.get_by_role("button", name=re.compile("^Ask for approval")).click()
         page.wait_for_url(re.compile(rf"/cases/{case['id']}/$"))
         assert "waits for approval" in page.content()
-    assert differing(recorded, [run], airline_desk.outside), "nothing runs before two agree"
+    assert not_as_before(recorded, [run], recorded_desk.outside), "nothing runs before two agree"
 
     for person in approvers.values():
-        assert differing(recorded, [run], airline_desk.outside), "one of two is not enough"
-        approve(browser, airline_desk, person)
+        assert not_as_before(recorded, [run], recorded_desk.outside), "one of two is not enough"
+        approve(browser, recorded_desk, person)
 
-    wait_until(lambda: airline_desk.get(f"/cases/{case['id']}")["outcome"], SETTLE_SECONDS_MAX)
-    assert airline_desk.get(f"/cases/{case['id']}")["outcome"] == "restored"
-    assert differing(recorded, [run], airline_desk.outside) == []
-    with at_the_desk(browser, airline_desk, ada) as page:
-        page.goto("/w/airline/queue/")
+    wait_until(lambda: recorded_desk.get(f"/cases/{case['id']}")["outcome"], SETTLE_SECONDS_MAX)
+    assert recorded_desk.get(f"/cases/{case['id']}")["outcome"] == "restored"
+    assert not_as_before(recorded, [run], recorded_desk.outside) == []
+    with at_the_desk(browser, recorded_desk, ada) as page:
+        page.goto(f"/w/{recorded_desk.slug}/queue/")
         assert page.locator(f"tr[data-id='{case['id']}']").count() == 0
-        link = publish(page, "airline", correction_of(airline_desk, case["id"]))
-    with at_the_desk(browser, airline_desk) as page:
+        link = publish(page, recorded_desk.slug, correction_of(recorded_desk, case["id"]))
+    with at_the_desk(browser, recorded_desk) as page:
         page.goto(link)
         for_everybody(page)
         assert set(told(page).values()) == {"Restored"}, "every row is as it was before the run"
-        assert "2 people reviewed this before it was done (airline-leads and finance)." in (
+        teams = " and ".join(sorted((f"{recorded_desk.slug}-leads", "finance")))
+        assert f"2 people reviewed this before it was done ({teams})." in (
             page.locator("section[aria-labelledby='checked']").inner_text()
         )
         assert page.locator("#lasting").count() == 0
@@ -82,7 +83,7 @@ def standing(desk) -> list[dict[str, object]]:
 
 def approve(browser, desk, person) -> None:
     with at_the_desk(browser, desk, person) as page:
-        page.goto("/w/airline/approvals/")
+        page.goto(f"/w/{desk.slug}/approvals/")
         page.locator("a.row-link").first.click()
         page.get_by_label(re.compile("Reason")).first.fill("Checked with the customer")
         button = page.get_by_role("button", name=re.compile("^Approve"))
