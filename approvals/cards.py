@@ -5,7 +5,7 @@ What an agent wrote never mixes with what the desk computed: it stands apart, as
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from typing import Any
 
 from approvals import answers, deciders, precedents
@@ -44,8 +44,8 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
             "run": "" if case else approval.run_ref,
             "title": approval.headline,
             "expires": look.moment(approval.expires_at, "ago", zone),
-            "decided_words": ended(approval, zone),
-        },
+        }
+        | outcome(approval, zone),
         "calls": calls(approval, sees=sees),
         "hides_values": holds_mask(approval.calls),
         "why": why(approval),
@@ -156,15 +156,23 @@ def who_can(able: Sequence[str]) -> str:
     return ", ".join(able[:NAMES_MAX]) + more
 
 
-def ended(approval: Approval, zone: tzinfo = UTC) -> str:
+def outcome(approval: Approval, zone: tzinfo) -> dict[str, Any]:
+    """What became of it, when its grant was used, and whether nothing can come of it any more."""
+    return {
+        "decided_words": ended(approval),
+        "used": look.moment(approval.used_at, "ago", zone) if approval.used_at else "",
+        "is_over": approval.state not in {ApprovalState.WAITING, ApprovalState.GRANTED},
+    }
+
+
+def ended(approval: Approval) -> str:
     """What became of it, in one sentence; empty while people are asked."""
     reason = f": {approval.closing_reason}" if approval.closing_reason else ""
-    used = f" at {look.absolute(approval.used_at, zone)}" if approval.used_at else ""
     by = f" by {approval.closed_by}" if approval.closed_by else " by the desk"
     return {
         ApprovalState.WAITING: "",
         ApprovalState.GRANTED: "Approved, and not yet used.",
-        ApprovalState.USED: f"Approved, and used{used}. What was approved is what ran, once.",
+        ApprovalState.USED: "Approved, and used. What was approved is what ran, once.",
         ApprovalState.REJECTED: f"Rejected{by}{reason}",
         ApprovalState.EXPIRED: "Expired: nobody answered in time, or the grant was not used.",
         ApprovalState.WITHDRAWN: f"Withdrawn{by}{reason}",

@@ -43,9 +43,9 @@ def outcome(request: Request, workspace: str, pk: int) -> HttpResponse:
     approval = get_object_or_404(approvals_of(here), pk=pk)
     if not request.htmx:
         return redirect("approvals:card", workspace=here.slug, pk=approval.pk)
-    words = cards.ended(approval, zone_of(request.user))
+    became = cards.outcome(approval, zone_of(request.user))
     context = {
-        "approval": {"state": cards.shown_state(approval), "decided_words": words},
+        "approval": {"state": cards.shown_state(approval)} | became,
         "outcome_url": _outcome_url(approval),
         "outcome_alone": True,
     }

@@ -8,7 +8,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from ledger import disclosure
-from ledger.models import Action
+from ledger.models import Action, Effect
 from recovery.cases.rows import Empty, OutOfDate
 from recovery.casework import confirming
 from recovery.facts.runs import RunFacts, facts_of
@@ -79,14 +79,7 @@ def _show(
         "subject_id": action.pk,
         "title": f"Is it as {action.tool} should have left it?",
         "lead": "Look outside, at the thing itself. Nothing is sent from here.",
-        "sent": named(
-            {
-                "Tool": action.tool,
-                "Target": ", ".join(f"{one.target_type} {one.target_id}" for one in effects),
-                "Done": look.moment(action.started_at, "clock") if action.started_at else "",
-                "Its rule asks for": facts.judgement(action).verify.lower(),
-            }
-        ),
+        "sent": _done(facts, action, effects),
         "stopped_by": story.differences(effects, sensitive=sensitive, slug=case.workspace.slug),
         "stopped_words": "What it changed, as it was told",
         "stopped_was": "was",
@@ -102,6 +95,17 @@ def _show(
         "why_not": "",
     }
     return preview.show(request, "Confirm", case, told, problem=problem)
+
+
+def _done(facts: RunFacts, action: Action, effects: list[Effect]) -> list[dict[str, Any]]:
+    """What was done, to what and when, as facts of the page."""
+    targets = ", ".join(f"{one.target_type} {one.target_id}" for one in effects)
+    started = action.started_at
+    return [
+        *named({"Tool": action.tool, "Target": targets}),
+        *([{"name": "Done", "time": look.moment(started, "clock")}] if started else []),
+        *named({"Its rule asks for": facts.judgement(action).verify.lower()}),
+    ]
 
 
 def notices(case: Case, facts: RunFacts) -> list[dict[str, Any]]:

@@ -344,14 +344,24 @@ def test_the_card_learns_by_itself_that_what_was_approved_has_been_used(as_perso
     page = browser.get(card_of(approval)).content.decode()
     [asks_anew] = re.findall(r'id="outcome"\s+data-poll="([^"]+)"', page)
     assert "Approved, and not yet used." in page
+    assert 'id="withdraw"' in page
+    assert "Exactly this will be sent" in page
 
     assert grants.use(approval.pk, approval.digest)
 
     told = browser.get(asks_anew, HTTP_HX_REQUEST="true").content.decode()
-    assert re.search(r"Approved, and used at \d{4}-\d\d-\d\d", told)
+    assert re.search(r"Approved, and used\. .*used <time [^>]*>", told)
+    assert 'hx-swap-oob="delete:#withdraw"' in told, "used, it cannot be withdrawn"
+    assert "What was asked for" in told
     assert "not yet used" not in told
     assert "data-poll" not in told, "there is nothing more to learn"
     assert "data-focus" not in told, "it takes nobody's focus"
+
+    over = browser.get(card_of(approval)).content.decode()
+    assert "Withdraw" not in over
+    assert "will be sent" not in over
+    assert "One changed byte" not in over
+    assert "expires" not in over.split('id="card"')[1]
 
 
 def test_a_stranger_learns_nothing_of_what_became_of_it(as_person, ask, ben, dev):

@@ -1,5 +1,7 @@
 """What people do about a run from its pages: report it, stop it, say what they saw of a call."""
 
+import re
+
 import pytest
 
 from approvals import pauses
@@ -90,6 +92,8 @@ def test_a_rule_that_asks_for_a_person_is_answered_by_one(desk, unseen, ada):
     notice = desk.get(f"/w/acme/cases/{unseen.pk}/").context["notices"][0]
     url = notice["links"][0]["url"]
     page = desk.get(url)
+    assert b"&lt;time" not in page.content, "a time is shown, not its markup"
+    assert re.search(rb"<dt>Done</dt><dd><time ", page.content)
     assert "Is it as tickets.update should have left it?" in page.text
     said = {"revision": unseen.revision, "action": page.context["subject_id"]}
 
