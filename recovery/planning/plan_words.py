@@ -39,7 +39,9 @@ def brief(drafted: Drafted) -> str:
 
 def lead(drafted: Drafted) -> str:
     """`2 steps, newest action first. 1 effect cannot be undone.`"""
-    parts = [f"{plural(len(drafted.steps), 'step')}, newest action first."]
+    parts = []
+    if drafted.steps:
+        parts.append(f"{plural(len(drafted.steps), 'step')}, newest action first.")
     if drafted.cannot:
         parts.append(f"{plural(len(drafted.cannot), 'effect')} cannot be undone.")
     if drafted.skipped:
@@ -47,7 +49,7 @@ def lead(drafted: Drafted) -> str:
     told = recipients(drafted.steps)
     if told:
         parts.append(f"It writes to {listed(told)}.")
-    else:
+    elif drafted.steps:
         parts.append("Nobody is told until you publish the correction.")
     return " ".join(parts)
 
