@@ -96,7 +96,7 @@ def _first_time(approval: Approval) -> Iterator[Notice]:
         return
     targets = approval.calls[0].get("targets") or [] if approval.calls else []
     new = [
-        f"{target['type']} {target['id']}"
+        manifests.target_words(target)
         for target in targets[:TARGETS_MAX]
         if not _was_touched(approval, target)
     ]
@@ -111,7 +111,7 @@ def _first_time(approval: Approval) -> Iterator[Notice]:
         state__in=RAN,
     )
     if not ran.exclude(pk=approval.action.pk).exists():
-        text = f"{approval.agent} has never called {approval.action.tool} before."
+        text = f"{approval.agent} has never called {approval.action.tool_words} before."
         yield {"tone": "wait", "title": "First call of this tool.", "text": text}
 
 

@@ -42,10 +42,10 @@ def calls(approval: Approval, *, sees: bool) -> list[dict[str, Any]]:
     found = []
     for place, facts in enumerate(approval.calls):
         shown = approval.previews[place] if place < len(approval.previews) else {}
-        target = f"{facts.get('target_type', '')} {facts.get('target_id', '')}".strip()
+        words = (facts["operation"], facts.get("target_type", ""), facts.get("target_id", ""))
         common = {
             "number": place + 1,
-            "title": shown.get("title") or f"{facts['operation']} {target}",
+            "title": shown.get("title") or " ".join(look.named(one) for one in words if one),
             "reversibility": shown.get("reversibility", ""),
             "held": True,
         }
@@ -111,7 +111,7 @@ def _targets(facts: Mapping[str, Any]) -> list[str]:
     """Every target, each once; a plan's call has one, a tool's may have many."""
     found = [f"{one['type']} {one['id']}" for one in facts.get("targets") or []]
     own = f"{facts.get('target_type', '')} {facts.get('target_id', '')}".strip()
-    return list(dict.fromkeys([*([own] if own else []), *found]))
+    return [look.one_line(one) for one in dict.fromkeys([*([own] if own else []), *found])]
 
 
 def _args(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.expressions import Expression
 from connectors.contract import Money
+from workspaces import look
 
 SHOWN_CHARACTERS_MAX = 1_000_000
 """An event is small, but a long name is repeated in the path of each value below it."""
@@ -38,7 +39,7 @@ def preview(
     manifest: Mapping[str, Any] = known.preview if known else {}
     facts = _facts(tool, args, targets)
     title = _text(manifest.get("title"), facts) or _named(known.title if known else "", targets)
-    title = title or _plain_title(tool, targets)
+    title = look.one_line(title) or _plain_title(tool, targets)
     rows = [
         [label, _text(one, facts) or NOT_TOLD] for label, one in manifest.get("rows", {}).items()
     ]
@@ -97,13 +98,19 @@ def _named(title: str, targets: Sequence[Mapping[str, Any]]) -> str:
     if not title or not targets:
         return title
     more = f" and {len(targets) - 1} more" if len(targets) > 1 else ""
-    return f"{title}: {targets[0]['id']}{more}"
+    return f"{title}: {look.named(targets[0]['id'])}{more}"
+
+
+def target_words(target: Mapping[str, Any]) -> str:
+    """`reservation XEHM4B`, of a target as an agent told it."""
+    return f"{look.named(target['type'])} {look.named(target['id'])}"
 
 
 def _plain_title(tool: str, targets: Sequence[Mapping[str, Any]]) -> str:
-    named = ", ".join(f"{target['type']} {target['id']}" for target in targets[:3])
+    named = ", ".join(target_words(target) for target in targets[:3])
     more = f" and {len(targets) - 3} more" if len(targets) > 3 else ""  # noqa: PLR2004
-    return f"{tool} on {named}{more}" if named else tool
+    said = look.named(tool)
+    return f"{said} on {named}{more}" if named else said
 
 
 class TooLargeToShow(Exception):

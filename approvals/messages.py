@@ -47,10 +47,9 @@ def fuller(approval: Approval, about: About, *, stuck: bool = False) -> Message:
     if approval.amount_minor is not None:
         lines.append(f"Amount: {look.money(approval.amount_minor, approval.currency)}")
     if approval.reason:
-        lines.append(f"Because: {look.plain(approval.reason)[:REASON_CHARACTERS_MAX]}")
+        lines.append(f"Because: {look.quoted(approval.reason, REASON_CHARACTERS_MAX)}")
     if about == About.ENDED and approval.closing_reason:
-        why = look.plain(approval.closing_reason)[:REASON_CHARACTERS_MAX]
-        lines.append(f"Reason given: {why}")
+        lines.append(f"Reason given: {look.quoted(approval.closing_reason, REASON_CHARACTERS_MAX)}")
     short = outline(approval, about, stuck=stuck)
     return replace(short, text="\n".join([*lines, "", short.text]))
 
@@ -94,7 +93,7 @@ def subject(approval: Approval) -> str:
         return f"a plan of {calls} call{'s' if calls != 1 else ''} {about}".strip()
     if not approval.calls:
         return "one call"
-    return f"one call of {look.plain(approval.calls[0]['operation'])}"
+    return f"one call of {look.named(approval.calls[0]['operation'])}"
 
 
 def _title(approval: Approval, about: About, stuck: bool) -> str:  # noqa: FBT001 - ours alone

@@ -55,6 +55,8 @@ WIDE_SIGN = re.compile(
     "(?<=[0-9A-Za-z])[\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff5e](?=[0-9A-Za-z])"
 )
 
+# What no sentence is made of; longer ones are quoted, and cut.
+IDENTIFIER = re.compile(r"[\w.:/@#+\-]{0,80}")
 QUOTES = re.compile("[“”„‟«»〝〞〟＂❝❞⹂]")
 BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 BREAK, TAB = "⏎", "⇥"
@@ -204,8 +206,26 @@ def quoted(text: object, characters_max: int = QUOTED_CHARACTERS_MAX) -> str:
     """
     raw = str(text)
     goes_on = "…" if len(raw) > characters_max else ""
-    said = plain(QUOTES.sub('"', raw[:characters_max]))
-    return f"“{said}{goes_on}”"
+    return f"“{plain(straight(raw[:characters_max]))}{goes_on}”"
+
+
+def straight(text: object) -> str:
+    """The text in one line, with straight quotation marks only."""
+    return QUOTES.sub('"', one_line(text))
+
+
+def named(name: object) -> str:
+    """A tool, a target or another identifier in a sentence of ours; nothing is escaped.
+
+    One that could be words of the sentence (it holds a space or another sign that identifiers do
+    not have, it is long, or it lies) stands in quotation marks; `update_flight` needs none.
+    """
+    text = str(name)
+    return text if is_identifier(text) else quoted(text)
+
+
+def is_identifier(text: str) -> bool:
+    return IDENTIFIER.fullmatch(text) is not None and not hidden_count(text)
 
 
 def hidden_count(text: object) -> int:

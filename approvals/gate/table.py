@@ -11,6 +11,7 @@ from approvals.policy import Judgement, Policy, globs, judge
 from connectors.canonical import digest
 from ledger.door import Refused
 from ledger.said import problem
+from workspaces import look
 
 NOTHING_YET = frozenset({"planned", "approved"})
 SAGA_AFTER_PIVOT = "retriable"
@@ -249,7 +250,7 @@ def _undone_over(ask: Ask, policy: Policy) -> set[str]:
 
 
 def paused_by(kind: str, name: str, reason: str, by: str) -> str:
-    what = "everything here" if kind == "workspace" else f"{kind} {name}"
+    what = "everything here" if kind == "workspace" else f"{kind} {look.named(name)}"
     return f"{by} has paused {what}: {reason}"
 
 

@@ -8,6 +8,7 @@ from django.db.models import Q
 
 from ledger.models.events import ACTION_ID_CHARACTERS_MAX
 from ledger.models.runs import Run
+from workspaces import look
 from workspaces.models import Agent, Workspace
 
 
@@ -138,6 +139,11 @@ class Action(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tool} {self.action}"
+
+    @property
+    def tool_words(self) -> str:
+        """The tool as a sentence of the desk names it: an agent chose the word."""
+        return look.named(self.tool)
 
 
 class Attempt(models.Model):

@@ -38,7 +38,7 @@ def confirm(case: Case, action: Action, *, ok: bool, evidence: str, by: User, se
     if not text:
         raise Empty("Say what you saw, and where.")
     if action.pk not in {one.pk for one in awaited(facts_of(case.run))}:
-        raise CannotMove(action, "verified", f"{action.tool} has been verified meanwhile.")
+        raise CannotMove(action, "verified", f"{action.tool_words} has been verified meanwhile.")
     check = {"name": f"seen by {by}", "expected": "as it should be", "actual": text, "ok": ok}
     said = {"ok": ok, "checks": [check]}
     desk.say(

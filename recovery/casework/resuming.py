@@ -25,6 +25,7 @@ from recovery.facts.words import listed, target_words
 from recovery.models import Case, CaseState, Directive, Plan
 from recovery.models.plans import LIVING
 from recovery.planning.drafting import is_behind
+from workspaces import look
 from workspaces.models import User
 from workspaces.moves import CannotMove
 
@@ -114,7 +115,7 @@ def chosen(checkpoints: Sequence[Checkpoint], resume_from: str) -> Checkpoint | 
     name = resume_from.removeprefix(NAMED)
     found = [one for one in checkpoints if one.name == name]
     if not found:
-        raise CannotResume(f"It has no checkpoint “{name}”.")
+        raise CannotResume(f"It has no checkpoint {look.quoted(name)}.")
     return found[-1]
 
 
@@ -297,4 +298,5 @@ def step_title(step: ResumeStep) -> str:
     if not isinstance(first, dict):
         return step.tool
     where = target_words(str(first.get("type", "")), str(first.get("id", "")))
-    return f"{step.tool} on {where}" if where else step.tool
+    said = look.named(step.tool)
+    return f"{said} on {where}" if where else said

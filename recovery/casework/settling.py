@@ -38,7 +38,7 @@ def settle_action(
     _check(case, by, outcome)
     doubtful = {one.pk for one in facts_of(case.run).unknown()}
     if action.pk not in doubtful:
-        raise CannotMove(action, outcome, f"The outcome of {action.tool} is known.")
+        raise CannotMove(action, outcome, f"The outcome of {action.tool_words} is known.")
     said = {"outcome": outcome, "evidence": {"text": _text(evidence)}, "case": case.pk}
     desk.say(
         case.workspace, "action.settled", run=case.run.run, action=action.action, data=said, by=by

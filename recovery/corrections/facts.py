@@ -173,7 +173,7 @@ def what(action: Action, effect: Effect, step: Step | None = None) -> str:
 def _done(action: Action, target: str) -> str:
     """`“Send parcel” was done for order 7.`: of a tool's name the part that says what it does."""
     name = action.tool.rpartition(".")[2].replace("_", " ")
-    return f"“{capitalised(clean(name))}” was done for {target}."
+    return f"{look.quoted(capitalised(name))} was done for {target}."
 
 
 def _over(effect: Effect, step: Step | None) -> str:
@@ -229,7 +229,8 @@ def friendly(target_type: str, target_id: str) -> str:
     """`ticket T-182`: of an id with a path in it the last part, which people know it by."""
     short = target_id.rstrip("/").rpartition("/")[2] or target_id
     to = "to " if target_type in MAILS else ""
-    return clean(f"{singular(target_type)} {to}{short}").strip() or "something"
+    kind = singular(target_type) if look.is_identifier(target_type) else look.quoted(target_type)
+    return f"{kind} {to}{look.named(short)}".strip() or "something"
 
 
 def field_words(name: str) -> str:
@@ -248,7 +249,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _said(value: Any) -> str:
-    return f"“{clean(value)}”" if isinstance(value, str) else str(value)
+    return look.quoted(value) if isinstance(value, str) else str(value)
 
 
 def _untouched(run: RunFacts) -> list[dict[str, Any]]:

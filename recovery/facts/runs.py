@@ -159,7 +159,7 @@ class RunFacts:
     def calls_to_settle(self) -> str:
         """What a person has to find out of a call before the case goes on; empty where nothing."""
         for action in self.unknown():
-            return f"Settle {action.tool} first: nobody knows whether it happened."
+            return f"Settle {action.tool_words} first: nobody knows whether it happened."
         return ""
 
     def steps_to_settle(self) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 from ledger.snapshots import is_ref
+from workspaces import look
 
 NAMED_MAX = 3
 # What a system writes for itself beside every change: no news to whoever reads what was changed.
@@ -16,13 +16,11 @@ BOOKKEEPING = frozenset(
 )
 # Where HTTP clients say it (httpx, requests); the call itself is told beside the error.
 ADDRESSES = re.compile(r"\s+(?:for url:?|for more information check:)\s+\S+", re.IGNORECASE)
-INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
 def clean(text: str) -> str:
-    """One line without control, invisible and bidirectional characters."""
-    visible = (" " if unicodedata.category(one) in INVISIBLE else one for one in text)
-    return " ".join("".join(visible).split())
+    """One line, where what hides or looks like something else is shown (workspaces/look.py)."""
+    return look.plain(text)
 
 
 def shortened(text: str, characters_max: int) -> str:
@@ -48,7 +46,9 @@ def listed(items: Sequence[str], *, most: int = NAMED_MAX) -> str:
 
 def target_words(target_type: str, target_id: str) -> str:
     """`reservation XEHM4B`; a type in the plural (a table's name) is made singular."""
-    return clean(f"{singular(target_type)} {target_id}").strip()
+    is_plain = look.is_identifier(target_type)
+    kind = singular(target_type) if is_plain else look.quoted(target_type)
+    return f"{kind} {look.named(target_id)}".strip()
 
 
 def singular(name: str) -> str:

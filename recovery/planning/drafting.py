@@ -124,7 +124,7 @@ def _cannot(facts: RunFacts, action: Action, effect: Effect, why: CannotUndo) ->
         effect=effect,
         action=action,
         code=why.code,
-        title=f"What {action.tool} did to {target} cannot be undone from here",
+        title=f"What {action.tool_words} did to {target} cannot be undone from here",
         text=str(why),
         reversibility=Reversibility.IRREVERSIBLE if lasting else Reversibility.UNKNOWN,
     )
@@ -136,6 +136,6 @@ def _left(action: Action, effect: Effect) -> Cannot:
         effect=effect,
         action=action,
         code="skipped",
-        title=f"What {action.tool} did to {target} is left as it is",
+        title=f"What {action.tool_words} did to {target} is left as it is",
         text="You chose to skip it.",
     )

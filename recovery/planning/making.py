@@ -24,6 +24,7 @@ from ledger.models import Action, Effect, Reversibility, SnapshotSource
 from recovery.engine import binding, keys, snapshots
 from recovery.facts.runs import RunFacts
 from recovery.models import Step
+from workspaces import look
 
 STRENGTH = {
     Reversibility.EXACT: 0,
@@ -141,7 +142,8 @@ class Maker:
         """What would be called: the policy's twin, else as the agent suggested."""
         if self.run.judgement(self.action).compensation == "NONE":
             raise CannotUndo(
-                "not_compensated", f"The policy says that {self.action.tool} is not compensated."
+                "not_compensated",
+                f"The policy says that {self.action.tool_words} is not compensated.",
             )
         twin = self.run.policy.twin(self.action.tool, self.effect.target_type)
         if twin is None:
@@ -185,9 +187,9 @@ class Maker:
         said = self.action.compensation
         if not isinstance(said, dict) or not said.get("connection") or not said.get("operation"):
             none = said.get("none") if isinstance(said, dict) else None
-            why = f" The agent says: “{none}”" if isinstance(none, str) else ""
+            why = f" The agent says: {look.quoted(none)}" if isinstance(none, str) else ""
             raise CannotUndo(
-                "no_twin", f"No compensation is registered for {self.action.tool}.{why}"
+                "no_twin", f"No compensation is registered for {self.action.tool_words}.{why}"
             )
         given = said.get("args")
         args: dict[str, Any] = dict(given) if isinstance(given, dict) else {}

@@ -64,7 +64,7 @@ def ask(facts: RunFacts, action: Action) -> Asked:
     """Probe once. Changes nothing, and stands outside any transaction."""
     probe = probe_of(facts.policy, action)
     if probe is None:
-        return _unsure(f"No probe is registered for {action.tool}.")
+        return _unsure(f"No probe is registered for {action.tool_words}.")
     connection = (
         Connection.objects.in_workspace(facts.run.workspace).filter(name=probe.connection).first()
     )

@@ -13,7 +13,6 @@ from recovery.facts.runs import RunFacts
 from recovery.facts.words import (
     capitalised,
     changed_fields,
-    clean,
     listed,
     plural,
     shortened,
@@ -22,6 +21,7 @@ from recovery.facts.words import (
     without_addresses,
 )
 from recovery.triage.reasons import Reason
+from workspaces import look
 
 HEADLINE_CHARACTERS_MAX = 400
 BRIEF_CHARACTERS_MAX = 120
@@ -34,7 +34,7 @@ Did = tuple[str, str, tuple[str, ...]]
 
 def headline(facts: RunFacts, reasons: Sequence[Reason]) -> str:
     """What went wrong, in one sentence."""
-    who = f"Agent “{facts.run.agent.name}”" if facts.run.agent else "The desk"
+    who = f"Agent {look.quoted(facts.run.agent.name)}" if facts.run.agent else "The desk"
     did = deeds(facts)
     wrong = trouble(facts, reasons)
     bare = wrong.removeprefix("then ").removeprefix("and ")
@@ -79,7 +79,7 @@ def verb(effect: Effect, action: Action) -> str:
         return "deleted"
     if effect.before is not None:
         return "changed"
-    return f"ran {clean(action.tool)} on"
+    return f"ran {action.tool_words} on"
 
 
 def _how(how: str, found: Sequence[tuple[Action, Effect]]) -> str:
@@ -103,7 +103,7 @@ def trouble(facts: RunFacts, reasons: Sequence[Reason]) -> str:
     if not reasons:
         return "then ended without anything that needs a person"
     reason = reasons[0]
-    tool = getattr(facts.action(reason.action), "tool", "") if reason.action else ""
+    tool = getattr(facts.action(reason.action), "tool_words", "") if reason.action else ""
     said = {
         "step_needs_person": "and undoing it needs a person",
         "outcome_unknown": f"and may have run {tool}: its outcome is unknown",
@@ -135,14 +135,13 @@ def _check(facts: RunFacts, reason: Reason) -> str:
         for check in (action.checks if action else None) or []
         if isinstance(check, dict) and not check.get("ok")
     ]
-    name = shortened(names[0], CHECK_CHARACTERS_MAX) if names else ""
-    return f" at “{name}”" if name else ""
+    return f" at {look.quoted(names[0], CHECK_CHARACTERS_MAX)}" if any(names[:1]) else ""
 
 
 def _failure(facts: RunFacts) -> str:
     """` at send_email (504 Gateway Timeout)`"""
     action, text = failed_action(facts), _error(facts)
-    at = f" at {clean(action.tool)}" if action and action.tool else ""
+    at = f" at {action.tool_words}" if action and action.tool else ""
     return f"{at} ({text})" if text else at
 
 

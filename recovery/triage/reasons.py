@@ -15,6 +15,7 @@ from ledger.models import Action, ActionState, Compensated, Effect, RunState, Ve
 from recovery.facts.runs import READING, RunFacts
 from recovery.facts.words import clean, shortened, target_words
 from recovery.models import StepState
+from workspaces import look
 
 KEY_CHARACTERS_MAX = 200
 REASONS_MAX = 100
@@ -88,13 +89,13 @@ def steps_that_wait(facts: RunFacts) -> Iterator[Reason]:
 def outcomes_unknown(facts: RunFacts) -> Iterator[Reason]:
     for action in facts.unknown():
         if action.pk in facts.contradicted:
-            words = f"{action.tool} is said to have succeeded and to have had no effect"
+            words = f"{action.tool_words} is said to have succeeded and to have had no effect"
             yield Reason("contradiction", words, action.action)
         elif action.state == ActionState.UNKNOWN:
-            words = f"{action.tool} may have happened: its outcome is unknown"
+            words = f"{action.tool_words} may have happened: its outcome is unknown"
             yield Reason("outcome_unknown", words, action.action)
         else:
-            words = f"{action.tool} was started and its time is over: it may have happened"
+            words = f"{action.tool_words} was started and its time is over: it may have happened"
             yield Reason("past_its_time", words, action.action)
 
 
@@ -106,7 +107,7 @@ def effects_after_the_end(facts: RunFacts) -> Iterator[Reason]:
     for action in living(facts):
         late = ended and action.finished_at and action.finished_at > ended
         if late and _stands(facts, action):
-            words = f"{action.tool} took effect after the run was cancelled"
+            words = f"{action.tool_words} took effect after the run was cancelled"
             yield Reason("late_effect", words, action.action)
 
 
@@ -118,12 +119,12 @@ def verifications(facts: RunFacts) -> Iterator[Reason]:
                 for check in action.checks or []
                 if isinstance(check, dict) and not check.get("ok")
             )
-            words = f"{action.tool} did not pass its verification"
+            words = f"{action.tool_words} did not pass its verification"
             yield Reason(
                 "verification_failed", f"{words}: {wrong}" if wrong else words, action.action
             )
         elif _unverified(facts, action):
-            words = f"{action.tool} was never verified, and its rule asks for that"
+            words = f"{action.tool_words} was never verified, and its rule asks for that"
             yield Reason("verification_missing", words, action.action)
 
 
@@ -155,16 +156,16 @@ def ended_badly(facts: RunFacts) -> Iterator[Reason]:
         if standing:
             yield Reason(code, words.format(_effect_words(standing)), action.action)
         elif action.pk in untold:
-            yield Reason(code, words.format(f"what {action.tool} did"), action.action)
+            yield Reason(code, words.format(f"what {action.tool_words} did"), action.action)
 
 
 def keys_reused(facts: RunFacts) -> Iterator[Reason]:
     for action in facts.actions:
         if KEY_REUSED_FLAGS & set(action.flags):
-            words = f"The key of {action.tool} was used again with other arguments"
+            words = f"The key of {action.tool_words} was used again with other arguments"
             yield Reason("key_reused", words, action.action)
         if EFFECT_TWICE_FLAGS & set(action.flags):
-            words = f"Two attempts at {action.tool} succeeded: it may have taken effect twice"
+            words = f"Two attempts at {action.tool_words} succeeded: it may have taken effect twice"
             yield Reason("effect_twice", words, action.action)
 
 
@@ -176,7 +177,7 @@ def the_same_call_twice(facts: RunFacts) -> Iterator[Reason]:
             continue
         first = seen.setdefault(action.args_digest, action)
         if first is not action and first.key != action.key:
-            words = f"{action.tool} was called twice with the same arguments under two keys"
+            words = f"{action.tool_words} was called twice with the same arguments under two keys"
             yield Reason("same_call_twice", words, action.action)
 
 
@@ -191,7 +192,9 @@ def law_of_order(facts: RunFacts) -> Iterator[Reason]:
             continue
         if changing(facts, action):
             what = "a second pivot" if action.saga == "pivot" else "neither pivot nor retriable"
-            words = f"{action.tool} is {what}, and was planned after the pivot {pivot.tool}"
+            words = (
+                f"{action.tool_words} is {what}, and was planned after the pivot {pivot.tool_words}"
+            )
             yield Reason("out_of_order", words, action.action)
 
 
@@ -213,15 +216,17 @@ def without_approval(facts: RunFacts) -> Iterator[Reason]:
             continue
         judgement = facts.judgement(action)
         if judgement.approval == "MANUAL":
-            words = f"{action.tool} ran without the approval that its rule asks for"
+            words = f"{action.tool_words} ran without the approval that its rule asks for"
             yield Reason("unapproved", words, action.action)
         elif judgement.approval == "DENY":
-            yield Reason("denied", f"{action.tool} ran although it is never allowed", action.action)
+            yield Reason(
+                "denied", f"{action.tool_words} ran although it is never allowed", action.action
+            )
 
 
 def denied_often(facts: RunFacts) -> Iterator[Reason]:
     if facts.denied_often is not None:
-        tool = facts.denied_often or "a tool"
+        tool = look.named(facts.denied_often) if facts.denied_often else "a tool"
         words = f"Rules denied its calls {OFTEN} times or more, {tool} last: it does not take no"
         yield Reason("denied_often", words)
 

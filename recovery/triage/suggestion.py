@@ -13,7 +13,7 @@ def suggest(facts: RunFacts) -> tuple[Suggestion, str]:
     lost = [step for step in facts.troubled if step.is_lost]
     unknown = facts.unknown()
     if unknown:
-        tools = listed(list(dict.fromkeys(action.tool for action in unknown)))
+        tools = listed(list(dict.fromkeys(action.tool_words for action in unknown)))
         return Suggestion.SETTLE, f"First find out whether {tools} happened: nobody knows yet."
     if lost:
         return Suggestion.SETTLE, f"Step {lost[0].position} was sent and its outcome is unknown."
@@ -31,7 +31,7 @@ def suggest(facts: RunFacts) -> tuple[Suggestion, str]:
 def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
     lasting = facts.irreversible()
     if lasting:
-        tools = listed(list(dict.fromkeys(one.action.tool for one in lasting)))
+        tools = listed(list(dict.fromkeys(one.action.tool_words for one in lasting)))
         return Suggestion.CLOSE, f"{tools} cannot be undone: say who looks after what is left."
     if any(action.compensated == Compensated.CORRECTED for action in facts.actions):
         return Suggestion.CLOSE, "What could not be undone was corrected, and nothing else stands."
@@ -68,7 +68,7 @@ def _forward(facts: RunFacts) -> str:
         return ""
     if not rest and not (facts.checkpoints and facts.checkpoints[-1].pending):
         return ""
-    return f"{pivot.tool} was the point of no return, and what remains can be tried again."
+    return f"{pivot.tool_words} was the point of no return, and what remains can be tried again."
 
 
 def _after(facts: RunFacts, pivot: Action) -> list[Action]:

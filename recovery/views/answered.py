@@ -47,4 +47,4 @@ def _said(event: Event) -> str:
     data = event.data or {}
     evidence = data.get("evidence")
     text = (evidence.get("text") if isinstance(evidence, dict) else "") or data.get("note") or ""
-    return f": “{text}”" if text else ""
+    return f": {look.quoted(text)}" if text else ""

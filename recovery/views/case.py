@@ -188,7 +188,7 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
 
 def _reported(one: Report) -> dict[str, Any]:
     who = str(one.person) if one.person else f"The {one.get_source_display()}"
-    said = look.visible(f"“{one.text}”")
+    said = look.visible(f"“{look.straight(one.text)}”")
     return {"tone": "wait", "title": f"{who} reports {look.ago(one.at)}:", "text": said}
 
 

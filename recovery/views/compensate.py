@@ -119,7 +119,9 @@ def outlook(draft: plans.Draft, *, sensitive: bool) -> dict[str, Any]:
     """The plan in short, for the page of its case."""
     steps = [_step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)]
     for shown in steps:
-        changed = [f"{row['field']} is now “{_text(row['now'])}”" for row in shown["drift"]]
+        changed = [
+            f"{row['field']} is now {look.quoted(_text(row['now']))}" for row in shown["drift"]
+        ]
         shown["since"] = f"Since the agent: {listed(changed)}." if changed else ""
     return {
         "checked": look.moment(draft.checked_at),
@@ -162,7 +164,7 @@ def _reaches(case: Case, reach: Checkpoint | None) -> dict[str, Any]:
             *(
                 {
                     "value": one.pk,
-                    "label": f"to checkpoint {one.name}",
+                    "label": f"to checkpoint {look.named(one.name)}",
                     "selected": reach is not None and one.pk == reach.pk,
                 }
                 for one in points
@@ -174,7 +176,7 @@ def _reaches(case: Case, reach: Checkpoint | None) -> dict[str, Any]:
 def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
     connection, action = one.step.connection, one.action
     when = action.started_at or action.planned_at
-    undoes = f"undoes {action.tool} · {connection.name} · {one.step.operation}"
+    undoes = f"undoes {action.tool_words} · {connection.name} · {one.step.operation}"
     if one.notes:
         undoes += " · " + " ".join(one.notes)
     drifted = one.drift_state == "drifted"
@@ -198,7 +200,7 @@ def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
         "drift_state": "unchanged" if one.drift_state in UNTOUCHED else one.drift_state,
         "drift_words": DRIFT_WORDS.get(one.drift_state, "could not be read"),
         "choices": _offered(one) if drifted or one.chosen else [],
-        "target": f"{one.step.target_type} {one.step.target_id}",
+        "target": f"{look.named(one.step.target_type)} {look.named(one.step.target_id)}",
         "approval": "" if one.judgement.approval == "AUTO" else "asks for approval",
     }
 

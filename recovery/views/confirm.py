@@ -77,7 +77,7 @@ def _show(
     told: dict[str, Any] = {
         "kind": "action",
         "subject_id": action.pk,
-        "title": f"Is it as {action.tool} should have left it?",
+        "title": f"Is it as {action.tool_words} should have left it?",
         "lead": "Look outside, at the thing itself. Nothing is sent from here.",
         "sent": _done(facts, action, effects),
         "stopped_by": story.differences(effects, sensitive=sensitive, slug=case.workspace.slug),
@@ -113,7 +113,7 @@ def notices(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
     return [
         {
             "tone": "wait",
-            "title": f"{action.tool} waits to be verified.",
+            "title": f"{action.tool_words} waits to be verified.",
             "text": "Its rule asks for that, and nobody has said how it is.",
             "links": [
                 {

@@ -26,7 +26,7 @@ def line(action: Action, effect: Effect | None, *, irreversible: bool = False) -
     """
     if effect is None:
         return {
-            "summary": f"{action.tool} happened",
+            "summary": f"{action.tool_words} happened",
             "target": "nobody told what it did",
             "reversibility": Reversibility.IRREVERSIBLE,
             "until": "",
@@ -36,8 +36,8 @@ def line(action: Action, effect: Effect | None, *, irreversible: bool = False) -
     in_doubt = action.state in IN_DOUBT
     did = "may have changed it" if in_doubt else "changed it"
     return {
-        "summary": effect.summary or f"{action.tool} {did}",
-        "target": f"{effect.target_type} {effect.target_id}",
+        "summary": look.quoted(effect.summary) if effect.summary else f"{action.tool_words} {did}",
+        "target": f"{look.named(effect.target_type)} {look.named(effect.target_id)}",
         "reversibility": Reversibility.IRREVERSIBLE if irreversible else effect.reversibility,
         "until": _until(effect),
         "standing": _standing(action, effect, irreversible=irreversible),

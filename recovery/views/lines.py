@@ -56,7 +56,7 @@ def _state(case: dict[str, Any]) -> str:
 
 
 def _trouble(case: dict[str, Any]) -> str:
-    asked = f"“{look.visible(case['request'])}”" if case["request"] else ""
+    asked = f"“{look.visible(look.straight(case['request']))}”" if case["request"] else ""
     customer = f" · {look.visible(case['customer'])}" if case["customer"] else ""
     return (
         f'<a class="row-link" href="{say(case["url"])}">{look.visible(case["headline"])}</a>'

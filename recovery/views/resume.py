@@ -65,7 +65,7 @@ def _show(
     problem: Exception | None = None,
 ) -> HttpResponse:
     drawn = resuming.preview(case, checkpoint=chosen)
-    name = f"checkpoint {chosen.name}" if chosen else "the start"
+    name = f"checkpoint {look.named(chosen.name)}" if chosen else "the start"
     told: dict[str, Any] = {
         "title": f"Resume from {name}",
         "lead": "The agent is told where to go on; it acts itself, through the same gate.",
@@ -77,8 +77,9 @@ def _show(
         "steps": [_step(one) for one in drawn.steps],
         "standing": [
             {
-                "title": effect.summary or action.tool,
-                "text": f"stands on {effect.target_type} {effect.target_id}",
+                "title": look.quoted(effect.summary) if effect.summary else action.tool_words,
+                "text": "stands on "
+                f"{look.named(effect.target_type)} {look.named(effect.target_id)}",
             }
             for action, effect in drawn.standing
         ],

@@ -88,7 +88,7 @@ def _short(case: Case) -> str:
     """The trouble alone; else the headline without the agent, whom every line would begin with."""
     if case.brief:
         return case.brief
-    agent = f"Agent “{case.agent.name}” " if case.agent else ""
+    agent = f"Agent {look.quoted(case.agent.name)} " if case.agent else ""
     words = case.headline.removeprefix(agent)
     return f"{words[:1].upper()}{words[1:]}"
 

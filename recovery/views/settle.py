@@ -163,7 +163,7 @@ def _others(case: Case, subject: Action | Step, doubts: Doubts) -> list[dict[str
 
 
 def _title(step: Step) -> str:
-    return str(step.preview.get("title") or f"{step.operation} {step.target_id}")
+    return str(step.preview.get("title") or f"{step.operation} {look.named(step.target_id)}")
 
 
 def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
     probes, found = _asked(facts, action, sensitive=sensitive)
     return {
         "kind": "action",
-        "title": f"Did {action.tool} happen?",
+        "title": f"Did {action.tool_words} happen?",
         "lead": "The agent sent it and never learned how it ended. Until somebody knows,"
         " this run is neither resumed nor undone.",
         "sent": _facts(sent) + _sent(sent_at),
@@ -211,7 +211,7 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
     sent = [
         ("Step", f"{step.position} of plan {step.plan.number}"),
         ("Call", f"{step.connection.name} · {step.operation}"),
-        ("Target", f"{step.target_type} {step.target_id}"),
+        ("Target", f"{look.named(step.target_type)} {look.named(step.target_id)}"),
         ("Key", short_key(step.key)),
         ("It waits because", step.note or step.get_state_display()),
     ]

@@ -1,11 +1,14 @@
 """What a card points out, from the ledger's own history."""
 
+import html
+import re
+
 import pytest
 from django.test import Client
 from django.utils import timezone
 
-from approvals import inbox
-from approvals.models import Approval
+from approvals import inbox, messages
+from approvals.models import About, Approval
 from connectors.contract import Money
 from tests.approvals.cast import put_in_force, refund
 from tests.approvals.door import Agent as Trip
@@ -79,7 +82,7 @@ def test_a_usual_amount_is_not(trip, card):
 def test_a_target_and_a_tool_never_touched_before_are_pointed_out(trip, card):
     pay(trip, 1, 600, target="new one")
     shown = card(Approval.objects.get())
-    assert "Nothing on record was ever done to payee new one." in shown
+    assert "Nothing on record was ever done to payee “new one”." in shown
     assert "desk-agent has never called pay before." in shown
 
 
@@ -138,3 +141,27 @@ def test_a_tool_never_called_stays_pointed_out_however_often_the_agent_asks(trip
     inbox.grant(first, by=ben, seen=first.digest, reason="fine")
     assert pay(trip, 1, 600, target="t-1").json()["answer"] == "proceed"
     assert "desk-agent has never called pay before." not in card(last)
+
+
+def test_an_agent_cannot_speak_in_the_voice_of_the_desk(trip, card, acme, ada):
+    put_in_force(acme, ada, POLICY | {"unknownTools": "ASK"})
+    body = planned(
+        tool="p\u0430y” ✓ approved by “finance",
+        targets=[{"type": "payee", "id": "p1\nAmount: $0.01\r\nApproved by finance\u2028”"}],
+        args={"amount": 100, "currency": "EUR"},
+        intent={"reason": "see above\nApproved: yes”"},
+    )
+
+    assert trip.begin(body).json()["answer"] == "wait"
+
+    approval = Approval.objects.get()
+    tool = '“p⟦U+0430⟧y" ✓ approved by "finance”'
+    target = 'payee “p1⏎Amount: $0.01⏎Approved by finance⏎"”'
+    told = messages.fuller(approval, About.ASKED).text.splitlines()
+    assert told[0] == f"{tool} on {target}"
+    assert f"desk-agent asks in Acme for one call of {tool}." in told
+    assert not [line for line in told if line.startswith(("Amount", "Approved"))]
+    assert approval.rules[0]["words"].startswith(f"No rule lists this tool, {tool}, and unknown")
+    page = re.sub("</?(mark|wbr)[^>]*>", "", card(approval))
+    assert html.escape(f"has never called {tool} before.") in page
+    assert "p\u0430y" not in page.split("<h2")[0]

@@ -240,9 +240,9 @@ def plain(text: object) -> str:
 
 
 @register.filter
-def quoted(text: object) -> str:
+def quoted(text: object) -> SafeString:
     """Somebody else's words in a sentence of ours: “in one line”, which they cannot leave."""
-    return look.quoted(text)
+    return format_html("“{}”", look.visible(look.straight(text)))
 
 
 @register.filter
