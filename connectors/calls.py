@@ -56,6 +56,8 @@ T = TypeVar("T")
 class Facts(TypedDict, total=False):
     """What else is known of a call; see `contract.Call` for the meaning of each."""
 
+    limit_seconds: float
+    """Shorter than the operation's own limit, or without a say."""
     key: str
     before: Recorded
     expected: Recorded
@@ -200,7 +202,11 @@ def _errand(
             raise
         return Errand(line, 0.0, None, judge, failure=failure)
     work = partial(getattr(connector, method.__name__), call)
-    return Errand(line, call.operation.limit_seconds, work, judge, redaction)
+    return Errand(line, _limit(call.operation, facts), work, judge, redaction)
+
+
+def _limit(operation: Operation, facts: Facts) -> float:
+    return min(operation.limit_seconds, facts.get("limit_seconds", operation.limit_seconds))
 
 
 def _drafted(
@@ -222,6 +228,7 @@ def _call(
     operation: Operation, args: State, target: Target, session: Session, facts: Facts
 ) -> Call:
     known: Any = {"key": "", **facts}
+    known.pop("limit_seconds", None)
     return Call(operation=operation, args=args, target=target, connection=session, **known)
 
 
@@ -241,7 +248,7 @@ def _opened(
         purpose=purpose,
         settings=settings,
         credentials=credentials,
-        outbound=Outbound(Deadline(declared.limit_seconds)),
+        outbound=Outbound(Deadline(_limit(declared, facts))),
     )
     return connector, _call(declared, args, line.target, session, facts), Redaction(clear)
 

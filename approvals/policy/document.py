@@ -80,7 +80,8 @@ class Policy:
     audit: Audit = field(default_factory=Audit)
     auto_compensation: AutoCompensation = field(default_factory=AutoCompensation)
     halt_on_failure: bool = False
-    call_timeout_seconds: int = 30
+    call_timeout_seconds: int | None = None
+    """Of one outside call of a step; the operation's own limit where it is shorter, or none is."""
     stuck_after_seconds: int = 900
     probation_seconds: int = 24 * 3600
     order_law: OrderLaw = "WARN"

@@ -52,6 +52,16 @@ def keep(digest: str, document: Mapping[str, Any]) -> Policy:
     return policy
 
 
+def of_digest(workspace_id: int, digest: str) -> Policy | None:
+    """The policy of a version that is still kept, compiled once; None where it is not."""
+    found = default() if digest in {"", default().digest} else known(digest)
+    if found is not None:
+        return found
+    rows = PolicyVersion.objects.filter(workspace_id=workspace_id, digest=digest)
+    document = rows.values_list("document", flat=True).first()
+    return None if document is None else keep(digest, document)
+
+
 def active(workspace: Workspace | int) -> Policy:
     """The policy in force in a workspace. Raises Unreadable where it no longer is a policy."""
     workspace_id = workspace if isinstance(workspace, int) else workspace.pk

@@ -97,7 +97,7 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
         audit=_audit(form, value.get("audit"), (*root, "audit")),
         auto_compensation=_auto(form, value.get("autoCompensation"), (*root, "autoCompensation")),
         halt_on_failure=failure == "HALT",
-        call_timeout_seconds=form.seconds(unwind.get("timeout"), (*at, "timeout"), 1, 60) or 30,
+        call_timeout_seconds=form.seconds(unwind.get("timeout"), (*at, "timeout"), 1, 60),
         stuck_after_seconds=form.seconds(
             value.get("stuckAfter"), (*root, "stuckAfter"), 30, 30 * DAY
         )

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from approvals.policy import Unreadable, inforce
 from connectors import calls
 from connectors.contract import Answer, Check, FieldDiff, Finding, Observation, Operation, Target
 from connectors.errands import Errand
@@ -34,7 +35,9 @@ def drifted(step: Step, observation: Observation) -> list[FieldDiff]:
 
 def apply(step: Step, observation: Observation | None, sent_at: datetime) -> Answer:
     """Send it. Never raises."""
-    return calls.apply(*_call(step), **_facts(step), observed=observation, sent_at=sent_at)
+    return calls.apply(
+        *_call(step), **_facts(step), **_limit(step), observed=observation, sent_at=sent_at
+    )
 
 
 def probe(step: Step, sent_at: datetime) -> Finding:
@@ -56,7 +59,8 @@ def observing(step: Step) -> Errand[Observation]:
 
 
 def applying(step: Step, observation: Observation | None, sent_at: datetime) -> Errand[Answer]:
-    return calls.applying(*_call(step), **_facts(step), observed=observation, sent_at=sent_at)
+    known = _facts(step) | _limit(step)
+    return calls.applying(*_call(step), **known, observed=observation, sent_at=sent_at)
 
 
 def verifying(step: Step) -> Errand[Check]:
@@ -65,6 +69,18 @@ def verifying(step: Step) -> Errand[Check]:
 
 def _call(step: Step) -> tuple[Any, str, dict[str, Any], Target]:
     return step.connection, step.operation, step.args, target_of(step)
+
+
+def _limit(step: Step) -> Any:
+    """`unwind.timeout` of the policy under which the plan was drafted; the lease has room for it,
+    for it only shortens the operation's own limit.
+    """
+    try:
+        policy = inforce.of_digest(step.workspace_id, step.plan.policy_digest)
+    except Unreadable:  # the operation's own limit is the bound then, as it is without a say
+        policy = None
+    seconds = policy.call_timeout_seconds if policy else None
+    return {"limit_seconds": float(seconds)} if seconds else {}
 
 
 def _facts(step: Step) -> Any:
