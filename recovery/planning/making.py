@@ -188,8 +188,10 @@ class Maker:
         if not isinstance(said, dict) or not said.get("connection") or not said.get("operation"):
             none = said.get("none") if isinstance(said, dict) else None
             why = f" The agent says: {look.quoted(none)}" if isinstance(none, str) else ""
+            lasting = self.run.is_irreversible(self.action, self.effect)
             raise CannotUndo(
-                "no_twin", f"No compensation is registered for {self.action.tool_words}.{why}"
+                "irreversible" if lasting else "no_twin",
+                f"No compensation is registered for {self.action.tool_words}.{why}",
             )
         given = said.get("args")
         args: dict[str, Any] = dict(given) if isinstance(given, dict) else {}

@@ -237,7 +237,7 @@ def test_effects_without_a_way_back_say_why(tell, shop, ticket):
 
     draft = plans.draft(case)
 
-    assert {one.code for one in draft.cannot} == {"no_twin", "masked"}
+    assert {one.code for one in draft.cannot} == {"irreversible", "masked"}
     assert draft.why_not == "Nothing that stands can be undone from here."
     assert case.reversibility == "irreversible"
 
