@@ -12,7 +12,7 @@ from datetime import datetime
 from django.db import transaction
 from django.utils import timezone
 
-from ledger.models import Effect, Run
+from ledger.models import Compensated, Effect, Run
 from recovery.cases.ending import end
 from recovery.cases.rows import Empty, held_by_another, locked
 from recovery.engine import starting
@@ -22,6 +22,7 @@ from recovery.models import (
     Case,
     CaseOutcome,
     CaseState,
+    CorrectionState,
     Plan,
     PlanState,
     Residue,
@@ -69,6 +70,16 @@ def why_not(case: Case, facts: RunFacts, plan: Plan | None) -> str:
     if plan is not None:
         return f"Plan {plan.number} has not ended: stop it first."
     return facts.calls_to_settle() or facts.steps_to_settle()
+
+
+def why_not_as(case: Case, outcome: str) -> str:
+    """Why the case cannot end so, whatever else is said of it. Empty where it can."""
+    if outcome != CaseOutcome.CORRECTED:
+        return ""
+    sent = Effect.objects.filter(action__run=case.run_id, compensated=Compensated.CORRECTED)
+    if case.corrections.filter(state=CorrectionState.PUBLISHED).exists() or sent.exists():
+        return ""
+    return "Nobody was told: no correction of this case is published, and no plan sent one."
 
 
 @transaction.atomic
@@ -130,6 +141,8 @@ def _hand_over(case: Case, left: Sequence[Left]) -> None:
 def _unfit(case: Case, outcome: str, left: Sequence[Left]) -> str:
     if outcome not in BY_PEOPLE:
         return "A case cannot be closed as that by hand."
+    if unproven := why_not_as(case, outcome):
+        return unproven
     if outcome == CaseOutcome.PARTLY and not left:
         return "Say what is left, who looks after it, and until when."
     if len(left) > RESIDUES_MAX:

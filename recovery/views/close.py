@@ -94,7 +94,7 @@ def _show(
                 "label": CaseOutcome(outcome).label,
                 "note": NOTES[outcome],
                 "selected": outcome == chosen,
-                "why_not": "",
+                "why_not": closing.why_not_as(case, outcome),
             }
             for outcome in closing.BY_PEOPLE
         ],

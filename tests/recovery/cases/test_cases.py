@@ -9,6 +9,7 @@ from ledger.models import Event
 from recovery.cases.rows import OutOfDate
 from recovery.casework import cases, closing
 from recovery.casework.closing import CannotClose, Left
+from recovery.corrections import draft, publish
 from recovery.models import Case, CaseState
 from workspaces.moves import CannotMove
 
@@ -76,6 +77,18 @@ def test_restored_and_resumed_are_not_for_people_to_say(case, ada):
     for outcome in ("restored", "resumed", "gone"):
         with pytest.raises(CannotClose, match="by hand"):
             closing.close(case, outcome=outcome, reason="x", by=ada, seen=case.revision)
+
+
+def test_nothing_is_corrected_of_which_nobody_was_told(case, ada):
+    [correction] = draft(case)
+    with pytest.raises(CannotClose, match="Nobody was told"):
+        closing.close(case, outcome="corrected", reason="Sorry", by=ada, seen=case.revision)
+
+    publish(correction, by=ada, seen=correction.revision)
+    case.refresh_from_db()
+    closed = closing.close(case, outcome="corrected", reason="Sorry", by=ada, seen=case.revision)
+
+    assert (closed.state, closed.outcome) == (CaseState.CLOSED, "corrected")
 
 
 def test_what_is_left_needs_an_owner_of_the_workspace_and_a_day_ahead(case, ada, dev):
