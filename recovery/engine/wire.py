@@ -35,9 +35,8 @@ def drifted(step: Step, observation: Observation) -> list[FieldDiff]:
 
 def apply(step: Step, observation: Observation | None, sent_at: datetime) -> Answer:
     """Send it. Never raises."""
-    return calls.apply(
-        *_call(step), **_facts(step), **_limit(step), observed=observation, sent_at=sent_at
-    )
+    known = _facts(step) | _limit(step)
+    return calls.apply(*_call(step), **known, observed=observation, sent_at=sent_at)
 
 
 def probe(step: Step, sent_at: datetime) -> Finding:
