@@ -7,11 +7,11 @@ from django.db import IntegrityError, connection, transaction
 
 from approvals import grants, inbox
 from approvals.bells import approval_decided
-from approvals.deciders import awaiting, count_awaiting
+from approvals.deciders import awaiting, count_awaiting, entitled
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import Need
 from tests.approvals.cast import now, refund, told
-from tests.people import person
+from tests.people import person, team
 from workspaces import teams
 from workspaces.moves import CannotMove
 
@@ -143,6 +143,25 @@ def test_a_stranger_sees_nothing_and_decides_nothing(ask, dev):
     assert awaiting(Approval.objects.all(), dev).count() == 0
     with pytest.raises(inbox.NotYours):
         inbox.grant(approval, by=dev, seen=approval.digest)
+
+
+def test_who_may_only_view_decides_nothing_and_a_former_approver_no_longer_counts(
+    ask, ben, finance, acme
+):
+    viewer = person("vera", team(acme, "guests", "view"))
+    approval = ask(Need(None, 2))
+    assert awaiting(Approval.objects.all(), viewer).count() == 0
+    with pytest.raises(inbox.NotYours):
+        inbox.grant(approval, by=viewer, seen=approval.digest)
+    fred = person("fred", finance)
+    inbox.grant(approval, by=ben, seen=approval.digest)
+
+    ben.groups.set(viewer.groups.all())  # made a viewer meanwhile
+    inbox.grant(approval, by=fred, seen=approval.digest)
+
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.WAITING
+    assert set(entitled(approval)) & {viewer.pk, ben.pk} == set()
 
 
 def test_a_superuser_without_a_team_decides_nothing(ask, ada):

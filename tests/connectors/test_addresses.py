@@ -1,5 +1,6 @@
 """Mallory may choose names and addresses; no call of any connector goes where it should not."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -15,6 +16,9 @@ from connectors import calls
 from connectors.addresses import AddressRefused, Deadline, NotSent, checked_addresses, is_public
 from connectors.contract import CannotRead, Target
 from connectors.outbound import AnswerTooLarge, Outbound, OutOfTime
+
+DRIPS_MAX = 400
+"""Of bytes, twenty a second: a drip that nobody cuts goes on for that long."""
 
 
 @pytest.mark.parametrize(
@@ -188,6 +192,53 @@ def test_an_answer_that_drips_in_ends_with_the_time_for_the_whole_call(server, o
 
     assert time.monotonic() - began < 15  # the whole of it takes twenty seconds and more
     thread.join()
+
+
+def test_a_peer_that_drips_is_cut_at_the_deadline_whatever_reads_it():
+    """Each byte comes well within the time that a library waits for one: SMTP and PostgreSQL read
+    through a socket of their own, and only the deadline ends that.
+    """
+    ours, theirs = socket.socketpair()
+    read, ended = 0, threading.Event()
+
+    def drip():
+        with contextlib.suppress(OSError):
+            while not ended.wait(0.05):
+                theirs.sendall(b"2")
+
+    with ours, theirs:
+        ours.settimeout(30)
+        threading.Thread(target=drip, daemon=True).start()
+        with Deadline(0.5).cutting(ours.fileno()):
+            while read < DRIPS_MAX and ours.recv(1):  # empty once it is shut down
+                read += 1
+        ended.set()
+
+    assert read < DRIPS_MAX
+
+
+def test_mail_goes_without_tls_only_to_hosts_that_the_deployment_names(
+    connect, outbound, monkeypatch
+):
+    went_to = []
+
+    def create_connection(address, timeout=None):
+        went_to.append(address[0])
+        raise OSError("nobody there")
+
+    monkeypatch.setattr(socket, "create_connection", create_connection)
+    settings = settings_for("smtp", "93.184.216.34") | {"tls": "none", "port": 25}
+    credential, operation, args = CALLS["smtp"]
+    connection = connect("mail", "smtp", settings, credential)
+    target = Target("mail", "eve@x.example")
+
+    refused = calls.apply(connection, operation, args, target, key="k")
+    assert (refused.outcome, went_to) == ("no_effect", [])
+    assert "without TLS" in refused.detail
+
+    outbound.append("93.184.216.34")
+    calls.apply(connection, operation, args, target, key="k")
+    assert went_to == ["93.184.216.34"]
 
 
 def test_an_answer_that_is_cut_short_is_an_error(server, outbound):

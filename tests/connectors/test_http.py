@@ -1,11 +1,37 @@
 """The agent charged a card; the desk refunds it through an API that a manifest describes."""
 
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 
 from connectors import calls, connections, manifest
 from connectors.contract import Money, Refused, Target
 
 CARD = {"number": "4242424242424242", "exp_month": "12", "exp_year": "2030", "cvc": "123"}
+
+
+@contextmanager
+def serves(page):
+    """A server that answers everything with one page."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps(page).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 @pytest.fixture
@@ -57,6 +83,16 @@ def test_part_of_it_is_refunded(payments, payments_connection, charge):
     assert [one["amount"] for one in refunds(payments, charge)] == [600]
     seen = calls.observe(payments_connection, "refund", {"amount": 600}, charge, key="r-2")
     assert (seen.state or {})["amount_refunded"] == 600
+
+
+@pytest.mark.parametrize(("more", "found"), [(True, "cannot_tell"), (False, "absent")])
+def test_a_page_with_more_behind_it_does_not_say_that_there_is_none(connect, outbound, more, found):
+    outbound.append("127.0.0.1")
+    elsewhere = {"id": "re_1", "status": "succeeded", "metadata": {"amends_key": "another"}}
+    with serves({"data": [elsewhere], "has_more": more}) as url:
+        settings = {"manifest": "payments", "base_url": url}
+        connection = connect("payments", "http", settings, {"token": "sk_test_canary"})
+        assert probe(connection, Target("charge", "ch_1"), "r-1").found == found
 
 
 def test_somebody_elses_refund_is_not_taken_for_ours(payments, payments_connection, charge):
