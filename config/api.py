@@ -22,7 +22,13 @@ from workspaces.moves import CannotMove
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = ("ledger.api", "approvals.api", "recovery.api", "recovery.reports_api")
+ROUTERS = (
+    "ledger.api",
+    "approvals.api",
+    "recovery.api",
+    "recovery.reports_api",
+    "recovery.agents_api",
+)
 PROBLEM = "application/problem+json"
 
 

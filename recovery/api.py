@@ -26,7 +26,7 @@ from recovery.casework.resuming import CannotResume
 from recovery.corrections import CannotPublish, draft, publish
 from recovery.models import Case, Correction, Plan
 from recovery.planning import plans
-from recovery.planning.plans import CannotSubmit
+from recovery.planning.plans import CannotSubmit, Drifted
 from workspaces import access, keys
 from workspaces.models import PersonToken, User
 from workspaces.pages import is_number
@@ -108,6 +108,8 @@ def answering(operation: F) -> F:
             return problem(409, "Out of date", str(stale), revision=stale.case.revision)
         except search.QueryError as wrong:
             return problem(422, "The query cannot be read", wrong.message, position=wrong.position)
+        except Drifted as drifted:
+            return _drifted(args[0], drifted)
         except (CannotSubmit, CannotClose, CannotResume, CannotPublish, Empty) as stopped:
             return problem(422, "Not possible now", str(stopped))
         except search.BadPlace as wrong:
@@ -290,6 +292,19 @@ def get_plan(request: AsPerson, pk: int) -> Any:
         Plan.objects.select_related("case__run"), pk=pk, workspace=token.workspace
     )
     return shown.plan(plan, sensitive=reveals(request, plan.case))
+
+
+def _drifted(request: AsPerson, stopped: Drifted) -> JsonResponse:
+    found = stopped.draft
+    return problem(
+        409,
+        "The target has drifted",
+        str(stopped),
+        type="urn:amends:problem:drifted",
+        revision=found.case.revision,
+        digest=found.digest,
+        drifted=shown.drifted_steps(found, sensitive=reveals(request, found.case)),
+    )
 
 
 def reveals(request: AsPerson, case: Case) -> bool:

@@ -58,6 +58,39 @@ def case(one: Case) -> dict[str, Any]:
     }
 
 
+OF_AGENTS = (
+    "id", "run", "state", "revision", "headline", "reasons", "risk", "failed_tool",
+    "failed_target", "reversibility", "unknown", "standing", "failed_at", "opened_at", "due_at",
+    "outcome", "closed_at",
+)  # fmt: skip
+"""What an agent reads of a case of its own: what it did itself, and how that stands."""
+
+
+def case_of_agent(one: Case) -> dict[str, Any]:
+    known = case(one)
+    return {name: disclosure.without_secrets(known[name]) for name in OF_AGENTS}
+
+
+def plan_of_agent(one: Plan) -> dict[str, Any]:
+    steps = one.steps.order_by("position")[:STEPS_SHOWN_MAX]
+    return {
+        "number": one.number,
+        "state": one.state,
+        "submitted_at": one.submitted_at,
+        "ended_at": one.ended_at,
+        "steps": [
+            {
+                "position": step.position,
+                "state": step.state,
+                "target": disclosure.without_secrets(
+                    {"type": step.target_type, "id": step.target_id}
+                ),
+            }
+            for step in steps
+        ],
+    }
+
+
 def draft(one: Draft, *, sensitive: bool) -> dict[str, Any]:
     money = one.money
     return {
@@ -109,6 +142,13 @@ def draft_step(one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
     if sensitive:
         found |= {"args": step.args, "must_be_true": step.post_condition}
     return found
+
+
+def drifted_steps(one: Draft, *, sensitive: bool) -> list[dict[str, Any]]:
+    """The steps whose targets have drifted, with the difference and what may be chosen."""
+    members = ("position", "title", "effect", "target", "drift", "choices")
+    steps = (draft_step(step, sensitive=sensitive) for step in one.undecided)
+    return [{name: step[name] for name in members} for step in steps]
 
 
 def _difference(one: DraftStep) -> list[dict[str, Any]]:

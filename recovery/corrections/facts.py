@@ -51,6 +51,33 @@ Theirs = list[tuple[Action, Effect | None]]
 """Effects on what is one person's; None of an irreversible call whose effect nobody told."""
 
 
+WHY = {
+    "verification_failed": "A check found that this is not what was asked for.",
+    "verification_missing": "Nobody could confirm that this is what was asked for.",
+    "failed_with_effects": "The work stopped half-way.",
+    "stalled": "The work stopped half-way.",
+    "not_resumed": "The work stopped half-way and was not taken up again.",
+    "cancelled_with_effects": "The request was cancelled after part of it had been done.",
+    "late_effect": "This was done after the request had been cancelled.",
+    "outcome_unknown": "It was not certain whether this had been done.",
+    "past_its_time": "It was not certain whether this had been done.",
+    "contradiction": "We were told both that this had been done and that it had not.",
+    "same_call_twice": "The same thing was done twice.",
+    "effect_twice": "The same thing was done twice.",
+    "key_reused": "One request was mixed up with another.",
+    "out_of_order": "This was done in the wrong order.",
+    "unapproved": "This was done without the approval that it needs.",
+    "denied": "This should not have been done.",
+    "denied_often": "The assistant kept trying to do what it is not allowed to do.",
+    "reported": "Somebody told us that this was wrong.",
+    "step_needs_person": "One of our people had to step in to put this right.",
+}
+"""Why something was corrected, by the kind of reason: each kind of triage/reasons.py has one."""
+
+OF_THE_REPAIR = frozenset({"step_needs_person", "not_resumed"})
+WITHOUT_REASON = "This should not have happened."
+
+
 def people(facts: RunFacts) -> dict[str, tuple[Person, Theirs]]:
     """Everybody affected by the run, each with the effects on what is theirs."""
     found: dict[str, tuple[Person, Theirs]] = {}
@@ -290,22 +317,11 @@ def _targets(action: Action) -> Iterable[tuple[str, str]]:
 
 def why(case: Case) -> str:
     """Why it was corrected, without a word of blame or of machinery."""
-    said = {
-        "verification_failed": "A check found that this is not what was asked for.",
-        "verification_missing": "Nobody could confirm that this is what was asked for.",
-        "failed_with_effects": "The work stopped half-way.",
-        "stalled": "The work stopped half-way.",
-        "cancelled_with_effects": "The request was cancelled after part of it had been done.",
-        "late_effect": "This was done after the request had been cancelled.",
-        "same_call_twice": "The same thing was done twice.",
-        "effect_twice": "The same thing was done twice.",
-        "unapproved": "This was done without the approval that it needs.",
-        "denied": "This should not have been done.",
-        "reported": "Somebody told us that this was wrong.",
-    }
     codes = [str(one.get("code")) for one in case.evidence if isinstance(one, dict)]
-    found = [said[code] for code in (*codes, *case.reasons) if code in said]
-    return found[0] if found else "A check found that this was a mistake."
+    found = [*codes, *case.reasons]
+    # What went wrong says more than what became of putting it right.
+    first = next((code for code in found if code not in OF_THE_REPAIR), "".join(found[:1]))
+    return WHY[first] if first else WITHOUT_REASON
 
 
 def reviewed(case: Case) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from workspaces.models import User
 from workspaces.moves import BORN, CannotMove
 from workspaces.wake import wake_on_commit
 
-__all__ = ["CHOICES", "CannotSubmit", "Draft", "draft", "start", "stop", "submit"]
+__all__ = ["CHOICES", "CannotSubmit", "Draft", "Drifted", "draft", "start", "stop", "submit"]
 
 REASON_CHARACTERS_MAX = 2_000
 REPLACED = "A new plan takes its place."
@@ -29,6 +29,16 @@ UNDONE_LATELY = "It was undone within the hour already."
 
 class CannotSubmit(Exception):
     """We stopped because this plan may not run as it is; the sentence says what is in the way."""
+
+
+class Drifted(CannotSubmit):
+    """We stopped because targets have changed since the agent, and nobody has said what should
+    happen; the draft shows how they stand now.
+    """
+
+    def __init__(self, drafted: Draft) -> None:
+        super().__init__(drafted.why_not)
+        self.draft = drafted
 
 
 def submit(
@@ -45,8 +55,8 @@ def submit(
     """Freeze what was previewed and start it, or put it in front of the people the policy names.
 
     Raises OutOfDate where the draft is no longer the one of this digest and revision, CannotSubmit
-    where it may not run, CannotMove where somebody else has claimed the case. `automatic` and no
-    `by`: the policy itself compensates.
+    where it may not run, Drifted where a choice about a drifted target is missing, CannotMove where
+    somebody else has claimed the case. `automatic` and no `by`: the policy itself compensates.
     """
     drafted = draft(case, reach=reach, choices=choices)
     other = held_by_another(drafted.case, by)
@@ -56,8 +66,10 @@ def submit(
         raise OutOfDate(drafted.case)
     if drafted.digest != digest:
         raise OutOfDate(drafted.case, "The plan has changed since you saw it: look at it again.")
-    if drafted.why_not:
-        raise CannotSubmit(drafted.why_not)
+    if drafted.hindrance:
+        raise CannotSubmit(drafted.hindrance)
+    if drafted.undecided:
+        raise Drifted(drafted)
     _make_room(drafted.case, by)
     starting.take_questions_back(drafted.case, why=REPLACED)
     return _write(drafted, by=by, reason=reason[:REASON_CHARACTERS_MAX], automatic=automatic)

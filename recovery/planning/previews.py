@@ -84,7 +84,17 @@ class Draft:
     @property
     def why_not(self) -> str:
         """Why this cannot be submitted, in one sentence; empty where it can."""
+        return self.hindrance or _undecided_words(self.undecided)
+
+    @property
+    def hindrance(self) -> str:
+        """As `why_not`, but for what a choice about drifted targets would settle."""
         return self.too_long or _why_not_now(self.case, self.facts) or _why_not_so(self)
+
+    @property
+    def undecided(self) -> list[DraftStep]:
+        """The steps whose targets have drifted, and nobody has said what should happen."""
+        return [one for one in self.steps if one.needs_choice]
 
 
 def draft(
@@ -207,10 +217,13 @@ def _why_not_so(drafted: Draft) -> str:
         return f"Nobody can be asked to approve it: {drafted.nobody}."
     if refused := [one for one in drafted.steps if one.refused]:
         return f"Step {refused[0].step.position} has no way back: {refused[0].refused}"
-    waiting = [one for one in drafted.steps if one.needs_choice]
-    if waiting:
-        return f"Step {waiting[0].step.position} has drifted: choose what should happen."
     return ""
+
+
+def _undecided_words(steps: Sequence[DraftStep]) -> str:
+    if not steps:
+        return ""
+    return f"Step {steps[0].step.position} has drifted: choose what should happen."
 
 
 def _digest(case: Case, reach: Checkpoint | None, drafted: Drafted) -> str:

@@ -123,8 +123,9 @@ def trouble(facts: RunFacts, reasons: Sequence[Reason]) -> str:
         "denied_often": "and asked again and again for what its rules never allow",
         "out_of_order": f"and ran {tool} out of order, after the pivot",
         "not_resumed": "and did not resume in time",
+        "reported": "and somebody reported it",
     }
-    return said.get(reason.code, "and somebody reported it")
+    return said[reason.code]
 
 
 def _check(facts: RunFacts, reason: Reason) -> str:

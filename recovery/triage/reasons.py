@@ -49,6 +49,33 @@ class Reason:
         }
 
 
+CODES = frozenset(
+    {
+        "step_needs_person",
+        "contradiction",
+        "outcome_unknown",
+        "past_its_time",
+        "late_effect",
+        "verification_failed",
+        "verification_missing",
+        "failed_with_effects",
+        "cancelled_with_effects",
+        "stalled",
+        "key_reused",
+        "effect_twice",
+        "same_call_twice",
+        "out_of_order",
+        "unapproved",
+        "denied",
+        "denied_often",
+        "not_resumed",
+        "reported",
+    }
+)
+"""Every kind of reason there is. Each has a headline (triage/headlines.py) and a sentence for the
+affected person (corrections/facts.py); nothing falls back to the words of another.
+"""
+
 Finder = Callable[[RunFacts], Iterator[Reason]]
 
 

@@ -8,6 +8,7 @@ from recovery.casework import cases
 from recovery.corrections import aftercare
 from recovery.engine import engine
 from workspaces import keys
+from workspaces.models import Agent
 
 
 class Caller:
@@ -96,6 +97,61 @@ def test_strangers_viewers_and_agents_are_kept_out(raised, client, api, globex, 
     _, token = keys.create_key(agent, by=None, name="agent")
     viewer.headers = {"Authorization": f"Bearer {token}"}
     assert viewer.get(f"/cases/{case.pk}")[0] == 401
+
+
+def test_drift_at_the_post_is_a_conflict_with_its_difference(raised, shop, api):
+    case = raised.case()
+    _, preview = api.get(f"/cases/{case.pk}/preview")
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+
+    status, problem = api.post(
+        f"/cases/{case.pk}/compensate",
+        digest=preview["digest"],
+        revision=preview["revision"],
+        reason="Wrong priority",
+    )
+
+    assert (status, problem["type"]) == (409, "urn:amends:problem:drifted")
+    assert (problem["revision"], problem["digest"]) == (case.revision, preview["digest"])
+    [step] = problem["drifted"]
+    hidden = "hidden: needs view_sensitive"
+    assert step["drift"] == [
+        {"field": "assignee", "was": hidden, "agent_wrote": hidden, "now": hidden}
+    ]
+    assert step["choices"] == ["rebase", "override", "skip"]
+    chosen = {str(step["effect"]): "rebase"}
+    _, preview = api.get(f"/cases/{case.pk}/preview", choice=f"{step['effect']}:rebase")
+    status, plan = api.post(
+        f"/cases/{case.pk}/compensate",
+        digest=preview["digest"],
+        revision=preview["revision"],
+        reason="Wrong priority",
+        choices=chosen,
+    )
+    assert status == 200, plan
+
+
+def test_an_agent_reads_the_cases_of_its_own_runs_and_of_nobody_else(
+    client, raised, acme, globex, agent
+):
+    case = raised.case()
+    neighbour = Agent.objects.create(workspace=acme, name="refund-desk")
+    abroad = Agent.objects.create(workspace=globex, name=agent.name)
+
+    def read(path, who, *scopes):
+        _, token = keys.create_key(who, by=None, name="test", scopes=scopes or ("read",))
+        answer = client.get(f"/api/v1/agent{path}", headers={"Authorization": f"Bearer {token}"})
+        return answer.status_code, answer.json()
+
+    status, listed = read("/cases?run=run_1", agent)
+    assert (status, [one["id"] for one in listed["cases"]], listed["after"]) == (200, [case.pk], "")
+    status, found = read(f"/cases/{case.pk}", agent)
+    assert (status, found["run"], found["state"], found["plans"]) == (200, "run_1", "open", [])
+    assert not {"customer", "customer_name", "claimed_by", "closing_reason"} & set(found)
+    for other in (neighbour, abroad):
+        assert read("/cases", other) == (200, {"cases": [], "after": ""})
+        assert read(f"/cases/{case.pk}", other)[0] == 404
+    assert read("/cases", agent, "ingest")[0] == 401
 
 
 def test_two_people_cannot_both_act(raised, api, finn):

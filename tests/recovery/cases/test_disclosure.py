@@ -64,7 +64,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         f"{W}approvals/health/", f"{W}policies/", f"{W}policies/new/", f"{W}policies/pauses/",
         f"{W}tools/", f"{W}queue/claim/", f"{W}queue/fresh/", f"{W}views/", f"{W}views/new/",
         f"{W}causes/", f"{W}bulk/", f"{W}insights/", f"{W}corrections/", f"{V1}ledger/key",
-        f"{V1}ledger/head", f"{V1}cases"), ({},)),
+        f"{V1}ledger/head", f"{V1}cases", f"{V1}agent/cases"), ({},)),
     **dict.fromkeys((f"{W}residue/", f"{W}policies/reported/", f"{V1}residues"), ({},)),
     **dict.fromkeys(
         (f"{W}residue/<int:pk>/", f"{V1}residues/<int:pk>/done"), ({"pk": "{residue}"},)
@@ -118,6 +118,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
     f"{V1}runs/<path:run>/report": ({"run": "run_1"},),
     f"{V1}runs/<run>/actions/<action>": ({"run": "run_1", "action": "act_1"},),
     f"{V1}ledger/proof/<event>": ({"event": "{event}"},),
+    f"{V1}agent/cases/<int:pk>": ({"pk": "{case}"},),
     f"{V1}cases/<int:pk>": ({"pk": "{case}"}, {"pk": "{other}"}, {"pk": "{planned}"}),
     f"{V1}cases/<int:pk>/preview": tuple({"pk": pk, "?": f"verb={verb}"}
         for pk in ("{case}", "{other}", "{planned}")
