@@ -146,20 +146,25 @@ def _held_by(one: Pause) -> Q:
             return Q(agent__name=one.name)
         case PauseKind.RUN:
             return Q(run=one.name)
-        case PauseKind.TOOL:
-            return _that_called([one.name])
-        case PauseKind.CONNECTION:
-            return _that_called(_undone_over(one))
+        case PauseKind.TOOL | PauseKind.CONNECTION:
+            called = Action.objects.filter(run=OuterRef("pk"), tool__regex=paused_tools(one))
+            return Q(Exists(called))
     return Q()
 
 
-def _that_called(tools: Iterable[str]) -> Q:
-    """Those that have called one of the tools, which are globs."""
-    patterns = "|".join(globs.posix(one) for one in tools)
-    if not patterns:
-        return Q(pk__in=[])
-    called = Action.objects.filter(run=OuterRef("pk"), tool__regex=f"^({patterns})$")
-    return Q(Exists(called))
+def standing_in(workspace: Workspace) -> list[Pause]:
+    """The pauses that stand in a workspace, the oldest first."""
+    rows = Pause.objects.filter(workspace=workspace, lifted_at=None)
+    return list(rows.order_by("pk")[:STANDING_MAX])
+
+
+def paused_tools(one: Pause) -> str:
+    """The tools that the pause of a tool or of a connection stops at the gate, as a regular
+    expression for PostgreSQL over whole names; one that no name fits where it stops none.
+    """
+    tools = [one.name] if one.kind == PauseKind.TOOL else _undone_over(one)
+    patterns = "|".join(globs.posix(tool) for tool in tools)
+    return f"^({patterns})$" if patterns else "^$a"
 
 
 def _undone_over(one: Pause) -> list[str]:

@@ -13,11 +13,14 @@ from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
 from django.contrib.postgres.search import SearchQuery
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Value as Constant
+from django.db.models.functions import Concat
 
+from approvals import pauses
 from approvals.models import Pause, PauseKind
 from ledger.models import Reversibility, Run
-from recovery.models import CaseOutcome, CaseState, Comment, Plan, Step
+from recovery.models import CaseOutcome, CaseState, Comment, Plan, Step, StepState
 from recovery.search.language import Either, Field, Node, Not, QueryError, Text, Value
 from workspaces.models import User, Workspace
 
@@ -26,6 +29,9 @@ AMOUNT_MAX = Decimal(10) ** 15
 STARS_MAX = 6
 RUNS_OF_A_NAME_MAX = 100
 """Each agent names its runs itself; of several agents they may be named alike."""
+
+TO_RUN = (StepState.BLOCKED, StepState.READY, StepState.CLAIMED)
+"""Steps of which nothing is sent yet: a pause holds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +218,32 @@ def mine(reader: Reader) -> Q:
 
 
 def paused(reader: Reader) -> Q:
-    """What a standing pause names: the workspace, the agent, the failed tool, or the run."""
-    standing = Pause.objects.filter(workspace=OuterRef("workspace"), lifted_at=None)
-    return (
-        Q(Exists(standing.filter(kind=PauseKind.WORKSPACE)))
-        | Q(Exists(standing.filter(kind=PauseKind.AGENT, name=OuterRef("agent__name"))))
-        | Q(Exists(standing.filter(kind=PauseKind.TOOL, name=OuterRef("failed_tool"))))
-        | Q(Exists(standing.filter(kind=PauseKind.RUN, name=OuterRef("run__run"))))
-    )
+    """What a standing pause holds up: as the gate would judge the call that failed, or as the
+    engine judges a step that is still to run.
+    """
+    standing = pauses.standing_in(reader.workspace)
+    return _any(_paused_by(one) for one in standing) if standing else Q(pk__in=[])
+
+
+def _paused_by(one: Pause) -> Q:
+    match one.kind:
+        case PauseKind.AGENT:
+            return Q(agent__name=one.name)
+        case PauseKind.RUN:
+            return Q(run__run=one.name)
+        case PauseKind.TOOL:
+            operation = Concat(F("connection__name"), Constant("."), F("operation"))
+            steps = _steps_to_run().alias(tool=operation)
+            held = Exists(steps.filter(tool__regex=pauses.paused_tools(one)))
+        case PauseKind.CONNECTION:
+            held = Exists(_steps_to_run().filter(connection__name=one.name))
+        case _:
+            return Q(workspace=one.workspace_id)
+    return Q(failed_tool__regex=pauses.paused_tools(one)) | Q(held)
+
+
+def _steps_to_run() -> QuerySet[Step]:
+    return Step.objects.filter(plan__case=OuterRef("pk"), state__in=TO_RUN)
 
 
 IS: Mapping[str, Callable[[Reader], Q]] = {

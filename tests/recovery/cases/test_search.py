@@ -8,9 +8,11 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from approvals import pauses
 from recovery import search
 from recovery.casework import cases
 from recovery.models import Case
+from recovery.planning import plans
 from recovery.search.counting import BY_HEART
 from recovery.search.language import KEYS, QUERY_CHARACTERS_MAX, QueryError, parse
 from tests.recovery.cases.cast import Told
@@ -79,6 +81,41 @@ def test_what_queries_find(queue):
     assert found == dict(MEANS)
     for text, wanted in MEANS:
         assert search.count(queue, text, by=None).number == len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "wanted"),
+    [
+        ("tool", "tickets.*", ["run_3", "run_1"]),
+        ("tool", "tickets.upd?te", ["run_1"]),
+        ("tool", "tickets", []),
+        ("connection", "shop", ["run_2", "run_3", "run_1"]),
+        ("connection", "sho", []),
+        ("agent", "ticket-desk", ["run_2", "run_3", "run_1"]),
+        ("run", "run_2", ["run_2"]),
+        ("workspace", "", ["run_2", "run_3", "run_1"]),
+    ],
+)
+def test_what_is_paused_is_what_the_pause_holds_up(queue, globex, ada, kind, name, wanted):
+    pauses.pause(globex, "workspace", by=ada, reason="Another company's")
+    assert runs(queue, "is:paused") == []
+
+    placed = pauses.pause(queue, kind, name, by=ada, reason="Look at it first")
+
+    assert runs(queue, "is:paused") == wanted
+    pauses.lift(placed, by=ada)
+    assert runs(queue, "is:paused") == []
+
+
+def test_a_step_that_a_pause_holds_makes_its_case_a_paused_one(raised, ada):
+    case = raised.case()
+    draft = plans.draft(case)
+    plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong")
+    assert runs(case.workspace, "is:paused") == []
+
+    pauses.pause(case.workspace, "tool", "shop.rest*", by=ada, reason="The shop is slow")
+
+    assert runs(case.workspace, "is:paused") == ["run_1"]
 
 
 def test_many_lists_are_counted_at_once_each_no_further_than_the_limit(queue):
