@@ -8,21 +8,80 @@ Address and circle are looked at when a person decides, as the database does wit
 what was decided stands, whoever is put into a team later.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from django.contrib.auth.models import AnonymousUser
 from django.db import connection
 from django.db.models import BooleanField, Exists, OuterRef
 from django.db.models.expressions import RawSQL
 
-from approvals.matching import assign
 from approvals.models import Approval, Decision, Requirement
 from approvals.models.approvals import ApprovalQuerySet
+from ledger.models import Run
 from workspaces import independence
 from workspaces.access import GRANTED, people_with
 from workspaces.independence import Newcomer
 from workspaces.models import Team, User, Workspace
+
+# The lock under which an approval is answered, asked about, expired or taken back.
+
+
+def locked(approval: Approval) -> Approval:
+    """The approval under a lock; its run first, for that is the order in which everybody locks."""
+    runs = Run.objects.filter(workspace=approval.workspace_id, run=approval.run_ref)
+    list(runs.select_for_update(no_key=True, of=("self",)).values_list("pk"))
+    row: Approval = (
+        Approval.objects.select_for_update(of=("self",))
+        .select_related("workspace", "action")
+        .get(pk=approval.pk)
+    )
+    return row
+
+
+# Which decision fills which requirement.
+#
+# One decision fills one requirement, and a person may stand in several teams; so the assignment is
+# a bipartite matching between people and places, found by augmenting paths (Kuhn 1955). A greedy
+# choice would say "not enough" where exchanging two people would do.
+
+Person = TypeVar("Person", bound=Hashable)
+
+
+def assign(fits: Mapping[Person, Sequence[int]], places: Sequence[int]) -> dict[Person, int]:
+    """A largest assignment person → requirement.
+
+    `fits` says which requirements (by index into `places`) each person can fill, `places` how many
+    people each requirement takes. People who come first keep a place if they had one.
+    """
+    filled: list[list[Person]] = [[] for _ in places]
+    for person in fits:
+        _seat(person, fits, places, filled, set())
+    return {person: place for place, people in enumerate(filled) for person in people}
+
+
+def _seat(
+    person: Person,
+    fits: Mapping[Person, Sequence[int]],
+    places: Sequence[int],
+    filled: list[list[Person]],
+    tried: set[int],
+) -> bool:
+    for place in fits[person]:
+        if place in tried:
+            continue
+        tried.add(place)
+        if len(filled[place]) < places[place]:
+            filled[place].append(person)
+            return True
+        for sitting in filled[place]:
+            if _seat(sitting, fits, places, filled, tried):
+                filled[place].remove(sitting)
+                filled[place].append(person)
+                return True
+    return False
+
 
 # Asked, not yet answered, and this person is entitled and has not answered. Every page counts by it
 # for the badge; built anew by the ORM each time it took six milliseconds.

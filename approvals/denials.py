@@ -9,10 +9,10 @@ from django.db.models import F, Max, QuerySet, Sum
 from django.db.models.functions import Now
 
 from approvals.models import Denial
-from approvals.policy import Deed
+from approvals.policy import ToolCall
 from connectors.canonical import canonical
+from ledger.append.statements import Statement
 from ledger.models import Run
-from ledger.statements import Statement
 from workspaces.models import Workspace
 
 KEPT_DAYS = 30
@@ -37,7 +37,7 @@ def again(agent_id: int, key: str, run: str) -> Statement:
     return AGAIN, [agent_id, key, run]
 
 
-def keep(workspace_id: int, agent_id: int, *, key: str, run: str, deed: Deed) -> None:
+def keep(workspace_id: int, agent_id: int, *, key: str, run: str, deed: ToolCall) -> None:
     """Remember one denied call; the same key again in the same run is the same call."""
     said = asdict(deed) | {"targets": [dict(one) for one in deed.targets]}
     if len(canonical(said)) > DEED_BYTES_MAX:
@@ -71,8 +71,8 @@ def newest(workspace: Workspace, since: Any) -> QuerySet[Denial]:
     return found.exclude(deed={}).order_by("-id")
 
 
-def deed_of(denial: Denial) -> Deed:
-    return Deed(**denial.deed)
+def deed_of(denial: Denial) -> ToolCall:
+    return ToolCall(**denial.deed)
 
 
 def forget_old() -> int:

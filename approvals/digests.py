@@ -9,7 +9,30 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from approvals.models import Approval
 from connectors.canonical import digest
+from ledger import desk_events
+from workspaces.models import User
+
+# The record: what the ledger is told of an approval, in the gate's voice or a person's.
+
+
+def say(approval: Approval, event: str, /, *, by: User | None = None, **data: Any) -> None:
+    """Tell of the approval in its run's story; call it in the transaction of the deed.
+
+    Its number and digest are always said with `data`, so that whoever reads the event knows what
+    was approved to the byte.
+    """
+    desk_events.say(
+        approval.workspace,
+        event,
+        run=approval.run_ref,
+        action=approval.action.action if approval.action else "",
+        by=by,
+        part="gate",
+        data={"approval": approval.pk, "digest": approval.digest, **data},
+    )
+
 
 PLAN_FORM = "amends plan 1"
 APPROVAL_FORM = "amends approval 1"

@@ -10,11 +10,10 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from approvals import deciders, digests
-from approvals.digests import CallFacts
+from approvals.digests import CallFacts, say
 from approvals.models import Approval, ApprovalState, Pause
-from approvals.policy import Judgement, Need
-from approvals.policy.words import ASKING
-from approvals.record import say
+from approvals.policy import PolicyDecision, RequiredApprovers
+from approvals.policy.decisions import ASKING
 
 KEPT_MAX = 64
 """Approvals whose calls a process remembers; a plan is at work on one for a while."""
@@ -127,7 +126,7 @@ def still_entitled(approval: Approval) -> bool:
     return deciders.standing(approval).complete
 
 
-def suffices(approval: Approval, judgement: Judgement) -> bool:
+def suffices(approval: Approval, judgement: PolicyDecision) -> bool:
     """Whether the policy as it is now asks for no more than was approved.
 
     Where it no longer lets people approve their own, what they approved so is asked anew.
@@ -144,13 +143,13 @@ def rests_on_own(approval: Approval) -> bool:
     return own.exists()
 
 
-def asked_by(approval: Approval, now: Judgement) -> Judgement:
+def asked_by(approval: Approval, now: PolicyDecision) -> PolicyDecision:
     """What the policy asked for when the approval was asked, beside what it asks for `now`."""
     needs = tuple(
-        Need(one.team.name if one.team else None, one.count)
+        RequiredApprovers(one.team.name if one.team else None, one.count)
         for one in approval.requirements.select_related("team")
     )
-    return Judgement(
+    return PolicyDecision(
         approval="MANUAL",
         risk=now.risk,
         action_class=now.action_class,

@@ -9,7 +9,9 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import date, timedelta
+from functools import reduce
+from operator import or_
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
@@ -17,10 +19,91 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from approvals import overturning
-from approvals.models import Approval, ApprovalState, Decision
-from approvals.pace import APPROVALS_MAX, DAYS
+from approvals.models import Approval, ApprovalState, Decision, SubjectKind
+from ledger.models import Action
+from ledger.models.actions import Compensated
 from workspaces.models import Workspace
+
+# Which approvals were overturned: taken back by a person, or undone after they had been used.
+#
+# Of forward actions the ledger tells; of plans the floor above does, which states here how to ask.
+
+Condition = Callable[[], Q | Exists]
+_of_plans: list[Condition] = []
+
+
+def of_plans(condition: Condition) -> Condition:
+    """Register what says of an approval of a plan (`OuterRef("plan_id")`) that it was undone."""
+    _of_plans.append(condition)
+    return condition
+
+
+def taken_back() -> Q:
+    """By a person; what the desk itself withdraws is asked anew and no change of mind."""
+    return Q(was=ApprovalState.GRANTED, state=ApprovalState.WITHDRAWN, closed_by__isnull=False)
+
+
+def undone_later() -> Q:
+    """Used, and compensated, corrected or stopped afterwards."""
+    undone = Action.objects.filter(pk=OuterRef("action")).exclude(compensated=Compensated.NONE)
+    forward = Q(subject_kind=SubjectKind.ACTION) & Q(Exists(undone))
+    plans = [Q(subject_kind=SubjectKind.PLAN) & Q(condition()) for condition in _of_plans]
+    return Q(state=ApprovalState.USED) & reduce(or_, plans, forward)
+
+
+def overturned() -> Q:
+    return taken_back() | undone_later()
+
+
+# The pace of deciding: how many approvals were asked, how they ended and how soon, day by day.
+#
+# The few figures of `approvals.health` that are shown beside others, in one statement.
+
+DAYS = 30
+APPROVALS_MAX = 2_000  # the newest ones: enough to judge, and read in a few milliseconds
+
+# The newest ones; granted is what people said yes to, whatever became of it.
+DECIDING = """
+WITH seen AS (
+    SELECT was, state, asked_at, extract(epoch FROM decided_at - asked_at) AS seconds
+    FROM approvals_approval WHERE workspace_id = %(workspace)s ORDER BY id DESC LIMIT %(limit)s
+)
+SELECT (asked_at AT TIME ZONE 'UTC')::date AS day, count(*),
+    count(*) FILTER (WHERE state IN ('granted', 'used') OR was = 'granted'),
+    count(*) FILTER (WHERE state = 'rejected'),
+    count(*) FILTER (WHERE state = 'expired' AND was <> 'granted'),
+    percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds)
+        FILTER (WHERE state IN ('granted', 'used', 'rejected'))
+FROM seen WHERE asked_at >= %(since)s
+GROUP BY ROLLUP ((asked_at AT TIME ZONE 'UTC')::date) ORDER BY day NULLS LAST"""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionTimes:
+    """How approvals ended that were asked on a day, or in the whole time where `day` is None."""
+
+    day: date | None = None
+    asked: int = 0
+    granted: int = 0
+    rejected: int = 0
+    expired: int = 0
+    median_seconds: float | None = None
+
+
+def decision_times_of(
+    workspace: Workspace, *, days: int = DAYS
+) -> tuple[DecisionTimes, list[DecisionTimes]]:
+    """Of the whole time, and of each of its days on which something was asked."""
+    given: dict[str, Any] = {
+        "workspace": workspace.pk,
+        "since": timezone.now() - timedelta(days=days),
+        "limit": APPROVALS_MAX,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(DECIDING, given)
+        *each, whole = [DecisionTimes(*row) for row in cursor.fetchall()] or [DecisionTimes()]
+    return whole, each
+
 
 FAST_SECONDS = 5.0
 """Less time in front of a card than it takes to read one."""
@@ -197,7 +280,7 @@ def _overturned(workspace: Workspace, rows: Sequence[_Row]) -> dict[int, str]:
         return {}
     newest = Approval.objects.filter(workspace=workspace, pk__gte=rows[-1].pk)
     found = newest.filter(state__in=[ApprovalState.USED, ApprovalState.WITHDRAWN])
-    return dict(found.filter(overturning.overturned()).values_list("pk", "state"))
+    return dict(found.filter(overturned()).values_list("pk", "state"))
 
 
 class _Answer(NamedTuple):
@@ -244,7 +327,7 @@ def rejected() -> Q:
 ENDS: dict[str, Callable[[], Q | Exists]] = {
     "fast": fast,
     "expired": expired,
-    "overturned": overturning.overturned,
+    "overturned": overturned,
     "unused": unused,
     "rejected": rejected,
 }

@@ -10,16 +10,32 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
+from prometheus_client import Counter, Histogram
 
-from approvals import deciders, metrics, notifications, pauses, wishes
-from approvals.bells import ring_on_commit
-from approvals.locks import locked
+from approvals import consent_requests, deciders, notifications, pauses
+from approvals.approval_requests import database_now
+from approvals.deciders import locked
+from approvals.digests import say
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
-from approvals.questions import database_now
-from approvals.record import say
+from approvals.signals import ring_on_commit
 from workspaces import access, independence
 from workspaces.models import Team, User
 from workspaces.moves import CannotMove, move
+
+# What Prometheus counts of people's answers, in the process where they are given.
+
+# From a click without reading to a day.
+BUCKETS = (2, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
+
+answers = Counter(
+    "amends_approval_answers", "Answers that people gave to approvals.", ["answer", "risk"]
+)
+decide_seconds = Histogram(
+    "amends_approval_decide_seconds",
+    "From asking people to their last answer.",
+    ["end"],
+    buckets=BUCKETS,
+)
 
 FRESH_SECONDS = 300
 UNPROVEN = "prove first that your e-mail address is yours"
@@ -105,7 +121,7 @@ def _with_yes(approval: Approval, by: User) -> deciders.Standing:
 
 def held(approval: Approval) -> str:
     """Why nobody may say yes just now, in words; empty where people may."""
-    return pauses.of_the_desk(approval.workspace_id) or wishes.lacking(approval)
+    return pauses.of_the_desk(approval.workspace_id) or consent_requests.lacking(approval)
 
 
 def _complete(approval: Approval, by: User) -> None:
@@ -282,9 +298,9 @@ def _count(approval: Approval, answer: str) -> None:
     end, took = str(approval.state), (database_now() - approval.asked_at).total_seconds()
 
     def count() -> None:
-        metrics.answers.labels(answer, approval.risk).inc()
+        answers.labels(answer, approval.risk).inc()
         if end != ApprovalState.WAITING:
-            metrics.decide_seconds.labels(end).observe(took)
+            decide_seconds.labels(end).observe(took)
 
     transaction.on_commit(count, robust=True)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.db import connection
 
-from approvals.policy import Judgement, Policy, judge
-from approvals.rehearsal import deed_of
+from approvals.dry_run import deed_of
+from approvals.policy import Policy, PolicyDecision, judge
 from ledger.models import Action
 from workspaces.models import Workspace
 
@@ -99,7 +99,7 @@ def _line(workspace: Workspace, policy: Policy, action: Action, seen: int) -> Li
     )
 
 
-def _kind(judgement: Judgement) -> str:
+def _kind(judgement: PolicyDecision) -> str:
     if judgement.compensation in {None, "NONE"}:
         return "none"
     return f"{judgement.compensation.lower()}, but no twin says how"

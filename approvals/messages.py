@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 
 from django.conf import settings
 
-from approvals.models import About, Approval, ApprovalState, SubjectKind
+from approvals.models import Approval, ApprovalState, NotificationKind, SubjectKind
 from connectors.channels import Message
-from workspaces import look
+from workspaces import formatting
 
 STUCK = "Fewer people can answer than must: somebody has to join a team, or it expires."
 NO_DECISION = "Opening this decides nothing; you answer on the page."
@@ -24,16 +24,16 @@ ENDS = {
     ApprovalState.WITHDRAWN: "withdrawn",
 }
 TITLES = {
-    About.ASKED: "Approval asked",
-    About.REMINDED: "Still waiting for approval",
-    About.QUESTIONED: "A decider asks back",
-    About.ANSWERED: "A question is answered",
-    About.HEARD: "The affected person has answered",
+    NotificationKind.ASKED: "Approval asked",
+    NotificationKind.REMINDED: "Still waiting for approval",
+    NotificationKind.QUESTIONED: "A decider asks back",
+    NotificationKind.ANSWERED: "A question is answered",
+    NotificationKind.HEARD: "The affected person has answered",
 }
 REASON_CHARACTERS_MAX = 400
 
 
-def outline(approval: Approval, about: About, *, stuck: bool = False) -> Message:
+def outline(approval: Approval, about: NotificationKind, *, stuck: bool = False) -> Message:
     """What may leave by every channel; `stuck` where nobody is left who could answer."""
     text = _text(approval, about)
     if stuck:
@@ -41,15 +41,17 @@ def outline(approval: Approval, about: About, *, stuck: bool = False) -> Message
     return Message(_title(approval, about, stuck), text, url(approval), facts(approval))
 
 
-def fuller(approval: Approval, about: About, *, stuck: bool = False) -> Message:
+def fuller(approval: Approval, about: NotificationKind, *, stuck: bool = False) -> Message:
     """What channels of the higher tier carry besides."""
-    lines = [look.plain(approval.headline)]
+    lines = [formatting.plain(approval.headline)]
     if approval.amount_minor is not None:
-        lines.append(f"Amount: {look.money(approval.amount_minor, approval.currency)}")
+        lines.append(f"Amount: {formatting.money(approval.amount_minor, approval.currency)}")
     if approval.reason:
-        lines.append(f"Because: {look.quoted(approval.reason, REASON_CHARACTERS_MAX)}")
-    if about == About.ENDED and approval.closing_reason:
-        lines.append(f"Reason given: {look.quoted(approval.closing_reason, REASON_CHARACTERS_MAX)}")
+        lines.append(f"Because: {formatting.quoted(approval.reason, REASON_CHARACTERS_MAX)}")
+    if about == NotificationKind.ENDED and approval.closing_reason:
+        lines.append(
+            f"Reason given: {formatting.quoted(approval.closing_reason, REASON_CHARACTERS_MAX)}"
+        )
     short = outline(approval, about, stuck=stuck)
     return replace(short, text="\n".join([*lines, "", short.text]))
 
@@ -93,24 +95,24 @@ def subject(approval: Approval) -> str:
         return f"a plan of {calls} call{'s' if calls != 1 else ''} {about}".strip()
     if not approval.calls:
         return "one call"
-    return f"one call of {look.named(approval.calls[0]['operation'])}"
+    return f"one call of {formatting.named(approval.calls[0]['operation'])}"
 
 
-def _title(approval: Approval, about: About, stuck: bool) -> str:  # noqa: FBT001 - ours alone
+def _title(approval: Approval, about: NotificationKind, stuck: bool) -> str:  # noqa: FBT001 - ours alone
     what = f"{subject(approval)}, {approval.risk} risk"
-    if about == About.ENDED:
+    if about == NotificationKind.ENDED:
         return f"{ENDS[ApprovalState(approval.state)].split(':')[0].capitalize()}: {what}"
     return f"{'Nobody can answer' if stuck else TITLES[about]}: {what}"
 
 
-def _text(approval: Approval, about: About) -> str:
+def _text(approval: Approval, about: NotificationKind) -> str:
     who = str(approval.requested_by or approval.agent or "the policy itself")
     lines = [f"{who} asks in {approval.workspace.name} for {subject(approval)}."]
-    if about == About.ENDED:
+    if about == NotificationKind.ENDED:
         by = f" by {approval.closed_by}" if approval.closed_by else ""
         return f"{lines[0]}\nIt was {ENDS[ApprovalState(approval.state)]}{by}."
     lines += [f"Rule: {rule['words']}" for rule in approval.rules if rule.get("words")]
     zone = ZoneInfo(approval.workspace.timezone or "UTC")
-    until = look.absolute(approval.expires_at.astimezone(UTC), zone)
+    until = formatting.absolute(approval.expires_at.astimezone(UTC), zone)
     lines.append(f"Without an answer it expires at {until}, and nothing is done.")
     return "\n".join([*lines, NO_DECISION])

@@ -13,8 +13,8 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from approvals.views.lists import COUNT_MAX
-from workspaces import look
-from workspaces.hot import PassOn
+from workspaces import formatting
+from workspaces.edge import PassOn
 from workspaces.news import LEFT_MAX, Asked, heard_until, route_of_news
 
 NEWS = """
@@ -74,7 +74,7 @@ async def told(connection: AsyncConnection[Any], asked: Asked) -> dict[str, Any]
     return {
         "new": new,
         "heard": heard_until(now, last if len(gone) == LEFT_MAX else None),
-        "counts": {"approvals": look.count(mine, COUNT_MAX)},
+        "counts": {"approvals": formatting.count(mine, COUNT_MAX)},
         "gone": sorted({str(pk) for pk in [*gone, *answered]}),
     }
 

@@ -11,8 +11,14 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from approvals import deciders, messages
-from approvals.models import About, Approval, Enquiry, Told, Wish
-from approvals.record import say
+from approvals.digests import say
+from approvals.models import (
+    Approval,
+    Clarification,
+    ConsentRequest,
+    NotificationKind,
+    NotificationRecord,
+)
 from connectors import channels
 from connectors.models import Delivery
 from connectors.models.channels import DeliveryState
@@ -27,38 +33,38 @@ BATCH = 200
 
 def asked(approval: Approval) -> None:
     """Tell who may decide, and the channels. The caller holds the transaction."""
-    _tell(approval, About.ASKED, deciders.can_still_decide(approval))
+    _tell(approval, NotificationKind.ASKED, deciders.can_still_decide(approval))
 
 
 def reminded(approval: Approval, people: Sequence[User]) -> None:
     """Tell those who could still answer, and the channels, that half of the time is over."""
     lacking = sum(count for _, count in deciders.standing(approval).missing())
-    _tell(approval, About.REMINDED, people, stuck=len(people) < lacking)
+    _tell(approval, NotificationKind.REMINDED, people, stuck=len(people) < lacking)
 
 
 def ended(approval: Approval) -> None:
     """Tell whoever asked how it ended, and the channels. An agent hears it at the gate, too."""
     asker = None if approval.requested_by == approval.closed_by else approval.requested_by
-    _tell(approval, About.ENDED, _readers(approval, asker))
+    _tell(approval, NotificationKind.ENDED, _readers(approval, asker))
 
 
-def questioned(approval: Approval, enquiry: Enquiry) -> None:
+def questioned(approval: Approval, enquiry: Clarification) -> None:
     """Tell whoever could answer best, and the channels. The agent hears it where it waits."""
     asker = approval.requested_by or approval.agent_owner
-    _tell(approval, About.QUESTIONED, _readers(approval, asker), mark=enquiry.pk)
+    _tell(approval, NotificationKind.QUESTIONED, _readers(approval, asker), mark=enquiry.pk)
 
 
-def answered(approval: Approval, enquiry: Enquiry) -> None:
+def answered(approval: Approval, enquiry: Clarification) -> None:
     """Tell whoever wanted to know, and the channels."""
     asker = None if enquiry.asked_by_id == enquiry.answered_by_id else enquiry.asked_by
-    _tell(approval, About.ANSWERED, _readers(approval, asker), mark=enquiry.pk)
+    _tell(approval, NotificationKind.ANSWERED, _readers(approval, asker), mark=enquiry.pk)
 
 
-def wished(wish: Wish, link: str) -> None:
+def wished(wish: ConsentRequest, link: str) -> None:
     """Write to the affected person, if an address of theirs is known."""
     if "@" not in wish.contact:
         return
-    approval, about = wish.approval, About.WISH
+    approval, about = wish.approval, NotificationKind.WISH
     delivery = channels.write_to(
         approval.workspace,
         wish.contact,
@@ -66,13 +72,15 @@ def wished(wish: Wish, link: str) -> None:
         messages.to_affected(approval, link),
         key=f"approval/{approval.pk}/{about}/{wish.pk}",
     )
-    Told.objects.create(approval=approval, about=about, to=wish.contact, delivery=delivery)
+    NotificationRecord.objects.create(
+        approval=approval, about=about, to=wish.contact, delivery=delivery
+    )
 
 
-def heard(wish: Wish) -> None:
+def heard(wish: ConsentRequest) -> None:
     """Tell those who may decide, and the channels, that the affected person has answered."""
     people = deciders.can_still_decide(wish.approval)
-    _tell(wish.approval, About.HEARD, people, mark=wish.pk)
+    _tell(wish.approval, NotificationKind.HEARD, people, mark=wish.pk)
 
 
 def _readers(approval: Approval, person: User | None) -> list[User]:
@@ -81,7 +89,7 @@ def _readers(approval: Approval, person: User | None) -> list[User]:
 
 def _tell(
     approval: Approval,
-    about: About,
+    about: NotificationKind,
     people: Iterable[User],
     *,
     mark: int = 0,
@@ -99,12 +107,14 @@ def _tell(
     if addresses:
         sent += channels.write_to_each(approval.workspace, addresses, subject, message)
     rows = [_told(approval, about, delivery, named.get(delivery.key)) for delivery in sent]
-    Told.objects.bulk_create(rows, ignore_conflicts=True)
+    NotificationRecord.objects.bulk_create(rows, ignore_conflicts=True)
 
 
-def _told(approval: Approval, about: About, delivery: Delivery, person: User | None) -> Told:
+def _told(
+    approval: Approval, about: NotificationKind, delivery: Delivery, person: User | None
+) -> NotificationRecord:
     channel = delivery.channel.name if delivery.channel else ""
-    return Told(
+    return NotificationRecord(
         approval=approval,
         about=about,
         person=person,
@@ -115,17 +125,19 @@ def _told(approval: Approval, about: About, delivery: Delivery, person: User | N
 
 def note_due() -> int:
     """Put on the record what became of messages that arrived or were given up; how many."""
-    over = Told.objects.filter(noted_at=None).exclude(delivery__state=DeliveryState.WAITING)
+    over = NotificationRecord.objects.filter(noted_at=None).exclude(
+        delivery__state=DeliveryState.WAITING
+    )
     return sum(_note(pk) for pk in list(over.order_by("pk").values_list("pk", flat=True)[:BATCH]))
 
 
 @transaction.atomic
 def _note(pk: int) -> bool:
-    if not Told.objects.filter(pk=pk, noted_at=None).update(noted_at=Now()):
+    if not NotificationRecord.objects.filter(pk=pk, noted_at=None).update(noted_at=Now()):
         return False
-    one = Told.objects.select_related("delivery", "approval__workspace", "approval__action").get(
-        pk=pk
-    )
+    one = NotificationRecord.objects.select_related(
+        "delivery", "approval__workspace", "approval__action"
+    ).get(pk=pk)
     approval = one.approval
     said: dict[str, Any] = {"about": one.about}
     said |= {"person": one.person_id} if one.person_id else {"channel": one.to}

@@ -9,12 +9,12 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
-from approvals import bells
+from approvals import signals
 from approvals.models import Pause, PauseKind
 from approvals.policy import Unreadable, active, globs
-from ledger import desk
+from ledger import desk_events
 from ledger.models import Action, Run
-from workspaces import access, look
+from workspaces import access, formatting
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 
@@ -49,8 +49,8 @@ def pause(workspace: Workspace, kind: str, name: str = "", *, by: User, reason: 
             row.save()
     except IntegrityError as already:
         raise CannotMove(row, "paused", "it is already paused") from already
-    desk.say(workspace, "pause.placed", by=by, data=told(row))
-    bells.ring_for_paused_on_commit()
+    desk_events.say(workspace, "pause.placed", by=by, data=told(row))
+    signals.ring_for_paused_on_commit()
     return row
 
 
@@ -66,9 +66,11 @@ def lift(standing_pause: Pause, *, by: User) -> None:
     )
     if not moved:
         raise CannotMove(standing_pause, "lifted", "it is already lifted")
-    desk.say(standing_pause.workspace, "pause.lifted", by=by, data=told(standing_pause))
+    desk_events.say(standing_pause.workspace, "pause.lifted", by=by, data=told(standing_pause))
     if standing_pause.paused_by_id is None:
-        desk.say(standing_pause.workspace, "ledger.acknowledged", by=by, data=told(standing_pause))
+        desk_events.say(
+            standing_pause.workspace, "ledger.acknowledged", by=by, data=told(standing_pause)
+        )
 
 
 def told(one: Pause) -> dict[str, str]:
@@ -113,7 +115,7 @@ class HeldRuns(NamedTuple):
     or_more: bool
 
     def __str__(self) -> str:
-        number = f"{look.count(self.runs)}{'+' if self.or_more else ''}"
+        number = f"{formatting.count(self.runs)}{'+' if self.or_more else ''}"
         return f"{number} run{'' if number == '1' else 's'}"
 
 

@@ -1,13 +1,81 @@
 """What approvals do again and again."""
 
-from approvals import denials, expiry, notifications, teamwork, withdrawals
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from approvals import deciders, denials, notifications, team_coverage, withdrawals
+from approvals.deciders import locked
+from approvals.digests import say
+from approvals.models import Approval, ApprovalState, GateKey
+from approvals.signals import ring_on_commit
 from workspaces.periodic import SWEEPER, every
 
-every(2, name="approvals.expire", process=SWEEPER)(expiry.expire_due)
+# Expiry: a question that nobody answered in time is rejected, and an unused grant with it.
+#
+# Time is the database's alone. Nothing waits for this sweep: late answers and late uses are
+# refused by their own conditional UPDATE; the sweep tells whoever asked, and clears the inbox's
+# history.
+
+BATCH = 200
+KEYS_KEPT_DAYS = 400  # as long as event ids: an older key may be used anew
+LIVING = (ApprovalState.WAITING, ApprovalState.GRANTED)
+
+
+def expire_due() -> int:
+    """Expire what is due, oldest first; the number of approvals expired."""
+    due = Approval.objects.filter(state__in=LIVING, expires_at__lte=Now()).order_by("expires_at")
+    return sum(_expire(approval) for approval in due.only("pk", "workspace_id", "run_ref")[:BATCH])
+
+
+@transaction.atomic
+def _expire(approval: Approval) -> bool:
+    row = locked(approval)
+    moved = Approval.objects.filter(
+        pk=row.pk, state=row.state, state__in=LIVING, expires_at__lte=Now()
+    ).update(was=row.state, state=ApprovalState.EXPIRED, decided_at=Now())
+    if not moved:
+        return False
+    say(row, "approval.expired", granted=row.state == ApprovalState.GRANTED)
+    row.state = ApprovalState.EXPIRED
+    notifications.ended(row)
+    ring_on_commit(row.pk)
+    return True
+
+
+def remind_due() -> int:
+    """At half time, tell who could still answer; the number of reminders."""
+    due = Approval.objects.open().filter(remind_at__lte=Now(), reminded_at=None)
+    return sum(_remind(approval) for approval in due.order_by("remind_at")[:BATCH])
+
+
+@transaction.atomic
+def _remind(approval: Approval) -> bool:
+    row = locked(approval)
+    waiting = Approval.objects.open().filter(pk=row.pk, reminded_at=None)
+    if not waiting.update(reminded_at=Now()):
+        return False
+    people = deciders.can_still_decide(row)
+    say(row, "approval.reminded", people=[one.pk for one in people], alarm=not people)
+    notifications.reminded(row, people)
+    return True
+
+
+def forget_old_keys() -> int:
+    """Forget keys that nobody has used for so long that they may be used anew."""
+    old = GateKey.objects.filter(met_at__lt=Now() - timedelta(days=KEYS_KEPT_DAYS))
+    keys = list(old.values_list("agent_id", "key")[:BATCH])
+    for agent, key in keys:
+        GateKey.objects.filter(agent_id=agent, key=key).delete()
+    return len(keys)
+
+
+every(2, name="approvals.expire", process=SWEEPER)(expire_due)
 every(1, name="approvals.withdraw", process=SWEEPER)(withdrawals.sweep)
 every(30, name="approvals.withdraw_old")(withdrawals.sweep_old_forms)
-every(30, name="approvals.remind")(expiry.remind_due)
+every(30, name="approvals.remind")(remind_due)
 every(5, name="approvals.note_told")(notifications.note_due)
-every(10, name="approvals.look_at_teams")(teamwork.sweep)
-every(3600, name="approvals.forget_keys")(expiry.forget_old_keys)
+every(10, name="approvals.look_at_teams")(team_coverage.sweep)
+every(3600, name="approvals.forget_keys")(forget_old_keys)
 every(600, name="approvals.forget_denials")(denials.forget_old)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from approvals.dry_run import deed_of
 from approvals.policy import Policy, judge
-from approvals.rehearsal import deed_of
 from ledger.models import Action, ActionState, Run
 from ledger.schemas import IMPORTED
 from workspaces.models import Workspace

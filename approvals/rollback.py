@@ -8,11 +8,11 @@ pause's banner. Lifting it is the acknowledgement, an administrator's alone.
 
 from django.conf import settings
 
-from approvals import bells
+from approvals import signals
 from approvals.models import Pause, PauseKind
 from connectors import channels
 from connectors.channels import Message
-from ledger import desk, witness
+from ledger import desk_events, witness
 from ledger.notes import Head
 from workspaces.models import Workspace
 
@@ -35,7 +35,9 @@ def hold(workspace: Workspace, last: Head, size: int) -> None:
         defaults={"reason": reason, "paused_by": None},
     )  # fmt: skip
     data = {"origin": last.origin, "size": last.size, "left": size}
-    desk.say(workspace, ALERT, part="sealer", data=data | {"pause": row.pk, "reason": row.reason})
+    desk_events.say(
+        workspace, ALERT, part="sealer", data=data | {"pause": row.pk, "reason": row.reason}
+    )
     message = Message(
         title=f"The ledger of {workspace.name} went back",
         text=f"{reason}\nUntil then nothing begins there, and nothing is approved or undone.",
@@ -43,4 +45,4 @@ def hold(workspace: Workspace, last: Head, size: int) -> None:
     )
     channels.announce(workspace, WENT_BACK, message, key=f"{WENT_BACK}/{row.pk}")
     if is_new:
-        bells.ring_for_paused_on_commit()
+        signals.ring_for_paused_on_commit()

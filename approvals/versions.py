@@ -13,12 +13,12 @@ from django.db import transaction
 from django.db.models import Max
 from django.db.models.functions import Now
 
-from approvals import teamwork
+from approvals import team_coverage
 from approvals.models import PolicyVersion
 from approvals.policy import Invalid, Policy, Problem, load_new
 from approvals.policy.reading import read
 from connectors.canonical import digest
-from ledger import desk
+from ledger import desk_events
 from workspaces.models import User, Workspace
 
 NOTE_CHARACTERS_MAX = 400
@@ -40,7 +40,7 @@ def save(workspace: Workspace, source: str, *, by: User | None, note: str = "") 
         author=by,
         note=note[:NOTE_CHARACTERS_MAX],
     )
-    desk.say(workspace, "policy.saved", by=by, part="policy", data=named(version))
+    desk_events.say(workspace, "policy.saved", by=by, part="policy", data=named(version))
     return version
 
 
@@ -57,7 +57,7 @@ def activate(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
     )
     _copy_settings(workspace, policy)
     told = named(version) | {"previous": named(previous) if previous else None}
-    desk.say(workspace, "policy.activated", by=by, part="policy", data=told)
+    desk_events.say(workspace, "policy.activated", by=by, part="policy", data=told)
     version.refresh_from_db()
     return version
 
@@ -71,7 +71,7 @@ def shadow(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
         raise Invalid([Problem("it is in force already")])
     end_shadow(workspace, by=by)
     PolicyVersion.objects.filter(pk=version.pk).update(shadow_since=Now())
-    desk.say(workspace, "policy.shadowed", by=by, part="policy", data=named(version))
+    desk_events.say(workspace, "policy.shadowed", by=by, part="policy", data=named(version))
     version.refresh_from_db()
     return version
 
@@ -82,7 +82,7 @@ def end_shadow(workspace: Workspace, *, by: User | None) -> None:
     standing = PolicyVersion.objects.filter(workspace=workspace, shadow_since__isnull=False)
     for version in standing:
         standing.filter(pk=version.pk).update(shadow_since=None)
-        desk.say(workspace, "policy.shadow_ended", by=by, part="policy", data=named(version))
+        desk_events.say(workspace, "policy.shadow_ended", by=by, part="policy", data=named(version))
 
 
 def named(version: PolicyVersion) -> dict[str, object]:
@@ -113,7 +113,7 @@ def _copy_settings(workspace: Workspace, policy: Policy) -> None:
 def check(workspace: Workspace, source: str) -> Policy:
     """The policy of `source`, if it fits the format and the people. Raises Invalid."""
     policy = load_new(source)
-    problems = teamwork.unmet(workspace, policy, read(source))
+    problems = team_coverage.unmet(workspace, policy, read(source))
     if problems:
         raise Invalid(problems)
     return policy

@@ -11,9 +11,9 @@ from django.db import transaction
 from django.db.models import Case, CharField, Exists, F, OuterRef, Q, QuerySet, Value, When
 from django.db.models.functions import Concat, Now
 
-from approvals import questions
+from approvals import approval_requests
+from approvals.deciders import locked
 from approvals.digests import FORWARD_FORM
-from approvals.locks import locked
 from approvals.models import Approval, SubjectKind
 from ledger.models import Attempt, AttemptState, RunState
 
@@ -84,7 +84,7 @@ def _withdraw(approval: Approval) -> bool:
     why = _moot(Approval.objects.living().filter(pk=row.pk)).values_list("why", flat=True).first()
     if not why:
         return False
-    questions.void(row, why=why)
+    approval_requests.void(row, why=why)
     return True
 
 
@@ -93,5 +93,5 @@ def _withdraw_old(approval: Approval) -> bool:
     row = locked(approval)
     if not Approval.objects.living().filter(pk=row.pk).exists():
         return False
-    questions.void(row, why=questions.ASKED_BEFORE)
+    approval_requests.void(row, why=approval_requests.ASKED_BEFORE)
     return True

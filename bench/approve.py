@@ -31,7 +31,7 @@ def set_up() -> Any:
 
     django.setup()
     from approvals import versions
-    from bench.people import cast
+    from bench.generate import cast
     from connectors import connections
 
     people = cast()
@@ -73,7 +73,7 @@ def waited(database: Any, ben: Browser, approval: Any, name: str) -> float:
 
 def measure(running: Desk, decisions: int) -> dict[str, float]:
     people = set_up()
-    from bench.people import cookie_of
+    from bench.generate import cookie_of
 
     running.start_web()
     running.start_worker()

@@ -61,7 +61,7 @@ class Caller:
 
     def begin(self) -> float:
         """Seconds until the answer is in."""
-        from ledger.ids import new_id
+        from ledger.append.events import new_id
 
         self._number += 1
         number = self._number

@@ -15,15 +15,71 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from django.conf import settings
+from django.test import Client
 
-from bench import words
+from bench import vocabulary
 from bench.copying import chunks, restart_sequences
 from bench.life import Life
 from bench.stories import EVERY_OPEN, Setting
-from bench.words import Deed
+from bench.vocabulary import ToolTemplate
+from workspaces import independence, keys, teams
+from workspaces.access import Codename
+from workspaces.models import Agent, Team, User, Workspace
+
+# Who works at the desk of a benchmark, and how they come in.
+
+AGENTS = (
+    "airline-desk",
+    "billing-bot",
+    "crm-sync",
+    "travel-concierge",
+    "it-onboarding",
+    "support-mail",
+)
+OPERATOR_MAY: tuple[Codename, ...] = ("view", "view_sensitive", "recover", "administer")
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A workspace, Ada who works its queue, Ben who decides, and the agents with a key each."""
+
+    workspace: Workspace
+    ada: User
+    ben: User
+    agents: list[Agent]
+    tokens: list[str]
+
+
+def cast(slug: str = "bench") -> Cast:
+    workspace = Workspace.objects.create(slug=slug, name="Bench")
+    operators = teams.create(workspace, "operators", by=None, may=OPERATOR_MAY)
+    approvers = teams.create(workspace, "approvers", by=None, may=("view", "approve"))
+    ada, ben = _person("Ada", operators), _person("Ben", approvers)
+    agents = [Agent.objects.create(workspace=workspace, name=name) for name in AGENTS]
+    tokens = [keys.create_key(agent, by=None, name="bench")[1] for agent in agents]
+    return Cast(workspace, ada, ben, agents, tokens)
+
+
+def _person(name: str, team: Team) -> User:
+    person = User.objects.create_user(
+        f"{name.lower()}@{team.workspace.slug}.example.com", name=name
+    )
+    teams.add(team, person, by=None)
+    independence.prove(person)
+    return person
+
+
+def cookie_of(person: User) -> str:
+    """The Cookie header of a session that began just now, as after the log-in page."""
+    client = Client()
+    client.force_login(person, backend=settings.AUTHENTICATION_BACKENDS[0])
+    name = settings.SESSION_COOKIE_NAME
+    return f"{name}={client.cookies[name].value}"
+
 
 if TYPE_CHECKING:
-    from bench.people import Cast
+    pass
 
 CHUNK_RUNS = 20_000
 
@@ -102,7 +158,7 @@ def fill(connection: psycopg.Connection[Any], people: "Cast", runs: int) -> Life
     begun = time.monotonic()
     for weeks in (13, 9, 4):
         partitions.make_ahead(datetime.now(UTC) - timedelta(weeks=weeks))
-    causes = {deed.tool: _cause(people.workspace, deed, runs) for deed in words.DEEDS}
+    causes = {deed.tool: _cause(people.workspace, deed, runs) for deed in vocabulary.DEEDS}
     team_id = people.workspace.teams.get(name="approvers").pk
     agents = [(agent.pk, agent.name) for agent in people.agents]
     life = Life(Setting(people.workspace.pk, agents, causes, team_id, runs))
@@ -118,8 +174,6 @@ def fill(connection: psycopg.Connection[Any], people: "Cast", runs: int) -> Life
 
 
 def made(life: Life, people: "Cast", seconds: float = 0.0) -> Made:
-    from bench.people import cookie_of
-
     return Made(
         slug=people.workspace.slug, runs=life.setting.total, cookie=cookie_of(people.ada),
         approver_cookie=cookie_of(people.ben), token=people.tokens[0], case=life.cases.case_id - 1,
@@ -133,8 +187,6 @@ def live(runs: int) -> Made:
     """Make a desk; Django is set up, and the database is empty but migrated."""
     from django.conf import settings
 
-    from bench.people import cast
-
     begun, people = time.monotonic(), cast()
     with psycopg.connect(settings.DATABASE_URL) as connection:
         life = fill(connection, people, runs)
@@ -144,12 +196,14 @@ def live(runs: int) -> Made:
     return made(life, people, round(time.monotonic() - begun, 1))
 
 
-def _cause(workspace: Any, deed: Deed, runs: int) -> int:
+def _cause(workspace: Any, deed: ToolTemplate, runs: int) -> int:
     from recovery.models import Cause
-    from recovery.triage.causes import Likeness, keep
+    from recovery.triage.causes import Fingerprint, keep
 
-    cause = keep(workspace, Likeness(deed.tool, deed.error, deed.message))
-    Cause.objects.filter(pk=cause.pk).update(case_count=runs // EVERY_OPEN * 2 // len(words.DEEDS))
+    cause = keep(workspace, Fingerprint(deed.tool, deed.error, deed.message))
+    Cause.objects.filter(pk=cause.pk).update(
+        case_count=runs // EVERY_OPEN * 2 // len(vocabulary.DEEDS)
+    )
     return cause.pk
 
 

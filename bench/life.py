@@ -7,9 +7,113 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from bench import words
-from bench.aftermath import Cases
-from bench.stories import Rows, Setting, Told, told
+from bench import vocabulary
+from bench.copying import Table
+from bench.stories import DAYS, EVERY_OPEN, GeneratedRun, Rows, Setting, told
+
+# What became of the runs that failed: cases, corrections and approvals of the generated desk.
+
+WAITING_APPROVALS_MAX = 500
+CORRECTIONS_EVERY = 4
+
+
+@dataclass
+class Cases:
+    """Makes the rows behind a failed run; ids are counted here, for the tables are empty."""
+
+    setting: Setting
+    case_id: int = 0
+    case_in_doubt: int = 0
+    approval_id: int = 0
+
+    def __post_init__(self) -> None:
+        from approvals.models import Approval, Requirement
+        from recovery.models import Case, Correction
+
+        self.tables = {
+            "case": Table(Case),
+            "correction": Table(Correction, without=["id"]),
+            "approval": Table(Approval),
+            "requirement": Table(Requirement, without=["id"]),
+        }
+
+    def add(self, rows: Rows, story: GeneratedRun, *, failed_action: int) -> None:
+        deed = story.deed
+        self.case_id += 1
+        if story.in_doubt:
+            self.case_in_doubt = self.case_id
+        target = f"{deed.target} {deed.target[:1].upper()}{story.number:06X}3"
+        headline = (
+            f"Agent “{story.agent}” {deed.verb} 2 {deed.target}s, then {deed.tool} failed:"
+            f" {deed.message}"
+        )
+        rank = ["low", "medium", "high", "critical"].index(deed.risk)
+        closed: dict[str, Any] = {"state": "closed", "closed_at": story.at + timedelta(hours=3),
+                                  "outcome": "restored", "closing_reason": "put back",
+                                  "corrections_drafted_at": story.at}  # fmt: skip
+        said = (headline, deed.tool, target, story.customer, story.run, story.name, story.request)
+        rows["case"].append(
+            self.tables["case"].row(
+                **({"state": "open"} if story.is_open else closed),
+                id=self.case_id, workspace_id=self.setting.workspace_id, run_id=story.number,
+                agent_id=story.agent_id, cause_id=self.setting.causes[deed.tool],
+                reasons="{run_failed}",
+                evidence=json.dumps([{"code": "run_failed", "key": "run_failed", "words": "…"}]),
+                headline=headline, risk=deed.risk, risk_rank=rank, failed_action_id=failed_action,
+                failed_tool=deed.tool, failed_target=target,
+                tools=f"{{{deed.tool.lower()}}}", customer=story.customer,
+                customer_name=story.name, request=story.request, suggestion="compensate",
+                suggestion_reason="Two effects stand.", suggestion_text=deed.suggestion,
+                reversibility=deed.reversibility, unknown_count=int(story.in_doubt),
+                needs_approval="operators" if rank > 1 else "", standing_count=2 * story.is_open,
+                amount_minor=1286_00 if deed.target == "charge" else None,
+                currency="USD" if deed.target == "charge" else "",
+                failed_at=story.at + timedelta(seconds=40), opened_at=story.at,
+                due_at=story.at + timedelta(days=DAYS + 1 - story.number % 3),
+                considered_revision=1, search=" ".join(said),
+            )
+        )  # fmt: skip
+        if not story.is_open and self.case_id % CORRECTIONS_EVERY == 0:
+            rows["correction"].append(self._correction(story))
+        self.approval(rows, story, failed_action)
+
+    def _correction(self, story: GeneratedRun) -> Any:
+        return self.tables["correction"].row(
+            workspace_id=self.setting.workspace_id, case_id=self.case_id,
+            reference=f"AM-{self.case_id}", person_id=story.customer, person_name=story.name,
+            state="published", facts="{}", title="We put your booking right",
+            published_at=story.at, drafted_at=story.at,
+        )  # fmt: skip
+
+    def approval(self, rows: Rows, story: GeneratedRun, failed_action: int) -> None:
+        """Every eighth case had a question; the newest of the open ones are still unanswered."""
+        if self.case_id % 8 > 1:
+            return
+        left = (self.setting.total - story.number) / EVERY_OPEN / 4
+        waits = story.is_open and left < WAITING_APPROVALS_MAX
+        self.approval_id += 1
+        expires = (
+            self.setting.now + timedelta(hours=20) if waits else story.at + timedelta(hours=24)
+        )
+        state = ("", "waiting") if waits else ("granted", "used")
+        rows["approval"].append(
+            self.tables["approval"].row(
+                id=self.approval_id, workspace_id=self.setting.workspace_id, subject_kind="action",
+                action_id=failed_action, subject_key=f"{story.agent_id} {story.run}",
+                run_ref=story.run, subject=json.dumps({"kind": "action", "key": story.run}),
+                digest="d" * 64, calls="[]", rules="[]", headline=story.deed.suggestion,
+                previews=json.dumps([{"kind": "http", "title": story.deed.suggestion}]),
+                risk=story.deed.risk, agent_id=story.agent_id, was=state[0], state=state[1],
+                asked_at=story.at, expires_at=expires,
+                decided_at=None if waits else story.at, used_at=None if waits else story.at,
+            )
+        )  # fmt: skip
+        rows["requirement"].append(
+            self.tables["requirement"].row(
+                approval_id=self.approval_id, team_id=self.setting.team_id
+            )
+        )
+
 
 STUCK_SECONDS = 900
 
@@ -57,11 +161,11 @@ class Life:
         if story.failed:
             self.cases.add(rows, story, failed_action=self.action_id)
 
-    def _run(self, story: Told, first: int) -> Any:
+    def _run(self, story: GeneratedRun, first: int) -> Any:
         error = {"type": story.deed.error, "message": story.deed.message}
         return self.tables["run"].row(
             id=story.number, workspace_id=self.setting.workspace_id, run=story.run,
-            agent_id=story.agent_id, model=words.MODELS[story.number % 4],
+            agent_id=story.agent_id, model=vocabulary.MODELS[story.number % 4],
             request=story.request, customer=story.customer,
             customer_name=story.name, state="failed" if story.failed else "completed",
             on_behalf_of=json.dumps({"id": story.customer, "name": story.name}),
@@ -74,7 +178,7 @@ class Life:
             search=f"{story.request} {story.run} {story.customer} {story.name} {story.deed.tool}",
         )  # fmt: skip
 
-    def action(self, rows: Rows, story: Told, n: int) -> None:
+    def action(self, rows: Rows, story: GeneratedRun, n: int) -> None:
         deed, at = story.deed, story.at + timedelta(seconds=n)
         target = {"type": deed.target, "id": f"{deed.target[:1].upper()}{story.number:06X}{n}"}
         failed = story.failed and n == story.actions
@@ -114,7 +218,7 @@ class Life:
                 )
             )  # fmt: skip
 
-    def say(self, rows: Rows, story: Told, kind: str, data: Any, n: int = 0) -> None:
+    def say(self, rows: Rows, story: GeneratedRun, kind: str, data: Any, n: int = 0) -> None:
         self.place += 1
         at, event_id = story.at + timedelta(seconds=n), f"e-{self.place}"
         rows["event"].append(

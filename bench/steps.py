@@ -107,18 +107,18 @@ def fail(agent: Any, name: str, steps: int) -> None:
     from django.db import transaction
 
     from ledger import intake
-    from ledger.desk import plain_connection
-    from ledger.ids import new_id
-    from ledger.said import Said, Speaker
+    from ledger.append.events import new_id
+    from ledger.desk_events import plain_connection
+    from ledger.parsed_events import Actor, ParsedEvent
     from ledger.wire import read
 
     workspace = agent.workspace
-    speaker = Speaker(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789")
+    speaker = Actor(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789")
 
-    def event(kind: str, action: str | None = None, **data: Any) -> Said:
+    def event(kind: str, action: str | None = None, **data: Any) -> ParsedEvent:
         body = {"id": new_id(), "type": kind, "run": name, "action": action, "data": data}
         said = read(msgspec.json.encode(body), speaker)
-        assert isinstance(said, Said), said
+        assert isinstance(said, ParsedEvent), said
         return said
 
     events = [event("run.started", request="bench")]
@@ -142,7 +142,7 @@ def submit(plans: int, steps: int, agent: Any, prefix: str) -> list[int]:
     from recovery.models import Case
     from recovery.planning import plans as drafting
     from recovery.triage import triage
-    from workspaces.wake import broker
+    from workspaces.wakeups import broker
 
     for number in range(plans):
         fail(agent, f"{prefix}-{number}", steps)
@@ -182,7 +182,7 @@ def rest() -> None:
 def go(plan_ids: list[int]) -> float:
     """Send the messages of plans that were started; when, by the clock of this machine."""
     from recovery.tasks import run_plan
-    from workspaces.wake import broker, wake
+    from workspaces.wakeups import broker, wake
 
     broker.forget()
     began = time.time()

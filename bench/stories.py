@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench import words
-from bench.words import Deed
+from bench import vocabulary
+from bench.vocabulary import ToolTemplate
 
 DAYS = 85
 CUSTOMERS = 5_000
@@ -33,14 +33,14 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class GeneratedRun:
     """One run's story."""
 
     number: int
     run: str
     agent_id: int
     agent: str
-    deed: Deed
+    deed: ToolTemplate
     customer: str
     name: str
     request: str
@@ -51,23 +51,25 @@ class Told:
     in_doubt: bool
 
 
-def told(number: int, setting: Setting, chance: random.Random) -> Told:
+def told(number: int, setting: Setting, chance: random.Random) -> GeneratedRun:
     """The story of one run: of one action, or of three where it has a case."""
     pick = chance.random
     agent = setting.agents[number % len(setting.agents)]
-    deed = words.DEEDS[int(pick() * len(words.DEEDS))]
+    deed = vocabulary.DEEDS[int(pick() * len(vocabulary.DEEDS))]
     customer = int(pick() * CUSTOMERS)
-    wish = words.WISHES[int(pick() * len(words.WISHES))]
+    wish = vocabulary.WISHES[int(pick() * len(vocabulary.WISHES))]
     has_case = number % EVERY_OPEN < 2
-    return Told(
+    return GeneratedRun(
         number=number + 1,
         run=f"run_{number + 1:07d}",
         agent_id=agent[0],
         agent=agent[1],
         deed=deed,
         customer=f"c-{customer}",
-        name=f"{words.FIRST_NAMES[customer % 20]} {words.LAST_NAMES[customer // 20 % 20]}",
-        request=wish.format(city=words.CITIES[int(pick() * len(words.CITIES))]),
+        name=(
+            f"{vocabulary.FIRST_NAMES[customer % 20]} {vocabulary.LAST_NAMES[customer // 20 % 20]}"
+        ),
+        request=wish.format(city=vocabulary.CITIES[int(pick() * len(vocabulary.CITIES))]),
         at=setting.now - timedelta(seconds=(1 - number / setting.total) * DAYS * 86400),
         failed=has_case,
         actions=3 if has_case else 1,

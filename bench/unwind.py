@@ -29,7 +29,7 @@ def set_up() -> Any:
 
     django.setup()
     from approvals import versions
-    from bench.people import cast
+    from bench.generate import cast
     from connectors import connections
 
     people = cast()
@@ -44,7 +44,7 @@ def measure(running: Desk, steps: int) -> dict[str, float]:
     people = set_up()
     from approvals import inbox
     from approvals.models import Approval
-    from bench.people import cookie_of
+    from bench.generate import cookie_of
     from recovery.models import Case
     from recovery.planning import plans
     from recovery.triage import triage

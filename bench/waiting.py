@@ -58,7 +58,7 @@ def prepare(count: int) -> Desk:
 
     django.setup()
     from approvals import versions
-    from bench.people import cast, cookie_of
+    from bench.generate import cast, cookie_of
     from workspaces import keys
     from workspaces.models import Agent
 
@@ -78,12 +78,12 @@ def prepare(count: int) -> Desk:
 def ask(agent: Any, number: int) -> int:
     """Put one payment to people, as the gate does it; the approval's id."""
     from approvals.gate import slow_path
-    from approvals.gate.asks import ask_of
-    from ledger.ids import new_id
-    from ledger.said import Speaker
+    from approvals.gate.begin_request import ask_of
+    from ledger.append.events import new_id
+    from ledger.parsed_events import Actor
 
     here = agent.workspace
-    speaker = Speaker(here.pk, here.slug, "agent", agent.name, agent.pk, "bench")
+    speaker = Actor(here.pk, here.slug, "agent", agent.name, agent.pk, "bench")
     data = {"tool": "pay.card", "args": {"amount": number}, "class": "external_irreversible",
             "targets": [{"type": "card", "id": f"{agent.pk}-{number}"}]}  # fmt: skip
     event = {"id": new_id(), "type": "action.planned", "run": f"run-{agent.pk}",

@@ -1,6 +1,6 @@
 """The HTTP API's document and the routers of every floor, under `/api/v1`.
 
-The hot endpoints are served in front of Django (config/door.py); their floors describe them as
+The hot endpoints are served in front of Django (config/edge.py); their floors describe them as
 `documented`, OpenAPI path items by path, so that the page shows them with the rest.
 """
 
@@ -15,8 +15,8 @@ from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 
 from approvals.policy import Unreadable
-from config.door import HOT_MODULES
-from config.failing import come_back
+from config.edge import HOT_MODULES
+from config.error_pages import come_back
 from workspaces.access import NotAllowed
 from workspaces.moves import CannotMove
 

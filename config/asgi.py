@@ -15,7 +15,7 @@ from django.core.asgi import get_asgi_application
 django = get_asgi_application()
 
 from config.bodies import Bounded  # noqa: E402 - Django comes first
-from config.door import Door  # noqa: E402 - it imports models
+from config.edge import Edge  # noqa: E402 - it imports models
 
 # Batches of events are read in threads. By default each may keep the interpreter for 5 ms while the
 # loop waits with an answer, a query or somebody else's request; PostgreSQL then has nothing to do.
@@ -25,7 +25,7 @@ sys.setswitchinterval(0.0005)
 # searched for cycles, and now and then all of Django with them; that was a fifth of reading.
 OBJECTS_BEFORE_SEARCHING = 50_000
 
-application = Door(Bounded(django))
+application = Edge(Bounded(django))
 gc.collect()
 gc.freeze()
 gc.set_threshold(OBJECTS_BEFORE_SEARCHING, 20, 20)

@@ -203,7 +203,7 @@ def say_that_the_worker_lives(**_: object) -> None:
     import psycopg
     from django.conf import settings
 
-    from workspaces import beats, sockets
+    from workspaces import heartbeats, sockets
 
     if time.monotonic() - last_beat[0] < BEAT_SECONDS:
         return
@@ -213,6 +213,6 @@ def say_that_the_worker_lives(**_: object) -> None:
         with psycopg.connect(
             sockets.postgres(settings.DATABASE_URL), connect_timeout=2, autocommit=True
         ) as connection:
-            connection.execute(beats.BEAT, said)
+            connection.execute(heartbeats.BEAT, said)
     except psycopg.Error:
         logger.warning("The worker could not write a sign of life.")

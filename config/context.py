@@ -17,7 +17,7 @@ from approvals import deciders, pauses
 from approvals.models import Pause
 from approvals.policy import Unreadable
 from config.health import WORKER
-from workspaces import beats, look
+from workspaces import formatting, heartbeats
 from workspaces.access import may, workspaces_of
 from workspaces.models import User, Workspace
 from workspaces.periodic import SCHEDULER, SWEEPER
@@ -73,15 +73,15 @@ def _processes(here: Workspace | None, person: User | AnonymousUser) -> dict[str
     """Which of the desk's processes have stopped: the engine for everybody, the others for who may
     do something about it. When the watch has stopped as well, this page is where people hear of it.
     """
-    silent = beats.silent([SWEEPER, *STOPPED])
+    silent = heartbeats.silent([SWEEPER, *STOPPED])
     engine, others = silent.pop(SWEEPER, None), []
     if silent and here and (may(person, "recover", here) or may(person, "administer", here)):
         others = [
-            {"name": name, "since": look.ago(since), "waits": STOPPED[name]}
+            {"name": name, "since": formatting.ago(since), "waits": STOPPED[name]}
             for name, since in sorted(silent.items())
         ]
     return {
-        "engine_off": look.ago(engine) if engine else None,
+        "engine_off": formatting.ago(engine) if engine else None,
         "stopped": others,
         "nobody_tells": engine is not None and SCHEDULER in silent,
     }
@@ -111,7 +111,7 @@ def _unmet(told: str) -> dict[str, str]:
 
 
 def _capped(number: int) -> str | None:
-    return look.count(number, COUNT_MAX) if number else None
+    return formatting.count(number, COUNT_MAX) if number else None
 
 
 def _pauses(here: Workspace) -> list[dict[str, Any]]:
@@ -121,7 +121,7 @@ def _pauses(here: Workspace) -> list[dict[str, Any]]:
             "what": f"{one.get_kind_display()} {one.name}".strip(),
             "by": pauses.placed_by(one),
             "reason": one.reason,
-            "since": look.ago(one.paused_at, timezone.now()),
+            "since": formatting.ago(one.paused_at, timezone.now()),
             "holds": str(pauses.held_runs(one)),
             "url": f"/w/{here.slug}/policies/",
         }

@@ -4,18 +4,59 @@ Two ways to run: with DATABASE_URL and REDIS_URL set, the desk uses those server
 secret from the environment; with neither, it uses the embedded ones and secrets below `.local/`.
 """
 
+import base64
 import os
+import secrets
 import sys
+from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from psycopg.conninfo import conninfo_to_dict
 
-from config.local import secrets
 from config.local.places import local_home
 from config.local.postgres import RUNTIME, Postgres
 from config.local.valkey import Valkey
 from workspaces import sockets
+
+# The secrets of a local desk, made once and kept in a file that only this user can read.
+
+NAMES = ("DJANGO_SECRET_KEY", "AMENDS_SECRET_KEYS", "AMENDS_METRICS_TOKEN")
+
+
+def fresh(name: str) -> str:
+    """A new secret. Field keys are 32 random bytes, base64, as Fernet wants them."""
+    if name == "AMENDS_SECRET_KEYS":
+        return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+    return secrets.token_urlsafe(50)
+
+
+def load(home: Path) -> dict[str, str]:
+    """Read `secrets.env`, completing it where a name is new; two processes may race to do so."""
+    path = home / "secrets.env"
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    missing = [name for name in NAMES if name not in read(path)]
+    if missing:
+        complete(path, missing)
+    return read(path)
+
+
+def read(path: Path) -> dict[str, str]:
+    if not path.exists():
+        return {}
+    lines = path.read_text().splitlines()
+    found: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition("=")
+        found.setdefault(name, value)  # the first writer of a race wins, for every reader
+    return found
+
+
+def complete(path: Path, names: list[str]) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with os.fdopen(descriptor, "a") as file:
+        file.write("".join(f"{name}={fresh(name)}\n" for name in names))
+
 
 DATABASE = "amends"
 URL_NOTE = "url"
@@ -89,7 +130,7 @@ def secret(name: str) -> str:
     given = os.environ.get(name)
     if given or not embedded():
         return given or text(name)
-    return secrets.load(local_home())[name]
+    return load(local_home())[name]
 
 
 def database(url: str) -> dict[str, Any]:

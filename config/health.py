@@ -19,8 +19,8 @@ from psycopg_pool import PoolTimeout
 
 from approvals.policy import Unreadable
 from config import pooling
-from workspaces import beats, hot, periodic, sockets
-from workspaces.hot import Receive, Scope, Send, route
+from workspaces import edge, heartbeats, periodic, sockets
+from workspaces.edge import Receive, Scope, Send, route
 
 UNREADABLE = """
     SELECT count(*) FROM approvals_policyversion WHERE active AND starts_with(unmet ->> 0, %s)
@@ -109,11 +109,11 @@ async def loops() -> dict[str, str]:
 async def asked(question: str) -> "list[tuple[Any, ...]] | str":
     """The rows, or what went wrong."""
     try:
-        async with asyncio.timeout(CHECK_SECONDS_MAX), hot.pool().connection() as connection:
+        async with asyncio.timeout(CHECK_SECONDS_MAX), edge.pool().connection() as connection:
             return await (await connection.execute(question)).fetchall()
-    except (DatabaseError, PoolTimeout, TimeoutError, hot.Closed) as error:
+    except (DatabaseError, PoolTimeout, TimeoutError, edge.Closed) as error:
         if isinstance(error, OperationalError):
-            await hot.pool().check()
+            await edge.pool().check()
         return type(error).__name__
 
 
@@ -122,9 +122,9 @@ async def unreadable() -> dict[str, str]:
     desk is ready for all others, so this is a notice. Strangers read it: `check` says which.
     """
     try:
-        async with asyncio.timeout(CHECK_SECONDS_MAX), hot.pool().connection() as connection:
+        async with asyncio.timeout(CHECK_SECONDS_MAX), edge.pool().connection() as connection:
             rows = await (await connection.execute(UNREADABLE, [Unreadable.TOLD])).fetchall()
-    except (DatabaseError, PoolTimeout, TimeoutError, hot.Closed):
+    except (DatabaseError, PoolTimeout, TimeoutError, edge.Closed):
         return {}  # `database` says so
     count = rows[0][0]
     return {"policies": f"{count} cannot be read by this version"} if count else {}
@@ -140,7 +140,7 @@ def fault(beat: tuple[float, float, str] | None) -> str:
     if beat is None:
         return "never ran"
     age, every_seconds, error = beat
-    if age > beats.patience(every_seconds):
+    if age > heartbeats.patience(every_seconds):
         return f"silent for {age:.0f} s"
     return f"failed: {error}" if error else ""
 

@@ -1,7 +1,7 @@
 """`make up`: the embedded servers, the set-up, and every process of the product, until Ctrl-C.
 
 honcho runs the list. Whatever way this process ends, nothing is left behind: each child is on a
-leash (config/local/leash.py), so even after SIGKILL the kernel tells them.
+leash (config/local/parent_death_signal.py), so even after SIGKILL the kernel tells them.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import honcho.manager
 import honcho.process
 
 from config import env
-from config.local.leash import die_with_parent, leashed
+from config.local.parent_death_signal import die_with_parent, leashed
 from config.local.places import ROOT, local_home, private_folder
 from config.local.postgres import RUNTIME, Postgres
 from config.local.servers import DidNotStart

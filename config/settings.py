@@ -59,7 +59,7 @@ INSTALLED_APPS = [
 ]
 
 # Everything here runs in the event loop or is cheap; static files are served before Django
-# (config/static.py), because a middleware that is sync only would hold one thread for every waiting
+# (config/edge.py), because a middleware that is sync only would hold one thread for every waiting
 # request.
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -152,7 +152,7 @@ BROKER_URL = env.broker_url()
 # A message whose worker died is given out again after this time: longer than any chain that one
 # task runs, or copies are about (which do nothing, and cost a look).
 REDELIVER_SECONDS = env.number("AMENDS_REDELIVER_SECONDS", 600)
-# Connections of the hot door (config/door.py), which has a pool of its own.
+# Connections of the hot door (config/edge.py), which has a pool of its own.
 HOT_POOL_SIZE = env.number("AMENDS_HOT_POOL_SIZE", 10)
 # Processes that take in large batches beside each web process; 0: its threads do. One alone is
 # slower than threads, which work while another waits for PostgreSQL (decision 0126).
@@ -258,7 +258,7 @@ HASHED_STATIC = env.claim("AMENDS_HASHED_STATIC", default=not DEBUG)
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {
-        "BACKEND": "config.static.HashedStorage"
+        "BACKEND": "config.edge.HashedStorage"
         if HASHED_STATIC
         else "django.contrib.staticfiles.storage.StaticFilesStorage"
     },

@@ -7,7 +7,7 @@ from django.views.generic import RedirectView
 
 from config.api import api
 
-handler500 = "config.failing.failed"
+handler500 = "config.error_pages.failed"
 FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery")
 
 urlpatterns: list[URLPattern | URLResolver] = [

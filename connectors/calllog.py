@@ -17,8 +17,8 @@ from connectors.breaker import FAILURES_MAX, PAUSE_SECONDS, PAUSE_SECONDS_MAX
 from connectors.contract import Target
 from connectors.models import Connection
 from connectors.models.connections import CallOutcome
-from ledger.desk import plain_connection
-from ledger.statements import array
+from ledger.append.statements import array
+from ledger.desk_events import plain_connection
 
 logger = logging.getLogger(__name__)
 

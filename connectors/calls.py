@@ -12,20 +12,24 @@ it, and otherwise `unknown` or `cannot_tell`. `observe` and `verify` raise Canno
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack, get_args, get_type_hints
 
 import msgspec
 from django.db import Error as DatabaseError
 
-from connectors import masks, outcomes, registry
+from connectors import masks, normalization, registry
+from connectors.addresses import NotSent, OutOfTime
+from connectors.call_pool import GRACE_SECONDS, OutboundCall
 from connectors.calllog import Line
 from connectors.canonical import digest
 from connectors.contract import (
     Answer,
     Call,
     CannotRead,
+    CannotRestore,
     Check,
     Connector,
     FieldDiff,
@@ -40,13 +44,101 @@ from connectors.contract import (
     State,
     Target,
 )
-from connectors.errands import GRACE_SECONDS, Errand
 from connectors.models import Connection
+from connectors.models.connections import CallOutcome
 from connectors.outbound import Deadline, Outbound
-from connectors.questions import Asker, asked
+from connectors.plugin_calls import Asker, asked
 from connectors.redaction import Redaction
-from workspaces.crypt import CannotOpen
+from workspaces.encryption import CannotOpen
 from workspaces.models import Secret
+
+# What came of a call, in the words of the contract, without a trace of the credentials.
+
+# What a failed call says: to people, and of the connection's health.
+
+
+def said(failure: BaseException) -> str:
+    """Our own exceptions speak in sentences; others are named, too."""
+    text = str(failure)
+    if isinstance(failure, Refused | CannotRead | OutOfTime):
+        return text
+    return f"{type(failure).__name__}: {text}" if text else type(failure).__name__
+
+
+def tells(failure: BaseException) -> bool:
+    """A refusal is an answer; only one that was never sent tells of a connection that is down."""
+    return isinstance(failure, NotSent) or not isinstance(failure, Refused | CannotRestore)
+
+
+FINDINGS = get_args(get_type_hints(Finding)["found"])
+OUTCOMES = get_args(get_type_hints(Answer)["outcome"])
+READS = {"observe": Observation, "verify": Check}
+
+
+class NoAnswer(Exception):
+    """We stopped because a connector gave back what is not in the contract. We know nothing."""
+
+
+def as_read(errand: OutboundCall[T]) -> T:
+    if errand.failure is None and not isinstance(errand.came, READS[errand.line.method]):
+        errand.failure = NoAnswer(f"`{errand.line.method}` gave back no answer of its kind.")
+    if errand.failure is None:
+        return _kept(errand.came)  # type: ignore[return-value]
+    detail = errand.redaction.text(said(errand.failure))
+    errand.line.ended(CallOutcome.FAILED, detail, tells=tells(errand.failure))
+    kind = CannotRestore if isinstance(errand.failure, CannotRestore) else CannotRead
+    raise kind(detail) from None
+
+
+def _kept(read: T) -> T:
+    """What was read, in a form that can be written down."""
+    if isinstance(read, Observation):
+        return replace(read, state=normalization.value(read.state))
+    if isinstance(read, Check):
+        return replace(read, checks=normalization.value(read.checks))
+    return read
+
+
+def as_answer(errand: OutboundCall[Answer]) -> Answer:
+    answer, is_telling = _answer(errand)
+    redaction = errand.redaction
+    answer = replace(
+        answer,
+        evidence=redaction.evidence(answer.evidence),
+        detail=redaction.text(answer.detail),
+    )
+    errand.line.ended(CallOutcome(answer.outcome), answer.detail, tells=is_telling)
+    return answer
+
+
+def _answer(errand: OutboundCall[Answer]) -> tuple[Answer, bool]:
+    """The answer, and whether it says something of the connection's health."""
+    failure = errand.failure
+    if failure is None:
+        came = errand.came
+        if isinstance(came, Answer) and came.outcome in OUTCOMES:
+            return came, True
+        failure = NoAnswer("`apply` gave back no answer of its kind.")
+    if errand.work is None:  # never opened
+        return Answer(outcome="no_effect", detail=str(failure)), False
+    if isinstance(failure, Refused):
+        return Answer(outcome="no_effect", detail=str(failure)), tells(failure)
+    # Whatever else it is, we do not know.
+    return Answer(outcome="unknown", detail=said(failure)), True
+
+
+def as_finding(errand: OutboundCall[Finding]) -> Finding:
+    if errand.failure is not None:
+        detail = errand.redaction.text(said(errand.failure))
+        errand.line.ended(CallOutcome.FAILED, detail, tells=tells(errand.failure))
+        return Finding(found="cannot_tell", evidence={"error": detail})
+    came = errand.came
+    if not isinstance(came, Finding) or came.found not in FINDINGS:
+        detail = "`probe` gave back no finding."
+        errand.line.ended(CallOutcome.FAILED, detail, tells=True)
+        return Finding(found="cannot_tell", evidence={"error": detail})
+    return replace(came, evidence=errand.redaction.evidence(came.evidence))
+
 
 __all__ = ["GRACE_SECONDS", "Facts"]
 
@@ -155,7 +247,7 @@ def probe(
     (`limit_seconds` + `horizon_seconds` after `sent_at`).
     """
     line = Line(connection, "probe", operation, target)
-    return _errand(line, args, facts, "observe", Connector.probe, outcomes.as_finding).here()
+    return _errand(line, args, facts, "observe", Connector.probe, as_finding).here()
 
 
 # The same as errands, for whoever has many calls under way at once.
@@ -163,23 +255,23 @@ def probe(
 
 def observing(
     connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
-) -> Errand[Observation]:
+) -> OutboundCall[Observation]:
     line = Line(connection, "observe", operation, target)
-    return _errand(line, args, facts, "observe", Connector.observe, outcomes.as_read)
+    return _errand(line, args, facts, "observe", Connector.observe, as_read)
 
 
 def verifying(
     connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
-) -> Errand[Check]:
+) -> OutboundCall[Check]:
     line = Line(connection, "verify", operation, target)
-    return _errand(line, args, facts, "observe", Connector.verify, outcomes.as_read)
+    return _errand(line, args, facts, "observe", Connector.verify, as_read)
 
 
 def applying(
     connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
-) -> Errand[Answer]:
+) -> OutboundCall[Answer]:
     line = Line(connection, "apply", operation, target)
-    return _errand(line, args, facts, "compensate", Connector.apply, outcomes.as_answer)
+    return _errand(line, args, facts, "compensate", Connector.apply, as_answer)
 
 
 def _errand(
@@ -188,21 +280,21 @@ def _errand(
     facts: Facts,
     purpose: Purpose,
     method: Callable[[Connector, Call], T],
-    judge: Callable[[Errand[T]], T],
-) -> Errand[T]:
+    judge: Callable[[OutboundCall[T]], T],
+) -> OutboundCall[T]:
     """The call, ready to leave; where it cannot be opened, its answer is there at once."""
     try:
         connector, call, redaction = _opened(line, args, facts, purpose)
         if purpose == "compensate":
             call.operation.check_args(args)
     except (Refused, CannotRead) as closed:
-        return Errand(line, 0.0, None, judge, failure=closed)
+        return OutboundCall(line, 0.0, None, judge, failure=closed)
     except Exception as failure:
         if purpose == "compensate" and isinstance(failure, DatabaseError):  # away for everybody
             raise
-        return Errand(line, 0.0, None, judge, failure=failure)
+        return OutboundCall(line, 0.0, None, judge, failure=failure)
     work = partial(getattr(connector, method.__name__), call)
-    return Errand(line, _limit(call.operation, facts), work, judge, redaction)
+    return OutboundCall(line, _limit(call.operation, facts), work, judge, redaction)
 
 
 def _limit(operation: Operation, facts: Facts) -> float:

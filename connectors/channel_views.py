@@ -15,7 +15,7 @@ from connectors import channels
 from connectors.forms import ChannelForm
 from connectors.models import Channel, Delivery
 from connectors.models.channels import ChannelKind, DeliveryState
-from workspaces import look
+from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.models import Workspace
 from workspaces.pages import Request, page, workspace_or_404
@@ -79,7 +79,7 @@ def _row(one: Channel) -> dict[str, Any]:
         "subjects": ", ".join(one.subjects) or "everything",
         "tier": one.tier,
         "disabled": one.disabled_at is not None,
-        "last": look.moment(last.sent_at or last.created_at) if last else "",
+        "last": formatting.moment(last.sent_at or last.created_at) if last else "",
         "last_state": TONES[DeliveryState(last.state)] if last else None,
     }
 
@@ -91,7 +91,7 @@ def _delivery(one: Delivery) -> dict[str, Any]:
         "to": str(one.channel or "") or one.recipient or "a channel that was removed",
         "state": TONES[DeliveryState(one.state)],
         "tries": one.tries,
-        "at": look.moment(one.sent_at or one.created_at),
+        "at": formatting.moment(one.sent_at or one.created_at),
         "error": one.last_error if one.state != DeliveryState.SENT else "",
     }
 

@@ -7,24 +7,170 @@ no snapshots, and its link opens a page: nothing is decided by following it.
 
 from __future__ import annotations
 
+import smtplib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 from django.conf import settings as deployment
+from django.core.exceptions import ValidationError
+from django.core.mail import EmailMessage
+from django.core.validators import validate_email
 from django.db import connection as database
 from django.db import transaction
 from django.db.models import DurationField, ExpressionWrapper, F, Value
 from django.db.models.functions import Now
+from standardwebhooks import Webhook
 
-from connectors import senders
 from connectors.models import Channel, Delivery
 from connectors.models.channels import ChannelKind, DeliveryState, Tier
-from workspaces import acts
+from connectors.outbound import Deadline, Outbound
+from connectors.redaction import Redaction
+from workspaces import outbox
 from workspaces.models import Secret, User, Workspace
+
+# Signatures as Standard Webhooks say (https://www.standardwebhooks.com).
+
+
+class BadSecret(ValueError):
+    """We stopped because the signing secret is no `whsec_…` secret."""
+
+
+def headers_of(secret: str, body: bytes, *, message_id: str) -> dict[str, str]:
+    """The three headers that sign a body now; raises BadSecret."""
+    now = datetime.now(UTC)
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": signer(secret).sign(
+            msg_id=message_id, timestamp=now, data=body.decode()
+        ),
+    }
+
+
+def signer(secret: str) -> Webhook:
+    """The library's signer; raises BadSecret."""
+    try:
+        return Webhook(secret)
+    except Exception:  # noqa: BLE001 - it raises of three kinds, one of them its own and not exported
+        raise BadSecret("The signing secret has to be a whsec_… secret.") from None
+
+
+# How a message leaves by each kind of channel.
+
+SEND_SECONDS_MAX = 15.0
+RECIPIENTS_MAX = 20
+OK = range(200, 300)
+
+
+class NotTaken(Exception):
+    """We stopped because the other side did not take the message; it is tried again later."""
+
+
+def check(kind: str, settings: dict[str, Any], secret: dict[str, Any]) -> None:
+    """Raise ValueError with one sentence where a channel of this kind could not send."""
+    if kind == ChannelKind.MAIL:
+        to = settings.get("to")
+        if not isinstance(to, list) or not 0 < len(to) <= RECIPIENTS_MAX:
+            raise ValueError(f"A mail channel needs 1 to {RECIPIENTS_MAX} addresses in “to”.")
+        for address in to:
+            _check_address(str(address))
+        return
+    if kind not in ChannelKind.values:
+        raise ValueError("A channel is of the kind mail, slack or webhook.")
+    if not str(secret.get("url", "")).startswith(("https://", "http://")):
+        raise ValueError("This channel needs the address that messages are posted to.")
+    if kind == ChannelKind.WEBHOOK:
+        signer(str(secret.get("secret", "")))
+
+
+def _check_address(address: str) -> None:
+    try:
+        validate_email(address)
+    except ValidationError:
+        raise ValueError(f"{address} is no mail address.") from None
+
+
+def send(delivery: Delivery) -> None:
+    """Send one message; whatever is raised means that it has to be tried again."""
+    if delivery.kind == ChannelKind.MAIL:
+        _mail(delivery)
+        return
+    secret = delivery.channel.secret.open() if delivery.channel and delivery.channel.secret else {}
+    if not secret:
+        raise NotTaken("The channel was removed or has lost its secret.")
+    if delivery.kind == ChannelKind.SLACK:
+        _post(secret["url"], _slack(delivery), {})
+    else:
+        body = _signed_body(delivery)
+        # The id stays the same over all tries, so that a receiver can tell a repetition.
+        headers = headers_of(secret["secret"], body, message_id=f"msg_{delivery.pk}")
+        _post(secret["url"], body, headers)
+
+
+def is_server_away(failure: Exception) -> bool:
+    """Whether a mail was not taken because of the server itself, and not of this one mailbox."""
+    if isinstance(failure, smtplib.SMTPException):
+        return isinstance(failure, smtplib.SMTPServerDisconnected | smtplib.SMTPConnectError)
+    return isinstance(failure, OSError)
+
+
+def said(delivery: Delivery, failure: Exception) -> str:
+    """The failure for people to read, without the channel's secrets."""
+    secret = delivery.channel.secret if delivery.channel else None
+    return Redaction(secret.open() if secret else {}).text(f"{type(failure).__name__}: {failure}")
+
+
+def _mail(delivery: Delivery) -> None:
+    to = [delivery.recipient] if delivery.recipient else []
+    if not to and delivery.channel:
+        to = list(delivery.channel.settings.get("to", []))
+    if not to:
+        raise NotTaken("The channel was removed or has no addresses.")
+    said = delivery.message
+    text = f"{said['text']}\n\n{said['url']}\n" if said["url"] else f"{said['text']}\n"
+    mail = EmailMessage(
+        subject=said["title"],
+        body=text,
+        to=to,
+        headers={"Auto-Submitted": "auto-generated", "X-Amends-Delivery": str(delivery.pk)},
+    )
+    mail.send()
+
+
+def _slack(delivery: Delivery) -> bytes:
+    """The shape of an incoming webhook; the characters with a meaning are made plain."""
+    said = {name: _plain(delivery.message[name]) for name in ("title", "text")}
+    link = delivery.message["url"]
+    text = f"*{said['title']}*\n{said['text']}" + (f"\n<{link}|Open in Amends>" if link else "")
+    return msgspec.json.encode({"text": text})
+
+
+def _plain(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _signed_body(delivery: Delivery) -> bytes:
+    return msgspec.json.encode(
+        {
+            "type": delivery.subject,
+            "timestamp": delivery.created_at.isoformat(),
+            "data": {"workspace": delivery.workspace.slug, **delivery.message},
+        }
+    )
+
+
+def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
+    answer = Outbound(Deadline(SEND_SECONDS_MAX)).request(
+        "POST", url, headers={"content-type": "application/json", **headers}, content=body
+    )
+    if answer.status not in OK:
+        raise NotTaken(f"The receiver answered {answer.status}.")
+
 
 CHANNELS_MAX = 50
 TITLE_CHARACTERS_MAX = 200
@@ -81,7 +227,7 @@ def create(
     if mine.count() >= CHANNELS_MAX:
         raise BadChannel(f"A workspace has at most {CHANNELS_MAX} channels.")
     try:
-        senders.check(kind, settings or {}, secret or {})
+        check(kind, settings or {}, secret or {})
     except ValueError as wrong:
         raise BadChannel(str(wrong)) from wrong
     channel = Channel.objects.create(
@@ -94,27 +240,27 @@ def create(
         secret=Secret.objects.seal(workspace, f"channel {name}", secret) if secret else None,
     )
     told = {"channel": name, "kind": kind, "tier": channel.tier, "subjects": channel.subjects}
-    acts.record(workspace, "channel.created", by=by, data=told)
+    outbox.record(workspace, "channel.created", by=by, data=told)
     return channel
 
 
 @transaction.atomic
 def disable(channel: Channel, *, by: User | None) -> None:
     if Channel.objects.filter(pk=channel.pk, disabled_at=None).update(disabled_at=Now()):
-        acts.record(channel.workspace, "channel.disabled", by=by, data={"channel": channel.name})
+        outbox.record(channel.workspace, "channel.disabled", by=by, data={"channel": channel.name})
 
 
 @transaction.atomic
 def enable(channel: Channel, *, by: User | None) -> None:
     """Let messages out again; what happened meanwhile is not told afterwards."""
     if Channel.objects.filter(pk=channel.pk).exclude(disabled_at=None).update(disabled_at=None):
-        acts.record(channel.workspace, "channel.enabled", by=by, data={"channel": channel.name})
+        outbox.record(channel.workspace, "channel.enabled", by=by, data={"channel": channel.name})
 
 
 @transaction.atomic
 def try_out(channel: Channel, *, by: User) -> Delivery:
     """Put a test message on its way, whatever subjects the channel carries."""
-    acts.record(channel.workspace, "channel.tried", by=by, data={"channel": channel.name})
+    outbox.record(channel.workspace, "channel.tried", by=by, data={"channel": channel.name})
     message = Message(
         "A test message of Amends",
         f"{by} asked for it, to see whether “{channel.name}” arrives. Nothing else happened.",
@@ -228,7 +374,7 @@ def send_due() -> int:
             continue
         if delivery.channel_id is not None:
             away.append(delivery.channel_id)
-        if delivery.kind == ChannelKind.MAIL and senders.is_server_away(failure):
+        if delivery.kind == ChannelKind.MAIL and is_server_away(failure):
             kinds.append(ChannelKind.MAIL)
     return BATCH
 
@@ -236,9 +382,9 @@ def send_due() -> int:
 def _send(delivery: Delivery) -> Exception | None:
     """Send one message; what kept it from being taken, or None."""
     try:
-        senders.send(delivery)
+        send(delivery)
     except Exception as failure:  # noqa: BLE001 - a mail library may raise anything; it is kept
-        _put_off(delivery, senders.said(delivery, failure))
+        _put_off(delivery, said(delivery, failure))
         return failure
     Delivery.objects.filter(pk=delivery.pk).update(
         state=DeliveryState.SENT, sent_at=Now(), last_error=""

@@ -24,10 +24,10 @@ from connectors.canonical import canonical
 from connectors.contract import CannotRead, Connector, Purpose, Refused
 from connectors.models import Connection, ConnectionVersion
 from connectors.models.connections import digest_of_settings
-from connectors.questions import Asker, asked
+from connectors.plugin_calls import Asker, asked
 from connectors.redaction import Redaction
 from ledger.masking import masked
-from workspaces import acts
+from workspaces import outbox
 from workspaces.models import Act, Secret, User, Workspace
 
 SETTINGS_BYTES_MAX = 64 * 1024
@@ -86,7 +86,7 @@ def create(
         sandbox_settings=sandbox_settings or {},
         settings_digest=digest_of_settings(connector, settings),
     )
-    acts.record(workspace, "connection.created", by=by, data=_told(connection))
+    outbox.record(workspace, "connection.created", by=by, data=_told(connection))
     return connection
 
 
@@ -130,7 +130,7 @@ def update(
     name = connection.connector
     if _servers(name, before, sandbox_before) != _servers(name, settings, sandbox):
         told["credentials_removed"] = _forget_secrets(connection)
-    acts.record(connection.workspace, UPDATED, by=by, data=told)
+    outbox.record(connection.workspace, UPDATED, by=by, data=told)
     return connection
 
 
@@ -249,7 +249,7 @@ def set_secret(
     setattr(connection, field, new)
     if old:
         old.delete()
-    acts.record(
+    outbox.record(
         connection.workspace,
         "connection.secret_set",
         by=by,
@@ -264,7 +264,7 @@ def disable(connection: Connection, *, by: User | None) -> None:
         disabled_at=timezone.now()
     ):
         connection.refresh_from_db()
-        acts.record(connection.workspace, "connection.disabled", by=by, data=_told(connection))
+        outbox.record(connection.workspace, "connection.disabled", by=by, data=_told(connection))
 
 
 @transaction.atomic
@@ -273,7 +273,7 @@ def enable(connection: Connection, *, by: User | None) -> None:
         disabled_at=None, **CLOSED
     ):
         connection.refresh_from_db()
-        acts.record(connection.workspace, "connection.enabled", by=by, data=_told(connection))
+        outbox.record(connection.workspace, "connection.enabled", by=by, data=_told(connection))
 
 
 def check_settings(

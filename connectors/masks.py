@@ -8,7 +8,7 @@ from typing import Any
 
 from connectors.canonical import same
 from connectors.shapes import FieldDiff
-from ledger.desk import masking_key
+from ledger.desk_events import masking_key
 from ledger.masking import MaskingKey, holds_bare, holds_mask, kind_of, masked, without_last4
 from workspaces.models import Workspace
 

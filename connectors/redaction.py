@@ -15,7 +15,7 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from connectors import keeping
+from connectors import normalization
 
 TEXT_CHARACTERS_MAX = 400
 EVIDENCE_BYTES_MAX = 4096
@@ -36,7 +36,7 @@ class Redaction:
 
     def text(self, text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
         """The text without credentials, in one line, cut to length."""
-        return " ".join(self._black(keeping.text(text)).split())[:characters_max]
+        return " ".join(self._black(normalization.text(text)).split())[:characters_max]
 
     def value(self, value: Any) -> Any:
         """Plain JSON without credentials."""
@@ -48,7 +48,7 @@ class Redaction:
             written = msgspec.json.encode(evidence)
         except (TypeError, ValueError, msgspec.MsgspecError):
             return {"unreadable": self.text(repr(evidence))}
-        clean: dict[str, Any] = self._walk(keeping.value(msgspec.json.decode(written)))
+        clean: dict[str, Any] = self._walk(normalization.value(msgspec.json.decode(written)))
         if len(written) > EVIDENCE_BYTES_MAX:
             return {"shortened": self.text(msgspec.json.encode(clean).decode(), EVIDENCE_BYTES_MAX)}
         return clean

@@ -19,7 +19,7 @@ from types import MappingProxyType
 import msgspec
 
 from connectors.contract import Connector
-from workspaces.structs import described
+from workspaces.edge import described
 
 GROUP = "amends.connectors"
 

@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from typing import Any, cast
 
+import msgspec
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.utils.html import format_html
 from django.views.decorators.http import require_GET, require_POST
 
-from connectors import calls, connections, registry, rehearsal
-from connectors.cards import line_of, row_of, takes, told
+from connectors import calls, connections, dry_run, registry
 from connectors.contract import CannotRead, Purpose, Refused, Target
 from connectors.forms import (
     CredentialForm,
@@ -21,10 +22,78 @@ from connectors.forms import (
 )
 from connectors.models import CallLog, Connection
 from ledger import disclosure
-from workspaces import look
+from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.models import Secret, Workspace
 from workspaces.pages import Request, page, workspace_or_404, workspace_to
+
+# What the connections' pages show of a connection, an operation and a call.
+
+# What a second try does, and whether a lost answer can be found, as shapes.Operation has them.
+TWICE = {
+    "native_key": "sent twice it is done once: the system remembers our key",
+    "natural_key": "sent twice it is done once: the second changes nothing more",
+    "conditional": "sent twice it is done once: it is done only to the state that was seen",
+    "marker": "sent twice it is done once: a mark is left and looked for",
+    "none": "sent twice it may be done twice, so it is sent once",
+}
+LOST = {
+    "strong": "a lost answer is found at once",
+    "eventual": "a lost answer is found after a while",
+    "none": "a lost answer is left to a person",
+}
+
+
+def row_of(one: Connection) -> dict[str, Any]:
+    state = "paused" if one.is_disabled else "failed" if one.is_failing else "active"
+    health = one.last_error if one.is_failing else "answers" if one.last_ok_at else "not called yet"
+    last = max(filter(None, (one.last_ok_at, one.last_error_at)), default=None)
+    return {
+        "name": one.name,
+        "url": f"/w/{one.workspace.slug}/connectors/{one.name}/",
+        "connector": one.connector,
+        "version": calls.connector_version(one),
+        "account": f"revision {one.revision} · settings {one.settings_digest[:12]}",
+        "state": state,
+        "health": "disabled: nothing is called over it" if one.is_disabled else health,
+        "last": formatting.moment(last) if last else None,
+        "observe": _secret(one.observe_secret),
+        "compensate": _secret(one.compensate_secret),
+    }
+
+
+def _secret(secret: Secret | None) -> Any:
+    if secret is None:
+        return "missing"
+    return format_html("set {}", formatting.moment(secret.rotated_at or secret.created_at))
+
+
+def told(operation: Any) -> dict[str, Any]:
+    return {
+        "name": operation.name,
+        "words": f"{operation.title}; at most {operation.limit_seconds:g} s a call",
+        "reversibility": operation.reversibility,
+        "twice": TWICE.get(operation.idempotency, operation.idempotency),
+        "lost": LOST.get(operation.probe, operation.probe),
+    }
+
+
+def takes(name: str) -> dict[str, str]:
+    """The names that a connector's settings have, those that may be missing in brackets."""
+    connector = registry.get(name)
+    fields = msgspec.structs.fields(connector.settings_schema)
+    names = [one.encode_name if one.required else f"[{one.encode_name}]" for one in fields]
+    return {"name": connector.title, "value": ", ".join(names) or "nothing"}
+
+
+def line_of(call: CallLog) -> dict[str, Any]:
+    words = f"{call.method} {call.operation} on {call.target}, {call.milliseconds} ms"
+    return {
+        "words": f"{words}: {call.detail}" if call.detail else words,
+        "state": str(call.outcome),
+        "time": formatting.moment(call.at),
+    }
+
 
 CALLS_SHOWN_MAX = 30
 FIELDS_SHOWN_MAX = 60
@@ -98,7 +167,7 @@ def _one(
     attempt: TryForm | None = None,
     result: list[dict[str, Any]] | None = None,
     rehearsal_form: RehearseForm | None = None,
-    beats: list[rehearsal.Beat] | None = None,
+    beats: list[dry_run.Beat] | None = None,
 ) -> HttpResponse:
     here, row = one.workspace, row_of(one)
     operations = calls.operations_of(one)
@@ -262,7 +331,7 @@ def attempt(request: Request, workspace: str, name: str) -> HttpResponse:
     if sensitive:
         state = disclosure.value(dict(seen.state or {}), sensitive=True, paths=one.workspace.mask)
         fields = list(state.items())[:FIELDS_SHOWN_MAX] if isinstance(state, dict) else []
-        facts += [{"name": key, "value": look.visible(value)} for key, value in fields]
+        facts += [{"name": key, "value": formatting.visible(value)} for key, value in fields]
     facts.append({"name": "Fingerprint", "value": seen.fingerprint})
     return _one(request, one, attempt=form, result=facts)
 
@@ -280,8 +349,8 @@ def rehearse(request: Request, workspace: str, name: str) -> HttpResponse:
     said = form.cleaned_data
     target = Target(said["target_type"], said["target_id"])
     try:
-        beats = rehearsal.rehearse(one, said["operation"], said["args"], target, by=request.user)
-    except rehearsal.NoSandbox as none:
+        beats = dry_run.rehearse(one, said["operation"], said["args"], target, by=request.user)
+    except dry_run.NoSandbox as none:
         form.add_error(None, str(none))
         return _one(request, one, rehearsal_form=form)
     return _one(request, one, rehearsal_form=form, beats=beats)

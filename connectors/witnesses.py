@@ -14,7 +14,7 @@ from connectors.channels import Message
 from connectors.models import Channel, Delivery
 from connectors.models.channels import ChannelKind
 from ledger import proofs
-from workspaces import look
+from workspaces import formatting
 
 SUBJECT = "ledger.head"
 CHANNELS_MAX = 1_000
@@ -40,7 +40,7 @@ def _delivery(channel: Channel) -> Delivery | None:
     if head is None or Delivery.objects.filter(workspace=channel.workspace, key=key).exists():
         return None
     page = f"{settings.AMENDS_URL}/w/{channel.workspace.slug}/ledger/verify/"
-    message = Message(f"{look.count(head.size)} entries of {head.origin}", head.note, page)
+    message = Message(f"{formatting.count(head.size)} entries of {head.origin}", head.note, page)
     return Delivery(
         workspace=channel.workspace, channel=channel, kind=channel.kind, subject=SUBJECT, key=key,
         message=message.cut(),

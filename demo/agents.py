@@ -24,7 +24,7 @@ NAMES = ("Maya Lindholm", "Tariq Aziz", "Chloe Martin", "Yusuf Demir", "Ines Cos
 
 
 def stage() -> Stage:
-    kept, url = places.Kept().read(), os.environ["AMENDS_URL"]
+    kept, url = places.SharedFacts().read(), os.environ["AMENDS_URL"]
     desks = {
         name: amends.connect(url, token, spool=places.spool(name))
         for name, token in kept["keys"].items()
@@ -55,7 +55,7 @@ def premiere(on: Stage) -> None:
     play(doubt.play, on)
     play(ticket.play, on, wanted="T-219", changed="T-233")
     play(ticket.drift, on, "T-233")
-    places.Kept().write(played=True)
+    places.SharedFacts().write(played=True)
 
 
 def play(story: Callable[..., object], *args: object, **how: object) -> None:
@@ -84,7 +84,7 @@ def one_more(on: Stage) -> None:
 def main() -> None:
     on = stage()
     wait_until_ready(on.where)
-    if not places.Kept().read().get("played"):
+    if not places.SharedFacts().read().get("played"):
         premiere(on)
     for _ in range(RUNS_MAX):
         time.sleep(TRICKLE_SECONDS * random.uniform(0.5, 1.5))

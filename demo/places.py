@@ -87,7 +87,7 @@ def make_outside_database() -> None:
         Postgres(local_home()).ensure(OUTSIDE_DATABASE)
 
 
-class Kept:
+class SharedFacts:
     """Small facts that the demo's processes share, in one closed file: secrets, keys, log-ins."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Kept:
 
 def twins_secret() -> str:
     """The secret that the two services and the desk's connections share."""
-    kept = Kept()
+    kept = SharedFacts()
     if "twins_secret" not in kept.read():
         kept.write(twins_secret="whsec_" + base64.b64encode(secrets.token_bytes(24)).decode())
     return str(kept.read()["twins_secret"])

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ledger import masking
-from workspaces import acts
+from workspaces import outbox
 from workspaces.access import Codename, may
 from workspaces.models import User, Workspace
 
@@ -58,7 +58,7 @@ def reveals(person: User, workspace: Workspace, **what: Any) -> bool:
     """
     if not sees(person, workspace):
         return False
-    acts.record(workspace, "payload.revealed", by=person, data=what)
+    outbox.record(workspace, "payload.revealed", by=person, data=what)
     return True
 
 

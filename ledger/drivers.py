@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 
-from ledger.statements import LastWrites, Meanwhile, Rows, Statement
+from ledger.append.statements import LastWrites, Meanwhile, Rows, Statement
 
 __all__ = ["Rows", "Steps", "commit", "commit_async", "execute", "run", "run_async"]
 

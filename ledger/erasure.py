@@ -1,8 +1,8 @@
 """Erasure: a person's payloads go, the log and every proof of it stay.
 
-Who erases walks the registry of workspaces.forgetting, empties the events themselves (the owner's
-one lawful change: payload and salt become NULL), and leaves a line in the registry of erasures. The
-leaves hold digests over a salt that no longer exists, so nothing can be guessed out of them.
+Who erases walks workspaces.erasure_registry, empties the events themselves (the owner's one lawful
+change: payload and salt become NULL), and leaves a line in the registry of erasures. The leaves
+hold digests over a salt that no longer exists, so nothing can be guessed out of them.
 """
 
 import hashlib
@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import transaction
+from django.db import connections, transaction
 from django.db.models.functions import Now
 
-from ledger.emptying import empty_events
 from ledger.models import Action, Erasure, ErasureState, Run
 from ledger.partitions import owner_alias
 from ledger.parts import (
@@ -27,9 +26,93 @@ from ledger.parts import (
     pairs_of,
     scope_of,
 )
-from workspaces import acts, forgetting
-from workspaces.forgetting import Scope
+from workspaces import erasure_registry, outbox
+from workspaces.erasure_registry import Scope
 from workspaces.models import User, Workspace
+
+# Emptying events: the owner's one lawful change, payload and salt become NULL.
+#
+# What is to be emptied is asked for first and then named by lists of values. Joined in one
+# statement PostgreSQL read the events of every week for each part of an erasure.
+#
+# A run may have a hundred thousand events: whoever empties says how many at most, and comes again.
+
+EVENTS_AT_A_TIME = 5_000
+
+# The trigger lets this through and nothing else; only the owner's role may UPDATE at all.
+ERASING = "SET LOCAL amends.erasing = 'yes'"
+OVER = "SET LOCAL amends.erasing = ''"
+_TOLD = """
+SELECT place, received_at, event_id, ARRAY(
+    SELECT found[1] FROM regexp_matches(data::text, '"sha256:([0-9a-f]{64})"', 'g') AS found)
+FROM ledger_event WHERE workspace_id = %(workspace)s AND data IS NOT NULL"""
+OF_RUNS = f"{_TOLD} AND run = ANY(%(runs)s) LIMIT %(at_most)s"
+# Each pair is looked up by itself (OFFSET 0 keeps it so): an action's id alone may stand in many.
+OF_ACTIONS = f"""
+SELECT told.* FROM unnest(%(runs)s::text[], %(actions)s::text[]) AS wanted(of_run, of_action)
+CROSS JOIN LATERAL ({_TOLD} AND run = of_run AND action = of_action OFFSET 0) AS told
+LIMIT %(at_most)s"""  # noqa: S608 - put together of constants
+EMPTY_EVENTS = """
+UPDATE ledger_event SET data = NULL, salt = NULL WHERE workspace_id = %(workspace)s
+    AND place = ANY(%(places)s) AND received_at = ANY(%(moments)s)"""
+EMPTY_KEYS = """
+UPDATE ledger_eventkey SET content = ''
+WHERE workspace_id = %(workspace)s AND event_id = ANY(%(events)s)"""
+EMPTY_SNAPSHOTS = """
+UPDATE ledger_blob SET content = NULL
+WHERE workspace_id = %(workspace)s AND sha256 = ANY(%(snapshots)s)"""
+
+
+def empty_events(
+    scope: Scope, pairs: Sequence[tuple[str, str]], *, using: str, at_most: int
+) -> int:
+    """Empty the events of the scope's runs, and those of single actions: (run, action).
+
+    Their keys and the snapshots that they name go with them. Returns how many events were emptied;
+    where that is `at_most`, more may be left.
+    """
+    emptied = 0
+    with connections[using].cursor() as cursor:
+        told = _told(cursor, scope, pairs, at_most)
+        cursor.execute(ERASING)
+        for start in range(0, len(told), EVENTS_AT_A_TIME):
+            some = told[start : start + EVENTS_AT_A_TIME]
+            emptied += _empty(cursor, scope.workspace.pk, some)
+        cursor.execute(OVER)
+    return emptied
+
+
+def _told(
+    cursor: Any, scope: Scope, pairs: Sequence[tuple[str, str]], at_most: int
+) -> list[tuple[Any, ...]]:
+    """Place, moment, id and snapshots of events that still have a payload."""
+    given: dict[str, Any] = {"workspace": scope.workspace.pk, "at_most": at_most}
+    whole = set(scope.names)
+    cursor.execute(OF_RUNS, given | {"runs": list(whole)})
+    told: list[tuple[Any, ...]] = cursor.fetchall()
+    wanted = sorted({pair for pair in pairs if pair[0] not in whole})
+    if wanted and len(told) < at_most:
+        runs, actions = (list(column) for column in zip(*wanted, strict=True))
+        left = {"runs": runs, "actions": actions, "at_most": at_most - len(told)}
+        cursor.execute(OF_ACTIONS, given | left)
+        told += cursor.fetchall()
+    return told
+
+
+def _empty(cursor: Any, workspace_id: int, told: Sequence[tuple[Any, ...]]) -> int:
+    cursor.execute(
+        EMPTY_EVENTS,
+        {"workspace": workspace_id, "places": [row[0] for row in told],
+         "moments": sorted({row[1] for row in told})},
+    )  # fmt: skip
+    emptied: int = cursor.rowcount
+    events = [row[2] for row in told]
+    cursor.execute(EMPTY_KEYS, {"workspace": workspace_id, "events": events})
+    snapshots = sorted({one for row in told for one in row[3]})
+    if snapshots:
+        cursor.execute(EMPTY_SNAPSHOTS, {"workspace": workspace_id, "snapshots": snapshots})
+    return emptied
+
 
 SALT_BYTES = 32
 TURN_SECONDS_MAX = 20.0
@@ -52,7 +135,7 @@ class NothingFound(Exception):
 
 
 @dataclass(frozen=True)
-class Found:
+class ErasurePreview:
     """What an erasure would forget, and what stands in its way."""
 
     scope: Scope
@@ -65,22 +148,22 @@ class Found:
         return not self.scope.runs and not self.scope.actions
 
 
-def find(workspace: Workspace, *, person: str = "", runs: Sequence[str] = ()) -> Found:
+def find(workspace: Workspace, *, person: str = "", runs: Sequence[str] = ()) -> ErasurePreview:
     """A person's runs, those that are named, and single actions of others on what is theirs."""
     mine = Run.objects.filter(workspace=workspace)
     whole = set(mine.filter(run__in=runs).values_list("pk", flat=True))
     if person:
         whole |= set(mine.filter(customer=person).values_list("pk", flat=True)[:RUNS_MAX])
     names = list(mine.filter(pk__in=whole).order_by("pk").values_list("run", flat=True))
-    whole = set(forgetting.with_what_belongs(workspace, sorted(whole)))
+    whole = set(erasure_registry.with_what_belongs(workspace, sorted(whole)))
     actions = list(actions_on(workspace, person, whole)) if person else []
     touched = sorted(set(Action.objects.filter(pk__in=actions).values_list("run", flat=True)))
     scope = scope_of(workspace, sorted(whole), actions=actions, person=person, touched=touched)
-    return Found(scope, names, _blockers(workspace, [*scope.runs, *touched]))
+    return ErasurePreview(scope, names, _blockers(workspace, [*scope.runs, *touched]))
 
 
 def _blockers(workspace: Workspace, runs: Sequence[int]) -> list[str]:
-    busy = Run.objects.filter(pk__in=forgetting.resting(workspace, runs))
+    busy = Run.objects.filter(pk__in=erasure_registry.resting(workspace, runs))
     return list(busy.order_by("run").values_list("run", flat=True)[: BLOCKERS_SHOWN + 1])
 
 
@@ -202,7 +285,7 @@ def _finish(erasure: Erasure, state: str, detail: str = "") -> None:
     erasure.person, erasure.named = "", []
     erasure.save()
     told = {"erasure": erasure.pk, "runs": erasure.run_count, "events": erasure.event_count}
-    acts.record(erasure.workspace, "ledger.erased", by=erasure.by, data=told, using=owner_alias())
+    outbox.record(erasure.workspace, "ledger.erased", by=erasure.by, data=told, using=owner_alias())
 
 
 def forget(scope: Scope, *, using: str, at_most: int | None = None) -> tuple[dict[str, int], bool]:
@@ -210,7 +293,7 @@ def forget(scope: Scope, *, using: str, at_most: int | None = None) -> tuple[dic
     The events stay. With `at_most` it stops after so many rows of a table, to be asked again.
     """
     rows: dict[str, int] = {}
-    for one in sorted(forgetting.held(), key=_place):
+    for one in sorted(erasure_registry.held(), key=_place):
         changed = one.forget(scope, using, at_most)
         if changed:
             rows[one.model] = max(rows.get(one.model, 0), changed)
@@ -220,7 +303,7 @@ def forget(scope: Scope, *, using: str, at_most: int | None = None) -> tuple[dic
     return rows, True
 
 
-def _place(one: forgetting.Held) -> int:
+def _place(one: erasure_registry.PersonalColumns) -> int:
     return FOUND_BY.index(one.model) if one.model in FOUND_BY else -1
 
 

@@ -14,16 +14,127 @@ from django.conf import settings
 from psycopg import AsyncConnection, Connection
 from psycopg.errors import DeadlockDetected, OperationalError, SerializationFailure
 
-from ledger import bells, decimals, drivers, wire
-from ledger import record as core
-from ledger.documented import documented
-from ledger.door import Refused, answer, answering, body_of, media_type, refuse, speaker_of
+from ledger import decimals, drivers, signals, wire
+from ledger.append import events as core
+from ledger.append.events import Recorded
+from ledger.edge import Refused, answer, answering, body_of, media_type, refuse, speaker_of
 from ledger.masking import Unfit, masked
-from ledger.record import Recorded
-from ledger.said import Answer, Problem, Said, Speaker
-from workspaces import hot
-from workspaces.children import Children
-from workspaces.hot import Receive, Scope, Send, route
+from ledger.parsed_events import Actor, Answer, ParsedEvent, Problem
+from ledger.schemas import AGENT_TYPES
+from workspaces import edge
+from workspaces.edge import Receive, Scope, Send, route
+from workspaces.worker_processes import Children
+
+# What the OpenAPI page says of the ledger's hot endpoints, which django-ninja does not serve.
+
+_EVENT: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "type", "run"],
+    "additionalProperties": False,
+    "properties": {
+        "id": {"type": "string", "minLength": 1, "maxLength": 64},
+        "type": {"type": "string", "enum": sorted(AGENT_TYPES)},
+        "run": {"type": "string", "minLength": 1, "maxLength": 120},
+        "action": {"type": "string", "minLength": 1, "maxLength": 120},
+        "n": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
+        "time": {"type": "string", "format": "date-time"},
+        "trace": {"type": "object"},
+        "data": {"type": "object"},
+    },
+}
+PROBLEM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+    },
+}
+_RESULTS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "results": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": "string"},
+                    "status": {"enum": ["accepted", "duplicate", "rejected"]},
+                    "problem": PROBLEM,
+                    "warning": PROBLEM,
+                },
+            },
+        }
+    },
+}
+
+
+def problems(*statuses: int) -> dict[str, Any]:
+    """Answers that are RFC 9457 problems."""
+    words = {
+        400: "Malformed", 401: "No valid key", 403: "The key lacks the scope", 413: "Too large",
+        415: "Wrong media type", 422: "Unfit", 503: "Overloaded; Retry-After says when to come",
+    }  # fmt: skip
+    return {
+        str(status): {
+            "description": words[status],
+            "content": {"application/problem+json": {"schema": PROBLEM}},
+        }
+        for status in statuses
+    }
+
+
+BEARER: list[dict[str, list[str]]] = [{"ByAgent": []}]
+
+documented: dict[str, Any] = {
+    "/api/v1/events": {
+        "post": {
+            "tags": ["ledger"],
+            "operationId": "ledger_intake_events",
+            "summary": "Record up to 1,000 events",
+            "description": "JSON array or NDJSON, gzip or not, at most 8 MiB. Each event has its "
+            "own answer; one reported accepted is durable.",
+            "security": BEARER,
+            "requestBody": {
+                "required": True,
+                "content": {
+                    "application/json": {"schema": {"type": "array", "items": _EVENT}},
+                    "application/x-ndjson": {"schema": {"type": "string"}},
+                },
+            },
+            "responses": {
+                "200": {
+                    "description": "One answer per event, in order",
+                    "content": {"application/json": {"schema": _RESULTS}},
+                },
+                **problems(400, 401, 403, 413, 415, 503),
+            },
+        }
+    },
+    "/api/v1/blobs/{sha256}": {
+        "put": {
+            "tags": ["ledger"],
+            "operationId": "ledger_intake_blob",
+            "summary": "Keep a snapshot or result above 64 KiB",
+            "security": BEARER,
+            "parameters": [
+                {
+                    "name": "sha256",
+                    "in": "path",
+                    "required": True,
+                    "schema": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+                }
+            ],
+            "requestBody": {"required": True, "content": {"application/json": {"schema": {}}}},
+            "responses": {
+                "200": {"description": "It was here already"},
+                "201": {"description": "Kept"},
+                **problems(400, 401, 403, 413, 422, 503),
+            },
+        }
+    },
+}
 
 JSON_TYPES = frozenset({"application/json"})
 NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
@@ -33,7 +144,7 @@ BLOB_BYTES_MAX = 8 * 1024 * 1024
 INLINE_BYTES_MAX = 64 * 1024
 # Two batches that lock each other out are told by PostgreSQL; the second try finds the way free.
 TRIES_MAX = 3
-Read = list[Said | tuple[str, Problem]]
+Read = list[ParsedEvent | tuple[str, Problem]]
 
 _json = msgspec.json.Encoder()
 children = Children("ledger.intake")
@@ -47,13 +158,13 @@ ON CONFLICT (workspace_id, sha256) DO UPDATE SET received_at = excluded.received
 RETURNING xmax = 0"""
 
 
-def record(connection: Connection[Any], speaker: Speaker, events: Sequence[Said]) -> Recorded:
+def record(connection: Connection[Any], speaker: Actor, events: Sequence[ParsedEvent]) -> Recorded:
     """Record in the transaction that is open on a plain connection."""
     return drivers.run(core.record(speaker, events), connection)
 
 
 async def record_async(
-    connection: AsyncConnection[Any], speaker: Speaker, events: Sequence[Said]
+    connection: AsyncConnection[Any], speaker: Actor, events: Sequence[ParsedEvent]
 ) -> Recorded:
     """Record in the transaction that is open on an awaited connection."""
     return await drivers.run_async(core.record(speaker, events), connection)
@@ -72,16 +183,16 @@ async def events(scope: Scope, receive: Receive, send: Send) -> None:
         results = msgspec.Raw(told)
     else:
         read = read_batch(body, speaker, media in NDJSON_TYPES)
-        recorded = await _recorded(speaker, [one for one in read if isinstance(one, Said)])
+        recorded = await _recorded(speaker, [one for one in read if isinstance(one, ParsedEvent)])
         results, runs = _in_order(read, recorded.answers), recorded.runs
     await answer(send, 200, {"results": results})
     if runs:
-        await asyncio.to_thread(bells.ring, runs)
+        await asyncio.to_thread(signals.ring, runs)
 
 
 def read_batch(
     body: bytes,
-    speaker: Speaker,
+    speaker: Actor,
     ndjson: bool,  # noqa: FBT001 - as `take_in`
 ) -> Read:
     try:
@@ -93,7 +204,7 @@ def read_batch(
 
 def take_in(
     body: bytes,
-    speaker: Speaker,
+    speaker: Actor,
     ndjson: bool,  # noqa: FBT001 - called through a process or a thread
 ) -> tuple[bytes, list[int]]:
     """Read and record a large batch; its answers as JSON, and the runs that it moved.
@@ -101,30 +212,30 @@ def take_in(
     All of it happens in one thread, and all that it made is freed there, where it is still near.
     """
     read = read_batch(body, speaker, ndjson)
-    said = [one for one in read if isinstance(one, Said)]
+    said = [one for one in read if isinstance(one, ParsedEvent)]
     recorded = _record_waiting(speaker, said) if said else Recorded([])
     return _json.encode(_in_order(read, recorded.answers)), recorded.runs
 
 
-def _record_waiting(speaker: Speaker, said: Sequence[Said]) -> Recorded:
+def _record_waiting(speaker: Actor, said: Sequence[ParsedEvent]) -> Recorded:
     for tries_left in reversed(range(TRIES_MAX)):
         try:
-            with hot.threads_pool().connection() as connection:
+            with edge.threads_pool().connection() as connection:
                 return drivers.commit(core.record(speaker, said), connection)
         except (DeadlockDetected, SerializationFailure):
             if not tries_left:
                 raise
         except OperationalError:
-            hot.threads_pool().check()  # the database went away, and with it every connection
+            edge.threads_pool().check()  # the database went away, and with it every connection
             raise
     raise AssertionError("unreachable")
 
 
-async def _recorded(speaker: Speaker, said: Sequence[Said]) -> Recorded:
+async def _recorded(speaker: Actor, said: Sequence[ParsedEvent]) -> Recorded:
     if not said:
         return Recorded([])
     for tries_left in reversed(range(TRIES_MAX)):
-        async with hot.pool().connection() as connection:
+        async with edge.pool().connection() as connection:
             try:
                 return await drivers.commit_async(core.record(speaker, said), connection)
             except (DeadlockDetected, SerializationFailure):
@@ -137,7 +248,7 @@ def _in_order(read: Read, answers: Sequence[Answer]) -> list[Answer]:
     """The answers in the order in which the events came."""
     recorded = iter(answers)
     return [
-        next(recorded) if isinstance(one, Said) else Answer(one[0], "rejected", one[1])
+        next(recorded) if isinstance(one, ParsedEvent) else Answer(one[0], "rejected", one[1])
         for one in read
     ]
 
@@ -148,10 +259,10 @@ async def blob(scope: Scope, receive: Receive, send: Send) -> None:
     sha256 = scope["path_params"]["sha256"]
     body = await body_of(scope, receive, BLOB_BYTES_MAX)
     if len(body) > INLINE_BYTES_MAX:
-        await hot.in_thread(check_blob, body, sha256, speaker)
+        await edge.in_thread(check_blob, body, sha256, speaker)
     else:
         check_blob(body, sha256, speaker)
-    async with hot.pool().connection() as connection:
+    async with edge.pool().connection() as connection:
         cursor = await connection.execute(
             KEEP_BLOB, [speaker.workspace_id, sha256, body, len(body)]
         )
@@ -160,7 +271,7 @@ async def blob(scope: Scope, receive: Receive, send: Send) -> None:
     await answer(send, 201 if is_new else 200, {"ref": f"sha256:{sha256}"})
 
 
-def check_blob(body: bytes, sha256: str, speaker: Speaker) -> None:
+def check_blob(body: bytes, sha256: str, speaker: Actor) -> None:
     """Raise `Refused` unless the body is what its name says, JSON, and without a secret."""
     if hashlib.sha256(body).hexdigest() != sha256:
         raise refuse("digest", "The body is not what its name says", 422)

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest
 
-from workspaces import look
+from workspaces import formatting
 
 ROWS_A_PAGE = 50
 
@@ -20,7 +20,7 @@ def page_of(
     """
     shown = list(rows[:ROWS_A_PAGE])
     has_more = len(rows) > ROWS_A_PAGE
-    label = f"{look.count(len(shown))} {word}"
+    label = f"{formatting.count(len(shown))} {word}"
     newer = _url(request, None) if request.GET.get("after") else ""
     older = _url(request, key(shown[-1])) if has_more else ""
     return shown, {"label": label, "previous": newer, "next": older, "note": "", "all_url": ""}

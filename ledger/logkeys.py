@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 
-from ledger import desk, notes
+from ledger import desk_events, notes
 from ledger.models import LogKey
 from ledger.notes import Head, Signer
 from workspaces.models import Secret, User, Workspace
@@ -63,7 +63,7 @@ def rotate(workspace: Workspace, *, by: User | None) -> LogKey:
     origin = old.origin if old else _first_origin(workspace)
     LogKey.objects.filter(workspace=workspace, retired_at=None).update(retired_at=Now())
     new = _make(workspace, origin)
-    desk.say(
+    desk_events.say(
         workspace, "ledger.key_rotated", by=by, part="sealer",
         data={"origin": origin, "public": notes.key_text(origin, bytes(new.public_key))},
     )  # fmt: skip
@@ -76,7 +76,7 @@ def begin_anew(workspace: Workspace, last_good: Head) -> Signer:
     LogKey.objects.filter(workspace=workspace, retired_at=None).update(retired_at=Now())
     _make(workspace, f"{_first_origin(workspace)}/{count + 1}")
     new = signer(workspace)
-    desk.say(
+    desk_events.say(
         workspace, "ledger.origin_changed", part="sealer",
         data={"from": last_good.origin, "to": new.origin, "size": last_good.size,
               "root": notes.base64_text(last_good.root)},

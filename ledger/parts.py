@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ledger.models import Action, Effect, Erasure, Run
-from workspaces import forgetting
-from workspaces.forgetting import Scope
+from workspaces import erasure_registry
+from workspaces.erasure_registry import Scope
 from workspaces.models import Workspace
 
 RUNS_MAX = 10_000
@@ -47,7 +47,7 @@ def next_part(erasure: Erasure) -> Part | None:
     if person and not left:
         since = mine.filter(customer=person).exclude(pk__in=whole).order_by("pk")
         left = list(since.values_list("run", flat=True)[:RUNS_MAX])
-    whole = forgetting.with_what_belongs(workspace, sorted(whole))
+    whole = erasure_registry.with_what_belongs(workspace, sorted(whole))
     actions = actions_on(workspace, person, whole) if person and not left and not is_large else []
     if not whole and not actions and not left:
         return None

@@ -1,12 +1,12 @@
 """What the ledger does again and again."""
 
-from ledger import acts, checks, erasure, finding, partitions, retention, sealer
+from ledger import checks, erasure, finding, outbox, partitions, retention, sealer
 from workspaces.periodic import every
 
 
-@every(5, name="ledger.acts")
+@every(5, name="ledger.outbox")
 def take_in_acts() -> None:
-    acts.take_in()
+    outbox.take_in()
 
 
 @every(0.2, name="ledger.seal")

@@ -7,7 +7,7 @@ from ledger import logkeys, merkle, notes
 from ledger.canonical import canonical, salted_digest
 from ledger.leaves import Entry, received_text, sealed_as, stored_nodes
 from ledger.models import Event, EventKey, Leaf, TreeHead
-from ledger.said import Said
+from ledger.parsed_events import ParsedEvent
 from ledger.wire import as_kept
 from workspaces.models import Workspace
 
@@ -97,7 +97,7 @@ def consistency(workspace: Workspace, old: int, new: int) -> list[bytes]:
 
 def kept_event(event: Event) -> dict[str, Any]:
     """The event in the form that its digest covers."""
-    said = Said(
+    said = ParsedEvent(
         event.event_id, event.type, event.run, event.action, event.n, event.time, event.trace,
         event.data if event.data is not None else {}, b"",
     )  # fmt: skip

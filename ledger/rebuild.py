@@ -10,12 +10,13 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from ledger import drivers, projections, statements
-from ledger.desk import plain_connection
+from ledger import drivers
+from ledger.append import projection_rows, statements
+from ledger.append.projection import fact_of
+from ledger.append.statements import LastWrites, Rows, Statement
+from ledger.desk_events import plain_connection
 from ledger.fold import checkpoint_of, fold_action, fold_run, moves_action, moves_run
-from ledger.folding import fact_of
-from ledger.said import Fact
-from ledger.statements import LastWrites, Rows, Statement
+from ledger.parsed_events import StoredEvent
 
 RUNS_AT_A_TIME = 200
 
@@ -77,9 +78,9 @@ def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement]
         (EVENTS_OF_RUNS, [workspace_id, names]),
     ]
     ids = {name: id_ for id_, name, *_ in locked}
-    of_action: dict[tuple[str, str], list[Fact]] = defaultdict(list)
-    of_run: dict[str, list[Fact]] = defaultdict(list)
-    moved: dict[str, list[Fact]] = defaultdict(list)
+    of_action: dict[tuple[str, str], list[StoredEvent]] = defaultdict(list)
+    of_run: dict[str, list[StoredEvent]] = defaultdict(list)
+    moved: dict[str, list[StoredEvent]] = defaultdict(list)
     # What was erased cannot be folded anew: the rows of such an action stand as they are.
     erased = {(run, action) for run, action, _, _, _, data, *_ in events if action and data is None}
     for run, action, *rest in events:
@@ -101,7 +102,7 @@ def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement]
     for (run, action), found in of_action.items():
         id_, effects = had.get((ids[run], action)) or (next(spare), None)
         row = fold_action(action, found)
-        actions.append(projections.Folded(id_, ids[run], agents[run], effects, row))
+        actions.append(projection_rows.Folded(id_, ids[run], agents[run], effects, row))
     checkpoints = [
         (ids[run], checkpoint_of(fact))
         for run, found in of_run.items()
@@ -110,15 +111,17 @@ def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement]
     ]
     yield LastWrites(
         [
-            *projections.write_actions(workspace_id, actions),
-            *projections.write_runs([(ids[run], fold_run(found)) for run, found in of_run.items()]),
-            *projections.write_checkpoints(checkpoints),
+            *projection_rows.write_actions(workspace_id, actions),
+            *projection_rows.write_runs(
+                [(ids[run], fold_run(found)) for run, found in of_run.items()]
+            ),
+            *projection_rows.write_checkpoints(checkpoints),
             (SUMS, _sums(ids, moved)),
         ]
     )
 
 
-def _sums(ids: dict[str, int], moved: dict[str, list[Fact]]) -> list[list[Any]]:
+def _sums(ids: dict[str, int], moved: dict[str, list[StoredEvent]]) -> list[list[Any]]:
     return [
         [ids[run] for run in moved],
         [min(fact.place for fact in found) for found in moved.values()],

@@ -12,10 +12,10 @@ from ledger import clocks, snapshots
 from ledger.fold import ActionRow, fold_action, fold_run, moves_action, moves_run
 from ledger.fold.effects import EffectRow
 from ledger.models import Event, Run
-from ledger.said import Fact
+from ledger.parsed_events import StoredEvent
 from ledger.settlements import OUTCOMES, SETTLED, Settlement, settlements_in
 from ledger.snapshots import digest_of, is_ref
-from workspaces import look
+from workspaces import formatting
 
 EVENTS_REPLAYED_MAX = 2_000
 STEPS_SHOWN = 200
@@ -86,15 +86,15 @@ def replay(run: Run, step: int | None) -> Replay:
     return Replay(run, events, min(at, len(events)), len(found) > len(events))
 
 
-def _fact(event: Event) -> Fact:
-    return Fact(
+def _fact(event: Event) -> StoredEvent:
+    return StoredEvent(
         event.event_id, event.type, event.n, event.data or {}, event.place, event.received_at,
         event.actor_kind != "agent", event.actor, event.trusted, event.trace,
     )  # fmt: skip
 
 
-def _actions(events: list[Event], facts: list[Fact]) -> list[ActionRow]:
-    grouped: dict[str, list[Fact]] = defaultdict(list)
+def _actions(events: list[Event], facts: list[StoredEvent]) -> list[ActionRow]:
+    grouped: dict[str, list[StoredEvent]] = defaultdict(list)
     for event, fact in zip(events, facts, strict=True):
         if event.action and moves_action(fact.type):
             grouped[event.action].append(fact)
@@ -123,7 +123,7 @@ def _line(
         "current": number == current,
         "words": _checked(event) or words_of(event),
         "what": data.get("tool") or data.get("name") or tools.get(event.action, event.action),
-        "time": look.moment(event.received_at, "clock"),
+        "time": formatting.moment(event.received_at, "clock"),
     }
 
 
@@ -144,8 +144,8 @@ def _event(event: Event, slug: str, *, sensitive: bool) -> dict[str, Any]:
         "id": event.event_id,
         "actor": event.actor,
         "actor_kind": event.actor_kind,
-        "received": look.moment(event.received_at, "full"),
-        "said_at": look.moment(event.time, "full") if event.time else "",
+        "received": formatting.moment(event.received_at, "full"),
+        "said_at": formatting.moment(event.time, "full") if event.time else "",
         "astray": clocks.astray(event.time, event.received_at),
         "erased": event.data is None,
         "data": pretty(event.data) if sensitive else "",

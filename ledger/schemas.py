@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from ledger import clocks
-from workspaces.structs import described
+from workspaces.edge import described
 
 Short = Annotated[str, Meta(max_length=120)]
 Name = Annotated[str, Meta(max_length=200)]
@@ -105,7 +105,7 @@ class ActionStarted(msgspec.Struct):
     fence: Whole | None = None
 
 
-class EffectSaid(msgspec.Struct):
+class ParsedEffect(msgspec.Struct):
     target: Target | None = None
     before: Any = None
     after: Any = None
@@ -119,11 +119,11 @@ class EffectSaid(msgspec.Struct):
             clocks.check(self.undo_until)
 
 
-class ActionSucceeded(EffectSaid):
+class ActionSucceeded(ParsedEffect):
     attempt: Short | None = None
     fence: Whole | None = None
     result: Any = None
-    effects: Annotated[list[EffectSaid], Meta(max_length=EFFECTS_MAX)] | None = None
+    effects: Annotated[list[ParsedEffect], Meta(max_length=EFFECTS_MAX)] | None = None
 
 
 class ActionFailed(msgspec.Struct):

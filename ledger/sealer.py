@@ -12,10 +12,10 @@ from django.db import connection, transaction
 from psycopg import Cursor
 
 from ledger import logkeys, merkle, notes, witness
-from ledger.desk import plain_connection
+from ledger.append.statements import LIST, joined_numbers
+from ledger.desk_events import plain_connection
 from ledger.leaves import Entry, leaf_bytes, stored_nodes
 from ledger.models import TreeHead
-from ledger.statements import LIST, joined_numbers
 from workspaces.models import Workspace
 
 EVENTS_AT_A_TIME = 5_000

@@ -1,14 +1,14 @@
 from django.urls import path
 
-from ledger.views import audit, events, kept, runs
+from ledger.views import audit, events, retention, runs
 
 app_name = "ledger"
 
 HERE = "w/<slug:workspace>/"
 
 urlpatterns = [
-    path(HERE + "settings/kept/", kept.kept, name="kept"),
-    path(HERE + "settings/kept/progress/", kept.progress, name="kept_progress"),
+    path(HERE + "settings/kept/", retention.kept, name="kept"),
+    path(HERE + "settings/kept/progress/", retention.progress, name="kept_progress"),
     path(HERE + "audit/", audit.audit, name="audit"),
     path(HERE + "runs/", runs.runs, name="runs"),
     path(HERE + "runs/<path:run>/reveal/", runs.reveal, name="reveal"),

@@ -3,6 +3,7 @@
 A batch is never all-or-nothing: each event is read alone, and gets a problem of its own.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -12,11 +13,40 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ledger import clocks, decimals, names, schemas
+from ledger import clocks, decimals, schemas
 from ledger.canonical import canonical
 from ledger.masking import Look, Unfit, mask_in_place
-from ledger.said import Problem, Said, Speaker, problem
-from workspaces.look import is_all_seen
+from ledger.parsed_events import Actor, ParsedEvent, Problem, problem
+from workspaces.formatting import is_all_seen
+
+# Names in JSON: one that stands twice in an object is dropped by every decoder, in silence.
+
+NAME_CHARACTERS_MAX = 80
+
+
+class _Repeated(Exception):
+    """We stopped because of this name."""
+
+
+def repeated(raw: bytes) -> str:
+    """The first name found twice in one object, cut to what is shown; empty if there is none.
+
+    `raw` is JSON that was decoded before, so that it is neither broken nor too deep.
+    """
+    try:
+        json.loads(raw, object_pairs_hook=_pairs)
+    except _Repeated as name:
+        return str(name)[:NAME_CHARACTERS_MAX] or "an empty name"
+    return ""
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Repeated(next(name for name in names if names.count(name) > 1))
+    return found
+
 
 EVENT_BYTES_MAX = 64 * 1024
 BATCH_EVENTS_MAX = 1_000
@@ -60,7 +90,7 @@ class Envelope(msgspec.Struct, forbid_unknown_fields=True):
 _envelopes = msgspec.json.Decoder(Envelope)
 
 
-class Kept(msgspec.Struct, omit_defaults=True, kw_only=True):
+class CanonicalEvent(msgspec.Struct, omit_defaults=True, kw_only=True):
     """An event as the ledger keeps it and as its digest covers it: the names in their order."""
 
     action: str = ""
@@ -102,7 +132,9 @@ def _array(body: bytes) -> list[bytes]:
         ) from wrong
 
 
-def read(raw: bytes, speaker: Speaker, *, reserved: bool = False) -> Said | tuple[str, Problem]:
+def read(
+    raw: bytes, speaker: Actor, *, reserved: bool = False
+) -> ParsedEvent | tuple[str, Problem]:
     """One event, checked and masked; or its id, as far as it has one, with what is wrong.
 
     `reserved` admits what only `begin` may say of an action (its fence, replaced arguments).
@@ -122,7 +154,7 @@ def read(raw: bytes, speaker: Speaker, *, reserved: bool = False) -> Said | tupl
     return said
 
 
-def of_desk(speaker: Speaker, event: dict[str, Any]) -> Said:
+def of_desk(speaker: Actor, event: dict[str, Any]) -> ParsedEvent:
     """One of the desk's own events, which needs no checks but is masked all the same.
 
     Writing and reading it copies the data faster than a walk, and what is written tells cheaply
@@ -133,7 +165,7 @@ def of_desk(speaker: Speaker, event: dict[str, Any]) -> Said:
     return _said(Envelope(**own), speaker, Look.at(raw, speaker.masking_key))
 
 
-def of_gate(speaker: Speaker, event: dict[str, Any]) -> Said | tuple[str, Problem]:
+def of_gate(speaker: Actor, event: dict[str, Any]) -> ParsedEvent | tuple[str, Problem]:
     """An event that the gate made out of what it has checked: it is masked like any other."""
     try:
         return _said(Envelope(**event), speaker, Look(key=speaker.masking_key))
@@ -187,7 +219,7 @@ def _fits(envelope: Envelope) -> None:
         raise _Wrong("schema", "n is not between 0 and 2^31 - 1")
 
 
-def _said(envelope: Envelope, speaker: Speaker, look: Look) -> Said:
+def _said(envelope: Envelope, speaker: Actor, look: Look) -> ParsedEvent:
     time, time_text = _moment(envelope.time) if isinstance(envelope.time, str) else (None, None)
     try:
         data = mask_in_place(envelope.data or {}, speaker.mask, look)
@@ -197,7 +229,7 @@ def _said(envelope: Envelope, speaker: Speaker, look: Look) -> Said:
             "unfit", "The event holds what the ledger does not keep", 422, str(unfit)
         ) from None
     _leave_out(data, speaker)
-    said = Said(
+    said = ParsedEvent(
         envelope.id, envelope.type, envelope.run, envelope.action or "",
         None if envelope.n is UNSET else envelope.n, time, trace or None, data, b"",
         time_text, _sorted.encode(data),
@@ -206,15 +238,15 @@ def _said(envelope: Envelope, speaker: Speaker, look: Look) -> Said:
     return said
 
 
-def _content(said: Said) -> bytes:
+def _content(said: ParsedEvent) -> bytes:
     """The canonical JSON of an event that is plain (see `ledger.canonical`)."""
     return _sorted.encode(
-        Kept(action=said.action, data=Raw(said.data_json), id=said.id, n=said.n, run=said.run,
-             time=said.time_text, trace=said.trace, type=said.type)
+        CanonicalEvent(action=said.action, data=Raw(said.data_json), id=said.id, n=said.n,
+                       run=said.run, time=said.time_text, trace=said.trace, type=said.type)
     )  # fmt: skip
 
 
-def _checked(said: Said, speaker: Speaker, *, reserved: bool) -> None:
+def _checked(said: ParsedEvent, speaker: Actor, *, reserved: bool) -> None:
     if said.type not in schemas.AGENT_TYPES:
         if schemas.is_desk_type(said.type):
             raise _Wrong(
@@ -241,7 +273,7 @@ def _checked(said: Said, speaker: Speaker, *, reserved: bool) -> None:
                 raise _Wrong("reserved", f"“{name}” is given by begin", 403)
 
 
-def _leave_out(data: dict[str, Any], speaker: Speaker) -> None:
+def _leave_out(data: dict[str, Any], speaker: Actor) -> None:
     """What the workspace's settings say is not captured."""
     if not speaker.capture_intent:
         data.pop("intent", None)
@@ -267,7 +299,7 @@ def _no_name_twice(raw: bytes, envelope: Envelope, look: Look) -> None:
     """
     if envelope.names() + look.names == look.names_max:
         return
-    if name := names.repeated(raw):
+    if name := repeated(raw):
         raise _Wrong("duplicate-name", "A name stands twice in one object", 422, name)
 
 
@@ -288,7 +320,7 @@ def _moment(text: str) -> tuple[datetime, str]:
     return moment, clocks.written(moment)
 
 
-def as_kept(said: Said) -> dict[str, Any]:
+def as_kept(said: ParsedEvent) -> dict[str, Any]:
     """The event as the ledger keeps it and as its digest covers it."""
     event: dict[str, Any] = {"id": said.id, "type": said.type, "data": said.data}
     if said.run:

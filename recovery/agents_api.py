@@ -11,10 +11,10 @@ from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 
-from recovery import shown
+from recovery import serializers
 from recovery.api import answering, problem
 from recovery.models import Case
-from workspaces.callers import ByAgent, caller_of
+from workspaces.api_authentication import ByAgent, caller_of
 from workspaces.pages import is_number
 
 router = Router(auth=ByAgent("read"), tags=["agents"])
@@ -36,7 +36,7 @@ def list_own_cases(request: HttpRequest, run: str = "", after: str = "") -> Any:
     found = list(cases[: CASES_A_PAGE + 1])
     page = found[:CASES_A_PAGE]
     return {
-        "cases": [shown.case_of_agent(one) for one in page],
+        "cases": [serializers.case_of_agent(one) for one in page],
         "after": str(page[-1].pk) if len(found) > CASES_A_PAGE else "",
     }
 
@@ -46,7 +46,9 @@ def list_own_cases(request: HttpRequest, run: str = "", after: str = "") -> Any:
 def get_own_case(request: HttpRequest, pk: int) -> Any:
     case = get_object_or_404(_own(request), pk=pk)
     plans = case.plans.select_related("workspace").order_by("number")
-    return shown.case_of_agent(case) | {"plans": [shown.plan_of_agent(one) for one in plans]}
+    return serializers.case_of_agent(case) | {
+        "plans": [serializers.plan_of_agent(one) for one in plans]
+    }
 
 
 def _own(request: HttpRequest) -> QuerySet[Case]:

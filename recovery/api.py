@@ -18,10 +18,10 @@ from ninja.security import HttpBearer
 
 from ledger import disclosure
 from ledger.models import Checkpoint
-from recovery import search, shown
-from recovery.cases.rows import Empty, OutOfDate
+from recovery import search, serializers
+from recovery.cases.ending import Empty, OutOfDate
 from recovery.casework import cases, closing, residues, resuming
-from recovery.casework.closing import CannotClose, Left
+from recovery.casework.closing import CannotClose, Remainder
 from recovery.casework.resuming import CannotResume
 from recovery.corrections import CannotPublish, draft, publish
 from recovery.models import Case, Correction, Plan
@@ -140,7 +140,7 @@ def list_cases(
     )
     number = search.count(token.workspace, q, by=token.person, everything=everything, found=found)
     return {
-        "cases": [shown.case(one) for one in found.cases],
+        "cases": [serializers.case(one) for one in found.cases],
         "after": found.after,
         "count": number.number,
         "count_is_capped": number.capped,
@@ -154,9 +154,9 @@ def get_case(request: AsPerson, pk: int) -> Any:
     case = case_of(request, pk, "view")
     made = list(case.plans.order_by("number"))
     sees = bool(made) and reveals(request, case)
-    return shown.case(case) | {
-        "plans": [shown.plan(one, sensitive=sees) for one in made],
-        "corrections": [shown.correction(one) for one in case.corrections.order_by("pk")],
+    return serializers.case(case) | {
+        "plans": [serializers.plan(one, sensitive=sees) for one in made],
+        "corrections": [serializers.correction(one) for one in case.corrections.order_by("pk")],
     }
 
 
@@ -173,13 +173,13 @@ def preview(
     case = case_of(request, pk, "view")
     place = checkpoint_of(case, checkpoint)
     if verb == "resume":
-        return shown.resume(resuming.preview(case, checkpoint=place))
+        return serializers.resume(resuming.preview(case, checkpoint=place))
     if verb == "close":
-        return shown.closing(case)
+        return serializers.closing(case)
     if verb != "compensate":
         return problem(422, "No such verb", "compensate, resume or close")
     drafted = plans.draft(case, reach=place, choices=read_choices(choice))
-    return shown.draft(drafted, sensitive=reveals(request, case))
+    return serializers.draft(drafted, sensitive=reveals(request, case))
 
 
 @router.post("/cases/{int:pk}/compensate", summary="Submit the plan that was previewed")
@@ -195,7 +195,7 @@ def compensate(request: AsPerson, pk: int, given: Compensate) -> Any:
         reach=checkpoint_of(case, given.reach),
         choices=given.choices,
     )
-    return shown.plan(plan, sensitive=reveals(request, case))
+    return serializers.plan(plan, sensitive=reveals(request, case))
 
 
 @router.post("/cases/{int:pk}/resume", summary="Issue the directive that was previewed")
@@ -225,35 +225,35 @@ def close(request: AsPerson, pk: int, given: Close) -> Any:
         seen=given.revision,
         left=[left_of(one) for one in given.left],
     )
-    return shown.case(closed)
+    return serializers.case(closed)
 
 
 @router.post("/cases/{int:pk}/claim", summary="Take the case in hand for a quarter of an hour")
 @answering
 def claim(request: AsPerson, pk: int, given: Seen) -> Any:
     case = case_of(request, pk, "recover")
-    return shown.case(cases.claim(case, by=request.auth.person, seen=given.revision))
+    return serializers.case(cases.claim(case, by=request.auth.person, seen=given.revision))
 
 
 @router.post("/cases/{int:pk}/release", summary="Give the case back")
 @answering
 def release(request: AsPerson, pk: int, given: Seen) -> Any:
     case = case_of(request, pk, "recover")
-    return shown.case(cases.release(case, by=request.auth.person, seen=given.revision))
+    return serializers.case(cases.release(case, by=request.auth.person, seen=given.revision))
 
 
 @router.post("/cases/{int:pk}/corrections", summary="Draft what each affected person is told")
 @answering
 def draft_corrections(request: AsPerson, pk: int) -> Any:
     case = case_of(request, pk, "recover")
-    return {"corrections": [shown.correction(one) for one in draft(case)]}
+    return {"corrections": [serializers.correction(one) for one in draft(case)]}
 
 
 @router.get("/corrections/{int:pk}", summary="One correction with its facts")
 @answering
 def get_correction(request: AsPerson, pk: int) -> Any:
     found = correction_of(request, pk, "view")
-    return shown.correction(found) | {"facts": found.facts, "wording": found.wording}
+    return serializers.correction(found) | {"facts": found.facts, "wording": found.wording}
 
 
 @router.post("/corrections/{int:pk}/publish", summary="Publish a correction and send it")
@@ -261,7 +261,7 @@ def get_correction(request: AsPerson, pk: int) -> Any:
 def publish_correction(request: AsPerson, pk: int, given: Publish) -> Any:
     found = correction_of(request, pk, "recover")
     published = publish(found, by=request.auth.person, seen=given.revision, ways=given.ways)
-    return shown.correction(published)
+    return serializers.correction(published)
 
 
 @router.get("/residues", summary="What could not be undone, the first due first")
@@ -272,7 +272,7 @@ def list_residues(request: AsPerson, state: str = "open", after: str = "") -> An
     if state not in residues.STATES:
         return problem(422, "No such state", "open, done or all")
     rows, more = residues.page_after(residues.of(token.workspace), state, after)
-    return {"residues": [shown.residue(one) for one in rows], "after": more}
+    return {"residues": [serializers.residue(one) for one in rows], "after": more}
 
 
 @router.post("/residues/{int:pk}/done", summary="Say that it is dealt with, and how")
@@ -281,7 +281,7 @@ def residue_done(request: AsPerson, pk: int, given: Done) -> Any:
     """By whoever may recover, and by the owner."""
     token = allowed(request, "view")
     found = get_object_or_404(residues.of(token.workspace), pk=pk)
-    return shown.residue(residues.done(found, note=given.note, by=token.person))
+    return serializers.residue(residues.done(found, note=given.note, by=token.person))
 
 
 @router.get("/plans/{int:pk}", summary="A plan and how its steps stand")
@@ -291,7 +291,7 @@ def get_plan(request: AsPerson, pk: int) -> Any:
     plan = get_object_or_404(
         Plan.objects.select_related("case__run"), pk=pk, workspace=token.workspace
     )
-    return shown.plan(plan, sensitive=reveals(request, plan.case))
+    return serializers.plan(plan, sensitive=reveals(request, plan.case))
 
 
 def _drifted(request: AsPerson, stopped: Drifted) -> JsonResponse:
@@ -303,7 +303,7 @@ def _drifted(request: AsPerson, stopped: Drifted) -> JsonResponse:
         type="urn:amends:problem:drifted",
         revision=found.case.revision,
         digest=found.digest,
-        drifted=shown.drifted_steps(found, sensitive=reveals(request, found.case)),
+        drifted=serializers.drifted_steps(found, sensitive=reveals(request, found.case)),
     )
 
 
@@ -341,8 +341,8 @@ def read_choices(text: str) -> dict[int, str]:
     return {int(effect): how for effect, _, how in pairs if is_number(effect.strip())}
 
 
-def left_of(given: Residue) -> Left:
+def left_of(given: Residue) -> Remainder:
     owner = User.objects.filter(email__iexact=given.owner, is_active=True).first()
     if owner is None:
         raise CannotClose(f"There is nobody with the address {given.owner}.")
-    return Left(text=given.text, owner=owner, due_at=given.due_at, effect_id=given.effect)
+    return Remainder(text=given.text, owner=owner, due_at=given.due_at, effect_id=given.effect)

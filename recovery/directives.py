@@ -12,13 +12,13 @@ import asyncio
 from typing import Any
 from urllib.parse import parse_qs
 
-from approvals.bells import DIRECTIVES
-from approvals.gate.table import paused_by
+from approvals.gate.decision_table import paused_by
 from approvals.gate.waiting import Waiters, gone
-from ledger.door import answer, answering, refuse, speaker_of
-from ledger.said import Speaker
-from workspaces import hot
-from workspaces.hot import Receive, Scope, Send, route
+from approvals.signals import DIRECTIVES
+from ledger.edge import answer, answering, refuse, speaker_of
+from ledger.parsed_events import Actor
+from workspaces import edge
+from workspaces.edge import Receive, Scope, Send, route
 
 WAIT_SECONDS_MAX = 60.0
 LOOK_FOR_RUN_SECONDS = 2.0
@@ -74,7 +74,7 @@ async def directive(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _waited(
-    run: str, speaker: Speaker, seconds: float, receive: Receive
+    run: str, speaker: Actor, seconds: float, receive: Receive
 ) -> dict[str, Any] | None:
     loop = asyncio.get_running_loop()
     end, went = loop.time() + seconds, asyncio.ensure_future(gone(receive))
@@ -96,16 +96,16 @@ async def _waited(
     return None
 
 
-async def _known(run: str, speaker: Speaker) -> int | None:
-    async with hot.pool().connection() as connection:
+async def _known(run: str, speaker: Actor) -> int | None:
+    async with edge.pool().connection() as connection:
         cursor = await connection.execute(KNOWN, [speaker.workspace_id, run, speaker.agent_id])
         row = await cursor.fetchone()
     return row[0] if row else None
 
 
-async def _standing(run: str, speaker: Speaker) -> dict[str, Any] | None:
+async def _standing(run: str, speaker: Actor) -> dict[str, Any] | None:
     """The standing directive; a run that is held or paused is told to stop, come what may."""
-    async with hot.pool().connection() as connection:
+    async with edge.pool().connection() as connection:
         cursor = await connection.execute(STANDING, [speaker.workspace_id, run, speaker.agent_id])
         row = await cursor.fetchone()
     if row is None:  # not arrived yet, or another agent's, which looks the same

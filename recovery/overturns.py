@@ -3,14 +3,14 @@
 from django.db.models import CharField, Exists, OuterRef, Q, Value
 from django.db.models.functions import Cast, Concat
 
-from approvals import overturning
+from approvals import health
 from ledger.models import Action
 from ledger.models.actions import Compensated
 from recovery.engine import steps
 from recovery.models import Plan, PlanState
 
 
-@overturning.of_plans
+@health.of_plans
 def stopped_or_undone() -> Q:
     """A plan is a run of the desk's own, so a wrong undo is compensated like anything else."""
     run = Concat(

@@ -4,7 +4,7 @@ from recovery import sweeper
 from recovery.casework import bulk, cases
 from recovery.corrections import aftercare
 from recovery.planning import automatic
-from recovery.triage import asking, following, readback, triage
+from recovery.triage import outcome_probes, triage, verification
 from workspaces.periodic import SWEEPER, every
 
 SWEEP_SECONDS = 1.0
@@ -34,12 +34,12 @@ def compensate() -> object:
 
 @every(2.0, name="recovery.probes")
 def ask_for_the_unknown() -> object:
-    return asking.sweep()
+    return outcome_probes.sweep()
 
 
 @every(1.0, name="recovery.readback")
 def read_back() -> object:
-    return readback.sweep()
+    return verification.sweep()
 
 
 @every(1.0, name="recovery.bulk")
@@ -49,7 +49,7 @@ def work_off_bulk_jobs() -> object:
 
 @every(5.0, name="recovery.resumes")
 def bring_back_unanswered() -> object:
-    return triage.look(following.overdue())
+    return triage.look(triage.overdue())
 
 
 @every(30.0, name="recovery.claims")

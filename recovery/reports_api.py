@@ -14,7 +14,7 @@ from ledger.models import Run
 from recovery.api import answering, problem
 from recovery.casework import cases
 from recovery.models import CaseState, Report, ReportSource
-from workspaces.callers import ByAgent, caller_of
+from workspaces.api_authentication import ByAgent, caller_of
 
 router = Router(auth=ByAgent("ingest"), tags=["agents"])
 
@@ -22,13 +22,13 @@ STANDING_MAX = 20
 """Reports of an agent on one run; whoever says more is talking to itself."""
 
 
-class Said(Schema):
+class ReportRequest(Schema):
     text: str = Field(min_length=1, max_length=4_000, pattern=r"\S")
 
 
 @router.post("/runs/{path:run}/report", summary="Say that this run did wrong")
 @answering
-def report(request: HttpRequest, run: str, given: Said) -> Any:
+def report(request: HttpRequest, run: str, given: ReportRequest) -> Any:
     caller = caller_of(request)
     found = get_object_or_404(Run, workspace=caller.workspace, run=run, agent=caller.agent)
     standing = Report.objects.filter(case__run=found, source=ReportSource.AGENT)

@@ -6,9 +6,23 @@ not fill with copies.
 """
 
 from django.db import connection
+from django.dispatch import receiver
 
+from approvals.signals import approval_decided
 from recovery import tasks
-from workspaces.wake import wake
+from recovery.engine import queues
+from recovery.models import Plan
+from recovery.tasks import run_plan
+from workspaces.wakeups import wake
+
+# Bells from below: a decision shortens the wait of its plan. The sweeper would find it anyway.
+
+
+@receiver(approval_decided, dispatch_uid="recovery.sweeper")
+def wake_the_plan(approval_id: int, **_: object) -> None:
+    for plan_id in Plan.objects.filter(approval_id=approval_id).values_list("pk", flat=True):
+        wake(run_plan, plan_id, queue=queues.of_plan(plan_id))
+
 
 PLANS_MAX = 500
 """Hints in one sweep; the next sweep is a second later."""

@@ -12,7 +12,7 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
 
-from config.local.leash import leashed
+from config.local.parent_death_signal import leashed
 from config.local.places import ROOT
 from config.processes import process_list
 from tests.ports import free_port

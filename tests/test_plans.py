@@ -15,11 +15,11 @@ from django.db import connection, transaction
 from django.test import Client
 from pytest_django import DjangoDbBlocker
 
-from bench.generate import Made, fill, made
+from bench.generate import Made, cast, fill, made
 from bench.lists import places
-from bench.people import cast
-from ledger import emptying, parts, statements
-from ledger.desk import plain_connection
+from ledger import erasure, parts
+from ledger.append import statements
+from ledger.desk_events import plain_connection
 
 RUNS = 42_000
 """They have 100,000 events and 60,000 actions; 8,400 have a case."""
@@ -256,8 +256,8 @@ def test_an_erasure_finds_its_events_by_an_index(desk: Made) -> None:
              "at_most": parts.EVENTS_OF_PART,
              "moments": moments, "events": events, "snapshots": ["a" * 64]}  # fmt: skip
     asked_ = (
-        emptying.OF_RUNS, emptying.OF_ACTIONS, emptying.EMPTY_EVENTS, emptying.EMPTY_KEYS,
-        emptying.EMPTY_SNAPSHOTS,
+        erasure.OF_RUNS, erasure.OF_ACTIONS, erasure.EMPTY_EVENTS, erasure.EMPTY_KEYS,
+        erasure.EMPTY_SNAPSHOTS,
     )  # fmt: skip
 
     read = [scan for sql in asked_ for scan in plan_of(sql, given)]

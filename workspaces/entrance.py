@@ -10,7 +10,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.dispatch import Signal
 
-from workspaces import acts, clock, independence, teams
+from workspaces import clock, independence, outbox, teams
 from workspaces.access import Codename
 from workspaces.models import Invitation, SetupLink, Team, User, Workspace
 
@@ -124,7 +124,7 @@ def invite(workspace: Workspace, email: str, into: Iterable[Team], *, by: User) 
     )
     chosen = [team for team in into if team.workspace_id == workspace.pk]
     invitation.teams.set(chosen)
-    acts.record(
+    outbox.record(
         workspace,
         "member.invited",
         by=by,
@@ -164,6 +164,6 @@ def withdraw(invitation: Invitation, *, by: User) -> None:
         withdrawn_at=Now()
     )
     if moved:
-        acts.record(
+        outbox.record(
             invitation.workspace, "invitation.withdrawn", by=by, data={"email": invitation.email}
         )

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from workspaces import acts
+from workspaces import outbox
 from workspaces.models import Membership, User, Workspace
 
 COUNTS = """
@@ -140,5 +140,5 @@ def vouch(
     if not said:
         raise NothingToVouchFor(f"{person.email} needs no word for this in {workspace.slug}.")
     data = {"person": person.email, "because": because, "vouched": said, "at": "the server"}
-    acts.record(workspace, "member.vouched", by=None, data=data)
+    outbox.record(workspace, "member.vouched", by=None, data=data)
     return said

@@ -10,14 +10,14 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from workspaces import acts
+from workspaces import outbox
 from workspaces.models import Agent, APIKey, PersonToken, User, Workspace
 
 PREFIX_CHARACTERS = 10
 SECRET_BYTES = 32
 TOKEN_CHARACTERS_MAX = 120
 
-# By the database's clock, as at the hot door (ledger/door.py).
+# By the database's clock, as at the hot door (ledger/edge.py).
 LIVING = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=Now()))
 
 
@@ -74,7 +74,7 @@ def create_key(
         created_by=by,
         expires_at=expires_at,
     )
-    acts.record(
+    outbox.record(
         agent.workspace,
         "key.created",
         by=by,
@@ -103,7 +103,7 @@ def create_token(
         created_by=by,
         expires_at=expires_at,
     )
-    acts.record(workspace, "key.created", by=by, data={"key": prefix, "person": by.email})
+    outbox.record(workspace, "key.created", by=by, data={"key": prefix, "person": by.email})
     return kept, token
 
 
@@ -112,7 +112,7 @@ def revoke(key: APIKey | PersonToken, *, by: User | None) -> None:
     """Refuse the key from now on; revoking twice changes nothing."""
     moved = type(key).objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now())
     if moved:
-        acts.record(key.workspace, "key.revoked", by=by, data={"key": key.prefix})
+        outbox.record(key.workspace, "key.revoked", by=by, data={"key": key.prefix})
 
 
 def person_of(token: str) -> PersonToken | None:

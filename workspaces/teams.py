@@ -7,7 +7,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 from guardian.shortcuts import assign_perm, remove_perm
 
-from workspaces import acts, independence
+from workspaces import independence, outbox
 from workspaces.access import Codename, people_with
 from workspaces.models import Membership, Team, User, Workspace, WorkspaceGroupPermission
 
@@ -27,20 +27,22 @@ def create(
     team = Team.objects.create(workspace=workspace, name=name, group=group)
     for codename in may:
         assign_perm(f"workspaces.{codename}", group, workspace)
-    acts.record(workspace, "team.created", by=by, data={"team": name, "may": list(may)})
+    outbox.record(workspace, "team.created", by=by, data={"team": name, "may": list(may)})
     return team
 
 
 @transaction.atomic
 def grant(team: Team, codename: Codename, *, by: User | None) -> None:
     assign_perm(f"workspaces.{codename}", team.group, team.workspace)
-    acts.record(team.workspace, "team.granted", by=by, data={"team": team.name, "may": codename})
+    outbox.record(team.workspace, "team.granted", by=by, data={"team": team.name, "may": codename})
 
 
 @transaction.atomic
 def withdraw(team: Team, codename: Codename, *, by: User | None) -> None:
     remove_perm(f"workspaces.{codename}", team.group, team.workspace)
-    acts.record(team.workspace, "team.withdrawn", by=by, data={"team": team.name, "may": codename})
+    outbox.record(
+        team.workspace, "team.withdrawn", by=by, data={"team": team.name, "may": codename}
+    )
 
 
 def grants_of(team: Team) -> list[str]:
@@ -57,7 +59,7 @@ def add(team: Team, person: User, *, by: User | None) -> None:
     if not person.groups.filter(pk=team.group_id).exists():
         person.groups.add(team.group)
         _write_down(team, person, by)
-    acts.record(
+    outbox.record(
         team.workspace, "member.added", by=by, data={"team": team.name, "person": person.email}
     )
 
@@ -84,7 +86,7 @@ def remove(team: Team, person: User, *, by: User | None) -> None:
     person.groups.remove(team.group)
     Membership.objects.filter(team=team, person=person).delete()
     _somebody_administers(team.workspace)
-    acts.record(
+    outbox.record(
         team.workspace, "member.removed", by=by, data={"team": team.name, "person": person.email}
     )
 

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from workspaces.views import entrance, keys, members, settings
+from workspaces.views import entrance, keys, members
 
 app_name = "workspaces"
 
@@ -12,7 +12,7 @@ urlpatterns = [
     path("join/<str:token>/", entrance.join, name="join"),
     path("address/", entrance.address, name="address"),
     path(HERE, entrance.workspace_home, name="workspace"),
-    path(HERE + "settings/", settings.settings, name="settings"),
+    path(HERE + "settings/", members.settings, name="settings"),
     path(HERE + "settings/members/", members.members, name="members"),
     path(HERE + "settings/members/invite/", members.invite, name="invite"),
     path(

@@ -1,6 +1,6 @@
 """`POST /api/v1/actions/begin`: the tool boundary in one round trip.
 
-The usual call proceeds in one statement (`approvals.gate.fast_path`). Of the others, what needs no
+The usual call proceeds in one statement (`approvals.gate.begin`). Of the others, what needs no
 people is answered here, on the awaited connection: look under the key's lock, decide by the table,
 record. What needs people, or the desk's own word in the ledger, is done in
 `approvals.gate.slow_path`, under the same lock and by the same table.
@@ -8,27 +8,99 @@ record. What needs people, or the desk's own word in the ledger, is done in
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
+from psycopg.errors import UniqueViolation
 
 from approvals import denials
-from approvals.gate import fast_path, guesses, slow_path
-from approvals.gate.asks import BODY_BYTES_MAX, Ask, ask_of
-from approvals.gate.lookup import Found, found_in, reads
+from approvals.gate import slow_path, snapshot_cache
+from approvals.gate.begin_context import BeginContext, found_in, reads
+from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, ask_of
+from approvals.gate.decision_table import (
+    BY_RULE,
+    Answer,
+    Denied,
+    InDoubt,
+    InProgress,
+    Proceed,
+    breach_after_pivot,
+    decide,
+    pause_of,
+)
 from approvals.gate.policy_document import compiled
-from approvals.gate.replies import Reply, explained, of_proceed, with_address
-from approvals.gate.table import BY_RULE, Answer, Denied, InDoubt, InProgress, Proceed, decide
-from approvals.policy import inforce
+from approvals.gate.responses import Reply, explained, of_proceed, with_address
+from approvals.policy import active_policies, verdict
 from ledger import drivers
-from ledger.door import answer, answer_problem, body_of, refuse, speaker_of
+from ledger.append import events
+from ledger.append.events import Batch
+from ledger.append.statements import LastWrites, Statement
 from ledger.drivers import Rows
-from ledger.record import Batch
-from ledger.said import Problem
-from ledger.statements import LastWrites, Statement
-from workspaces import hot
-from workspaces.hot import Receive, Scope, Send
+from ledger.edge import answer, answer_problem, body_of, refuse, speaker_of
+from ledger.parsed_events import Problem
+from workspaces import edge
+from workspaces.edge import Receive, Scope, Send
+
+# The fast path: the usual `begin` in one statement.
+#
+# Most calls come under a key never met, are allowed by rule, and belong to a run that goes well.
+# What that decision rests on beside the call itself (the policy in force, the pauses, the labels
+# of the run) this process has seen a moment ago. So it is judged by that, and the function
+# `gate_begin` proceeds if all of it still holds under the locks and nothing is known of the call.
+#
+# Whatever is not so is left to the slow path, which looks, decides by the table and records; both
+# leave the same rows, and a test compares them.
+
+FIRST_FENCE = 1
+
+BEGIN = f"SELECT gate_begin(%b::text, %b::bigint[], %b::text, {events.PARAMETERS})"
+
+
+async def begin_fast(ask: BeginRequest) -> Reply | None:
+    """Proceed at once, or None where the general way must look."""
+    given = arguments(ask)
+    if given is None:
+        return None
+    try:
+        async with edge.AutocommitConnection() as connection:
+            row = await (await connection.execute(BEGIN, given)).fetchone()
+    except UniqueViolation:  # of an event's id: the general way says duplicate or conflict
+        return None
+    until: datetime | None = row[0] if row else None
+    if until is None:
+        return None
+    decision = Proceed(ask.planned.run, ask.planned.action, FIRST_FENCE, is_planned=False)
+    return Reply(of_proceed(decision, until))
+
+
+def arguments(ask: BeginRequest) -> list[Any] | None:
+    """What `gate_begin` is to hold against the database; None where it is no usual call."""
+    seen = snapshot_cache.standing(ask)
+    policy = active_policies.known(seen.policy_digest) if seen else None
+    if ask.explain or seen is None or policy is None or pause_of(ask, seen.pauses, policy):
+        return None
+    labels = snapshot_cache.labels(ask)
+    said, action_class = verdict(policy, ask.deed(labels))
+    if said != "AUTO":
+        return None
+    act = ask.planned
+    return [
+        seen.policy_digest,
+        [one.id for one in seen.pauses],
+        ask.subject_key,
+        *events.arguments(
+            ask.speaker,
+            act,
+            ask.started(act.run, act.action, FIRST_FENCE),
+            labels=labels if policy.reads_labels else None,
+            may_follow_pivot=(
+                policy.order_law == "WARN" or not breach_after_pivot(ask, action_class)
+            ),
+        ),
+    ]
+
 
 TRIES_MAX = 3
 Steps = Generator[list[Statement], list[Rows], "Outcome"]
@@ -83,12 +155,12 @@ def _explain(scope: Scope) -> bool:
     return given is not None
 
 
-async def _answered(ask: Ask) -> Reply:
-    reply = await fast_path.begin(ask)
+async def _answered(ask: BeginRequest) -> Reply:
+    reply = await begin_fast(ask)
     if reply is not None:
         return reply
     for _ in range(TRIES_MAX):
-        async with hot.pool().connection() as connection:
+        async with edge.pool().connection() as connection:
             outcome = await drivers.commit_async(steps(ask), connection)
         if isinstance(outcome, Reply):
             return outcome
@@ -98,11 +170,11 @@ async def _answered(ask: Ask) -> Reply:
     raise refuse("busy", "The policy changes too fast to judge", 503)
 
 
-def steps(ask: Ask) -> Steps:  # noqa: PLR0911 - one per kind of decision
+def steps(ask: BeginRequest) -> Steps:  # noqa: PLR0911 - one per kind of decision
     """Look, decide, and write where that needs nobody. Without I/O of its own."""
     found = found_in((yield reads(ask)))
-    guesses.note(ask, found)
-    policy = inforce.known(found.policy_digest)
+    snapshot_cache.note(ask, found)
+    policy = active_policies.known(found.policy_digest)
     if policy is None:
         return NeedsPolicy(str(found.policy_digest))
     decision, judgement = decide(ask, found, policy)
@@ -123,14 +195,14 @@ def steps(ask: Ask) -> Steps:  # noqa: PLR0911 - one per kind of decision
     return NeedsTime()
 
 
-def _is_told(found: Found, decision: Denied) -> bool:
+def _is_told(found: BeginContext, decision: Denied) -> bool:
     """Whether the ledger knows of it, and nobody has to be told that it happens again and again."""
     if decision.code != BY_RULE:
         return found.denied == decision.code
     return bool(found.denials_of_key) and not slow_path.is_often(found)
 
 
-def _proceed(ask: Ask, found: Found, decision: Proceed) -> Steps:
+def _proceed(ask: BeginRequest, found: BeginContext, decision: Proceed) -> Steps:
     events = [ask.started(decision.run, decision.action, decision.fence)]
     if not decision.is_planned:
         events.insert(0, ask.planned)
@@ -145,7 +217,7 @@ def _proceed(ask: Ask, found: Found, decision: Proceed) -> Steps:
     return Reply(of_proceed(decision, until))
 
 
-def _renewals(ask: Ask, found: Found) -> list[Statement]:
+def _renewals(ask: BeginRequest, found: BeginContext) -> list[Statement]:
     until = found.now + timedelta(seconds=ask.speaker.stuck_after_seconds)
     renewals: list[Statement] = [(RENEW_LEASE, [until, ask.speaker.agent_id, ask.key, ask.attempt])]
     if found.run is not None:

@@ -9,12 +9,12 @@ import asyncio
 import msgspec
 
 from approvals.gate import slow_path
-from approvals.policy import Unreadable, default, inforce
-from ledger.door import Refused, answer, header, refuse, speaker_of
-from ledger.said import Speaker
-from workspaces import hot
-from workspaces.hot import Receive, Scope, Send
-from workspaces.models.workspace import opened_masking_key
+from approvals.policy import Unreadable, active_policies, default
+from ledger.edge import Refused, answer, header, refuse, speaker_of
+from ledger.parsed_events import Actor
+from workspaces import edge
+from workspaces.edge import Receive, Scope, Send
+from workspaces.models import opened_masking_key
 
 FORBIDDEN = 403
 FORM = "v1"
@@ -26,7 +26,7 @@ LEFT JOIN approvals_policyversion v ON v.workspace_id = w.id AND v.active WHERE 
 NO_STORE = (b"cache-control", b"no-store")
 
 
-async def _whoever(scope: Scope) -> Speaker:
+async def _whoever(scope: Scope) -> Actor:
     """Whoever may ask or ingest may know the policy: it says what to mask."""
     try:
         return await speaker_of(scope, "begin")
@@ -51,7 +51,7 @@ async def compiled(workspace_id: int, digest: str) -> None:
 async def policy(scope: Scope, receive: Receive, send: Send) -> None:
     """The document with its digest, which is its ETag too; 304 where the agent has it."""
     speaker = await _whoever(scope)
-    async with hot.pool().connection() as connection:
+    async with edge.pool().connection() as connection:
         cursor = await connection.execute(DOCUMENT, [speaker.workspace_id])
         row = await cursor.fetchone()
     if row is None:
@@ -59,7 +59,7 @@ async def policy(scope: Scope, receive: Receive, send: Send) -> None:
     digest, document = default().digest, default().document
     if row[1] is not None:
         digest, document = row[1], msgspec.json.decode(row[2])
-        if inforce.known(digest) is None:
+        if active_policies.known(digest) is None:
             await compiled(speaker.workspace_id, digest)
     tag = f'"{digest}.{FORM}"'
     if header(scope, b"if-none-match") == tag:

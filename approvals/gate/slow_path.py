@@ -14,11 +14,10 @@ from django.db import OperationalError, close_old_connections, connections, tran
 from django.db.models import F
 from psycopg.errors import DeadlockDetected
 
-from approvals import denials, grants, manifests, questions, strictness
-from approvals.gate.asks import Ask
-from approvals.gate.lookup import Found, found_in, reads
-from approvals.gate.replies import KEY_REUSED, Reply, of_proceed
-from approvals.gate.table import (
+from approvals import approval_requests, call_previews, denials, grants, policy_comparison
+from approvals.gate.begin_context import BeginContext, found_in, reads
+from approvals.gate.begin_request import BeginRequest
+from approvals.gate.decision_table import (
     BY_RULE,
     Answer,
     Denied,
@@ -30,14 +29,15 @@ from approvals.gate.table import (
     decide,
     waiting,
 )
+from approvals.gate.responses import KEY_REUSED, Reply, of_proceed
 from approvals.models import Approval, ApprovalState, GateKey, PolicyVersion
-from approvals.policy import Judgement, Policy, inforce
-from ledger import desk, drivers, intake
-from ledger.door import refuse
+from approvals.policy import Policy, PolicyDecision, active_policies
+from ledger import desk_events, drivers, intake
+from ledger.append.statements import Statement
 from ledger.drivers import Rows
+from ledger.edge import refuse
 from ledger.models import Action, Event, Run, RunState
-from ledger.said import Said
-from ledger.statements import Statement
+from ledger.parsed_events import ParsedEvent
 from workspaces.models import Agent, Workspace
 
 THREADS_MAX = 8  # asking people is rare beside proceeding
@@ -85,14 +85,14 @@ def _compile_policy(workspace_id: int, digest: str) -> None:
     versions = PolicyVersion.objects.filter(workspace_id=workspace_id, digest=digest)
     document = versions.values_list("document", flat=True).first()
     if document is not None:
-        inforce.keep(digest, document)
+        active_policies.keep(digest, document)
 
 
 @transaction.atomic
-def begin(ask: Ask) -> Reply:  # noqa: PLR0911 - one per kind of decision
+def begin(ask: BeginRequest) -> Reply:  # noqa: PLR0911 - one per kind of decision
     """Look again under the locks, decide by the table, and do what the quick way could not."""
-    found = drivers.run(_look(ask), desk.plain_connection())
-    policy = inforce.active(ask.speaker.workspace_id)
+    found = drivers.run(_look(ask), desk_events.plain_connection())
+    policy = active_policies.active(ask.speaker.workspace_id)
     decision, judgement = decide(ask, found, policy)
     match decision:
         case Use():
@@ -113,11 +113,13 @@ def begin(ask: Ask) -> Reply:  # noqa: PLR0911 - one per kind of decision
             return Reply(decision.body)
 
 
-def _look(ask: Ask) -> Generator[list[Statement], list[Rows], Found]:
+def _look(ask: BeginRequest) -> Generator[list[Statement], list[Rows], BeginContext]:
     return found_in((yield reads(ask)))
 
 
-def _use(ask: Ask, found: Found, policy: Policy, judgement: Judgement, decision: Use) -> Reply:
+def _use(
+    ask: BeginRequest, found: BeginContext, policy: Policy, judgement: PolicyDecision, decision: Use
+) -> Reply:
     """Use the grant if everything is still as it was approved; otherwise people are asked anew."""
     approval = (
         Approval.objects.select_for_update(of=("self",))
@@ -126,7 +128,7 @@ def _use(ask: Ask, found: Found, policy: Policy, judgement: Judgement, decision:
     )
     why = _why_not(ask, found, approval, judgement)
     if why:
-        questions.void(approval, why=why)
+        approval_requests.void(approval, why=why)
         if judgement.approval == "AUTO":
             return _proceed(ask, found, decision.proceed)
         return _question(ask, found, policy, judgement, Question(decision.proceed, why))
@@ -136,23 +138,25 @@ def _use(ask: Ask, found: Found, policy: Policy, judgement: Judgement, decision:
 
 
 def _why_not(  # noqa: PLR0911 - each reason ends it
-    ask: Ask, found: Found, approval: Approval, judgement: Judgement
+    ask: BeginRequest, found: BeginContext, approval: Approval, judgement: PolicyDecision
 ) -> str:
     """What keeps the grant from being used, in words; empty if nothing does."""
     if judgement.approval == "AUTO" and approval.state == ApprovalState.WAITING:
         return "the policy no longer asks for this"
-    if questions.is_of_old_form(approval):
-        return questions.ASKED_BEFORE
+    if approval_requests.is_of_old_form(approval):
+        return approval_requests.ASKED_BEFORE
     facts = ask.facts(_person(found))
     if grants.digest_with(approval, [facts]) != approval.digest:
         changed = [change for call in grants.differences(approval, [facts]) for change in call]
-        told = strictness.in_words(changed, DIFFERENCES_MAX)
+        told = policy_comparison.in_words(changed, DIFFERENCES_MAX)
         return f"not what was approved: {told or 'the record of the approval was changed'}"
     if judgement.approval == "AUTO":
         return ""
     if not grants.suffices(approval, judgement):
         asked = grants.asked_by(approval, judgement)
-        told = strictness.in_words(strictness.differences(asked, judgement), DIFFERENCES_MAX)
+        told = policy_comparison.in_words(
+            policy_comparison.differences(asked, judgement), DIFFERENCES_MAX
+        )
         return f"the policy has become stricter since: {told}"
     if not grants.still_entitled(approval):
         return "somebody who approved may no longer do so"
@@ -160,20 +164,24 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
 
 
 def _question(
-    ask: Ask, found: Found, policy: Policy, judgement: Judgement, decision: Question
+    ask: BeginRequest,
+    found: BeginContext,
+    policy: Policy,
+    judgement: PolicyDecision,
+    decision: Question,
 ) -> Reply:
     if _open_questions(ask) >= OPEN_PER_AGENT_MAX:
         return Reply({"answer": "denied", "code": "too_many_open", "reason": TOO_MANY_OPEN})
     action = _planned(ask, decision.proceed)
     try:
-        shown, money = manifests.preview(
+        shown, money = call_previews.preview(
             policy, tool=ask.tool, args=ask.data.get("args"), targets=ask.targets,
             before=ask.data.get("before"),
         )  # fmt: skip
-    except manifests.TooLargeToShow as large:
+    except call_previews.TooLargeToShow as large:
         return _denied(ask, found, Denied("too_large_to_show", str(large)))
     try:
-        approval = questions.ask_for_action(
+        approval = approval_requests.ask_for_action(
             action,
             subject_key=ask.subject_key,
             facts=ask.facts(_person(found)),
@@ -184,12 +192,12 @@ def _question(
             note=decision.note,
             expires_seconds=policy.action_expires_seconds,
         )
-    except questions.NobodyToAsk as nobody:
+    except approval_requests.NobodyToAsk as nobody:
         return _denied(ask, found, Denied("nobody_to_ask", str(nobody)))
     return Reply(waiting(action.action, approval.pk, approval.expires_at))
 
 
-def _open_questions(ask: Ask) -> int:
+def _open_questions(ask: BeginRequest) -> int:
     """How many wait for people, counted under the agent's lock: two that ask at once are two."""
     agent = Agent.objects.filter(pk=ask.speaker.agent_id or 0)
     list(agent.select_for_update(no_key=True).values("pk"))
@@ -202,11 +210,11 @@ def _open_questions(ask: Ask) -> int:
     return waits.count()
 
 
-def _person(found: Found) -> Any:
+def _person(found: BeginContext) -> Any:
     return found.run.on_behalf_of if found.run else None
 
 
-def _planned(ask: Ask, proceed: Proceed) -> Action:
+def _planned(ask: BeginRequest, proceed: Proceed) -> Action:
     """The action in the ledger, planned now if it was not."""
     if not proceed.is_planned:
         _record(ask, [_plan(ask, proceed)])
@@ -215,7 +223,7 @@ def _planned(ask: Ask, proceed: Proceed) -> Action:
     )
 
 
-def _plan(ask: Ask, proceed: Proceed) -> Said:
+def _plan(ask: BeginRequest, proceed: Proceed) -> ParsedEvent:
     if not proceed.replaces:
         return ask.planned
     earlier = Event.objects.filter(
@@ -227,7 +235,7 @@ def _plan(ask: Ask, proceed: Proceed) -> Said:
     return ask.planned_as(proceed.action, list(earlier.values_list("event_id", flat=True)))
 
 
-def _proceed(ask: Ask, found: Found, decision: Proceed) -> Reply:
+def _proceed(ask: BeginRequest, found: BeginContext, decision: Proceed) -> Reply:
     events = [] if decision.is_planned else [_plan(ask, decision)]
     _record(ask, [*events, ask.started(decision.run, decision.action, decision.fence)])
     until = found.now + timedelta(seconds=ask.speaker.stuck_after_seconds)
@@ -235,13 +243,13 @@ def _proceed(ask: Ask, found: Found, decision: Proceed) -> Reply:
     return Reply(of_proceed(decision, until))
 
 
-def _denied(ask: Ask, found: Found, decision: Denied) -> Reply:
+def _denied(ask: BeginRequest, found: BeginContext, decision: Denied) -> Reply:
     """Say no, and tell the ledger once per reason; the action itself is not begun."""
     by_rule = decision.code == BY_RULE
     if by_rule and is_often(found):
         _show(ask, found)
     if not found.denials_of_key if by_rule else found.denied != decision.code:
-        desk.say(
+        desk_events.say(
             _workspace(ask),
             "approval.denied",
             run=ask.planned.run,
@@ -259,13 +267,13 @@ def _denied(ask: Ask, found: Found, decision: Denied) -> Reply:
     return Reply(decision.as_body())
 
 
-def is_often(found: Found) -> bool:
+def is_often(found: BeginContext) -> bool:
     """Whether this denial makes the run one that somebody has to look at."""
     now = found.denials_of_run + 1
     return now == denials.OFTEN or (now > denials.OFTEN and found.run is None)
 
 
-def _show(ask: Ask, found: Found) -> None:
+def _show(ask: BeginRequest, found: BeginContext) -> None:
     """Let triage look at the run; one that the ledger did not know of begins with this."""
     if found.run is not None:
         Run.objects.filter(pk=found.run.id).update(revision=F("revision") + 1)
@@ -273,7 +281,7 @@ def _show(ask: Ask, found: Found) -> None:
         _record(ask, [ask.opened()])
 
 
-def _remember(ask: Ask, found: Found) -> None:
+def _remember(ask: BeginRequest, found: BeginContext) -> None:
     """Keep what a rule denied: a laxer policy is tried on it."""
     labels = found.run.labels if found.run else {}
     denials.keep(
@@ -285,14 +293,14 @@ def _remember(ask: Ask, found: Found) -> None:
     )
 
 
-def _in_doubt(ask: Ask, decision: InDoubt) -> Reply:
+def _in_doubt(ask: BeginRequest, decision: InDoubt) -> Reply:
     known = decision.known
     if decision.is_new:
         error = {"type": "LeaseOver", "message": "the try ended without an outcome in its time"}
         said: dict[str, Any] = {"attempt": known.attempt, "outcome": "unknown", "error": error}
         if known.fence:
             said["fence"] = known.fence
-        desk.say(
+        desk_events.say(
             _workspace(ask),
             "action.failed",
             run=known.run,
@@ -303,10 +311,10 @@ def _in_doubt(ask: Ask, decision: InDoubt) -> Reply:
     return Reply({"answer": "in_doubt", "action": known.action, "run": known.run})
 
 
-def _key_reused(ask: Ask, decision: KeyReused) -> Reply:
+def _key_reused(ask: BeginRequest, decision: KeyReused) -> Reply:
     known = decision.known
     if "key_reused" not in known.flags:
-        desk.say(
+        desk_events.say(
             _workspace(ask),
             "action.refused",
             run=known.run,
@@ -317,17 +325,17 @@ def _key_reused(ask: Ask, decision: KeyReused) -> Reply:
     return Reply(KEY_REUSED)
 
 
-def _record(ask: Ask, events: list[Said]) -> None:
-    recorded = intake.record(desk.plain_connection(), ask.speaker, events)
+def _record(ask: BeginRequest, events: list[ParsedEvent]) -> None:
+    recorded = intake.record(desk_events.plain_connection(), ask.speaker, events)
     for one in recorded.answers:
         if one.problem is not None:
             what = one.problem
             raise refuse("event", what.title, what.status, what.detail)
 
 
-def _key(ask: Ask) -> Any:
+def _key(ask: BeginRequest) -> Any:
     return GateKey.objects.filter(agent_id=ask.speaker.agent_id or 0, key=ask.key)
 
 
-def _workspace(ask: Ask) -> Workspace:
+def _workspace(ask: BeginRequest) -> Workspace:
     return Workspace.objects.get(pk=ask.speaker.workspace_id)

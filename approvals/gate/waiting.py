@@ -17,17 +17,69 @@ from collections import defaultdict
 from typing import Any
 from urllib.parse import parse_qs
 
+import msgspec
 from django.conf import settings
 from prometheus_client import Gauge
 from redis import ConnectionError as ConnectionLost
 from redis import RedisError
 from redis.asyncio import Redis
 
-from approvals.bells import CHANNEL
-from ledger.door import Refused, answer, refuse, speaker_of
-from ledger.said import Speaker
-from workspaces import hot, sockets
-from workspaces.hot import Receive, Scope, Send
+from approvals import clarifications
+from approvals.gate import slow_path
+from approvals.models import Clarification
+from approvals.signals import CHANNEL
+from ledger.edge import Refused, answer, body_of, refuse, speaker_of
+from ledger.edge import answer as send_answer
+from ledger.parsed_events import Actor
+from workspaces import edge, sockets
+from workspaces.edge import Receive, Scope, Send
+from workspaces.moves import CannotMove
+
+# `POST /api/v1/approvals/{id}/answers`: an agent answers what a person asked back.
+#
+# It says something and decides nothing: the words are shown as the agent's, untrusted.
+
+BODY_BYTES_MAX = 16 * 1024
+
+
+class Reply(msgspec.Struct, forbid_unknown_fields=True):
+    question: int
+    answer: str
+
+
+_replies = msgspec.json.Decoder(Reply)
+
+
+async def reply(scope: Scope, receive: Receive, send: Send) -> None:
+    """The answer to one question of an approval of this agent; 409 where it is over."""
+    speaker = await speaker_of(scope, "begin")
+    pk = int(scope["path_params"]["approval"])
+    try:
+        said = _replies.decode(await body_of(scope, receive, BODY_BYTES_MAX))
+    except msgspec.DecodeError as wrong:
+        raise refuse("schema", "The body does not fit", 422, str(wrong)[:200]) from wrong
+    await send_answer(send, 200, await slow_path.call(_reply, pk, speaker, said))
+
+
+def _reply(approval: int, speaker: Actor, said: Reply) -> dict[str, Any]:
+    enquiry = (
+        Clarification.objects.select_related("approval__workspace", "approval__agent")
+        .filter(
+            pk=said.question,
+            approval=approval,
+            approval__workspace=speaker.workspace_id,
+            approval__agent=speaker.agent_id,
+        )
+        .first()
+    )
+    if enquiry is None:
+        raise refuse("not-found", "There is no such question to this agent", 404)
+    try:
+        clarifications.answer_as_agent(enquiry, said.answer)
+    except CannotMove as over:
+        raise refuse("over", "It cannot be answered any more", 409, str(over)) from over
+    return {"question": str(enquiry.pk), "answered": True}
+
 
 WAIT_SECONDS_MAX = 60
 ASK_EVERY_SECONDS = 3.0
@@ -162,7 +214,7 @@ class Waiters:
         if not ids:
             return
         try:
-            async with hot.pool().connection() as connection:
+            async with edge.pool().connection() as connection:
                 cursor = await connection.execute(self.over, [ids])
                 for (row,) in await cursor.fetchall():
                     self.wake(row)
@@ -198,7 +250,7 @@ async def approval(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _waited(
-    pk: int, speaker: Speaker, end: float, went: asyncio.Future[None], heard: int
+    pk: int, speaker: Actor, end: float, went: asyncio.Future[None], heard: int
 ) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     while True:
@@ -235,8 +287,8 @@ async def gone(receive: Receive) -> None:
         pass
 
 
-async def _state(pk: int, speaker: Speaker) -> dict[str, Any]:
-    async with hot.pool().connection() as connection:
+async def _state(pk: int, speaker: Actor) -> dict[str, Any]:
+    async with edge.pool().connection() as connection:
         cursor = await connection.execute(STATE, [pk, speaker.workspace_id, speaker.agent_id])
         row = await cursor.fetchone()
     if row is None:

@@ -4,33 +4,32 @@ from approvals.models.approvals import (
     APPROVAL_MOVES,
     Approval,
     ApprovalState,
+    Clarification,
+    ConsentAnswer,
+    ConsentRequest,
     Decision,
+    NotificationKind,
+    NotificationRecord,
     Requirement,
     SubjectKind,
 )
-from approvals.models.denials import Denial
-from approvals.models.enquiries import Enquiry
-from approvals.models.keys import GateKey
-from approvals.models.pauses import Pause, PauseKind
-from approvals.models.policy import PolicyVersion
-from approvals.models.told import About, Told
-from approvals.models.wishes import Wish, WishAnswer
+from approvals.models.policy import Denial, GateKey, Pause, PauseKind, PolicyVersion
 
 __all__ = [
     "APPROVAL_MOVES",
-    "About",
     "Approval",
     "ApprovalState",
+    "Clarification",
+    "ConsentAnswer",
+    "ConsentRequest",
     "Decision",
     "Denial",
-    "Enquiry",
     "GateKey",
+    "NotificationKind",
+    "NotificationRecord",
     "Pause",
     "PauseKind",
     "PolicyVersion",
     "Requirement",
     "SubjectKind",
-    "Told",
-    "Wish",
-    "WishAnswer",
 ]

@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from connectors.models import Delivery
 from ledger.models import Action
 from ledger.models.actions import Risk
 from workspaces import moves
@@ -256,3 +257,126 @@ class Decision(models.Model):
 
     def __str__(self) -> str:
         return f"{self.person} {'approved' if self.granted else 'rejected'}"
+
+
+# Questions that people ask back before they decide, and their answers.
+
+
+class Clarification(models.Model):
+    """One question to whoever asked for the approval. Its answer is read, and decides nothing."""
+
+    approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="enquiries")
+    asked_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    question = models.TextField()
+    asked_at = models.DateTimeField(auto_now_add=True)
+    answer = models.TextField(blank=True)
+    answered_by = models.ForeignKey(
+        User, on_delete=models.PROTECT, null=True, related_name="+", help_text="NULL: the agent"
+    )
+    answered_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "approvals_enquiry"  # as it was first called
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(answered_at__isnull=False) | Q(answer="", answered_by__isnull=True),
+                name="enquiry_answered_at_a_time",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.question
+
+
+# Who was told of an approval, when, and by which channel.
+
+
+class NotificationKind(models.TextChoices):
+    """What somebody was told."""
+
+    ASKED = "requested", "that it waits"
+    REMINDED = "reminded", "that half of the time is over"
+    QUESTIONED = "questioned", "that a decider has a question"
+    ANSWERED = "answered", "that a question is answered"
+    WISH = "affected", "what they want, as the affected person"
+    HEARD = "heard", "what the affected person wants"
+    ENDED = "ended", "how it ended"
+
+
+class NotificationRecord(models.Model):
+    """One message about an approval. Its way and its tries are the delivery's."""
+
+    approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="told")
+    about = models.CharField(max_length=10, choices=NotificationKind)
+    person = models.ForeignKey(
+        User,
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="+",
+        help_text="NULL: a channel, or the affected person",
+    )
+    to = models.CharField(max_length=320, help_text="The channel's name, or the person's address")
+    delivery = models.ForeignKey(
+        Delivery, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False
+    )
+    at = models.DateTimeField(auto_now_add=True)
+    noted_at = models.DateTimeField(null=True, help_text="When the ledger was told what became")
+
+    class Meta:
+        db_table = "approvals_told"  # as it was first called
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["delivery"], name="told_once_by_a_message"),
+            models.CheckConstraint(
+                condition=Q(about__in=NotificationKind.values), name="told_about"
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["id"], name="told_not_noted", condition=Q(noted_at=None)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.to}, {self.get_about_display()}"
+
+
+# What the affected person was asked before the people who decide, and what they answered.
+
+
+class ConsentAnswer(models.TextChoices):
+    OPEN = "", "has not answered"
+    YES = "yes", "wants it"
+    NO = "no", "does not want it"
+
+
+class ConsentRequest(models.Model):
+    """One affected person's wish: evidence for those who decide. It starts nothing by itself.
+
+    The link is known by its digest; the sealed copy is for operators who pass it on by hand.
+    """
+
+    approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="wishes")
+    person_ref = models.CharField(max_length=120, help_text="Their id, as the agent named them")
+    name = models.CharField(max_length=200, blank=True)
+    contact = models.CharField(max_length=320, blank=True)
+    question = models.TextField()
+    token_digest = models.CharField(max_length=64, unique=True)
+    token_sealed = models.BinaryField()
+    asked_at = models.DateTimeField(auto_now_add=True)
+    answer = models.CharField(
+        max_length=3, blank=True, choices=ConsentAnswer, default=ConsentAnswer.OPEN
+    )
+    note = models.TextField(blank=True, help_text="In their own words")
+    answered_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "approvals_wish"  # as it was first called
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["approval", "person_ref"], name="asked_once_each"),
+            models.CheckConstraint(
+                condition=Q(answer="", answered_at__isnull=True)
+                | Q(answer__in=["yes", "no"], answered_at__isnull=False),
+                name="wish_answered_at_a_time",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name or self.person_ref} {self.get_answer_display()}"

@@ -4,8 +4,105 @@ from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
-from workspaces.models import User, Workspace
+from workspaces.models import Agent, User, Workspace
+
+# Keys that came to the gate: the row that two tries of one call lock, and their lease.
+
+
+class GateKey(models.Model):
+    """One idempotency key of one agent. Every `begin` of the key takes this row's lock first.
+
+    What is known of the call is the ledger's; here stands only whose turn it is.
+    """
+
+    pk = models.CompositePrimaryKey("agent_id", "key")
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, db_index=False, db_constraint=False)
+    key = models.CharField(max_length=200)
+    attempt = models.CharField(max_length=120, blank=True, help_text="Whose lease it is")
+    lease_until = models.DateTimeField(null=True)
+    denied = models.CharField(max_length=20, blank=True, help_text="What it was last denied for")
+    met_at = models.DateTimeField(help_text="When it last came to the gate")
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["met_at"], name="gate_key_by_age")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+# Pauses: what is stopped, by whom and why.
+
+
+class PauseKind(models.TextChoices):
+    WORKSPACE = "workspace"
+    AGENT = "agent"
+    TOOL = "tool"
+    CONNECTION = "connection"
+    RUN = "run"
+
+
+class Pause(models.Model):
+    """While one stands, `begin` is denied and nothing is claimed for what it names."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="pauses")
+    kind = models.CharField(max_length=10, choices=PauseKind.choices)
+    name = models.CharField(
+        max_length=200, blank=True, help_text="Agent, tool glob, connection or run"
+    )
+    reason = models.CharField(max_length=400)
+    paused_by = models.ForeignKey(
+        User,
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="+",
+        help_text="NULL: the desk itself, until an administrator has looked",
+    )
+    paused_at = models.DateTimeField(auto_now_add=True)
+    lifted_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    lifted_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["workspace", "kind", "name"],
+                condition=Q(lifted_at__isnull=True),
+                name="one_standing_pause",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}".strip()
+
+
+# Calls that a rule denied at the gate: they are no actions, so dry runs look for them here.
+
+
+class Denial(models.Model):
+    """One call of one key in one run, with what the policy judged, and how often it came."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE)
+    key = models.CharField(max_length=200)
+    run_ref = models.CharField(max_length=120, help_text="Run id of the call")
+    deed = models.JSONField(default=dict, help_text="What was judged, masked as in the ledger")
+    times = models.PositiveIntegerField(default=1, db_default=1, help_text="How often it came")
+    denied_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["agent", "key", "run_ref"], name="denied_once_per_key_and_run"
+            )
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["workspace", "-id"], name="denial_newest_first"),
+            models.Index(fields=["workspace", "run_ref"], name="denial_of_run"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.deed.get('tool', '')} in {self.run_ref}"
 
 
 class PolicyVersion(models.Model):

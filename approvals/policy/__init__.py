@@ -1,25 +1,31 @@
 """Policy: which actions are allowed, need approval or are denied, and how they are compensated."""
 
+from approvals.policy.active_policies import active, default
+from approvals.policy.decisions import (
+    IRREVERSIBLE,
+    PolicyDecision,
+    RequiredApprovers,
+    Rule,
+    ToolCall,
+)
 from approvals.policy.document import Policy
+from approvals.policy.evaluation import class_of, judge, strictest, verdict
 from approvals.policy.expressions import CannotEvaluate
-from approvals.policy.inforce import active, default
-from approvals.policy.judging import class_of, judge, strictest, verdict
 from approvals.policy.loading import load, load_new
 from approvals.policy.problems import Invalid, Problem, Unreadable
 from approvals.policy.twins import Call, Twin
-from approvals.policy.words import IRREVERSIBLE, Deed, Judgement, Need, Rule
 
 __all__ = [
     "IRREVERSIBLE",
     "Call",
     "CannotEvaluate",
-    "Deed",
     "Invalid",
-    "Judgement",
-    "Need",
     "Policy",
+    "PolicyDecision",
     "Problem",
+    "RequiredApprovers",
     "Rule",
+    "ToolCall",
     "Twin",
     "Unreadable",
     "active",

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from approvals.policy import globs
-from approvals.policy.twins import Call, Twin
-from approvals.policy.words import (
+from approvals.policy.decisions import (
     CLASSES,
     RISK_OF_CLASS,
     RISKS,
@@ -16,6 +15,7 @@ from approvals.policy.words import (
     Rule,
     Verify,
 )
+from approvals.policy.twins import Call, Twin
 
 DUE_SECONDS: dict[Risk, int] = {
     "low": 7 * 86400,

@@ -3,13 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from approvals.policy import catalogue, globs
-from approvals.policy.document import DUE_SECONDS, Audit, AutoCompensation, Policy
-from approvals.policy.fields import Form
-from approvals.policy.problems import Invalid, Path
-from approvals.policy.reading import Text, read
-from approvals.policy.twins import Call, Twin
-from approvals.policy.words import (
+from approvals.policy import globs
+from approvals.policy.decisions import (
+    CLASSES,
     COMPENSATIONS,
     CONDITION_FACTS,
     RISKS,
@@ -17,11 +13,63 @@ from approvals.policy.words import (
     VERDICTS,
     VERIFIES,
     Asking,
-    Need,
+    RequiredApprovers,
     Risk,
     Rule,
 )
+from approvals.policy.document import DUE_SECONDS, Audit, AutoCompensation, Policy, Tool
+from approvals.policy.fields import Form
+from approvals.policy.problems import Invalid, Path
+from approvals.policy.reading import Text, read
+from approvals.policy.twins import Call, Twin
 from connectors.canonical import digest
+
+# The catalogue: what a workspace itself says of its tools, and how their calls are shown.
+
+MANIFEST_FIELDS = ("kind", "title", "rows", "amount", "currency", "recipients")
+MANIFEST_FACTS = frozenset({"tool", "args", "target", "targets"})
+KINDS = ("row", "money", "mail", "http", "calendar")
+
+
+def tools(form: Form, value: Any, path: Path) -> list[Tool]:
+    found = []
+    for glob, given in form.mapping(value, path).items():
+        at = (*path, glob)
+        if mistake := globs.mistake(glob):
+            form.wrong(at, mistake)
+        tool = form.mapping(given, at, ("class", "risk", "target", "title", "preview"))
+        found.append(
+            Tool(
+                glob=glob,
+                action_class=form.choice(tool.get("class"), (*at, "class"), CLASSES),
+                risk=form.choice(tool.get("risk"), (*at, "risk"), RISKS),
+                target=form.text(tool.get("target"), (*at, "target"), 120),
+                title=form.text(tool.get("title"), (*at, "title")),
+                preview=_manifest(form, tool.get("preview"), (*at, "preview")),
+            )
+        )
+    return found
+
+
+def _manifest(form: Form, value: Any, at: Path) -> dict[str, Any]:
+    """How a call of the tool is shown: a kind, and CEL over `args`, `target`, `targets`, `tool`."""
+    given = form.mapping(value, at, MANIFEST_FIELDS)
+    found: dict[str, Any] = {
+        name: form.expression(given[name], (*at, name), MANIFEST_FACTS)
+        for name in ("title", "amount", "currency", "recipients")
+        if name in given
+    }
+    rows = form.mapping(given.get("rows"), (*at, "rows"))
+    found["rows"] = {
+        form.text(label, (*at, "rows"), 120): form.expression(
+            one, (*at, "rows", label), MANIFEST_FACTS
+        )
+        for label, one in rows.items()
+    }
+    if kind := form.choice(given.get("kind"), (*at, "kind"), KINDS):
+        found["kind"] = kind
+    return found if given else {}
+
 
 RULES_MAX = 2_000
 ENTRIES_MAX = 200
@@ -92,7 +140,7 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
         digest=digest(whole) if not form.problems else "",
         document=whole if isinstance(whole, dict) else {},
         rules=tuple(_rules(form, value.get("policies"), (*root, "policies"))),
-        tools=tuple(catalogue.tools(form, value.get("tools"), (*root, "tools"))),
+        tools=tuple(tools(form, value.get("tools"), (*root, "tools"))),
         twins=tuple(_twins(form, value.get("twins"), (*root, "twins"))),
         audit=_audit(form, value.get("audit"), (*root, "audit")),
         auto_compensation=_auto(form, value.get("autoCompensation"), (*root, "autoCompensation")),
@@ -139,10 +187,10 @@ def _rule(form: Form, glob: str, value: Any, at: Path) -> Rule:
         form.wrong(at, "an object is wanted here")
     given = form.mapping(value, at, RULE_FIELDS)
 
-    def need(one: Any, path: Path) -> Need:
+    def need(one: Any, path: Path) -> RequiredApprovers:
         asked = form.mapping(one, path, ("group", "count"))
         team = form.text(asked.get("group"), (*path, "group"), 80)
-        return Need(
+        return RequiredApprovers(
             team or None, form.number(asked.get("count"), (*path, "count"), 1, PEOPLE_MAX) or 1
         )
 

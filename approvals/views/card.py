@@ -3,15 +3,17 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from allauth.account.authentication import get_authentication_records
 from django.contrib.auth.decorators import login_required
 from django.core import signing
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.http import urlencode
 from django.views.decorators.http import require_GET, require_POST
 
-from approvals import answers, cards, deciders, enquiries, freshness, inbox
+from approvals import card_context, clarifications, deciders, inbox
 from approvals.models import Approval, ApprovalState
 from approvals.views.lists import approvals_of, context_of_list, zone_of
 from ledger import disclosure
@@ -19,6 +21,34 @@ from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, page, workspace_or_404
+
+# When a person last proved who they are, by allauth's own record in the session.
+#
+# Our own check, and stricter than allauth's: a log-in through somebody else's door (single sign-
+# on) proves nothing here, and nobody passes without a method of their own.
+
+PROVING = frozenset({"password", "mfa"})
+
+
+def login_at(request: Request) -> datetime | None:
+    """The time of the last proof in this session, or None."""
+    records: list[dict[str, Any]] = get_authentication_records(request, request.user)
+    times = [one["at"] for one in records if one.get("method") in PROVING and "at" in one]
+    return datetime.fromtimestamp(max(times), UTC) if times else None
+
+
+def has_method(person: User) -> bool:
+    """Whether the person has a password or a second factor to prove themselves with."""
+    from allauth.mfa.models import Authenticator
+
+    return person.has_usable_password() or Authenticator.objects.filter(user=person).exists()
+
+
+def address(person: User, then: str) -> str:
+    """Where to prove it again, coming back to `then` afterwards."""
+    name = "account_reauthenticate" if person.has_usable_password() else "mfa_reauthenticate"
+    return f"{reverse(name)}?{urlencode({'next': then})}"
+
 
 SHOWN_SALT = "approvals.shown"
 SHOWN_AGE_SECONDS_MAX = 24 * 3600
@@ -43,9 +73,9 @@ def outcome(request: Request, workspace: str, pk: int) -> HttpResponse:
     approval = get_object_or_404(approvals_of(here), pk=pk)
     if not request.htmx:
         return redirect("approvals:card", workspace=here.slug, pk=approval.pk)
-    became = cards.outcome(approval, zone_of(request.user))
+    became = card_context.outcome(approval, zone_of(request.user))
     context = {
-        "approval": {"state": cards.shown_state(approval)} | became,
+        "approval": {"state": card_context.shown_state(approval)} | became,
         "outcome_url": _outcome_url(approval),
         "outcome_alone": True,
     }
@@ -69,7 +99,7 @@ def _card(
     person = request.user
     request.shows_a_call = True
     sees = disclosure.sees(person, here, deciding=True)
-    drawn = cards.card(approval, zone_of(person), sees=sees)
+    drawn = card_context.card(approval, zone_of(person), sees=sees)
     here_url = reverse("approvals:card", args=[here.slug, approval.pk])
     listed = context_of_list(request, here, approval.pk)
     others = (one for one in listed["approvals"] if one["id"] != approval.pk)
@@ -87,12 +117,12 @@ def _card(
             ),
             "withdraw_url": _withdraw_url(approval, person),
             "reasons": inbox.REASONS,
-            "affected": answers.affected(
+            "affected": card_context.affected(
                 approval, zone_of(person), link=may(person, "recover", here)
             ),
             "ask_url": _ask_url(approval, person),
             "may_reply": approval.state == ApprovalState.WAITING
-            and enquiries.may_reply(approval, person),
+            and clarifications.may_reply(approval, person),
         }
         | _your_part(request, approval, here_url)
     )
@@ -120,12 +150,12 @@ def _your_part(request: Request, approval: Approval, here_url: str) -> dict[str,
     why_not = inbox.why_not(approval, person)
     if why_not:
         return {"may_decide": False, "why_not": why_not}
-    at = freshness.login_at(request)
+    at = login_at(request)
     if inbox.needs_fresh(approval, person) and not inbox.is_fresh(at):
-        if not freshness.has_method(person):
+        if not has_method(person):
             why_not = "This needs a password or second factor of your own: set one up first."
             return {"may_decide": False, "why_not": why_not}
-        return {"may_decide": False, "fresh_login_url": freshness.address(person, here_url)}
+        return {"may_decide": False, "fresh_login_url": address(person, here_url)}
     standing = deciders.standing(approval, with_person=person.pk)
     wanted = sum(one.count for one in standing.requirements)
     given = len(standing.filled)
@@ -151,7 +181,7 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
     }
     try:
         if said.get("decision") == "grant":
-            inbox.grant(approval, **answer, login_at=freshness.login_at(request))
+            inbox.grant(approval, **answer, login_at=login_at(request))
         elif said.get("decision") == "reject":
             inbox.reject(approval, **answer)
         else:
@@ -181,7 +211,7 @@ def ask(request: Request, workspace: str, pk: int) -> HttpResponse:
     require(request.user, "approve", here)
     approval = get_object_or_404(approvals_of(here), pk=pk)
     try:
-        enquiries.ask_back(approval, request.POST.get("question", ""), by=request.user)
+        clarifications.ask_back(approval, request.POST.get("question", ""), by=request.user)
     except CannotMove as stale:
         return _refused(request, here, pk, stale)
     return _done(request, here, pk)
@@ -195,7 +225,7 @@ def answer(request: Request, workspace: str, pk: int, enquiry: int) -> HttpRespo
     approval = get_object_or_404(approvals_of(here), pk=pk)
     asked = get_object_or_404(approval.enquiries.select_related("approval"), pk=enquiry)
     try:
-        enquiries.answer(asked, request.POST.get(f"answer_{enquiry}", ""), by=request.user)
+        clarifications.answer(asked, request.POST.get(f"answer_{enquiry}", ""), by=request.user)
     except CannotMove as stale:
         return _refused(request, here, pk, stale)
     return _done(request, here, pk)
@@ -214,7 +244,7 @@ def _refused(request: Request, here: Workspace, pk: int, why: Exception) -> Http
     problem = {"tone": "bad", "title": "Nothing was decided.", "text": f"{why}."}
     typed = request.POST.get("reason", "")[: inbox.REASON_CHARACTERS_MAX]
     context = _card(request, here, approval, problem=problem, reason=typed)
-    asked = request.POST.get("question", "")[: enquiries.TEXT_CHARACTERS_MAX]
+    asked = request.POST.get("question", "")[: clarifications.TEXT_CHARACTERS_MAX]
     context |= {"typed_question": asked}
     return page(request, "approvals/card.html", context, part="card", status=409)
 

@@ -10,9 +10,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from approvals import health, pace
+from approvals import health
 from approvals.views.lists import views_of
-from workspaces import look
+from workspaces import formatting
 from workspaces.models import Workspace
 from workspaces.pages import Request, page, workspace_or_404
 
@@ -26,7 +26,7 @@ BAR_STEP = 12
 def approval_health(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     said = request.GET.get("days", "")
-    days = int(said) if said in {str(one) for one in CHOICES} else pace.DAYS
+    days = int(said) if said in {str(one) for one in CHOICES} else health.DAYS
     found = health.of(here, days=days)
     context = {
         "workspace": here,
@@ -55,7 +55,7 @@ def seconds(value: float | None) -> str:
     """A length of time; below a minute with one digit, where the digit matters."""
     if value is None:
         return "—"
-    return f"{value:.1f} s" if value < 10 else look.span(timedelta(seconds=value))  # noqa: PLR2004
+    return f"{value:.1f} s" if value < 10 else formatting.span(timedelta(seconds=value))  # noqa: PLR2004
 
 
 def _figures(here: Workspace, found: health.Health) -> list[dict[str, Any]]:

@@ -16,11 +16,11 @@ from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 
-from approvals import cards, deciders, health
+from approvals import card_context, deciders, health
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.models.approvals import ApprovalQuerySet
 from ledger import disclosure
-from workspaces import clock, independence, look, news
+from workspaces import clock, formatting, independence, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
@@ -99,8 +99,8 @@ def context_of_list(
             for one in found[:PAGE]
         ],
         "views": views_of(here, request.user, view),
-        "pager": {"label": look.count(number, COUNT_MAX), "next": more, "previous": ""},
-        "oldest": f"oldest waits {look.span(timezone.now() - oldest)}" if oldest else "",
+        "pager": {"label": formatting.count(number, COUNT_MAX), "next": more, "previous": ""},
+        "oldest": f"oldest waits {formatting.span(timezone.now() - oldest)}" if oldest else "",
         "empty": None if found else _empty(request, here, keep.get("q", "")),
         "fresh_url": reverse("approvals:fresh", args=[here.slug]) + query,
         "since": clock.now().isoformat(),
@@ -131,14 +131,14 @@ def views_of(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
     return [
         {
             "name": "Waiting for you",
-            "count": look.count(mine, COUNT_MAX),
+            "count": formatting.count(mine, COUNT_MAX),
             "counts": "approvals",
             "url": root,
             "current": view == "mine",
         },
         {
             "name": "All waiting",
-            "count": look.count(everything, COUNT_MAX),
+            "count": formatting.count(everything, COUNT_MAX),
             "url": f"{root}?view=all",
             "current": view == "all",
         },
@@ -181,7 +181,7 @@ def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
         }
     last = Approval.objects.filter(workspace=here, decided_at__isnull=False)
     at = last.order_by("-decided_at").values_list("decided_at", flat=True).first()
-    text = f"The last one was decided {look.ago(at)}." if at else "No agent has asked yet."
+    text = f"The last one was decided {formatting.ago(at)}." if at else "No agent has asked yet."
     return {"icon": "clear", "title": "Nothing waits for you.", "text": text}
 
 
@@ -194,7 +194,7 @@ def _line(one: Any, zone: ZoneInfo, root: str, query: str, current: int | None) 
         "title": one.headline,
         "risk": one.risk,
         "from": f"{asked_by}, case {one.case_ref}" if one.case_ref else asked_by,
-        "expires": format_html("expires {}", look.moment(one.expires_at, "ago", zone)),
+        "expires": format_html("expires {}", formatting.moment(one.expires_at, "ago", zone)),
         "progress": f"{one.given} of {one.wanted}" if one.wanted > 1 else "",
         "current": one.pk == current,
     }
@@ -202,7 +202,7 @@ def _line(one: Any, zone: ZoneInfo, root: str, query: str, current: int | None) 
 
 def _amount(one: Approval) -> dict[str, str]:
     """What it moves, unless its title says so already."""
-    moves = "" if one.amount_minor is None else look.money(one.amount_minor, one.currency)
+    moves = "" if one.amount_minor is None else formatting.money(one.amount_minor, one.currency)
     return {"amount": "" if moves in one.headline else moves}
 
 
@@ -248,7 +248,7 @@ def fresh(request: Request, workspace: str) -> HttpResponse:
     rows, _ = wanted(request, here)
     new = rows.filter(asked_at__gt=since).order_by()[: COUNT_MAX + 1].count()
     mine = deciders.count_awaiting(here, request.user, COUNT_MAX + 1)
-    counts = {"approvals": look.count(mine, COUNT_MAX)}
+    counts = {"approvals": formatting.count(mine, COUNT_MAX)}
     return JsonResponse({"new": new, "heard": heard, "counts": counts, "gone": sorted({*gone})})
 
 
@@ -287,17 +287,17 @@ def _past(one: Approval, zone: ZoneInfo, root: str) -> dict[str, Any]:
         f"{decision.person} {'yes' if decision.granted else 'no'}"
         for decision in one.decisions.all()
     ]
-    used = {ApprovalState.USED: look.moment(one.used_at, "ago", zone)}
-    took = look.span(one.decided_at - one.asked_at) if one.decided_at else ""
+    used = {ApprovalState.USED: formatting.moment(one.used_at, "ago", zone)}
+    took = formatting.span(one.decided_at - one.asked_at) if one.decided_at else ""
     return {
         "url": f"{root}{one.pk}/",
         "title": one.headline,
         "risk": one.risk,
-        "state": cards.shown_state(one),
-        "subject": cards.subject(one),
+        "state": card_context.shown_state(one),
+        "subject": card_context.subject(one),
         "asked_by": str(one.requested_by or one.agent or "the policy"),
         "decisions": ", ".join(words) or (str(one.closed_by) if one.closed_by else "nobody"),
-        "decided": look.moment(one.decided_at, "ago", zone),
+        "decided": formatting.moment(one.decided_at, "ago", zone),
         "took": took,
         "used": used.get(ApprovalState(one.state), "no"),
     }

@@ -4,23 +4,62 @@ import json
 from datetime import datetime
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from approvals import inventory, pauses, rehearsal, teamwork, versions
-from approvals.forms import PauseForm, PolicyForm
-from approvals.models import Pause, PolicyVersion
+from approvals import dry_run, inventory, pauses, team_coverage, versions
+from approvals.dry_run import DryRun
+from approvals.models import Pause, PauseKind, PolicyVersion
 from approvals.policy import Invalid, Policy, Problem, Unreadable, active, default, load
-from approvals.rehearsal import Rehearsal
+from approvals.policy.reading import DOCUMENT_CHARACTERS_MAX
 from approvals.views.lists import zone_of
-from workspaces import look
+from workspaces import formatting
 from workspaces.access import NotAllowed, may, require
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404
+
+# Forms of the policy pages. They check words; the verbs check rules.
+
+
+class PolicyForm(forms.Form):
+    """A document as it is written; every problem with it is shown with its place."""
+
+    source = forms.CharField(
+        label="Document",
+        strip=False,
+        max_length=DOCUMENT_CHARACTERS_MAX,
+        widget=forms.Textarea(
+            attrs={"rows": 28, "spellcheck": "false", "wrap": "off", "class": "mono"}
+        ),
+        help_text="JSON or YAML; see docs/policy.md.",
+    )
+    note = forms.CharField(label="Why", max_length=400, required=False)
+
+
+class PauseForm(forms.Form):
+    kind = forms.ChoiceField(label="What", choices=PauseKind.choices)
+    name = forms.CharField(
+        label="Which",
+        max_length=200,
+        required=False,
+        help_text="An agent, a connection, a tool (globs work), or a run’s id; empty: everything.",
+    )
+    reason = forms.CharField(label="Why", max_length=400)
+
+    def clean(self) -> dict[str, Any]:
+        said: dict[str, Any] = super().clean() or {}
+        everything = said.get("kind") == PauseKind.WORKSPACE
+        if everything and said.get("name"):
+            self.add_error("name", "The whole workspace is paused without a name.")
+        if not everything and not said.get("name"):
+            self.add_error("name", "Say which one.")
+        return said
+
 
 VERSIONS_SHOWN_MAX = 100
 PAUSES_SHOWN_MAX = 100
@@ -61,7 +100,7 @@ def _page(
                 "digest": one.digest[:12],
                 "author": one.author or "from a file",
                 "note": one.note,
-                "made": look.moment(one.created_at, "ago", zone),
+                "made": formatting.moment(one.created_at, "ago", zone),
                 "active": one.active,
                 "shadow": one.shadow_since is not None,
             }
@@ -74,7 +113,7 @@ def _page(
                 "reason": one.reason,
                 "by": pauses.placed_by(one),
                 "is_ours": one.paused_by_id is None,
-                "since": look.moment(one.paused_at, "ago", zone),
+                "since": formatting.moment(one.paused_at, "ago", zone),
                 "holds": str(pauses.held_runs(one)),
             }
             for one in standing.order_by("-pk")[:PAUSES_SHOWN_MAX]
@@ -90,17 +129,15 @@ def _page(
 def _wrong(here: Workspace) -> dict[str, list[Problem]]:
     """What nobody can meet of the policy in force, or why it is none."""
     try:
-        return {"unmet": teamwork.unmet_now(here), "unreadable": []}
+        return {"unmet": team_coverage.unmet_now(here), "unreadable": []}
     except Unreadable as wrong:
         return {"unmet": [], "unreadable": wrong.problems}
 
 
-def _rehearsed(
-    here: Workspace, policy: Policy, *, since: datetime | None = None
-) -> Rehearsal | None:
+def _rehearsed(here: Workspace, policy: Policy, *, since: datetime | None = None) -> DryRun | None:
     """The dry run against what is in force; None where that cannot be read."""
     try:
-        return rehearsal.rehearse(here, policy, active(here), since=since)
+        return dry_run.rehearse(here, policy, active(here), since=since)
     except Unreadable:
         return None
 
@@ -187,9 +224,9 @@ def _version(
         "version": one,
         "source": _source(one),
         "current": current,
-        "made": look.moment(one.created_at, "ago", zone_of(request.user)),
+        "made": formatting.moment(one.created_at, "ago", zone_of(request.user)),
         "diff": versions.diff(before, one.document),
-        "shadow_since": look.moment(one.shadow_since, "ago", zone_of(request.user))
+        "shadow_since": formatting.moment(one.shadow_since, "ago", zone_of(request.user))
         if one.shadow_since
         else "",
         "rehearsal": _rehearsed(here, policy, since=one.shadow_since)
@@ -282,10 +319,12 @@ def tools(request: Request, workspace: str) -> HttpResponse:
         {
             "line": line,
             "class_words": line.action_class.replace("external_", "external, ").replace("_", " "),
-            "seen": look.count(line.seen, inventory.COUNT_MAX),
-            "last_seen": look.moment(line.last_seen, "ago", zone),
-            "last_undone": look.moment(line.last_undone, "ago", zone) if line.last_undone else "",
-            "last_receipt": look.moment(line.last_receipt, "ago", zone)
+            "seen": formatting.count(line.seen, inventory.COUNT_MAX),
+            "last_seen": formatting.moment(line.last_seen, "ago", zone),
+            "last_undone": formatting.moment(line.last_undone, "ago", zone)
+            if line.last_undone
+            else "",
+            "last_receipt": formatting.moment(line.last_receipt, "ago", zone)
             if line.last_receipt
             else "",
         }

@@ -8,7 +8,7 @@ from django.views.decorators.http import require_GET
 from approvals import reported
 from approvals.policy import active
 from approvals.views.lists import zone_of
-from workspaces import look
+from workspaces import formatting
 from workspaces.pages import Request, page, workspace_or_404
 
 
@@ -22,7 +22,7 @@ def would_have_asked(request: Request, workspace: str) -> HttpResponse:
         {
             "line": one,
             "url": reverse("ledger:run", args=[here.slug, one.run]),
-            "at": look.moment(one.at, "ago", zone) if one.at else "",
+            "at": formatting.moment(one.at, "ago", zone) if one.at else "",
         }
         for one in found.rows
     ]

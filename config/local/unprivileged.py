@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from config.local.leash import leashed
+from config.local.parent_death_signal import leashed
 from config.local.places import private_folder
 from config.local.servers import DidNotStart
 

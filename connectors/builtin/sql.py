@@ -12,21 +12,25 @@ PostgreSQL itself turns rows into JSON and reads what was recorded as the column
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import psycopg
 from psycopg import sql
+from psycopg.types.json import Jsonb
 
-from connectors.builtin.postgres import Login, Server, name_of, transaction
-from connectors.builtin.rows import (
-    RestoreRow,
-    Table,
-    compared,
-    must_be_true,
-    read,
-    restored,
-    written,
+from connectors.builtin import columns as columns_of_a_row
+from connectors.builtin.columns import Doubtful
+from connectors.builtin.postgres import (
+    Column,
+    Database,
+    Login,
+    Server,
+    columns_of,
+    name_of,
+    transaction,
 )
 from connectors.contract import (
     UNSET,
@@ -40,10 +44,286 @@ from connectors.contract import (
     Observation,
     Operation,
     Preview,
+    Recorded,
     Refused,
     State,
+    checked,
     drift,
 )
+from ledger.masking import holds_mask
+
+# One row of somebody's PostgreSQL: read as JSON, compared under its lock, written from JSON.
+
+MARKER_DDL = """CREATE TABLE IF NOT EXISTS {} (
+    key text PRIMARY KEY,
+    operation text NOT NULL,
+    target text NOT NULL,
+    at timestamptz NOT NULL DEFAULT now()
+)"""
+MAKING_MARKERS = 0x616D656E6473
+"""The advisory lock under which the marker table is made, so that two at once do not clash."""
+
+
+class Note(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a note goes: the columns for the target's key, for the text, and fixed ones."""
+
+    table: str
+    key: list[str]
+    text: str
+    fixed: dict[str, Any] = {}
+
+
+class Table(msgspec.Struct, forbid_unknown_fields=True):
+    """One table that may be restored, under the name that targets use for their type.
+
+    `key` are the columns that a target's id, split on "/", names. `version` is a column that every
+    write changes; `ignore` are columns that may differ without anybody having changed the row.
+    """
+
+    key: list[str]
+    table: str = ""
+    version: str | None = None
+    ignore: list[str] = []
+    note: Note | None = None
+
+
+class RestoreRow(msgspec.Struct, forbid_unknown_fields=True):
+    """`to`: the columns to write, or null to delete the row. `note`: a text for the note row."""
+
+    to: dict[str, Any] | None
+    note: str | None = None
+
+
+@dataclass(slots=True)
+class Row:
+    """A row as it was found, and held against what was recorded of it.
+
+    `doubts` says of columns why what was recorded cannot be given back, or compared.
+    """
+
+    found: Observation
+    columns: dict[str, Column]
+    doubts: dict[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises CannotRestore."""
+        for name, why in self.doubts.items():
+            raise CannotRestore(f"{name} cannot be restored as it was: {why}.")
+
+
+def compared(table: Table, expected: Recorded) -> Recorded:
+    """What can drift: a version changes with every write, and says nothing that fields do not."""
+    if not isinstance(expected, dict):
+        return expected
+    uncompared = {table.version, *table.ignore}
+    return {name: value for name, value in expected.items() if name not in uncompared}
+
+
+def written(table: Table, to: State) -> State:
+    """The columns that a restore writes: the recorded ones but version, ignored and key."""
+    unwritten = {table.version, *table.ignore, *table.key}
+    return {name: value for name, value in to.items() if name not in unwritten}
+
+
+def must_be_true(table: Table, to: State | None) -> State:
+    if to is None:
+        return {"exists": False}
+    return {"exists": True, "fields": written(table, to)}
+
+
+def read(
+    database: Database, call: Call, table: Table, key: dict[str, str], *, lock: bool = False
+) -> Row:
+    """The row as JSON, without its version and ignored columns, held against what was recorded.
+
+    A field that PostgreSQL finds to be what the agent left is told in the agent's own spelling.
+    """
+    columns = columns_of(database, table.table)
+    left, *wanted = _recorded(call, table, columns)
+    names = dict.fromkeys(name for one in (left, *wanted) for name in one)
+    texts = [sql.SQL("t.{}::text").format(sql.Identifier(name)) for name in names]
+    query = sql.SQL("SELECT {} FROM {} AS t WHERE {}{}").format(
+        sql.SQL(", ").join([sql.SQL("to_jsonb(t)::text"), *texts]),
+        name_of(table.table),
+        matches(key),
+        sql.SQL(" FOR UPDATE" if lock else ""),
+    )
+    rows = database.execute(query, list(key.values())).fetchmany(2)
+    if len(rows) > 1:
+        raise Refused(f"{table.table}: the key names more than one row.")
+    state = columns_of_a_row.parsed(rows[0][0], columns) if rows else {}
+    version = state.pop(table.version, None) if table.version else None
+    for name in table.ignore:
+        state.pop(name, None)
+    spellings = dict(zip(names, rows[0][1:], strict=True)) if rows else {}
+    row = Row(Observation(found=False, state=None), columns)
+    readings: dict[str, list[tuple[Any, bool]]] = {}
+    for recorded in (left, *wanted):
+        taken = columns_of_a_row.readings(database, columns, recorded)
+        for name, value in recorded.items():
+            found = (state.get(name), spellings.get(name))
+            is_so = bool(rows) and columns_of_a_row.agrees(
+                columns[name], value, taken.get(name), found, spelled=recorded is not left
+            )
+            readings.setdefault(name, []).append((value, is_so))
+            why = "" if is_so else _doubt(value, taken.get(name), found[0], left.get(name))
+            if why:
+                row.doubts.setdefault(name, why)
+    if not rows:
+        return row
+    state |= {name: value for name, value in left.items() if readings[name][0][1]}
+    version = None if version is None else str(version)
+    row.found = Observation(found=True, state=state, version=version, readings=readings)
+    return row
+
+
+def _recorded(call: Call, table: Table, columns: Mapping[str, Column]) -> Iterable[State]:
+    """What the agent left, and what is wanted back: columns that there are. What is masked is
+    nothing that PostgreSQL could read.
+    """
+    to = call.args.get("to")
+    fields = (call.must_be_true or {}).get("fields")
+    expected = compared(table, call.expected)
+    for said in (expected, written(table, to) if isinstance(to, dict) else None, fields):
+        known = said if isinstance(said, dict) else {}
+        yield {
+            name: value
+            for name, value in known.items()
+            if name in columns and not holds_mask(value)
+        }
+
+
+def _doubt(value: Any, reading: str | Doubtful | None, found: Any, left: Any) -> str:
+    if isinstance(reading, Doubtful):
+        return str(reading)
+    if reading is None and value is not None:  # JSON, which is compared as such
+        return columns_of_a_row.doubt_of_json(value, found, left)
+    return ""
+
+
+def restored(
+    database: Database, call: Call, args: RestoreRow, table: Table, key: dict[str, str]
+) -> Answer:
+    """Everything of a restore but its commit."""
+    if not marked(database, call):
+        return Answer(outcome="applied", evidence={"already": True})
+    row = read(database, call, table, key, lock=True)
+    found = row.found
+    did = "updated" if found.found else "inserted"
+    if args.to is None:
+        did = "deleted"
+    if checked(must_be_true(table, args.to), found).ok:
+        did = "as wanted already"
+    else:
+        row.check()
+        unchanged(call, found, table)
+        write(database, table, key, args.to, row)
+    if args.note and table.note:
+        note(database, table.note, key, args.note)
+    return Answer(outcome="applied", evidence={"row": did, "before": found.fingerprint})
+
+
+def marked(database: Database, call: Call) -> bool:
+    """Leave the key's marker; False where it is there already. The lock tells a probe of us."""
+    marker = name_of(call.connection.settings.marker)
+    database.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [call.key])
+    known = database.execute("SELECT to_regclass(%s)", [marker.as_string()]).fetchone()
+    if known is None or known[0] is None:
+        database.execute("SELECT pg_advisory_xact_lock(%s)", [MAKING_MARKERS])
+        database.execute(sql.SQL(MARKER_DDL).format(marker))
+    query = sql.SQL(
+        "INSERT INTO {} (key, operation, target) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+    )
+    target = f"{call.target.type}/{call.target.id}"
+    return (
+        database.execute(query.format(marker), [call.key, call.operation.name, target]).rowcount
+        == 1
+    )
+
+
+def unchanged(call: Call, found: Observation, table: Table) -> None:
+    """Raise Refused where the row is not as expected, now that it is locked and cannot change."""
+    expected, observed = compared(table, call.expected), call.observed
+    if observed and isinstance(expected, dict):
+        # Those were held against their marks when the row was read, and it is that row still.
+        expected = {name: value for name, value in expected.items() if not holds_mask(value)}
+    if observed and (observed.found, observed.version) != (found.found, found.version):
+        raise Refused("The row was changed since it was read.")
+    changed = drift(expected, found)
+    if observed and not observed.version:
+        changed += drift(observed.state, found)
+    if changed:
+        names = sorted({one.field or "the row itself" for one in changed})
+        raise Refused(f"The row is not as the agent left it: {', '.join(names)}.")
+
+
+def write(
+    database: Database, table: Table, key: dict[str, str], to: State | None, row: Row
+) -> None:
+    """Delete, insert, or update what differs, with PostgreSQL reading the recorded JSON."""
+    place, columns = name_of(table.table), row.columns
+    if to is None:
+        query = sql.SQL("DELETE FROM {} AS t WHERE {}").format(place, matches(key))
+        database.execute(query, list(key.values()))
+        return
+    is_there = row.found.found
+    values = written(table, to) if is_there else {**to, **key}
+    unknown = sorted(set(values) - set(columns))
+    if unknown:
+        raise Refused(f"The table {table.table} has no column {', '.join(unknown)}.")
+    values = {
+        name: columns_of_a_row.written_out(columns[name], value)
+        for name, value in values.items()
+        if not columns[name].is_generated and not (is_there and row.found.agrees(name, value))
+    }
+    names = [sql.Identifier(name) for name in values]
+    given = columns_of_a_row.record(columns, values)
+    if not is_there:
+        query = sql.SQL("INSERT INTO {0} ({1}) OVERRIDING SYSTEM VALUE SELECT {1} FROM {2}").format(
+            place, sql.SQL(", ").join(names), given
+        )
+        database.execute(query, [Jsonb(values)])
+        return
+    sets = [sql.SQL("{0} = r.{0}").format(name) for name in names]
+    if table.version:
+        sets.append(next_version(columns[table.version]))
+    if values:
+        query = sql.SQL("UPDATE {} AS t SET {} FROM {} WHERE {}").format(
+            place, sql.SQL(", ").join(sets), given, matches(key)
+        )
+        database.execute(query, [Jsonb(values), *key.values()])
+
+
+def next_version(column: Column) -> sql.Composed:
+    """A version that nobody has read yet, so that whoever read the old one notices."""
+    name = sql.Identifier(column.name)
+    if column.type in {"smallint", "integer", "bigint", "numeric"}:
+        return sql.SQL("{0} = t.{0} + 1").format(name)
+    if column.type.startswith("timestamp"):
+        return sql.SQL("{0} = clock_timestamp()").format(name)
+    if column.type == "uuid":
+        return sql.SQL("{0} = gen_random_uuid()").format(name)
+    return sql.SQL("{0} = gen_random_uuid()::text").format(name)
+
+
+def note(database: Database, where: Note, key: dict[str, str], text: str) -> None:
+    given = dict(zip(where.key, key.values(), strict=True))
+    values: dict[str, Any] = {**where.fixed, **given, where.text: text}
+    query = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
+        name_of(where.table),
+        sql.SQL(", ").join(map(sql.Identifier, values)),
+        sql.SQL(", ").join(sql.Placeholder() * len(values)),
+    )
+    database.execute(
+        query, [Jsonb(v) if isinstance(v, dict | list) else v for v in values.values()]
+    )
+
+
+def matches(key: dict[str, str]) -> sql.Composed:
+    """The condition that names the row. Parameters stay untyped, so that an index can serve it."""
+    parts = [sql.SQL("t.{} = %s").format(sql.Identifier(name)) for name in key]
+    return sql.SQL(" AND ").join(parts)
+
 
 FIELDS_NAMED_MAX = 2
 ROWS_SHOWN_MAX = 200

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connectors import signing
+from connectors import channels
 from connectors.contract import (
     Answer,
     Call,
@@ -36,7 +36,7 @@ from connectors.contract import (
     Reversibility,
     State,
 )
-from connectors.declared import struct_of
+from connectors.manifest import struct_of
 
 WINDOW_SECONDS = 30 * 24 * 3600
 """How long a service keeps keys unless it says otherwise."""
@@ -87,13 +87,13 @@ class Seen(msgspec.Struct):
     state: State | None = None
 
 
-class Said(msgspec.Struct):
+class TwinAnswer(msgspec.Struct):
     outcome: Literal["applied", "no_effect", "unknown"]
     observed: Seen | None = None
     detail: str = ""
 
 
-_said = msgspec.json.Decoder(Said)
+_said = msgspec.json.Decoder(TwinAnswer)
 
 
 class Webhook(Connector):
@@ -253,13 +253,13 @@ def _message(call: Call, do: str) -> State:
     return message | {name: value for name, value in recorded.items() if value is not UNSET}
 
 
-def _ask(call: Call, do: Literal["observe", "apply", "probe"]) -> Said:
+def _ask(call: Call, do: Literal["observe", "apply", "probe"]) -> TwinAnswer:
     """One signed message and its answer; raises Refused if it was refused before anything ran."""
     body = msgspec.json.encode(_message(call, do))
     secret, message_id = call.connection.credentials.secret, f"msg_{uuid.uuid4().hex}"
     try:
-        signature = signing.headers_of(secret, body, message_id=message_id)
-    except signing.BadSecret as wrong:
+        signature = channels.headers_of(secret, body, message_id=message_id)
+    except channels.BadSecret as wrong:
         raise Refused(str(wrong)) from wrong
     headers = {"content-type": "application/json", **signature}
     answer = call.connection.outbound.request(

@@ -15,11 +15,46 @@ from connectors import connections
 from connectors.models import Connection
 from demo import places
 from demo.outside import calendar
-from demo.setting import tables
 from demo.stories import asking, invoice, onboarding, ticket, trip
 from workspaces import entrance, keys, teams
 from workspaces.access import Codename
 from workspaces.models import Agent, APIKey, Membership, User, Workspace
+
+# The company's own database in the demo: staff, tickets with their notes, and bookings.
+
+DDL = """
+CREATE TABLE IF NOT EXISTS staff (
+    id text PRIMARY KEY, name text NOT NULL, role text, starts_on text, state text,
+    version integer NOT NULL DEFAULT 1);
+CREATE TABLE IF NOT EXISTS tickets (
+    id text PRIMARY KEY, subject text NOT NULL, customer text, priority text, state text,
+    updated_by text, version integer NOT NULL DEFAULT 1);
+CREATE TABLE IF NOT EXISTS ticket_notes (
+    id bigserial PRIMARY KEY, ticket text NOT NULL, author text NOT NULL, text text NOT NULL,
+    at timestamptz NOT NULL DEFAULT now());
+CREATE TABLE IF NOT EXISTS bookings (
+    id text PRIMARY KEY, traveller text, flight text, leaves_on text, state text,
+    version integer NOT NULL DEFAULT 1);
+"""
+TICKETS = [
+    ("T-182", "Invoice shows the old address", "Nora Lindt", "normal"),
+    ("T-204", "Locked out before the board meeting", "Amara Obi", "normal"),
+    ("T-219", "Refund has not arrived", "Jonas Weber", "normal"),
+    ("T-233", "Cannot change the seat", "Mei Tanaka", "low"),
+    ("T-240", "Asks for a copy of the contract", "Sofia Rossi", "low"),
+]
+
+
+def create(database: psycopg.Connection) -> None:
+    """Make the tables and the tickets; what exists is kept."""
+    database.execute(DDL)
+    for row in TICKETS:
+        database.execute(
+            "INSERT INTO tickets (id, subject, customer, priority, state, updated_by)"
+            " VALUES (%s, %s, %s, %s, 'open', 'support') ON CONFLICT DO NOTHING",
+            row,
+        )
+
 
 POLICY = Path(__file__).parents[1] / "policies" / "skyline.yaml"
 SLUG = "skyline"
@@ -49,8 +84,8 @@ AGENTS = {
 @transaction.atomic
 def prepare() -> dict[str, str]:
     """Make what is missing; the log-ins by address. Safe to repeat."""
-    password = places.Kept().read().get("password") or secrets.token_urlsafe(9)
-    places.Kept().write(password=password)
+    password = places.SharedFacts().read().get("password") or secrets.token_urlsafe(9)
+    places.SharedFacts().write(password=password)
     ada = person(PEOPLE[0][0], PEOPLE[0][1], password)
     workspace = Workspace.objects.filter(slug=SLUG).first() or entrance.open_workspace(
         "Skyline Airways", SLUG, by=ada
@@ -99,14 +134,14 @@ def activate(workspace: Workspace, ada: User) -> None:
 
 
 def key_agents(workspace: Workspace, ada: User) -> None:
-    kept = places.Kept().read().get("keys", {})
+    kept = places.SharedFacts().read().get("keys", {})
     for name, description in AGENTS.items():
         agent, _ = Agent.objects.get_or_create(
             workspace=workspace, name=name, defaults={"description": description, "owner": ada}
         )
         if name not in kept or not APIKey.objects.filter(agent=agent, revoked_at=None).exists():
             _, kept[name] = keys.create_key(agent, by=ada, name="demo", trusted_runtime=True)
-    places.Kept().write(keys=kept)
+    places.SharedFacts().write(keys=kept)
 
 
 def connect(workspace: Workspace, ada: User) -> None:
@@ -168,4 +203,4 @@ class Connector:
 def make_tables() -> None:
     places.make_outside_database()
     with psycopg.connect(places.outside_url(), autocommit=True) as database:
-        tables.create(database)
+        create(database)

@@ -4,11 +4,147 @@ Pure functions. What is known only grows, and the fold is the join of all statem
 order in which events came nor how often they came makes a difference (DESIGN §4, "The fold").
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
 from ledger.fold.actions import ActionRow, fold_action
 from ledger.fold.attempts import AttemptRow
 from ledger.fold.effects import EffectRow
-from ledger.fold.meaning import MOVES_ACTION, MOVES_RUN, moves_action, moves_run
-from ledger.fold.runs import CheckpointRow, RunRow, checkpoint_of, fold_run
+from ledger.fold.meaning import (
+    MOVES_ACTION,
+    MOVES_RUN,
+    PLAN_MEANS,
+    moves_action,
+    moves_run,
+    said,
+    text,
+)
+from ledger.parsed_events import StoredEvent
+from ledger.schemas import IMPORTED, is_import
+
+# A run's row out of the events that speak of the run as a whole.
+#
+# A resumed run lives on, so the last statement about its life counts; last by the agent's own
+# count `n` where it gave one, and by event id otherwise, never by arrival. Between two resumptions
+# the smaller event id wins where two endings disagree.
+
+ENDINGS = {"run.completed": "completed", "run.failed": "failed", "run.cancelled": "cancelled"}
+N_LAST = 2**31
+
+
+@dataclass(slots=True)
+class RunRow:
+    state: str = "running"
+    model: str = ""
+    request: str = ""
+    goal: str = ""
+    customer: str = ""
+    customer_name: str = ""
+    on_behalf_of: Any = None
+    labels: Any = field(default_factory=dict)
+    trace: Any = None
+    summary: str = ""
+    error: Any = None
+    failed_action: str = ""
+    cancelled_by: str = ""
+    reason: str = ""
+    resumed_from: str = ""
+    flags: list[str] = field(default_factory=list)
+    ended_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class CheckpointRow:
+    event_id: str
+    name: str
+    n: int | None
+    place: int
+    at: datetime
+    state: Any
+    state_ref: str
+    completed: Any
+    pending: Any
+    recovery_mode: str
+    instructions: str
+    summary: str
+
+
+def kind_of(fact: StoredEvent) -> str:
+    return PLAN_MEANS.get(fact.type, fact.type)
+
+
+def fold_run(facts: Iterable[StoredEvent]) -> RunRow:
+    """What all events about one run add up to."""
+    ordered = sorted({fact.event_id: fact for fact in facts}.values(), key=lambda f: f.event_id)
+    flags: set[str] = set()
+    row = RunRow(trace=next((fact.trace for fact in ordered if fact.trace), None))
+    _beginning(row, [fact for fact in ordered if kind_of(fact) == "run.started"], flags)
+    _life(row, ordered, flags)
+    row.flags = sorted(flags)
+    return row
+
+
+def _beginning(row: RunRow, starts: list[StoredEvent], flags: set[str]) -> None:
+    row.model = text(said(starts, "model", flags), 120)
+    row.request = text(said(starts, "request", flags), 64 * 1024)
+    row.goal = text(said(starts, "goal", flags), 64 * 1024)
+    row.labels = said(starts, "labels", flags) or {}
+    if any(is_import("run.started", fact.data) for fact in starts):
+        flags.add(IMPORTED)
+    person = said(starts, "on_behalf_of", flags)
+    if isinstance(person, dict):
+        row.on_behalf_of = person
+        row.customer = text(person.get("id"), 120)
+        row.customer_name = text(person.get("name"), 200)
+
+
+def _life(row: RunRow, ordered: list[StoredEvent], flags: set[str]) -> None:
+    resumes = [fact for fact in ordered if kind_of(fact) == "run.resumed"]
+    resumed = max(resumes, key=_when, default=None)
+    endings = [
+        fact
+        for fact in ordered
+        if kind_of(fact) in ENDINGS and (resumed is None or _when(fact) > _when(resumed))
+    ]
+    if resumed is not None:
+        row.resumed_from = text(resumed.data.get("from"), 200)
+    if not endings:
+        return
+    if len({kind_of(fact) for fact in endings}) > 1:
+        flags.add("disagree:end")
+    end = endings[0]
+    row.state = ENDINGS[kind_of(end)]
+    row.ended_at = end.received
+    row.summary = text(end.data.get("summary"), 64 * 1024)
+    row.error = end.data.get("error")
+    row.failed_action = text(end.data.get("failed_action"), 120)
+    row.cancelled_by = text(end.data.get("by"), 200)
+    row.reason = text(end.data.get("reason"), 64 * 1024)
+
+
+def _when(fact: StoredEvent) -> tuple[int, str]:
+    return (N_LAST if fact.n is None else fact.n, fact.event_id)
+
+
+def checkpoint_of(fact: StoredEvent) -> CheckpointRow:
+    data = fact.data
+    return CheckpointRow(
+        fact.event_id,
+        text(data.get("name"), 200),
+        fact.n,
+        fact.place,
+        fact.received,
+        data.get("state"),
+        text(data.get("state_ref"), 200),
+        data.get("completed") or [],
+        data.get("pending") or [],
+        text(data.get("recovery_mode"), 60),
+        text(data.get("instructions"), 64 * 1024),
+        text(data.get("summary"), 64 * 1024),
+    )
+
 
 __all__ = [
     "MOVES_ACTION",

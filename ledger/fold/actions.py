@@ -24,7 +24,7 @@ from ledger.fold.meaning import (
     text,
 )
 from ledger.masking import without_last4
-from ledger.said import Fact
+from ledger.parsed_events import StoredEvent
 
 SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -70,7 +70,7 @@ class ActionRow:
         return len(self.effects)
 
 
-def fold_action(action: str, facts: Iterable[Fact]) -> ActionRow:
+def fold_action(action: str, facts: Iterable[StoredEvent]) -> ActionRow:
     """What all events of one action add up to."""
     ordered = sorted({fact.event_id: fact for fact in facts}.values(), key=lambda f: f.event_id)
     kinds = _by_kind(ordered)
@@ -102,13 +102,13 @@ def fold_action(action: str, facts: Iterable[Fact]) -> ActionRow:
 def planned_alone(action: str, data: dict[str, Any]) -> ActionRow:
     """What an action's one plan says of it, as `fold_action` reads it; the rest is left out."""
     row = ActionRow(action, None, 0, 0, "planned", action_class=text(data.get("class"), 24))
-    _plan(row, [Fact("", PLANNED, None, data, 0, SOME_TIME)], set())
+    _plan(row, [StoredEvent("", PLANNED, None, data, 0, SOME_TIME)], set())
     return row
 
 
-def _by_kind(ordered: list[Fact]) -> defaultdict[str, list[Fact]]:
+def _by_kind(ordered: list[StoredEvent]) -> defaultdict[str, list[StoredEvent]]:
     """Facts by kind of statement, without the plans that a later one replaced."""
-    kinds: defaultdict[str, list[Fact]] = defaultdict(list)
+    kinds: defaultdict[str, list[StoredEvent]] = defaultdict(list)
     for fact in ordered:
         if fact.type in MOVES_ACTION:
             kinds[fact.type].append(fact)
@@ -122,14 +122,14 @@ def _by_kind(ordered: list[Fact]) -> defaultdict[str, list[Fact]]:
     return kinds
 
 
-def _number(ordered: list[Fact], flags: set[str]) -> int | None:
+def _number(ordered: list[StoredEvent], flags: set[str]) -> int | None:
     numbers = [fact.n for fact in ordered if fact.n is not None]
     if len(set(numbers)) > 1:
         flags.add("disagree:n")
     return numbers[0] if numbers else None
 
 
-def _plan(row: ActionRow, planned: list[Fact], flags: set[str]) -> None:
+def _plan(row: ActionRow, planned: list[StoredEvent], flags: set[str]) -> None:
     if not planned:
         return
     row.tool = text(said(planned, "tool", flags), 200)
@@ -154,7 +154,7 @@ def args_digest(tool: str, targets: Any, args: Any) -> str:
     return hashlib.sha256(without_last4(told)).hexdigest()
 
 
-def _outcome(row: ActionRow, kinds: dict[str, list[Fact]], flags: set[str]) -> None:
+def _outcome(row: ActionRow, kinds: dict[str, list[StoredEvent]], flags: set[str]) -> None:
     successes = [fact for attempt in row.attempts for fact in attempt.successes]
     if len(successes) > 1:
         successes.sort(key=lambda fact: fact.event_id)
@@ -171,7 +171,7 @@ def _outcome(row: ActionRow, kinds: dict[str, list[Fact]], flags: set[str]) -> N
         flags.add("disagree:verified")
 
 
-def _first(facts: list[Fact]) -> datetime | None:
+def _first(facts: list[StoredEvent]) -> datetime | None:
     return min([fact.received for fact in facts], default=None)
 
 

@@ -14,11 +14,11 @@ from datetime import datetime
 from typing import Any
 
 from ledger.fold.meaning import FAILED, SETTLED, STARTED, SUCCEEDED, fence_of, text
-from ledger.said import Fact
+from ledger.parsed_events import StoredEvent
 
 RANK = {"": -1, "running": 0, "unknown": 1, "succeeded": 2, "no_effect": 2, "contradiction": 3}
 OUTCOMES = {"applied": "succeeded", "succeeded": "succeeded", "no_effect": "no_effect"}
-Kinds = dict[str, list[Fact]]
+Kinds = dict[str, list[StoredEvent]]
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class AttemptRow:
     error: Any = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    successes: list[Fact] = field(default_factory=list)
+    successes: list[StoredEvent] = field(default_factory=list)
     success_claimed: bool = False
 
     def learn(self, state: str) -> None:
@@ -121,7 +121,7 @@ def _flag(rows: Collection[AttemptRow], flags: set[str]) -> None:
         flags.add("contradiction")
 
 
-def _issued(starts: list[Fact]) -> dict[str, int]:
+def _issued(starts: list[StoredEvent]) -> dict[str, int]:
     issued: dict[str, int] = {}
     for fact in starts:
         fence, name = fence_of(fact), fact.data.get("attempt") or ""
@@ -137,19 +137,24 @@ def _only_name(kinds: Kinds) -> str:
     return str(names.pop()) if len(names) == 1 else ""
 
 
-def _name(fact: Fact, default: str) -> str:
+def _name(fact: StoredEvent, default: str) -> str:
     name = fact.data.get("attempt")
     return default if name is None or name == "" else str(name)[:120]
 
 
-def _start(row: AttemptRow, fact: Fact) -> None:
+def _start(row: AttemptRow, fact: StoredEvent) -> None:
     row.learn("running")
     row.retry = row.retry or text(fact.data.get("retry"), 10)
     row.started_at = min(filter(None, (row.started_at, fact.received)))
 
 
 def _end(
-    row: AttemptRow, kind: str, fact: Fact, issued: dict[str, int], fence: int, overruled: set[str]
+    row: AttemptRow,
+    kind: str,
+    fact: StoredEvent,
+    issued: dict[str, int],
+    fence: int,
+    overruled: set[str],
 ) -> None:
     state = _said_state(kind, fact)
     row.success_claimed |= state == "succeeded"
@@ -165,13 +170,15 @@ def _end(
         row.learn(state)
 
 
-def _said_state(kind: str, fact: Fact) -> str:
+def _said_state(kind: str, fact: StoredEvent) -> str:
     if kind == SUCCEEDED:
         return "succeeded"
     return "no_effect" if fact.data.get("outcome") == "no_effect" else "unknown"
 
 
-def _is_stale(row: AttemptRow, state: str, fact: Fact, issued: dict[str, int], fence: int) -> bool:
+def _is_stale(
+    row: AttemptRow, state: str, fact: StoredEvent, issued: dict[str, int], fence: int
+) -> bool:
     given = fence_of(fact)
     if row.fence is not None:
         return (given is not None and given != row.fence) or (
@@ -180,7 +187,7 @@ def _is_stale(row: AttemptRow, state: str, fact: Fact, issued: dict[str, int], f
     return bool(issued) and given is not None
 
 
-def _settle(row: AttemptRow, fact: Fact) -> None:
+def _settle(row: AttemptRow, fact: StoredEvent) -> None:
     state = OUTCOMES.get(str(fact.data.get("outcome")))
     if state is not None:
         row.learn("running")
@@ -188,7 +195,7 @@ def _settle(row: AttemptRow, fact: Fact) -> None:
         row.finished_at = min(filter(None, (row.finished_at, fact.received)))
 
 
-def _latest_settlements(settlements: list[Fact]) -> list[Fact]:
+def _latest_settlements(settlements: list[StoredEvent]) -> list[StoredEvent]:
     """Those that no later settlement has seen."""
     seen = {event for fact in settlements for event in fact.data.get("seen") or ()}
     return [fact for fact in settlements if fact.event_id not in seen]

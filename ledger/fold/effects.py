@@ -16,7 +16,7 @@ from ledger.canonical import canonical
 from ledger.fold.attempts import AttemptRow
 from ledger.fold.meaning import COMPENSATED, OBSERVED, PLANNED, text
 from ledger.masking import holds_mask
-from ledger.said import Fact
+from ledger.parsed_events import StoredEvent
 
 WITHOUT_EFFECT = frozenset({"read_only", "draft"})
 UNDONE_RANK = {"none": 0, "repaired": 1, "corrected": 2, "compensated": 3}
@@ -50,7 +50,11 @@ def planned_targets(data: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def fold_effects(
-    kinds: dict[str, list[Fact]], rows: list[AttemptRow], state: str, class_: str, flags: set[str]
+    kinds: dict[str, list[StoredEvent]],
+    rows: list[AttemptRow],
+    state: str,
+    class_: str,
+    flags: set[str],
 ) -> list[EffectRow]:
     """The standing and undone effects of an action in this state, by position."""
     if state not in {"succeeded", "unknown"}:
@@ -62,7 +66,7 @@ def fold_effects(
     said = _said_effects(rows, targets, flags)
     if said is None:
         said = [] if class_ in WITHOUT_EFFECT else [{"target": target} for target in targets]
-    known = Before(kinds, targets)
+    known = SnapshotIndex(kinds, targets)
     effects = [_row(n, one, known) for n, one in enumerate(said[:EFFECTS_OF_ACTION_MAX])]
     _compensate(effects, kinds[COMPENSATED])
     return effects
@@ -112,10 +116,10 @@ def _listed(data: dict[str, Any], targets: list[dict[str, Any]]) -> list[dict[st
     return [{"target": target} | {name: data[name] for name in names if name in data}]
 
 
-class Before:
+class SnapshotIndex:
     """Which snapshot of a target was taken before the act, and by whom."""
 
-    def __init__(self, kinds: dict[str, list[Fact]], targets: list[dict[str, Any]]) -> None:
+    def __init__(self, kinds: dict[str, list[StoredEvent]], targets: list[dict[str, Any]]) -> None:
         self.observed: dict[tuple[str, str], list[Any]] = {}
         self.planned: dict[tuple[str, str], list[Any]] = {}
         self.observed_after: dict[tuple[str, str], list[Any]] = {}
@@ -148,7 +152,7 @@ def _name(target: dict[str, Any]) -> tuple[str, str]:
     return str(target.get("type", ""))[:120], str(target.get("id", ""))[:400]
 
 
-def _row(position: int, said: dict[str, Any], known: Before) -> EffectRow:
+def _row(position: int, said: dict[str, Any], known: SnapshotIndex) -> EffectRow:
     name = _name(said["target"])
     row = EffectRow(position, *name)
     if name in known.observed:
@@ -171,7 +175,7 @@ def _row(position: int, said: dict[str, Any], known: Before) -> EffectRow:
     return row
 
 
-def _compensate(effects: list[EffectRow], facts: list[Fact]) -> None:
+def _compensate(effects: list[EffectRow], facts: list[StoredEvent]) -> None:
     for fact in facts:
         positions = fact.data.get("positions")
         if positions is None:
@@ -188,7 +192,7 @@ def undone_as(data: Mapping[str, Any]) -> str:
     return outcome if outcome in {"corrected", "repaired"} else "compensated"
 
 
-def all_compensated(effects: list[EffectRow], facts: list[Fact]) -> str:
+def all_compensated(effects: list[EffectRow], facts: list[StoredEvent]) -> str:
     """What the action as a whole is: the weaker word where its effects differ."""
     states = {effect.compensated for effect in effects}
     if not effects:

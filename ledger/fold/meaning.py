@@ -7,7 +7,7 @@ attempt that started, one that is applied has succeeded, and so on.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ledger.said import Fact
+from ledger.parsed_events import StoredEvent
 
 PLANNED, STARTED, SUCCEEDED = "action.planned", "action.started", "action.succeeded"
 FAILED, VERIFIED, OBSERVED = "action.failed", "action.verified", "action.observed"
@@ -58,7 +58,7 @@ def moves_run(type_: str) -> bool:
     return type_ in MOVES_RUN or type_ in PLAN_MEANS
 
 
-def meanings(fact: Fact) -> Iterable[str]:
+def meanings(fact: StoredEvent) -> Iterable[str]:
     """The kinds of statement about an action that an event makes."""
     if fact.type in QUIET_STEPS:
         return ()
@@ -67,7 +67,7 @@ def meanings(fact: Fact) -> Iterable[str]:
     return _of_step(fact)
 
 
-def _of_step(fact: Fact) -> Iterable[str]:
+def _of_step(fact: StoredEvent) -> Iterable[str]:
     if "tool" in fact.data:
         yield PLANNED
     if fact.type == "step.intended":
@@ -80,13 +80,13 @@ def _of_step(fact: Fact) -> Iterable[str]:
         yield VERIFIED
 
 
-def fence_of(fact: Fact) -> int | None:
+def fence_of(fact: StoredEvent) -> int | None:
     """The fence of a call. Steps have fences of another kind, which guard rows, not outcomes."""
     fence = fact.data.get("fence")
     return fence if isinstance(fence, int) and not fact.type.startswith("step.") else None
 
 
-def said(facts: Sequence[Fact], name: str, flags: set[str]) -> Any:
+def said(facts: Sequence[StoredEvent], name: str, flags: set[str]) -> Any:
     """A fact as the smallest event id has it; if another event differs, the flag says so.
 
     `facts` come sorted by event id. Null is no statement.

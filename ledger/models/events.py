@@ -11,7 +11,129 @@ from typing import ClassVar, NoReturn
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 
-from workspaces.models import Workspace
+from workspaces.models import Secret, User, Workspace
+
+# The Merkle log of a workspace: leaves, inner nodes, and signed heads (RFC 6962, C2SP).
+
+
+class LogKey(models.Model):
+    """An Ed25519 key that signs heads of one origin; the private half is a sealed secret."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE)
+    origin = models.CharField(max_length=200)
+    public_key = models.BinaryField(max_length=32)
+    secret = models.ForeignKey(Secret, on_delete=models.PROTECT)
+    created_at = models.DateTimeField(auto_now_add=True)
+    retired_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return self.origin
+
+
+class Leaf(models.Model):
+    """The event at one index of the log, by its plain ledger place."""
+
+    pk = models.CompositePrimaryKey("workspace_id", "index")
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.CASCADE, db_index=False, db_constraint=False
+    )
+    index = models.BigIntegerField()
+    place = models.BigIntegerField()
+    hash = models.BinaryField(max_length=32)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["workspace", "place"], name="leaf_once")
+        ]
+
+    def __str__(self) -> str:
+        return str(self.index)
+
+
+class TreeNode(models.Model):
+    """A full inner node: root of the 2**level leaves from index * 2**level on. Never changes."""
+
+    pk = models.CompositePrimaryKey("workspace_id", "level", "index")
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.CASCADE, db_index=False, db_constraint=False
+    )
+    level = models.PositiveSmallIntegerField()
+    index = models.BigIntegerField()
+    hash = models.BinaryField(max_length=32)
+
+    def __str__(self) -> str:
+        return f"{self.level}/{self.index}"
+
+
+class TreeHead(models.Model):
+    """A signed tree head: a C2SP checkpoint as text."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    origin = models.CharField(max_length=200)
+    size = models.BigIntegerField()
+    root = models.BinaryField(max_length=32)
+    note = models.TextField()
+    signed_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["workspace", "origin", "size"], name="head_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.origin} {self.size}"
+
+
+# The registry of what was forgotten: whose payloads were erased, and what retention let go.
+
+
+class ErasureState(models.TextChoices):
+    WAITING = "waiting", "Going on"
+    DONE = "done"
+    REFUSED = "refused", "Stopped: somebody works on the rest"
+
+
+class Erasure(models.Model):
+    """One erasure. Of the person only a salted digest is kept: who asks again can be recognised.
+
+    While it goes on, part by part, the row also says whom and which runs it is about.
+    """
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="erasures")
+    person_digest = models.BinaryField(max_length=32, null=True)
+    salt = models.BinaryField(max_length=32)
+    reason = models.TextField(blank=True)
+    by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    at = models.DateTimeField(auto_now_add=True)
+    state = models.CharField(max_length=8, choices=ErasureState.choices, default=ErasureState.DONE)
+    person = models.CharField(max_length=120, blank=True, help_text="Empty once it is over")
+    named = models.JSONField(default=list, help_text="Runs asked for by name that are left")
+    total = models.PositiveIntegerField(default=0, help_text="Runs that were meant at first")
+    detail = models.CharField(max_length=4000, blank=True, help_text="The runs that stopped it")
+    run_count = models.PositiveIntegerField(default=0)
+    event_count = models.PositiveIntegerField(default=0)
+    rows = models.JSONField(default=dict, help_text="How many rows of each table were replaced")
+
+    def __str__(self) -> str:
+        return f"erasure {self.pk}"
+
+
+class Thinning(models.Model):
+    """One partition's events of one workspace, let go after their time, but for some."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="thinnings")
+    partition = models.CharField(max_length=60)
+    let_go = models.BigIntegerField()
+    kept = models.BigIntegerField(help_text="Of runs that somebody still works with")
+    last_place = models.BigIntegerField(help_text="The last place that was let go")
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["workspace", "-id"], name="thinning_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.partition}: {self.let_go}"
+
 
 EVENT_ID_CHARACTERS_MAX = 64
 RUN_ID_CHARACTERS_MAX = 120
@@ -75,7 +197,7 @@ class Event(models.Model):
         return f"{self.type} at {self.place}"
 
     def save(self, *_: object, **__: object) -> NoReturn:
-        raise AppendOnly("events come in through ledger.intake or ledger.desk")
+        raise AppendOnly("events come in through ledger.intake or ledger.desk_events")
 
     def delete(self, *_: object, **__: object) -> NoReturn:
         raise AppendOnly("events are never deleted")

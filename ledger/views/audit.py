@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET
 
 from ledger.models import Event
 from ledger.replaying import words_of
-from workspaces import look
+from workspaces import formatting
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
 
@@ -76,7 +76,7 @@ def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, A
     )
     root = f"/w/{here.slug}"
     return {
-        "time": look.moment(event.received_at),
+        "time": formatting.moment(event.received_at),
         "who": str(who) if who else event.actor,
         "words": words_of(event),
         "details": said[:WORDS_CHARACTERS_MAX],

@@ -9,11 +9,11 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from ledger import audit, brought, clocks, logkeys, proofs
+from ledger import audit, clocks, logkeys, proof_checking, proofs
 from ledger.keyset import ROWS_A_PAGE, page_of
 from ledger.models import Action, Blob, Event, Run
 from ledger.replaying import pretty, words_of
-from workspaces import acts, look
+from workspaces import formatting, outbox
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
@@ -101,7 +101,7 @@ def _row(here: Workspace, event: Event, people: dict[str, str]) -> dict[str, Any
         "run": event.run,
         "run_url": reverse("ledger:run", args=[here.slug, event.run]) if event.run else "",
         "action": event.action,
-        "received": look.moment(event.received_at),
+        "received": formatting.moment(event.received_at),
     }
 
 
@@ -119,7 +119,7 @@ def reveal(request: Request, workspace: str, event: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     require(request.user, "view_sensitive", here)
     found = _event_or_404(here, event)
-    acts.record(here, "payload.revealed", by=request.user, data={"event": found.event_id})
+    outbox.record(here, "payload.revealed", by=request.user, data={"event": found.event_id})
     return _show(request, here, found, sensitive=True)
 
 
@@ -147,7 +147,7 @@ def _show(
         "data": pretty(found.data) if sensitive else "",
         "proof": proof,
         "fault": fault,
-        "sealed": look.moment(proof.head.signed_at) if proof else "",
+        "sealed": formatting.moment(proof.head.signed_at) if proof else "",
         "may_reveal": not sensitive and may(request.user, "view_sensitive", here),
         "public_keys": logkeys.published(here),
     }
@@ -158,7 +158,7 @@ def _facts(found: Event, people: dict[str, str]) -> list[dict[str, Any]]:
     values = (
         ("Said by", actor_words(found, people), False),
         ("With key", f"{found.key_prefix}…" if found.key_prefix else "", True),
-        ("Received", look.absolute(found.received_at), False),
+        ("Received", formatting.absolute(found.received_at), False),
         ("By the agent's clock", _agents_clock(found), False),
         ("Number in its run", found.n, False),
         ("Place in the ledger", found.place, False),
@@ -174,7 +174,7 @@ def _agents_clock(found: Event) -> str:
     if found.time is None:
         return ""
     astray = clocks.astray(found.time, found.received_at)
-    return f"{look.absolute(found.time)}{f' ({astray})' if astray else ''}"
+    return f"{formatting.absolute(found.time)}{f' ({astray})' if astray else ''}"
 
 
 @login_required
@@ -206,7 +206,7 @@ def download(request: Request, workspace: str, event: str) -> HttpResponse:
         return _show(request, here, _event_or_404(here, event), sensitive=False, status=409)
     if found is None:
         raise Http404("There is no such event, or it is not sealed yet, or its facts are erased.")
-    acts.record(here, "payload.revealed", by=request.user, data={"event": event})
+    outbox.record(here, "payload.revealed", by=request.user, data={"event": event})
     answer = JsonResponse(found, json_dumps_params={"indent": 2, "ensure_ascii": False})
     answer["Content-Disposition"] = 'attachment; filename="event-with-proof.json"'
     return answer
@@ -231,13 +231,13 @@ def verify(request: Request, workspace: str) -> HttpResponse:
     if request.method == "POST" and request.POST.get("check") == "log":
         findings = audit.audit(here)
     elif request.method == "POST":
-        verdict = brought.check(here, request.POST.get("proof", "")[:PROOF_CHARACTERS_MAX])
+        verdict = proof_checking.check(here, request.POST.get("proof", "")[:PROOF_CHARACTERS_MAX])
     head = proofs.newest_head(here)
     context = {
         "workspace": here,
         "head": head,
-        "size": look.count(head.size) if head else "",
-        "signed": look.moment(head.signed_at) if head else "",
+        "size": formatting.count(head.size) if head else "",
+        "signed": formatting.moment(head.signed_at) if head else "",
         "public_keys": logkeys.published(here),
         "findings": findings,
         "all_well": bool(findings) and all(finding.ok for finding in findings),
@@ -257,7 +257,7 @@ def snapshot(request: Request, workspace: str, sha256: str) -> HttpResponse:
     found = Blob.objects.filter(workspace=here, sha256=sha256).exclude(content=None).first()
     if found is None:
         raise Http404("There is no such snapshot here, or it was erased.")
-    acts.record(here, "payload.revealed", by=request.user, data={"snapshot": sha256})
+    outbox.record(here, "payload.revealed", by=request.user, data={"snapshot": sha256})
     answer = HttpResponse(bytes(found.content or b""), content_type="application/json")
     answer["Content-Disposition"] = f'attachment; filename="{sha256[:12]}.json"'
     answer["Cache-Control"] = "no-store"

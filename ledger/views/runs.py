@@ -14,7 +14,7 @@ from ledger import finding, replaying
 from ledger.keyset import ROWS_A_PAGE, page_of
 from ledger.models import Run, RunState
 from ledger.schemas import IMPORTED
-from workspaces import acts, look
+from workspaces import formatting, outbox
 from workspaces.access import may, require
 from workspaces.models import Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
@@ -84,9 +84,9 @@ def _row(here: Workspace, run: Run) -> dict[str, Any]:
         "request": run.request or run.goal or _nameless(run),
         "agent": run.agent.name if run.agent else "the desk",
         "customer": run.customer_name or run.customer,
-        "actions": look.count(run.action_count),
-        "effects": look.count(run.effect_count),
-        "started": look.moment(run.started_at),
+        "actions": formatting.count(run.action_count),
+        "effects": formatting.count(run.effect_count),
+        "started": formatting.moment(run.started_at),
     }
 
 
@@ -127,7 +127,7 @@ def reveal(request: Request, workspace: str, run: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     require(request.user, "view_sensitive", here)
     found = _run_or_404(here, run)
-    acts.record(here, "payload.revealed", by=request.user, data={"run": found.run})
+    outbox.record(here, "payload.revealed", by=request.user, data={"run": found.run})
     return _show(request, here, found, sensitive=True)
 
 
@@ -172,7 +172,7 @@ def _facts(found: Run) -> list[dict[str, Any]]:
 
 def _counts(found: Run) -> str:
     words = ((found.action_count, "action"), (found.effect_count, "effect"))
-    return ", ".join(f"{look.count(n)} {word}{'' if n == 1 else 's'}" for n, word in words)
+    return ", ".join(f"{formatting.count(n)} {word}{'' if n == 1 else 's'}" for n, word in words)
 
 
 def _error(found: Run) -> str:

@@ -8,29 +8,139 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from django.db import transaction
 from django.db.models import Count, Min, Q
 
-from ledger import desk
+from connectors.contract import Money
+from ledger import desk_events
 from ledger.models import Checkpoint, Reversibility
 from recovery import search
-from recovery.cases.rows import Empty, OutOfDate, held_by_another
+from recovery.cases.ending import Empty, OutOfDate, held_by_another
 from recovery.casework import closing, resuming
 from recovery.casework.closing import CannotClose
 from recovery.casework.resuming import CannotResume
-from recovery.casework.trying import CLOSE, COMPENSATE, RESUME, VERBS, Eligible, NotEligible, tried
-from recovery.engine.clock import database_time
+from recovery.engine.sql import database_time
 from recovery.models import BulkItem, BulkJob, Case, CaseOutcome, Plan
 from recovery.models.bulk import RESUME_FROM_MAX
+from recovery.models.plans import LIVING
 from recovery.planning import plans
+from recovery.planning.drifts import SECONDS_MAX
 from recovery.planning.plans import CannotSubmit
+from recovery.planning.previews import drafts_of_each
+from recovery.run_facts.runs import facts_of_each
 from workspaces import access
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
+
+# Trying an act on many cases: what it would do to each, in a constant number of queries.
+
+COMPENSATE, RESUME, CLOSE = "compensate", "resume", "close"
+VERBS = (COMPENSATE, RESUME, CLOSE)
+IN_SHORT = {
+    "skip": "done",
+    "repeat_same_key": "repeated under the same key",
+    "repeat_new_key": "repeated under a new key",
+    "new": "new",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Eligible:
+    """A case that the job would act on, as it was seen."""
+
+    case: Case
+    digest: str
+    headline: str
+    approval: str
+    money: Money | None
+    reversibility: str
+    unread: int = 0
+    """Targets that could not be read just now: whether they have drifted, the submission finds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotEligible:
+    case: Case
+    why: str
+
+
+def tried(
+    verb: str,
+    cases: Sequence[Case],
+    resume_from: str = resuming.FROM_LAST,
+    *,
+    seconds: float = SECONDS_MAX,
+) -> Iterator[Eligible | NotEligible]:
+    """What the act would do to each case, whoever has claimed it, by the checks of the act itself.
+
+    Where targets are read, that takes at most `seconds`.
+    """
+    if verb == COMPENSATE:
+        return _compensated(cases, seconds)
+    return _resumed(cases, resume_from) if verb == RESUME else _closed(cases)
+
+
+def _compensated(cases: Sequence[Case], seconds: float) -> Iterator[Eligible | NotEligible]:
+    for draft in drafts_of_each(cases, seconds=seconds):
+        if draft.why_not:
+            yield NotEligible(draft.case, draft.why_not)
+            continue
+        yield Eligible(
+            draft.case,
+            draft.digest,
+            draft.headline,
+            draft.approval,
+            draft.money,
+            str(draft.drafted.reversibility),
+            unread=sum(one.drift_state == "unknown" for one in draft.steps),
+        )
+
+
+def _closed(cases: Sequence[Case]) -> Iterator[Eligible | NotEligible]:
+    plans = living(cases)
+    for case, facts in zip(cases, facts_of_each([case.run for case in cases]), strict=True):
+        hindrance = closing.why_not(case, facts, plans.get(case.pk))
+        words = f"Close: {case.headline}"
+        yield (
+            NotEligible(case, hindrance)
+            if hindrance
+            else Eligible(case, "", words, "", None, case.reversibility)
+        )
+
+
+def _resumed(cases: Sequence[Case], resume_from: str) -> Iterator[Eligible | NotEligible]:
+    """Only where nothing could be done twice."""
+    plans = living(cases)
+    for case, facts in zip(cases, facts_of_each([case.run for case in cases]), strict=True):
+        try:
+            checkpoint = resuming.chosen(facts.checkpoints, resume_from)
+        except resuming.CannotResume as none:
+            yield NotEligible(case, str(none))
+            continue
+        seen = resuming.drawn(case, facts, checkpoint, plans.get(case.pk))
+        if seen.why_not:
+            yield NotEligible(case, seen.why_not)
+            continue
+        yield Eligible(case, seen.digest, _headline(seen), "", None, case.reversibility)
+
+
+def _headline(seen: resuming.Resume) -> str:
+    """“Resume from flights_moved: 3 done, 1 repeated under the same key, 2 new”"""
+    counts = Counter(step.label for step in seen.steps)
+    told = [f"{counts[label]} {words}" for label, words in IN_SHORT.items() if counts[label]]
+    name = seen.checkpoint.name if seen.checkpoint else "the start"
+    return f"Resume from {name}: {', '.join(told) or 'nothing is known of what remains'}"
+
+
+def living(cases: Sequence[Case]) -> dict[int, Plan]:
+    """The plan of each case that has not ended, by case."""
+    return {one.case_id: one for one in Plan.objects.filter(case__in=cases, state__in=LIVING)}
+
 
 __all__ = ["CLOSE", "COMPENSATE", "RESUME", "VERBS", "DryRun", "Eligible", "NotEligible", "dry_run"]
 
@@ -185,7 +295,7 @@ def start(
         for pk, (revision, digest) in sorted(items.items())
     )
     data = {"job": job.pk, "verb": verb, "cases": sorted(items), "query": query, "reason": reason}
-    desk.say(workspace, "case.bulk_started", by=by, data=data)
+    desk_events.say(workspace, "case.bulk_started", by=by, data=data)
     return job
 
 
@@ -196,7 +306,9 @@ def stop(job: BulkJob, *, by: User) -> int:
     BulkJob.objects.filter(pk=job.pk, stopped_at=None, ended_at=None).update(stopped_at=now)
     left = job.items.filter(state="waiting").update(state="stopped", detail=f"Stopped by {by}.")
     if left:
-        desk.say(job.workspace, "case.bulk_stopped", by=by, data={"job": job.pk, "left": left})
+        desk_events.say(
+            job.workspace, "case.bulk_stopped", by=by, data={"job": job.pk, "left": left}
+        )
     return left
 
 

@@ -12,13 +12,13 @@ from django.db import transaction
 
 from ledger.masking import masked
 from ledger.models import Run
-from recovery.cases.rows import Empty, holder_of, locked, say
-from recovery.engine.clock import database_time
-from recovery.facts.runs import facts_of
+from recovery.cases.ending import Empty, holder_of, locked, say
+from recovery.engine.sql import database_time
 from recovery.models import Case, CaseState, Comment, Report, ReportSource
-from recovery.planning.drafting import connections_of
-from recovery.triage import casefile, opening, triage
-from recovery.triage.reasons import reasons
+from recovery.planning.plan_drafting import connections_of
+from recovery.run_facts.runs import facts_of
+from recovery.triage import case_projection, opening, triage
+from recovery.triage.detectors import reasons
 from workspaces.models import User
 from workspaces.moves import CannotMove
 
@@ -95,7 +95,7 @@ def report(
     case = Case.objects.select_for_update(of=("self",)).filter(run=run).first()
     if case is None:
         facts = facts_of(run)
-        file = casefile.case_file(facts, reasons(facts), connections_of([run.workspace_id]))
+        file = case_projection.case_file(facts, reasons(facts), connections_of([run.workspace_id]))
         case = opening.keep(facts, None, reasons(facts), file)
     said = Report.objects.create(case=case, source=source, person=by, text=text)
     say(

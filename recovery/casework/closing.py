@@ -13,11 +13,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from ledger.models import Compensated, Effect, Run
-from recovery.cases.ending import end
-from recovery.cases.rows import Empty, held_by_another, locked
+from recovery.cases.ending import Empty, end, held_by_another, locked
 from recovery.engine import starting
-from recovery.facts.runs import RunFacts, facts_of
-from recovery.facts.words import plural
 from recovery.models import (
     Case,
     CaseOutcome,
@@ -28,7 +25,9 @@ from recovery.models import (
     Residue,
 )
 from recovery.models.plans import LIVING
-from recovery.triage.reasons import reasons
+from recovery.run_facts.runs import RunFacts, facts_of
+from recovery.run_facts.sentences import plural
+from recovery.triage.detectors import reasons
 from workspaces import access
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -50,7 +49,7 @@ class CannotClose(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Remainder:
     """Something that could not be undone: what, who looks after it, and until when."""
 
     text: str
@@ -90,7 +89,7 @@ def close(
     reason: str,
     by: User,
     seen: int,
-    left: Sequence[Left] = (),
+    left: Sequence[Remainder] = (),
 ) -> Case:
     """End the case as `outcome`; raises CannotClose, OutOfDate, or CannotMove if another has it.
 
@@ -127,7 +126,7 @@ def close(
     return case
 
 
-def _hand_over(case: Case, left: Sequence[Left]) -> None:
+def _hand_over(case: Case, left: Sequence[Remainder]) -> None:
     for one in left:
         Residue.objects.create(
             case=case,
@@ -138,7 +137,7 @@ def _hand_over(case: Case, left: Sequence[Left]) -> None:
         )
 
 
-def _unfit(case: Case, outcome: str, left: Sequence[Left]) -> str:
+def _unfit(case: Case, outcome: str, left: Sequence[Remainder]) -> str:
     if outcome not in BY_PEOPLE:
         return "A case cannot be closed as that by hand."
     if unproven := why_not_as(case, outcome):
@@ -150,7 +149,7 @@ def _unfit(case: Case, outcome: str, left: Sequence[Left]) -> str:
     return next(filter(None, (_unfit_residue(case, one) for one in left)), "")
 
 
-def _unfit_residue(case: Case, one: Left) -> str:
+def _unfit_residue(case: Case, one: Remainder) -> str:
     if not access.may(one.owner, "view", case.workspace):
         return f"{one.owner} is not in this workspace."
     if one.due_at <= timezone.now():

@@ -5,12 +5,12 @@ Where the rule asks for a verification and none came, or asks for a person's, th
 
 from django.db import transaction
 
-from ledger import desk
+from ledger import desk_events
 from ledger.models import Action, ActionState, Verified
-from recovery.cases.rows import Empty, held_by_another, locked
+from recovery.cases.ending import Empty, held_by_another, locked
 from recovery.casework.settling import EVIDENCE_CHARACTERS_MAX
-from recovery.facts.runs import RunFacts, facts_of
 from recovery.models import Case
+from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.triage import triage
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -41,7 +41,7 @@ def confirm(case: Case, action: Action, *, ok: bool, evidence: str, by: User, se
         raise CannotMove(action, "verified", f"{action.tool_words} has been verified meanwhile.")
     check = {"name": f"seen by {by}", "expected": "as it should be", "actual": text, "ok": ok}
     said = {"ok": ok, "checks": [check]}
-    desk.say(
+    desk_events.say(
         case.workspace, "action.verified", run=case.run.run, action=action.action, data=said, by=by
     )
     triage.look([case.run_id])

@@ -12,8 +12,8 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
 
-from recovery.cases.rows import Empty, say
-from recovery.engine.clock import Clock
+from recovery.cases.ending import Empty, say
+from recovery.engine.sql import Clock
 from recovery.models import Residue
 from workspaces import access
 from workspaces.models import User, Workspace

@@ -17,15 +17,15 @@ from django.utils import timezone
 
 from connectors.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Run
-from recovery import bells
-from recovery.cases.rows import OutOfDate, changed, held_by_another, locked, say
-from recovery.engine.clock import database_time
-from recovery.facts.runs import READING, RunFacts, facts_of
-from recovery.facts.words import listed, target_words
+from recovery import signals
+from recovery.cases.ending import OutOfDate, changed, held_by_another, locked, say
+from recovery.engine.sql import database_time
 from recovery.models import Case, CaseState, Directive, Plan
 from recovery.models.plans import LIVING
-from recovery.planning.drafting import is_behind
-from workspaces import look
+from recovery.planning.plan_drafting import is_behind
+from recovery.run_facts.runs import READING, RunFacts, facts_of
+from recovery.run_facts.sentences import listed, target_words
+from workspaces import formatting
 from workspaces.models import User
 from workspaces.moves import CannotMove
 
@@ -115,7 +115,7 @@ def chosen(checkpoints: Sequence[Checkpoint], resume_from: str) -> Checkpoint | 
     name = resume_from.removeprefix(NAMED)
     found = [one for one in checkpoints if one.name == name]
     if not found:
-        raise CannotResume(f"It has no checkpoint {look.quoted(name)}.")
+        raise CannotResume(f"It has no checkpoint {formatting.quoted(name)}.")
     return found[-1]
 
 
@@ -274,7 +274,7 @@ def _issue(case: Case, resume: Resume, by: User, reason: str) -> Directive:
         acknowledge_by=now + timedelta(seconds=seconds),
     )
     Run.objects.filter(pk=case.run_id).update(held_by="")
-    bells.ring_on_commit(case.run_id)
+    signals.ring_on_commit(case.run_id)
     changed(case, state=CaseState.RESUMING)
     data = {
         "directive": directive.pk,
@@ -298,5 +298,5 @@ def step_title(step: ResumeStep) -> str:
     if not isinstance(first, dict):
         return step.tool
     where = target_words(str(first.get("type", "")), str(first.get("id", "")))
-    said = look.named(step.tool)
+    said = formatting.named(step.tool)
     return f"{said} on {where}" if where else said

@@ -12,17 +12,17 @@ from django.db import transaction
 from django.db.models import F
 
 from connectors.contract import Refused
-from ledger import desk
+from ledger import desk_events
 from ledger.models import Action, Run
-from recovery.cases.rows import Empty, OutOfDate, held_by_another, locked
-from recovery.engine import keys, starting, steps, wire
-from recovery.facts.runs import RunFacts, facts_of
+from recovery.cases.ending import Empty, OutOfDate, held_by_another, locked
+from recovery.engine import outbound_calls, starting, step_digests, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState
+from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.tasks import run_plan
 from recovery.triage import triage
 from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.wake import wake_on_commit
+from workspaces.wakeups import wake_on_commit
 
 APPLIED, NO_EFFECT = "applied", "no_effect"
 OUTCOMES = (APPLIED, NO_EFFECT)
@@ -40,7 +40,7 @@ def settle_action(
     if action.pk not in doubtful:
         raise CannotMove(action, outcome, f"The outcome of {action.tool_words} is known.")
     said = {"outcome": outcome, "evidence": {"text": _text(evidence)}, "case": case.pk}
-    desk.say(
+    desk_events.say(
         case.workspace, "action.settled", run=case.run.run, action=action.action, data=said, by=by
     )
     triage.look([case.run_id])
@@ -149,7 +149,7 @@ def _again(step: Step) -> dict[str, Any]:
     action = step.effect.action
     return changes | {
         "generation": generation,
-        "key": keys.of_undo(
+        "key": step_digests.of_undo(
             workspace=step.workspace.slug,
             connection=step.connection.name,
             operation=step.operation,
@@ -165,7 +165,7 @@ def _again(step: Step) -> dict[str, Any]:
 def may_repeat(step: Step) -> bool:
     """Whether something keeps a second try under the step's key from doing it twice."""
     try:
-        return wire.operation_of(step).may_repeat
+        return outbound_calls.operation_of(step).may_repeat
     except Refused:  # a connector that is gone promises nothing
         return False
 

@@ -4,10 +4,10 @@ Facts are drafted from the ledger by templates, never by a model; the wording ma
 facts may not. Publishing gives the correction its link and its entry in the log.
 """
 
+from recovery.corrections.aftercare import TooManyReports, still_wrong
+from recovery.corrections.delivery import find, link_of
 from recovery.corrections.drafting import draft, edit
-from recovery.corrections.links import find, link_of
 from recovery.corrections.publishing import CannotPublish, publish, revoke
-from recovery.corrections.reporting import TooManyReports, still_wrong
 
 __all__ = [
     "CannotPublish",

@@ -5,15 +5,51 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from django.db.models import Exists, OuterRef
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
 from approvals import policy
-from recovery.cases.rows import OutOfDate
+from recovery.cases.ending import OutOfDate
+from recovery.casework import cases
 from recovery.corrections import delivery, drafting, publishing
 from recovery.corrections.publishing import CannotPublish
-from recovery.models import Case, CaseOutcome, CaseState, Correction, CorrectionState, Plan
+from recovery.models import (
+    Case,
+    CaseOutcome,
+    CaseState,
+    Correction,
+    CorrectionState,
+    Plan,
+    ReportSource,
+)
 from workspaces.moves import CannotMove
+
+# “Something is still wrong”: the affected person's word opens a case.
+
+TEXT_CHARACTERS_MAX = 4_000
+REPORTS_MAX = 5
+"""By one link: more of them tell an operator nothing new, and a link can be shared."""
+
+
+class TooManyReports(Exception):
+    """We stopped because this correction was reported often enough: a person is looking at it."""
+
+
+@transaction.atomic
+def still_wrong(correction: Correction, text: str) -> Case:
+    """Bring the case back with what the person says; raises TooManyReports or cases.Empty."""
+    correction = Correction.objects.select_for_update(of=("self",)).get(pk=correction.pk)
+    reports = correction.case.reports.filter(source=ReportSource.END_USER).count()
+    if reports >= REPORTS_MAX:
+        raise TooManyReports
+    text = text[:TEXT_CHARACTERS_MAX]
+    case = cases.report(correction.case.run, text=text, source=ReportSource.END_USER)
+    Correction.objects.filter(pk=correction.pk).update(
+        still_wrong_at=timezone.now(), still_wrong_text=text.strip(), revision=F("revision") + 1
+    )
+    return case
+
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,51 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from approvals.models import ApprovalState, Decision
 from ledger.masking import holds_mask
 from ledger.models import Action, Compensated, Effect
-from recovery.facts.runs import READING, RunFacts
-from recovery.facts.words import capitalised, changed_fields, clean, listed, plural, singular
-from recovery.models import Case, Step, StepState
+from recovery.models import Case, Plan, Step, StepState
+from recovery.run_facts.runs import READING, RunFacts
+from recovery.run_facts.sentences import (
+    capitalised,
+    changed_fields,
+    clean,
+    listed,
+    plural,
+    singular,
+)
 from recovery.triage.headlines import verb
-from workspaces import look
+from workspaces import formatting
+
+# Who reviewed a recovery, by role: what the affected person may know of it.
+
+
+def reviewers(case: Case) -> dict[str, Any]:
+    """How many people approved what ran, in which roles, and whether it was read back."""
+    plans = list(Plan.objects.filter(case=case, started_at__isnull=False).order_by("number"))
+    decisions = Decision.objects.filter(
+        approval__plan_id__in=[plan.pk for plan in plans],
+        approval__workspace=case.workspace_id,
+        approval__state=ApprovalState.USED,
+        granted=True,
+    ).select_related("requirement__team")
+    roles = {
+        one.requirement.team.name
+        for one in decisions
+        if one.requirement is not None and one.requirement.team is not None
+    }
+    steps = Step.objects.filter(plan__in=plans).exclude(
+        state__in=[StepState.SKIPPED, StepState.CANCELLED]
+    )
+    ended = list(steps.values_list("state", flat=True))
+    return {
+        "approvers": len({one.person_id for one in decisions}),
+        "roles": sorted(roles),
+        "by_person": any(plan.drafted_by_id for plan in plans),
+        "automatic": bool(plans) and all(plan.automatic for plan in plans),
+        "read_back": bool(ended) and all(state == StepState.VERIFIED for state in ended),
+    }
+
 
 VERSION = 1
 ITEMS_MAX = 500
@@ -200,7 +238,7 @@ def what(action: Action, effect: Effect, step: Step | None = None) -> str:
 def _done(action: Action, target: str) -> str:
     """`“Send parcel” was done for order 7.`: of a tool's name the part that says what it does."""
     name = action.tool.rpartition(".")[2].replace("_", " ")
-    return f"{look.quoted(capitalised(name))} was done for {target}."
+    return f"{formatting.quoted(capitalised(name))} was done for {target}."
 
 
 def _over(effect: Effect, step: Step | None) -> str:
@@ -219,7 +257,7 @@ def _moved(step: Step | None) -> dict[str, Any] | None:
 
 
 def _amount(moved: dict[str, Any]) -> str:
-    return look.money(int(moved["amount_minor"]), str(moved.get("currency", "")))
+    return formatting.money(int(moved["amount_minor"]), str(moved.get("currency", "")))
 
 
 def did(effect: Effect, outcome: str, step: Step | None) -> str:
@@ -256,8 +294,12 @@ def friendly(target_type: str, target_id: str) -> str:
     """`ticket T-182`: of an id with a path in it the last part, which people know it by."""
     short = target_id.rstrip("/").rpartition("/")[2] or target_id
     to = "to " if target_type in MAILS else ""
-    kind = singular(target_type) if look.is_identifier(target_type) else look.quoted(target_type)
-    return f"{kind} {to}{look.named(short)}".strip() or "something"
+    kind = (
+        singular(target_type)
+        if formatting.is_identifier(target_type)
+        else formatting.quoted(target_type)
+    )
+    return f"{kind} {to}{formatting.named(short)}".strip() or "something"
 
 
 def field_words(name: str) -> str:
@@ -276,7 +318,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _said(value: Any) -> str:
-    return look.quoted(value) if isinstance(value, str) else str(value)
+    return formatting.quoted(value) if isinstance(value, str) else str(value)
 
 
 def _untouched(run: RunFacts) -> list[dict[str, Any]]:
@@ -326,7 +368,6 @@ def why(case: Case) -> str:
 
 def reviewed(case: Case) -> dict[str, Any]:
     """Whether and by whom it was reviewed: roles, never names."""
-    from recovery.corrections.reviewing import reviewers
 
     return reviewers(case)
 

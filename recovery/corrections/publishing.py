@@ -12,8 +12,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from connectors.canonical import canonical
-from recovery.cases.rows import say
-from recovery.corrections import delivery, links
+from recovery.cases.ending import say
+from recovery.corrections import delivery
 from recovery.corrections.drafting import lock
 from recovery.models import CaseState, Correction, CorrectionState
 from workspaces.models import User
@@ -51,18 +51,18 @@ def publish(
     hindrance = why_not(correction) or delivery.why_not(correction, ways)
     if hindrance:
         raise CannotPublish(hindrance)
-    token, correction.token_digest, correction.token_sealed = links.make()
+    token, correction.token_digest, correction.token_sealed = delivery.make()
     correction.facts_salt = secrets.token_bytes(SALT_BYTES)
     correction.published_at = timezone.now()
     correction.published_by = by
-    correction.expires_at = correction.published_at + timedelta(days=links.VALID_DAYS)
+    correction.expires_at = correction.published_at + timedelta(days=delivery.VALID_DAYS)
     correction.state = CorrectionState.PUBLISHED
     correction.revision += 1
     correction.event_id = say(
         correction.case, "correction.published", by=by, part="policy", data=told(correction, ways)
     )
     correction.save()
-    delivery.send(correction, links.address(token), ways)
+    delivery.send(correction, delivery.address(token), ways)
     return correction
 
 

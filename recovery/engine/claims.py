@@ -11,22 +11,48 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from approvals import pauses
 from approvals.models import Pause
 from connectors import breaker, calls
 from connectors.contract import Refused
 from connectors.shapes import LIMIT_SECONDS_MAX
-from ledger import desk
-from ledger.desk import Saying
-from ledger.said import Said
-from recovery.engine import alerts, faults, steps, waiting
-from recovery.engine.clock import boot_seconds
-from recovery.engine.order import IN_HAND
+from ledger import desk_events
+from ledger.desk_events import EventDraft
+from ledger.parsed_events import ParsedEvent
+from recovery.engine import faults, steps
+from recovery.engine.ordering_law import IN_HAND
 from recovery.engine.reading import copied
-from recovery.engine.sql import LEASE_OVER, PLAN_RUNS, ask, ask_all, in_seconds
+from recovery.engine.sql import LEASE_OVER, PLAN_RUNS, ask, ask_all, boot_seconds, in_seconds
 from recovery.models import Step, StepState
 from workspaces.moves import CannotMove
+
+# Waiting: a step whose turn it is, and whose target is in other hands.
+
+SECONDS = 2.0
+"""Until a step that found its target in other hands, or a pause, looks again."""
+
+
+def for_the_other(step: Step) -> None:
+    """Let it look again in a while, and say for whom it waits."""
+    other = (
+        Step.objects.filter(
+            workspace_id=step.workspace_id,
+            target_type=step.target_type,
+            target_id=step.target_id,
+        )
+        .exclude(plan_id=step.plan_id)
+        .filter(
+            Q(state__in=["claimed", "intended", "unknown", "applied"])
+            | Q(state="needs_human", was="unknown")
+        )
+        .select_related("plan")
+        .first()
+    )
+    if other is not None:
+        steps.put_off(step, SECONDS, note=f"Waits for case {other.plan.case_id}")
+
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +66,7 @@ UNCLAIMED = frozenset({StepState.BLOCKED, StepState.READY})
 
 
 @dataclass(frozen=True)
-class Held:
+class ClaimedStep:
     """A step in our hands, until `ends_at` by this process's own clock (never later than the
     lease).
     """
@@ -58,12 +84,12 @@ def lease_seconds(step: Step) -> float:
     return 2 * (limit + calls.GRACE_SECONDS) + MARGIN_SECONDS
 
 
-def claim(step_id: int) -> Held | None:
+def claim(step_id: int) -> ClaimedStep | None:
     """Take the step, whose turn the order law says it is; None is "not now"."""
     return next(iter(claim_each([steps.load(step_id)])), None)
 
 
-def claim_each(wanted: Sequence[Step]) -> list[Held]:
+def claim_each(wanted: Sequence[Step]) -> list[ClaimedStep]:
     """Take what can be taken of steps of different plans, in a transaction of its own.
 
     A partial unique index may refuse one (another plan has a step on this target, and was faster
@@ -88,12 +114,12 @@ def _clashed(step: Step) -> None:
     in_hand = Step.objects.filter(plan_id=step.plan_id, state__in=IN_HAND).exclude(pk=step.pk)
     sibling = in_hand.values_list("pk", flat=True).first()
     if sibling is None:
-        waiting.for_the_other(step)
+        for_the_other(step)
     elif not take_back(sibling):  # its worker is still there, or somebody else takes it back
-        steps.put_off(step, waiting.SECONDS, note="Waits for another step of its plan.")
+        steps.put_off(step, SECONDS, note="Waits for another step of its plan.")
 
 
-def passed(held: Sequence[Held]) -> None:
+def passed(held: Sequence[ClaimedStep]) -> None:
     """The claims are committed."""
     for _ in held:
         faults.point("claimed")
@@ -129,7 +155,7 @@ AT_ONCE_MAX = 32
 """More workers than that do not claim over one connection in the same moment."""
 
 
-def claim_all(wanted: Sequence[Step]) -> list[Held]:
+def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
     """The same within the caller's transaction; raises IntegrityError. Afterwards, `passed`."""
     first = _one_of_each_target(wanted)
     free = _allowed([step for step in first if step.state in UNCLAIMED])
@@ -138,17 +164,17 @@ def claim_all(wanted: Sequence[Step]) -> list[Held]:
     goes = {step.pk for step in first}
     second = [step for step in wanted if step.pk not in goes]
     for step in (*second, *(step for step in free if step.pk not in mine)):
-        waiting.for_the_other(step)
+        for_the_other(step)
     if told:
-        desk.note_all(held[0].step.workspace, told)
+        desk_events.note_all(held[0].step.workspace, told)
     return [one for one in held if not _claimed_too_often(one.step)]
 
 
-def _taken(free: Sequence[Step]) -> tuple[list[Held], list[Said]]:
+def _taken(free: Sequence[Step]) -> tuple[list[ClaimedStep], list[ParsedEvent]]:
     """Those that are ours now, and what is to be told of them."""
     mine = [copied(step) for step in free]
     leases = {step.pk: lease_seconds(step) for step in free}
-    told: dict[int, list[Said]] = {}
+    told: dict[int, list[ParsedEvent]] = {}
     ids = [step.pk for step in free]
     values = [
         ids,
@@ -164,11 +190,11 @@ def _taken(free: Sequence[Step]) -> tuple[list[Held], list[Said]]:
     begun = boot_seconds()  # read before the database does, so never too late
     (rows,) = ask_all([(CLAIM_SQL, values)], tell)
     taken = {pk for (pk,) in rows}
-    held = [Held(step, begun + leases[step.pk]) for step in mine if step.pk in taken]
+    held = [ClaimedStep(step, begun + leases[step.pk]) for step in mine if step.pk in taken]
     return held, [said for one in held for said in told[one.step.pk]]
 
 
-def _claimed(step: Step, seconds: float) -> list[Saying]:
+def _claimed(step: Step, seconds: float) -> list[EventDraft]:
     """Bring the step to what the claim has made of it; its events."""
     told = []
     if step.state == StepState.BLOCKED:
@@ -233,7 +259,7 @@ def _must_wait(step: Step, in_hand: int, *, paused: bool) -> bool:
     """Whether it is paused, or its system is left alone just now or has enough calls in hand."""
     pause = pause_of(step) if paused else None
     if pause is not None:
-        steps.put_off(step, waiting.SECONDS, note=f"Paused: {pause.reason}")
+        steps.put_off(step, SECONDS, note=f"Paused: {pause.reason}")
         return True
     connection = step.connection
     if connection.open_until is None and in_hand < connection.concurrency:
@@ -256,7 +282,7 @@ def pause_of(step: Step) -> Pause | None:
 def needs_human(step: Step, why: str, **changes: Any) -> None:
     """Give the step to people, and say so; the caller holds the transaction."""
     steps.move(step, StepState.NEEDS_HUMAN, note=why, lease_until=None, wake_at=None, **changes)
-    alerts.step_needs_a_person(step, why)
+    steps.step_needs_a_person(step, why)
 
 
 def take_back(step_id: int) -> bool:

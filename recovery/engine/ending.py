@@ -6,11 +6,11 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef
 
 from approvals import policy
-from approvals.policy import IRREVERSIBLE, Deed, class_of
+from approvals.policy import IRREVERSIBLE, ToolCall, class_of
 from ledger.models import Action, ActionState, Compensated, Effect, Reversibility, Run
 from recovery.cases import ending
 from recovery.engine import starting
-from recovery.engine.clock import Clock
+from recovery.engine.sql import Clock
 from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.models.steps import ENDED
 from workspaces.moves import CannotMove
@@ -78,7 +78,9 @@ def _untold(run: Run) -> bool:
     )
     in_force = policy.active(run.workspace_id)
     return any(
-        class_of(in_force, Deed(tool=one.tool, action_class=one.action_class, trusted=one.trusted))
+        class_of(
+            in_force, ToolCall(tool=one.tool, action_class=one.action_class, trusted=one.trusted)
+        )
         == IRREVERSIBLE
         for one in calls
     )

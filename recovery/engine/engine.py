@@ -11,32 +11,77 @@ others alone; it is told to people, and tried again by the next hint.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final
 
 from django.db import transaction
 
-from recovery.engine import (
-    alerts,
-    claims,
-    ending,
-    probes,
-    queues,
-    starting,
-    steps,
-    turns,
-    verifying,
-)
-from recovery.engine.claims import Held
-from recovery.engine.clock import DATABASE_AWAY
-from recovery.engine.company import SEATS, Company
-from recovery.engine.convoy import Convoy
-from recovery.engine.order import Act
+from recovery.engine import claims, ending, ordering_law, queues, starting, steps, verifying
+from recovery.engine.claims import ClaimedStep
+from recovery.engine.ordering_law import Act, NextAction
 from recovery.engine.reading import Reader
-from recovery.engine.turns import Turn
+from recovery.engine.sql import DATABASE_AWAY, LIVING, ask
+from recovery.engine.step_batch import StepBatch
 from workspaces.moves import CannotMove
+
+# Company: which other plans a worker takes along, so that their steps share its commits.
+#
+# They are of one workspace and wait for the same connectors. Only half of those that wait are
+# taken, for other workers want some, too. A step that was claimed before and never came to an end
+# may be one that takes its worker down: it goes alone, so that it takes nobody else with it again.
+
+CAPACITY = 32
+"""Plans in one worker's hands; beyond that a commit is shared by enough."""
+
+LOOK_SECONDS = 0.25
+"""Between two looks for company while nobody was found."""
+
+WAITING_SQL = f"""
+SELECT p.id, c.concurrency FROM recovery_plan p
+CROSS JOIN LATERAL (
+    SELECT state, wake_at, claims, connection_id FROM recovery_step s
+    WHERE s.plan_id = p.id AND {LIVING.format("s")}
+    ORDER BY position LIMIT 1) s
+JOIN connectors_connection c ON c.id = s.connection_id
+WHERE p.state = 'running' AND NOT p.id = ANY(%s::bigint[])
+    AND p.workspace_id = (SELECT workspace_id FROM recovery_plan WHERE id = %s)
+    AND s.state IN ('blocked', 'ready') AND s.claims = 0 AND c.connector = %s
+    AND (s.wake_at IS NULL OR s.wake_at <= clock_timestamp())
+    AND c.concurrency > (SELECT count(*) FROM recovery_step h
+        WHERE h.connection_id = c.id AND h.state IN ('claimed', 'intended'))
+ORDER BY p.id LIMIT %s
+"""  # noqa: S608
+
+
+class PlanBatcher:
+    """The free seats beside one plan, in a worker of one queue."""
+
+    def __init__(self, plan_id: int, queue: str, seats: int) -> None:
+        self.is_closed = seats == 1 or queue in {"", queues.ENGINE}
+        self._plan_id = plan_id
+        self._connector = queues.connector_of(queue)
+        self._seats = seats
+        self._look_at = 0.0
+
+    def newcomers(self, present: Collection[int]) -> list[int]:
+        """Plans to take along now."""
+        free = self._seats - len(present)
+        if self.is_closed or free <= 0 or time.monotonic() < self._look_at:
+            return []
+        values = [list(present), self._plan_id, self._connector, 2 * free]
+        waiting = ask(WAITING_SQL, values)
+        half = (len(waiting) + 1) // 2
+        taken = [
+            pk
+            for others, (pk, concurrency) in enumerate(waiting[:half], len(present))
+            if others < concurrency
+        ]
+        if not taken:
+            self._look_at = time.monotonic() + LOOK_SECONDS
+        return taken
+
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +94,7 @@ TOGETHER_SECONDS = 0.03
 END_SECONDS = 1.0
 """How long a plan's end may wait for steps of others whose calls are quick."""
 
-Onward = dict[int, str]
+Continuations = dict[int, str]
 """Plans to go on with at once, and in which queue."""
 
 
@@ -59,32 +104,32 @@ def advance(plan_id: int, *, queue: str = "") -> str:
     `queue` is the one whose worker we are: calls to other connectors than its own are left to
     theirs. Without one, everything is done here. Raises what we failed with.
     """
-    journey = Journey(plan_id, queue, seats=1)
+    journey = PlanRunner(plan_id, queue, seats=1)
     onward = journey.go()
     for failure in journey.failures:
         raise failure
     return onward.get(plan_id, "")
 
 
-def travel(plan_id: int, *, queue: str) -> Onward:
+def run_together(plan_id: int, *, queue: str) -> Continuations:
     """The same in company; says of each plan in which queue to go on, if anywhere. What we failed
     with is in the log, and with the people of its plan.
     """
-    return Journey(plan_id, queue, seats=SEATS).go()
+    return PlanRunner(plan_id, queue, seats=CAPACITY).go()
 
 
 def advance_once(plan_id: int) -> None:
     """One act of the plan, or one step of it from its claim to its end."""
-    for turn in turns.of([plan_id]):
+    for turn in ordering_law.of([plan_id]):
         if turn.act == Act.RUN:
             take_through(claims.claim_each([steps.load(turn.step)]))
         else:
             _act(turn)
 
 
-def take_through(held: list[Held]) -> None:
+def take_through(held: list[ClaimedStep]) -> None:
     """Take steps that are in our hands as far as they go."""
-    convoy = Convoy()
+    convoy = StepBatch()
     try:
         convoy.take(held)
         while convoy.is_under_way:
@@ -99,27 +144,27 @@ def take_through(held: list[Held]) -> None:
         raise failed.why
 
 
-class Journey:
+class PlanRunner:
     """A plan, and its company, taken as far as they go now. `failures` are what we failed with."""
 
     def __init__(self, plan_id: int, queue: str, *, seats: int) -> None:
         self.failures: list[Exception] = []
         self._queue = queue
-        self._company = Company(plan_id, queue, seats)
-        self._convoy = Convoy()
+        self._company = PlanBatcher(plan_id, queue, seats)
+        self._convoy = StepBatch()
         self._reader = Reader()
         self._plans = {plan_id}
         self._waiting = [plan_id]
-        self._finishing: list[tuple[Turn, float]] = []
-        self._onward: Onward = {}
+        self._finishing: list[tuple[NextAction, float]] = []
+        self._onward: Continuations = {}
         self._since: float | None = None
         self._until = time.monotonic() + CHAIN_SECONDS
 
-    def go(self) -> Onward:
+    def go(self) -> Continuations:
         """Go on until nothing moves, or our time is over."""
         convoy = self._convoy
         try:
-            self._company.is_closed |= not all(map(_takes_company, turns.of(self._waiting)))
+            self._company.is_closed |= not all(map(_takes_company, ordering_law.of(self._waiting)))
             self._gather()
             while self._has_work:
                 if self._is_time():
@@ -159,7 +204,7 @@ class Journey:
     def _is_over(self) -> bool:
         return time.monotonic() > self._until
 
-    def _do(self, others: list[Turn]) -> None:
+    def _do(self, others: list[NextAction]) -> None:
         """Acts of another kind than a step's; the end of a plan waits for its moment."""
         for turn in others:
             if turn.act == Act.FINISH:
@@ -182,7 +227,7 @@ class Journey:
             self._since = None
         return is_time
 
-    def _turn(self) -> list[Turn]:
+    def _turn(self) -> list[NextAction]:
         """End what has come to its end and claim what follows, in one transaction, so that a plan
         which goes on is never seen between two steps. Gives the turns that need something else.
         """
@@ -207,12 +252,12 @@ class Journey:
         self._plans -= set(plans) - going
         return others
 
-    def _turn_each(self, plans: Sequence[int]) -> tuple[list[Held], list[Turn]]:
+    def _turn_each(self, plans: Sequence[int]) -> tuple[list[ClaimedStep], list[NextAction]]:
         """The same in transactions of their own, for what was not to be done in one."""
         ending = {one.step.plan_id for one in self._convoy.ending}
         ended = {step.plan_id for step in self._convoy.end_each()}
-        held: list[Held] = []
-        others: list[Turn] = []
+        held: list[ClaimedStep] = []
+        others: list[NextAction] = []
         for plan_id in plans:
             if plan_id in ending - ended:
                 continue
@@ -222,7 +267,7 @@ class Journey:
                 others += mine
         return held, others
 
-    def _act(self, turn: Turn) -> bool:
+    def _act(self, turn: NextAction) -> bool:
         """One act of a plan; False if nothing moved, or we failed at it."""
         moved = False
         with self._blaming(turn.plan_id):
@@ -244,15 +289,15 @@ class Journey:
         self.failures.append(failure)
         self._plans.discard(plan_id)
         self._onward.pop(plan_id, None)
-        alerts.plan_fails(plan_id, failure)
+        steps.plan_fails(plan_id, failure)
 
-    def _sorted(self, plans: list[int]) -> tuple[list[int], list[Turn]]:
+    def _sorted(self, plans: list[int]) -> tuple[list[int], list[NextAction]]:
         """The steps that are to be run now, and the turns of another kind."""
         if self._is_over:
             self._onward |= dict.fromkeys(plans, self._queue or queues.ENGINE)
             return [], []
         run, others = [], []
-        for turn in turns.of(plans):
+        for turn in ordering_law.of(plans):
             elsewhere = turn.act in CALLS and queues.elsewhere(self._queue, turn.connector)
             if elsewhere:
                 self._onward[turn.plan_id] = elsewhere
@@ -262,7 +307,7 @@ class Journey:
                 run.append(turn.step)
         return run, others
 
-    def _goes_alone(self, turn: Turn) -> bool:
+    def _goes_alone(self, turn: NextAction) -> bool:
         """Whether a step that was lost before has nobody beside it; else it goes on by itself."""
         if self._plans == {turn.plan_id} and self._company.is_closed:
             return True
@@ -288,28 +333,28 @@ class Journey:
         self._waiting += newcomers
 
 
-def _takes_company(turn: Turn) -> bool:
+def _takes_company(turn: NextAction) -> bool:
     """Not while something is to be found out that may go wrong, or was lost before."""
     return turn.act in {Act.START, Act.RUN} and not turn.claims
 
 
-def _act(turn: Turn) -> bool:
+def _act(turn: NextAction) -> bool:
     """One act of a plan; False if nothing moved, and nothing will until somebody wakes us."""
     act = ACTS.get(turn.act)
     return act is not None and act(turn)
 
 
-def _finish(turn: Turn) -> bool:
+def _finish(turn: NextAction) -> bool:
     ending.finish(turn.plan_id)
     return False
 
 
-def _wait_for_people(turn: Turn) -> bool:
+def _wait_for_people(turn: NextAction) -> bool:
     ending.wait_for_people(turn.plan_id)
     return False
 
 
-def _cancel(turn: Turn) -> bool:
+def _cancel(turn: NextAction) -> bool:
     step = steps.load(turn.step)
     try:
         steps.cancel(step, note="The plan was stopped.")
@@ -322,10 +367,10 @@ def _cancel(turn: Turn) -> bool:
 CALLS: Final = frozenset({Act.RUN, Act.PROBE, Act.VERIFY})
 
 # What follows from the order law; each says whether anything moved.
-ACTS: Final[Mapping[Act, Callable[[Turn], bool]]] = MappingProxyType(
+ACTS: Final[Mapping[Act, Callable[[NextAction], bool]]] = MappingProxyType(
     {
         Act.START: lambda turn: starting.start(turn.plan_id),
-        Act.PROBE: lambda turn: probes.probe(turn.step),
+        Act.PROBE: lambda turn: verifying.probe(turn.step),
         Act.VERIFY: lambda turn: verifying.verify(turn.step),
         Act.RECLAIM: lambda turn: claims.take_back(turn.step),
         Act.CANCEL: _cancel,

@@ -12,13 +12,13 @@ from typing import Any
 
 from django.db import transaction
 
-from approvals import digests, grants, policy, strictness
+from approvals import digests, grants, policy, policy_comparison
 from approvals.models import Approval, PolicyVersion
 from connectors import calls
 from connectors.contract import Observation, Operation, Refused
 from connectors.models import Connection
-from recovery.engine import binding, checks, claims, faults, steps, waiting
-from recovery.engine.claims import Held
+from recovery.engine import claims, faults, preconditions, step_digests, steps
+from recovery.engine.claims import ClaimedStep
 from recovery.engine.reading import copied
 from recovery.engine.sql import LEASE_OUTLASTS, PLAN_RUNS, Sql, ask
 from recovery.models import Step, StepAttempt, StepState
@@ -45,12 +45,14 @@ class Intent:
 class Checked:
     """A step in hand that was looked at: what it needs to be sent."""
 
-    held: Held
+    held: ClaimedStep
     operation: Operation
     observation: Observation | None
 
 
-def intend(held: Held, operation: Operation, observation: Observation | None) -> Intent | None:
+def intend(
+    held: ClaimedStep, operation: Operation, observation: Observation | None
+) -> Intent | None:
     """Commit the intent, or give the step up and say why; raises CannotMove if it is not ours."""
     checked = Checked(held, operation, observation)
     with transaction.atomic():
@@ -89,7 +91,7 @@ def _is_sound(step: Step, operation: Operation, fresh: "dict[int, Fresh]") -> bo
     beside = fresh[step.pk]
     pause = claims.pause_of(step) if beside.paused else None
     if pause is not None:
-        steps.release(step, waiting.SECONDS, note=f"Paused: {pause.reason}")
+        steps.release(step, claims.SECONDS, note=f"Paused: {pause.reason}")
         return False
     void = why_void(step, operation, beside) or _tried_before(step, operation)
     if void is not None:
@@ -229,13 +231,13 @@ def why_void(step: Step, operation: Operation, fresh: Fresh) -> Void | None:
 def _tried_before(step: Step, operation: Operation) -> Void | None:
     """Asked where the try is written: the provider's memory of the first one may have ended while
     the target was read."""
-    why = checks.earlier_try(step, operation)
+    why = preconditions.earlier_try(step, operation)
     return Void(why, []) if why else None
 
 
 def _call_changed(step: Step) -> Void | None:
     try:
-        facts = binding.facts_of(step, step.connection)
+        facts = step_digests.facts_of(step, step.connection)
     except Refused as refused:
         return Void(str(refused), [])
     if step.connection.is_disabled:
@@ -273,7 +275,7 @@ def _rules_stricter(step: Step, operation: Operation, fresh: Fresh) -> Void | No
     now = policy.active(step.workspace_id)
     if now.digest == step.plan.policy_digest:
         return None
-    deed = binding.deed_of(step, step.connection, operation)
+    deed = step_digests.deed_of(step, step.connection, operation)
     judgement = policy.judge(now, deed)
     then = _policy_of(step)
     asked = None if then is None else policy.judge(then, deed)
@@ -284,10 +286,10 @@ def _rules_stricter(step: Step, operation: Operation, fresh: Fresh) -> Void | No
     ):
         return None
     why = f"The policy has become stricter: {judgement.why}"
-    return Void(why, [asdict(one) for one in strictness.differences(asked, judgement)])
+    return Void(why, [asdict(one) for one in policy_comparison.differences(asked, judgement)])
 
 
-def _no_longer_own(step: Step, judgement: policy.Judgement) -> bool:
+def _no_longer_own(step: Step, judgement: policy.PolicyDecision) -> bool:
     """Whether somebody approved their own, which the policy does not let them any more."""
     if judgement.self_approval or step.plan.approval_id is None:
         return False

@@ -14,14 +14,13 @@ from typing import Any
 from django.db import connection, transaction
 
 from connectors.contract import Answer, Operation
-from ledger import desk
-from ledger.desk import Saying
-from ledger.statements import Statement
+from ledger import desk_events
+from ledger.append.statements import Statement
+from ledger.desk_events import EventDraft
 from recovery.engine import claims, faults, steps
-from recovery.engine.clock import DATABASE_AWAY, boot_seconds
 from recovery.engine.intents import Intent
 from recovery.engine.reading import copied
-from recovery.engine.sql import AT_REST, Sql, ask_all, in_seconds
+from recovery.engine.sql import AT_REST, DATABASE_AWAY, Sql, ask_all, boot_seconds, in_seconds
 from recovery.models import Step, StepState
 from workspaces.moves import CannotMove
 
@@ -117,7 +116,7 @@ def _applied(answered: Sequence[Answered], ahead: Sequence[Statement]) -> list[S
     """The effects are there; what remains is to read them back, and to fold."""
     answers = {one.intent.step.pk: one.answer for one in answered}
 
-    def tell(step: Step) -> list[Saying]:
+    def tell(step: Step) -> list[EventDraft]:
         said = {"was": step.was, "note": "", "effects": [_effect(step)]}
         return [steps.saying(step, step.state, said | _said(answers[step.pk]))]
 
@@ -158,7 +157,7 @@ def _move(one: Answered) -> None:
             lease_until=None,
             wake_at=in_seconds(RETRY_SECONDS * 2 ** (step.tries - 1)),
         )
-        desk.say_all(step.workspace, [steps.refused(step, answer.detail), told])
+        desk_events.say_all(step.workspace, [steps.refused(step, answer.detail), told])
 
 
 def applied(

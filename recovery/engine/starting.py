@@ -12,13 +12,13 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F, Q
 
-from approvals import digests, grants, locks, questions
+from approvals import approval_requests, deciders, digests, grants
 from approvals.models import Approval, ApprovalState
-from ledger import desk
+from ledger import desk_events
 from ledger.models import Action, ActionState, Run, RunState
-from recovery import bells
-from recovery.engine import basis, binding, steps
-from recovery.engine.clock import Clock
+from recovery import signals
+from recovery.engine import step_digests, steps
+from recovery.engine.sql import Clock
 from recovery.models import PLAN_MOVES, Case, CaseState, Directive, Plan, PlanState, Step, StepState
 from recovery.models.plans import OPEN_ENDED
 from workspaces import moves
@@ -124,10 +124,10 @@ def why_outdated(plan: Plan, run: Run) -> str:
     """Why the plan is not the one that would be drafted, or approved, now; or nothing."""
     if plan.case.state == CaseState.CLOSED:
         return "Its case was closed."
-    if run.revision != plan.run_revision and basis.of_run(run) != plan.basis:
+    if run.revision != plan.run_revision and step_digests.of_run(run) != plan.basis:
         return "The run has changed since the plan was drafted."
     found = list(plan.steps.order_by("position").values_list("digest", flat=True))
-    if binding.plan_digest(plan, plan.workspace.slug, found) != plan.digest:
+    if step_digests.plan_digest(plan, plan.workspace.slug, found) != plan.digest:
         return "Its steps are not those that were drafted."
     if plan.approval_id is None:
         return ""
@@ -160,7 +160,7 @@ def _tell_to_stop(plan: Plan, run: Run) -> None:
     Directive.objects.create(
         run=run, kind="stop", issued_by=plan.drafted_by, acknowledge_by=run.lease_until
     )
-    bells.ring_on_commit(run.pk)
+    signals.ring_on_commit(run.pk)
     say(plan, "plan.starting", data={"waits_for": run.run})
 
 
@@ -207,9 +207,9 @@ def _take_question_back(plan: Plan, why: str) -> None:
     approval = Approval.objects.get(pk=plan.approval_id)
     if approval.state not in OPEN_QUESTIONS:
         return
-    approval = locks.locked(approval)
+    approval = deciders.locked(approval)
     if approval.state in OPEN_QUESTIONS:
-        questions.void(approval, why=why)
+        approval_requests.void(approval, why=why)
 
 
 def let_go(plan: Plan) -> None:
@@ -300,7 +300,7 @@ def say(
     plan: Plan, what: str, *, by: User | None = None, data: dict[str, object] | None = None
 ) -> None:
     """Write an event into the plan's own run."""
-    desk.say(
+    desk_events.say(
         plan.workspace,
         what,
         run=steps.run_of(plan),

@@ -8,21 +8,89 @@ longer to put one together than PostgreSQL to carry it out.
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import F
 
-from ledger import desk
-from ledger.desk import Saying
-from ledger.said import Said
-from ledger.statements import Statement
-from recovery.engine.sql import NOW, Sql, ask_all, in_seconds
-from recovery.models import STEP_MOVES, Plan, Step, StepState
+from connectors import channels
+from connectors.channels import Message
+from ledger import desk_events
+from ledger.append.statements import Statement
+from ledger.desk_events import EventDraft
+from ledger.models import Run
+from ledger.parsed_events import ParsedEvent
+from recovery.engine.sql import DATABASE_AWAY, NOW, Sql, ask_all, in_seconds
+from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepState
 from workspaces.models import User
 from workspaces.moves import CannotMove
+
+# Alerts: a step that needs a person must reach one, and so must a plan that we fail at.
+
+logger = logging.getLogger(__name__)
+
+FAILED = "compensation.failed"
+"""The subject to which a channel subscribes."""
+
+
+def step_needs_a_person(step: Step, why: str) -> None:
+    """Bring the case back into the queue and tell its channels; the caller holds the transaction.
+
+    Triage looks at runs whose revision it has not seen, so raising it is enough: the table is the
+    queue, and nothing is lost if this process dies after its commit. The message goes out by
+    itself, with its own retries, and names no arguments.
+    """
+    logger.warning("step %d of plan %d needs a person: %s", step.position, step.plan_id, why)
+    run = step.effect.action.run
+    Run.objects.filter(pk=run.pk).update(revision=F("revision") + 1)
+    message = Message(
+        title=f"Step {step.position} of case {step.plan.case_id} needs a person",
+        text=f"{why}\nRun {run.run}, {step.connection.name}.{step.operation}.",
+        url=_page(step.plan),
+    )
+    # One message for each time that it comes to stand there: the fence tells them apart.
+    channels.announce(
+        step.workspace, FAILED, message, key=f"step {step.pk} fence {step.fence} {step.tries}"
+    )
+
+
+def plan_fails(plan_id: int, failure: Exception) -> None:
+    """Tell that the engine itself fails at a plan, once for each kind of failure: every hint fails
+    again, and would be found in the log alone. Its case goes back into the queue as open.
+
+    In a transaction of its own; raises only where the database is away.
+    """
+    try:
+        with transaction.atomic():
+            _plan_fails(plan_id, type(failure).__name__)
+    except DATABASE_AWAY:
+        raise
+    except Exception:
+        logger.exception("Nobody could be told that the engine fails at plan %d.", plan_id)
+
+
+def _plan_fails(plan_id: int, kind: str) -> None:
+    plan = Plan.objects.select_related("case__run", "workspace").get(pk=plan_id)
+    Case.objects.filter(pk=plan.case_id, state=CaseState.RECOVERING).update(
+        state=CaseState.OPEN, revision=F("revision") + 1
+    )
+    message = Message(
+        title=f"Plan {plan.number} of case {plan.case_id} does not go on",
+        text=f"The desk itself fails at it with {kind}: the worker's log says where. It is tried "
+        f"again. What was sent stays on the record.\nRun {plan.case.run.run}.",
+        url=_page(plan),
+    )
+    channels.announce(plan.workspace, FAILED, message, key=f"plan {plan.pk} fails {kind}")
+
+
+def _page(plan: Plan) -> str:
+    return f"{settings.AMENDS_URL}/w/{plan.workspace.slug}/cases/{plan.case_id}/"
+
 
 RECORDED: Final = (
     "workspace",
@@ -68,7 +136,7 @@ def move(
     `note` tells people why it stands where it stands, `say` is what the event tells beyond that.
     """
     told = moved(step, to, note=note, where=where, say=say, **changes)
-    desk.say_all(step.workspace, [told], by=by)
+    desk_events.say_all(step.workspace, [told], by=by)
 
 
 def moved(
@@ -79,7 +147,7 @@ def moved(
     where: Iterable[Sql] = (),
     say: dict[str, Any] | None = None,
     **changes: Any,
-) -> Saying:
+) -> EventDraft:
     """Move the step and give its event, for a caller who has more to say in the same breath."""
     seen = step.state
     if to not in STEP_MOVES[seen]:
@@ -114,7 +182,7 @@ class Moved(NamedTuple):
     """A step that has moved, and what is to be told of it."""
 
     step: Step
-    said: list[Said]
+    said: list[ParsedEvent]
 
 
 def move_all(
@@ -125,7 +193,7 @@ def move_all(
     each: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     alike: Mapping[str, Sql] = MappingProxyType({}),
     ahead: Sequence[Statement] = (),
-    tell: Callable[[Step], Sequence[Saying]],
+    tell: Callable[[Step], Sequence[EventDraft]],
 ) -> list[Moved]:
     """Move steps that stand in one state, all in one statement; gives those that moved.
 
@@ -161,7 +229,7 @@ def move_all(
     values += [[step.pk for step in moving], [step.fence for step in moving]]
     values += [_list(name, given) for name, given in each.items()]
     values += [seen, *(value for sql in where for value in sql.values)]
-    told: dict[int, list[Said]] = {}
+    told: dict[int, list[ParsedEvent]] = {}
 
     def change() -> None:
         for number, step in enumerate(moving):
@@ -175,10 +243,14 @@ def move_all(
     return [Moved(step, told[step.pk]) for step in moving if step.pk in moved]
 
 
-def read(moving: Sequence[Step], tell: Callable[[Step], Sequence[Saying]]) -> dict[int, list[Said]]:
+def read(
+    moving: Sequence[Step], tell: Callable[[Step], Sequence[EventDraft]]
+) -> dict[int, list[ParsedEvent]]:
     """The events of each of these steps of one workspace, made ready to be kept."""
     sayings = [tell(step) for step in moving]
-    said = iter(desk.read_all(moving[0].workspace, [one for some in sayings for one in some]))
+    said = iter(
+        desk_events.read_all(moving[0].workspace, [one for some in sayings for one in some])
+    )
     return {
         step.pk: list(islice(said, len(some))) for step, some in zip(moving, sayings, strict=True)
     }
@@ -198,7 +270,7 @@ def _value(name: str, new: Any) -> Sql:
     return Sql("%s", (new,))
 
 
-def saying(step: Step, what: str, data: dict[str, Any]) -> Saying:
+def saying(step: Step, what: str, data: dict[str, Any]) -> EventDraft:
     """The step's event, in the run of its plan."""
     facts: dict[str, Any] = {
         "tool": f"{step.connection.name}.{step.operation}",
@@ -208,7 +280,7 @@ def saying(step: Step, what: str, data: dict[str, Any]) -> Saying:
     }
     if step.tries:
         facts["attempt"] = f"{step.generation}.{step.tries}"
-    return Saying(f"step.{what}", run_of(step.plan), action_of(step), facts | data)
+    return EventDraft(f"step.{what}", run_of(step.plan), action_of(step), facts | data)
 
 
 def note(moved: Sequence[Moved]) -> None:
@@ -216,14 +288,14 @@ def note(moved: Sequence[Moved]) -> None:
     if not moved:
         return
     said = [one for _, some in moved for one in some]
-    facts = iter(desk.note_all(moved[0].step.workspace, said))
+    facts = iter(desk_events.note_all(moved[0].step.workspace, said))
     for step, some in moved:
         mine = list(islice(facts, len(some)))
         if step.told is not None:
             step.told = (*step.told, *mine)
 
 
-def refused(step: Step, detail: str) -> Saying:
+def refused(step: Step, detail: str) -> EventDraft:
     """That a try is known to have had no effect. The step goes on, so this is no move."""
     return saying(step, "no_effect", {"outcome": "no_effect", "detail": detail})
 

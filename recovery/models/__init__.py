@@ -1,6 +1,14 @@
 """Cases, plans, steps, and what people are told."""
 
-from recovery.models.bulk import BulkItem, BulkJob, SavedView
+from recovery.models.bulk import (
+    BulkItem,
+    BulkJob,
+    Correction,
+    CorrectionDelivery,
+    CorrectionState,
+    Directive,
+    SavedView,
+)
 from recovery.models.cases import (
     Case,
     CaseOutcome,
@@ -14,8 +22,6 @@ from recovery.models.cases import (
     Silence,
     Suggestion,
 )
-from recovery.models.corrections import Correction, CorrectionDelivery, CorrectionState
-from recovery.models.directives import Directive
 from recovery.models.plans import PLAN_MOVES, Plan, PlanState
 from recovery.models.steps import STEP_MOVES, Step, StepAttempt, StepState
 

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from connectors.models import Connection
 from ledger.models import Effect, Reversibility
 from ledger.models.actions import Risk
-from ledger.said import Fact
+from ledger.parsed_events import StoredEvent
 from recovery.models.plans import Plan
 from workspaces.models import Workspace
 
@@ -128,7 +128,7 @@ class Step(models.Model):
     evidence = models.JSONField(null=True)
 
     # In a worker's hands: what it has noted of the step's action, if that is all there is.
-    told: tuple[Fact, ...] | None = None
+    told: tuple[StoredEvent, ...] | None = None
     # And the texts of which its frozen JSON was read: what is the same need not be read again.
     texts: Mapping[str, str | None] = MappingProxyType({})
 

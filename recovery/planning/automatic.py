@@ -11,11 +11,11 @@ from django.db.models import F
 
 from approvals import policy
 from ledger.models import Reversibility
-from recovery.cases.rows import OutOfDate
+from recovery.cases.ending import OutOfDate
 from recovery.models import Case, CaseState, Suggestion
 from recovery.planning import plans, repeats
-from recovery.planning.making import DraftStep, rests_on_reports
 from recovery.planning.plans import CannotSubmit, Draft
+from recovery.planning.step_drafting import DraftStep, rests_on_reports
 from workspaces.moves import CannotMove
 
 logger = logging.getLogger(__name__)

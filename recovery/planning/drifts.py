@@ -23,8 +23,8 @@ from connectors.contract import (
     Target,
     drift,
 )
-from recovery.engine import snapshots
-from recovery.planning.making import DraftStep, Place
+from recovery.engine import outbound_calls
+from recovery.planning.step_drafting import DraftStep, Place
 
 PARALLEL_MAX = 8
 OBSERVED_MAX = 200
@@ -184,7 +184,7 @@ def _between(one: DraftStep) -> None:
     if one.chosen or later is UNSET:
         one.drift_state = "later"
         return
-    left = snapshots.after_of(one.effect)
+    left = outbound_calls.after_of(one.effect)
     differences = drift(left, Observation(found=later is not None, state=later))
     _mark(one, masks.still_differ(differences, one.step.connection.workspace))
     if one.drift_state == "unchanged":
@@ -197,7 +197,7 @@ def _mark(one: DraftStep, differences: Sequence[FieldDiff]) -> None:
 
 
 def _row(one: DraftStep, difference: FieldDiff) -> dict[str, Any]:
-    before = snapshots.before_of(one.effect)
+    before = outbound_calls.before_of(one.effect)
     was = before.get(difference.field) if isinstance(before, dict) else None
     return {
         "field": difference.field,

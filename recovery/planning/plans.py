@@ -6,19 +6,19 @@ from collections.abc import Mapping
 
 from django.db import transaction
 
-from approvals import questions
-from ledger import desk
+from approvals import approval_requests
+from ledger import desk_events
 from ledger.models import Checkpoint, Run
-from recovery.cases.rows import OutOfDate, held_by_another
-from recovery.engine import basis, starting
-from recovery.engine.clock import Clock
+from recovery.cases.ending import OutOfDate, held_by_another
+from recovery.engine import starting, step_digests
+from recovery.engine.sql import Clock
 from recovery.models import Case, CaseState, Directive, Plan, PlanState, Step, StepState
 from recovery.planning import repeats
 from recovery.planning.previews import CHOICES, Draft, draft, next_number
 from recovery.tasks import run_plan
 from workspaces.models import User
 from workspaces.moves import BORN, CannotMove
-from workspaces.wake import wake_on_commit
+from workspaces.wakeups import wake_on_commit
 
 __all__ = ["CHOICES", "CannotSubmit", "Draft", "Drifted", "draft", "start", "stop", "submit"]
 
@@ -148,7 +148,7 @@ def _plan(
         reach=drafted.reach,
         case_revision=case.revision,
         run_revision=run.revision,
-        basis=basis.of_run(run),
+        basis=step_digests.of_run(run),
         policy_digest=drafted.policy.digest,
         halt_on_failure=drafted.policy.halt_on_failure,
         automatic=automatic,
@@ -171,7 +171,7 @@ def _steps(plan: Plan, drafted: Draft) -> None:
 
 
 def _say(plan: Plan, drafted: Draft, by: User | None) -> None:
-    desk.say(
+    desk_events.say(
         plan.workspace,
         "plan.submitted",
         run=drafted.run.run,
@@ -206,7 +206,7 @@ def _say(plan: Plan, drafted: Draft, by: User | None) -> None:
 def _ask(plan: Plan, drafted: Draft, by: User | None) -> None:
     assert drafted.judgement is not None  # noqa: S101 - _write asks only where one says MANUAL
     try:
-        approval = questions.ask_for_plan(
+        approval = approval_requests.ask_for_plan(
             plan.workspace,
             plan.pk,
             case_ref=str(plan.case_id),
@@ -222,7 +222,7 @@ def _ask(plan: Plan, drafted: Draft, by: User | None) -> None:
             affected=[one.effect.person for one in drafted.steps],
             expires_seconds=drafted.policy.plan_expires_seconds,
         )
-    except questions.NobodyToAsk as nobody:
+    except approval_requests.NobodyToAsk as nobody:
         raise CannotSubmit(f"Nobody can be asked to approve it: {nobody}.") from nobody
     Plan.objects.filter(pk=plan.pk).update(approval_id=approval.pk)
 

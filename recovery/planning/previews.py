@@ -14,22 +14,98 @@ from datetime import datetime
 from django.db.models import Max
 from django.utils import timezone
 
-from approvals import questions
+from approvals import approval_requests
 from approvals.digests import call_digest
-from approvals.policy import Judgement, Need, Policy
+from approvals.policy import Policy, PolicyDecision, RequiredApprovers
 from connectors.contract import Money
 from ledger.models import Checkpoint, Run
-from recovery.engine import binding
-from recovery.facts.runs import RunFacts, facts_of, facts_of_each
+from recovery.engine import step_digests
 from recovery.models import Case, CaseState, Plan
-from recovery.planning import drifts, plan_words
-from recovery.planning.drafting import Cannot, Drafted, connections_of, draft_steps, judgement_of
-from recovery.planning.making import CannotUndo, DraftStep
+from recovery.planning import drifts
+from recovery.planning.plan_drafting import (
+    Cannot,
+    Drafted,
+    connections_of,
+    draft_steps,
+    judgement_of,
+)
+from recovery.planning.step_drafting import CannotUndo, DraftStep
+from recovery.run_facts.runs import RunFacts, facts_of, facts_of_each
+from recovery.run_facts.sentences import listed, plural, shortened
+
+# How a plan is called, and what people have to do for it, in words.
+
+HEADLINE_CHARACTERS_MAX = 400
+BRIEF_CHARACTERS_MAX = 90
+TITLES_NAMED_MAX = 3
+
+
+def headline(drafted: Drafted) -> str:
+    """`Refund $1 286.00, then restore reservation XEHM4B`."""
+    named = [one.preview.title.rstrip(".") for one in drafted.steps]
+    if not named:
+        return "Nothing can be undone from here"
+    shown = named[:TITLES_NAMED_MAX]
+    if len(named) > TITLES_NAMED_MAX:
+        shown = [*named[: TITLES_NAMED_MAX - 1], plural(len(named) - 2, "step") + " more"]
+    text = ", then ".join([shown[0], *(one[:1].lower() + one[1:] for one in shown[1:])])
+    return shortened(text, HEADLINE_CHARACTERS_MAX)
+
+
+def brief(drafted: Drafted) -> str:
+    """The headline where it is short, else its first step and how many follow: for a button."""
+    whole = headline(drafted)
+    if len(whole) <= BRIEF_CHARACTERS_MAX or not drafted.steps:
+        return whole
+    first = shortened(drafted.steps[0].preview.title.rstrip("."), BRIEF_CHARACTERS_MAX)
+    more = len(drafted.steps) - 1
+    return f"{first}, then {plural(more, 'step')} more" if more else first
+
+
+def lead(drafted: Drafted) -> str:
+    """`2 steps, newest action first. 1 effect cannot be undone.`"""
+    parts = []
+    if drafted.steps:
+        parts.append(f"{plural(len(drafted.steps), 'step')}, newest action first.")
+    if drafted.cannot:
+        parts.append(f"{plural(len(drafted.cannot), 'effect')} cannot be undone.")
+    if drafted.skipped:
+        parts.append(f"{plural(len(drafted.skipped), 'effect')} left as you chose.")
+    told = recipients(drafted.steps)
+    if told:
+        parts.append(f"It writes to {listed(told)}.")
+    elif drafted.steps:
+        parts.append("Nobody is told until you publish the correction.")
+    return " ".join(parts)
+
+
+def recipients(steps: Sequence[DraftStep]) -> list[str]:
+    """Whom the plan's own calls reach, each once."""
+    return list(dict.fromkeys(who for one in steps for who in one.preview.recipients))
+
+
+def money(steps: Sequence[DraftStep]) -> Money | None:
+    """What moves in all, if it is of one currency."""
+    moved = [one.preview.money for one in steps if one.preview.money is not None]
+    currencies = {one.currency for one in moved}
+    if len(currencies) != 1:
+        return None
+    return Money(sum(one.amount_minor for one in moved), currencies.pop())
+
+
+def approval(judgement: PolicyDecision | None) -> str:
+    """Who has to approve; empty where nobody has to."""
+    if judgement is None or judgement.approval == "AUTO":
+        return ""
+    if judgement.approval == "DENY":
+        return "Never allowed"
+    return " and ".join(map(str, judgement.requires)) or "1 person who may approve"
+
 
 TARGETS_MAX = 1_000
 """Of many plans at once; of more it is only known whether they have drifted when they are sent."""
 
-Asked = dict[tuple[int, Sequence[Need]], str]
+Asked = dict[tuple[int, Sequence[RequiredApprovers]], str]
 CHOICES = ("rebase", "override", "skip")
 
 
@@ -43,7 +119,7 @@ class Draft:
     drafted: Drafted
     reach: Checkpoint | None
     choices: Mapping[int, str]
-    judgement: Judgement | None
+    judgement: PolicyDecision | None
     digest: str
     headline: str
     checked_at: datetime
@@ -70,16 +146,16 @@ class Draft:
 
     @property
     def lead(self) -> str:
-        return plan_words.lead(self.drafted)
+        return lead(self.drafted)
 
     @property
     def money(self) -> Money | None:
-        return plan_words.money(self.steps)
+        return money(self.steps)
 
     @property
     def approval(self) -> str:
         """Who has to approve, in words; empty where nobody has to."""
-        return plan_words.approval(self.judgement)
+        return approval(self.judgement)
 
     @property
     def why_not(self) -> str:
@@ -178,7 +254,7 @@ def _draft(
         choices=choices or {},
         judgement=judgement_of(drafted),
         digest=_digest(case, reach, drafted),
-        headline=plan_words.headline(drafted),
+        headline=headline(drafted),
         checked_at=timezone.now(),
         number=number or next_number(case),
         too_long=too_long,
@@ -193,9 +269,9 @@ def _nobody(case: Case, drafted: Drafted, asked: Asked) -> str:
         return ""
     known = (case.workspace_id, judgement.requires)
     if known not in asked:
-        asked[known] = questions.why_no_team(case.workspace, judgement.requires)
+        asked[known] = approval_requests.why_no_team(case.workspace, judgement.requires)
     affected = [one.effect.person for one in drafted.steps]
-    return asked[known] or questions.why_not_affected(judgement, affected)
+    return asked[known] or approval_requests.why_not_affected(judgement, affected)
 
 
 def _why_not_now(case: Case, facts: RunFacts) -> str:
@@ -227,7 +303,7 @@ def _undecided_words(steps: Sequence[DraftStep]) -> str:
 
 
 def _digest(case: Case, reach: Checkpoint | None, drafted: Drafted) -> str:
-    return binding.plan_digest(
+    return step_digests.plan_digest(
         Plan(case=case, reach=reach),
         case.workspace.slug,
         [call_digest(one.facts) for one in drafted.steps],

@@ -1,6 +1,5 @@
 """Search: one `q` drives the list, its count, the export, bulk acts, saved views and the API."""
 
-from recovery.search.counting import Count, count, counts
 from recovery.search.language import (
     KEYS,
     QUERY_CHARACTERS_MAX,
@@ -14,7 +13,10 @@ from recovery.search.lists import (
     DEFAULT_ORDER,
     ORDERS,
     BadPlace,
-    Found,
+    CasePage,
+    Count,
+    count,
+    counts,
     find,
     matching,
     neighbours,
@@ -28,9 +30,9 @@ __all__ = [
     "ORDERS",
     "QUERY_CHARACTERS_MAX",
     "BadPlace",
+    "CasePage",
     "Count",
     "Field",
-    "Found",
     "Query",
     "QueryError",
     "Suggestion",

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from django.db.models import F
 from django.utils import timezone
 
-from recovery.facts.runs import RunFacts
-from recovery.facts.words import shortened, without_addresses
 from recovery.models import Cause
+from recovery.run_facts.runs import RunFacts
+from recovery.run_facts.sentences import shortened, without_addresses
+from recovery.triage.detectors import Reason
 from recovery.triage.headlines import blamed_action
-from recovery.triage.reasons import Reason
 from workspaces.models import Workspace
 
 MESSAGE_CHARACTERS_MAX = 400
@@ -29,7 +29,7 @@ GAPS = re.compile(r"<(?:url|mail|text|id|n)>(?:[\s.,:]*<(?:url|mail|text|id|n)>)
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
+class Fingerprint:
     """What makes two failures alike."""
 
     tool: str
@@ -42,7 +42,7 @@ class Likeness:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def likeness(facts: RunFacts, reasons: Sequence[Reason]) -> Likeness:
+def likeness(facts: RunFacts, reasons: Sequence[Reason]) -> Fingerprint:
     """The failure's tool, error type and message without what differs from run to run."""
     action = blamed_action(facts, reasons)
     error = (action.error if action else None) or facts.run.error
@@ -50,11 +50,11 @@ def likeness(facts: RunFacts, reasons: Sequence[Reason]) -> Likeness:
     tool = action.tool if action else ""
     if isinstance(error, dict) and code not in {"verification_failed", "reported"}:
         kind = str(error.get("type") or code)
-        return Likeness(tool[:200], kind[:200], normalised(str(error.get("message") or "")))
+        return Fingerprint(tool[:200], kind[:200], normalised(str(error.get("message") or "")))
     if action is not None and action.checks:
         names = sorted({str(check.get("name")) for check in action.checks if not check.get("ok")})
-        return Likeness(tool[:200], code, normalised(", ".join(names)))
-    return Likeness(tool[:200], code, "")
+        return Fingerprint(tool[:200], code, normalised(", ".join(names)))
+    return Fingerprint(tool[:200], code, "")
 
 
 def normalised(message: str) -> str:
@@ -75,7 +75,7 @@ def title(cause: Cause) -> str:
     return f"{own.capitalize()}: {said}" if is_our_word else said
 
 
-def keep(workspace: Workspace, alike: Likeness) -> Cause:
+def keep(workspace: Workspace, alike: Fingerprint) -> Cause:
     """The cause's row, made when it is new; `last_seen_at` moves with each case."""
     cause, _ = Cause.objects.get_or_create(
         workspace=workspace,

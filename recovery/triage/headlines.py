@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ledger.models import Action, Effect
-from recovery.facts.runs import RunFacts
-from recovery.facts.words import (
+from recovery.run_facts.runs import RunFacts
+from recovery.run_facts.sentences import (
     capitalised,
     changed_fields,
     listed,
@@ -20,8 +20,8 @@ from recovery.facts.words import (
     target_words,
     without_addresses,
 )
-from recovery.triage.reasons import Reason
-from workspaces import look
+from recovery.triage.detectors import Reason
+from workspaces import formatting
 
 HEADLINE_CHARACTERS_MAX = 400
 BRIEF_CHARACTERS_MAX = 120
@@ -34,7 +34,7 @@ Did = tuple[str, str, tuple[str, ...]]
 
 def headline(facts: RunFacts, reasons: Sequence[Reason]) -> str:
     """What went wrong, in one sentence."""
-    who = f"Agent {look.quoted(facts.run.agent.name)}" if facts.run.agent else "The desk"
+    who = f"Agent {formatting.quoted(facts.run.agent.name)}" if facts.run.agent else "The desk"
     did = deeds(facts)
     wrong = trouble(facts, reasons)
     bare = wrong.removeprefix("then ").removeprefix("and ")
@@ -136,7 +136,7 @@ def _check(facts: RunFacts, reason: Reason) -> str:
         for check in (action.checks if action else None) or []
         if isinstance(check, dict) and not check.get("ok")
     ]
-    return f" at {look.quoted(names[0], CHECK_CHARACTERS_MAX)}" if any(names[:1]) else ""
+    return f" at {formatting.quoted(names[0], CHECK_CHARACTERS_MAX)}" if any(names[:1]) else ""
 
 
 def _failure(facts: RunFacts) -> str:

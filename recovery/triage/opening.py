@@ -3,19 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.contrib.postgres.search import SearchVector
 from django.db.models import Value
+from django.db.models.functions import Now
 from django.utils import timezone
 
-from connectors.models import Connection
-from ledger import desk
-from recovery.facts.runs import RunFacts
+from connectors import channels
+from connectors.channels import Message
+from connectors.models import Connection, Delivery
+from ledger import desk_events
+from ledger.models.actions import Risk
 from recovery.models import Case, CaseState
-from recovery.triage import alarms, causes
-from recovery.triage.casefile import CaseFile
-from recovery.triage.reasons import Reason
+from recovery.run_facts.runs import RunFacts
+from recovery.triage import causes
+from recovery.triage.case_projection import CaseProjection
+from recovery.triage.detectors import Reason
+
+# Alarms: a new critical case must reach somebody who is not looking at the queue.
+
+CRITICAL = "case.critical"
+"""The subject to which a channel subscribes."""
+
+TOGETHER_SECONDS = 600
+ALONE_MAX = 20
+"""So many cases are told one by one in ten minutes; of the rest one message says that there are
+more, for a pager that rings a thousand times is switched off."""
+
+
+def ring(case: Case) -> None:
+    """Tell the channels once for each time that the case opens; the caller holds the transaction.
+
+    The message carries what the queue shows, and no arguments.
+    """
+    if case.risk != Risk.CRITICAL:
+        return
+    here = f"{settings.AMENDS_URL}/w/{case.workspace.slug}/"
+    since = case.reopened_at or case.opened_at
+    if _told_lately(case) >= ALONE_MAX:
+        more = Message(
+            title="There are more critical cases",
+            text="They came faster than is told one by one. The queue has all of them.",
+            url=f"{here}queue/?q=risk%3Acritical",
+        )
+        turn = int(since.timestamp()) // TOGETHER_SECONDS
+        channels.announce(case.workspace, CRITICAL, more, key=f"critical cases {turn}")
+        return
+    message = Message(
+        title=f"Critical: {case.headline}",
+        text=f"{case.suggestion_reason}\nRun {case.run.run}.",
+        url=f"{here}cases/{case.pk}/",
+    )
+    channels.announce(case.workspace, CRITICAL, message, key=f"case {case.pk} {since.isoformat()}")
+
+
+def _told_lately(case: Case) -> int:
+    lately = Delivery.objects.filter(
+        workspace=case.workspace_id,
+        subject=CRITICAL,
+        created_at__gt=Now() - timedelta(seconds=TOGETHER_SECONDS),
+    )
+    return lately.values("message").distinct()[:ALONE_MAX].count()
+
 
 Connections = Mapping[tuple[int, str], Connection]
 
@@ -37,7 +89,9 @@ STORY = frozenset(
 """Columns that tell what went wrong; they outlive its being put right."""
 
 
-def keep(facts: RunFacts, case: Case | None, reasons: Sequence[Reason], file: CaseFile) -> Case:
+def keep(
+    facts: RunFacts, case: Case | None, reasons: Sequence[Reason], file: CaseProjection
+) -> Case:
     """Open, renew or reopen the case of a run; the caller holds the locks of both."""
     if case is None:
         return _open(facts, reasons, file)
@@ -49,18 +103,18 @@ def keep(facts: RunFacts, case: Case | None, reasons: Sequence[Reason], file: Ca
     return _renew(facts, case, file)
 
 
-def _open(facts: RunFacts, reasons: Sequence[Reason], file: CaseFile) -> Case:
+def _open(facts: RunFacts, reasons: Sequence[Reason], file: CaseProjection) -> Case:
     run = facts.run
     cause = causes.keep(run.workspace, file.alike)
     case = Case.objects.create(workspace=run.workspace, run=run, cause=cause, **file.columns)
     causes.joined(cause)
     _searchable(case, file)
     _say(case, facts, "case.opened", reasons)
-    alarms.ring(case)
+    ring(case)
     return case
 
 
-def _reopen(facts: RunFacts, case: Case, reasons: Sequence[Reason], file: CaseFile) -> Case:
+def _reopen(facts: RunFacts, case: Case, reasons: Sequence[Reason], file: CaseProjection) -> Case:
     changes = dict(file.columns) | {
         "state": CaseState.OPEN,
         "reopened_at": timezone.now(),
@@ -72,11 +126,11 @@ def _reopen(facts: RunFacts, case: Case, reasons: Sequence[Reason], file: CaseFi
     }
     _write(facts, case, changes, file)
     _say(case, facts, "case.reopened", reasons)
-    alarms.ring(case)
+    ring(case)
     return case
 
 
-def _renew(facts: RunFacts, case: Case, file: CaseFile) -> Case:
+def _renew(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
     """Write what changed; nothing where nothing did, so that looking twice changes nothing."""
     columns = file.columns
     if not columns["reasons"]:  # all has been put right: what went wrong is still what went wrong
@@ -87,14 +141,14 @@ def _renew(facts: RunFacts, case: Case, file: CaseFile) -> Case:
     before = set(case.reasons)
     _write(facts, case, changes, file)
     if "risk" in changes:
-        alarms.ring(case)
+        ring(case)
     if set(case.reasons) != before:
         known = [Reason(code, "") for code in case.reasons if code not in before]
         _say(case, facts, "case.renewed", known)
     return case
 
 
-def _write(facts: RunFacts, case: Case, changes: Mapping[str, Any], file: CaseFile) -> None:
+def _write(facts: RunFacts, case: Case, changes: Mapping[str, Any], file: CaseProjection) -> None:
     changes = dict(changes)
     if changes.get("unknown_count", 0) > case.unknown_count:
         changes |= {"probes": 0, "probe_at": None}
@@ -107,7 +161,7 @@ def _write(facts: RunFacts, case: Case, changes: Mapping[str, Any], file: CaseFi
     _searchable(case, file)
 
 
-def _cause(facts: RunFacts, case: Case, file: CaseFile) -> dict[str, Any]:
+def _cause(facts: RunFacts, case: Case, file: CaseProjection) -> dict[str, Any]:
     cause = causes.keep(facts.run.workspace, file.alike)
     if cause.pk == case.cause_id:
         return {}
@@ -116,7 +170,7 @@ def _cause(facts: RunFacts, case: Case, file: CaseFile) -> dict[str, Any]:
     return {"cause": cause}
 
 
-def _searchable(case: Case, file: CaseFile) -> None:
+def _searchable(case: Case, file: CaseProjection) -> None:
     Case.objects.filter(pk=case.pk).update(
         search=SearchVector(Value(file.searched), config="simple")
     )
@@ -133,7 +187,7 @@ def _plain(value: Any) -> Any:
 
 
 def _say(case: Case, facts: RunFacts, what: str, reasons: Sequence[Reason]) -> None:
-    desk.say(
+    desk_events.say(
         facts.run.workspace,
         what,
         run=facts.run.run,

@@ -13,15 +13,81 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
 
-from ledger.models import Run, RunState
-from recovery.engine.clock import DATABASE_AWAY, database_time
-from recovery.facts.policies import policies_of
-from recovery.facts.runs import RunFacts, gather
-from recovery.models import Case, Silence
-from recovery.planning.drafting import connections_of
-from recovery.triage import following, opening, readback
-from recovery.triage.casefile import case_file
-from recovery.triage.reasons import reasons
+from ledger.models import Event, Run, RunState
+from recovery.cases import ending
+from recovery.cases.ending import changed, say
+from recovery.engine.sql import DATABASE_AWAY, database_time
+from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
+from recovery.planning.plan_drafting import connections_of
+from recovery.run_facts.runs import RunFacts, gather, policies_of
+from recovery.triage import opening, verification
+from recovery.triage.case_projection import case_file
+from recovery.triage.detectors import Reason, reasons
+
+# Following: how a run goes on that was told to resume. Triage calls it; nobody waits for it.
+
+LATE_MAX = 100
+
+
+def follow(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
+    """See how a directed run goes on; triage calls it under the locks of run and case."""
+    if case.state != CaseState.RESUMING:
+        return
+    directive = facts.directive
+    if directive is None or directive.withdrawn_at is not None:
+        changed(case, state=CaseState.OPEN)
+        return
+    if directive.acknowledged_at is None and not _acknowledge(facts, case, directive):
+        if directive.acknowledge_by and directive.acknowledge_by < facts.now:
+            _give_up(case, directive)
+        return
+    fresh = [reason for reason in found if reason.key not in case.answered]
+    if not (facts.has_ended or facts.is_silent):
+        return
+    if fresh or facts.run.state != RunState.COMPLETED:
+        changed(case, state=CaseState.OPEN)
+    else:
+        _close(facts, case, found)
+
+
+def _acknowledge(facts: RunFacts, case: Case, directive: Directive) -> bool:
+    said = Event.objects.filter(
+        workspace=facts.run.workspace_id,
+        run=facts.run.run,
+        type="run.resumed",
+        received_at__gt=directive.issued_at,
+    ).first()
+    if said is None:
+        return False
+    directive.acknowledged_at = said.received_at
+    directive.save(update_fields=["acknowledged_at"])
+    say(case, "resume.acknowledged", data={"directive": directive.pk, "event": said.event_id})
+    return True
+
+
+def _give_up(case: Case, directive: Directive) -> None:
+    directive.withdrawn_at = database_time()
+    directive.save(update_fields=["withdrawn_at"])
+    changed(case, state=CaseState.OPEN)
+    say(case, "resume.unanswered", data={"directive": directive.pk})
+
+
+def _close(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
+    """The desk's own closing: the run went on as directed, and came to a good end."""
+    words = "The run went on and came to its end."
+    ending.end(case, CaseOutcome.RESUMED, words, present=found, standing=facts.remaining())
+
+
+def overdue() -> list[int]:
+    """Runs whose directive nobody acknowledged in time."""
+    late = Directive.objects.filter(
+        kind="resume",
+        acknowledged_at=None,
+        withdrawn_at=None,
+        acknowledge_by__lt=database_time(),
+    )
+    return list(late.order_by("acknowledge_by").values_list("run_id", flat=True)[:LATE_MAX])
+
 
 logger = logging.getLogger(__name__)
 
@@ -120,12 +186,12 @@ def _look_at(wanted: QuerySet[Run]) -> int:
 def _consider(facts: RunFacts, case: Case | None, connections: opening.Connections) -> None:
     if case is None and facts.run.agent_id is None:
         return  # the desk's own run: only a person opens its case
-    readback.want(facts)
+    verification.want(facts)
     found = reasons(facts)
     if case is None and not found:
         return
     case = opening.keep(facts, case, found, case_file(facts, found, connections))
-    following.follow(facts, case, found)
+    follow(facts, case, found)
 
 
 def _remember(runs: Sequence[Run], now: datetime) -> None:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from recovery.cases.rows import held_by_another
-from recovery.facts.words import listed
+from recovery.cases.ending import held_by_another
 from recovery.models import Case, CaseState, Suggestion
-from recovery.views.here import case_url
+from recovery.run_facts.sentences import listed
+from recovery.views.request_context import case_url
 from workspaces.access import may
 from workspaces.models import User
 

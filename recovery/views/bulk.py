@@ -12,13 +12,13 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import search
-from recovery.cases.rows import Empty
+from recovery.cases.ending import Empty
 from recovery.casework import bulk
-from recovery.facts.words import plural
 from recovery.models import BulkItem, BulkJob, CaseOutcome, CaseState
+from recovery.run_facts.sentences import plural
 from recovery.views import dryrun
-from recovery.views.here import case_url, queue_url
-from workspaces import look
+from recovery.views.request_context import case_url, queue_url
+from workspaces import formatting
 from workspaces.access import may
 from workspaces.models import Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
@@ -203,7 +203,7 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
         "job": _head(found)
         | {"reason": found.reason, "list_url": dryrun.list_url(here, found.query)},
         "counts": [
-            {"name": name, "value": look.count(counts.get(key, 0))}
+            {"name": name, "value": formatting.count(counts.get(key, 0))}
             for name, key in (
                 ("Queued", "waiting"),
                 (DONE_WORDS[found.verb], "done"),
@@ -230,7 +230,7 @@ def _head(one: BulkJob) -> dict[str, Any]:
         "state": state.capitalize(),
         "reason": one.reason,
         "by": str(one.started_by),
-        "started": look.moment(one.started_at),
+        "started": formatting.moment(one.started_at),
     }
 
 

@@ -4,39 +4,135 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import Q
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import HttpResponseClientRefresh
 
 from ledger import disclosure
+from ledger.models import Event
 from recovery import search
-from recovery.cases.rows import Empty, OutOfDate, holder_of
+from recovery.cases.ending import Empty, OutOfDate, holder_of
 from recovery.casework import cases
 from recovery.casework import residues as left
 from recovery.engine import starting
-from recovery.facts.runs import RunFacts, facts_of
-from recovery.models import Case, CaseState, Report
+from recovery.models import Case, CaseState, Correction, Report
 from recovery.models.plans import LIVING
 from recovery.planning import plans
-from recovery.views import (
-    acts,
-    compensate,
-    confirm,
-    effects,
-    pausing,
-    plan_card,
-    preview,
-    residues,
-    story,
-    tabs,
-)
-from recovery.views.here import case_or_404, case_url, head, list_of, queue_url
-from workspaces import look
+from recovery.run_facts.runs import RunFacts, facts_of
+from recovery.run_facts.sentences import plural
+from recovery.triage.causes import title
+from recovery.views import acts, compensate, confirm, pausing, plan_card, preview, residues, story
+from recovery.views.request_context import case_or_404, case_url, head, list_of, queue_url
+from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, page
+from workspaces.pages import Request, is_number, page
+
+# What stands below a case: its evidence, its relatives, what was done about it, its correction.
+
+TABS = ("evidence", "related", "activity", "correction")
+RELATED_MAX = 20
+ACTIVITY_MAX = 100
+
+
+def listed(case: Case, tab: str, kept: str = "") -> list[dict[str, Any]]:
+    """The tabs as links; `kept` is the query string that they must not lose."""
+    ending = f"&{kept}" if kept else ""
+    counts = {"activity": case.comments.count()}
+    return [
+        {
+            "label": name.capitalize(),
+            "url": f"?tab={name}{ending}#more",
+            "current": name == tab,
+            "count": counts.get(name, 0),
+        }
+        for name in TABS
+    ]
+
+
+def chosen(request: Request, case: Case, facts: RunFacts, tab: str) -> dict[str, Any]:
+    if tab == "activity":
+        recovers = may(request.user, "recover", case.workspace)
+        return {
+            "activity": _activity(case),
+            "comment_url": f"{case_url(case)}comment/" if recovers else "",
+        }
+    if tab == "related":
+        return {"related": _related(case)}
+    if tab == "correction":
+        return {"correction": correction_of(case)}
+    return {"evidence": _evidence(case, facts)}
+
+
+def _evidence(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
+    run = facts.run
+    facts_told = [
+        ("Opened because", ", ".join(case.reasons).replace("_", " ")),
+        ("Agent", f"{run.agent.name} · {run.model}" if run.agent else "the desk"),
+        ("Goal", run.goal),
+        ("Run state", run.state),
+        ("Events", f"{run.first_place} to {run.last_place} of the ledger"),
+        ("Cause", title(case.cause) if case.cause else ""),
+        ("Flags", ", ".join(run.flags).replace("_", " ")),
+        ("Actions", plural(len(facts.actions), "action")),
+    ]
+    return [{"name": name, "value": value} for name, value in facts_told if value]
+
+
+def _related(case: Case) -> list[dict[str, Any]]:
+    alike = Q(cause=case.cause_id) if case.cause_id else Q(pk=None)
+    if case.customer:
+        alike |= Q(customer=case.customer)
+    found = (
+        Case.objects.select_related("run", "workspace")
+        .filter(alike, workspace=case.workspace)
+        .exclude(pk=case.pk)
+        .order_by("-failed_at", "-id")
+    )
+    return [
+        {
+            "url": case_url(one),
+            "headline": one.headline,
+            "state": one.state,
+            "words": f"{one.run.run} · same "
+            + ("cause" if one.cause_id == case.cause_id else "customer"),
+        }
+        for one in found[:RELATED_MAX]
+    ]
+
+
+def _activity(case: Case) -> list[dict[str, Any]]:
+    """What people and the desk did about the case, newest first, from the ledger."""
+    told = Event.objects.filter(workspace=case.workspace, run=case.run.run, action="")
+    events = list(told.exclude(actor_kind="agent").order_by("-place")[:ACTIVITY_MAX])
+    people = User.objects.in_bulk({int(e.actor) for e in events if is_number(e.actor)})
+    return [
+        {
+            "who": str(people.get(int(event.actor), "somebody"))
+            if is_number(event.actor)
+            else f"The desk ({event.actor})",
+            "words": event.type.partition(".")[2].replace("_", " ")
+            + f" the {event.type.partition('.')[0]}",
+            "comment": (event.data or {}).get("text") or (event.data or {}).get("reason") or "",
+            "time": formatting.moment(event.received_at),
+        }
+        for event in events
+    ]
+
+
+def correction_of(case: Case) -> dict[str, Any] | None:
+    found = Correction.objects.filter(case=case).order_by("-pk").first()
+    if found is None:
+        return None
+    return {
+        "state": found.state,
+        "url": f"/w/{case.workspace.slug}/corrections/{found.pk}/",
+        "words": f"{found.reference}: {found.title}",
+    }
+
 
 EFFECTS_SHOWN_MAX = 200
 REPORTS_SHOWN_MAX = 5
@@ -91,8 +187,8 @@ def _context(request: Request, case: Case) -> dict[str, Any]:
     offered = acts.offered(case, request.user)
     compensating = next((one for one in offered if one["key"] == "u"), {"why_not": "closed"})
     sensitive = disclosure.sees(request.user, case.workspace)
-    tab = request.GET.get("tab", tabs.TABS[0])
-    tab = tab if tab in tabs.TABS else tabs.TABS[0]
+    tab = request.GET.get("tab", TABS[0])
+    tab = tab if tab in TABS else TABS[0]
     kept = list_of(request)
     return {
         "workspace": case.workspace,
@@ -113,8 +209,8 @@ def _context(request: Request, case: Case) -> dict[str, Any]:
         "pausing": pausing.offered(case, request.user),
         "residue": _residue(case),
         "tab": tab,
-        "tabs": tabs.listed(case, tab, kept),
-        **tabs.chosen(request, case, facts, tab),
+        "tabs": listed(case, tab, kept),
+        **chosen(request, case, facts, tab),
     }
 
 
@@ -152,7 +248,7 @@ def _claim(case: Case, person: User) -> dict[str, Any] | None:
         "by": str(holder) if holder else "",
         "mine": holder == person,
         "url": f"{case_url(case)}claim/",
-        "until": look.moment(case.claimed_until, "clock") if holder else "",
+        "until": formatting.moment(case.claimed_until, "clock") if holder else "",
     }
 
 
@@ -175,10 +271,10 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
         ]
     who = f" by {case.closed_by}" if case.closed_by else " by the desk itself"
     words = case.get_outcome_display()
-    when = look.ago(case.closed_at) if case.closed_at else ""
+    when = formatting.ago(case.closed_at) if case.closed_at else ""
     text = f"{who} {when}. {case.closing_reason}".strip()
     notice: dict[str, Any] = {"tone": "ok", "title": f"Closed as {words.lower()}", "text": text}
-    correction = tabs.correction_of(case)
+    correction = correction_of(case)
     if correction is not None:
         state = "published" if correction["state"] == "published" else "a draft"
         label = f"The correction for {case.customer_name or 'the person'} is {state}"
@@ -188,14 +284,14 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
 
 def _reported(one: Report) -> dict[str, Any]:
     who = str(one.person) if one.person else f"The {one.get_source_display()}"
-    said = look.visible(f"“{look.straight(one.text)}”")
-    return {"tone": "wait", "title": f"{who} reports {look.ago(one.at)}:", "text": said}
+    said = formatting.visible(f"“{formatting.straight(one.text)}”")
+    return {"tone": "wait", "title": f"{who} reports {formatting.ago(one.at)}:", "text": said}
 
 
 def _effects(facts: RunFacts) -> list[dict[str, Any]]:
     untold = {one.action.pk for one in facts.irreversible() if one.effect is None}
     return [
-        effects.line(action, effect, irreversible=facts.is_irreversible(action, effect))
+        story.line(action, effect, irreversible=facts.is_irreversible(action, effect))
         for action in reversed(facts.actions)
         for effect in (
             [None] if action.pk in untold else reversed(facts.effects.get(action.pk, ()))

@@ -16,9 +16,9 @@ from recovery import search
 from recovery.models import Cause
 from recovery.search import causes
 from recovery.triage.causes import title
-from recovery.views.here import queue_url
-from recovery.views.rows import COLUMNS, row
-from workspaces import look
+from recovery.views.queue import COLUMNS, row
+from recovery.views.request_context import queue_url
+from workspaces import formatting
 from workspaces.access import may
 from workspaces.models import Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
@@ -111,11 +111,11 @@ def _row(here: Workspace, one: Cause) -> dict[str, Any]:
         "kind": one.error_type.replace("_", " "),
         "tool": one.tool,
         "trend": trend.words,
-        "open": look.count(trend.open, causes.COUNT_MAX),
-        "lately": look.count(trend.lately, causes.COUNT_MAX),
-        "before": look.count(trend.before, causes.COUNT_MAX),
-        "all": look.count(one.case_count),
-        "last": look.moment(one.last_seen_at),
+        "open": formatting.count(trend.open, causes.COUNT_MAX),
+        "lately": formatting.count(trend.lately, causes.COUNT_MAX),
+        "before": formatting.count(trend.before, causes.COUNT_MAX),
+        "all": formatting.count(one.case_count),
+        "last": formatting.moment(one.last_seen_at),
     }
 
 
@@ -123,9 +123,9 @@ def _facts(one: Cause) -> list[dict[str, Any]]:
     told = [
         ("Tool", one.tool),
         ("Kind of error", one.error_type.replace("_", " ")),
-        ("First seen", look.ago(one.first_seen_at)),
-        ("Last seen", look.ago(one.last_seen_at)),
-        ("Last closed", look.ago(one.last_closed_at) if one.last_closed_at else "never"),
+        ("First seen", formatting.ago(one.first_seen_at)),
+        ("Last seen", formatting.ago(one.last_seen_at)),
+        ("Last closed", formatting.ago(one.last_closed_at) if one.last_closed_at else "never"),
         ("Fingerprint", one.fingerprint[:12]),
     ]
     return [{"name": name, "value": value} for name, value in told if value]

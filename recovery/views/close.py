@@ -9,12 +9,12 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.views.decorators.http import require_http_methods
 
-from recovery.cases.rows import Empty, OutOfDate
+from recovery.cases.ending import Empty, OutOfDate
 from recovery.casework import closing
-from recovery.facts.runs import RunFacts, facts_of
 from recovery.models import Case, CaseOutcome
-from recovery.views import effects, preview
-from recovery.views.here import case_or_404
+from recovery.run_facts.runs import RunFacts, facts_of
+from recovery.views import preview, story
+from recovery.views.request_context import case_or_404
 from workspaces.access import people_with, require
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number
@@ -53,7 +53,7 @@ def close(request: Request, workspace: str, pk: int) -> HttpResponse:
     return preview.done(request, case, "The case is closed.")
 
 
-def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Left]:
+def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Remainder]:
     """All that remains gets the chosen owner and date; none where nobody was chosen."""
     said, owner = request.POST, request.POST.get("owner", "")
     day = parse_date(said.get("due", "")) if said.get("due") else None
@@ -64,8 +64,8 @@ def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Left]:
         return []
     due = timezone.make_aware(datetime.combine(day, time(23, 59)))
     return [
-        closing.Left(
-            text=effects.line(action, effect)["summary"],
+        closing.Remainder(
+            text=story.line(action, effect)["summary"],
             owner=person,
             due_at=due,
             effect_id=effect.pk if effect else None,
@@ -86,7 +86,7 @@ def _show(
         "title": f"Close the case of {case.customer_name or case.customer or case.run.run}",
         "lead": "What stands stays as it is. Nothing is sent.",
         "standing": [
-            effects.line(*one, irreversible=facts.is_irreversible(*one)) for one in standing
+            story.line(*one, irreversible=facts.is_irreversible(*one)) for one in standing
         ],
         "endings": [
             {

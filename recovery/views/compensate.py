@@ -11,14 +11,14 @@ from django.views.decorators.http import require_http_methods
 from connectors.contract import Preview
 from ledger import disclosure
 from ledger.models import Checkpoint
-from recovery.cases.rows import OutOfDate, held_by_another
-from recovery.facts.words import listed
+from recovery.cases.ending import OutOfDate, held_by_another
 from recovery.models import Case
-from recovery.planning import plan_words, plans
-from recovery.planning.making import DraftStep
+from recovery.planning import plans, previews
+from recovery.planning.step_drafting import DraftStep
+from recovery.run_facts.sentences import listed
 from recovery.views import preview, story
-from recovery.views.here import case_or_404
-from workspaces import look
+from recovery.views.request_context import case_or_404
+from workspaces import formatting
 from workspaces.access import require
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number
@@ -97,7 +97,7 @@ def _show(
         "plan_number": draft.number,
         "digest": draft.digest,
         "digest_short": f"{draft.digest[:4]} {draft.digest[4:8]}…{draft.digest[-4:]}",
-        "checked": look.moment(draft.checked_at),
+        "checked": formatting.moment(draft.checked_at),
         "title": draft.headline,
         "lead": draft.lead,
         "steps": [
@@ -120,11 +120,12 @@ def outlook(draft: plans.Draft, *, sensitive: bool) -> dict[str, Any]:
     steps = [_step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)]
     for shown in steps:
         changed = [
-            f"{row['field']} is now {look.quoted(_text(row['now']))}" for row in shown["drift"]
+            f"{row['field']} is now {formatting.quoted(_text(row['now']))}"
+            for row in shown["drift"]
         ]
         shown["since"] = f"Since the agent: {listed(changed)}." if changed else ""
     return {
-        "checked": look.moment(draft.checked_at),
+        "checked": formatting.moment(draft.checked_at),
         "steps": steps[:OUTLOOK_STEPS_MAX],
         "cannot": [{"title": one.title, "text": one.text} for one in draft.cannot],
         "approval": draft.approval,
@@ -132,7 +133,7 @@ def outlook(draft: plans.Draft, *, sensitive: bool) -> dict[str, Any]:
 
 
 def _label(draft: plans.Draft) -> str:
-    words = plan_words.brief(draft.drafted)
+    words = previews.brief(draft.drafted)
     return f"Ask for approval: {words[:1].lower()}{words[1:]}" if draft.approval else words
 
 
@@ -143,7 +144,7 @@ def _before_it_runs(draft: plans.Draft) -> list[dict[str, str]]:
         else "alert, go on with steps on other targets; the case stays open"
     )
     approval = f"for the whole plan: {draft.approval}" if draft.approval else "none is needed"
-    told = plan_words.recipients(draft.steps)
+    told = previews.recipients(draft.steps)
     by_mail = f"{listed(told)} by this plan itself; " if told else ""
     return [
         {"name": "Approval", "value": approval},
@@ -164,7 +165,7 @@ def _reaches(case: Case, reach: Checkpoint | None) -> dict[str, Any]:
             *(
                 {
                     "value": one.pk,
-                    "label": f"to checkpoint {look.named(one.name)}",
+                    "label": f"to checkpoint {formatting.named(one.name)}",
                     "selected": reach is not None and one.pk == reach.pk,
                 }
                 for one in points
@@ -185,7 +186,7 @@ def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
         "title": one.preview.title,
         "reversibility": one.step.reversibility,
         "undoes": undoes,
-        "at": look.moment(when, "clock") if when else "",
+        "at": formatting.moment(when, "clock") if when else "",
         "call": _call(one, sensitive=sensitive),
         "diff": [] if drifted or not sensitive else _difference(one),
         "same": [] if drifted or not sensitive else _same(one),
@@ -200,7 +201,7 @@ def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
         "drift_state": "unchanged" if one.drift_state in UNTOUCHED else one.drift_state,
         "drift_words": DRIFT_WORDS.get(one.drift_state, "could not be read"),
         "choices": _offered(one) if drifted or one.chosen else [],
-        "target": f"{look.named(one.step.target_type)} {look.named(one.step.target_id)}",
+        "target": " ".join(map(formatting.named, (one.step.target_type, one.step.target_id))),
         "approval": "" if one.judgement.approval == "AUTO" else "asks for approval",
     }
 

@@ -9,13 +9,13 @@ from django.views.decorators.http import require_http_methods
 
 from ledger import disclosure
 from ledger.models import Action, Effect
-from recovery.cases.rows import Empty, OutOfDate
+from recovery.cases.ending import Empty, OutOfDate
 from recovery.casework import confirming
-from recovery.facts.runs import RunFacts, facts_of
 from recovery.models import Case
+from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.views import preview, story
-from recovery.views.here import case_or_404, case_url, named
-from workspaces import look
+from recovery.views.request_context import case_or_404, case_url, named
+from workspaces import formatting
 from workspaces.access import require
 from workspaces.moves import CannotMove
 from workspaces.pages import Request
@@ -103,7 +103,7 @@ def _done(facts: RunFacts, action: Action, effects: list[Effect]) -> list[dict[s
     started = action.started_at
     return [
         *named({"Tool": action.tool, "Target": targets}),
-        *([{"name": "Done", "time": look.moment(started, "clock")}] if started else []),
+        *([{"name": "Done", "time": formatting.moment(started, "clock")}] if started else []),
         *named({"Its rule asks for": facts.judgement(action).verify.lower()}),
     ]
 

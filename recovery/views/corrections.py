@@ -12,15 +12,125 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from recovery import corrections
-from recovery.cases.rows import OutOfDate
-from recovery.corrections import CannotPublish, delivery
+from recovery.cases.ending import OutOfDate
+from recovery.corrections import CannotPublish, delivery, publishing
+from recovery.corrections.facts import review_words
 from recovery.models import Correction, CorrectionState
-from recovery.views.correction_card import card, case_url
 from recovery.views.public import private, trail_context
-from workspaces import look
+from workspaces import formatting
+from workspaces.access import may
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
+
+# What the page of one correction shows to operators.
+
+MARKS = {"restored": "ok", "compensated": "ok", "corrected": "ok", "not_undone": "bad"}
+
+
+def case_url(here: Workspace, one: Correction) -> str:
+    return f"/w/{here.slug}/cases/{one.case_id}/"
+
+
+def card(request: Request, one: Correction) -> dict[str, Any]:
+    here = one.workspace
+    is_draft = one.state == CorrectionState.DRAFT
+    recovers = may(request.user, "recover", here)
+    urls = {
+        name: reverse(f"recovery:correction_{name}", args=[here.slug, one.pk])
+        for name in ("save", "publish", "revoke", "preview")
+    }
+    hindrance = publishing.why_not(one) if is_draft else ""
+    return {
+        "workspace": here,
+        "correction": {
+            "number": one.reference,
+            "state": one.state,
+            "title": one.title,
+            "lead": one.lead,
+            "person": one.person_name or one.person_id,
+            "contact": one.contact,
+            "case_url": case_url(here, one),
+            "run": one.case.run.run,
+            "revision": one.revision,
+            "expires": formatting.moment(one.expires_at, "day") if one.expires_at else "",
+        },
+        "corrections_url": reverse("recovery:corrections", args=[here.slug]),
+        "facts_changed": [_fact(one, item) for item in one.facts["items"]],
+        "reviewed": review_words(one.facts),
+        "delivery": _ways(one) if is_draft else [],
+        "link": corrections.link_of(one) if recovers else "",
+        "sent": _sent(one),
+        "reads": _reads(one),
+        "preview_url": urls["preview"],
+        "save_url": urls["save"],
+        "publish_url": urls["publish"] if is_draft else "",
+        "revoke_url": urls["revoke"] if one.state == CorrectionState.PUBLISHED else "",
+        "publish_label": f"Publish for {one.person_name or one.person_id}",
+        "why_not": hindrance or ("" if recovers else "This needs the permission to recover."),
+    }
+
+
+def _fact(one: Correction, item: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "mark": MARKS.get(item["outcome"], "calm"),
+        "what": item["what"],
+        "did": item["did"],
+        "state_word": item["word"],
+        "field": f"word-{item['id']}",
+        "wording": one.wording.get(item["id"], ""),
+    }
+
+
+def _ways(one: Correction) -> list[dict[str, Any]]:
+    said = {
+        delivery.MAIL: ("By mail", f"to {one.contact or 'nobody'}"),
+        delivery.WEBHOOK: ("By signed webhook", "to your own product, which shows it"),
+        delivery.LINK: ("By a link", "that you copy and hand on yourself"),
+    }
+    hindrances = {way: delivery.why_not(one, [way]) for way in said}
+    first = next(way for way in said if not hindrances[way])
+    return [
+        {
+            "value": way,
+            "label": label,
+            "note": note,
+            "selected": way == first,
+            "why_not": hindrances[way],
+        }
+        for way, (label, note) in said.items()
+    ]
+
+
+def _sent(one: Correction) -> list[dict[str, Any]]:
+    said = {"made": "A link was made", "waiting": "On its way by", "sent": "Sent by"}
+    return [
+        {
+            "words": " ".join(
+                part
+                for part in (
+                    said.get(sent.state, "Could not be sent by"),
+                    sent.channel if sent.channel != delivery.LINK else "",
+                    f"to {sent.address}" if sent.address else "",
+                )
+                if part
+            ),
+            "time": formatting.moment(sent.sent_at or one.published_at),
+        }
+        for sent in one.deliveries.order_by("pk")
+    ]
+
+
+def _reads(one: Correction) -> list[dict[str, Any]]:
+    entries = []
+    if one.first_read_at:
+        words = f"First read; {one.read_count} times in all"
+        entries.append({"words": words, "time": formatting.moment(one.first_read_at)})
+    if one.still_wrong_at:
+        words = f"Says that something is still wrong: {formatting.visible(one.still_wrong_text)}"
+        entries.append({"words": words, "time": formatting.moment(one.still_wrong_at)})
+    return entries
+
 
 PAGE_CORRECTIONS = 50
 COUNT_MAX = 1_000
@@ -70,7 +180,7 @@ def _view(here: Workspace, name: str, chosen: str) -> dict[str, Any]:
     number = rows.values("pk")[: COUNT_MAX + 1].count()
     return {
         "name": words,
-        "count": look.count(number, COUNT_MAX),
+        "count": formatting.count(number, COUNT_MAX),
         "url": f"{reverse('recovery:corrections', args=[here.slug])}?view={name}",
         "current": name == chosen,
     }
@@ -85,7 +195,7 @@ def _row(here: Workspace, one: Correction) -> dict[str, Any]:
         "person": one.person_name or one.person_id,
         "run": one.case.run.run,
         "case_url": case_url(here, one),
-        "published": look.moment(one.published_at),
+        "published": formatting.moment(one.published_at),
         "read": _read(one),
         "delivery": _delivered(one),
     }

@@ -8,8 +8,8 @@ from django.urls import reverse
 from recovery.casework import bulk, resuming
 from recovery.models import CaseOutcome
 from recovery.views.close import NOTES
-from recovery.views.here import case_url, queue_url
-from workspaces import look
+from recovery.views.request_context import case_url, queue_url
+from workspaces import formatting
 from workspaces.models import Workspace
 from workspaces.pages import Request
 
@@ -64,14 +64,18 @@ def endings(request: Request) -> list[dict[str, Any]]:
 
 def tiles(seen: bulk.DryRun) -> list[dict[str, str]]:
     """What it adds up to, before anybody agrees to it."""
-    money = [look.money(minor, currency) for currency, minor in sorted(seen.amounts.items())]
+    money = [formatting.money(minor, currency) for currency, minor in sorted(seen.amounts.items())]
     return [
-        {"name": "Eligible", "value": look.count(len(seen.eligible))},
-        {"name": "Not eligible", "value": look.count(len(seen.not_eligible))},
-        {"name": "Customers", "value": look.count(seen.customers)},
+        {"name": "Eligible", "value": formatting.count(len(seen.eligible))},
+        {"name": "Not eligible", "value": formatting.count(len(seen.not_eligible))},
+        {"name": "Customers", "value": formatting.count(seen.customers)},
         {"name": "Money", "value": " + ".join(money) or "none"},
-        {"name": "Irreversible", "value": look.count(seen.irreversible)},
-        *([{"name": "Not read yet", "value": look.count(seen.unread)}] if seen.unread else []),
+        {"name": "Irreversible", "value": formatting.count(seen.irreversible)},
+        *(
+            [{"name": "Not read yet", "value": formatting.count(seen.unread)}]
+            if seen.unread
+            else []
+        ),
     ]
 
 

@@ -4,8 +4,11 @@ A section is a function of the workspace that gives cards; approvals add theirs 
 SECTIONS and a partial of their own beside templates/recovery/insights/.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,13 +20,109 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_GET
 
-from approvals import pace
-from recovery.facts.words import plural
-from recovery.insights import figures, plots
-from recovery.views.here import queue_url
-from workspaces import look
+from approvals import health
+from recovery.insights import metrics
+from recovery.run_facts.sentences import plural
+from recovery.views.request_context import queue_url
+from workspaces import formatting
 from workspaces.models import Workspace
 from workspaces.pages import Request, page, workspace_or_404
+
+# Plots: columns and lines as numbers for an SVG, drawn by the server, with no script and no style.
+#
+# A plot is one picture with one sentence (`label`), and a table behind it for whoever wants
+# numbers.
+
+WIDTH, HEIGHT = 340, 76
+GAP = 3
+POINT = 6
+LEAST_HEIGHT = 2
+"""So that a column of one can be seen beside a column of ten thousand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One piece of a column: a rectangle of a tone."""
+
+    tone: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    label: str
+    first: str
+    last: str
+    columns: tuple[Part, ...] = ()
+    lines: tuple[str, ...] = ()
+    points: tuple[tuple[float, float], ...] = ()
+    width: int = WIDTH
+    height: int = HEIGHT
+
+    @property
+    def bars(self) -> SafeString:
+        """The columns as a picture has them: our own words and numbers, ninety to a page."""
+        return mark_safe(  # noqa: S308 - nothing of it comes from outside
+            "".join(
+                f'<rect class="figure-{one.tone}" x="{one.x}" y="{one.y}" width="{one.width}"'
+                f' height="{one.height}"></rect>'
+                for one in self.columns
+            )
+        )
+
+
+def columns(label: str, days: Sequence[date], *series: tuple[str, Sequence[int]]) -> Plot:
+    """A column a day; each series is a tone and its numbers, stacked from below."""
+    return bars(label, [_named(day) for day in days], *series)
+
+
+def bars(label: str, names: Sequence[str], *series: tuple[str, Sequence[int]]) -> Plot:
+    """A column for each name, of which the first and the last are told below."""
+    highest = max(
+        (sum(parts) for parts in zip(*(each for _, each in series), strict=True)), default=0
+    )
+    wide = WIDTH / max(len(names), 1)
+    parts: list[Part] = []
+    for at in range(len(names)):
+        top = float(HEIGHT)
+        for tone, numbers in series:
+            if not numbers[at]:
+                continue
+            tall = max(numbers[at] / highest * HEIGHT, LEAST_HEIGHT)
+            top -= tall
+            x = round(at * wide, 1)
+            parts.append(Part(tone, x, round(max(top, 0), 1), round(wide - GAP, 1), round(tall, 1)))
+    return Plot(label, names[0], names[-1], columns=tuple(parts))
+
+
+def _named(day: date) -> str:
+    return f"{day:%b} {day.day}"
+
+
+def line(label: str, days: Sequence[date], numbers: Sequence[float | None]) -> Plot:
+    """A line through the days that have a number; days without break it, a lone day is a point."""
+    highest = max((number for number in numbers if number is not None), default=0) or 1
+    wide = WIDTH / max(len(days) - 1, 1)
+    runs: list[list[tuple[float, float]]] = [[]]
+    for at, number in enumerate(numbers):
+        if number is None:
+            runs.append([])
+        else:
+            y = HEIGHT - LEAST_HEIGHT - number / highest * (HEIGHT - 2 * LEAST_HEIGHT)
+            runs[-1].append((round(at * wide, 1), round(y, 1)))
+    drawn = [run for run in runs if len(run) > 1]
+    lone = [run[0] for run in runs if len(run) == 1]
+    return Plot(
+        label,
+        _named(days[0]),
+        _named(days[-1]),
+        lines=tuple(" ".join(f"{x},{y}" for x, y in run) for run in drawn),
+        points=tuple((min(max(x - POINT / 2, 0), WIDTH - POINT), y - POINT / 2) for x, y in lone),
+    )
+
 
 CARD = "recovery/insights/card.html"
 CONNECTIONS_NAMED_MAX = 3
@@ -37,10 +136,10 @@ Card = dict[str, Any]
 @require_GET
 def insights(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
-    residues = figures.residues(here)
+    residues = metrics.residues(here)
     context = {
         "workspace": here,
-        "days": figures.WINDOW_DAYS,
+        "days": metrics.WINDOW_DAYS,
         "cards": [card for section in SECTIONS for card in section(here)],
         "residues": [
             {
@@ -48,30 +147,30 @@ def insights(request: Request, workspace: str) -> HttpResponse:
                 "url": reverse("recovery:residue", args=[here.slug, one.pk]),
                 "customer": one.case.customer_name or one.case.customer,
                 "owner": str(one.owner),
-                "due": look.ago(one.due_at),
+                "due": formatting.ago(one.due_at),
             }
-            for one in residues[: figures.RESIDUES_MAX]
+            for one in residues[: metrics.RESIDUES_MAX]
         ],
         "residues_url": reverse("recovery:residues", args=[here.slug]),
-        "residue_count": look.count(len(residues), figures.RESIDUES_MAX),
+        "residue_count": formatting.count(len(residues), metrics.RESIDUES_MAX),
     }
     return page(request, "recovery/insights.html", context)
 
 
 def _flow(here: Workspace) -> list[Card]:
     """What comes in, what goes out, and how old it is that still waits."""
-    whole, days = figures.cases(here)
-    out, days_out = figures.closed(here)
-    now = figures.waiting(here)
+    whole, days = metrics.cases(here)
+    out, days_out = metrics.closed(here)
+    now = metrics.waiting(here)
     dates = [one.day for one in days if one.day is not None]
-    ages = [name for name, _ in figures.AGES]
+    ages = [name for name, _ in metrics.AGES]
     return [
         _card(
             "Cases by day of failure",
-            look.count(whole.failed, figures.CASES_MAX),
-            f"failed · {look.count(whole.standing)} still open",
-            plots.columns(
-                f"{plural(whole.failed, 'case')} in {figures.WINDOW_DAYS} days,"
+            formatting.count(whole.failed, metrics.CASES_MAX),
+            f"failed · {formatting.count(whole.standing)} still open",
+            columns(
+                f"{plural(whole.failed, 'case')} in {metrics.WINDOW_DAYS} days,"
                 f" {whole.standing} still open",
                 dates,
                 ("ok", [one.failed - one.standing for one in days]),
@@ -82,10 +181,10 @@ def _flow(here: Workspace) -> list[Card]:
         ),
         _card(
             "Cases by day of closing",
-            look.count(out.closed, figures.CASES_MAX),
-            f"closed · {look.count(out.recovered)} put right",
-            plots.columns(
-                f"{plural(out.closed, 'case')} closed in {figures.WINDOW_DAYS} days,"
+            formatting.count(out.closed, metrics.CASES_MAX),
+            f"closed · {formatting.count(out.recovered)} put right",
+            columns(
+                f"{plural(out.closed, 'case')} closed in {metrics.WINDOW_DAYS} days,"
                 f" {out.recovered} put right",
                 dates,
                 ("ok", [one.recovered for one in days_out]),
@@ -99,9 +198,9 @@ def _flow(here: Workspace) -> list[Card]:
         ),
         _card(
             "Open now, by age",
-            look.count(now.count, figures.OPEN_MAX),
+            formatting.count(now.count, metrics.OPEN_MAX),
             f"the oldest {_span(now.oldest)}" if now.count else "nothing is open",
-            plots.bars(f"{plural(now.count, 'case')} open, by age", ages, ("bad", now.by_age)),
+            bars(f"{plural(now.count, 'case')} open, by age", ages, ("bad", now.by_age)),
             [(age, f"{number}", "") for age, number in zip(ages, now.by_age, strict=True)],
             url=_queue(here, "is:open"),
         )
@@ -110,15 +209,15 @@ def _flow(here: Workspace) -> list[Card]:
     ]
 
 
-def _times(here: Workspace, whole: figures.CaseDay, days: Sequence[figures.CaseDay]) -> Card:
+def _times(here: Workspace, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> Card:
     """How long it takes until what went wrong is put right."""
     return _card(
         "Time to recover, median",
         _span(whole.median),
-        f"p95 {_span(whole.p95)} · {look.count(whole.recovered)} recovered"
+        f"p95 {_span(whole.p95)} · {formatting.count(whole.recovered)} recovered"
         if whole.recovered
         else "no case of this time is recovered yet",
-        plots.line(
+        line(
             f"Median time to recover by day of failure: {_span(whole.median)}",
             [one.day for one in days if one.day is not None],
             [one.median for one in days],
@@ -130,8 +229,8 @@ def _times(here: Workspace, whole: figures.CaseDay, days: Sequence[figures.CaseD
 
 def _compensations(here: Workspace) -> list[Card]:
     """How often compensation runs, its success rate, and how long a call of it takes."""
-    whole, days = figures.steps(here)
-    calls = figures.unwinds(here)
+    whole, days = metrics.steps(here)
+    calls = metrics.unwinds(here)
     dates = [one.day for one in days if one.day is not None]
     slowest = sorted(calls.by_connection.items(), key=lambda one: -one[1])
     named = " · ".join(f"{name} {_span(p95)}" for name, p95 in slowest[:CONNECTIONS_NAMED_MAX])
@@ -140,11 +239,11 @@ def _compensations(here: Workspace) -> list[Card]:
         _card(
             "Compensations verified",
             share,
-            f"{look.count(whole.verified)} of {look.count(whole.settled)} steps"
+            f"{formatting.count(whole.verified)} of {formatting.count(whole.settled)} steps"
             f" · {whole.need_person} need a person"
             if whole.settled
             else "no step has ended yet",
-            plots.columns(
+            columns(
                 f"{whole.verified} steps verified, {whole.need_person} need a person",
                 dates,
                 ("ok", [one.verified for one in days]),
@@ -159,10 +258,10 @@ def _compensations(here: Workspace) -> list[Card]:
         ),
         _card(
             "Plans started",
-            look.count(whole.plans, figures.PLANS_MAX),
+            formatting.count(whole.plans, metrics.PLANS_MAX),
             plural(whole.steps, "step"),
-            plots.columns(
-                f"{whole.plans} plans in {figures.WINDOW_DAYS} days",
+            columns(
+                f"{whole.plans} plans in {metrics.WINDOW_DAYS} days",
                 dates,
                 ("busy", [one.plans for one in days]),
             ),
@@ -173,7 +272,7 @@ def _compensations(here: Workspace) -> list[Card]:
             "A compensating call, p95",
             _span(calls.p95),
             named or "no call was made yet",
-            plots.line(
+            line(
                 f"95 of 100 calls take no longer than {_span(calls.p95)}",
                 dates,
                 [calls.by_day.get(day) for day in dates],
@@ -186,9 +285,9 @@ def _compensations(here: Workspace) -> list[Card]:
 
 def _approvals(here: Workspace) -> list[Card]:
     """How long people take to decide; what that says about asking has a page of its own."""
-    whole, days = pace.of(here, days=figures.WINDOW_DAYS)
+    whole, days = health.decision_times_of(here, days=metrics.WINDOW_DAYS)
     today = timezone.now().date()
-    dates = [today - timedelta(days=ago) for ago in reversed(range(figures.WINDOW_DAYS))]
+    dates = [today - timedelta(days=ago) for ago in reversed(range(metrics.WINDOW_DAYS))]
     times = {one.day: one.median_seconds for one in days}
     shown = [times.get(day) for day in dates]
     return [
@@ -199,9 +298,7 @@ def _approvals(here: Workspace) -> list[Card]:
             f" · {whole.expired} expired"
             if whole.asked
             else "nobody was asked yet",
-            plots.line(
-                f"Median time to decide by day: {_span(whole.median_seconds)}", dates, shown
-            ),
+            line(f"Median time to decide by day: {_span(whole.median_seconds)}", dates, shown),
             [(f"{day:%b %d}", _span(one), "") for day, one in zip(dates, shown, strict=True)],
             url=reverse("approvals:health", args=[here.slug]),
         )
@@ -219,7 +316,7 @@ def _card(  # a card, told by its parts
     title: str,
     value: str,
     note: str,
-    plot: plots.Plot,
+    plot: Plot,
     numbers: Sequence[tuple[str, str, str]],
     *,
     url: str,
@@ -258,4 +355,4 @@ def _span(seconds: float | None) -> str:
         return f"{seconds * 1000:.0f} ms"
     if seconds < WHOLE_SECONDS_FROM:
         return f"{seconds:.1f} s"
-    return look.span(timedelta(seconds=float(seconds)))
+    return formatting.span(timedelta(seconds=float(seconds)))

@@ -10,8 +10,8 @@ from ledger import disclosure
 from ledger.disclosure import HIDDEN
 from recovery.models import Case, Plan, Step
 from recovery.models.plans import LIVING
-from recovery.views.here import case_url
-from workspaces import look
+from recovery.views.request_context import case_url
+from workspaces import formatting
 from workspaces.access import may
 from workspaces.models import User
 
@@ -51,7 +51,8 @@ def _step(case: Case, step: Step, *, sensitive: bool) -> dict[str, Any]:
     waits_for_person = step.state in ("unknown", "needs_human", "drifted")
     return {
         "number": step.position,
-        "title": step.preview.get("title") or f"{step.operation} {look.named(step.target_id)}",
+        "title": step.preview.get("title")
+        or f"{step.operation} {formatting.named(step.target_id)}",
         "text": f"{step.connection.name} · {step.operation}",
         "state": step.state,
         "reversibility": step.reversibility,

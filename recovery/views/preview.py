@@ -8,7 +8,7 @@ from django.shortcuts import redirect
 from django_htmx.http import HttpResponseClientRedirect
 
 from recovery.models import Case
-from recovery.views.here import case_url, head, queue_url, stale
+from recovery.views.request_context import case_url, head, queue_url, stale
 from workspaces.pages import Request, is_number, page
 
 TO_THE_RECORD = "the record"

@@ -11,11 +11,11 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
-from recovery.cases.rows import Empty
+from recovery.cases.ending import Empty
 from recovery.casework import residues
 from recovery.models import Residue
-from recovery.views.here import case_url
-from workspaces import look
+from recovery.views.request_context import case_url
+from workspaces import formatting
 from workspaces.access import require
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, page, workspace_or_404
@@ -49,7 +49,7 @@ def residue_list(request: Request, workspace: str) -> HttpResponse:
         ],
         "rows": [row(one) for one in rows],
         "pager": {
-            "label": f"{look.count(len(rows))} shown",
+            "label": f"{formatting.count(len(rows))} shown",
             "previous": f"{url}?view={view}" if request.GET.get("after") else "",
             "next": f"{url}?{urlencode({'view': view, 'after': more})}" if more else "",
         },
@@ -72,7 +72,7 @@ def _narrowed(found: Any, view: str, request: Request) -> Any:
 def _count(found: Any, view: str) -> str:
     state = "done" if view == "done" else "open"
     number = found.filter(**residues.STATES[state]).order_by().values("pk")[: COUNT_MAX + 1].count()
-    return look.count(number, COUNT_MAX)
+    return formatting.count(number, COUNT_MAX)
 
 
 @login_required
@@ -109,7 +109,7 @@ def _show(
     context = {
         "workspace": here,
         "list_url": reverse("recovery:residues", args=[here.slug]),
-        "residue": row(found) | {"due_at": look.moment(found.due_at, "full")},
+        "residue": row(found) | {"due_at": formatting.moment(found.due_at, "full")},
         "problem": problem,
         "note": note,
         "may_end": may_end and found.done_at is None,
@@ -129,11 +129,13 @@ def row(one: Residue) -> dict[str, Any]:
         "run": one.case.run.run,
         "customer": one.case.customer_name or one.case.customer,
         "owner": str(one.owner),
-        "due": "done" if is_done else f"due {look.ago(one.due_at)}",
+        "due": "done" if is_done else f"due {formatting.ago(one.due_at)}",
         "overdue": not is_done and one.due_at < timezone.now(),
         "is_done": is_done,
-        "done": f"{one.done_by or 'Somebody'}, {look.ago(one.done_at)}" if one.done_at else "",
-        "done_at": look.moment(one.done_at) if one.done_at else "",
+        "done": f"{one.done_by or 'Somebody'}, {formatting.ago(one.done_at)}"
+        if one.done_at
+        else "",
+        "done_at": formatting.moment(one.done_at) if one.done_at else "",
         "done_by": str(one.done_by or "Somebody") if is_done else "",
         "note": one.done_note,
     }

@@ -7,14 +7,14 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from ledger.models import Checkpoint
-from recovery.cases.rows import OutOfDate
+from recovery.cases.ending import OutOfDate
 from recovery.casework import resuming
-from recovery.facts import checkpoints
-from recovery.facts.words import listed
 from recovery.models import Case
+from recovery.run_facts import checkpoints
+from recovery.run_facts.sentences import listed
 from recovery.views import preview
-from recovery.views.here import case_or_404, trace_url
-from workspaces import look
+from recovery.views.request_context import case_or_404, trace_url
+from workspaces import formatting
 from workspaces.access import require
 from workspaces.moves import CannotMove
 from workspaces.pages import Request
@@ -65,21 +65,21 @@ def _show(
     problem: Exception | None = None,
 ) -> HttpResponse:
     drawn = resuming.preview(case, checkpoint=chosen)
-    name = f"checkpoint {look.named(chosen.name)}" if chosen else "the start"
+    name = f"checkpoint {formatting.named(chosen.name)}" if chosen else "the start"
     told: dict[str, Any] = {
         "title": f"Resume from {name}",
         "lead": "The agent is told where to go on; it acts itself, through the same gate.",
         "digest": drawn.digest,
         "digest_short": f"{drawn.digest[:4]}…{drawn.digest[-4:]}",
-        "checked": look.moment(drawn.checked_at),
+        "checked": formatting.moment(drawn.checked_at),
         "checkpoints": _points(drawn, points, chosen),
         "reach": chosen.pk if chosen else "",
         "steps": [_step(one) for one in drawn.steps],
         "standing": [
             {
-                "title": look.quoted(effect.summary) if effect.summary else action.tool_words,
+                "title": formatting.quoted(effect.summary) if effect.summary else action.tool_words,
                 "text": "stands on "
-                f"{look.named(effect.target_type)} {look.named(effect.target_id)}",
+                f"{formatting.named(effect.target_type)} {formatting.named(effect.target_id)}",
             }
             for action, effect in drawn.standing
         ],
@@ -104,11 +104,15 @@ def _known(drawn: resuming.Resume, chosen: Checkpoint | None) -> list[dict[str, 
     trace = trace_url(then.trace)
     found: list[dict[str, Any]] = [
         {"name": "Recovery mode", "value": chosen.recovery_mode.replace("_", " ")},
-        {"name": "Told", "time": look.moment(chosen.at)},
+        {"name": "Told", "time": formatting.moment(chosen.at)},
         {"name": "Approvals in force", "value": listed(then.approvals) or "none"},
         {
             "name": "Last verified",
-            **({"time": look.moment(then.verified_at)} if then.verified_at else {"value": "never"}),
+            **(
+                {"time": formatting.moment(then.verified_at)}
+                if then.verified_at
+                else {"value": "never"}
+            ),
         },
         {"name": "Trace", "value": trace or then.trace_id, "mono": True},
     ]

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from recovery import search
 from recovery.models import SavedView
 from recovery.search import saved
-from recovery.views.here import queue_url
+from recovery.views.request_context import queue_url
 from workspaces.access import NotAllowed, may
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, workspace_or_404

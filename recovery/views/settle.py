@@ -19,17 +19,17 @@ from django.views.decorators.http import require_http_methods
 from connectors.contract import CannotRead, Refused
 from ledger import disclosure
 from ledger.models import Action
-from recovery.cases.rows import Empty, OutOfDate, held_by_another
+from recovery.cases.ending import Empty, OutOfDate, held_by_another
 from recovery.casework import settling
-from recovery.engine import wire
-from recovery.facts.runs import RunFacts
+from recovery.engine import outbound_calls
 from recovery.models import Case, PlanState, Step, StepState
-from recovery.triage import asking
-from recovery.views import answered, plan_card, preview
-from recovery.views.answered import TooLate
-from recovery.views.here import case_or_404, case_url
+from recovery.run_facts.runs import RunFacts
+from recovery.triage import outcome_probes
+from recovery.views import already_settled, plan_card, preview
+from recovery.views.already_settled import TooLate
+from recovery.views.request_context import case_or_404, case_url
 from recovery.views.story import short_key
-from workspaces import look
+from workspaces import formatting
 from workspaces.access import require
 from workspaces.moves import CannotMove
 from workspaces.pages import Request
@@ -49,7 +49,7 @@ ANSWERED = "it was answered already; what you wrote can go into a comment"
 
 
 @dataclass(frozen=True, slots=True)
-class Doubts:
+class OpenOutcomes:
     """What waits for a word in a case, as it was read at one moment: once for a page."""
 
     facts: RunFacts
@@ -57,7 +57,7 @@ class Doubts:
     steps: Sequence[Step]
 
     @classmethod
-    def of(cls, case: Case) -> Doubts:
+    def of(cls, case: Case) -> OpenOutcomes:
         facts = settling.facts_now(case)
         return cls(facts, facts.unknown(), settling.steps_in_doubt(case))
 
@@ -68,11 +68,13 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
     """The doubt that the address names, else the first one of the case."""
     case = case_or_404(request, workspace, pk)
     require(request.user, "recover", case.workspace)
-    doubts = Doubts.of(case)
+    doubts = OpenOutcomes.of(case)
     subject = _subject(request, doubts)
-    late = answered.subject_of(request, case) if subject is None else None
+    late = already_settled.subject_of(request, case) if subject is None else None
     if late is not None:
-        return _show(request, case, late, doubts, problem=TooLate(answered.words(case, late)))
+        return _show(
+            request, case, late, doubts, problem=TooLate(already_settled.words(case, late))
+        )
     if subject is None:
         words = "Nothing is in doubt here any more."
         return preview.done(request, case, words, messages.INFO)
@@ -81,11 +83,11 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
     try:
         _decide(request, case, subject)
     except (OutOfDate, CannotMove, Empty) as refusal:
-        return _show(request, case, subject, Doubts.of(case), problem=refusal)
+        return _show(request, case, subject, OpenOutcomes.of(case), problem=refusal)
     return preview.done(request, case, "Written down, in your name.")
 
 
-def _subject(request: Request, doubts: Doubts) -> Action | Step | None:
+def _subject(request: Request, doubts: OpenOutcomes) -> Action | Step | None:
     said = request.POST or request.GET
     actions, steps = doubts.actions, doubts.steps
     if "step" in said:
@@ -118,7 +120,7 @@ def _show(
     request: Request,
     case: Case,
     subject: Action | Step,
-    doubts: Doubts,
+    doubts: OpenOutcomes,
     *,
     problem: Exception | None = None,
 ) -> HttpResponse:
@@ -149,7 +151,7 @@ def _show(
     return preview.show(request, "Settle", case, told, problem=problem)
 
 
-def _others(case: Case, subject: Action | Step, doubts: Doubts) -> list[dict[str, str]]:
+def _others(case: Case, subject: Action | Step, doubts: OpenOutcomes) -> list[dict[str, str]]:
     """What else of this case waits for a word."""
     found = [
         *((f"?action={one.pk}", one.tool, one) for one in doubts.actions),
@@ -163,7 +165,7 @@ def _others(case: Case, subject: Action | Step, doubts: Doubts) -> list[dict[str
 
 
 def _title(step: Step) -> str:
-    return str(step.preview.get("title") or f"{step.operation} {look.named(step.target_id)}")
+    return str(step.preview.get("title") or f"{step.operation} {formatting.named(step.target_id)}")
 
 
 def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str, Any]:
@@ -195,9 +197,9 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
 
 
 def _asked(facts: RunFacts, action: Action, *, sensitive: bool) -> tuple[list[dict[str, Any]], str]:
-    if not asking.can_ask(facts, action):
+    if not outcome_probes.can_ask(facts, action):
         return [], ""
-    asked = asking.ask(facts, action)
+    asked = outcome_probes.ask(facts, action)
     paths = facts.run.workspace.mask
     found = disclosure.value(asked.finding.evidence, sensitive=sensitive, paths=paths)
     saw = json.dumps(found, default=str, ensure_ascii=False) if found else ""
@@ -211,7 +213,7 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
     sent = [
         ("Step", f"{step.position} of plan {step.plan.number}"),
         ("Call", f"{step.connection.name} · {step.operation}"),
-        ("Target", f"{look.named(step.target_type)} {look.named(step.target_id)}"),
+        ("Target", f"{formatting.named(step.target_type)} {formatting.named(step.target_id)}"),
         ("Key", short_key(step.key)),
         ("It waits because", step.note or step.get_state_display()),
     ]
@@ -270,7 +272,7 @@ def _attempts(step: Step) -> list[dict[str, Any]]:
             "words": f"Try {one.number}: {one.outcome.replace('_', ' ') or 'no answer'}."
             f" {one.detail}".strip(),
             "saw": "",
-            "time": look.moment(one.intended_at, "clock"),
+            "time": formatting.moment(one.intended_at, "clock"),
         }
         for one in tries
     ]
@@ -279,7 +281,7 @@ def _attempts(step: Step) -> list[dict[str, Any]]:
 def _target_now(step: Step) -> list[dict[str, Any]]:
     """Before the call and now, of the fields that the step is about; nothing if it is not read."""
     try:
-        seen = wire.observe(step)
+        seen = outbound_calls.observe(step)
     except (CannotRead, Refused):
         return []
     wanted = (step.post_condition or {}).get("fields") or {}
@@ -305,7 +307,7 @@ def _target_now(step: Step) -> list[dict[str, Any]]:
 
 def _sent(at: datetime | None) -> list[dict[str, Any]]:
     """When, as every other time on the page: in the reader's own zone."""
-    return [{"name": "Sent", "time": look.moment(at, "full")}] if at else []
+    return [{"name": "Sent", "time": formatting.moment(at, "full")}] if at else []
 
 
 def _facts(pairs: list[tuple[str, Any]]) -> list[dict[str, Any]]:

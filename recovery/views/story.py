@@ -5,16 +5,85 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from django.utils import timezone
+
 from ledger.disclosure import HIDDEN
 from ledger.masking import holds_mask
-from ledger.models import Action, Attempt, Checkpoint, Effect
+from ledger.models import (
+    Action,
+    ActionState,
+    Attempt,
+    Checkpoint,
+    Compensated,
+    Effect,
+    Reversibility,
+)
 from ledger.replaying import too_large
 from ledger.settlements import Settlement, settlements_of
 from ledger.snapshots import is_ref
-from recovery.facts.runs import RunFacts
-from recovery.facts.words import capitalised, plural
 from recovery.models import Case
-from workspaces import look
+from recovery.run_facts.runs import RunFacts
+from recovery.run_facts.sentences import capitalised, plural
+from workspaces import formatting
+
+# An effect in one line, wherever the effects of a case are listed.
+
+IN_DOUBT = frozenset({ActionState.UNKNOWN, ActionState.RUNNING})
+UNDONE = {
+    Compensated.NONE: "stands",
+    Compensated.PARTLY: "undone in part",
+    Compensated.REPAIRED: "record repaired; what it did outside cannot be undone",
+    Compensated.COMPENSATED: "undone",
+    Compensated.CORRECTED: "corrected",
+}
+OVER = frozenset({Compensated.COMPENSATED, Compensated.CORRECTED})
+
+
+def line(action: Action, effect: Effect | None, *, irreversible: bool = False) -> dict[str, Any]:
+    """What was changed, where, until when it can be undone, and whether it stands.
+
+    Of an action whose outcome is unknown nothing is claimed; `effect` is None of one that happened
+    and of which nobody told what it did. `irreversible` is what catalogue or twin say of it.
+    """
+    if effect is None:
+        return {
+            "summary": f"{action.tool_words} happened",
+            "target": "nobody told what it did",
+            "reversibility": Reversibility.IRREVERSIBLE,
+            "until": "",
+            "standing": "cannot be undone",
+            "is_over": False,
+        }
+    in_doubt = action.state in IN_DOUBT
+    did = "may have changed it" if in_doubt else "changed it"
+    return {
+        "summary": formatting.quoted(effect.summary)
+        if effect.summary
+        else f"{action.tool_words} {did}",
+        "target": f"{formatting.named(effect.target_type)} {formatting.named(effect.target_id)}",
+        "reversibility": Reversibility.IRREVERSIBLE if irreversible else effect.reversibility,
+        "until": _until(effect),
+        "standing": _standing(action, effect, irreversible=irreversible),
+        "is_over": effect.compensated in OVER,
+    }
+
+
+def _until(effect: Effect) -> str:
+    """Until when it can be undone; of what is undone nobody asks."""
+    if effect.undo_until is None or effect.compensated in OVER:
+        return ""
+    closes = "closes" if effect.undo_until > timezone.now() else "closed"
+    return f"undo {closes} {formatting.ago(effect.undo_until)}"
+
+
+def _standing(action: Action, effect: Effect, *, irreversible: bool) -> str:
+    if effect.compensated != Compensated.NONE or action.state == ActionState.SUCCEEDED:
+        undone = UNDONE[Compensated(effect.compensated)]
+        if irreversible and effect.compensated == Compensated.COMPENSATED:
+            return f"{undone} as far as possible"
+        return undone
+    return "nobody knows whether it stands" if action.state in IN_DOUBT else "did not happen"
+
 
 ITEMS_SHOWN_MAX = 300
 FIELDS_SHOWN_MAX = 40
@@ -61,7 +130,7 @@ def _checkpoint(one: Checkpoint) -> dict[str, Any]:
         "sign": "⚑",
         "tone": "calm",
         "text": one.summary,
-        "time": look.moment(one.at, "clock"),
+        "time": formatting.moment(one.at, "clock"),
     }
 
 
@@ -90,12 +159,12 @@ def _action(
         "target": targets,
         "text": said or targets,
         "error": _error(action),
-        "time": look.moment(action.started_at or action.planned_at, "clock"),
+        "time": formatting.moment(action.started_at or action.planned_at, "clock"),
         "diff": differences(effects, sensitive=sensitive, slug=case.workspace.slug),
         "verification": _checks(action, sensitive=sensitive),
         "intent": _intent(action) if sensitive else "",
         "attempts": [
-            {"words": _attempt(one), "time": look.moment(one.started_at, "clock")}
+            {"words": _attempt(one), "time": formatting.moment(one.started_at, "clock")}
             for one in attempts
         ],
         "key": short_key(action.key),
@@ -117,14 +186,14 @@ def _settled(
             "words": capitalised(found.words),
             "evidence": found.text,
             "saw": json.dumps(found.saw, default=str) if sensitive and found.saw else "",
-            "time": look.moment(found.at),
+            "time": formatting.moment(found.at),
         },
         "attempts": [
             {
                 "words": f"{_retry(one)}: {found.words}"
                 if found.covers(one.attempt)
                 else _attempt(one),
-                "time": look.moment(one.started_at, "clock"),
+                "time": formatting.moment(one.started_at, "clock"),
             }
             for one in attempts
         ],

@@ -22,13 +22,12 @@ from amends.errors import (
     TooLarge,
 )
 from amends.events import cut, new_id
-from amends.gate import Ask
+from amends.gate import BeginRequest
 from amends.masking import TooDeep, holds_bare, holds_mask, without_last4
 from amends.policy import is_gated
 from amends.record import Record
 from amends.spool import KeyRow, KeyState
-from amends.targets import as_targets, per_target
-from amends.values import UNSET, plain
+from amends.values import UNSET, as_targets, per_target, plain
 
 log = logging.getLogger("amends")
 
@@ -212,7 +211,7 @@ class Action:
             op=self._planned["op"],
         )
 
-    def _ask(self, key: str) -> Ask:
+    def _ask(self, key: str) -> BeginRequest:
         """A planned action with a number of its own; a known key keeps its first number."""
         self.run.desk.need_masking_key()
         known = self.run.desk.spool.find(key)
@@ -229,12 +228,12 @@ class Action:
             self.run.desk.policy, tool=self.tool, effect_class=self.effect_class,
             risk=data.get("risk"),
         )  # fmt: skip
-        return Ask(
+        return BeginRequest(
             planned, key, _asked_digest(asked), new_id(), self._retry, gated,
             is_comparable=not holds_bare(asked),
         )  # fmt: skip
 
-    def _gate(self, ask: Ask) -> KeyRow:
+    def _gate(self, ask: BeginRequest) -> KeyRow:
         event = ask.planned.event
         told = {"attempt": ask.attempt} | ({"retry": ask.retry} if ask.retry else {})
         started = self.run.build("action.started", told, n=event["n"], action=event["action"])

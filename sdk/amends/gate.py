@@ -58,7 +58,7 @@ Replies = Callable[[str], str | None]
 
 
 @dataclass
-class Ask:
+class BeginRequest:
     """One call that wants to be made: what is planned, and one try at it."""
 
     planned: Statement
@@ -96,7 +96,7 @@ class Gate:
         self._spool, self._wire, self._sender = spool, wire, sender
         self._on_wait, self._on_question = on_wait, on_question
 
-    def begin(self, ask: Ask, *, started: Statement, wait_seconds: float) -> KeyRow:
+    def begin(self, ask: BeginRequest, *, started: Statement, wait_seconds: float) -> KeyRow:
         """The row of the key: `running` if the call is to be made now, `succeeded` if it was.
 
         `started` is the statement of this try, kept in the spool if the desk is away. Raises
@@ -113,7 +113,7 @@ class Gate:
             answer = self._wait(ask, answer, wait_seconds)
         return self._heed(ask, answer)
 
-    def _ask(self, ask: Ask) -> dict[str, Any]:
+    def _ask(self, ask: BeginRequest) -> dict[str, Any]:
         """Send `begin`, again with the same attempt where the answer was lost."""
         self._spool.keep(ask.planned.blobs)
         body = {**ask.planned.event, "attempt": ask.attempt}
@@ -135,7 +135,7 @@ class Gate:
                 return answer
         raise AssertionError("the last try returns or raises")
 
-    def _wait(self, ask: Ask, answer: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def _wait(self, ask: BeginRequest, answer: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Poll until people have decided, then ask anew: the answer to that decides."""
         end, heard = time.monotonic() + seconds, 0
         met: set[str] = set()
@@ -177,7 +177,7 @@ class Gate:
             except Refused as refused:  # somebody was faster, or it is decided meanwhile
                 log.info("an answer was not taken: %s", refused)
 
-    def _heed(self, ask: Ask, answer: dict[str, Any]) -> KeyRow:
+    def _heed(self, ask: BeginRequest, answer: dict[str, Any]) -> KeyRow:
         said = answer["answer"]
         if said in ("proceed", "replay"):
             row = ask.row("running" if said == "proceed" else "succeeded", answer=answer)
@@ -193,7 +193,7 @@ class Gate:
             raise (Stopped if answer.get("code") in RUN_IS_OVER else Denied)(reason, answer)
         raise DeskUnreachable(f"the desk answers {said!r}, which this client does not know")
 
-    def _alone(self, ask: Ask, started: Statement, away: DeskUnreachable) -> KeyRow:
+    def _alone(self, ask: BeginRequest, started: Statement, away: DeskUnreachable) -> KeyRow:
         """The desk is away: answer from our own keys, and from the last policy."""
         row = self._spool.find(ask.key)
         if row and row.state != "no_effect":

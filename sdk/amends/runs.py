@@ -12,8 +12,7 @@ from amends.errors import DeskUnreachable, NoRun, Stopped
 from amends.events import cut
 from amends.link import Link
 from amends.record import Record
-from amends.targets import Target, as_targets, per_target
-from amends.values import UNSET
+from amends.values import UNSET, Target, as_targets, per_target
 
 _current: ContextVar[Run | None] = ContextVar("amends_run", default=None)
 

@@ -14,8 +14,8 @@ from typing import Any
 from amends import webhooks
 from amends.errors import AmendsError
 from amends.runs import Run
-from amends.targets import Target, as_targets
 from amends.twins import Twins
+from amends.values import Target, as_targets
 from amends.wire import Wire
 
 CASE_SECONDS = 30.0

@@ -7,10 +7,10 @@ from itertools import count
 from typing import Any
 
 from approvals import versions
+from approvals.approval_requests import ask_for_plan
 from approvals.digests import CallFacts
 from approvals.models import Approval
-from approvals.policy import Judgement, Need
-from approvals.questions import ask_for_plan
+from approvals.policy import PolicyDecision, RequiredApprovers
 from ledger.models import Event
 from workspaces.models import User, Workspace
 
@@ -32,14 +32,16 @@ def asker(workspace: Workspace, ada: User) -> Callable[..., Approval]:
     """Asks for a plan of one refund, the way recovery does."""
     numbers = count(1)
 
-    def ask(*requires: Need, calls=None, by=ada, **judged) -> Approval:
+    def ask(*requires: RequiredApprovers, calls=None, by=ada, **judged) -> Approval:
         said = {"approval": "MANUAL", "risk": "high", "action_class": "external_irreversible"}
         return ask_for_plan(
             workspace,
             next(numbers),
             case_ref="12",
             calls=calls or [refund()],
-            judgement=Judgement(**(said | {"requires": requires or (Need(None, 1),)} | judged)),
+            judgement=PolicyDecision(
+                **(said | {"requires": requires or (RequiredApprovers(None, 1),)} | judged)
+            ),
             headline="Refund 1.00 EUR to the card ending 4421",
             previews=[{"kind": "money", "title": "Refund 1.00 EUR"}],
             by=by,

@@ -8,12 +8,12 @@ import httpx
 import pytest
 from django.conf import settings
 
-from approvals import bells
+from approvals import signals
 from approvals.gate import waiting
-from config.door import Door
-from ledger.door import known_keys
-from ledger.ids import new_id
-from workspaces import hot
+from config.edge import Edge
+from ledger.append.events import new_id
+from ledger.edge import known_keys
+from workspaces import edge
 
 _attempts = itertools.count(1)
 
@@ -24,10 +24,10 @@ def only_bells(monkeypatch):
     to wait, and then not for an hour. No bell is lost because the broker was slow for a moment.
     """
     monkeypatch.setattr(waiting, "ASK_EVERY_SECONDS", 3_600)
-    monkeypatch.setattr(bells, "SECONDS_MAX", 60)
-    bells._client.cache_clear()
+    monkeypatch.setattr(signals, "SECONDS_MAX", 60)
+    signals._client.cache_clear()
     yield
-    bells._client.cache_clear()
+    signals._client.cache_clear()
 
 
 async def no_django(scope, receive, send):
@@ -39,8 +39,8 @@ def visit(story, connections_max=4, behind=no_django):
 
     async def talk():
         known_keys.forget()
-        await hot.open_pool(settings.DATABASE_URL, connections_max=connections_max)
-        door = Door(behind)
+        await edge.open_pool(settings.DATABASE_URL, connections_max=connections_max)
+        door = Edge(behind)
         transport = httpx.ASGITransport(app=door)
         try:
             async with httpx.AsyncClient(

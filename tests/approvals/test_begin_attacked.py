@@ -12,7 +12,7 @@ import pytest
 
 from approvals import inbox, pauses, versions
 from approvals.models import Approval
-from ledger.ids import new_id
+from ledger.append.events import new_id
 from ledger.models import Action, Event
 from tests.approvals.door import planned
 

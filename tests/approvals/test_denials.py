@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.db.models.functions import Now
 
-from approvals import denials, pauses, rehearsal, versions
+from approvals import denials, dry_run, pauses, versions
 from approvals.models import Denial
 from approvals.policy import active, load
 from tests.approvals import test_gate
@@ -31,7 +31,7 @@ def test_what_a_rule_denied_is_tried_on_a_laxer_policy(trip, acme, ada):
     laxer = {"policies": {"never.*": rules}}
     version = versions.save(acme, json.dumps(laxer), by=ada)
 
-    found = rehearsal.rehearse(acme, load(version.document), active(acme))
+    found = dry_run.rehearse(acme, load(version.document), active(acme))
 
     assert (found.before["DENY"], found.sums["DENY"], found.sums["AUTO"]) == (2, 1, 1)
     assert [(one.run, one.was, one.becomes) for one in found.examples] == [

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from django.test import Client
 
-from approvals import enquiries, inbox
-from approvals.models import Approval, ApprovalState, Enquiry
+from approvals import clarifications, inbox
+from approvals.models import Approval, ApprovalState, Clarification
 from tests.approvals.cast import told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import visit
@@ -33,7 +33,7 @@ def test_ben_asks_ada_answers_and_both_stand_on_card_and_record(ask, ada, ben, a
     card = f"/w/acme/approvals/{approval.pk}/"
 
     as_person(ben).post(f"{card}ask/", {"question": "Did the customer confirm?"})
-    asked = Enquiry.objects.get()
+    asked = Clarification.objects.get()
     as_person(ada).post(f"{card}answer/{asked.pk}/", {f"answer_{asked.pk}": "Yes, by phone."})
 
     shown = as_person(ben).get(card).content.decode()
@@ -53,12 +53,12 @@ def test_who_may_not_decide_asks_nothing_and_strangers_answer_nothing(
 ):
     approval = ask()
     with pytest.raises(inbox.NotYours):
-        enquiries.ask_back(approval, "Why?", by=ada)  # she asked for it herself
-    asked = enquiries.ask_back(approval, "Why?", by=ben)
+        clarifications.ask_back(approval, "Why?", by=ada)  # she asked for it herself
+    asked = clarifications.ask_back(approval, "Why?", by=ben)
     fred = person("fred", finance)
 
     with pytest.raises(inbox.NotYours):
-        enquiries.answer(asked, "Because.", by=fred)  # decides, but is no operator
+        clarifications.answer(asked, "Because.", by=fred)  # decides, but is no operator
     card = f"/w/acme/approvals/{approval.pk}/"
     assert as_person(dev).post(f"{card}answer/{asked.pk}/", {}).status_code == 404
     assert as_person(dev).post(f"{card}ask/", {"question": "?"}).status_code == 404
@@ -68,25 +68,27 @@ def test_who_may_not_decide_asks_nothing_and_strangers_answer_nothing(
 
 def test_an_answer_is_given_once_and_not_after_the_decision(ask, ada, ben):
     approval = ask()
-    first, second = (enquiries.ask_back(approval, words, by=ben) for words in ("Why?", "When?"))
-    enquiries.answer(first, "Because.", by=ada)
+    first, second = (
+        clarifications.ask_back(approval, words, by=ben) for words in ("Why?", "When?")
+    )
+    clarifications.answer(first, "Because.", by=ada)
     with pytest.raises(CannotMove, match="answered already"):
-        enquiries.answer(first, "No, because of that.", by=ada)
+        clarifications.answer(first, "No, because of that.", by=ada)
     inbox.reject(approval, by=ben, seen=approval.digest, reason=inbox.REASONS[0])
     with pytest.raises(CannotMove):
-        enquiries.answer(second, "Now.", by=ada)
+        clarifications.answer(second, "Now.", by=ada)
     with pytest.raises(CannotMove):
-        enquiries.ask_back(approval, "And now?", by=ben)
+        clarifications.ask_back(approval, "And now?", by=ben)
 
 
 def test_an_empty_question_and_one_too_many_are_refused(ask, ben):
     approval = ask()
     with pytest.raises(inbox.NotYours, match="write what"):
-        enquiries.ask_back(approval, "  ", by=ben)
-    for number in range(enquiries.ENQUIRIES_MAX):
-        enquiries.ask_back(approval, f"Question {number}", by=ben)
+        clarifications.ask_back(approval, "  ", by=ben)
+    for number in range(clarifications.ENQUIRIES_MAX):
+        clarifications.ask_back(approval, f"Question {number}", by=ben)
     with pytest.raises(inbox.NotYours, match="asked already"):
-        enquiries.ask_back(approval, "One more", by=ben)
+        clarifications.ask_back(approval, "One more", by=ben)
 
 
 @pytest.fixture
@@ -104,7 +106,7 @@ def test_a_waiting_agent_hears_the_question_and_answers_it(trip, ben, acme, as_p
         headers = {"authorization": f"Bearer {trip.token}"}
         waiting = asyncio.create_task(client.get(path, headers=headers))
         await until_waiting(1)
-        asking = in_a_thread(lambda: enquiries.ask_back(approval, "For whom?", by=ben))
+        asking = in_a_thread(lambda: clarifications.ask_back(approval, "For whom?", by=ben))
         said = await waiting
         asking.join()
         return said.json()
@@ -134,7 +136,7 @@ def test_an_agent_answers_only_what_it_was_asked_itself(trip, ben, acme):
 
     trip.begin(**IRREVERSIBLE)
     approval = Approval.objects.get()
-    asked = enquiries.ask_back(approval, "For whom?", by=ben)
+    asked = clarifications.ask_back(approval, "For whom?", by=ben)
     other = Trip(
         keys.create_key(Agent.objects.create(workspace=acme, name="other"), by=None, name="x")[1]
     )
@@ -164,9 +166,9 @@ def test_a_preset_no_reaches_the_agent_as_it_is(trip, ben, as_person):
 
 def test_an_operator_of_another_team_answers_too(ask, ben, acme, operators):
     olga = person("olga", operators)
-    asked = enquiries.ask_back(ask(), "Why?", by=ben)
+    asked = clarifications.ask_back(ask(), "Why?", by=ben)
 
-    enquiries.answer(asked, "The bank reported it.", by=olga)
+    clarifications.answer(asked, "The bank reported it.", by=olga)
 
     asked.refresh_from_db()
     assert asked.answered_by == olga
@@ -174,8 +176,8 @@ def test_an_operator_of_another_team_answers_too(ask, ben, acme, operators):
 
 def test_whoever_lost_the_right_to_recover_no_longer_answers(ask, ben, operators):
     olga = person("olga", operators)
-    asked = enquiries.ask_back(ask(), "Why?", by=ben)
+    asked = clarifications.ask_back(ask(), "Why?", by=ben)
     teams.remove(operators, olga, by=None)
 
     with pytest.raises(inbox.NotYours):
-        enquiries.answer(asked, "I know.", by=olga)
+        clarifications.answer(asked, "I know.", by=olga)

@@ -9,18 +9,17 @@ import pytest
 from django.db.models import F
 
 from approvals import pauses, versions
-from approvals.gate import fast_path
-from approvals.gate.asks import ask_of
-from approvals.gate.begin import steps
+from approvals.gate.begin import begin_fast, steps
+from approvals.gate.begin_request import ask_of
 from approvals.models import Approval, GateKey, Pause
-from approvals.policy import inforce
+from approvals.policy import active_policies
 from ledger import drivers
-from ledger.ids import new_id
+from ledger.append.events import new_id
 from ledger.models import Action, Attempt, Event, EventKey, Run, Unsealed
-from ledger.said import Speaker
+from ledger.parsed_events import Actor
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
-from workspaces import hot, keys
+from workspaces import edge, keys
 from workspaces.models import Agent
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -46,9 +45,7 @@ def obey(workspace, document, by):
 
 def speaker_of(agent, **more):
     workspace = agent.workspace
-    return Speaker(
-        workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789", **more
-    )
+    return Actor(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789", **more)
 
 
 def hear(ask, *, quickly_only):
@@ -56,8 +53,8 @@ def hear(ask, *, quickly_only):
 
     async def story(_client):
         if quickly_only:
-            return await fast_path.begin(ask)
-        async with hot.pool().connection() as connection:
+            return await begin_fast(ask)
+        async with edge.pool().connection() as connection:
             return await drivers.commit_async(steps(ask), connection)
 
     return visit(story)
@@ -65,7 +62,7 @@ def hear(ask, *, quickly_only):
 
 def look_around(agent, **asked):
     """What a process sees that has served this agent a moment ago; nothing is written."""
-    inforce.active(agent.workspace_id)
+    active_policies.active(agent.workspace_id)
     hear(asking(agent, **asked), quickly_only=False)
 
 

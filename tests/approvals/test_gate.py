@@ -7,15 +7,15 @@ import pytest
 from django.utils import timezone
 
 from approvals import inbox, pauses, versions
-from approvals.anomalies import anomalies
+from approvals.card_context import anomalies
 from approvals.models import Approval, ApprovalState, GateKey
-from ledger import desk
+from ledger import desk_events
 from ledger.models import Action, Event, Run
 from tests.approvals.cast import told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned
 from workspaces import keys, teams
-from workspaces.models.workspace import opened_masking_key
+from workspaces.models import opened_masking_key
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -131,7 +131,7 @@ def test_law_9a_a_compensated_key_is_dead_and_names_the_next_one(trip, acme):
     effect = {"target": {"type": "contact", "id": "c7"}, "before": None, "after": {"name": "Eve"}}
     trip.succeeded(trip.begin(attempt="a1"), attempt="a1", effects=[effect])
     undone = {"positions": [0], "position": 0, "outcome": "compensated", "step": 1}
-    desk.say(acme, "action.compensated", run="run_1", action="act_1", data=undone)
+    desk_events.say(acme, "action.compensated", run="run_1", action="act_1", data=undone)
 
     said = trip.begin(attempt="a2").json()
 

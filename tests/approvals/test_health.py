@@ -8,7 +8,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from approvals import expiry, grants, health, inbox, pace, questions
+from approvals import approval_requests, grants, health, inbox, periodic
 from approvals.models import Approval
 from tests.people import person
 
@@ -33,7 +33,7 @@ def granted(ask, by, seconds, **judged):
 
 def expired(approval):
     Approval.objects.filter(pk=approval.pk).update(expires_at=Now() - timedelta(seconds=1))
-    expiry.expire_due()
+    periodic.expire_due()
 
 
 def test_the_figures_count_what_happened(ask, acme, ben, cleo):
@@ -73,7 +73,7 @@ def test_the_few_figures_beside_others_are_those_of_the_page(ask, acme, ben, cle
     Approval.objects.filter(pk=used.pk).update(asked_at=Now() - timedelta(days=2, hours=1))
 
     found = health.of(acme)
-    whole, days = pace.of(acme)
+    whole, days = health.decision_times_of(acme)
 
     assert (whole.asked, whole.granted) == (found.asked, found.granted) == (6, 4)
     ends = (found.ends["rejected"], found.ends["expired"])
@@ -86,7 +86,7 @@ def test_the_few_figures_beside_others_are_those_of_the_page(ask, acme, ben, cle
 
 
 def test_nobody_was_asked(acme):
-    assert pace.of(acme) == (pace.Pace(), [])
+    assert health.decision_times_of(acme) == (health.DecisionTimes(), [])
 
 
 def test_a_rule_that_always_gets_a_fast_yes_is_pointed_out(ask, acme, ben, as_ben):
@@ -135,7 +135,7 @@ def test_every_figure_equals_the_list_that_it_opens(ask, acme, ben, as_ben, q, m
 def test_what_the_desk_takes_back_to_ask_anew_is_nobodys_change_of_mind(ask, acme, ben, as_ben):
     approval = granted(ask, ben, 30)
     approval.refresh_from_db()
-    questions.void(approval, why="the policy has become stricter since")
+    approval_requests.void(approval, why="the policy has become stricter since")
 
     assert health.of(acme).overturned == 0
     listed = as_ben.get("/w/acme/approvals/history/?q=is:overturned").content.decode()

@@ -6,10 +6,10 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from approvals import grants, inbox
-from approvals.bells import approval_decided
 from approvals.deciders import awaiting, count_awaiting, entitled
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.policy import Need
+from approvals.policy import RequiredApprovers
+from approvals.signals import approval_decided
 from tests.approvals.cast import now, refund, told
 from tests.people import person, team
 from workspaces import teams
@@ -59,7 +59,7 @@ def test_what_was_not_shown_is_not_approved(ask, ben):
 
 def test_two_teams_are_two_people_even_for_someone_in_both(ask, ben, cleo, finance, leads):
     teams.add(leads, ben, by=None)
-    approval = ask(Need("finance", 1), Need("leads", 1))
+    approval = ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
 
     inbox.grant(approval, by=ben, seen=approval.digest)
     approval.refresh_from_db()
@@ -79,7 +79,7 @@ def test_someone_in_both_teams_moves_over_when_only_their_first_place_is_left(
 ):
     teams.add(leads, ben, by=None)
     fred = person("fred", finance)
-    approval = ask(Need("finance", 1), Need("leads", 1))
+    approval = ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
     inbox.grant(approval, by=ben, seen=approval.digest)
 
     assert list(awaiting(Approval.objects.all(), fred)) == [approval]
@@ -91,7 +91,7 @@ def test_someone_in_both_teams_moves_over_when_only_their_first_place_is_left(
 
 def test_a_part_that_is_already_given_is_not_asked_again(ask, ben, finance):
     fred = person("fred", finance)
-    approval = ask(Need("finance", 1), Need("leads", 1))
+    approval = ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
     inbox.grant(approval, by=ben, seen=approval.digest)
 
     assert awaiting(Approval.objects.all(), fred).count() == 0
@@ -102,7 +102,11 @@ def test_a_part_that_is_already_given_is_not_asked_again(ask, ben, finance):
 def test_the_badge_counts_what_the_inbox_lists(ask, ada, ben, cleo, dev, finance, acme):
     fred = person("fred", finance)
     ask()
-    late, half, own = ask(), ask(Need("finance", 1), Need("leads", 1)), ask(Need("leads", 1))
+    late, half, own = (
+        ask(),
+        ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1)),
+        ask(RequiredApprovers("leads", 1)),
+    )
     inbox.grant(half, by=ben, seen=half.digest)
     let_it_expire(late)
     Approval.objects.filter(pk=own.pk).update(agent_owner=cleo)
@@ -149,7 +153,7 @@ def test_who_may_only_view_decides_nothing_and_a_former_approver_no_longer_count
     ask, ben, finance, acme
 ):
     viewer = person("vera", team(acme, "guests", "view"))
-    approval = ask(Need(None, 2))
+    approval = ask(RequiredApprovers(None, 2))
     assert awaiting(Approval.objects.all(), viewer).count() == 0
     with pytest.raises(inbox.NotYours):
         inbox.grant(approval, by=viewer, seen=approval.digest)
@@ -190,7 +194,7 @@ def test_a_no_ends_it_and_its_reason_is_kept(ask, ben, cleo, django_capture_on_c
     heard = []
     listen = lambda approval_id, **_: heard.append(approval_id)  # noqa: E731
     approval_decided.connect(listen, weak=False)
-    approval = ask(Need("finance", 1), Need("leads", 1))
+    approval = ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
 
     with django_capture_on_commit_callbacks(execute=True):
         inbox.reject(approval, by=ben, seen=approval.digest, reason="the wrong card")

@@ -6,7 +6,7 @@ import pytest
 
 from approvals import inbox, versions
 from approvals.models import Approval
-from ledger import desk
+from ledger import desk_events
 from ledger.masking import placeholder
 from ledger.models import Action
 from tests.approvals.door import Agent
@@ -101,7 +101,7 @@ def test_a_question_asked_before_values_were_marked_is_asked_anew(trip, acme, be
 
     assert again.json()["answer"] == "wait"
     assert Approval.objects.count() == 2
-    mark = desk.masking_key(acme).placeholder("iban", GERMAN)
+    mark = desk_events.masking_key(acme).placeholder("iban", GERMAN)
     assert Approval.objects.latest("pk").calls[0]["args"]["to"]["iban"] == mark
 
 
@@ -126,7 +126,7 @@ def test_the_last_four_are_shown_where_the_policy_says_so_and_bind_nothing(trip,
     shows = {**POLICY, "audit": {"showLast4": True}}
     versions.activate(versions.save(acme, json.dumps(shows), by=ada), by=ada)
     shown = Workspace.objects.get(pk=acme.pk)
-    assert desk.masking_key(shown).placeholder("iban", GERMAN).endswith(":3000⟧")
+    assert desk_events.masking_key(shown).placeholder("iban", GERMAN).endswith(":3000⟧")
 
     other = trip.begin(tool="pay.out", key="key-2", action="act_2", args={"iban": GERMAN}).json()
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from approvals import inbox
 from approvals.models import Approval
-from approvals.policy import Need
+from approvals.policy import RequiredApprovers
 from tests.approvals.door import visit
 from tests.people import person
 from workspaces import teams
@@ -104,8 +104,8 @@ def asked(ask, ada, ben, cleo):
 
 
 def asked_of_two_teams(ask, ada, ben, cleo):
-    ask(Need("finance", 1))
-    ask(Need("leads", 1), Need(None, 1))
+    ask(RequiredApprovers("finance", 1))
+    ask(RequiredApprovers("leads", 1), RequiredApprovers(None, 1))
 
 
 def asked_by_a_decider(ask, ada, ben, cleo):
@@ -123,12 +123,12 @@ def decided(ask, ada, ben, cleo):
 
 
 def rejected(ask, ada, ben, cleo):
-    approval = ask(Need(None, 2))
+    approval = ask(RequiredApprovers(None, 2))
     inbox.reject(approval, by=ben, seen=approval.digest, reason="wrong charge")
 
 
 def answered_by_one_of_two(ask, ada, ben, cleo):
-    approval = ask(Need("finance", 1), Need("leads", 1))
+    approval = ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
     inbox.grant(approval, by=ben, seen=approval.digest)
 
 

@@ -10,9 +10,9 @@ from django.db.models.functions import Now
 from django.test import Client
 from standardwebhooks import Webhook
 
-from approvals import expiry, inbox, notifications
-from approvals.models import Approval, ApprovalState, Told
-from approvals.policy import Need
+from approvals import inbox, notifications, periodic
+from approvals.models import Approval, ApprovalState, NotificationRecord
+from approvals.policy import RequiredApprovers
 from connectors import channels
 from connectors.models import Delivery
 from tests.approvals.cast import refund, told
@@ -31,7 +31,7 @@ def send_all():
 
 def half_time_is_over(approval):
     Approval.objects.filter(pk=approval.pk).update(remind_at=Now() - timedelta(seconds=1))
-    expiry.remind_due()
+    periodic.remind_due()
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def receiver(outsides, settings):
 
 
 def test_those_who_may_decide_are_written_to_and_nobody_else(ask, ada, ben, cleo, dev, post_office):
-    approval = ask(Need("finance", 1))
+    approval = ask(RequiredApprovers("finance", 1))
 
     send_all()
 
@@ -73,7 +73,7 @@ def test_no_argument_leaves_by_mail_nor_what_an_agent_wrote(ask, ben, post_offic
 def test_at_half_time_only_those_are_reminded_who_can_still_answer(
     ask, ben, cleo, acme, post_office
 ):
-    approval = ask(Need("finance", 1), Need("leads", 1))
+    approval = ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
     inbox.grant(approval, by=ben, seen=approval.digest)
     send_all()
     before = len(post_office())
@@ -88,7 +88,7 @@ def test_at_half_time_only_those_are_reminded_who_can_still_answer(
 
 def test_where_nobody_is_left_to_answer_the_reminder_says_so(ask, ben, acme, ada, post_office):
     channels.create(acme, "ops", "mail", by=ada, settings={"to": ["ops@acme.example"]})
-    approval = ask(Need("finance", 1))
+    approval = ask(RequiredApprovers("finance", 1))
     ben.is_active = False
     ben.save()
 
@@ -112,7 +112,7 @@ def test_whoever_asked_is_told_the_end(ask, ada, ben, end, post_office):
         inbox.withdraw(approval, by=ben, reason="asked again tomorrow")
     else:
         Approval.objects.update(expires_at=Now() - timedelta(seconds=1))
-        expiry.expire_due()
+        periodic.expire_due()
     send_all()
 
     [letter] = [one for one in post_office() if one["to"] == [ada.email]]
@@ -210,7 +210,7 @@ def test_a_scanner_that_opens_every_link_in_every_mail_decides_nothing(
     ask, ada, ben, cleo, post_office
 ):
     """As mail gateways do: logged in as the reader, each link, and every link on those pages."""
-    approvals = [ask(), ask(Need("finance", 1), Need("leads", 1)), ask()]
+    approvals = [ask(), ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1)), ask()]
     inbox.grant(approvals[2], by=ben, seen=approvals[2].digest)
     half_time_is_over(approvals[0])
     send_all()
@@ -245,10 +245,10 @@ def test_the_same_end_is_told_once_however_often_it_is_swept(ask, ben, post_offi
     ask()
     Approval.objects.update(expires_at=Now() - timedelta(seconds=1))
     for _ in range(3):
-        expiry.expire_due()
+        periodic.expire_due()
         send_all()
 
-    assert Told.objects.filter(about="ended").count() == 1
+    assert NotificationRecord.objects.filter(about="ended").count() == 1
 
 
 def test_hidden_characters_reach_no_mailbox_unseen(ask, ben, acme, ada, receiver):

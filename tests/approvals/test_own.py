@@ -7,7 +7,7 @@ import pytest
 from approvals import inbox, versions
 from approvals.deciders import awaiting
 from approvals.models import Approval
-from approvals.policy import Deed, judge, load, strictest
+from approvals.policy import ToolCall, judge, load, strictest
 from tests.approvals.cast import now, put_in_force
 from tests.approvals.door import Agent as Trip
 from workspaces import teams
@@ -63,8 +63,8 @@ def test_what_its_owner_approved_is_asked_anew_once_the_rule_no_longer_lets_them
 
 @pytest.mark.parametrize("rule", [{"approval": "AUTO"}, {"approval": "AUTO", "risk": "CRITICAL"}])
 def test_a_rule_that_asks_nobody_says_nothing_about_ones_own(rule):
-    one = judge(load({"policies": {"a": rule}}), Deed(tool="a"))
-    alone = judge(load({"selfApproval": True, "policies": {"a": rule}}), Deed(tool="a"))
+    one = judge(load({"policies": {"a": rule}}), ToolCall(tool="a"))
+    alone = judge(load({"selfApproval": True, "policies": {"a": rule}}), ToolCall(tool="a"))
 
     assert (one.self_approval, strictest([one]).self_approval) == (False, False)
     assert (alone.self_approval, strictest([alone, one]).self_approval) == (True, False)
@@ -75,4 +75,4 @@ def test_a_version_says_it_for_all_rules_in_a_workspace_of_one(acme, ada, financ
     teams.add(finance, ada, by=None)
     source = json.dumps({"selfApproval": True, "policies": {"a": {"approval": "MANUAL"}}})
     versions.activate(versions.save(acme, source, by=ada), by=ada)
-    assert judge(load(source), Deed(tool="a")).self_approval is True
+    assert judge(load(source), ToolCall(tool="a")).self_approval is True

@@ -13,10 +13,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from approvals import grants, inbox
-from approvals.cards import card
+from approvals.card_context import card
 from approvals.deciders import awaiting
 from approvals.models import Approval, ApprovalState
-from approvals.policy import Need
+from approvals.policy import RequiredApprovers
 from tests.approvals.cast import refund
 from tests.people import person
 from workspaces import teams
@@ -79,7 +79,7 @@ def test_an_empty_list_does_not_hide_what_waits_for_others(as_person, ask, ben):
     browser = as_person(ben)
     assert "No agent has asked yet." in browser.get(LIST).text
 
-    ask(Need("leads", 1))
+    ask(RequiredApprovers("leads", 1))
 
     empty = browser.get(LIST).text
     assert "What waits now is asked of others." in empty
@@ -123,8 +123,8 @@ def test_with_htmx_only_the_card_comes_back(as_person, ask, ben):
 def test_law_14_the_badge_equals_the_list(as_person, ask, ben, cleo):
     for _ in range(3):
         ask()
-    ask(Need("leads", 1))
-    both = ask(Need("finance", 1), Need("leads", 1))
+    ask(RequiredApprovers("leads", 1))
+    both = ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
     inbox.grant(both, by=ben, seen=both.digest)
 
     for who, expected in ((ben, 3), (cleo, 5)):
@@ -257,7 +257,7 @@ def test_a_long_list_is_paged_without_gaps(as_person, ask, ben, monkeypatch):
 
 
 def test_teams_are_asked_as_they_stand_now(ask, ben, finance, leads):
-    approval = ask(Need("leads", 1))
+    approval = ask(RequiredApprovers("leads", 1))
     assert awaiting(Approval.objects.all(), ben).count() == 0
     teams.add(leads, ben, by=None)
     assert list(awaiting(Approval.objects.all(), ben)) == [approval]
@@ -311,7 +311,7 @@ def test_a_stranger_finds_no_card_and_no_answer_counts(ask, dev, as_person):
 
 
 def test_the_card_names_who_can_still_answer(as_person, ask, ada, ben, cleo):
-    approval = ask(Need("finance", 1), Need("leads", 1))
+    approval = ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
 
     def named(who):
         html = as_person(who).get(card_of(approval)).content.decode()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.policy import CannotEvaluate, Deed, Invalid, judge, load, strictest
-from approvals.policy.words import CLASSES, RISKS, VERDICTS
+from approvals.policy import CannotEvaluate, Invalid, ToolCall, judge, load, strictest
+from approvals.policy.decisions import CLASSES, RISKS, VERDICTS
 
 FIELDS_OWN_FORM = """
 {"agentSafety": {
@@ -30,7 +30,7 @@ FIELDS_OWN_FORM = """
 
 
 def judged(document, tool, **deed):
-    return judge(load(document), Deed(tool=tool, **deed))
+    return judge(load(document), ToolCall(tool=tool, **deed))
 
 
 def test_the_format_of_the_field_is_accepted_as_it_is():
@@ -38,7 +38,7 @@ def test_the_format_of_the_field_is_accepted_as_it_is():
 
     assert policy.audit.mask == ("args.card.*",)
     assert policy.halt_on_failure is False
-    assert judge(policy, Deed(tool="github.delete_repository")).fresh_login is True
+    assert judge(policy, ToolCall(tool="github.delete_repository")).fresh_login is True
     twin = policy.twin("crm.update_contact", "contact")
     facts = {"target": {"type": "contact", "id": "c7"}, "before": {"name": "Eve"}}
     assert twin.arguments(facts) == {"id": "c7", "to": {"name": "Eve"}}
@@ -126,7 +126,9 @@ def test_a_class_that_the_wire_raises_brings_its_risk_whatever_the_catalogue_say
     policy = load({"tools": {"crm.*": {"class": "internal_update", "risk": "LOW"}}})
 
     def asked(action_class):
-        return judge(policy, Deed(tool="crm.purge", args={}, action_class=action_class)).approval
+        return judge(
+            policy, ToolCall(tool="crm.purge", args={}, action_class=action_class)
+        ).approval
 
     assert asked("internal_update") == "AUTO"
     assert asked("external_irreversible") == "MANUAL"

@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from approvals.policy import Deed, Invalid, judge, load, load_new
+from approvals.policy import Invalid, ToolCall, judge, load, load_new
 
 PLACE = re.compile(r"^line \d+, column \d+: ")
 
@@ -82,8 +82,14 @@ def test_a_pattern_that_could_take_for_ever_is_refused(condition):
 def test_a_usual_pattern_is_read():
     document = {"policies": {"a": {"when": r"args.to.matches('^[a-z]{2,8}@acme\\.example$')"}}}
     document["policies"]["a"]["approval"] = "DENY"
-    assert judge(load(document), Deed(tool="a", args={"to": "eve@acme.example"})).approval == "DENY"
-    assert judge(load(document), Deed(tool="a", args={"to": "eve@evil.example"})).approval == "AUTO"
+    assert (
+        judge(load(document), ToolCall(tool="a", args={"to": "eve@acme.example"})).approval
+        == "DENY"
+    )
+    assert (
+        judge(load(document), ToolCall(tool="a", args={"to": "eve@evil.example"})).approval
+        == "AUTO"
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,7 @@ def test_loops_that_would_cost_too_much_are_not_evaluated(condition, args):
     answers = {
         verdict: judge(
             load({"policies": {"a": [{"when": condition, "approval": verdict}]}}),
-            Deed(tool="a", args=args),
+            ToolCall(tool="a", args=args),
         ).rules[0]["glob"]
         for verdict in ("AUTO", "MANUAL", "DENY")
     }
@@ -118,7 +124,7 @@ def test_loops_that_would_cost_too_much_are_not_evaluated(condition, args):
 )
 def test_loops_over_what_people_send_are_evaluated(condition, args, approval):
     document = {"policies": {"a": {"when": condition, "approval": "DENY"}}}
-    assert judge(load(document), Deed(tool="a", args={"to": args})).approval == approval
+    assert judge(load(document), ToolCall(tool="a", args={"to": args})).approval == approval
 
 
 @pytest.mark.parametrize(
@@ -139,7 +145,7 @@ def test_a_function_or_a_name_that_is_unknown_is_refused_where_it_stands(conditi
 def test_a_kept_policy_with_an_unknown_function_still_loads_and_its_condition_counts_as_met():
     for approval in ("MANUAL", "DENY"):
         policy = load({"policies": {"pay": {"when": "seen(args.x)", "approval": approval}}})
-        assert judge(policy, Deed(tool="pay")).approval == approval
+        assert judge(policy, ToolCall(tool="pay")).approval == approval
 
 
 @pytest.mark.parametrize(

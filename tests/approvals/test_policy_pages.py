@@ -5,15 +5,15 @@ import json
 import pytest
 from django.test import Client
 
-from approvals import checks, inbox, pauses, teamwork, versions
+from approvals import checks, inbox, pauses, team_coverage, versions
 from approvals.models import Pause, PolicyVersion
-from approvals.policy import Deed, active, judge
+from approvals.policy import ToolCall, active, judge
 from connectors import channels
 from connectors.models import Delivery
-from ledger import desk, intake
-from ledger.ids import new_id
+from ledger import desk_events, intake
+from ledger.append.events import new_id
 from ledger.models import Run
-from ledger.said import Said, Speaker
+from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read
 from tests.approvals.cast import put_in_force, told
 from tests.people import person
@@ -41,7 +41,7 @@ def viewer(acme, leads):
 @pytest.fixture
 def history(acme, agent):
     """Three updates that an agent made."""
-    speaker = Speaker(acme.pk, acme.slug, "agent", agent.name, agent.pk, "0123456789")
+    speaker = Actor(acme.pk, acme.slug, "agent", agent.name, agent.pk, "0123456789")
     for number in range(3):
         data = {
             "tool": "crm.update",
@@ -56,8 +56,8 @@ def history(acme, agent):
             "data": data,
         }
         said = read(json.dumps(event | {"action": f"act_{number}"}).encode(), speaker)
-        assert isinstance(said, Said)
-        intake.record(desk.plain_connection(), speaker, [said])
+        assert isinstance(said, ParsedEvent)
+        intake.record(desk_events.plain_connection(), speaker, [said])
 
 
 def test_a_policy_is_written_rehearsed_saved_and_put_in_force(ada_s, acme, history):
@@ -68,10 +68,10 @@ def test_a_policy_is_written_rehearsed_saved_and_put_in_force(ada_s, acme, histo
     saved = ada_s.post(NEW, {"source": DENIES, "act": "save", "note": "after the leak"})
     assert saved.headers["Location"] == f"{POLICIES}1/"
     assert "nobody touches the CRM" in ada_s.get(f"{POLICIES}1/").content.decode()
-    assert judge(active(acme), Deed(tool="crm.update")).approval == "AUTO"
+    assert judge(active(acme), ToolCall(tool="crm.update")).approval == "AUTO"
 
     ada_s.post(f"{POLICIES}1/activate/", {"seen": ""})
-    assert judge(active(acme), Deed(tool="crm.update")).approval == "DENY"
+    assert judge(active(acme), ToolCall(tool="crm.update")).approval == "DENY"
     shown = ada_s.get(POLICIES).content.decode()
     assert "after the leak" in shown
 
@@ -188,18 +188,18 @@ def test_a_version_in_the_shadow_has_no_say_and_counts_what_it_would_have_said(
     shown = ada_s.get(f"{POLICIES}1/").content.decode()
     assert "Over 0 actions since it is in shadow" in shown
 
-    speaker = Speaker(acme.pk, acme.slug, "agent", agent.name, agent.pk, "0123456789")
+    speaker = Actor(acme.pk, acme.slug, "agent", agent.name, agent.pk, "0123456789")
     data = {"tool": "crm.merge", "targets": [], "args": {}}
     event = {"id": new_id(), "type": "action.planned", "run": "run_2", "action": "a", "n": 1}
     said = read(json.dumps(event | {"data": data}).encode(), speaker)
-    assert isinstance(said, Said)
-    intake.record(desk.plain_connection(), speaker, [said])
+    assert isinstance(said, ParsedEvent)
+    intake.record(desk_events.plain_connection(), speaker, [said])
 
     shown = ada_s.get(f"{POLICIES}1/").content.decode()
     assert "Over 1 actions since it is in shadow" in shown
     assert "denied 1" in shown
     assert "crm.<wbr>merge" in shown
-    assert judge(active(acme), Deed(tool="crm.merge")).approval == "AUTO"
+    assert judge(active(acme), ToolCall(tool="crm.merge")).approval == "AUTO"
     assert [one["number"] for one in told(acme, "policy.shadowed")] == [1]
 
     other = versions.save(acme, "policies: {}", by=ada)
@@ -265,7 +265,7 @@ def test_a_policy_that_nobody_can_meet_any_more_raises_an_alarm_at_once(
 
     assert "Nobody can meet what the policy asks" in ada_s.get(TOOLS).content.decode()
     assert len(told(acme, "policy.unmeetable")) == 1
-    teamwork.sweep()
+    team_coverage.sweep()
     assert Delivery.objects.filter(subject="policy.unmeetable").count() == 1  # told once
     with django_capture_on_commit_callbacks(execute=True):
         teams.add(finance, ben, by=ada)
@@ -277,10 +277,10 @@ def test_the_sweep_finds_what_no_bell_tells_of(acme, ada, ben, ada_s):
     asks = {"policies": {"a": {"approval": "MANUAL", "requires": [{"group": "finance"}]}}}
     put_in_force(acme, ada, asks)
     type(ben).objects.filter(pk=ben.pk).update(is_active=False)
-    assert teamwork.sweep() == 0  # looked at just now
+    assert team_coverage.sweep() == 0  # looked at just now
 
     PolicyVersion.objects.update(looked_at=None)
-    assert teamwork.sweep() == 1
+    assert team_coverage.sweep() == 1
 
     assert len(told(acme, "policy.unmeetable")) == 1
     assert "Nobody can meet what the policy asks" in ada_s.get(TOOLS).content.decode()
@@ -326,7 +326,7 @@ def test_a_policy_that_an_upgrade_refuses_is_shown_with_what_is_wrong_and_mended
 def test_a_policy_that_an_upgrade_refuses_is_told_and_others_are_looked_at_all_the_same(
     ada_s, acme, ada, unreadable
 ):
-    teamwork.sweep()
+    team_coverage.sweep()
 
     [event] = told(acme, "policy.unmeetable")
     assert "The policy in force cannot be read" in str(event)

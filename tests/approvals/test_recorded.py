@@ -8,7 +8,7 @@ from django.db import connection
 
 from approvals import grants, inbox, pauses, rollback
 from approvals.models import Approval, Decision, Pause
-from approvals.policy import Need
+from approvals.policy import RequiredApprovers
 from connectors import channels
 from connectors.models import Delivery
 from ledger import sealer, witness
@@ -67,7 +67,9 @@ def test_a_recorded_grant_is_used_once(ask, ben):
 
 @pytest.mark.django_db
 def test_each_yes_has_to_be_told_of_and_one_to_other_bytes_is_none(ask, ben, cleo):
-    approval = granted(ask(Need("finance", 1), Need("leads", 1)), ben, cleo)
+    approval = granted(
+        ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1)), ben, cleo
+    )
     forget_events(type="approval.granted", actor=str(cleo.pk))
     assert not grants.use(approval.pk, approval.digest)
 
@@ -128,10 +130,10 @@ def LogKeySigner(workspace):  # noqa: N802 - reads as what it gives
 
 
 def desk_says(workspace):
-    from ledger import desk
+    from ledger import desk_events
 
     for number in range(3):
-        desk.say(workspace, "policy.saved", part="policy", data={"number": number})
+        desk_events.say(workspace, "policy.saved", part="policy", data={"number": number})
     sealer.seal(workspace)
 
 
@@ -139,12 +141,12 @@ def desk_says(workspace):
 def test_a_log_that_went_back_holds_everything_until_an_administrator_has_looked(
     gone_back, acme, ada, ben, key, agent, client
 ):
-    from ledger import desk
+    from ledger import desk_events
 
     waiting, given = gone_back
     olaf = person("olaf", team(acme, "only operators", "view", "recover"))
     put_in_force(acme, ada, {"policies": {"crm.*": {"approval": "AUTO"}}})
-    desk.say(acme, "policy.saved", part="policy", data={})
+    desk_events.say(acme, "policy.saved", part="policy", data={})
     sealer.seal(acme)
 
     [held] = Pause.objects.filter(lifted_at=None)

@@ -5,13 +5,13 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from approvals.matching import assign
-from approvals.policy import Need
-from approvals.policy.judging import needs
+from approvals.deciders import assign
+from approvals.policy import RequiredApprovers
+from approvals.policy.evaluation import needs
 
 PLACES = st.lists(st.integers(1, 2), min_size=1, max_size=3)
 TEAMS = st.sampled_from(["finance", "leads", "law", None])
-REQUIRES = st.lists(st.builds(Need, TEAMS, st.integers(1, 3)), max_size=3).map(tuple)
+REQUIRES = st.lists(st.builds(RequiredApprovers, TEAMS, st.integers(1, 3)), max_size=3).map(tuple)
 
 
 @st.composite
@@ -54,7 +54,7 @@ def test_what_satisfies_all_rules_together_satisfies_each(asked):
     joined = {need.team: need.count for need in needs(asked)}
     for one in asked:
         wanted: dict[str | None, int] = {}
-        for need in one or (Need(None, 1),):
+        for need in one or (RequiredApprovers(None, 1),):
             wanted[need.team] = wanted.get(need.team, 0) + need.count
         assert sum(joined.values()) >= sum(wanted.values())
         assert all(joined.get(team, 0) >= count for team, count in wanted.items() if team)

@@ -4,7 +4,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from approvals import pauses, versions
-from approvals.policy import Deed, Invalid, active, judge
+from approvals.policy import Invalid, ToolCall, active, judge
 from tests.approvals.cast import told
 from workspaces.moves import CannotMove
 
@@ -12,16 +12,16 @@ ASKS_FINANCE = '{"policies": {"a": {"approval": "MANUAL", "requires": [{"group":
 
 
 def test_a_version_put_in_force_is_judged_by_at_once_without_a_restart(acme, ada):
-    assert judge(active(acme), Deed(tool="a")).approval == "AUTO"
+    assert judge(active(acme), ToolCall(tool="a")).approval == "AUTO"
 
     first = versions.save(acme, '{"policies": {"a": {"approval": "DENY"}}}', by=ada)
-    assert judge(active(acme), Deed(tool="a")).approval == "AUTO"
+    assert judge(active(acme), ToolCall(tool="a")).approval == "AUTO"
     versions.activate(first, by=ada)
-    assert judge(active(acme), Deed(tool="a")).approval == "DENY"
+    assert judge(active(acme), ToolCall(tool="a")).approval == "DENY"
 
     second = versions.save(acme, "policies: {}", by=ada, note="too strict")
     versions.activate(second, by=ada)
-    assert judge(active(acme), Deed(tool="a")).approval == "AUTO"
+    assert judge(active(acme), ToolCall(tool="a")).approval == "AUTO"
     assert [one["number"] for one in told(acme, "policy.activated")] == [1, 2]
 
 
@@ -58,7 +58,7 @@ def test_a_policy_is_loaded_from_a_file_by_command(acme, ada, ben, tmp_path, cap
     file.write_text("policies:\n  a: {approval: MANUAL, requires: [{group: finance}]}\n")
 
     call_command("load_policy", "acme", str(file), by="ada@example.com")
-    assert judge(active(acme), Deed(tool="a")).requires[0].team == "finance"
+    assert judge(active(acme), ToolCall(tool="a")).requires[0].team == "finance"
 
     file.write_text("policies:\n  a: {aproval: MANUAL}\n")
     with pytest.raises(CommandError, match=r"line 2, column 7.*did you mean approval"):

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from approvals import bells, expiry, grants, inbox
+from approvals import grants, inbox, periodic, signals
 from approvals.gate.waiting import waiters
 from approvals.models import Approval, ApprovalState
 from tests.approvals import door
@@ -70,7 +70,7 @@ def test_a_waiting_agent_hears_the_decision_at_once(trip, ben, only_bells):
 def test_a_lost_message_costs_seconds_and_no_more(trip, ben, monkeypatch):
     trip.begin(**IRREVERSIBLE)
     approval = Approval.objects.get()
-    monkeypatch.setattr(bells, "CHANNEL", "somewhere else")
+    monkeypatch.setattr(signals, "CHANNEL", "somewhere else")
 
     async def story(client):
         path = f"/api/v1/approvals/{approval.pk}?wait=20"
@@ -198,8 +198,8 @@ def test_what_nobody_answered_expires_and_the_agent_is_told(trip, acme):
     trip.begin(attempt="a1", **IRREVERSIBLE)
     Approval.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
 
-    assert expiry.expire_due() == 1
-    assert expiry.expire_due() == 0
+    assert periodic.expire_due() == 1
+    assert periodic.expire_due() == 0
 
     assert Approval.objects.get().state == ApprovalState.EXPIRED
     assert len(told(acme, "approval.expired")) == 1
@@ -210,6 +210,6 @@ def test_half_way_somebody_is_reminded_once(ask, acme, ben, cleo):
     approval = ask()
     Approval.objects.filter(pk=approval.pk).update(remind_at=timezone.now())
 
-    assert expiry.remind_due() == 1
-    assert expiry.remind_due() == 0
+    assert periodic.remind_due() == 1
+    assert periodic.remind_due() == 0
     assert set(told(acme, "approval.reminded")[0]["people"]) == {ben.pk, cleo.pk}

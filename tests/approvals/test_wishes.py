@@ -9,9 +9,9 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 from django.test import Client
 
-from approvals import inbox, questions, wishes
-from approvals.models import Approval, ApprovalState, Wish
-from approvals.policy import Deed, Invalid, judge, load
+from approvals import approval_requests, consent_requests, inbox
+from approvals.models import Approval, ApprovalState, ConsentRequest
+from approvals.policy import Invalid, ToolCall, judge, load
 from tests.approvals.cast import put_in_force, told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.test_notifications import LINK, send_all
@@ -25,19 +25,19 @@ def ask_first(ask, acme, ada):
     """Asks for a plan whose rule wants Eve asked first."""
 
     def make(said="ask", people=(EVE,), **judged):
-        from approvals.policy import Judgement, Need
+        from approvals.policy import PolicyDecision, RequiredApprovers
         from tests.approvals.cast import refund
 
-        return questions.ask_for_plan(
+        return approval_requests.ask_for_plan(
             acme,
             901,
             case_ref="12",
             calls=[refund()],
-            judgement=Judgement(
+            judgement=PolicyDecision(
                 approval="MANUAL",
                 risk="high",
                 action_class="external_irreversible",
-                requires=(Need(None, 1),),
+                requires=(RequiredApprovers(None, 1),),
                 affected=said,
                 affected_words=WORDS,
                 **judged,
@@ -93,7 +93,7 @@ def test_the_mail_holds_nothing_of_the_case_and_opening_it_decides_nothing(ask_f
         scanner.head(path)
         for link in re.findall(r'(?:href|action)="(/[^"#]*)"', page.content.decode()):
             scanner.get(link)
-    assert Wish.objects.get().answer == ""
+    assert ConsentRequest.objects.get().answer == ""
     assert "<script" not in page.content.decode()
 
 
@@ -103,7 +103,7 @@ def test_where_her_yes_is_a_must_nobody_grants_before_it(ask_first, ben, post_of
     with pytest.raises(inbox.NotYours, match="asked first"):
         inbox.grant(approval, by=ben, seen=approval.digest)
     wish = approval.wishes.get()
-    wishes.answer(wish, "yes")
+    consent_requests.answer(wish, "yes")
 
     approval.refresh_from_db()
     assert approval.state == ApprovalState.WAITING  # the last word is a decider's
@@ -114,7 +114,7 @@ def test_where_her_yes_is_a_must_nobody_grants_before_it(ask_first, ben, post_of
 
 def test_after_her_no_people_can_only_reject(ask_first, ben):
     approval = ask_first("must")
-    wishes.answer(approval.wishes.get(), "no", "I like it as it is.")
+    consent_requests.answer(approval.wishes.get(), "no", "I like it as it is.")
 
     with pytest.raises(inbox.NotYours, match="does not want it"):
         inbox.grant(approval, by=ben, seen=approval.digest)
@@ -125,18 +125,18 @@ def test_every_affected_person_is_asked_and_one_no_is_a_no(ask_first, ben):
     fay = {"id": "cus_8", "name": "Fay"}
     approval = ask_first("must", people=(EVE, fay, EVE, None))
     eve, fays = approval.wishes.order_by("pk")
-    wishes.answer(eve, "yes")
+    consent_requests.answer(eve, "yes")
     assert approval.headline not in eve.question  # it tells of what is Fay's, too
     with pytest.raises(inbox.NotYours):
         inbox.grant(approval, by=ben, seen=approval.digest)
-    wishes.answer(fays, "yes")
+    consent_requests.answer(fays, "yes")
     inbox.grant(approval, by=ben, seen=approval.digest)
 
 
 def test_where_no_address_is_known_an_operator_passes_the_link_on(ask_first, ada, ben, acme):
     approval = ask_first(people=({"id": "cus_8", "name": "Fay"},))
 
-    link = wishes.link_of(approval.wishes.get())
+    link = consent_requests.link_of(approval.wishes.get())
 
     shown = {}
     for who in (ada, ben):
@@ -149,7 +149,7 @@ def test_where_no_address_is_known_an_operator_passes_the_link_on(ask_first, ada
 
 
 def test_a_must_without_anybody_to_ask_asks_nobody(ask_first):
-    with pytest.raises(questions.NobodyToAsk, match="names nobody"):
+    with pytest.raises(approval_requests.NobodyToAsk, match="names nobody"):
         ask_first("must", people=())
     assert ask_first("ask", people=()).wishes.count() == 0
 
@@ -157,7 +157,7 @@ def test_a_must_without_anybody_to_ask_asks_nobody(ask_first):
 def test_she_answers_once_and_not_when_it_is_over(ask_first, ben, acme):
     approval = ask_first()
     wish = approval.wishes.get()
-    path = urlsplit(wishes.link_of(wish)).path
+    path = urlsplit(consent_requests.link_of(wish)).path
     Client().post(path, {"answer": "no"})
 
     assert Client().post(path, {"answer": "yes"}).status_code == 409
@@ -174,7 +174,7 @@ def test_she_answers_once_and_not_when_it_is_over(ask_first, ben, acme):
 def test_the_database_keeps_answer_and_time_together(ask_first):
     wish = ask_first().wishes.get()
     with pytest.raises(IntegrityError), transaction.atomic():
-        Wish.objects.filter(pk=wish.pk).update(answer="yes")
+        ConsentRequest.objects.filter(pk=wish.pk).update(answer="yes")
 
 
 DOCUMENT = {
@@ -188,7 +188,7 @@ DOCUMENT = {
 
 
 def test_the_policy_says_it_and_the_strictest_wins():
-    judged = judge(load(DOCUMENT), Deed(tool="crm.update", args={"name": "Eve"}))
+    judged = judge(load(DOCUMENT), ToolCall(tool="crm.update", args={"name": "Eve"}))
     assert (judged.affected, judged.affected_words) == ("must", WORDS)
     for wrong in ({"approval": "AUTO", "askAffected": True}, {"askAffected": "yes"}):
         with pytest.raises(Invalid):

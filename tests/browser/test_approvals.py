@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from approvals import enquiries, inbox, questions, wishes
+from approvals import approval_requests, clarifications, consent_requests, inbox
 from approvals.models import Approval
-from approvals.policy import Judgement, Need
+from approvals.policy import PolicyDecision, RequiredApprovers
 from connectors import channels
 from tests.approvals.cast import asker, refund
 from tests.browser.accessible import assert_accessible
@@ -110,11 +110,11 @@ def test_everybody_can_use_the_pages(
     scheme: str,
     size: dict[str, int],
 ) -> None:
-    ask(Need("finance", 1), Need("leads", 1))
+    ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
     approval = ask(calls=[refund(100), refund(250)], risk="critical")
-    enquiry = enquiries.ask_back(approval, "Who confirmed it?", by=ben)
-    enquiries.answer(enquiry, "The customer, by phone.", by=ada)
-    enquiries.ask_back(approval, "When?", by=ben)
+    enquiry = clarifications.ask_back(approval, "Who confirmed it?", by=ben)
+    clarifications.answer(enquiry, "The customer, by phone.", by=ada)
+    clarifications.ask_back(approval, "When?", by=ben)
     granted = ask()
     inbox.grant(granted, by=ben, seen=granted.digest, shown_seconds=1)
     channels.create(acme, "ops", "mail", by=ada, settings={"to": ["ops@acme.example"]})
@@ -181,10 +181,10 @@ def test_the_affected_person_answers_without_a_script_and_people_see_it(
     scheme: str,
     size: dict[str, int],
 ) -> None:
-    judged = Judgement(
+    judged = PolicyDecision(
         approval="MANUAL", risk="high", action_class="external_reversible", affected="must"
     )
-    approval = questions.ask_for_plan(
+    approval = approval_requests.ask_for_plan(
         acme,
         77,
         case_ref="12",
@@ -203,7 +203,7 @@ def test_the_affected_person_answers_without_a_script_and_people_see_it(
     assert_accessible(bens)
 
     eves = visit(java_script_enabled=False, color_scheme=scheme, viewport=size)
-    eves.goto(urlsplit(wishes.link_of(approval.wishes.get())).path)
+    eves.goto(urlsplit(consent_requests.link_of(approval.wishes.get())).path)
     eves.get_by_role("button", name="Yes, please").click()
     eves.get_by_text("Thank you, we have your answer").wait_for()
     readable = visit(color_scheme=scheme, viewport=size)

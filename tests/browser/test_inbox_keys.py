@@ -7,7 +7,7 @@ from playwright.sync_api import Page
 
 from approvals import inbox
 from approvals.models import Approval
-from approvals.policy import Need
+from approvals.policy import RequiredApprovers
 from tests.approvals.cast import refund
 from tests.browser import test_approvals
 from tests.browser.accessible import assert_accessible
@@ -105,7 +105,7 @@ def test_the_list_goes_on_from_the_card_that_is_open(visit: Visit, ask: Any, ben
 def test_the_other_lists_are_reached_and_a_grant_is_withdrawn(
     visit: Visit, ask: Any, ben: User
 ) -> None:
-    granted, _ = ask(), ask(Need("leads", 1))
+    granted, _ = ask(), ask(RequiredApprovers("leads", 1))
     inbox.grant(granted, by=ben, seen=granted.digest, reason="checked")
     page = visit(ben)
     page.goto("/w/acme/approvals/")

@@ -11,7 +11,7 @@ import pytest
 from config.local.places import ROOT
 from ledger import sealer
 from ledger.models import Run
-from ledger.said import Speaker
+from ledger.parsed_events import Actor
 from tests.browser.accessible import assert_accessible
 from tests.browser.conftest import DESKTOP, PHONE, Visit
 from tests.ledger.conftest import event, tell
@@ -30,7 +30,7 @@ def sue(transactional_db: Any) -> User:
         by=None,
     )
     agent = Agent.objects.create(workspace=workspace, name="trip-desk")
-    speaker = Speaker(workspace.pk, "northwind", "agent", agent.name, agent.pk, "0123456789")
+    speaker = Actor(workspace.pk, "northwind", "agent", agent.name, agent.pk, "0123456789")
     target = {"type": "reservation", "id": "XEHM4B"}
     tell(
         speaker,

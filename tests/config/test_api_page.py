@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from config.door import Door
+from config.edge import Edge
 
 pytestmark = pytest.mark.django_db
 
@@ -17,7 +17,7 @@ def document(client):
 def test_every_hot_endpoint_is_described(document):
     served = {
         (route.method.lower(), route.path.pattern)
-        for route in Door(None)._routes
+        for route in Edge(None)._routes
         if route.path.pattern.startswith("/api")
     }
     described = {

@@ -10,11 +10,11 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from approvals import teamwork, versions
+from approvals import team_coverage, versions
 from approvals.models import PolicyVersion
 from config.health import expected
 from tests.processes import Process, Processes
-from workspaces import beats
+from workspaces import heartbeats
 from workspaces.models import Heartbeat, Workspace
 
 TERMINATE_OTHERS = """
@@ -75,7 +75,7 @@ def test_one_loop_that_stopped_is_named_and_takes_no_web_process_from_its_balanc
     web: Process, name: str
 ) -> None:
     for one in expected():
-        beats.beat(one, every_seconds=5.0)
+        heartbeats.beat(one, every_seconds=5.0)
     assert ask(f"{web.url}/statusz")[0] == 200
     Heartbeat.objects.filter(pk=name).update(beat_at=Now() - timedelta(minutes=5))
 
@@ -85,7 +85,7 @@ def test_one_loop_that_stopped_is_named_and_takes_no_web_process_from_its_balanc
     assert status == 503
     assert checks.pop(name).startswith("silent for 30")
     assert set(checks.values()) == {"ok"}
-    beats.beat(name, every_seconds=5.0, error="PartitionMissing: ledger_event_2026w48")
+    heartbeats.beat(name, every_seconds=5.0, error="PartitionMissing: ledger_event_2026w48")
     status, _, body = ask(f"{web.url}/statusz")
     assert (status, json.loads(body)["checks"][name][:25]) == (503, "failed: PartitionMissing:")
     assert ask(f"{web.url}/readyz")[0] == 200
@@ -95,13 +95,13 @@ def test_a_policy_that_this_version_refuses_is_counted_and_not_named_to_stranger
     web: Process,
 ) -> None:
     for one in expected():
-        beats.beat(one, every_seconds=5.0)
+        heartbeats.beat(one, every_seconds=5.0)
     document = {"policies": {"a": {"approval": "PERHAPS"}}}
     PolicyVersion.objects.create(
         workspace=Workspace.objects.create(slug="acme", name="Acme"),
         number=1, document=document, digest=versions.digest_of(document), active=True,
     )  # fmt: skip
-    teamwork.sweep()
+    team_coverage.sweep()
 
     status, _, body = ask(f"{web.url}/statusz")
 

@@ -13,7 +13,8 @@ import psycopg
 import pytest
 import redis
 
-from config.local import secrets, unprivileged
+from config import env
+from config.local import unprivileged
 from config.local.postgres import Postgres
 from config.local.servers import DidNotStart
 from config.local.valkey import Valkey
@@ -129,10 +130,10 @@ def test_a_server_that_cannot_start_says_why(postgres: Postgres) -> None:
 
 
 def test_secrets_are_made_once_and_readable_by_their_owner_only(tmp_path: Path) -> None:
-    first = secrets.load(tmp_path / "home")
+    first = env.load(tmp_path / "home")
 
-    second = secrets.load(tmp_path / "home")
+    second = env.load(tmp_path / "home")
 
     assert first == second
-    assert set(first) == set(secrets.NAMES)
+    assert set(first) == set(env.NAMES)
     assert stat.S_IMODE((tmp_path / "home" / "secrets.env").stat().st_mode) == 0o600

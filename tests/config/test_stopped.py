@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from config.health import expected
 from tests import people
-from workspaces import beats
+from workspaces import heartbeats
 from workspaces.models import Heartbeat, User, Workspace
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +26,7 @@ acme, operators, leads, ada, cleo = (
 @pytest.fixture
 def going(acme: Workspace) -> None:
     for name in expected():
-        beats.beat(name, every_seconds=5.0)
+        heartbeats.beat(name, every_seconds=5.0)
 
 
 def stop(*names: str) -> None:

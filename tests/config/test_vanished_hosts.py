@@ -18,7 +18,7 @@ import redis
 from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
 
-from approvals import bells, inbox
+from approvals import inbox, signals
 from approvals.gate import waiting
 from approvals.gate.waiting import Waiters
 from approvals.models import Approval
@@ -30,7 +30,7 @@ from tests.conftest import started
 from tests.people import acme, ada, ben, leads, operators
 from tests.processes import Processes
 from tests.proxy import Proxy
-from workspaces import hot, keys, sockets
+from workspaces import edge, keys, sockets
 from workspaces.models import Agent
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -49,7 +49,7 @@ def url(broker: Proxy) -> str:
     return f"redis://127.0.0.1:{broker.port}/0"
 
 
-def listeners(channel: str = bells.CHANNEL) -> int:
+def listeners(channel: str = signals.CHANNEL) -> int:
     with redis.Redis.from_url(started["valkey"].url) as talk:
         return int(talk.pubsub_numsub(channel)[0][1])
 
@@ -62,7 +62,7 @@ def test_a_web_process_answers_while_the_brokers_host_is_gone_and_hears_it_again
     Trip(token).begin(**IRREVERSIBLE)
     approval = Approval.objects.get()
     web = processes.web(REDIS_URL=url(broker), BROKER_URL=url(broker))
-    lost = f"{bells.CHANNEL} is not heard"
+    lost = f"{signals.CHANNEL} is not heard"
 
     def waits() -> dict[str, Any]:
         path = f"{web.url}/api/v1/approvals/{approval.pk}?wait=60"
@@ -102,7 +102,7 @@ def test_a_connection_that_timed_out_is_no_silence_that_never_ends(
     channel = "amends:test-vanished"
 
     async def story() -> None:
-        await hot.open_pool(settings.DATABASE_URL, connections_max=1)
+        await edge.open_pool(settings.DATABASE_URL, connections_max=1)
         waiters = Waiters(channel, NOBODY_WAITS)
         try:
             with waiters.registered(1) as woken:
@@ -116,7 +116,7 @@ def test_a_connection_that_timed_out_is_no_silence_that_never_ends(
                 await asyncio.wait_for(woken, 60)
         finally:
             await waiters.stop()
-            await hot.close_pool()
+            await edge.close_pool()
 
     asyncio.run(story())
 

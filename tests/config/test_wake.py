@@ -14,7 +14,7 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 
 from tests.conftest import started
-from workspaces.wake import broker, wake, wake_on_commit
+from workspaces.wakeups import broker, wake, wake_on_commit
 
 PERSON_WAITS_SECONDS_MAX = 0.5
 TRIES = 5

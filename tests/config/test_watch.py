@@ -13,7 +13,7 @@ from config.watch import Watch
 from connectors import channels
 from connectors.models import Delivery
 from tests import people
-from workspaces import beats, periodic
+from workspaces import heartbeats, periodic
 from workspaces.models import Heartbeat, Workspace
 
 acme, globex = people.acme, people.globex
@@ -26,7 +26,7 @@ def desk(acme: Workspace, globex: Workspace) -> Watch:
     """Every loop goes; Acme has a channel, Globex has none, and somebody has looked before."""
     channels.create(acme, "ops", "mail", by=None, settings={"to": ["ops@example.com"]})
     for name in expected():
-        beats.beat(name, every_seconds=5.0)
+        heartbeats.beat(name, every_seconds=5.0)
     found = Watch()
     assert found.look() == 0
     assert found._since is not None
@@ -59,7 +59,7 @@ def test_of_a_scheduler_that_is_gone_its_jobs_are_not_told_one_by_one(desk: Watc
     Heartbeat.objects.update(beat_at=Now() - timedelta(minutes=5))
     sweeping = [job.name for job in periodic.jobs() if job.process == periodic.SWEEPER]
     for name in ("worker", "sweeper", *sweeping):
-        beats.beat(name, every_seconds=5.0)
+        heartbeats.beat(name, every_seconds=5.0)
 
     desk.look()
 
@@ -67,7 +67,7 @@ def test_of_a_scheduler_that_is_gone_its_jobs_are_not_told_one_by_one(desk: Watc
 
 
 def test_a_missing_partition_is_told_with_its_words(desk: Watch) -> None:
-    beats.beat(PARTITIONS, every_seconds=3600, error=MISSING)
+    heartbeats.beat(PARTITIONS, every_seconds=3600, error=MISSING)
     assert desk.look() == 0, "an error that may be over in a moment wakes nobody"
     ago(PARTITIONS, failing_since=timedelta(minutes=1))
 
@@ -79,11 +79,11 @@ def test_a_missing_partition_is_told_with_its_words(desk: Watch) -> None:
 
 def test_when_it_goes_again_that_is_told_and_the_next_failure_too(desk: Watch) -> None:
     for _ in range(2):
-        beats.beat(PARTITIONS, every_seconds=3600, error=MISSING)
+        heartbeats.beat(PARTITIONS, every_seconds=3600, error=MISSING)
         ago(PARTITIONS, failing_since=timedelta(minutes=1))
-        beats.beat(PARTITIONS, every_seconds=3600, error=MISSING)
+        heartbeats.beat(PARTITIONS, every_seconds=3600, error=MISSING)
         assert [desk.look(), desk.look()] == [1, 0]
-        beats.beat(PARTITIONS, every_seconds=3600)
+        heartbeats.beat(PARTITIONS, every_seconds=3600)
         assert [desk.look(), desk.look()] == [1, 0]
 
     assert [one.rpartition(" ")[2] for one in told()][1::2] == ["again", "again"]
@@ -99,7 +99,7 @@ def test_while_the_database_was_away_nobody_could_give_a_sign_of_life(
 
     assert desk.look() == 0
     for name in ("worker", "scheduler", "sweeper"):
-        beats.beat(name, every_seconds=5.0)
+        heartbeats.beat(name, every_seconds=5.0)
     assert desk._since is not None
     desk._since -= timedelta(minutes=1)
     assert desk.look() > 0, "but who is silent from then on is told"

@@ -15,7 +15,7 @@ from tests.config.test_door import TERMINATE_OTHERS, ask
 from tests.conftest import started
 from tests.processes import Process, Processes, database_answers
 from tests.servers import TEMPLATE
-from workspaces.wake import broker, wake
+from workspaces.wakeups import broker, wake
 
 WAIT_SECONDS_MAX = 90.0
 NO_PLAN = 404  # there is none: the worker looks for it in the database, and is done

@@ -15,7 +15,7 @@ import httpx
 import psycopg
 import pytest
 
-from config.local.leash import leashed
+from config.local.parent_death_signal import leashed
 from tests.ports import free_port
 
 QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

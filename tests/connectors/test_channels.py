@@ -91,17 +91,17 @@ def test_a_signed_webhook_can_be_checked_by_its_receiver(acme, ada, receiver):
 def test_a_witness_gets_each_new_head_signed_and_can_check_it(acme, ada, receiver):
     from amends.proofs import Checkpoint, LogKey
     from connectors import witnesses
-    from ledger import desk, logkeys, sealer
+    from ledger import desk_events, logkeys, sealer
 
     secret = {"url": receiver.at["url"] + "/heads", "secret": SECRET}
     everything = {"url": receiver.at["url"] + "/all", "secret": SECRET}
     channels.create(acme, "witness", "webhook", by=ada, secret=secret, subjects=["ledger.*"])
     channels.create(acme, "everything", "webhook", by=ada, secret=everything)
-    desk.say(acme, "case.opened", data={"case": 1})
+    desk_events.say(acme, "case.opened", data={"case": 1})
     sealer.seal(acme)
 
     assert (witnesses.send_heads(), witnesses.send_heads()) == (1, 0)
-    desk.say(acme, "case.closed", data={"case": 1})
+    desk_events.say(acme, "case.closed", data={"case": 1})
     sealer.seal(acme)
     assert witnesses.send_heads() == 1
     send_all()

@@ -3,7 +3,7 @@
 import pytest
 from django.db import connection as database
 
-from connectors import calllog, calls, connections, errands
+from connectors import call_pool, calllog, calls, connections
 from connectors.contract import CannotRead, Target
 from connectors.models import CallLog, Connection, ConnectionVersion
 from connectors.registry import UnknownConnector
@@ -168,7 +168,7 @@ def test_a_plug_in_that_hangs_is_left_behind(licence_connection, monkeypatch):
     from connectors.builtin.webhook import Webhook
 
     over = threading.Event()
-    monkeypatch.setattr(errands, "GRACE_SECONDS", -14.5)
+    monkeypatch.setattr(call_pool, "GRACE_SECONDS", -14.5)
     monkeypatch.setattr(Webhook, "apply", lambda *_: over.wait(60))
     began = time.monotonic()
 

@@ -6,19 +6,19 @@ import time
 
 import pytest
 
-from connectors import errands
+from connectors import call_pool
+from connectors.call_pool import CallPool, OutboundCall
 from connectors.calllog import Line
 from connectors.contract import Target
-from connectors.errands import Errand, Side
 from connectors.models import Connection
 
 
 @pytest.fixture(autouse=True)
 def quick():
     """Calls over the connection were quick until now."""
-    errands._took[7, "apply"] = 0.0
+    call_pool._took[7, "apply"] = 0.0
     yield
-    errands._took.clear()
+    call_pool._took.clear()
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def answers():
 
 def errand(work):
     line = Line(Connection(pk=7, name="world"), "apply", "set", Target("thing", "a"))
-    return Errand(line, 5.0, work, lambda one: one.came)
+    return OutboundCall(line, 5.0, work, lambda one: one.came)
 
 
 def heard(answers, count):
@@ -36,14 +36,14 @@ def heard(answers, count):
 
 
 def test_quick_calls_are_made_by_one_hand(answers):
-    Side(answers).start([errand(threading.get_ident) for _ in range(5)])
+    CallPool(answers).start([errand(threading.get_ident) for _ in range(5)])
 
     assert len({one.came for one in heard(answers, 5)}) == 1
 
 
 def test_those_behind_a_call_that_takes_long_get_hands_of_their_own(answers):
     over = threading.Event()
-    side = Side(answers)
+    side = CallPool(answers)
     slow = errand(lambda: over.wait(60))
     side.start([slow, *(errand(threading.get_ident) for _ in range(3))])
 
@@ -56,20 +56,20 @@ def test_those_behind_a_call_that_takes_long_get_hands_of_their_own(answers):
 
 
 def test_after_a_slow_call_nobody_shares_a_hand(answers):
-    errands._took[7, "apply"] = 1.0
+    call_pool._took[7, "apply"] = 1.0
     together = threading.Barrier(3)
 
-    Side(answers).start([errand(lambda: together.wait(60)) for _ in range(3)])
+    CallPool(answers).start([errand(lambda: together.wait(60)) for _ in range(3)])
 
     assert [one.failure for one in heard(answers, 3)] == [None] * 3
 
 
 def test_a_call_that_waited_for_too_long_is_not_made_any_more(answers):
     over, made = threading.Event(), []
-    side = Side(answers)
+    side = CallPool(answers)
     slow, late = errand(lambda: over.wait(60)), errand(lambda: made.append(1))
     side.start([slow, late])
-    late.began = time.monotonic() - errands.STALE_SECONDS - 1
+    late.began = time.monotonic() - call_pool.STALE_SECONDS - 1
 
     over.set()
 

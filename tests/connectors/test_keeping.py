@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from connectors import keeping
+from connectors import normalization
 
 
 class Words(str):
@@ -43,12 +43,12 @@ class Pair(NamedTuple):
     ],
 )
 def test_a_drivers_own_kinds_are_kept_as_what_they_mean(said, kept):
-    assert keeping.value(said) == kept
-    assert type(keeping.value(said)) is type(kept)
+    assert normalization.value(said) == kept
+    assert type(normalization.value(said)) is type(kept)
 
 
 def test_of_two_names_that_would_be_one_none_is_lost():
-    kept = keeping.value({1: "a", "1": "b"})
+    kept = normalization.value({1: "a", "1": "b"})
 
     assert "'a'" in kept
     assert "'b'" in kept

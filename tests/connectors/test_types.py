@@ -15,7 +15,7 @@ from amends.events import statement
 from connectors import calls, connections
 from connectors.contract import CannotRestore, Target
 from ledger.masking import holds_mask
-from ledger.said import Said, Speaker
+from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read
 from tests.connectors.conftest import server_of
 
@@ -163,8 +163,8 @@ def recorded(**snapshots):
     """
     effect = {"target": {"type": "things", "id": "1"}, **snapshots}
     told = statement("action.succeeded", run="r", action="a", mask=(), data={"effects": [effect]})
-    kept = read(json.dumps(told.event).encode(), Speaker(1, "acme", "agent", "a", 1, "k"))
-    assert isinstance(kept, Said), kept
+    kept = read(json.dumps(told.event).encode(), Actor(1, "acme", "agent", "a", 1, "k"))
+    assert isinstance(kept, ParsedEvent), kept
     from django.db import connection
 
     with connection.cursor() as cursor:

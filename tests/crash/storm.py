@@ -30,7 +30,7 @@ from tests.crash.oracle import rest, until, violations
 from tests.outside.world import World
 from tests.processes import Process, Processes
 from tests.recovery.engine.desk import asked, plan_for, tell
-from workspaces.wake import wake
+from workspaces.wakeups import wake
 
 PLANS = 6
 REST_SECONDS_MAX = 120.0

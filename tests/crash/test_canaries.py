@@ -14,7 +14,7 @@ import redis
 from django.test import Client
 
 from config.local.unprivileged import way_to_run
-from ledger.ids import new_id
+from ledger.append.events import new_id
 from recovery.models import Case
 from recovery.planning import plans
 from tests.conftest import started

@@ -5,7 +5,7 @@ import pytest
 from recovery import tasks
 from tests.crash.oracle import at_rest, until, violations
 from tests.recovery.engine.desk import plan_for, states
-from workspaces.wake import wake
+from workspaces.wakeups import wake
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -6,7 +6,7 @@ from connectors import connections
 from recovery import tasks
 from tests.crash.oracle import at_rest, rest, violations
 from tests.recovery.engine.desk import plan_for
-from workspaces.wake import wake
+from workspaces.wakeups import wake
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

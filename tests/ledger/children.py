@@ -13,11 +13,11 @@ import psycopg
 import pytest
 from django.db import connection
 
-from ledger.ids import new_id
+from ledger.append.events import new_id
 from ledger.intake import INLINE_BYTES_MAX
 from tests.ledger.conftest import bearer, event
 from tests.processes import Process
-from workspaces.children import CALLS_AT_ONCE
+from workspaces.worker_processes import CALLS_AT_ONCE
 
 WAIT_SECONDS_MAX = 90.0
 # Only they connect under this name: what they take in is told from what threads do.
@@ -37,7 +37,7 @@ def children_of(pid: int) -> set[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and b"workspaces.child" in (folder / "cmdline").read_bytes():
+            if parent == pid and b"workspaces.worker_process" in (folder / "cmdline").read_bytes():
                 found.add(int(folder.name))
         except OSError:
             continue  # it ended while we looked

@@ -7,9 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from ledger.ids import new_id
-from ledger.record import Recorded, record
-from ledger.said import Said, Speaker
+from ledger.append.events import Recorded, new_id, record
+from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read
 
 
@@ -36,9 +35,7 @@ def trip_desk(northwind, ada):
 
 @pytest.fixture
 def speaker(northwind, trip_desk):
-    return Speaker(
-        northwind.pk, northwind.slug, "agent", trip_desk.name, trip_desk.pk, "0123456789"
-    )
+    return Actor(northwind.pk, northwind.slug, "agent", trip_desk.name, trip_desk.pk, "0123456789")
 
 
 CONNECTIONS = 4
@@ -52,20 +49,20 @@ def event(
     return found | ({"action": action} if action else {})
 
 
-def heard(speaker: Speaker, event: dict[str, Any], *, reserved: bool = False) -> Said:
+def heard(speaker: Actor, event: dict[str, Any], *, reserved: bool = False) -> ParsedEvent:
     import msgspec
 
     said = read(msgspec.json.encode(event), speaker, reserved=reserved)
-    assert isinstance(said, Said), said
+    assert isinstance(said, ParsedEvent), said
     return said
 
 
-def tell(speaker: Speaker, *events: dict[str, Any], reserved: bool = False) -> Recorded:
+def tell(speaker: Actor, *events: dict[str, Any], reserved: bool = False) -> Recorded:
     """Record events through Django's own connection."""
     from django.db import transaction
 
     from ledger import drivers
-    from ledger.desk import plain_connection
+    from ledger.desk_events import plain_connection
 
     said = [heard(speaker, one, reserved=reserved) for one in events]
     with transaction.atomic():
@@ -86,20 +83,20 @@ async def no_django(scope, receive, send):
 @pytest.fixture
 def at_the_door(settings):
     """Run a coroutine function with a client of the real door, and give what it returns."""
-    from config.door import Door
-    from ledger.door import known_keys
-    from workspaces import hot
+    from config.edge import Edge
+    from ledger.edge import known_keys
+    from workspaces import edge
 
     def run(work):
         async def talk():
             known_keys.forget()
-            await hot.open_pool(settings.DATABASE_URL, connections_max=CONNECTIONS)
-            transport = httpx.ASGITransport(app=Door(no_django))
+            await edge.open_pool(settings.DATABASE_URL, connections_max=CONNECTIONS)
+            transport = httpx.ASGITransport(app=Edge(no_django))
             try:
                 async with httpx.AsyncClient(transport=transport, base_url="http://desk") as client:
                     return await work(client)
             finally:
-                await hot.close_pool()
+                await edge.close_pool()
 
         return asyncio.run(talk())
 

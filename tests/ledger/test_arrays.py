@@ -2,8 +2,8 @@
 
 import pytest
 
-from ledger.desk import plain_connection
-from ledger.statements import array
+from ledger.append.statements import array
+from ledger.desk_events import plain_connection
 
 TEXTS = [
     "plain", "", "NULL", None, 'a "quoted" word', "back\\slash", "comma, {braces}", " spaces ",

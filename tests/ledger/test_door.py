@@ -9,12 +9,12 @@ import json
 import pytest
 from django.db import connection
 
-from config.door import Door
-from ledger import desk, drivers
+from config.edge import Edge
+from ledger import desk_events, drivers
 from ledger.intake import INLINE_BYTES_MAX
 from ledger.models import Blob, Event, EventKey, Run, Unsealed
 from tests.ledger.conftest import CONNECTIONS, bearer, event, post
-from workspaces import hot, keys
+from workspaces import edge, keys
 from workspaces.models import APIKey
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -67,12 +67,12 @@ def send(token):
 
 
 def test_whoever_finds_no_connection_is_told_when_to_come_back(at_the_door, send, monkeypatch):
-    monkeypatch.setattr(hot, "POOL_WAIT_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(edge, "POOL_WAIT_SECONDS_MAX", 0.2)
 
     async def while_all_are_taken(client):
         async with contextlib.AsyncExitStack() as taken:
             for _ in range(CONNECTIONS):
-                await taken.enter_async_context(hot.pool().connection())
+                await taken.enter_async_context(edge.pool().connection())
             turned_away = await send(client, event("run.started"))
         return turned_away, await send(client, event("run.started"))
 
@@ -87,7 +87,7 @@ def test_who_waits_too_long_for_a_run_is_told_when_to_come_back(at_the_door, sen
 
     async def while_somebody_holds_it(client):
         await send(client, event("run.started"))
-        async with hot.pool().connection() as holder, holder.transaction():
+        async with edge.pool().connection() as holder, holder.transaction():
             await holder.execute("SELECT 1 FROM ledger_run FOR UPDATE")
             turned_away = await send(client, event("run.completed"))
         return turned_away, await send(client, event("run.completed"))
@@ -102,7 +102,7 @@ def test_who_waits_too_long_for_a_run_is_told_when_to_come_back(at_the_door, sen
 def test_when_too_many_large_batches_wait_the_next_is_told_when_to_come_back(
     at_the_door, send, monkeypatch
 ):
-    monkeypatch.setattr(hot, "THREADS_WAITING_MAX", 2)
+    monkeypatch.setattr(edge, "THREADS_WAITING_MAX", 2)
     monkeypatch.setattr(drivers, "BEGIN", [("BEGIN", ()), ("SET LOCAL lock_timeout = '60s'", ())])
     words = {"args": "x" * (INLINE_BYTES_MAX // 2)}
 
@@ -112,7 +112,7 @@ def test_when_too_many_large_batches_wait_the_next_is_told_when_to_come_back(
 
     async def while_somebody_holds_their_run(client):
         await send(client, event("run.started"))
-        async with hot.pool().connection() as holder, holder.transaction():
+        async with edge.pool().connection() as holder, holder.transaction():
             await holder.execute("SELECT 1 FROM ledger_run FOR UPDATE")
             sent = [asyncio.create_task(send(client, *large())) for _ in range(3)]
             done, _ = await asyncio.wait(sent, timeout=20, return_when=asyncio.FIRST_COMPLETED)
@@ -171,7 +171,7 @@ DOORS = [
 
 
 def test_every_door_for_agents_is_among_those_that_are_tried():
-    hot_routes = [route for route in Door(None)._routes if "/api/" in route.path.pattern]
+    hot_routes = [route for route in Edge(None)._routes if "/api/" in route.path.pattern]
 
     assert len(hot_routes) == len(DOORS)
     for route in hot_routes:
@@ -219,7 +219,7 @@ def test_secrets_do_not_enter(call, trip_desk):
     )
     call(post([plan]))
 
-    key = desk.masking_key(trip_desk.workspace)
+    key = desk_events.masking_key(trip_desk.workspace)
     assert Event.objects.filter(action="a").values_list("data__args", flat=True).get() == {
         "card_number": key.placeholder("cardnumber", "4242424242424242"),
         "note": key.placeholder("card", "4242424242424242"),

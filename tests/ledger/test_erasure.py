@@ -11,10 +11,10 @@ from django.db import connection
 
 from amends.proofs import LogKey, NotProven, verify
 from ledger import audit, erasure, logkeys, proofs, schemas, sealer
-from ledger.acts import take_in
 from ledger.models import Action, Blob, Checkpoint, Effect, Erasure, Event, Run
+from ledger.outbox import take_in
+from ledger.parsed_events import Actor
 from ledger.rebuild import rebuild
-from ledger.said import Speaker
 from tests.ledger.conftest import event, tell
 from tests.ledger.test_pages import member
 from workspaces.models import Act, Agent, Workspace
@@ -292,7 +292,7 @@ def test_whatever_an_agent_may_write_of_her_goes(speaker, northwind):
 def test_the_same_customer_in_another_workspace_keeps_everything(said, speaker, northwind, ada):
     elsewhere = Workspace.objects.create(slug="southwind", name="Southwind")
     agent = Agent.objects.create(workspace=elsewhere, name="desk", owner=ada)
-    theirs = Speaker(elsewhere.pk, elsewhere.slug, "agent", agent.name, agent.pk, "0123456789")
+    theirs = Actor(elsewhere.pk, elsewhere.slug, "agent", agent.name, agent.pk, "0123456789")
     tell(
         theirs,
         event("run.started", run="eve", data={"request": f"{CANARY} flies", "on_behalf_of": EVE}),

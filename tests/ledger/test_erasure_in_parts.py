@@ -141,7 +141,7 @@ def test_asked_twice_it_is_one(said, northwind):
 
 
 def test_the_page_shows_how_far_it_is(said, northwind, client, monkeypatch):
-    monkeypatch.setattr("ledger.views.kept.REQUEST_SECONDS", 0.0)
+    monkeypatch.setattr("ledger.views.retention.REQUEST_SECONDS", 0.0)
     client.force_login(member(northwind, "alma", "view", "administer"))
 
     answer = client.post(PAGE, {"person": "cust_eve", "act": "erase"})

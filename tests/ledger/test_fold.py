@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 from ledger.fold import fold_action, fold_run
 from ledger.fold.attempts import fold_all, one_success
 from ledger.models import Action, Attempt, Checkpoint, Effect, Run
-from ledger.said import Fact, Speaker
+from ledger.parsed_events import Actor, StoredEvent
 from tests.ledger.conftest import event, tell
 from workspaces.models import Agent, Workspace
 
@@ -77,7 +77,7 @@ LIVES = some.one_of(
 
 def facts(said):
     return [
-        Fact(f"e{n:03}", kind, None, data, n, T0 + timedelta(seconds=n))
+        StoredEvent(f"e{n:03}", kind, None, data, n, T0 + timedelta(seconds=n))
         for n, (kind, data) in enumerate(said)
     ]
 
@@ -150,7 +150,9 @@ def test_the_states_of_an_action(said, state, flags):
 
 @pytest.mark.parametrize("data", [{}, {"attempt": None}, {"attempt": "a1"}, {"fence": 3}])
 def test_the_short_way_of_one_success_leads_where_the_general_one_does(data):
-    kinds = defaultdict(list, {"action.succeeded": [Fact("1", "action.succeeded", 1, data, 1, T0)]})
+    kinds = defaultdict(
+        list, {"action.succeeded": [StoredEvent("1", "action.succeeded", 1, data, 1, T0)]}
+    )
     flags: set[str] = set()
 
     assert one_success(kinds) == fold_all(kinds, flags)
@@ -246,7 +248,7 @@ def elsewhere(ada):
     """The same agent in a workspace of its own, where the same event ids are new."""
     workspace = Workspace.objects.create(slug="southwind", name="Southwind")
     agent = Agent.objects.create(workspace=workspace, name="trip-desk", owner=ada)
-    return Speaker(workspace.pk, "southwind", "agent", agent.name, agent.pk, "0123456789")
+    return Actor(workspace.pk, "southwind", "agent", agent.name, agent.pk, "0123456789")
 
 
 @settings(

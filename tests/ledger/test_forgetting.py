@@ -5,7 +5,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
 
-from workspaces import forgetting
+from workspaces import erasure_registry
 
 FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery")
 CAN_HOLD_WORDS = (
@@ -24,7 +24,7 @@ def columns():
 
 
 def test_every_column_that_can_hold_words_is_spoken_of():
-    unspoken = set(columns()) - forgetting.spoken_of()
+    unspoken = set(columns()) - erasure_registry.spoken_of()
     assert not unspoken, "say in the floor's forgets.py what becomes of these"
 
 
@@ -35,11 +35,11 @@ def test_nothing_is_spoken_of_that_is_not_there():
         for model in apps.get_app_config(floor).get_models()
         for column in model._meta.concrete_fields
     }
-    assert not forgetting.spoken_of() - there
+    assert not erasure_registry.spoken_of() - there
 
 
 def test_every_held_column_can_be_emptied():
-    for one in forgetting.held():
+    for one in erasure_registry.held():
         model = apps.get_model(one.model)
         for name in one.columns:
-            forgetting.blank(model._meta.get_field(name))
+            erasure_registry.blank(model._meta.get_field(name))

@@ -14,8 +14,8 @@ from ledger.wire import BATCH_BYTES_MAX, BATCH_EVENTS_MAX
 from tests.ledger import children
 from tests.ledger.children import TERMINATE, WAITING, asked, children_of, large, until, words
 from tests.ledger.conftest import event
-from workspaces.children import CALLS_AT_ONCE
-from workspaces.hot import THREADS_WAITING_MAX
+from workspaces.edge import THREADS_WAITING_MAX
+from workspaces.worker_processes import CALLS_AT_ONCE
 
 send, web, held = children.send, children.web, children.held
 pytestmark = pytest.mark.django_db(transaction=True)

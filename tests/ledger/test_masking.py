@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from config.local.places import ROOT
-from ledger import desk
+from ledger import desk_events
 from ledger.canonical import canonical, is_plain
 from ledger.masking import Look, MaskingKey, Unfit, holds_mask, mask_in_place, masked, without_last4
 from ledger.models import Event
@@ -101,10 +101,10 @@ def test_the_desk_masks_what_it_says_itself_and_leaves_what_it_was_given(northwi
     told = {"args": {"api_key": "k-123", "notes": ["card 4111 1111 1111 1111", "ok"], "n": 1}}
     before = copy.deepcopy(told)
 
-    desk.say(northwind, "case.opened", data=told)
+    desk_events.say(northwind, "case.opened", data=told)
 
     said = Event.objects.get().data["args"]
-    key = desk.masking_key(northwind)
+    key = desk_events.masking_key(northwind)
     card = key.placeholder("card", "4111111111111111")
     assert said["api_key"] == key.placeholder("apikey", "k-123")
     assert said["notes"] == [f"card {card}", "ok"]

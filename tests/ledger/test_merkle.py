@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from amends import merkle as of_client
+from amends import proofs
 from ledger import merkle
 
 SIZE_MAX = 300
@@ -164,11 +164,11 @@ def test_every_inclusion_proof_at_every_size_up_to_300(stored):
             assert merkle.is_included(leaf, index, size, proof, head)
             assert not merkle.is_included(leaf, index + 1, size, proof, head)
             there = {"index": index, "size": size, "proof": proof, "root": head}
-            assert of_client.is_included(entry(index), **there)
-            assert not of_client.is_included(entry(index + 1), **there)
+            assert proofs.is_included(entry(index), **there)
+            assert not proofs.is_included(entry(index + 1), **there)
             for bad in one_bit_changed([head, *proof], chance):
                 changed = there | {"proof": bad[1:], "root": bad[0]}
-                assert not of_client.is_included(entry(index), **changed)
+                assert not proofs.is_included(entry(index), **changed)
             for bad in one_bit_changed([leaf, head, *proof], chance):
                 assert not merkle.is_included(bad[0], index, size, bad[2:], bad[1])
             if proof:

@@ -10,7 +10,7 @@ from config import health, loops
 from ledger import partitions
 from ledger.models import Event
 from tests.ledger.conftest import event, tell
-from workspaces import hot, periodic
+from workspaces import edge, periodic
 
 WEEK = timedelta(days=7)
 
@@ -72,8 +72,8 @@ def test_statusz_tells_of_it_before_it_is_needed(speaker, settings):
 
 
 async def readiness(url):
-    await hot.open_pool(url, connections_max=2)
+    await edge.open_pool(url, connections_max=2)
     try:
         return await health.loops()
     finally:
-        await hot.close_pool()
+        await edge.close_pool()

@@ -5,11 +5,11 @@ import json
 import pytest
 from django.db import transaction
 
-from ledger import desk, drivers
-from ledger.desk import plain_connection
+from ledger import desk_events, drivers
+from ledger.append.events import record
+from ledger.desk_events import plain_connection
 from ledger.models import Action, Effect, Event, EventConflict, EventKey, Run, Unsealed
-from ledger.record import record
-from ledger.said import Said
+from ledger.parsed_events import ParsedEvent
 from ledger.wire import read
 from tests.ledger.conftest import event, heard, tell
 
@@ -111,14 +111,14 @@ def test_the_same_id_with_other_content_is_refused_and_kept_by_digest(speaker):
 
 def test_the_desk_approves_settles_and_compensates(speaker, northwind, ada):
     tell(speaker, planned())
-    desk.say(northwind, "action.approved", run="run_1", action="act_1", by=ada)
+    desk_events.say(northwind, "action.approved", run="run_1", action="act_1", by=ada)
     assert Action.objects.get().state == "approved"
 
     tell(speaker, event("action.failed", action="act_1", n=1, data={"error": {"type": "Timeout"}}))
     assert Action.objects.get().state == "unknown"
     assert Effect.objects.count() == 1
 
-    desk.say(
+    desk_events.say(
         northwind,
         "action.settled",
         run="run_1",
@@ -129,7 +129,7 @@ def test_the_desk_approves_settles_and_compensates(speaker, northwind, ada):
     action = Action.objects.get()
     assert (action.state, action.settled_by) == ("succeeded", str(ada.pk))
 
-    desk.say(
+    desk_events.say(
         northwind,
         "action.compensated",
         run="run_1",
@@ -170,23 +170,23 @@ def test_law_9b_an_agent_cannot_say_a_word_of_the_desk(speaker, word):
     for run in ("run_1", "desk-plan-1"):
         said = event(word, run=run, action=act, data={"outcome": "compensated", "position": 0})
         answer = read(json.dumps(said).encode(), speaker)
-        assert not isinstance(answer, Said)
+        assert not isinstance(answer, ParsedEvent)
         assert (answer[1].type, answer[1].status) == ("urn:amends:problem:desk-only", 403)
 
 
 def test_a_plan_is_a_run_of_the_desk(northwind):
-    desk.say(northwind, "plan.started", run="plan_1", data={"goal": "undo"})
-    desk.say(northwind, "step.ready", run="plan_1", action="step_1")
+    desk_events.say(northwind, "plan.started", run="plan_1", data={"goal": "undo"})
+    desk_events.say(northwind, "step.ready", run="plan_1", action="step_1")
     call = {"tool": "hotel.cancel", "targets": [HOTEL], "args": {"id": "H-7"}, "attempt": "1"}
-    desk.say(northwind, "step.intended", run="plan_1", action="step_1", data=call)
-    desk.say(
+    desk_events.say(northwind, "step.intended", run="plan_1", action="step_1", data=call)
+    desk_events.say(
         northwind,
         "step.applied",
         run="plan_1",
         action="step_1",
         data={"attempt": "1", "effects": [{"target": HOTEL, "after": {"state": "cancelled"}}]},
     )
-    desk.say(northwind, "plan.finished", run="plan_1")
+    desk_events.say(northwind, "plan.finished", run="plan_1")
 
     run = Run.objects.get()
     assert (run.agent, run.state, run.effect_count) == (None, "completed", 1)

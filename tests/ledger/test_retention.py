@@ -9,11 +9,11 @@ from django.db import DatabaseError, connection, transaction
 from amends.proofs import verify
 from ledger import audit, checks, erasure, partitions, proofs, retention, sealer
 from ledger.models import Action, Blob, Effect, Event, EventKey, Leaf, Run, Thinning
-from ledger.said import Speaker
+from ledger.parsed_events import Actor
 from tests.ledger.conftest import event, tell
 from tests.ledger.test_erasure import act, keys, tables_that_say
 from tests.ledger.test_pages import member
-from workspaces import forgetting
+from workspaces import erasure_registry
 from workspaces.models import Act, Agent, Workspace
 
 # Ninety days after the end of the week in which the tests run.
@@ -42,8 +42,8 @@ def held(monkeypatch, northwind):
         found = Run.objects.filter(workspace=workspace, pk__in=runs, run="open")
         return found.values_list("pk", flat=True)
 
-    forgetting.held()  # every floor has spoken
-    monkeypatch.setattr(forgetting, "_rest", [*forgetting._rest, of_open])
+    erasure_registry.held()  # every floor has spoken
+    monkeypatch.setattr(erasure_registry, "_rest", [*erasure_registry._rest, of_open])
 
 
 def test_what_is_over_goes_and_what_is_worked_on_stays(said, held, northwind):
@@ -115,7 +115,7 @@ def test_a_partition_written_anew_is_as_guarded_as_the_others(said, held, northw
 def test_each_workspace_keeps_its_own_time(said, northwind, ada):
     long = Workspace.objects.create(slug="longwind", name="Longwind", retention_days=365)
     desk = Agent.objects.create(workspace=long, name="desk", owner=ada)
-    tell(Speaker(long.pk, long.slug, "agent", desk.name, desk.pk, "0123456789"),
+    tell(Actor(long.pk, long.slug, "agent", desk.name, desk.pk, "0123456789"),
          event("run.started", run="theirs"))  # fmt: skip
     Run.objects.update(lease_until=None)
     retention.keep_to_time(SOON)
@@ -182,7 +182,7 @@ def test_one_tenants_days_let_go_nothing_of_its_neighbours(said, northwind, spea
     """The same run, action and snapshot in two workspaces, of which one keeps things for a year."""
     long = Workspace.objects.create(slug="longwind", name="Longwind", retention_days=365)
     agent = Agent.objects.create(workspace=long, name="desk", owner=ada)
-    theirs = Speaker(long.pk, long.slug, "agent", agent.name, agent.pk, "0123456789")
+    theirs = Actor(long.pk, long.slug, "agent", agent.name, agent.pk, "0123456789")
     for workspace in (northwind, long):
         for letter in "ab":
             Blob.objects.create(workspace=workspace, sha256=letter * 64, content=b"x", byte_count=1)

@@ -10,8 +10,8 @@ from django.db import connection, transaction
 
 from amends.proofs import LogKey as PublicKey
 from amends.proofs import NotProven, verify
-from ledger import audit, desk, leaves, logkeys, merkle, notes, proofs, sealer, witness
-from ledger.desk import plain_connection
+from ledger import audit, desk_events, leaves, logkeys, merkle, notes, proofs, sealer, witness
+from ledger.desk_events import plain_connection
 from ledger.models import Event, Leaf, LogKey, TreeHead, Unsealed
 from ledger.notes import Head
 from tests.ledger.conftest import event, tell
@@ -144,8 +144,8 @@ def forget_the_last(workspace, count):
 
 
 def test_the_desk_and_people_are_named_in_the_leaf(northwind, ada):
-    by_engine = desk.say(northwind, "case.opened", data={"case": 1})
-    by_ada = desk.say(northwind, "case.closed", data={"case": 1}, by=ada)
+    by_engine = desk_events.say(northwind, "case.opened", data={"case": 1})
+    by_ada = desk_events.say(northwind, "case.closed", data={"case": 1}, by=ada)
     seal(northwind)
     keys = public_keys(northwind)
     assert verify(proofs.proof_of(northwind, by_engine), keys).leaf["actor"] == "desk:engine"

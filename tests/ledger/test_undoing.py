@@ -6,9 +6,9 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
 
-from ledger import desk
-from ledger.desk import Saying
-from ledger.emptying import ERASING
+from ledger import desk_events
+from ledger.desk_events import EventDraft
+from ledger.erasure import ERASING
 from ledger.models import Action, Effect, Event
 from tests.ledger.conftest import event, tell
 from tests.ledger.test_fold import rows
@@ -35,8 +35,10 @@ def changed(northwind, speaker):
 def undo(workspace, position, outcome="compensated"):
     data = {"positions": [position], "outcome": outcome, "verified": True}
     with transaction.atomic():
-        said = desk.read_all(workspace, [Saying("action.compensated", "run_1", "x", data)])
-        desk.end_all(workspace, said, {})
+        said = desk_events.read_all(
+            workspace, [EventDraft("action.compensated", "run_1", "x", data)]
+        )
+        desk_events.end_all(workspace, said, {})
 
 
 @pytest.mark.parametrize(
@@ -72,10 +74,10 @@ def test_an_action_of_which_something_was_erased_stands_as_it_is(changed):
 
 
 def test_a_run_that_is_not_there_is_opened_the_usual_way(northwind):
-    verified = Saying("step.verified", "desk-plan-9", "step-1", {"tool": "things.restore"})
+    verified = EventDraft("step.verified", "desk-plan-9", "step-1", {"tool": "things.restore"})
 
     with transaction.atomic():
-        said = desk.read_all(northwind, [verified])
-        desk.end_all(northwind, said, {("desk-plan-9", "step-1"): ()})
+        said = desk_events.read_all(northwind, [verified])
+        desk_events.end_all(northwind, said, {("desk-plan-9", "step-1"): ()})
 
     assert Action.objects.get(run__run="desk-plan-9").tool == "things.restore"

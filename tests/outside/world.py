@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from config.local.leash import leashed
+from config.local.parent_death_signal import leashed
 from config.local.places import ROOT
 from tests.ports import free_port
 

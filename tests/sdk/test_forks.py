@@ -66,7 +66,7 @@ def test_parent_and_child_each_hear_their_own_answers_and_lose_nothing(
 # A thread holds the store at the moment of the fork; then both processes are asked for the same.
 TWINS = """
 import os, signal, sys, threading, time
-from amends.twin_store import SqliteKeys
+from amends.twins import SqliteKeys
 signal.alarm(20)
 store = SqliteKeys(sys.argv[1])
 holds = threading.Event()

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from amends.policy import CLASSES, RISKS, is_gated
-from approvals.policy.judging import judge
+from approvals.policy.decisions import ToolCall
+from approvals.policy.evaluation import judge
 from approvals.policy.loading import load
-from approvals.policy.words import Deed
 
 RULE = some.fixed_dictionaries(
     {},
@@ -93,7 +93,7 @@ def test_an_agent_cannot_lower_the_class_that_the_catalogue_knows():
 @settings(max_examples=300, deadline=None)
 def test_it_judges_as_the_desk_does(safety, effect_class, risk):
     document = {"agentSafety": safety}
-    deed = Deed(tool="pay.card", args={}, action_class=effect_class, risk=risk or "")
+    deed = ToolCall(tool="pay.card", args={}, action_class=effect_class, risk=risk or "")
 
     asked = judge(load(document), deed).approval != "AUTO"
 
@@ -115,7 +115,7 @@ def test_of_two_equally_specific_catalogue_entries_the_strictest_counts_in_any_o
     one_way = {"p?y.card": lax, "pay.car?": strict}
     for tools in (one_way, dict(reversed(one_way.items()))):
         catalogue = document({}, tools=tools)
-        deed = Deed(tool="pay.card", args={}, action_class="read_only")
+        deed = ToolCall(tool="pay.card", args={}, action_class="read_only")
 
         assert is_gated(catalogue, tool="pay.card", effect_class="read_only", risk=None)
         assert judge(load(catalogue), deed).approval == "MANUAL"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amends import merkle, proofs
+from amends import proofs
 from amends.canonical import canonical
 from tests.sdk import trees
 from tests.sdk.conftest import ENVIRONMENT
@@ -70,7 +70,7 @@ def test_the_roots_of_rfc_6962_come_out(size):
 
     assert trees.root(leaves).hex() == ROOTS[size - 1]
     for index, leaf in enumerate(leaves):
-        found = merkle.root_from_inclusion(leaf, index, size, trees.path(index, leaves))
+        found = proofs.root_from_inclusion(leaf, index, size, trees.path(index, leaves))
         assert found.hex() == ROOTS[size - 1]
 
 
@@ -81,11 +81,11 @@ def test_every_place_in_every_tree_is_proven_and_no_other():
         for index, leaf in enumerate(leaves):
             path = trees.path(index, leaves)
             here: dict[str, Any] = {"index": index, "size": size, "proof": path, "root": root}
-            assert merkle.is_included(leaf, **here)
-            assert not merkle.is_included(leaf + b"!", **here)
-            assert not merkle.is_included(leaf, **{**here, "proof": [*path, root]})
-            assert not merkle.is_included(leaf, **{**here, "proof": path[:-1]}) or size == 1
-            assert not merkle.is_included(leaf, **{**here, "index": index ^ 1}) or size == 1
+            assert proofs.is_included(leaf, **here)
+            assert not proofs.is_included(leaf + b"!", **here)
+            assert not proofs.is_included(leaf, **{**here, "proof": [*path, root]})
+            assert not proofs.is_included(leaf, **{**here, "proof": path[:-1]}) or size == 1
+            assert not proofs.is_included(leaf, **{**here, "index": index ^ 1}) or size == 1
 
 
 def test_a_key_of_a_public_log_is_read_as_others_write_it():

@@ -7,7 +7,7 @@ MIA = {"id": "mia", "name": "Mia Li"}
 
 
 def test_what_an_agent_says_of_a_run_is_folded(real_desk, northwind):
-    from ledger.desk import masking_key
+    from ledger.desk_events import masking_key
     from ledger.models import Run
 
     with real_desk.run("Move my return flight", on_behalf_of=MIA, run="run_1") as run:
@@ -56,7 +56,7 @@ def test_a_large_state_is_kept_as_a_blob(real_desk, northwind):
 
 
 def test_an_agent_reports_a_run_of_its_own_and_people_look_at_it(real_desk, northwind):
-    from ledger.desk import masking_key
+    from ledger.desk_events import masking_key
     from ledger.models import Event
     from recovery.models import Case
 

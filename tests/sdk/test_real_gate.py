@@ -218,7 +218,7 @@ def test_the_ten_lines_of_the_guide_are_a_run_with_an_effect(web, token, tmp_pat
 
 
 def test_bens_question_reaches_the_agent_and_its_answer_reaches_ben(web, token, tmp_path, ben):
-    from approvals import enquiries, inbox
+    from approvals import clarifications, inbox
 
     heard = []
 
@@ -227,7 +227,7 @@ def test_bens_question_reaches_the_agent_and_its_answer_reaches_ben(web, token, 
         return "Mia asked for it at 10:02."
 
     def ask_then_grant(asked):
-        enquiry = enquiries.ask_back(asked, "Who asked for it?", by=ben)
+        enquiry = clarifications.ask_back(asked, "Who asked for it?", by=ben)
         for _ in range(600):
             enquiry.refresh_from_db()
             if enquiry.answered_at:

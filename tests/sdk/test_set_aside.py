@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import amends
-from amends.targets import as_targets
+from amends.values import as_targets
 from tests.sdk.conftest import ENVIRONMENT, KEY
 
 

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from workspaces import children
-from workspaces.children import CALLS_AT_ONCE, Children, Ended
+from workspaces import worker_processes
+from workspaces.worker_processes import CALLS_AT_ONCE, Children, Ended
 
 WAIT_SECONDS_MAX = 40.0
 
 
 def with_children(story: Callable[[Children], Awaitable[Any]], count: int = 1) -> Any:
     async def told() -> Any:
-        found = Children("workspaces.hot")
+        found = Children("workspaces.edge")
         found.open(count, settings.DATABASE_URL)
         try:
             return await story(found)
@@ -57,7 +57,7 @@ def is_there(number: int) -> bool:
 
 @pytest.fixture
 def short(monkeypatch):
-    monkeypatch.setattr(children, "CALL_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(worker_processes, "CALL_SECONDS_MAX", 1.0)
 
 
 def test_whoever_waits_for_a_stopped_child_is_told_to_ask_again_and_another_starts(short):

@@ -5,8 +5,7 @@ from guardian.shortcuts import assign_perm
 
 from workspaces import entrance, keys, teams
 from workspaces.access import may, people_with, workspaces_of
-from workspaces.models import Act, Agent, Secret, User, Workspace
-from workspaces.models.workspace import opened_masking_key
+from workspaces.models import Act, Agent, Secret, User, Workspace, opened_masking_key
 
 pytestmark = pytest.mark.django_db
 

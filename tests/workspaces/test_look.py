@@ -9,14 +9,14 @@ import pytest
 from django.template import Context, Template
 from django.test import RequestFactory
 
-from workspaces import look
+from workspaces import formatting
 from workspaces.templatetags import places
 
 NOW = datetime(2026, 11, 21, 10, 43, 15, tzinfo=UTC)
 
 
 def shown(source: str, **context: object) -> str:
-    return Template("{% load look %}" + source).render(Context(context))
+    return Template("{% load formatting %}" + source).render(Context(context))
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,11 @@ def shown(source: str, **context: object) -> str:
     ],
 )
 def test_money_is_written_in_its_own_digits(minor, currency, text):
-    assert look.money(minor, currency) == text
+    assert formatting.money(minor, currency) == text
 
 
 def test_money_keeps_every_cent_of_a_large_amount():
-    assert look.money(10**17 + 1, "USD").endswith(".01")
+    assert formatting.money(10**17 + 1, "USD").endswith(".01")
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,13 @@ def test_money_keeps_every_cent_of_a_large_amount():
     ],
 )
 def test_a_length_of_time_has_at_most_two_units(length, text):
-    assert look.span(length) == text
+    assert formatting.span(length) == text
 
 
 def test_a_moment_keeps_the_exact_time_behind_the_relative_one():
-    html = look.moment(NOW - timedelta(minutes=41), zone=ZoneInfo("America/New_York"), now=NOW)
+    html = formatting.moment(
+        NOW - timedelta(minutes=41), zone=ZoneInfo("America/New_York"), now=NOW
+    )
 
     assert "41 min ago</time>" in html
     assert 'datetime="2026-11-21T10:02:15Z"' in html
@@ -60,19 +62,19 @@ def test_a_moment_keeps_the_exact_time_behind_the_relative_one():
 
 
 def test_a_moment_to_come_says_so_and_none_is_a_dash():
-    assert "in 12 min</time>" in look.moment(NOW + timedelta(minutes=12), now=NOW)
-    assert look.moment(None) == "—"
+    assert "in 12 min</time>" in formatting.moment(NOW + timedelta(minutes=12), now=NOW)
+    assert formatting.moment(None) == "—"
 
 
 @pytest.mark.parametrize(
     "hidden", ["\u202e", "\u200b", "\u2066", "\ufeff", "\u0000", "\u2028", "\U000e0041", "\u3164"]
 )
 def test_what_hides_or_reorders_text_is_made_visible(hidden):
-    html = look.visible(f"cheapest{hidden} option")
+    html = formatting.visible(f"cheapest{hidden} option")
 
     assert hidden not in html
     assert f"⟦U+{ord(hidden):04X}⟧" in html
-    assert look.hidden_count(f"cheapest{hidden} option") == 1
+    assert formatting.hidden_count(f"cheapest{hidden} option") == 1
 
 
 @pytest.mark.parametrize(
@@ -88,11 +90,11 @@ def test_what_hides_or_reorders_text_is_made_visible(hidden):
     ],
 )
 def test_what_looks_like_something_else_is_marked_by_one_rule_everywhere(text, said):
-    assert look.plain(text) == said
-    assert look.quoted(text) == f"“{said}”"
-    assert re.sub("<[^>]+>", "", look.visible(text)) == said
-    assert re.sub("<[^>]+>", "", look.breakable(text)) == said
-    assert look.hidden_count(text) == said.count("⟦")
+    assert formatting.plain(text) == said
+    assert formatting.quoted(text) == f"“{said}”"
+    assert re.sub("<[^>]+>", "", formatting.visible(text)) == said
+    assert re.sub("<[^>]+>", "", formatting.breakable(text)) == said
+    assert formatting.hidden_count(text) == said.count("⟦")
 
 
 @pytest.mark.parametrize(
@@ -118,42 +120,44 @@ def test_what_looks_like_something_else_is_marked_by_one_rule_everywhere(text, s
     ],
 )
 def test_words_of_one_script_are_left_alone_whichever_it_is(text):
-    assert look.plain(text) == str(look.visible(text)) == text
+    assert formatting.plain(text) == str(formatting.visible(text)) == text
 
 
 def test_words_in_a_sentence_of_ours_stand_in_one_line_and_cannot_leave_their_quotation():
     target = "R-1” ✓ approved by “finance”\r\n\tAmount: $1\u2028« »"
 
-    said = look.quoted(target)
+    said = formatting.quoted(target)
 
     assert said == '“R-1" ✓ approved by "finance"⏎⇥Amount: $1⏎" "”'
     assert shown("{{ text|quoted }}", text="<b>\n").startswith("“&lt;b&gt;⏎”")
-    assert look.quoted("a" * 300, 10) == "“aaaaaaaaaa…”"
-    assert "\n" not in look.breakable("tool\nApproved")
+    assert formatting.quoted("a" * 300, 10) == "“aaaaaaaaaa…”"
+    assert "\n" not in formatting.breakable("tool\nApproved")
 
 
 def test_ordinary_writing_stays_as_it_is():
     text = "Grüße, 東京, العربية, 👍\n\tnew line"
 
-    assert look.visible(text) == text
-    assert look.hidden_count(text) == 0
+    assert formatting.visible(text) == text
+    assert formatting.hidden_count(text) == 0
 
 
 def test_what_an_agent_wrote_cannot_become_markup():
-    assert look.visible("<script>alert(1)</script>") == "&lt;script&gt;alert(1)&lt;/script&gt;"
+    assert (
+        formatting.visible("<script>alert(1)</script>") == "&lt;script&gt;alert(1)&lt;/script&gt;"
+    )
     assert "<script" not in shown('{% diff rows "x" %}', rows=[{"field": "<script>", "was": "<b>"}])
-    assert "<img" not in look.breakable("a_<img>")
+    assert "<img" not in formatting.breakable("a_<img>")
 
 
 def test_a_name_that_may_break_shows_what_hides_in_it():
-    shown = look.breakable("pay\u200b_\u202eall")
+    shown = formatting.breakable("pay\u200b_\u202eall")
     assert "⟦U+200B⟧" in shown
     assert "⟦U+202E⟧" in shown
     assert not {"\u200b", "\u202e"} & set(shown)
 
 
 def test_a_long_text_is_cut_and_says_by_how_much():
-    html = look.visible("a" * (look.VISIBLE_CHARACTERS_MAX + 7))
+    html = formatting.visible("a" * (formatting.VISIBLE_CHARACTERS_MAX + 7))
 
     assert "⟦7 more characters⟧" in html
 

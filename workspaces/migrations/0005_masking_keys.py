@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db import migrations, models
 
-from workspaces.models.workspace import new_masking_key
+from workspaces.models import new_masking_key
 
 
 def give_keys(apps: Any, schema_editor: Any) -> None:

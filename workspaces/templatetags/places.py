@@ -11,7 +11,7 @@ from django.urls import Resolver404, resolve
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from workspaces.templatetags.look import icon
+from workspaces.templatetags.formatting import icon
 
 register = template.Library()
 

@@ -1,5 +1,7 @@
 """Members of a workspace: people, their teams, what teams may, and invitations."""
 
+from datetime import timedelta
+
 from django.conf import settings as configuration
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -9,17 +11,65 @@ from django.db.models.functions import Now
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from workspaces import entrance, look, teams
-from workspaces.access import may
+from workspaces import entrance, formatting, outbox, teams
+from workspaces.access import may, require
 from workspaces.forms import (
     CODENAMES,
     InviteForm,
+    PersonForm,
     TeamForm,
+    WorkspaceForm,
 )
 from workspaces.models import Invitation, Team, User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
+
+# Settings of a workspace: its name and zone, members and teams, agents and keys.
+
+OWN = ("name", "single_keys", "mail_approvals")
+"""What a person says of themselves, in every workspace."""
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def settings(request: Request, workspace: str) -> HttpResponse:
+    """The workspace's own settings, and the person's."""
+    here = workspace_or_404(request, workspace)
+    form = WorkspaceForm(
+        request.POST if "timezone" in request.POST else None,
+        initial={"name": here.name, "timezone": here.timezone},
+    )
+    person = PersonForm(
+        request.POST if "single_keys_known" in request.POST else None,
+        initial={name: getattr(request.user, name) for name in OWN},
+    )
+    if person.is_valid():
+        for name in OWN:
+            setattr(request.user, name, person.cleaned_data[name])
+        request.user.save(update_fields=OWN)
+        messages.success(request, "Saved for you, in every workspace.")
+        return redirect("workspaces:settings", workspace=here.slug)
+    if form.is_valid():
+        require(request.user, "administer", here)
+        changed = {name: form.cleaned_data[name] for name in ("name", "timezone")}
+        Workspace.objects.filter(pk=here.pk).update(**changed)
+        outbox.record(here, "workspace.changed", by=request.user, data=changed)
+        messages.success(request, "Saved.")
+        return redirect("workspaces:settings", workspace=here.slug)
+    return page(
+        request,
+        "workspaces/settings.html",
+        {
+            "workspace": here,
+            "form": form,
+            "person_form": person,
+            "stuck_after": formatting.span(timedelta(seconds=here.stuck_after_seconds)),
+            "may_administer": may(request.user, "administer", here),
+        },
+        status=422 if form.errors or person.errors else 200,
+    )
+
 
 LIST_MAX = 500
 
@@ -101,7 +151,7 @@ def invite(request: Request, workspace: str) -> HttpResponse:
     link = f"{configuration.AMENDS_URL}/join/{token}/"
     try:
         send_mail(
-            look.plain(f"{request.user} invites you to {here.name} on Amends"),
+            formatting.plain(f"{request.user} invites you to {here.name} on Amends"),
             f"Open this link within {entrance.INVITATION_DAYS} days:\n\n{link}\n",
             None,
             [email],

@@ -11,11 +11,57 @@ from rich.console import Console
 from rich.progress import Progress
 
 import amends
+from approvals import versions
+from connectors import connections
+from connectors.models import Connection
 from demo import places
 from demo.recorded import agent, corpus, tables
-from demo.recorded.desks import UnknownDesk
-from demo.setting import recorded as setting
+from demo.recorded.desks import ServiceDesk, UnknownDesk
 from ledger.models import Run
+from workspaces import keys
+from workspaces.models import Agent, Workspace
+
+# A workspace for the replay of a recorded service desk: one agent, one database, one policy.
+
+POLICIES = Path(__file__).parents[1] / "policies"
+
+
+def prepare(desk: ServiceDesk, slug: str, *, policy: Path | None = None) -> str:
+    """Make what is missing, activate the policy, and mint a key for the agent: its token."""
+    workspace, _ = Workspace.objects.get_or_create(slug=slug, defaults={"name": desk.name})
+    agent, _ = Agent.objects.get_or_create(
+        workspace=workspace,
+        name=desk.agent,
+        defaults={"description": "Replays the recorded service desk"},
+    )
+    connect(workspace, desk)
+    document = (policy or POLICIES / f"{desk.slug}.yaml").read_text(encoding="utf-8")
+    versions.activate(versions.save(workspace, document, by=None, note="For the replay"), by=None)
+    _, token = keys.create_key(agent, by=None, name="replay", trusted_runtime=True)
+    return token
+
+
+def connect(workspace: Workspace, desk: ServiceDesk) -> Connection:
+    """The connection to the desk's database, which restores rows of its tables."""
+    found = Connection.objects.filter(workspace=workspace, name=desk.slug).first()
+    if found is not None:
+        return found
+    made = connections.create(
+        workspace,
+        desk.slug,
+        "sql",
+        places.outside_settings()
+        | {
+            "tables": {
+                table.target_type: {"table": name, "key": ["world", "id"], "version": "version"}
+                for name, table in desk.tables.items()
+            }
+        },
+        by=None,
+    )
+    connections.set_secret(made, "observe", places.outside_login(), by=None)
+    connections.set_secret(made, "compensate", places.outside_login(), by=None)
+    return made
 
 
 class Command(BaseCommand):
@@ -40,7 +86,7 @@ class Command(BaseCommand):
         places.make_outside_database()
         if Run.objects.filter(workspace__slug=workspace).exists():
             raise CommandError("This workspace has runs already; name another with --workspace.")
-        token = setting.prepare(recorded.desk, workspace, policy=options["policy"])
+        token = prepare(recorded.desk, workspace, policy=options["policy"])
         # A fresh spool for each replay: the same runs may be replayed into another workspace.
         client = amends.connect(
             options["url"], token, spool=places.folder() / f"replay-{os.getpid()}.sqlite"

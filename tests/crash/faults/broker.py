@@ -10,7 +10,7 @@ from tests.crash.catalogue import fault
 from tests.crash.oracle import rest, until
 from tests.crash.person import Person
 from tests.crash.storm import PLANS, RECEIVED, Storm, broker, talk_to_broker
-from workspaces.wake import wake
+from workspaces.wakeups import wake
 
 QUEUED = 500
 COPIES = 200

@@ -9,7 +9,7 @@ from approvals import pauses
 from approvals.models import Pause
 from ledger.models import LogKey, TreeHead, Unsealed
 from ledger.sealer import seal_all
-from recovery.engine.clock import database_time
+from recovery.engine.sql import database_time
 from recovery.models import Step, StepAttempt
 from tests.conftest import started
 from tests.crash.catalogue import fault

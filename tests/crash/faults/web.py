@@ -12,7 +12,7 @@ import psycopg
 from django.utils import timezone
 
 from approvals.models import Approval
-from ledger.ids import new_id
+from ledger.append.events import new_id
 from ledger.models import Run
 from recovery.casework import cases
 from recovery.models import Case

@@ -5,11 +5,10 @@ from typing import Any
 from django.db import transaction
 
 from ledger import drivers
-from ledger.desk import plain_connection
-from ledger.ids import new_id
+from ledger.append.events import new_id, record
+from ledger.desk_events import plain_connection
 from ledger.models import Run
-from ledger.record import record
-from ledger.said import Said, Speaker
+from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read
 from recovery.models import Case
 from recovery.triage import triage
@@ -22,7 +21,7 @@ class Told:
     def __init__(self, agent: Agent, run: str, *, trusted: bool = True) -> None:
         self.agent, self.run, self.n = agent, run, 0
         workspace = agent.workspace
-        self.speaker = Speaker(
+        self.speaker = Actor(
             workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789", trusted
         )
 
@@ -33,7 +32,7 @@ class Told:
         if action:
             one["action"] = action
         said = read(msgspec.json.encode(one), self.speaker)
-        assert isinstance(said, Said), said
+        assert isinstance(said, ParsedEvent), said
         with transaction.atomic():
             answers = drivers.run(record(self.speaker, [said]), plain_connection()).answers
         assert answers[0].status == "accepted", answers

@@ -9,10 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger import drivers
-from ledger.desk import plain_connection
-from ledger.ids import new_id
-from ledger.record import record
-from ledger.said import Said
+from ledger.append.events import new_id, record
+from ledger.desk_events import plain_connection
+from ledger.parsed_events import ParsedEvent
 from ledger.wire import read
 from recovery.casework import resuming
 from recovery.corrections import aftercare
@@ -65,7 +64,7 @@ def test_triage_reads_whatever_the_ledger_takes(story, tell, shop_connection):
         if kind.startswith("action."):
             one["action"] = action
         said = read(msgspec.json.encode(one | {"data": data}), run.speaker)
-        if isinstance(said, Said):
+        if isinstance(said, ParsedEvent):
             drivers.run(record(run.speaker, [said]), plain_connection())
     run.ends("failed")
 

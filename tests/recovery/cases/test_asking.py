@@ -7,7 +7,7 @@ from connectors import calls
 from connectors.contract import Target
 from ledger.models import Action, Event
 from recovery.models import Suggestion
-from recovery.triage import asking
+from recovery.triage import outcome_probes
 from tests.recovery.cases.conftest import POLICY
 
 PROBED = POLICY.replace(
@@ -45,7 +45,7 @@ def test_a_call_that_a_probe_finds_did_happen(doubtful, shop_connection):
     )
     assert doubtful.case().suggestion == Suggestion.SETTLE
 
-    assert asking.sweep() == 1
+    assert outcome_probes.sweep() == 1
 
     case = doubtful.case()
     assert (case.suggestion, case.unknown_count) == (Suggestion.COMPENSATE, 0)
@@ -56,9 +56,9 @@ def test_a_call_that_a_probe_finds_did_happen(doubtful, shop_connection):
 def test_absence_proves_nothing_while_the_call_may_be_on_its_way(doubtful):
     doubtful.case()
 
-    assert asking.sweep() == 0
+    assert outcome_probes.sweep() == 0
     assert doubtful.case().probes == 1
-    assert asking.sweep() == 0, "not before its time"
+    assert outcome_probes.sweep() == 0, "not before its time"
     assert doubtful.case().probes == 1
 
 
@@ -68,6 +68,6 @@ def test_absence_after_the_horizon_is_a_proof(doubtful):
     doubtful.case()
     Action.objects.update(started_at=timezone.now() - timedelta(hours=1))
 
-    assert asking.sweep() == 1
+    assert outcome_probes.sweep() == 1
 
     assert doubtful.case().suggestion == Suggestion.RESUME

@@ -6,9 +6,9 @@ import pytest
 from django.utils import timezone
 
 from ledger.models import Event
-from recovery.cases.rows import OutOfDate
+from recovery.cases.ending import OutOfDate
 from recovery.casework import cases, closing
-from recovery.casework.closing import CannotClose, Left
+from recovery.casework.closing import CannotClose, Remainder
 from recovery.corrections import draft, publish
 from recovery.models import Case, CaseState
 from workspaces.moves import CannotMove
@@ -94,9 +94,9 @@ def test_nothing_is_corrected_of_which_nobody_was_told(case, ada):
 def test_what_is_left_needs_an_owner_of_the_workspace_and_a_day_ahead(case, ada, dev):
     tomorrow = timezone.now() + timedelta(days=1)
     for left, wrong in (
-        (Left(text="Seat", owner=dev, due_at=tomorrow), "not in this workspace"),
-        (Left(text="Seat", owner=ada, due_at=tomorrow - timedelta(days=2)), "lies ahead"),
-        (Left(text="Seat", owner=ada, due_at=tomorrow, effect_id=10**9), "of this run"),
+        (Remainder(text="Seat", owner=dev, due_at=tomorrow), "not in this workspace"),
+        (Remainder(text="Seat", owner=ada, due_at=tomorrow - timedelta(days=2)), "lies ahead"),
+        (Remainder(text="Seat", owner=ada, due_at=tomorrow, effect_id=10**9), "of this run"),
     ):
         with pytest.raises(CannotClose, match=wrong):
             closing.close(

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from approvals.models import Approval
-from recovery import shown
+from recovery import serializers
 from recovery.casework import resuming
 
 
@@ -49,7 +49,7 @@ def test_the_preview_shows_what_stood_at_the_checkpoint(paused, ada, client):
     assert known["Recovery mode"]["value"] == "ask first"
     assert known["Approvals in force"]["value"] == "Book the hotel"
     assert "<time" in known["Last verified"]["time"]
-    told = shown.resume(resuming.preview(case, checkpoint=point))["at_checkpoint"]
+    told = serializers.resume(resuming.preview(case, checkpoint=point))["at_checkpoint"]
     assert (told["recovery_mode"], told["approvals"]) == ("ask_first", ["Book the hotel"])
     assert told["verified_at"] < point.at + timedelta(seconds=1)
     assert "What stood at the checkpoint" in page.content.decode()

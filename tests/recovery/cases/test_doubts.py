@@ -7,12 +7,12 @@ from django.utils import timezone
 
 from approvals import versions
 from ledger.models import Action, Run
-from recovery.cases.rows import OutOfDate
+from recovery.cases.ending import OutOfDate
 from recovery.casework import resuming, settling
 from recovery.engine import ending, engine
 from recovery.models import CaseState, Plan, Step, StepState
 from recovery.planning import plans
-from recovery.triage import readback, triage
+from recovery.triage import triage, verification
 from tests.recovery.cases.conftest import POLICY
 from workspaces.moves import CannotMove
 
@@ -90,7 +90,7 @@ def test_one_good_check_of_two_is_a_failed_verification(acme, policy, tell, shop
     shop.execute("UPDATE tickets SET priority = 'high' WHERE id = 'T-182'")
     triage.look()
 
-    readback.sweep()
+    verification.sweep()
 
     assert Action.objects.get().verified == "failed"
     assert run.case().reasons == ["verification_failed"]

@@ -7,10 +7,11 @@ from django.utils import timezone
 
 from recovery.casework import closing
 from recovery.engine import engine
-from recovery.insights import figures, plots
+from recovery.insights import metrics
 from recovery.models import Case, Plan
 from recovery.planning import plans
 from recovery.triage import triage
+from recovery.views import insights
 
 
 @pytest.fixture
@@ -34,17 +35,17 @@ def test_a_desk_without_cases_has_figures_of_nothing(client, ada, acme):
     values = [card["value"] for card in page.context["cards"]]
     assert values == ["0", "0", "0", "—", "—", "0", "—", "—"]
     assert "no step has ended yet" in page.text
-    assert figures.steps(acme)[0].success is None
+    assert metrics.steps(acme)[0].success is None
 
 
 def test_a_restored_case_counts_in_each_figure(restored, acme):
     Case.objects.update(failed_at=restored.closed_at - timedelta(minutes=18))
 
-    whole, days = figures.cases(acme)
-    steps, _ = figures.steps(acme)
-    calls = figures.unwinds(acme)
+    whole, days = metrics.cases(acme)
+    steps, _ = metrics.steps(acme)
+    calls = metrics.unwinds(acme)
 
-    out, days_out = figures.closed(acme)
+    out, days_out = metrics.closed(acme)
 
     assert (whole.failed, whole.standing, whole.recovered) == (1, 0, 1)
     assert (out.closed, out.recovered, days_out[-1].closed) == (1, 1, 1)
@@ -64,11 +65,11 @@ def test_open_cases_stand_in_the_column_of_their_age(raises, acme):
         Case.objects.filter(run__run=f"run_{number}").update(failed_at=failed)
     Case.objects.filter(run__run="run_3").update(state="closed")
 
-    waiting = figures.waiting(acme)
+    waiting = metrics.waiting(acme)
 
     assert waiting.by_age == [1, 1, 0, 1, 0, 0, 1]
     assert round(waiting.oldest / 86400) == 40
-    assert figures.waiting(acme, limit=2).by_age == [1, 1, 0, 0, 0, 0, 0]
+    assert metrics.waiting(acme, limit=2).by_age == [1, 1, 0, 0, 0, 0, 0]
 
 
 def test_a_step_that_needs_a_person_is_no_success(restored, acme):
@@ -76,25 +77,25 @@ def test_a_step_that_needs_a_person_is_no_success(restored, acme):
 
     Step.objects.update(was="intended", state="needs_human")
 
-    steps, _ = figures.steps(acme)
+    steps, _ = metrics.steps(acme)
     assert (steps.verified, steps.need_person, steps.success) == (0, 1, 0.0)
 
 
 def test_what_is_older_than_the_window_or_elsewhere_is_not_counted(restored, acme, globex):
-    assert figures.cases(globex)[0].failed == 0
-    assert figures.steps(globex)[0].plans == 0
+    assert metrics.cases(globex)[0].failed == 0
+    assert metrics.steps(globex)[0].plans == 0
 
-    later = timezone.now() + timedelta(days=figures.WINDOW_DAYS + 1)
+    later = timezone.now() + timedelta(days=metrics.WINDOW_DAYS + 1)
 
-    assert figures.cases(acme, later)[0].failed == 0
-    assert figures.steps(acme, later)[0].plans == 0
-    assert figures.unwinds(acme, later).calls == 0
+    assert metrics.cases(acme, later)[0].failed == 0
+    assert metrics.steps(acme, later)[0].plans == 0
+    assert metrics.unwinds(acme, later).calls == 0
 
 
 def test_what_could_not_be_undone_stands_there_with_owner_and_date(client, raised, ada, acme):
     triage.look()
     case = Case.objects.get()
-    left = closing.Left("The mail was read", ada, timezone.now() + timedelta(days=2), None)
+    left = closing.Remainder("The mail was read", ada, timezone.now() + timedelta(days=2), None)
     closing.close(case, outcome="partly", reason="x", by=ada, seen=case.revision, left=[left])
     client.force_login(ada)
 
@@ -115,20 +116,20 @@ def test_columns_are_stacked_within_the_picture():
     today = timezone.now().date()
     days = [today - timedelta(days=1), today]
 
-    plot = plots.columns("two days", days, ("ok", [10_000, 0]), ("bad", [10_000, 1]))
+    plot = insights.columns("two days", days, ("ok", [10_000, 0]), ("bad", [10_000, 1]))
 
     assert [part.tone for part in plot.columns] == ["ok", "bad", "bad"]
-    assert all(part.y >= 0 and part.y + part.height <= plots.HEIGHT for part in plot.columns)
+    assert all(part.y >= 0 and part.y + part.height <= insights.HEIGHT for part in plot.columns)
     below, above, small = plot.columns
     assert above.y + above.height == below.y
-    assert small.height == plots.LEAST_HEIGHT, "one beside twenty thousand can be seen"
+    assert small.height == insights.LEAST_HEIGHT, "one beside twenty thousand can be seen"
 
 
 def test_a_line_breaks_where_nothing_was_measured():
     today = timezone.now().date()
     days = [today - timedelta(days=ago) for ago in range(5)]
 
-    plot = plots.line("five days", days, [1.0, 2.0, None, 4.0, None])
+    plot = insights.line("five days", days, [1.0, 2.0, None, 4.0, None])
 
     assert len(plot.lines) == 1
     assert len(plot.lines[0].split()) == 2

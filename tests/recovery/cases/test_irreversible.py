@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger import desk
+from ledger import desk_events
 from ledger.models import Action, Effect, Event
 from ledger.rebuild import rebuild
 from recovery import corrections
@@ -179,8 +179,8 @@ def test_the_word_about_an_effect_only_grows_and_a_rebuild_says_the_same(acme, t
     seen = []
     for outcome in ("repaired", "corrected", "repaired"):
         data = {"positions": [0], "outcome": outcome}
-        saying = desk.Saying("action.compensated", run.run, action, data)
-        desk.end_all(acme, desk.read_all(acme, [saying]), {})
+        saying = desk_events.EventDraft("action.compensated", run.run, action, data)
+        desk_events.end_all(acme, desk_events.read_all(acme, [saying]), {})
         seen.append((theirs().compensated, Action.objects.get().compensated))
 
     assert seen == [

@@ -7,7 +7,7 @@ import pytest
 
 from ledger import disclosure, snapshots
 from ledger.models import Blob
-from recovery.facts.runs import facts_of
+from recovery.run_facts.runs import facts_of
 from tests import people
 from workspaces import teams
 from workspaces.models import Act

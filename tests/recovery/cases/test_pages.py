@@ -72,10 +72,10 @@ def test_of_an_unknown_outcome_no_page_claims_an_effect(desk, tell):
 
 def test_of_a_call_that_certainly_failed_an_effect_did_not_happen():
     from ledger.models import Action, Effect
-    from recovery.views import effects
+    from recovery.views import story
 
     words = {
-        state: effects.line(Action(tool="t", state=state), Effect(compensated="none"))["standing"]
+        state: story.line(Action(tool="t", state=state), Effect(compensated="none"))["standing"]
         for state in ("succeeded", "failed", "unknown", "running")
     }
 

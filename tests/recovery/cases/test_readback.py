@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from ledger.models import Action, Event
 from recovery.models import Case, Readback
-from recovery.triage import readback, triage
+from recovery.triage import triage, verification
 from tests.recovery.cases.conftest import POLICY
 
 READ = POLICY.replace(
@@ -33,19 +33,19 @@ def test_what_was_written_is_found_and_no_case_opens(done, shop):
     shop.execute("UPDATE tickets SET priority = 'high'")
     triage.look()
 
-    assert readback.sweep() == 1
+    assert verification.sweep() == 1
     triage.look()
 
     assert Action.objects.get().verified == "ok"
     told = Event.objects.get(type="action.verified")
     assert (told.actor_kind, told.actor) == ("desk", "readback")
     assert not Case.objects.exists()
-    assert readback.sweep() == 0
+    assert verification.sweep() == 0
 
 
 def test_what_was_not_written_is_a_failed_verification(done):
     triage.look()
-    readback.sweep()
+    verification.sweep()
     triage.look()
 
     case = Case.objects.get()
@@ -58,9 +58,9 @@ def test_what_cannot_be_read_is_given_up_and_becomes_a_case(done, shop_connectio
 
     connections.disable(shop_connection, by=None)
     triage.look()
-    for _ in range(readback.TRIES_MAX):
+    for _ in range(verification.TRIES_MAX):
         Readback.objects.update(due_at=timezone.now())
-        assert readback.sweep() == 0
+        assert verification.sweep() == 0
     triage.look()
 
     assert Case.objects.get().reasons == ["verification_missing"]
@@ -75,7 +75,7 @@ def test_of_two_writes_the_last_one_is_read(reading, tell, shop, ticket):
     run.ends()
     shop.execute("UPDATE tickets SET priority = 'high', assignee = 'Finn'")
     triage.look()
-    readback.sweep()
+    verification.sweep()
     triage.look()
 
     assert sorted(Readback.objects.values_list("state", flat=True)) == ["read", "rewritten"]

@@ -6,18 +6,18 @@ import inspect
 import pytest
 
 from recovery.corrections.facts import WITHOUT_REASON, why
-from recovery.facts.runs import facts_of
 from recovery.models import Case
-from recovery.triage import reasons
+from recovery.run_facts.runs import facts_of
+from recovery.triage import detectors
+from recovery.triage.detectors import CODES, Reason
 from recovery.triage.headlines import brief, headline
-from recovery.triage.reasons import CODES, Reason
 
 
 def test_every_code_that_triage_finds_is_listed():
     """Found in the source: a reason is made with a literal, or with one out of a table."""
     texts = {
         one.value
-        for one in ast.walk(ast.parse(inspect.getsource(reasons)))
+        for one in ast.walk(ast.parse(inspect.getsource(detectors)))
         if isinstance(one, ast.Call) and getattr(one.func, "id", "") == "Reason"
         for one in one.args[:1]
         if isinstance(one, ast.Constant)

@@ -6,8 +6,8 @@ import pytest
 from django.utils import timezone
 
 from ledger.models import Event
-from recovery import forgets
-from recovery.cases.rows import Empty
+from recovery import personal_data
+from recovery.cases.ending import Empty
 from recovery.casework import closing, residues
 from recovery.models import Residue
 from tests import people
@@ -44,7 +44,7 @@ def left(raised, ada, vera):
         reason="The parcel is gone",
         by=ada,
         seen=case.revision,
-        left=[closing.Left("The parcel was sent", vera, timezone.now() + timedelta(days=3))],
+        left=[closing.Remainder("The parcel was sent", vera, timezone.now() + timedelta(days=3))],
     )
     return Residue.objects.get()
 
@@ -110,11 +110,11 @@ def test_its_owner_may_say_so_and_no_other_viewer(left, vera, viewers, dev, brow
 
 def test_only_an_open_residue_holds_its_run_back_from_retention(left, acme, ada):
     run = left.case.run_id
-    assert forgets.left_to_do(acme, [run]) == {run}
+    assert personal_data.left_to_do(acme, [run]) == {run}
 
     residues.done(left, note="seen to", by=ada)
 
-    assert forgets.left_to_do(acme, [run]) == set()
+    assert personal_data.left_to_do(acme, [run]) == set()
 
 
 def test_a_list_is_paged_by_its_due_dates_and_stays_in_its_workspace(

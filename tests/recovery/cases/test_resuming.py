@@ -9,15 +9,15 @@ from django.utils import timezone
 
 from approvals import pauses
 from ledger.models import Effect, Event, Run
-from recovery.cases.rows import OutOfDate
+from recovery.cases.ending import OutOfDate
 from recovery.casework import resuming
 from recovery.casework.resuming import CannotResume
 from recovery.directives import waiters
 from recovery.engine import engine
-from recovery.engine.clock import database_time
+from recovery.engine.sql import database_time
 from recovery.models import CaseState, Directive, Step
 from recovery.planning import plans
-from recovery.triage import following, triage
+from recovery.triage import triage
 from tests.approvals import door
 from tests.approvals.door import Agent, visit
 from workspaces import keys
@@ -91,7 +91,7 @@ def test_without_an_answer_in_time_the_case_comes_back(stopped, ada):
     directive = directed(stopped, ada)
     Directive.objects.update(acknowledge_by=timezone.now() - timedelta(seconds=1))
 
-    triage.look(following.overdue())
+    triage.look(triage.overdue())
     triage.look()
 
     case = stopped.case()
@@ -99,7 +99,7 @@ def test_without_an_answer_in_time_the_case_comes_back(stopped, ada):
     assert "not_resumed" in case.reasons
     directive.refresh_from_db()
     assert directive.withdrawn_at is not None
-    assert following.overdue() == []
+    assert triage.overdue() == []
 
 
 def test_a_run_that_fails_again_comes_back(stopped, ada):

@@ -13,8 +13,8 @@ from recovery import search
 from recovery.casework import cases
 from recovery.models import Case
 from recovery.planning import plans
-from recovery.search.counting import BY_HEART
 from recovery.search.language import KEYS, QUERY_CHARACTERS_MAX, QueryError, parse
+from recovery.search.lists import BY_HEART
 from tests.recovery.cases.cast import Told
 from workspaces import clock
 

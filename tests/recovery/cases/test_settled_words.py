@@ -61,8 +61,8 @@ def test_a_try_that_the_agent_reported_itself_stays_the_agents(tell, ticket, bro
 
 
 def test_the_api_says_who_settled_what_on_which_evidence(settled, ada):
+    from ledger.api import run_as_json
     from ledger.models import Run
-    from ledger.reading import run_as_json
 
     [action] = run_as_json(Run.objects.get(run="run_1"), sensitive=False)["actions"]
 

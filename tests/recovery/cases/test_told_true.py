@@ -2,7 +2,7 @@
 
 from approvals import inventory, policy, versions
 from approvals.models import Approval
-from ledger import desk
+from ledger import desk_events
 from recovery.engine import engine
 from recovery.models import CaseOutcome
 from recovery.planning import plans
@@ -29,7 +29,7 @@ def test_the_inventory_says_verified_only_of_what_was_read_back(
     run = tell("run_9")
     action = run.does("tickets.close", ("ticket", "main/T-9", ticket, None))
     said = {"positions": [0], "outcome": "compensated", "verified": False}
-    desk.say(acme, "action.compensated", run="run_9", action=action, data=said)
+    desk_events.say(acme, "action.compensated", run="run_9", action=action, data=said)
     undone(raised.case(), ada)
 
     receipt, read_back = line_of(acme, "tickets.close"), line_of(acme, "tickets.update")

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from ledger import desk
+from ledger import desk_events
 from ledger.models import Effect, Event, Run
 from recovery.models import Case, CaseState, Suggestion
 from recovery.triage import triage
-from recovery.triage.reasons import reasons as reasons_of
+from recovery.triage.detectors import reasons as reasons_of
 
 TICKET = ("ticket", "main/T-182", {"priority": "normal"}, {"priority": "high"})
 OTHER = ("ticket", "main/T-204", {"priority": "normal"}, {"priority": "high"})
@@ -369,7 +369,7 @@ def test_due_is_the_earlier_of_policy_and_undo_window(tell):
 
 @pytest.mark.parametrize("text", ["", "   "])
 def test_a_report_needs_words(tell, ada, text):
-    from recovery.cases.rows import Empty
+    from recovery.cases.ending import Empty
     from recovery.casework import cases
 
     run = tell()
@@ -400,7 +400,9 @@ def test_what_was_corrected_waits_for_a_person_to_close_it(tell, acme):
     effect = Effect.objects.get()
     said = {"positions": [effect.position], "outcome": "corrected", "verified": False}
 
-    desk.say(acme, "action.compensated", run="run_1", action=action, data=said, part="engine")
+    desk_events.say(
+        acme, "action.compensated", run="run_1", action=action, data=said, part="engine"
+    )
 
     case = run.case()
     assert (case.state, case.suggestion) == ("open", Suggestion.CLOSE)

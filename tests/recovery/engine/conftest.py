@@ -27,7 +27,7 @@ def installed():
 def unhurried(monkeypatch):
     """On a busy machine a thread may start late: the engine would put that step off, rightly, and
     a story that ends with one advance would end too early."""
-    monkeypatch.setattr("connectors.errands.STALE_SECONDS", 10.0)
+    monkeypatch.setattr("connectors.call_pool.STALE_SECONDS", 10.0)
 
 
 @pytest.fixture(scope="session")

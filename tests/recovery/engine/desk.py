@@ -9,21 +9,21 @@ from typing import Any
 import msgspec
 from django.db import transaction
 
-from approvals import policy, questions
+from approvals import approval_requests, policy
 from approvals.digests import call_digest
 from approvals.models import Approval
-from approvals.policy import Judgement, Need
+from approvals.policy import PolicyDecision, RequiredApprovers
 from connectors import calls
 from connectors.canonical import digest
 from connectors.contract import Target
 from connectors.models import Connection
 from ledger import intake
-from ledger.desk import plain_connection
-from ledger.ids import new_id
+from ledger.append.events import new_id
+from ledger.desk_events import plain_connection
 from ledger.models import Effect, Run
-from ledger.said import Said, Speaker
+from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read
-from recovery.engine import basis, binding, checks, claims, engine, keys
+from recovery.engine import claims, engine, preconditions, step_digests
 from recovery.models import Case, Plan, PlanState, Step, StepState
 from workspaces.models import Agent, User
 
@@ -34,10 +34,10 @@ Changes = Mapping[str, tuple[dict[str, Any] | None, dict[str, Any] | None]]
 def tell(agent: Agent, run: str, kind: str, action: str | None = None, **data: Any) -> None:
     """One event of the agent."""
     workspace = agent.workspace
-    speaker = Speaker(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789")
+    speaker = Actor(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789")
     event = {"id": new_id(), "type": kind, "run": run, "action": action, "data": data}
     said = read(msgspec.json.encode(event), speaker)
-    assert isinstance(said, Said), said
+    assert isinstance(said, ParsedEvent), said
     with transaction.atomic():
         recorded = intake.record(plain_connection(), speaker, [said])
     assert recorded.answers[0].status == "accepted", recorded.answers
@@ -104,7 +104,7 @@ def plan_for(
         headline="Put things back",
         case_revision=case.revision,
         run_revision=run.revision,
-        basis=basis.of_run(run),
+        basis=step_digests.of_run(run),
         policy_digest=policy.active(case.workspace).digest,
         reason="it broke",
         **more,
@@ -121,7 +121,7 @@ def plan_for(
         _step(plan, position, effect, connection, operation, expected)
         newer[effect.target_id] = effect.before
     found = list(plan.steps.order_by("position").values_list("digest", flat=True))
-    plan.digest = binding.plan_digest(plan, case.workspace.slug, found)
+    plan.digest = step_digests.plan_digest(plan, case.workspace.slug, found)
     plan.save(update_fields=["digest"])
     return plan
 
@@ -151,7 +151,7 @@ def _step(
         risk="medium",
         reversibility=calls.operation_of(connection, operation).reversibility,
         state=StepState.READY if position == 1 else StepState.BLOCKED,
-        key=keys.of_undo(
+        key=step_digests.of_undo(
             workspace=plan.workspace.slug,
             connection=connection.name,
             operation=operation,
@@ -161,23 +161,23 @@ def _step(
             args=args,
         ),
     )
-    step.digest = call_digest(binding.facts_of(step, connection))
+    step.digest = call_digest(step_digests.facts_of(step, connection))
     step.save()
 
 
 def asked(plan: Plan, by: User, **more: Any) -> Approval:
     """Put the plan in front of one person who may approve."""
     steps = list(plan.steps.order_by("position").select_related("connection"))
-    approval = questions.ask_for_plan(
+    approval = approval_requests.ask_for_plan(
         plan.workspace,
         plan.pk,
         case_ref=str(plan.case_id),
-        calls=[binding.facts_of(step, step.connection) for step in steps],
-        judgement=Judgement(
+        calls=[step_digests.facts_of(step, step.connection) for step in steps],
+        judgement=PolicyDecision(
             approval="MANUAL",
             risk="high",
             action_class="external_reversible",
-            requires=(Need(None, 1),),
+            requires=(RequiredApprovers(None, 1),),
         ),
         headline=plan.headline,
         previews=[step.preview for step in steps],
@@ -226,6 +226,6 @@ def in_hand(plan: Plan, position: int = 1) -> Any:
 
 def looked_at(held: Any) -> Any:
     """The target, found as it should be."""
-    found = checks.look(held.step)
-    assert isinstance(found, checks.GoOn), found
+    found = preconditions.look(held.step)
+    assert isinstance(found, preconditions.GoOn), found
     return found

@@ -7,8 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from connectors import breaker
 from connectors.models import Connection
-from recovery.engine import engine, figures
-from recovery.engine.clock import after
+from recovery.engine import engine, metrics
+from recovery.engine.sql import after
 from recovery.models import Case
 from tests.recovery.engine.desk import advance, make_due, plan_for, states
 
@@ -22,7 +22,7 @@ def told():
     def sample(name, **labels):
         class Registry:
             def collect(self):
-                yield from figures.EngineFigures().collect()
+                yield from metrics.EngineFigures().collect()
 
         text = generate_latest(Registry()).decode()
         found = [
@@ -83,6 +83,6 @@ def test_without_a_database_there_are_no_figures_and_no_error(settings, told, mo
     def away(*_):
         raise Error
 
-    monkeypatch.setattr(figures, "ask", away)
+    monkeypatch.setattr(metrics, "ask", away)
 
     assert told("amends_figures_up") == 0

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.engine.order import Act, Living, Next, next_act, next_act_of_stopped
+from recovery.engine.ordering_law import Act, Living, Next, next_act, next_act_of_stopped
 from recovery.models import StepState
 
 LIVING = [

@@ -9,9 +9,9 @@ from django.db import DatabaseError, connection, connections, transaction
 
 from connectors import breaker
 from recovery import sweeper
-from recovery.engine import claims, engine, faults, intents, settle, starting, steps, wire
-from recovery.engine.claims import Held
-from recovery.engine.clock import after, boot_seconds
+from recovery.engine import claims, engine, faults, intents, outbound_calls, settle, starting, steps
+from recovery.engine.claims import ClaimedStep
+from recovery.engine.sql import after, boot_seconds
 from recovery.models import Plan, Step
 from tests.locks import waits
 from tests.recovery.engine.desk import (
@@ -68,7 +68,7 @@ def test_one_claim_wins(case, world):
     plan = plan_for(case, world)
     engine.advance_once(plan.pk)
     step = plan.steps.get(position=1)
-    won: list[Held | None] = []
+    won: list[ClaimedStep | None] = []
 
     assert together(lambda: won.append(claims.claim(step.pk))) == []
 
@@ -127,7 +127,7 @@ def test_a_worker_that_slept_between_intent_and_send_does_not_send(case, world, 
     plan = plan_for(case, world)
     engine.advance_once(plan.pk)
     held = in_hand(plan)
-    late = Held(held.step, ends_at=boot_seconds())
+    late = ClaimedStep(held.step, ends_at=boot_seconds())
 
     engine.take_through([late])
 
@@ -145,7 +145,7 @@ def test_an_answer_that_comes_after_the_lease_is_kept_as_evidence(case, world, o
     assert intent is not None
     make_due(plan)
     assert claims.take_back(held.step.pk)
-    answer = wire.apply(intent.step, found.observation, intent.attempt.intended_at)
+    answer = outbound_calls.apply(intent.step, found.observation, intent.attempt.intended_at)
 
     assert not settle.settle(intent, found.operation, answer)
     make_due(plan)
@@ -291,8 +291,8 @@ def test_a_late_answer_to_the_first_try_is_not_taken_for_one_to_the_second(case,
     plan = plan_for(case, world)
     engine.advance_once(plan.pk)
     first, second = intended(plan), intended(plan)
-    late = wire.apply(first.step, None, first.attempt.intended_at)
-    operation = wire.operation_of(first.step)
+    late = outbound_calls.apply(first.step, None, first.attempt.intended_at)
+    operation = outbound_calls.operation_of(first.step)
 
     assert not settle.settle(first, operation, late)
 
@@ -316,7 +316,7 @@ def test_a_stop_counts_a_step_that_a_worker_claims_in_that_very_moment(case, wor
     """The worker has the row in hand when the stop looks; nothing was on the wire, and stays so."""
     plan = plan_for(case, world)
     engine.advance_once(plan.pk)
-    claimed: list[Held] = []
+    claimed: list[ClaimedStep] = []
     heard: list[starting.Stopped] = []
     looked, may_commit = threading.Event(), threading.Event()
 
@@ -401,7 +401,7 @@ def test_a_step_whose_worker_was_lost_is_not_probed_before_the_horizon(case, wor
     step = plan.steps.get(position=1)
     assert (step.state, step.probes) == ("unknown", 0)
     horizon = (step.wake_at - step.moved_at).total_seconds()
-    assert horizon >= wire.operation_of(step).horizon_seconds - 0.1
+    assert horizon >= outbound_calls.operation_of(step).horizon_seconds - 0.1
 
 
 def test_an_intent_whose_commit_fails_has_sent_nothing(case, world, outside):

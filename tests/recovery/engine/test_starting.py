@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from approvals import grants, inbox, questions
+from approvals import approval_requests, grants, inbox
 from approvals.models import Approval
 from ledger.models import Run
 from recovery.engine import engine, starting
-from recovery.engine.clock import after
+from recovery.engine.sql import after
 from recovery.models import Directive, Plan
 from tests.people import person
 from tests.recovery.engine.desk import advance, asked, case_of, plan_for, run_that, states, tell
@@ -57,7 +57,7 @@ def test_law_2_a_grant_after_its_expiry_starts_nothing(case, world, outside, ada
     approval.refresh_from_db()
     # The expiry is part of the digest, which would stop it by itself: so both are of the past.
     approval.expires_at = datetime(2020, 1, 1, tzinfo=UTC)
-    approval.digest = questions.digest_of(approval)
+    approval.digest = approval_requests.digest_of(approval)
     approval.save(update_fields=["expires_at", "digest"])
     run = Run.objects.get(run="run_1")
     assert starting.why_outdated(Plan.objects.get(pk=plan.pk), run) == ""
@@ -87,7 +87,7 @@ def test_law_2_a_grant_that_is_only_too_old_starts_nothing(case, world, outside,
     inbox.grant(approval, by=ben, seen=approval.digest)
     approval.refresh_from_db()
     approval.expires_at = datetime(2020, 1, 1, tzinfo=UTC)
-    approval.digest = questions.digest_of(approval)
+    approval.digest = approval_requests.digest_of(approval)
     approval.save(update_fields=["expires_at", "digest"])
 
     assert not grants.use(approval.pk, approval.digest)

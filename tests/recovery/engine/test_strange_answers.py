@@ -38,7 +38,7 @@ def test_an_answer_is_kept(plan_of, outside, said):
     plan, other = plan_of("x"), plan_of("y")
     outside.mischief("x", says=said)
 
-    engine.travel(other.pk, queue=QUEUE)
+    engine.run_together(other.pk, queue=QUEUE)
 
     assert [states(one) for one in (plan, other)] == [["verified"]] * 2
     assert plan.steps.get().attempts.get().evidence["said"]
@@ -48,7 +48,7 @@ def test_an_answer_is_kept(plan_of, outside, said):
 def test_a_state_is_kept(plan_of, outside, said):
     plan, other = plan_of("x", there={"v": 2, "note": said}), plan_of("y")
 
-    engine.travel(other.pk, queue=QUEUE)
+    engine.run_together(other.pk, queue=QUEUE)
 
     assert [states(one) for one in (plan, other)] == [["verified"]] * 2
     told = Event.objects.get(run=steps.run_of(plan), type="step.intended")
@@ -59,7 +59,7 @@ def test_a_state_is_kept(plan_of, outside, said):
 def test_a_drift_is_shown(plan_of, outside, said):
     plan, other = plan_of("x", there={"v": said}), plan_of("y")
 
-    engine.travel(other.pk, queue=QUEUE)
+    engine.run_together(other.pk, queue=QUEUE)
 
     assert [states(one) for one in (plan, other)] == [["drifted"], ["verified"]]
     assert plan.steps.get().drift[0]["now"]

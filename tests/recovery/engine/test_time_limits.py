@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from connectors import registry
-from recovery.engine import wire
+from recovery.engine import outbound_calls
 from tests.approvals.cast import put_in_force
 from tests.recovery.engine.desk import case_of, plan_for, run_that
 
@@ -26,7 +26,9 @@ def sending(handy, world, outside, ada, monkeypatch):
             put_in_force(handy.workspace, ada, {"unwind": unwind})
         plan = plan_for(case_of(run_that(handy, "run_x", {"x": ({"v": 1}, {"v": 2})})), world)
         step = plan.steps.get()
-        return wire.applying(step, None, datetime.now(UTC)), wire.operation_of(step).limit_seconds
+        return outbound_calls.applying(step, None, datetime.now(UTC)), outbound_calls.operation_of(
+            step
+        ).limit_seconds
 
     return under
 

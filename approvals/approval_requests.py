@@ -1,0 +1,265 @@
+"""Questions: an approval is asked for one forward action or one whole plan.
+
+What people will see and what will run are frozen here, under one digest.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from approvals import card_context, consent_requests, digests, notifications
+from approvals.digests import FORWARD_FORM, CallFacts, say
+from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Requirement, SubjectKind
+from approvals.policy import PolicyDecision, RequiredApprovers
+from approvals.signals import ring_on_commit
+from connectors.contract import Money
+from ledger.models import Action
+from workspaces.models import Agent, Team, User, Workspace
+from workspaces.moves import move
+
+ACTION_EXPIRES_SECONDS = 3600
+PLAN_EXPIRES_SECONDS = 24 * 3600
+HEADLINE_CHARACTERS_MAX = 300
+REASON_CHARACTERS_MAX = 2_000
+ASKED_BEFORE = (
+    "it was asked before the desk bound the run, its person, the compensation and masked values to"
+    " what is approved; the agent is asked anew when it asks again"
+)
+
+
+class NobodyToAsk(Exception):
+    """We stopped because a rule asks a team or a person that is not there; mend the policy."""
+
+
+def database_now() -> datetime:
+    """The database's clock, the only one that expiry knows."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement_timestamp()")
+        now: datetime = cursor.fetchone()[0]
+    return now
+
+
+@transaction.atomic
+def ask_for_action(
+    action: Action,
+    *,
+    subject_key: str,
+    facts: CallFacts,
+    judgement: PolicyDecision,
+    preview: Mapping[str, Any],
+    agent_text: Mapping[str, Any] | None,
+    amount: Money | None = None,
+    note: str = "",
+    expires_seconds: int = ACTION_EXPIRES_SECONDS,
+) -> Approval:
+    """Put one forward action in front of people; `note` says why it is asked anew.
+
+    Whoever owns the agent never counts. Raises NobodyToAsk.
+    """
+    agent = action.agent
+    if agent is None:
+        raise NobodyToAsk("an action of the desk itself is approved with its plan")
+    return _ask(
+        Approval(
+            workspace=action.workspace,
+            subject_kind=SubjectKind.ACTION,
+            action=action,
+            subject_key=subject_key,
+            subject={"kind": "action", "agent": agent.name, "key": action.key},
+            run_ref=action.run.run,
+            headline=shortened(str(preview["title"])),
+            previews=[dict(preview)],
+            agent=agent,
+            agent_owner=agent.owner,
+            agent_text=dict(agent_text) if agent_text else None,
+            reason=note,
+            amount_minor=amount.amount_minor if amount else None,
+            currency=amount.currency if amount else "",
+        ),
+        [facts],
+        judgement,
+        judgement.expires_seconds or expires_seconds,
+        consent_requests.affected([action.run.on_behalf_of]),
+    )
+
+
+def is_of_old_form(approval: Approval) -> bool:
+    """Whether an agent's call was asked about before all that is bound now was."""
+    if approval.subject_kind != SubjectKind.ACTION:
+        return False
+    return any(call.get("more", {}).get("form") != FORWARD_FORM for call in approval.calls)
+
+
+@transaction.atomic
+def void(approval: Approval, *, why: str) -> None:
+    """The desk itself takes a question or an unused grant back, because it no longer fits."""
+    move(
+        approval,
+        ApprovalState.WITHDRAWN,
+        moves=APPROVAL_MOVES,
+        decided_at=Now(),
+        closing_reason=why[:REASON_CHARACTERS_MAX],
+    )
+    say(approval, "approval.withdrawn", reason=approval.closing_reason)
+    notifications.ended(approval)
+    ring_on_commit(approval.pk)
+
+
+@transaction.atomic
+def ask_for_plan(
+    workspace: Workspace,
+    plan_id: int,
+    *,
+    case_ref: str,
+    calls: Sequence[CallFacts],
+    judgement: PolicyDecision,
+    headline: str,
+    previews: Sequence[Mapping[str, Any]],
+    by: User | None,
+    reason: str,
+    amount: Money | None = None,
+    run: str = "",
+    agent: Agent | None = None,
+    affected: Iterable[Mapping[str, Any] | None] = (),
+    expires_seconds: int = PLAN_EXPIRES_SECONDS,
+) -> Approval:
+    """Put a whole plan in front of the people whom the policy names.
+
+    `agent` is the agent of the run that is compensated: its owner never counts. The requester `by`
+    is None where the policy itself started the plan; `affected` ({id, name, contact}) are asked
+    first where a rule says so. Raises NobodyToAsk.
+    """
+    subject = {"kind": "plan", "id": plan_id, "case": case_ref}
+    return _ask(
+        Approval(
+            workspace=workspace,
+            subject_kind=SubjectKind.PLAN,
+            plan_id=plan_id,
+            subject_key=f"plan {plan_id}",
+            subject=subject,
+            run_ref=run,
+            case_ref=case_ref,
+            headline=shortened(headline),
+            previews=[dict(one) for one in previews],
+            agent=agent,
+            agent_owner=agent.owner if agent else None,
+            requested_by=by,
+            reason=reason,
+            amount_minor=amount.amount_minor if amount else None,
+            currency=amount.currency if amount else "",
+        ),
+        calls,
+        judgement,
+        judgement.expires_seconds or expires_seconds,
+        consent_requests.affected(affected),
+    )
+
+
+def _ask(
+    approval: Approval,
+    calls: Sequence[CallFacts],
+    judgement: PolicyDecision,
+    expires_seconds: int,
+    affected: Sequence[consent_requests.Affected],
+) -> Approval:
+    if lacking := _why_not_affected(judgement, affected):
+        raise NobodyToAsk(lacking)
+    now = database_now()
+    needs = teams_of(approval.workspace, judgement.requires or (RequiredApprovers(None, 1),))
+    approval.asked_at = now
+    approval.expires_at = now + timedelta(seconds=expires_seconds)
+    approval.remind_at = now + timedelta(seconds=expires_seconds / 2)
+    approval.calls = [one.as_json() | {"digest": digests.call_digest(one)} for one in calls]
+    approval.targets = card_context.targets_of(approval.calls)
+    approval.rules = list(judgement.rules)
+    approval.risk = judgement.risk
+    approval.self_approval = judgement.self_approval
+    approval.fresh_login = judgement.fresh_login
+    approval.affected = judgement.affected
+    approval.digest = digest_of(approval)
+    approval.save(force_insert=True)
+    Requirement.objects.bulk_create(
+        Requirement(approval=approval, team=team, count=need.count, position=place)
+        for place, (need, team) in enumerate(needs)
+    )
+    asker = approval.requested_by
+    say(approval, "approval.requested", by=asker, **requested(approval, needs))
+    notifications.asked(approval)
+    if judgement.affected:
+        consent_requests.ask(approval, affected, judgement.affected_words)
+    return approval
+
+
+def why_no_team(workspace: Workspace, requires: Sequence[RequiredApprovers]) -> str:
+    """Why a question could not be put to the teams that the policy names; empty where it could."""
+    try:
+        teams_of(workspace, requires)
+    except NobodyToAsk as nobody:
+        return str(nobody)
+    return ""
+
+
+def why_not_affected(
+    judgement: PolicyDecision, affected: Iterable[Mapping[str, Any] | None]
+) -> str:
+    """Why the affected person could not be asked first where the rule wants that; else empty."""
+    return _why_not_affected(judgement, consent_requests.affected(affected))
+
+
+def _why_not_affected(
+    judgement: PolicyDecision, affected: Sequence[consent_requests.Affected]
+) -> str:
+    if judgement.affected != "must" or 0 < len(affected) <= consent_requests.PEOPLE_MAX:
+        return ""
+    named = "too many to ask" if affected else "nobody"
+    return f"the rule asks the affected person first, and the record names {named}"
+
+
+def shortened(title: str) -> str:
+    """The title as a headline: a longer one says that it goes on; the card shows it in full."""
+    whole = len(title) <= HEADLINE_CHARACTERS_MAX
+    return title if whole else f"{title[: HEADLINE_CHARACTERS_MAX - 1]}…"
+
+
+def teams_of(
+    workspace: Workspace, needs: Sequence[RequiredApprovers]
+) -> list[tuple[RequiredApprovers, Team | None]]:
+    """Each need with its team. Raises NobodyToAsk where the workspace has no such team."""
+    names = [need.team for need in needs if need.team]
+    teams = {team.name: team for team in Team.objects.filter(workspace=workspace, name__in=names)}
+    for name in names:
+        if name not in teams:
+            raise NobodyToAsk(
+                f"the policy asks team “{name}”, which {workspace.name} does not have"
+            )
+    return [(need, teams[need.team] if need.team else None) for need in needs]
+
+
+def digest_of(approval: Approval) -> str:
+    """The digest over what is stored, computed anew."""
+    return digests.approval_digest(
+        approval.workspace.slug,
+        approval.subject,
+        [digests.call_digest(call) for call in approval.calls],
+        approval.rules,
+        approval.expires_at,
+    )
+
+
+def requested(
+    approval: Approval, needs: Sequence[tuple[RequiredApprovers, Team | None]]
+) -> dict[str, Any]:
+    """What the ledger keeps of the question."""
+    return {
+        "subject": approval.subject,
+        "headline": approval.headline,
+        "risk": approval.risk,
+        "rules": approval.rules,
+        "requires": [{"group": need.team, "count": need.count} for need, _ in needs],
+        "expires_at": approval.expires_at.isoformat(),
+        "affected": approval.affected,
+        "reason": approval.reason,
+    }

@@ -1,0 +1,225 @@
+"""How each call of an approval is shown: by its kind, and with nothing left out.
+
+Money stands large, a mail stands as its recipient will see it, a calendar entry as an entry, a
+request with its line first, and fields that are written as they are now and as they will be. Below
+stands every argument, and the raw call is one key away.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from approvals.models import Approval
+from workspaces import formatting
+
+HIDDEN = [
+    {"name": "Payload", "value": "hidden: seeing it needs approve, recover or view_sensitive"}
+]
+ABOVE = "(the text above)"
+FIELD_KINDS = ("row", "calendar")
+# How tools name the parts of a mail and of a calendar entry; the first is how a card names it.
+LETTER = {
+    "From": ("from", "sender"),
+    "To": ("to", "recipients", "recipient"),
+    "Cc": ("cc",),
+    "Bcc": ("bcc",),
+    "Reply to": ("reply_to", "reply-to"),
+    "Subject": ("subject",),
+}
+LETTER_TEXT = ("text", "body", "message", "content", "html")
+ENTRY = {
+    "What": ("summary", "title", "name"),
+    "Where": ("location", "place", "where"),
+    "Who": ("attendees", "invited", "participants", "guests"),
+}
+STARTS, ENDS = ("start", "dtstart", "begin", "starts_at"), ("end", "dtend", "ends_at")
+ADDRESSES = ("url", "path", "endpoint")
+
+
+def calls(approval: Approval, *, sees: bool) -> list[dict[str, Any]]:
+    """Every call in order; nothing is left out before a decision."""
+    found = []
+    for place, facts in enumerate(approval.calls):
+        shown = approval.previews[place] if place < len(approval.previews) else {}
+        words = (facts["operation"], facts.get("target_type", ""), facts.get("target_id", ""))
+        common = {
+            "number": place + 1,
+            "title": shown.get("title") or " ".join(formatting.named(one) for one in words if one),
+            "reversibility": shown.get("reversibility", ""),
+            "held": True,
+        }
+        payload = _payload(facts, shown) if sees else {"facts": HIDDEN}
+        found.append(common | payload)
+    return found
+
+
+def _payload(facts: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, Any]:
+    """What only those see who may see payloads."""
+    named = {name.lower(): value for name, value in [*_args(facts), *shown.get("rows", [])]}
+    kind, money = shown.get("kind", ""), shown.get("money")
+    letter = _letter(named) if kind == "mail" else None
+    recipients = ", ".join(shown.get("recipients") or [])
+    return {
+        "amount": formatting.money(money["amount_minor"], money["currency"]) if money else "",
+        "amount_note": f"to {recipients}" if money and recipients else "",
+        "facts": list(_facts(facts, shown, named, letter)),
+        "letter": letter,
+        "entry": _entry(named) if kind == "calendar" else [],
+        **_diff(shown),
+        "was_words": "as the agent saw it" if shown.get("diff_is_reported") else "now",
+        "arguments": [
+            {"name": name, "value": ABOVE if letter and text == letter["text"] else text}
+            for name, text in shown.get("args", [])
+        ],
+        "raw": json.dumps(facts, indent=2, ensure_ascii=False, sort_keys=True),
+    }
+
+
+def _facts(
+    facts: Mapping[str, Any],
+    shown: Mapping[str, Any],
+    named: Mapping[str, Any],
+    letter: Mapping[str, Any] | None,
+) -> Iterator[dict[str, Any]]:
+    by = (
+        f"{facts['connection']}.{facts['operation']}" if facts["connection"] else facts["operation"]
+    )
+    yield {"name": "Call", "value": by, "mono": True}
+    targets = _targets(facts)
+    for target in targets:
+        yield {"name": "On", "value": target, "mono": True}
+    if shown.get("kind") == "http" and (line := _request_line(named)):
+        yield {"name": "Request", "value": line, "mono": True}
+    told = letter["names"] if letter else ()
+    for name, value in shown.get("rows", []):
+        if name.lower() not in told and not _stands_above(name, value, targets, shown):
+            yield {"name": name, "value": value}
+    if shown.get("recipients") and not letter:
+        yield {"name": "Reaches", "value": ", ".join(shown["recipients"])}
+    if not shown.get("rows") and "args" not in shown:
+        for name, value in _args(facts):
+            yield {"name": name, "value": _text(value)}
+
+
+def _stands_above(name: str, value: str, targets: Sequence[str], shown: Mapping[str, Any]) -> bool:
+    """Whether the card says this row already: the target by its name, and money large."""
+    return (name == "On" and value in targets) or (name == "Amount" and bool(shown.get("money")))
+
+
+def _targets(facts: Mapping[str, Any]) -> list[str]:
+    """Every target, each once; a plan's call has one, a tool's may have many."""
+    found = [f"{one['type']} {one['id']}" for one in facts.get("targets") or []]
+    own = f"{facts.get('target_type', '')} {facts.get('target_id', '')}".strip()
+    return [formatting.one_line(one) for one in dict.fromkeys([*([own] if own else []), *found])]
+
+
+def _args(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    args = facts.get("args")
+    if args is None:
+        return []
+    return list(args.items()) if isinstance(args, dict) else [("arguments", args)]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _listed(value: Any) -> str:
+    """A list of texts as people write it; anything else as it is."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
+    return _text(value)
+
+
+def _named(named: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str]:
+    """The first of these names that has a value, and the value; two empty texts where none has."""
+    found = ((one, _listed(named[one])) for one in names if named.get(one) not in (None, "", []))
+    return next(found, ("", ""))
+
+
+def _first(named: Mapping[str, Any], names: Sequence[str]) -> str:
+    return _named(named, names)[1]
+
+
+def _letter(named: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The mail as its recipient will see it; None where it cannot be told what its text is."""
+    used, text = _named(named, LETTER_TEXT)
+    if not text:
+        return None
+    head = [(name, *_named(named, names)) for name, names in LETTER.items()]
+    return {
+        "head": [{"name": name, "value": value} for name, _, value in head if value],
+        "text": text,
+        "names": {used, *(name for _, name, _ in head)},
+    }
+
+
+def _entry(named: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The calendar entry, its time in words; exact moments stand among the arguments."""
+    rows = [(name, _first(named, names)) for name, names in ENTRY.items()]
+    rows.insert(1, ("When", _when(_first(named, STARTS), _first(named, ENDS))))
+    return [{"name": name, "value": value} for name, value in rows if value]
+
+
+def _when(start: str, end: str) -> str:
+    """“Tue 1 Dec 2026 10:00 – 11:00 +01:00”; as it was written, where it is no moment."""
+    try:
+        begins, ends = datetime.fromisoformat(start), datetime.fromisoformat(end or start)
+    except ValueError:
+        return " – ".join(one for one in (start, end) if one)
+    day = f"{begins:%a} {begins.day} {begins:%b %Y %H:%M}"
+    zone = f" {start[-6:]}" if begins.tzinfo and start[-6:-5] in "+-" else ""
+    zone = zone or (" UTC" if begins.tzinfo else "")
+    if ends == begins:
+        return day + zone
+    if ends.date() == begins.date() and ends.utcoffset() == begins.utcoffset():
+        return f"{day} – {ends:%H:%M}{zone}"
+    return f"{day}{zone} – {ends:%a} {ends.day} {ends:%b %Y %H:%M}"
+
+
+def _request_line(named: Mapping[str, Any]) -> str:
+    """“DELETE /repos/acme/web” of a tool whose arguments are a request."""
+    method, address = _first(named, ("method", "verb")), _first(named, ADDRESSES)
+    return f"{method.upper()} {address}" if method and address else ""
+
+
+def _diff(shown: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """As it is now, and as it will be, field by field; of calls that write fields. Apart from those
+    that change, the fields that are written with the value that they have.
+    """
+    if shown.get("kind", "row") not in FIELD_KINDS:
+        return {"diff": [], "same": []}
+    wanted = shown.get("must_be_true") or {}
+    goes = wanted.get("exists") is False
+    found = [
+        (
+            row["field"],
+            row.get("agent_wrote") if row.get("now") is None else row["now"],
+            row.get("was"),
+            row.get("now"),
+        )
+        for row in shown.get("diff") or []
+    ]
+    named = {field for field, *_ in found}
+    found += [
+        (field, value, value, value)
+        for field, value in (wanted.get("fields") or {}).items()
+        if field not in named
+    ]
+    rows: dict[str, list[dict[str, Any]]] = {"diff": [], "same": []}
+    for field, now, becomes, truly in found:
+        is_same = not goes and _written(truly) == _written(becomes)
+        kind = "removed" if goes else "same" if is_same else "changed"
+        row = {"field": field, "was": _plain(now), "now": _plain(becomes), "kind": kind}
+        rows["same" if is_same else "diff"].append(row)
+    return rows
+
+
+def _written(value: Any) -> str:
+    """As JSON says it: to Python 1 is True, and a card would call that change none."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) else json.dumps(value)

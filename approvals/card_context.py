@@ -1,0 +1,462 @@
+"""How an approval is shown: every call in full, why people are asked, who has answered.
+
+What an agent wrote never mixes with what the desk computed: it stands apart, as a quotation.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import tzinfo
+from typing import Any
+
+from django.db.models import F
+
+from approvals import call_previews, consent_requests, deciders, policy
+from approvals.call_context import calls
+from approvals.models import Approval, ApprovalState, ConsentAnswer, NotificationRecord, SubjectKind
+from connectors.models.channels import DeliveryState
+from ledger.masking import holds_mask
+from ledger.models import Action, ActionState, Effect, Run
+from workspaces import formatting
+from workspaces.access import people_with
+from workspaces.models import Membership, User
+
+# Precedents: what people decided before about the same targets.
+
+SHOWN_MAX = 5
+PRECEDENT_TARGETS_MAX = 100
+TARGET_CHARACTERS_MAX = 400
+
+
+def targets_of(calls: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The targets of an approval's calls, each as `type id`, sorted; what the index holds."""
+    found = set()
+    for call in calls:
+        for one in call.get("targets") or []:
+            found.add(f"{one.get('type', '')} {one.get('id', '')}")
+        if call.get("target_id"):
+            found.add(f"{call.get('target_type', '')} {call['target_id']}")
+    return sorted(one.strip()[:TARGET_CHARACTERS_MAX] for one in found)[:PRECEDENT_TARGETS_MAX]
+
+
+def before(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+    """The last approvals on one of the same targets that have ended, newest first."""
+    if not approval.targets:
+        return []
+    ended = Approval.objects.filter(
+        workspace=approval.workspace_id, targets__overlap=approval.targets, pk__lt=approval.pk
+    ).exclude(state=ApprovalState.WAITING)
+    rows = ended.select_related("workspace", "closed_by").prefetch_related("decisions__person")
+    return [_precedent_told(one, zone) for one in rows.order_by("-pk")[:SHOWN_MAX]]
+
+
+def _precedent_told(one: Approval, zone: tzinfo) -> dict[str, Any]:
+    people = ", ".join(str(decision.person) for decision in one.decisions.all())
+    return {
+        "url": f"/w/{one.workspace.slug}/approvals/{one.pk}/",
+        "title": one.headline,
+        "state": "granted" if one.state == ApprovalState.USED else one.state,
+        "by": people or str(one.closed_by or "nobody"),
+        "reason": one.closing_reason,
+        "when": formatting.moment(one.decided_at, "ago", zone),
+    }
+
+
+# Who must answer, who has, and who was told: the people of an approval, as its card shows them.
+
+TOLD_SHOWN_MAX = 200
+WISHED = {ConsentAnswer.OPEN: "wait", ConsentAnswer.YES: "ok", ConsentAnswer.NO: "bad"}
+BECAME = {
+    DeliveryState.WAITING: ("calm", "on its way"),
+    DeliveryState.SENT: ("ok", "arrived"),
+    DeliveryState.FAILED: ("bad", "not delivered"),
+}
+
+
+def decided(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+    rows = approval.decisions.select_related("person", "requirement__team").order_by("pk")
+    brought_in = _brought_in(approval, [one.person_id for one in rows])
+    return [
+        {
+            "who": str(one.person),
+            "group": str(one.requirement.team or "") if one.requirement else "",
+            "words": ("yes" if one.granted else "no") + (f", {one.reason}" if one.reason else ""),
+            "time": formatting.moment(one.at, "ago", zone),
+            "brought_in": brought_in.get(one.person_id, ""),
+        }
+        for one in rows
+    ]
+
+
+def _brought_in(approval: Approval, people: list[int]) -> dict[int, str]:
+    """Who of the people was brought into the workspace by whom, and on which day."""
+    rows = Membership.objects.filter(workspace=approval.workspace_id, person__in=people)
+    rows = rows.exclude(added_by=None).exclude(added_by=F("person")).select_related("added_by")
+    return {
+        row.person_id: f"brought in by {row.added_by} on {row.added_at:%Y-%m-%d}"
+        for row in rows.order_by("-added_at")
+    }
+
+
+def newcomers(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+    """Who could answer but for having been brought in a short while ago by those who ask."""
+    return [
+        {
+            "who": str(one.person),
+            "words": one.brought_in_by,
+            "time": formatting.moment(one.at, "ago", zone),
+            "counts": formatting.moment(one.counts_at, "full", zone),
+        }
+        for one in deciders.newcomers(approval)
+    ]
+
+
+def requirements(standing: deciders.Standing) -> list[dict[str, Any]]:
+    names = {person.pk: str(person) for person in User.objects.filter(pk__in=list(standing.filled))}
+    found = []
+    for place, one in enumerate(standing.requirements):
+        people = [names[person] for person, at in standing.filled.items() if at == place]
+        who = f"from {one.team}" if one.team else "who may approve"
+        words = f"{one.count} {'person' if one.count == 1 else 'people'} {who}"
+        met = len(people) == one.count
+        missing = (
+            "" if met or not people else f" ({len(people)} of {one.count}: {', '.join(people)})"
+        )
+        found.append({"words": words + missing, "met_by": ", ".join(people) if met else ""})
+    return found
+
+
+def affected(approval: Approval, zone: tzinfo, *, link: bool) -> list[dict[str, Any]]:
+    """What affected people were asked first and said; the link only for who may pass it on."""
+    return [
+        {
+            "who": one.name or one.person_ref,
+            "contact": one.contact or "no address known: pass the link on",
+            "question": one.question,
+            "tone": WISHED[ConsentAnswer(one.answer)],
+            "words": one.get_answer_display(),
+            "note": one.note,
+            "time": formatting.moment(one.answered_at or one.asked_at, "ago", zone),
+            "link": consent_requests.link_of(one) if link else "",
+        }
+        for one in approval.wishes.order_by("pk")
+    ]
+
+
+def enquiries(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+    """What was asked back, with the answers; an agent's are quoted, as all that it writes."""
+    rows = approval.enquiries.select_related("asked_by", "answered_by").order_by("pk")
+    return [
+        {
+            "id": one.pk,
+            "who": str(one.asked_by),
+            "question": one.question,
+            "time": formatting.moment(one.asked_at, "ago", zone),
+            "answer": one.answer,
+            "answered_by": str(one.answered_by or approval.agent or "the agent"),
+            "by_agent": one.answered_at is not None and one.answered_by is None,
+            "answered": formatting.moment(one.answered_at, "ago", zone) if one.answered_at else "",
+        }
+        for one in rows
+    ]
+
+
+def told(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+    """Who was told what, when and by which channel, and whether it arrived; oldest first."""
+    rows = approval.told.select_related("delivery", "person").order_by("pk")
+    return [_told(one, zone) for one in rows[:TOLD_SHOWN_MAX]]
+
+
+def _told(one: NotificationRecord, zone: tzinfo) -> dict[str, Any]:
+    delivery = one.delivery
+    tone, word = ("calm", "no longer known")
+    if delivery is not None:
+        tone, word = BECAME[DeliveryState(delivery.state)]
+    return {
+        "who": str(one.person) if one.person else one.to,
+        "way": delivery.get_kind_display() if delivery else "",
+        "words": one.get_about_display(),
+        "tone": tone,
+        "became": word,
+        "why": delivery.last_error if delivery and delivery.state == DeliveryState.FAILED else "",
+        "time": formatting.moment((delivery.sent_at if delivery else None) or one.at, "ago", zone),
+    }
+
+
+# What is unusual about a call, from the ledger's own history and never from what an agent says.
+
+HISTORY_MAX = 200  # the newest ones; older ones say little about what is usual
+ENOUGH_TO_COMPARE = 3
+UNUSUAL_TIMES = 2
+TARGETS_MAX = 5
+RECIPIENTS_SHOWN_MAX = 5
+RAN = (ActionState.RUNNING, ActionState.UNKNOWN, ActionState.SUCCEEDED, ActionState.FAILED)
+
+Notice = dict[str, Any]
+
+
+def anomalies(approval: Approval) -> Iterator[Notice]:
+    """Notices for the card, the weightiest first."""
+    yield from _unusual_amount(approval)
+    yield from _reaches_out(approval)
+    if approval.subject_kind == SubjectKind.ACTION:  # a plan undoes what is on record
+        yield from _first_time(approval)
+
+
+def _unusual_amount(approval: Approval) -> Iterator[Notice]:
+    """Above twice the most that the same tool moved before, or, for a plan, earlier plans did."""
+    if approval.amount_minor is None:
+        return
+    known = _amounts_of_tool(approval) if approval.action_id else _amounts_of_plans(approval)
+    if len(known) < ENOUGH_TO_COMPARE or approval.amount_minor <= UNUSUAL_TIMES * max(known):
+        return
+    most = formatting.money(max(known), approval.currency)
+    what = "calls of this tool" if approval.action_id else "plans that were approved"
+    text = f"The most among the last {len(known)} {what} was {most}."
+    yield {"tone": "bad", "title": "Unusual amount.", "text": text}
+
+
+def _amounts_of_tool(approval: Approval) -> list[int]:
+    """What the tool's manifest reads from its earlier calls, approved by people or not."""
+    action = approval.action
+    if action is None:
+        return []
+    entry = policy.active(approval.workspace).tool(action.tool)
+    if entry is None or not entry.preview:
+        return []
+    earlier = Action.objects.filter(workspace=approval.workspace_id, tool=action.tool)
+    rows = earlier.filter(state="succeeded").exclude(pk=action.pk).order_by("-id")
+    found = (
+        call_previews.money(entry.preview, tool=one.tool, args=one.args, targets=one.targets or [])
+        for one in rows[:HISTORY_MAX]
+    )
+    return [one.amount_minor for one in found if one and one.currency == approval.currency]
+
+
+def _amounts_of_plans(approval: Approval) -> list[int]:
+    used = Approval.objects.filter(
+        workspace=approval.workspace_id,
+        subject_kind=SubjectKind.PLAN,
+        state=ApprovalState.USED,
+        currency=approval.currency,
+        pk__lt=approval.pk,
+    ).exclude(amount_minor=None)
+    found = used.order_by("-pk").values_list("amount_minor", flat=True)[:HISTORY_MAX]
+    return [amount for amount in found if amount is not None]
+
+
+def _reaches_out(approval: Approval) -> Iterator[Notice]:
+    """Recipients whose mail domain is nobody's of the workspace."""
+    reached = [str(one) for shown in approval.previews for one in shown.get("recipients") or []]
+    addresses = [one for one in dict.fromkeys(reached) if "@" in one]
+    if not addresses:
+        return
+    own = {
+        domain_of(email)
+        for email in people_with("view", approval.workspace).values_list("email", flat=True)
+    }
+    outside = [one for one in addresses if domain_of(one) not in own]
+    if outside:
+        more = len(outside) - RECIPIENTS_SHOWN_MAX
+        names = ", ".join(outside[:RECIPIENTS_SHOWN_MAX]) + (f" and {more} more" * (more > 0))
+        text = f"{names}: nobody here has an address there."
+        yield {"tone": "wait", "title": "Reaches people outside.", "text": text}
+
+
+def domain_of(address: str) -> str:
+    return address.rpartition("@")[2].strip(" >").lower()
+
+
+def _first_time(approval: Approval) -> Iterator[Notice]:
+    if approval.action is None:
+        return
+    targets = approval.calls[0].get("targets") or [] if approval.calls else []
+    new = [
+        call_previews.target_words(target)
+        for target in targets[:TARGETS_MAX]
+        if not _was_touched(approval, target)
+    ]
+    if new:
+        text = f"Nothing on record was ever done to {', '.join(new)}."
+        yield {"tone": "wait", "title": "First time.", "text": text}
+    # Calls that ran or may have run: who asks again and again has not called anything.
+    ran = Action.objects.filter(
+        workspace=approval.workspace_id,
+        tool=approval.action.tool,
+        agent=approval.agent_id,
+        state__in=RAN,
+    )
+    if not ran.exclude(pk=approval.action.pk).exists():
+        text = f"{approval.agent} has never called {approval.action.tool_words} before."
+        yield {"tone": "wait", "title": "First call of this tool.", "text": text}
+
+
+def _was_touched(approval: Approval, target: dict[str, Any]) -> bool:
+    effects = Effect.objects.filter(
+        workspace=approval.workspace_id, target_type=target["type"], target_id=target["id"]
+    )
+    return effects.exclude(action=approval.action_id).exists()
+
+
+SHOWN_STATES = {ApprovalState.WAITING: "pending", ApprovalState.USED: "granted"}
+NAMES_MAX = 8
+
+
+def shown_state(approval: Approval) -> str:
+    return SHOWN_STATES.get(ApprovalState(approval.state), approval.state)
+
+
+def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
+    """The context of templates/approvals/card.html, but for what depends on the reader."""
+    slug = approval.workspace.slug
+    standing = deciders.standing(approval)
+    is_open = approval.state == ApprovalState.WAITING
+    able = list(map(str, deciders.can_still_decide(approval))) if is_open else []
+    case = f"/w/{slug}/cases/{approval.case_ref}/" if approval.case_ref else ""
+    return {
+        "approval": {
+            "id": approval.pk,
+            "digest": approval.digest,
+            "digest_short": approval.digest[:12],
+            "risk": approval.risk,
+            "state": shown_state(approval),
+            "subject": subject(approval),
+            "case_url": case,
+            "case_label": f"Case {approval.case_ref}" if case else "",
+            "run": "" if case else approval.run_ref,
+            "title": approval.headline,
+            "expires": formatting.moment(approval.expires_at, "ago", zone),
+        }
+        | outcome(approval, zone),
+        "calls": calls(approval, sees=sees),
+        "hides_values": holds_mask(approval.calls),
+        "why": why(approval),
+        "decided": decided(approval, zone),
+        "requirements": requirements(standing),
+        "enquiries": enquiries(approval, zone),
+        "before": before(approval, zone),
+        "told": told(approval, zone),
+        "agent_text": agent_text(approval) if sees else "",
+        "agent_note": note_on(agent_text(approval)),
+        "pointed_out": pointed_out(approval, sees=sees),
+        "notices": notices(approval, standing, len(able)),
+        "who_can": who_can(able),
+        "newcomers": newcomers(approval, zone) if is_open else [],
+    }
+
+
+def subject(approval: Approval) -> str:
+    if approval.subject_kind == SubjectKind.PLAN:
+        return f"Plan of {len(approval.calls)} call{'s' if len(approval.calls) != 1 else ''}"
+    agent = approval.agent.name if approval.agent else "an agent"
+    return f"One call of {agent}"
+
+
+def why(approval: Approval) -> list[dict[str, Any]]:
+    asking_first = sorted(approval.rules, key=lambda rule: rule.get("approval") == "AUTO")
+    rules = [
+        {"name": "Rule", "value": rule["words"], "note": rule.get("glob") or ""}
+        for rule in asking_first
+    ]
+    asked = str(approval.requested_by or approval.agent or "the policy itself")
+    rows = [*rules, {"name": "Asked by", "value": asked}]
+    if approval.agent and approval.requested_by:
+        rows.append({"name": "Agent", "value": approval.agent.name})
+    customer = _customer(approval)
+    if customer:
+        rows.append({"name": "On behalf of", "value": customer})
+    if approval.reason:
+        rows.append({"name": "Because", "value": approval.reason})
+    instead = (
+        "the agent is told no, with your reason; nothing is done"
+        if approval.subject_kind == SubjectKind.ACTION
+        else "nothing of this plan runs, and the case is open again"
+    )
+    return [*rows, {"name": "If rejected", "value": instead}]
+
+
+def _customer(approval: Approval) -> str:
+    """On whose behalf the agent acted: in the call, or in the run that the plan undoes."""
+    run = approval.action.run if approval.action else None
+    if run is None and approval.run_ref:
+        run = Run.objects.filter(workspace=approval.workspace_id, run=approval.run_ref).first()
+    return f"{run.customer_name} ({run.customer})" if run and run.customer else ""
+
+
+def agent_text(approval: Approval) -> str:
+    """What the agent wrote of its intent, member by member, as one quotation."""
+    said = approval.agent_text
+    if not isinstance(said, dict):
+        return ""
+    return "\n".join(
+        f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in said.items()
+        if value is not None
+    )
+
+
+def note_on(text: str) -> str:
+    hidden = formatting.hidden_count(text)
+    if not hidden:
+        return ""
+    return f"untrusted, not checked · {hidden} hidden character{'s' * (hidden != 1)} made visible"
+
+
+def pointed_out(approval: Approval, *, sees: bool) -> dict[str, Any] | None:
+    """What is unusual, together in one notice as bad as its worst; None where nothing is."""
+    found = []
+    hidden = sum(
+        formatting.hidden_count(json.dumps(one, ensure_ascii=False)) for one in approval.calls
+    )
+    if hidden:
+        text = f"{hidden} invisible or reordering characters in the arguments are shown as signs."
+        found.append({"tone": "bad", "title": "Hidden characters.", "text": text})
+    if approval.state == ApprovalState.WAITING and sees:
+        found += anomalies(approval)
+    if not found:
+        return None
+    tone = "bad" if any(one["tone"] == "bad" for one in found) else "wait"
+    return {"tone": tone, "items": found}
+
+
+def notices(
+    approval: Approval, standing: deciders.Standing, able_count: int
+) -> list[dict[str, Any]]:
+    """What stands over the card; `able_count` people can still answer."""
+    found = []
+    lacking = sum(count for _, count in standing.missing())
+    if approval.state == ApprovalState.WAITING and able_count < lacking:
+        text = "Fewer people can answer than must. Somebody has to join a team, or it expires."
+        found.append({"tone": "wait", "title": "Nobody can complete this.", "text": text})
+    if approval.self_approval:
+        text = "The rule lets whoever asked approve it, too. The record will say so."
+        found.append({"tone": "wait", "title": "One pair of eyes.", "text": text})
+    return found
+
+
+def who_can(able: Sequence[str]) -> str:
+    """The people who can still answer, by name."""
+    more = f" and {len(able) - NAMES_MAX} more" if len(able) > NAMES_MAX else ""
+    return ", ".join(able[:NAMES_MAX]) + more
+
+
+def outcome(approval: Approval, zone: tzinfo) -> dict[str, Any]:
+    """What became of it, when its grant was used, and whether nothing can come of it any more."""
+    return {
+        "decided_words": ended(approval),
+        "used": formatting.moment(approval.used_at, "ago", zone) if approval.used_at else "",
+        "is_over": approval.state not in {ApprovalState.WAITING, ApprovalState.GRANTED},
+    }
+
+
+def ended(approval: Approval) -> str:
+    """What became of it, in one sentence; empty while people are asked."""
+    reason = f": {approval.closing_reason}" if approval.closing_reason else ""
+    by = f" by {approval.closed_by}" if approval.closed_by else " by the desk"
+    return {
+        ApprovalState.WAITING: "",
+        ApprovalState.GRANTED: "Approved, and not yet used.",
+        ApprovalState.USED: "Approved, and used. What was approved is what ran, once.",
+        ApprovalState.REJECTED: f"Rejected{by}{reason}",
+        ApprovalState.EXPIRED: "Expired: nobody answered in time, or the grant was not used.",
+        ApprovalState.WITHDRAWN: f"Withdrawn{by}{reason}",
+    }[ApprovalState(approval.state)]

@@ -1,0 +1,98 @@
+"""Asking back: a decider's question to whoever asked, answered by the agent or an operator.
+
+Neither question nor answer changes the approval or its digest: what runs is what the card shows,
+and time goes on. Both are on the record.
+"""
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from approvals import notifications
+from approvals.deciders import locked
+from approvals.digests import say
+from approvals.inbox import NotYours, may_answer
+from approvals.models import Approval, ApprovalState, Clarification
+from approvals.signals import ring_on_commit
+from workspaces import access
+from workspaces.models import User
+from workspaces.moves import CannotMove
+
+TEXT_CHARACTERS_MAX = 2_000
+ENQUIRIES_MAX = 20
+"""Of one approval; whoever still does not know after that should say no."""
+
+
+@transaction.atomic
+def ask_back(approval: Approval, question: str, *, by: User) -> Clarification:
+    """Ask before deciding. Raises NotYours, or CannotMove where it is over."""
+    approval = _open(approval)
+    may_answer(approval, by)
+    text = _words(approval, question, "write what you want to know")
+    if approval.enquiries.count() >= ENQUIRIES_MAX:
+        raise NotYours(approval, "asked", f"{ENQUIRIES_MAX} questions were asked already")
+    enquiry = Clarification.objects.create(approval=approval, asked_by=by, question=text)
+    _say(approval, "approval.questioned", by=by, enquiry=enquiry.pk, question=text)
+    notifications.questioned(approval, enquiry)
+    ring_on_commit(approval.pk)
+    return enquiry
+
+
+@transaction.atomic
+def answer(enquiry: Clarification, words: str, *, by: User) -> Clarification:
+    """Answer as a person: whoever asked for it, the agent's owner, or an operator."""
+    approval = _open(enquiry.approval)
+    if not may_reply(approval, by):
+        raise NotYours(approval, "answered", "only operators and whoever asked reply")
+    return _answered(approval, enquiry, words, by=by)
+
+
+@transaction.atomic
+def answer_as_agent(enquiry: Clarification, words: str) -> Clarification:
+    """Answer as the agent that waits; the words are shown as an agent's, untrusted."""
+    approval = _open(enquiry.approval)
+    return _answered(approval, enquiry, words, by=None)
+
+
+def may_reply(approval: Approval, person: User) -> bool:
+    if person.pk in {approval.requested_by_id, approval.agent_owner_id}:
+        return access.may(person, "view", approval.workspace)
+    return access.may(person, "recover", approval.workspace)
+
+
+def _open(approval: Approval) -> Approval:
+    fresh = locked(approval)
+    if fresh.state != ApprovalState.WAITING:
+        state = fresh.get_state_display().lower()
+        raise CannotMove(fresh, "answered", f"it is already {state}")
+    return fresh
+
+
+def _answered(
+    approval: Approval, enquiry: Clarification, words: str, *, by: User | None
+) -> Clarification:
+    text = _words(approval, words, "write an answer")
+    waiting = Clarification.objects.filter(pk=enquiry.pk, answered_at=None)
+    if not waiting.update(answer=text, answered_by=by, answered_at=Now()):
+        raise CannotMove(enquiry, "answered", "it is answered already")
+    enquiry.refresh_from_db()
+    _say(approval, "approval.answered", by=by, enquiry=enquiry.pk, answer=text)
+    notifications.answered(approval, enquiry)
+    return enquiry
+
+
+def _words(approval: Approval, text: str, lacking: str) -> str:
+    if not text.strip():
+        raise NotYours(approval, "asked", lacking)
+    return text.strip()[:TEXT_CHARACTERS_MAX]
+
+
+def _say(approval: Approval, event: str, *, by: User | None, **data: Any) -> None:
+    """An agent's answer is told by the gate, which names the agent: it has no voice of its own."""
+    agent = {} if by or approval.agent is None else {"agent": approval.agent.name}
+    say(approval, event, by=by, **agent, **data)
+
+
+def unanswered(approval: Approval) -> list[Clarification]:
+    return list(approval.enquiries.filter(answered_at=None).order_by("pk"))

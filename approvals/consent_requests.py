@@ -1,0 +1,136 @@
+"""Wishes: the affected person is asked first, where the policy says so.
+
+Their yes or no is evidence and starts nothing: it never grants, and it never rejects. Where the
+rule says `must`, nobody grants before every affected person has said yes, so that the last word is
+always one of the people who decide (docs/decisions/0055).
+"""
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+
+from approvals import notifications
+from approvals.deciders import locked
+from approvals.digests import say
+from approvals.models import Approval, ApprovalState, ConsentAnswer, ConsentRequest
+from workspaces import encryption
+from workspaces.moves import CannotMove
+
+TOKEN_BYTES = 24
+TOKEN_CHARACTERS_MAX = 64
+NOTE_CHARACTERS_MAX = 2_000
+PEOPLE_MAX = 20
+"""Affected people asked for one approval; whoever affects more asks nobody personally."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """An affected person, as the ledger knows them."""
+
+    id: str
+    name: str
+    contact: str
+
+
+def affected(said: Iterable[Any]) -> list[Affected]:
+    """The people in `said` ({id, name?, contact?} of the wire, or nothing), each once."""
+    found: dict[str, Affected] = {}
+    for one in said:
+        if isinstance(one, Mapping) and one.get("id"):
+            name, contact = str(one.get("name") or "")[:200], one.get("contact")
+            mail = contact[:320] if isinstance(contact, str) else ""
+            found.setdefault(str(one["id"])[:120], Affected(str(one["id"])[:120], name, mail))
+    return list(found.values())
+
+
+def ask(approval: Approval, people: Iterable[Affected], words: str) -> list[ConsentRequest]:
+    """Ask each of them; the caller holds the transaction. Without an address, the link is made.
+
+    The headline tells of the whole plan, so it is told only where all of it is one person's.
+    """
+    everybody = list(people)[:PEOPLE_MAX]
+    question = words or "May we put right what was changed for you?"
+    if len(everybody) == 1:
+        question = f"{question} It is about this: {approval.headline}."
+    return [_ask(approval, person, question) for person in everybody]
+
+
+def _ask(approval: Approval, person: Affected, question: str) -> ConsentRequest:
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    wish = ConsentRequest.objects.create(
+        approval=approval,
+        person_ref=person.id,
+        name=person.name,
+        contact=person.contact,
+        question=question,
+        token_digest=_digest(token),
+        token_sealed=encryption.seal(token),
+    )
+    _say(wish, "approval.affected_asked", question=question)
+    notifications.wished(wish, address(token))
+    return wish
+
+
+@transaction.atomic
+def answer(wish: ConsentRequest, said: str, note: str = "") -> ConsentRequest:
+    """Write down their yes or no, once. Raises CannotMove where it is over or was answered."""
+    if said not in {ConsentAnswer.YES, ConsentAnswer.NO}:
+        raise CannotMove(wish, said, "the answer is yes or no")
+    approval = locked(wish.approval)
+    if approval.state != ApprovalState.WAITING:
+        raise CannotMove(wish, said, "it is already decided")
+    waiting = ConsentRequest.objects.filter(pk=wish.pk, answer="", approval__expires_at__gt=Now())
+    kept = note.strip()[:NOTE_CHARACTERS_MAX]
+    if not waiting.update(answer=said, note=kept, answered_at=Now()):
+        raise CannotMove(wish, said, "it was answered before, or is over")
+    wish.refresh_from_db()
+    _say(wish, "approval.affected_answered", answer=said, note=kept)
+    notifications.heard(wish)
+    return wish
+
+
+def find(token: str) -> ConsentRequest | None:
+    """The wish of a link whose approval still waits, or None whatever is wrong with it."""
+    if not token or len(token) > TOKEN_CHARACTERS_MAX:
+        return None
+    living = ConsentRequest.objects.select_related("approval__workspace").filter(
+        approval__state=ApprovalState.WAITING, approval__expires_at__gt=Now()
+    )
+    return living.filter(token_digest=_digest(token)).first()
+
+
+def link_of(wish: ConsentRequest) -> str:
+    """The whole address, for operators who pass it on by hand; empty once it is over."""
+    if wish.answer or wish.approval.state != ApprovalState.WAITING:
+        return ""
+    return address(encryption.open_sealed(bytes(wish.token_sealed)))
+
+
+def lacking(approval: Approval) -> str:
+    """What keeps deciders from granting, in words; empty where no wish stands in the way."""
+    if approval.affected != "must":
+        return ""
+    answers = list(approval.wishes.values_list("answer", flat=True))
+    if ConsentAnswer.NO in answers:
+        return "the affected person does not want it, and the rule asks for their yes"
+    if not answers or ConsentAnswer.OPEN in answers:
+        return "the affected person is asked first and has not answered yet"
+    return ""
+
+
+def address(token: str) -> str:
+    return f"{settings.AMENDS_URL}/ask/{token}/"
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _say(wish: ConsentRequest, event: str, **data: Any) -> None:
+    say(wish.approval, event, affected=wish.person_ref, **data)

@@ -1,0 +1,176 @@
+"""What a policy would have said of what really happened: a dry run over the last days.
+
+It judges the newest actions of the ledger, the calls that a rule denied at the gate, and the
+questions that are open now. Nothing is written.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import chain
+
+from django.db.models.functions import Now
+
+from approvals import denials, grants
+from approvals.models import Approval, ApprovalState
+from approvals.policy import Policy, ToolCall, judge, strictest
+from ledger.models import Action
+from workspaces.models import Workspace
+
+DAYS = 30
+ACTIONS_MAX = 20_000  # half a second of judging
+DENIALS_MAX = 2_000
+EXAMPLES_MAX = 20
+OPEN_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One action that the two policies judge differently."""
+
+    run: str
+    action: str
+    tool: str
+    was: str
+    becomes: str
+    why: str
+
+
+@dataclass(slots=True)
+class DryRun:
+    """How often each answer would have been given; by tool and in sum, and where it changes."""
+
+    days: int
+    since: datetime | None = None
+    judged: int = 0
+    capped: bool = False
+    sums: Counter[str] = field(default_factory=Counter)
+    before: Counter[str] = field(default_factory=Counter)
+    by_tool: Counter[tuple[str, str]] = field(default_factory=Counter)
+    examples: list[Example] = field(default_factory=list)
+    open_changes: list[str] = field(default_factory=list)
+
+    def words(self) -> str:
+        asked, denied = self.sums["MANUAL"], self.sums["DENY"]
+        times = "time" if asked == 1 else "times"
+        was = f"the policy in force: asked {self.before['MANUAL']}, denied {self.before['DENY']}"
+        newest = " (the newest)" if self.capped else ""
+        over = f"of the last {self.days} days" if self.since is None else "since it is in shadow"
+        return (
+            f"Over {self.judged} actions{newest} {over} it would have asked "
+            f"{asked} {times} and denied {denied} ({was})."
+        )
+
+    def top_tools(self) -> list[tuple[str, int]]:
+        """What would be asked for most often."""
+        asked = [(tool, n) for (tool, answer), n in self.by_tool.items() if answer == "MANUAL"]
+        return sorted(asked, key=lambda one: -one[1])[:EXAMPLES_MAX]
+
+
+def deed_of(action: Action) -> ToolCall:
+    """An action of the ledger, as the policy judges it."""
+    return ToolCall(
+        tool=action.tool,
+        args=action.args,
+        targets=action.targets,
+        action_class=action.action_class,
+        risk=action.risk,
+        agent=action.agent.name if action.agent else "",
+        labels=action.run.labels,
+        saga=action.saga,
+        trusted=action.trusted,
+    )
+
+
+def rehearse(
+    workspace: Workspace,
+    new: Policy,
+    current: Policy,
+    *,
+    days: int = DAYS,
+    since: datetime | None = None,
+) -> DryRun:
+    """The dry run over the last `days`; with `since`, over what came in its time in the shadow."""
+    found = DryRun(days, since=since)
+    for run, name, deed in chain(_history(workspace, days, since), _denied(workspace, days, since)):
+        was, becomes = judge(current, deed), judge(new, deed)
+        found.judged += 1
+        found.sums[becomes.approval] += 1
+        found.before[was.approval] += 1
+        found.by_tool[deed.tool, becomes.approval] += 1
+        if was.approval != becomes.approval and len(found.examples) < EXAMPLES_MAX:
+            answers = was.approval, becomes.approval
+            found.examples.append(Example(run, name, deed.tool, *answers, becomes.why))
+    found.capped = found.judged >= ACTIONS_MAX
+    found.open_changes = list(_open(workspace, new))
+    return found
+
+
+Tried = tuple[str, str, ToolCall]
+"""Run, action (nothing where it was denied before it became one), and what was judged."""
+
+
+def _history(workspace: Workspace, days: int, since: datetime | None) -> Iterator[Tried]:
+    rows = Action.objects.filter(
+        workspace=workspace,
+        agent__isnull=False,
+        planned_at__gte=since or Now() - timedelta(days=days),
+    ).exclude(tool="")
+    newest = rows.select_related("agent", "run").order_by("-id")[:ACTIONS_MAX]
+    return ((one.run.run, one.action, deed_of(one)) for one in newest.iterator())
+
+
+def _denied(workspace: Workspace, days: int, since: datetime | None) -> Iterator[Tried]:
+    newest = denials.newest(workspace, since or Now() - timedelta(days=days))[:DENIALS_MAX]
+    return ((one.run_ref, "", denials.deed_of(one)) for one in newest.iterator())
+
+
+def _open(workspace: Workspace, new: Policy) -> Iterator[str]:
+    """What the new policy means for what people are asked now, and said yes to without its use."""
+    rows = (
+        Approval.objects.living()
+        .filter(workspace=workspace)
+        .select_related("action__agent", "action__run")
+        .prefetch_related("requirements__team")
+    )
+    for approval in rows.order_by("expires_at")[:OPEN_MAX]:
+        judgement = strictest(judge(new, deed) for deed in _deeds(approval))
+        if judgement.approval == "AUTO" and _is_granted(approval):
+            continue
+        if judgement.approval == "AUTO":
+            yield f"“{approval.headline}” would go on without people"
+        elif judgement.approval == "DENY":
+            yield f"“{approval.headline}” would be denied, whatever people {_say(approval)}"
+        elif not grants.suffices(approval, judgement):
+            wanted = " and ".join(map(str, judgement.requires))
+            already = ", though it is approved" if _is_granted(approval) else ""
+            yield f"“{approval.headline}” would be asked anew, of {wanted}{already}"
+
+
+def _is_granted(approval: Approval) -> bool:
+    return approval.state == ApprovalState.GRANTED
+
+
+def _say(approval: Approval) -> str:
+    return "have said" if _is_granted(approval) else "answer"
+
+
+def _deeds(approval: Approval) -> list[ToolCall]:
+    """What an open approval is about: one action, or each call of a plan as the policy sees it."""
+    if approval.action is not None:
+        return [deed_of(approval.action)]
+    found = []
+    for place, call in enumerate(approval.calls):
+        shown = approval.previews[place] if place < len(approval.previews) else {}
+        irreversible = shown.get("reversibility") == "irreversible"
+        found.append(
+            ToolCall(
+                tool=f"{call['connection']}.{call['operation']}",
+                args=call.get("args"),
+                targets=[{"type": call.get("target_type", ""), "id": call.get("target_id", "")}],
+                action_class="external_irreversible" if irreversible else "external_reversible",
+                is_step=True,
+            )
+        )
+    return found

@@ -1,0 +1,215 @@
+"""What is known when a call comes to the gate, read in one round trip under the key's row lock.
+
+The run is locked here too: recovery starts under the same lock, so that no call slips in between.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from approvals.denials import OFTEN
+from approvals.gate.begin_request import BeginRequest
+from ledger.append.statements import Statement
+from ledger.drivers import Rows
+from ledger.masking import BARE_PLACEHOLDER
+
+LOCK_KEY = """
+INSERT INTO approvals_gatekey (agent_id, key, attempt, denied, met_at)
+VALUES (%b, %b, '', '', clock_timestamp())
+ON CONFLICT (agent_id, key) DO UPDATE SET met_at = clock_timestamp()
+RETURNING attempt, lease_until, denied, clock_timestamp()"""
+
+SEE_KEY = """
+SELECT coalesce(max(attempt), ''), max(lease_until), coalesce(max(denied), ''), clock_timestamp()
+FROM approvals_gatekey WHERE agent_id = %b AND key = %b"""
+
+LOCK_RUN = """
+SELECT id FROM ledger_run WHERE workspace_id = %b AND run = %b FOR NO KEY UPDATE"""
+
+# One statement, for each costs the door a tenth of a millisecond; every part is one look by index.
+# Of several actions under one key the one of which most is known speaks; of those that came to
+# nothing yet, this run's. An approval is found only by the run that asked for it.
+LOOK = """
+SELECT run.*, action.*, other.*, approval.*, denials.*, pauses.*, policy.*
+FROM (SELECT %b::bigint AS workspace, %b::text AS run, %b::bigint AS agent, %b::text AS key,
+    %b::text AS action, %b::text AS attempt, %b::text AS subject) ask
+LEFT JOIN LATERAL (
+    SELECT r.id, r.agent_id, r.state, r.held_by, r.labels::text, r.on_behalf_of::text,
+        EXISTS (SELECT FROM ledger_action v WHERE v.run_id = r.id AND v.verified = 'failed'
+                AND v.compensated NOT IN ('compensated', 'corrected', 'repaired')),
+        EXISTS (SELECT FROM ledger_action p WHERE p.run_id = r.id AND p.saga = 'pivot'
+                AND p.state IN ('running', 'unknown', 'succeeded')
+                AND p.compensated IN ('none', 'repaired') AND p.key <> ask.key)
+    FROM ledger_run r WHERE r.workspace_id = ask.workspace AND r.run = ask.run) run ON true
+LEFT JOIN LATERAL (
+    SELECT r.run, a.run_id, a.action, a.state, a.compensated, a.args_digest, a.result::text,
+        a.current_attempt, a.fence, a.flags, a.started_at,
+        (SELECT t.state FROM ledger_attempt t WHERE t.action_id = a.id AND t.attempt = ask.attempt),
+        a.id, a.compensation::text, concat(a.args::text, a.targets::text) ~ %b
+    FROM ledger_action a JOIN ledger_run r ON r.id = a.run_id
+    WHERE a.agent_id = ask.agent AND a.key = ask.key AND a.key <> ''
+    ORDER BY a.state IN ('succeeded', 'unknown', 'running') DESC, r.run = ask.run DESC,
+        array_position('{succeeded,unknown,running,failed,approved,planned}', a.state::text), a.id
+    LIMIT 1) action ON true
+LEFT JOIN LATERAL (
+    SELECT a.key FROM ledger_action a JOIN ledger_run r ON r.id = a.run_id
+    WHERE r.workspace_id = ask.workspace AND r.run = ask.run AND a.action = ask.action
+        AND a.key <> ask.key AND a.key <> '' LIMIT 1) other ON true
+LEFT JOIN LATERAL (
+    SELECT id, state, digest, expires_at, expires_at <= clock_timestamp(), closing_reason,
+        closed_by_id
+    FROM approvals_approval p WHERE p.workspace_id = ask.workspace AND p.subject_key = ask.subject
+        AND p.run_ref = ask.run
+    ORDER BY id DESC LIMIT 1) approval ON true
+LEFT JOIN LATERAL (
+    SELECT coalesce((SELECT d.times FROM approvals_denial d WHERE d.agent_id = ask.agent
+            AND d.key = ask.key AND d.run_ref = ask.run), 0),
+        coalesce((SELECT sum(d.times) FROM (SELECT times FROM approvals_denial
+            WHERE workspace_id = ask.workspace AND run_ref = ask.run LIMIT %b) d), 0)
+    ) denials ON true
+LEFT JOIN LATERAL (
+    SELECT json_agg(json_build_array(p.id, p.kind, p.name, p.reason,
+        coalesce(nullif(u.name, ''), u.email, 'the desk itself')) ORDER BY p.id)::text
+    FROM approvals_pause p LEFT JOIN workspaces_user u ON u.id = p.paused_by_id
+    WHERE p.workspace_id = ask.workspace AND p.lifted_at IS NULL) pauses ON true
+LEFT JOIN LATERAL (
+    SELECT v.digest FROM approvals_policyversion v
+    WHERE v.workspace_id = ask.workspace AND v.active) policy ON true"""
+RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 8, 15, 7
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun:
+    id: int
+    agent_id: int | None
+    state: str
+    held_by: str
+    labels: dict[str, Any]
+    on_behalf_of: Any
+    verification_failed: bool
+    pivot_passed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAction:
+    run: str
+    run_id: int
+    action: str
+    state: str
+    compensated: str
+    args_digest: str
+    result: Any
+    attempt: str
+    fence: int
+    flags: Sequence[str]
+    started_at: datetime | None
+    this_attempt: str | None
+    id: int
+    compensation: Any
+    holds_bare: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KnownApproval:
+    id: int
+    state: str
+    digest: str
+    expires_at: datetime
+    is_over: bool
+    closing_reason: str
+    closed_by: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    id: int
+    kind: str
+    name: str
+    reason: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeginContext:
+    """Everything that the table of `begin` looks at."""
+
+    now: datetime
+    lease_of: str
+    lease_until: datetime | None
+    denied: str
+    policy_digest: str | None
+    run: KnownRun | None = None
+    action: KnownAction | None = None
+    other_key: str | None = None
+    approval: KnownApproval | None = None
+    denials_of_key: int = 0
+    """How often a rule has denied this key in this run; and below, how often all of its keys."""
+    denials_of_run: int = 0
+    pauses: list[Paused] = field(default_factory=list)
+
+
+def reads(ask: BeginRequest) -> list[Statement]:
+    """The statements of the look; `?explain=1` looks without locking or writing.
+
+    The locks are statements of their own: what is read after them is as it stands after the wait.
+    """
+    speaker, run = ask.speaker, ask.planned.run
+    key: Statement = (SEE_KEY if ask.explain else LOCK_KEY, [speaker.agent_id, ask.key])
+    lock: list[Statement] = [] if ask.explain else [(LOCK_RUN, [speaker.workspace_id, run])]
+    asked = [
+        speaker.workspace_id,
+        run,
+        speaker.agent_id,
+        ask.key,
+        ask.planned.action,
+        ask.attempt,
+        ask.subject_key,
+        BARE_PLACEHOLDER,
+        OFTEN,
+    ]
+    return [key, *lock, (LOOK, asked)]
+
+
+def found_in(rows: Sequence[Rows]) -> BeginContext:
+    """What the rows of `reads` say."""
+    lease_of, lease_until, denied, now = rows[0][0]
+    parts = iter(rows[-1][0])
+    run = list(islice(parts, RUN_COLUMNS))
+    action = list(islice(parts, ACTION_COLUMNS))
+    other = next(parts)
+    approval = list(islice(parts, APPROVAL_COLUMNS))
+    of_key, of_run, pauses, policy = parts
+    return BeginContext(
+        now=now,
+        lease_of=lease_of,
+        lease_until=lease_until,
+        denied=denied,
+        policy_digest=policy,
+        run=_run(run) if run[0] is not None else None,
+        action=_action(action) if action[0] is not None else None,
+        other_key=other,
+        approval=KnownApproval(*approval) if approval[0] is not None else None,
+        denials_of_key=of_key,
+        denials_of_run=int(of_run),
+        pauses=[Paused(*one) for one in msgspec.json.decode(pauses)] if pauses else [],
+    )
+
+
+def _run(row: Sequence[Any]) -> KnownRun:
+    id_, agent_id, state, held_by, labels, person, *passed = row
+    said = msgspec.json.decode(labels) if labels else {}
+    return KnownRun(id_, agent_id, state, held_by, said, _read(person), *passed)
+
+
+def _action(row: Sequence[Any]) -> KnownAction:
+    values = list(row)
+    values[6], values[13] = _read(values[6]), _read(values[13])
+    return KnownAction(*values)
+
+
+def _read(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)

@@ -1,0 +1,246 @@
+"""What an agent sends to `begin`: a planned action, and one try at it.
+
+The body is the event `action.planned` with two members more: `attempt`, an id that the caller makes
+anew for each try, and `retry`, the layer that tries again.
+"""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from approvals.digests import FORWARD_FORM, CallFacts
+from approvals.policy import ToolCall
+from connectors.canonical import digest
+from ledger import decimals
+from ledger.append.events import new_id
+from ledger.edge import Refused, refuse
+from ledger.fold.actions import args_digest
+from ledger.fold.effects import planned_targets
+from ledger.masking import holds_bare, holds_mask, masked
+from ledger.parsed_events import Actor, ParsedEvent, Problem
+from ledger.wire import EVENT_BYTES_MAX, of_gate, read
+
+BODY_BYTES_MAX = EVENT_BYTES_MAX + 4 * 1024
+ATTEMPT_CHARACTERS_MAX = 120
+KEY_CHARACTERS_MAX = 200
+RETRIES = frozenset({"model", "tool", "workflow", "human"})
+_OTHER_NAME = "What is masked cannot be told from others. Send another, such as a UUID."
+_json = msgspec.json.Encoder()
+_any = msgspec.json.Decoder()
+
+
+@dataclass(frozen=True, slots=True)
+class BeginRequest:
+    """A call that wants to be made. `planned` is its event, checked and masked."""
+
+    speaker: Actor
+    planned: ParsedEvent
+    key: str
+    attempt: str
+    retry: str = ""
+    explain: bool = False
+    targets: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return self.planned.data
+
+    @property
+    def tool(self) -> str:
+        return str(self.data["tool"])
+
+    @property
+    def args_digest(self) -> str:
+        """What must not differ under one key: tool, targets and arguments."""
+        return args_digest(self.tool, self.targets, self.data.get("args"))
+
+    @property
+    def subject_key(self) -> str:
+        return f"{self.speaker.agent_id} {self.key}"
+
+    @property
+    def holds_bare(self) -> bool:
+        """Whether something in it was masked so that it cannot be compared."""
+        return holds_bare([self.data.get("args"), self.targets])
+
+    def deed(self, labels: Mapping[str, Any]) -> ToolCall:
+        return ToolCall(
+            tool=self.tool,
+            args=self.data.get("args"),
+            targets=self.targets,
+            action_class=self.data.get("class") or "",
+            risk=self.data.get("risk") or "",
+            agent=self.speaker.name,
+            labels=labels,
+            saga=self.data.get("saga") or "",
+            trusted=self.speaker.trusted,
+        )
+
+    def facts(self, on_behalf_of: Any) -> CallFacts:
+        """The call as an approval binds it. The fingerprint is the state the agent saw before.
+
+        It is one call of one run, on behalf of the run's person; how the agent would have it undone
+        is a part of it, for people judge by that, too.
+        """
+        first = self.targets[0] if self.targets else {}
+        before = self.data.get("before")
+        return CallFacts(
+            operation=self.tool,
+            args=self.data.get("args"),
+            targets=self.targets,
+            target_type=str(first.get("type", "")),
+            target_id=str(first.get("id", "")),
+            fingerprint="" if before is None else digest(before),
+            key=self.key,
+            more={
+                "form": FORWARD_FORM,
+                "agent": self.speaker.name,
+                "run": self.planned.run,
+                "on_behalf_of": on_behalf_of,
+                "compensation": self.data.get("compensation"),
+            },
+        )
+
+    def opened(self) -> ParsedEvent:
+        """The event that this run was named, where nothing is known of it."""
+        event = {"id": new_id(), "type": "run.started", "run": self.planned.run, "data": {}}
+        return _made(of_gate(self.speaker, event))
+
+    def started(self, run: str, action: str, fence: int) -> ParsedEvent:
+        """The event that this try has started, under the action that the key belongs to."""
+        data: dict[str, Any] = {"attempt": self.attempt, "fence": fence}
+        if self.retry:
+            data["retry"] = self.retry
+        event = {"id": new_id(), "type": "action.started", "run": run, "action": action}
+        return _made(of_gate(self.speaker, event | {"n": self.planned.n, "data": data}))
+
+    def planned_as(self, action: str, replaces: list[str]) -> ParsedEvent:
+        """The plan under the key's first action, in place of the plans that came to nothing."""
+        event = {
+            "id": self.planned.id,
+            "type": "action.planned",
+            "run": self.planned.run,
+            "action": action,
+            "n": self.planned.n,
+            "data": self.data | {"replaces": replaces},
+        }
+        return _made(read(_json.encode(event), self.speaker, reserved=True))
+
+
+def _made(said: ParsedEvent | tuple[str, Problem]) -> ParsedEvent:
+    if isinstance(said, ParsedEvent):
+        return said
+    raise Refused(said[1])
+
+
+def ask_of(body: bytes, speaker: Actor, *, explain: bool) -> BeginRequest:
+    """The ask in a body. Raises Refused (400, 422) with what does not fit."""
+    loose = _object(body)
+    if number := decimals.rounded(body):
+        detail = f"{number} has more digits than a double: send it as text."
+        raise refuse("unfit", "The body holds what the ledger does not keep", 422, detail)
+    attempt, retry = loose.pop("attempt", None), loose.pop("retry", None)
+    if not isinstance(attempt, str) or not 0 < len(attempt) <= ATTEMPT_CHARACTERS_MAX:
+        raise refuse(
+            "schema",
+            "“attempt” is missing",
+            422,
+            f"A text of 1 to {ATTEMPT_CHARACTERS_MAX} characters, new for each try.",
+        )
+    if retry is not None and not (isinstance(retry, str) and retry in RETRIES):
+        raise refuse("schema", "“retry” does not fit", 422, f"One of {', '.join(sorted(RETRIES))}.")
+    if "id" not in loose:
+        loose["id"] = new_id()
+    if loose.setdefault("type", "action.planned") != "action.planned":
+        raise refuse("schema", "begin takes action.planned and nothing else", 422)
+    said = read(_json.encode(loose), speaker)
+    if not isinstance(said, ParsedEvent):
+        raise Refused(said[1])
+    targets: list[Mapping[str, Any]] = list(planned_targets(said.data))
+    _can_be_told_apart(said, targets, attempt)
+    key = said.data.get("key") or _own_key(said, targets, speaker)
+    if "key" not in said.data:
+        loose["data"] = loose["data"] | {"key": key}
+        kept = read(_json.encode(loose), speaker)
+        said = kept if isinstance(kept, ParsedEvent) else said
+    return BeginRequest(speaker, said, key, attempt, retry or "", explain, targets)
+
+
+def _can_be_told_apart(said: ParsedEvent, targets: list[Mapping[str, Any]], attempt: str) -> None:
+    """Refuse what names the call by a masked number: another number would be the same call.
+
+    Its second call would be answered with the first one's result, and never be made.
+    """
+    if holds_mask(masked(attempt)):
+        raise refuse("masked", "“attempt” reads like a card number", 422, _OTHER_NAME)
+    if key := said.data.get("key"):
+        if holds_mask(key):
+            raise refuse("masked", "“key” reads like a secret or a card number", 422, _OTHER_NAME)
+    elif holds_mask([[target["type"], target["id"]] for target in targets]):
+        raise refuse("masked", "The target reads like a card number", 422, "Send a “key”, too.")
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """The body, an object in which no name stands twice.
+
+    A decoder in C drops the second in silence; so what it read is written again and the signs that
+    stand behind names are counted. Where that can mislead, or anything is wrong, a slow one looks.
+    """
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        loose = _any.decode(body)
+        if (
+            isinstance(loose, dict)
+            and b"\\" not in body
+            and _names(body) == _names(_json.encode(loose))
+        ):
+            return loose
+    return _slowly(body)
+
+
+def _names(text: bytes) -> int:
+    return text.translate(None, b" \t\n\r").count(b'":')
+
+
+def _slowly(body: bytes) -> dict[str, Any]:
+    """Two readers: one sees names that stand twice, the other the numbers and texts beyond JSON's.
+
+    To the first, 1e400 is infinite, which would be written as null and shown to people as that.
+    """
+    try:
+        json.loads(body, object_pairs_hook=_once, parse_constant=_no_constant)
+        loose = _any.decode(body)
+    except RecursionError as deep:
+        raise refuse("unfit", "The body is nested too deep", 422) from deep
+    except ValueError as wrong:  # msgspec's and Unicode's are such, too
+        raise refuse("malformed", "The body is not JSON", 400, str(wrong)[:200]) from wrong
+    if not isinstance(loose, dict):
+        raise refuse("schema", "The body is not an object", 422)
+    return loose
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _own_key(said: ParsedEvent, targets: list[Mapping[str, Any]], speaker: Actor) -> str:
+    """The key of one logical operation, as the SDK makes it (DESIGN §5)."""
+    tool = said.data["tool"]
+    identity = {
+        "workspace": speaker.workspace,
+        "run": said.run,
+        "tool": tool,
+        "op": said.data.get("op") or tool,
+        "target": [{"type": target["type"], "id": target["id"]} for target in targets],
+    }
+    return f"sha256:{digest(identity)}"

@@ -1,0 +1,347 @@
+"""The table of `begin` (DESIGN §5): what was found → what is answered. The first row wins."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from approvals.gate.begin_context import BeginContext, KnownAction, KnownApproval, Paused
+from approvals.gate.begin_request import BeginRequest
+from approvals.policy import Policy, PolicyDecision, globs, judge
+from connectors.canonical import digest
+from ledger.edge import Refused
+from ledger.parsed_events import problem
+from workspaces import formatting
+
+NOTHING_YET = frozenset({"planned", "approved"})
+SAGA_AFTER_PIVOT = "retriable"
+READING = frozenset({"read_only", "draft"})
+GENERATION = "~"
+BY_RULE = "rule"
+KEY_CHARACTERS_MAX = 200
+NUMBER_CHARACTERS_MAX = 8
+NOT_COMPARABLE = problem(
+    "not-comparable",
+    "A masked value cannot be compared",
+    422,
+    "It was masked without a mark, by an older client or one that had not reached the desk: it"
+    " cannot be told which value it was. Nothing was done. Let the client fetch the policy, and"
+    " call again; where this key was used that way, look first whether the call was made.",
+)
+
+
+class InProgress(Refused):
+    """We stopped because another try has the key: wait for its outcome, or until its lease ends."""
+
+    def __init__(self, now: datetime, until: datetime) -> None:
+        what = problem("in-progress", "Another try is under way", 409, "Its lease is not over.")
+        seconds = max(1, round((until - now).total_seconds()))
+        super().__init__(what, (("retry-after", str(seconds)),))
+        self.lease_until = until
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Said as it is; nothing but the key's lease is written."""
+
+    body: dict[str, Any]
+    renews: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """The call may be made: write the plan and the start of this try, with the next fence."""
+
+    run: str
+    action: str
+    fence: int
+    is_planned: bool
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Use this grant, if it still holds, and proceed; otherwise ask anew."""
+
+    approval: int
+    proceed: Proceed
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Put it to people."""
+
+    proceed: Proceed
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Refused by rule, pause, state or people. Told in the ledger once."""
+
+    code: str
+    reason: str
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def as_body(self) -> dict[str, Any]:
+        return {"answer": "denied", "code": self.code, "reason": self.reason, **self.more}
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """It may have happened. `is_new` says that the ledger does not know of the doubt yet."""
+
+    known: KnownAction
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeyReused:
+    """Other arguments under the key: refused, flagged, and a case."""
+
+    known: KnownAction
+
+
+Decision = Answer | Proceed | Use | Question | Denied | InDoubt | KeyReused
+
+
+def decide(
+    ask: BeginRequest, found: BeginContext, policy: Policy
+) -> tuple[Decision, PolicyDecision]:
+    """The first fitting row of the table. Raises Refused for what is nobody's answer."""
+    _check_whose(ask, found)
+    judgement = judged(ask, found, policy)
+    known = _speaking(ask, found)
+    _check_comparable(ask, found, known, judgement)
+    is_asked_anew = known and known.holds_bare and known.state in NOTHING_YET
+    if known and known.state != "failed" and not is_asked_anew and _differs(ask, known):
+        return KeyReused(known), judgement
+    paused = pause_of(ask, found.pauses, policy)
+    denied = Denied("paused", paused) if paused else _denied(found, judgement, known)
+    if denied is not None:
+        return denied, judgement
+    if known is None or known.state in NOTHING_YET or known.state == "failed":
+        return _not_yet(ask, found, judgement, known), judgement
+    return _begun(ask, found, known), judgement
+
+
+def _check_whose(ask: BeginRequest, found: BeginContext) -> None:
+    if found.run is not None and found.run.agent_id != ask.speaker.agent_id:
+        raise Refused(problem("not-your-run", "The run belongs to another agent", 403))
+    if found.other_key is not None:
+        raise Refused(
+            problem(
+                "action-reused",
+                "The action id belongs to another call",
+                422,
+                "A second call needs an action id of its own.",
+            )
+        )
+
+
+def _check_comparable(
+    ask: BeginRequest, found: BeginContext, known: KnownAction | None, judgement: PolicyDecision
+) -> None:
+    """Refuse a call that would rest on a comparison which nobody can make.
+
+    A placeholder without a mark says that something was masked, not what. People would approve any
+    value, and a second call under the key could be another. What a question was asked about in that
+    form, before anything began, is put to people anew.
+    """
+    bare = ask.holds_bare
+    if bare and (judgement.approval == "MANUAL" or found.approval is not None):
+        raise Refused(NOT_COMPARABLE)
+    if known is None or known.state == "failed" or not (bare or known.holds_bare):
+        return
+    if known.state in NOTHING_YET and not bare:
+        return
+    if known.attempt == ask.attempt and not _differs(ask, known):
+        return  # its answer was lost on the way: the same try, not a second call
+    raise Refused(NOT_COMPARABLE)
+
+
+def judged(ask: BeginRequest, found: BeginContext, policy: Policy) -> PolicyDecision:
+    """The policy's judgement, and the ordering law's if it is stricter."""
+    labels = found.run.labels if found.run else {}
+    judgement = judge(policy, ask.deed(labels))
+    breach = order_breach(ask, found, judgement)
+    if not breach or policy.order_law == "WARN" or judgement.approval == "DENY":
+        return judgement
+    if policy.order_law == "DENY":
+        return replace(judgement, approval="DENY", why=breach)
+    return judgement.but_asked(f"{breach}; {judgement.why}")
+
+
+def order_breach(ask: BeginRequest, found: BeginContext, judgement: PolicyDecision) -> str:
+    """Compensatable first, one pivot, then only what can be retried; empty if the law holds."""
+    if found.run is None or not found.run.pivot_passed:
+        return ""
+    return breach_after_pivot(ask, judgement.action_class)
+
+
+def breach_after_pivot(ask: BeginRequest, action_class: str) -> str:
+    """What the law says against this call where the run's pivot has passed."""
+    if action_class in READING:
+        return ""
+    saga = ask.data.get("saga") or ""
+    if saga == "pivot":
+        return "a second pivot in this run"
+    if saga != SAGA_AFTER_PIVOT:
+        return "after the pivot only what can be retried may follow"
+    return ""
+
+
+def _speaking(ask: BeginRequest, found: BeginContext) -> KnownAction | None:
+    """The key's action; one of another run that came to nothing does not bind this run."""
+    known = found.action
+    if known and known.run != ask.planned.run and known.state in {*NOTHING_YET, "failed"}:
+        return None
+    return known
+
+
+def _differs(ask: BeginRequest, known: KnownAction) -> bool:
+    return bool(known.args_digest) and known.args_digest != ask.args_digest
+
+
+def _is_replanned(ask: BeginRequest, known: KnownAction) -> bool:
+    """Whether what the ledger has of the plan is not what is asked for now."""
+    told = ask.data.get("compensation")
+    return _differs(ask, known) or (
+        bool(known.args_digest) and digest(known.compensation) != digest(told)
+    )
+
+
+def _denied(
+    found: BeginContext, judgement: PolicyDecision, known: KnownAction | None
+) -> Denied | None:
+    if judgement.approval == "DENY":
+        return Denied(BY_RULE, judgement.why)
+    run = found.run
+    if run is not None:
+        if run.held_by:
+            return Denied("recovery", f"the run is under recovery ({run.held_by})")
+        if run.state != "running":
+            return Denied("run_ended", f"the run has {run.state}")
+        if run.verification_failed:
+            return Denied("verification", "a verification in this run has failed")
+    approval = found.approval
+    fresh = known is None or known.state in {*NOTHING_YET, "failed"}
+    if approval is not None and fresh:
+        return _denied_by_people(approval)
+    return None
+
+
+def pause_of(ask: BeginRequest, pauses: Sequence[Paused], policy: Policy) -> str:
+    """The pause that stops this call, in words; empty if none does.
+
+    A connection stands for its system: its pause stops the tools that are undone over it.
+    """
+    for one in pauses:
+        if (
+            one.kind == "workspace"
+            or (one.kind == "agent" and one.name == ask.speaker.name)
+            or (one.kind == "run" and one.name == ask.planned.run)
+            or (one.kind == "tool" and globs.matches(one.name, ask.tool))
+            or (one.kind == "connection" and one.name in _undone_over(ask, policy))
+        ):
+            return paused_by(one.kind, one.name, one.reason, one.by)
+    return ""
+
+
+def _undone_over(ask: BeginRequest, policy: Policy) -> set[str]:
+    twins = (policy.twin(ask.tool, str(one.get("type", ""))) for one in ask.targets or [{}])
+    return {twin.connection for twin in twins if twin is not None}
+
+
+def paused_by(kind: str, name: str, reason: str, by: str) -> str:
+    what = "everything here" if kind == "workspace" else f"{kind} {formatting.named(name)}"
+    return f"{by} has paused {what}: {reason}"
+
+
+def _denied_by_people(approval: KnownApproval) -> Denied | None:
+    told = {"approval": str(approval.id)}
+    if approval.state == "rejected":
+        return Denied("rejected", approval.closing_reason or "rejected", told)
+    if approval.state == "withdrawn" and approval.closed_by is not None:
+        return Denied("withdrawn", approval.closing_reason or "withdrawn", told)
+    over = approval.is_over and approval.state in {"waiting", "granted"}
+    if approval.state == "expired" or over:
+        return Denied("expired", "nobody has answered in time, or the grant was not used", told)
+    return None
+
+
+def _not_yet(
+    ask: BeginRequest, found: BeginContext, judgement: PolicyDecision, known: KnownAction | None
+) -> Decision:
+    if known is not None and known.this_attempt:
+        raise Refused(
+            problem("attempt-reused", "This attempt is over", 422, "Each try has an id of its own.")
+        )
+    proceed = Proceed(
+        run=ask.planned.run,
+        action=known.action if known else ask.planned.action,
+        fence=(known.fence if known else 0) + 1,
+        is_planned=known is not None and not _is_replanned(ask, known) and bool(known.args_digest),
+        replaces=known is not None and _is_replanned(ask, known),
+    )
+    approval = found.approval
+    living = approval is not None and approval.state in {"waiting", "granted"}
+    if judgement.approval == "AUTO" and not living:
+        return proceed
+    if approval is None or not living:
+        return Question(proceed)
+    if approval.state == "granted" or judgement.approval == "AUTO" or proceed.replaces:
+        return Use(approval.id, proceed)
+    return Answer(waiting(proceed.action, approval.id, approval.expires_at), renews=True)
+
+
+def _begun(ask: BeginRequest, found: BeginContext, known: KnownAction) -> Decision:
+    if known.compensated in {"compensated", "partly"}:
+        return Answer(_of(known, {"answer": "compensated", "next_key": next_key(ask.key)}))
+    if known.state == "succeeded":
+        body: dict[str, Any] = {"answer": "replay", "result": known.result, "fence": known.fence}
+        return Answer(_of(known, body))
+    if known.state == "unknown":
+        return InDoubt(known, is_new=False)
+    until = lease_until(ask, found, known)
+    if known.attempt == ask.attempt and known.fence:
+        renewed = found.now + timedelta(seconds=ask.speaker.stuck_after_seconds)
+        return Answer(_of(known, proceeding(known.fence, renewed)), renews=True)
+    if until > found.now:
+        raise InProgress(found.now, until)
+    return InDoubt(known, is_new=True)
+
+
+def lease_until(ask: BeginRequest, found: BeginContext, known: KnownAction) -> datetime:
+    """Until when the running try has the key: as begin gave it, else from its start."""
+    if found.lease_until is not None and found.lease_of == known.attempt:
+        return found.lease_until
+    start = known.started_at or found.now
+    return start + timedelta(seconds=ask.speaker.stuck_after_seconds)
+
+
+def _of(known: KnownAction, body: dict[str, Any]) -> dict[str, Any]:
+    return body | {"action": known.action, "run": known.run}
+
+
+def proceeding(fence: int, until: datetime) -> dict[str, Any]:
+    return {"answer": "proceed", "fence": fence, "lease_until": until.isoformat()}
+
+
+def waiting(action: str, approval: int, expires_at: datetime) -> dict[str, Any]:
+    return {
+        "answer": "wait",
+        "action": action,
+        "approval": str(approval),
+        "expires_at": expires_at.isoformat(),
+    }
+
+
+def next_key(key: str) -> str:
+    """The key after a compensated one: the same for whoever asks, and dead ones are never met."""
+    stem, mark, number = key.rpartition(GENERATION)
+    if mark and number.isascii() and number.isdigit() and stem:
+        return f"{stem}{GENERATION}{int(number) + 1}"
+    if len(key) > KEY_CHARACTERS_MAX - NUMBER_CHARACTERS_MAX:
+        key = f"sha256:{digest(key)}"
+    return f"{key}{GENERATION}2"

@@ -1,0 +1,87 @@
+"""What this floor holds of people: what was to be decided, and the words of those who decided."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import CharField, Q, Value
+from django.db.models.functions import Cast, Concat
+
+from approvals.models import Approval, ApprovalState, ConsentRequest, NotificationRecord
+from ledger.models import Run
+from workspaces.erasure_registry import ERASED, Scope, holds, keeps, rests, stays
+from workspaces.models import Workspace
+
+OURS = "ids, digests and words of ours"
+
+
+def asked(scope: Scope, path: str = "") -> Q:
+    """Approvals of an action, or of a plan for a run; of somebody else's run, those that touch."""
+    of_actions = Q(**{f"{path}action__in": scope.actions})
+    runs = Run.objects.filter(pk__in=[*scope.runs, *scope.touched]).values_list("run", flat=True)
+    here = {f"{path}workspace": scope.workspace, f"{path}run_ref__in": list(runs)}
+    return of_actions | (Q(**here) & ~Q(**{f"{path}run_ref": ""}))  # as the index says
+
+
+def wishes(scope: Scope) -> Q:
+    mine = Q(approval__workspace=scope.workspace, person_ref=scope.person)
+    return asked(scope, "approval__") | mine if scope.person else asked(scope, "approval__")
+
+
+def denied(scope: Scope) -> Q:
+    return Q(workspace=scope.workspace, run_ref__in=scope.names)
+
+
+def messages(scope: Scope) -> Q:
+    """What was sent about an approval: its text need not name the run, but it tells of the call."""
+    told = NotificationRecord.objects.filter(asked(scope, "approval__")).exclude(delivery=None)
+    mine = ConsentRequest.objects.filter(wishes(scope)).values("approval")
+    heard = NotificationRecord.objects.filter(approval__in=mine, person=None).exclude(delivery=None)
+    return Q(workspace=scope.workspace) & (
+        Q(pk__in=told.values("delivery")) | Q(pk__in=heard.values("delivery"))
+    )
+
+
+# What stands in a column whose values must differ.
+ANYBODY = Concat(Value(ERASED), Cast("pk", CharField()), output_field=CharField())
+
+holds("approvals.Approval", "subject", "targets", "headline", "previews", "agent_text", "reason",
+      "closing_reason", rows=asked, calls=[])  # fmt: skip
+holds("approvals.Clarification", "question", "answer",
+      rows=lambda scope: asked(scope, "approval__"))  # fmt: skip
+# Before the rows by which they are found.
+holds("connectors.Delivery", "recipient", "last_error", rows=messages,
+      message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
+holds("approvals.NotificationRecord", "to",
+      rows=lambda scope: asked(scope, "approval__") & Q(person=None))  # fmt: skip
+holds("approvals.ConsentRequest", "name", "contact", "question", "note", rows=wishes,
+      person_ref=ANYBODY, token_digest=ANYBODY, token_sealed=b"")  # fmt: skip
+holds("approvals.Decision", "reason", "shown", rows=lambda scope: asked(scope, "approval__"))
+
+holds("approvals.Denial", "deed", rows=denied)
+
+keeps("approvals.Approval", "subject_key", "run_ref", "case_ref", "digest", "rules", "currency",
+      "was", because=OURS)  # fmt: skip
+keeps("approvals.Decision", "seen_digest", "teams", because=OURS)
+keeps("approvals.Denial", "key", "run_ref", because=OURS)
+keeps("approvals.GateKey", "key", "attempt", "denied", because="guards against a second effect")
+keeps("approvals.Pause", "name", "reason", because="words of an operator about a tool")
+keeps("approvals.PolicyVersion", "document", "source", "digest", "note", "unmet", because=OURS)
+
+
+@rests
+def undecided(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    return _asked_in(workspace, runs, state__in=[ApprovalState.WAITING, ApprovalState.GRANTED])
+
+
+@stays
+def decided(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    """Who decided what stays on the record, without the words."""
+    return _asked_in(workspace, runs)
+
+
+def _asked_in(workspace: Workspace, runs: Sequence[int], **more: Any) -> set[int]:
+    """Those of the runs in which something was put to people."""
+    names = dict(Run.objects.filter(pk__in=runs).values_list("run", "pk"))
+    asked = Approval.objects.filter(workspace=workspace, run_ref__in=list(names), **more)
+    asked = asked.exclude(run_ref="")  # as the index says
+    return {names[one] for one in asked.values_list("run_ref", flat=True)}

@@ -1,0 +1,219 @@
+"""The words of a policy: what is judged, by which rules, and what comes out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
+
+from approvals.policy.expressions import CannotEvaluate, Expression
+from approvals.policy.problems import Path
+
+T = TypeVar("T")
+Verdict = Literal["AUTO", "MANUAL", "DENY"]
+Risk = Literal["low", "medium", "high", "critical"]
+ActionClass = Literal[
+    "read_only", "draft", "internal_update", "external_reversible", "external_irreversible"
+]
+OrderLaw = Literal["WARN", "ASK", "DENY"]
+Verify = Literal["CONNECTOR", "AGENT", "PERSON", "NONE"]
+
+Asking = Literal["", "ask", "must"]
+
+VERDICTS: tuple[Verdict, ...] = ("AUTO", "MANUAL", "DENY")
+RISKS: tuple[Risk, ...] = ("low", "medium", "high", "critical")
+CLASSES: tuple[ActionClass, ...] = (
+    "read_only",
+    "draft",
+    "internal_update",
+    "external_reversible",
+    "external_irreversible",
+)
+IRREVERSIBLE: ActionClass = "external_irreversible"
+BELIEVED_FROM_TRUSTED_ONLY = ("read_only", "draft")
+RISK_OF_CLASS: dict[ActionClass, Risk] = {
+    "read_only": "low",
+    "draft": "low",
+    "internal_update": "medium",
+    "external_reversible": "medium",
+    "external_irreversible": "high",
+}
+VERIFIES: tuple[Verify, ...] = ("NONE", "AGENT", "CONNECTOR", "PERSON")  # from lax to strict
+ASKING: tuple[Asking, ...] = ("", "ask", "must")
+"""Whether the affected person is asked: not, as evidence, or so that nobody grants before a yes."""
+
+COMPENSATIONS = (
+    "NONE", "SNAPSHOT", "ARCHIVE", "DELETE", "REVERSE", "REFUND", "CANCEL", "CORRECTION",
+)  # fmt: skip
+CONDITION_FACTS = frozenset(
+    {"tool", "args", "target", "targets", "class", "risk", "agent", "labels", "saga"}
+)
+TWIN_FACTS = frozenset({"target", "before", "after", "args", "result"})
+
+
+def higher(order: Sequence[T], *found: T) -> T:
+    """The highest of `found` in the given order."""
+    return max(found, key=order.index)
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredApprovers:
+    """So many people of one team; without a team, of those who may approve."""
+
+    team: str | None
+    count: int
+
+    def __str__(self) -> str:
+        who = f"from {self.team}" if self.team else "who may approve"
+        return f"{self.count} {'person' if self.count == 1 else 'people'} {who}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """What is judged: a tool call of an agent, or a step of a plan as `connection.operation`."""
+
+    tool: str
+    args: Any = None
+    targets: Sequence[Mapping[str, Any]] = ()
+    action_class: str = ""
+    risk: str = ""
+    agent: str = ""
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    saga: str = ""
+    trusted: bool = False
+    is_step: bool = False
+    """Of a plan, by an operation of the workspace's own connections: no tool of an agent."""
+
+    def facts(self) -> dict[str, Any]:
+        first = dict(self.targets[0]) if self.targets else {}
+        return {
+            "tool": self.tool,
+            "args": self.args,
+            "target": first,
+            "targets": [dict(target) for target in self.targets],
+            "class": self.action_class,
+            "risk": self.risk,
+            "agent": self.agent,
+            "labels": dict(self.labels),
+            "saga": self.saga,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule under one glob. What it leaves out is decided by the defaults."""
+
+    glob: str
+    when: Expression | None = None
+    risk: Risk | None = None
+    approval: Verdict | None = None
+    requires: tuple[RequiredApprovers, ...] = ()
+    expires_seconds: int | None = None
+    compensation: str | None = None
+    self_approval: bool | None = None
+    verify: Verify | None = None
+    affected: Asking = ""
+    affected_words: str = ""
+    words: str = ""
+    path: Path = field(default=(), compare=False)
+
+    def verdict(self, risk: Risk) -> Verdict:
+        """An explicit word stands; without one, people are asked from high up."""
+        if self.approval is not None:
+            return self.approval
+        return "MANUAL" if RISKS.index(risk) >= RISKS.index("high") else "AUTO"
+
+    def met(self, facts: Mapping[str, Any], verdict: Verdict) -> bool:
+        """A condition that fails to evaluate is met where that is the careful reading."""
+        if self.when is None:
+            return True
+        try:
+            answer = self.when.evaluate(facts)
+        except CannotEvaluate:
+            return verdict != "AUTO"
+        return answer if isinstance(answer, bool) else verdict != "AUTO"
+
+    def as_json(self) -> dict[str, Any]:
+        """The rule as digests and pages need it: every word of it, nothing else."""
+        return {
+            "glob": self.glob,
+            "when": self.when.source if self.when else None,
+            "risk": self.risk,
+            "approval": self.approval,
+            "requires": [{"group": need.team, "count": need.count} for need in self.requires],
+            "expires_seconds": self.expires_seconds,
+            "compensation": self.compensation,
+            "self_approval": self.self_approval,
+            "verify": self.verify,
+            "affected": self.affected,
+            "words": self.words or self.in_words(),
+        }
+
+    def in_words(self) -> str:
+        condition = f" when {self.when.source}" if self.when else ""
+        wanted = {
+            "AUTO": "needs nobody",
+            "DENY": "is never allowed",
+            "MANUAL": "needs "
+            + (" and ".join(map(str, self.requires)) or str(RequiredApprovers(None, 1))),
+            None: "is judged by its risk",
+        }[self.approval]
+        return f"{self.glob}{condition} {wanted}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDecision:
+    """What the policy says of one deed, or of a whole plan, and because of which rules."""
+
+    approval: Verdict
+    risk: Risk
+    action_class: ActionClass
+    requires: tuple[RequiredApprovers, ...] = ()
+    expires_seconds: int | None = None
+    compensation: str | None = None
+    self_approval: bool = False
+    fresh_login: bool = False
+    verify: Verify = "NONE"
+    affected: Asking = ""
+    affected_words: str = ""
+    rules: tuple[dict[str, Any], ...] = ()
+    why: str = ""
+
+    def but_asked(self, why: str) -> "PolicyDecision":
+        """The same, but people are asked where no rule asks them, as strictly as for its risk."""
+        return replace(
+            self,
+            approval="MANUAL",
+            requires=self.requires or (RequiredApprovers(None, 1),),
+            fresh_login=self.risk == "critical",
+            why=why,
+        )
+
+    def with_one_more(self, why: str) -> "PolicyDecision":
+        """The same, with one person more, who is never the one who asks."""
+        if self.approval == "DENY":
+            return self
+        needs = [*self.requires]
+        anybody = next((need for need in needs if need.team is None), None)
+        if anybody is not None:
+            needs.remove(anybody)
+        needs.append(RequiredApprovers(None, (anybody.count if anybody else 0) + 1))
+        return replace(
+            self,
+            approval="MANUAL",
+            requires=tuple(needs),
+            self_approval=False,
+            fresh_login=self.risk == "critical",
+            why=f"{self.why}; {why}" if self.approval == "MANUAL" else why,
+        )
+
+    def stricter_than(self, approved: "PolicyDecision") -> bool:
+        """Whether this asks for more than `approved` did, so that people must be asked anew."""
+        if VERDICTS.index(self.approval) > VERDICTS.index(approved.approval):
+            return True
+        if self.approval == "AUTO":
+            return False
+        if ASKING.index(self.affected) > ASKING.index(approved.affected):
+            return True
+        had = {need.team: need.count for need in approved.requires}
+        return any(need.count > had.get(need.team, 0) for need in self.requires) or (
+            self.fresh_login and not approved.fresh_login
+        )

@@ -1,0 +1,214 @@
+"""What the policy says of a deed: the most specific rules that fit, and of those the strictest."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from approvals.policy import globs
+from approvals.policy.decisions import (
+    ASKING,
+    BELIEVED_FROM_TRUSTED_ONLY,
+    CLASSES,
+    RISK_OF_CLASS,
+    RISKS,
+    VERDICTS,
+    VERIFIES,
+    ActionClass,
+    PolicyDecision,
+    RequiredApprovers,
+    Risk,
+    Rule,
+    ToolCall,
+    Verdict,
+    higher,
+)
+from approvals.policy.document import Policy
+from workspaces import formatting
+
+Met = tuple[Rule, Risk, Verdict]
+UNCATALOGUED: ActionClass = "external_reversible"
+"""Of a tool whose class nobody says whom we believe."""
+
+
+def judge(policy: Policy, deed: ToolCall) -> PolicyDecision:
+    """What the policy says of `deed`. Never raises: what cannot be evaluated is read carefully."""
+    action_class, base, met = _looked_at(policy, deed)
+    if not met:
+        return _by_class(policy, deed, action_class, base)
+    return _joined(policy, action_class, met)
+
+
+def verdict(policy: Policy, deed: ToolCall) -> tuple[Verdict, ActionClass]:
+    """The first two words of what `judge` says, for those who need no reasons."""
+    action_class, base, met = _looked_at(policy, deed)
+    if not met:
+        return _verdict_without_rule(policy, deed, base), action_class
+    return higher(VERDICTS, *(found for _, _, found in met)), action_class
+
+
+def _looked_at(policy: Policy, deed: ToolCall) -> tuple[ActionClass, Risk, list[Met]]:
+    action_class = class_of(policy, deed)
+    base, facts = base_risk(policy, deed, action_class), deed.facts()
+    facts |= {"class": action_class, "risk": base}
+    return action_class, base, _deciding(policy, deed, base, facts)
+
+
+def _is_unknown(policy: Policy, deed: ToolCall) -> bool:
+    """Whether this is a tool of which the workspace wants to be asked, as nobody has listed it."""
+    return policy.asks_of_unknown and not deed.is_step and not policy.lists(deed.tool)
+
+
+def _verdict_without_rule(policy: Policy, deed: ToolCall, risk: Risk) -> Verdict:
+    return "MANUAL" if _is_unknown(policy, deed) else _verdict_by_risk(risk)
+
+
+def _verdict_by_risk(risk: Risk) -> Verdict:
+    return "MANUAL" if RISKS.index(risk) >= RISKS.index("high") else "AUTO"
+
+
+def class_of(policy: Policy, deed: ToolCall) -> ActionClass:
+    """The catalogue's class, which the wire may only raise; without one, the wire's if believed."""
+    said: ActionClass | None = deed.action_class if deed.action_class in CLASSES else None
+    tool = policy.tool(deed.tool)
+    if tool is not None and tool.action_class is not None:
+        return higher(CLASSES, tool.action_class, said or tool.action_class)
+    if said is None or (said in BELIEVED_FROM_TRUSTED_ONLY and not deed.trusted):
+        return UNCATALOGUED
+    return said
+
+
+def base_risk(policy: Policy, deed: ToolCall, action_class: ActionClass) -> Risk:
+    """The catalogue's risk stands for the catalogue's class: a higher class has its own."""
+    tool = policy.tool(deed.tool)
+    by_class = RISK_OF_CLASS[action_class]
+    if tool is None or tool.risk is None:
+        return higher(RISKS, by_class, *_said(deed))
+    raised = CLASSES.index(action_class) > CLASSES.index(tool.action_class or UNCATALOGUED)
+    return higher(RISKS, tool.risk, *([by_class] if raised else []), *_said(deed))
+
+
+def _said(deed: ToolCall) -> list[Risk]:
+    return [deed.risk] if deed.risk in RISKS else []
+
+
+def _deciding(policy: Policy, deed: ToolCall, base: Risk, facts: Mapping[str, Any]) -> list[Met]:
+    fitting = [rule for rule in policy.rules if globs.matches(rule.glob, deed.tool)]
+    fitting.sort(key=lambda rule: globs.specificity(rule.glob), reverse=True)
+    found: list[Met] = []
+    deciding = None
+    for rule in fitting:
+        place = globs.specificity(rule.glob)
+        if deciding is not None and place != deciding:
+            break
+        risk = higher(RISKS, rule.risk, *_said(deed)) if rule.risk else base
+        verdict = rule.verdict(risk)
+        if rule.met(facts, verdict):
+            found.append((rule, risk, verdict))
+            deciding = place
+    return found
+
+
+def _by_class(
+    policy: Policy, deed: ToolCall, action_class: ActionClass, risk: Risk
+) -> PolicyDecision:
+    verdict = _verdict_without_rule(policy, deed, risk)
+    asks, kind, tool = (
+        verdict == "MANUAL",
+        action_class.replace("_", " "),
+        formatting.quoted(deed.tool),
+    )
+    why = f"No rule fits {tool}; {kind} is {risk} risk"
+    if _is_unknown(policy, deed):
+        why = f"No rule lists this tool, {tool}, and unknown tools ask; {kind} is {risk} risk"
+    return PolicyDecision(
+        approval=verdict,
+        risk=risk,
+        action_class=action_class,
+        requires=(RequiredApprovers(None, 1),) if asks else (),
+        self_approval=policy.self_approval,
+        fresh_login=asks and risk == "critical",
+        verify=policy.verify,
+        rules=({"glob": None, "class": action_class, "risk": risk, "words": why},),
+        why=why,
+    )
+
+
+def _joined(policy: Policy, action_class: ActionClass, met: Sequence[Met]) -> PolicyDecision:
+    """Rules of equal place, together: in each respect the strictest."""
+    verdict = higher(VERDICTS, *(verdict for _, _, verdict in met))
+    risk = higher(RISKS, *(risk for _, risk, _ in met))
+    strictest_first = sorted(
+        met,
+        key=lambda one: (VERDICTS.index(one[2]), RISKS.index(one[1]), one[0].compensation or ""),
+        reverse=True,
+    )
+    asking = [rule for rule, _, found in met if found == "MANUAL"]
+    kinds = [rule.compensation for rule, _, _ in strictest_first if rule.compensation]
+    return PolicyDecision(
+        approval=verdict,
+        risk=risk,
+        action_class=action_class,
+        requires=needs(rule.requires for rule in asking) if verdict == "MANUAL" else (),
+        expires_seconds=min(
+            (rule.expires_seconds for rule in asking if rule.expires_seconds), default=None
+        ),
+        compensation=kinds[0] if kinds else None,
+        self_approval=all(
+            policy.self_approval if rule.self_approval is None else rule.self_approval
+            for rule in asking or [rule for rule, _, _ in met]
+        ),
+        fresh_login=verdict == "MANUAL" and risk == "critical",
+        verify=higher(VERIFIES, *(rule.verify or policy.verify for rule, _, _ in met)),
+        affected=higher(ASKING, "", *(rule.affected for rule in asking)),
+        affected_words=next((rule.affected_words for rule in asking if rule.affected_words), ""),
+        rules=tuple(rule.as_json() for rule, _, _ in strictest_first),
+        why="; ".join(
+            rule.words or rule.in_words() for rule, _, found in strictest_first if found == verdict
+        ),
+    )
+
+
+def needs(asked: Iterable[Sequence[RequiredApprovers]]) -> tuple[RequiredApprovers, ...]:
+    """What satisfies each of them: per team the greatest count, and never fewer people in all.
+
+    Without any requirement it is one person who may approve.
+    """
+    most: dict[str | None, int] = {}
+    people = 0
+    for group in asked:
+        totals: dict[str | None, int] = {}
+        for need in group or (RequiredApprovers(None, 1),):
+            totals[need.team] = totals.get(need.team, 0) + need.count
+        people = max(people, sum(totals.values()))
+        for team, count in totals.items():
+            most[team] = max(most.get(team, 0), count)
+    most.pop(None, None)
+    found = [RequiredApprovers(team, count) for team, count in sorted(most.items(), key=str)]
+    missing = people - sum(need.count for need in found)
+    return (*found, RequiredApprovers(None, missing)) if missing > 0 else tuple(found)
+
+
+def strictest(judgements: Iterable[PolicyDecision]) -> PolicyDecision:
+    """One judgement over a whole plan: in each respect the strictest of its steps."""
+    all_of_them = list(judgements)
+    if not all_of_them:
+        raise ValueError("a plan without steps asks for no judgement")
+    asking = [one for one in all_of_them if one.approval == "MANUAL"]
+    verdict = higher(VERDICTS, *(one.approval for one in all_of_them))
+    rules = {str(sorted(rule.items(), key=str)): rule for one in all_of_them for rule in one.rules}
+    whys = list(dict.fromkeys(one.why for one in asking or all_of_them))
+    return PolicyDecision(
+        approval=verdict,
+        risk=higher(RISKS, *(one.risk for one in all_of_them)),
+        action_class=higher(CLASSES, *(one.action_class for one in all_of_them)),
+        requires=needs(one.requires for one in asking) if verdict == "MANUAL" else (),
+        expires_seconds=min(
+            (one.expires_seconds for one in asking if one.expires_seconds), default=None
+        ),
+        self_approval=all(one.self_approval for one in asking or all_of_them),
+        fresh_login=verdict == "MANUAL" and any(one.fresh_login for one in asking),
+        verify=higher(VERIFIES, *(one.verify for one in all_of_them)),
+        affected=higher(ASKING, "", *(one.affected for one in asking)),
+        affected_words=next((one.affected_words for one in asking if one.affected_words), ""),
+        rules=tuple(rules[key] for key in sorted(rules)),
+        why="; ".join(whys),
+    )

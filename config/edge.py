@@ -1,0 +1,302 @@
+"""The door: sends a request to the static files, to a hot handler, or to Django."""
+
+import asyncio
+import json
+import logging
+import mimetypes
+import re
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import quote
+
+from django.conf import settings
+from django.contrib.staticfiles import finders
+from django.core.exceptions import SuspiciousFileOperation
+from prometheus_client import REGISTRY, Histogram
+from psycopg import OperationalError
+from psycopg_pool import PoolTimeout, TooManyRequests
+from whitenoise.base import WhiteNoise
+from whitenoise.responders import NOT_ALLOWED_RESPONSE, Response
+from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+from config import health, pooling
+from recovery.engine.metrics import EngineFigures
+from workspaces import edge
+from workspaces.edge import Message, PassOn, Receive, Route, Scope, Send
+from workspaces.worker_processes import Ended
+
+# Static files, served by WhiteNoise before Django sees the request.
+#
+# WhiteNoise's middleware is sync only; inside Django it would make the whole chain hold one thread
+# for each waiting request. So its file index is used here, from a small ASGI callable, and Django
+# stays async.
+
+# A name with the hash of its content may be kept for good; any other is asked for again each time.
+HASHED_NAME = r"\.[0-9a-f]{12}\.[a-z0-9]+$"
+CHUNK_BYTES = 256 * 1024
+
+
+class HashedStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]  # untyped
+    """Names carry a hash, also those that an ES module imports, so browsers keep them for good."""
+
+    support_js_module_import_aggregation = True
+
+
+class Files:
+    """ASGI callable for everything below STATIC_URL."""
+
+    def __init__(self) -> None:
+        mimetypes.add_type("text/javascript", ".js")
+        self._index = WhiteNoise(
+            None,
+            max_age=0,
+            allow_all_origins=False,
+            immutable_file_test=HASHED_NAME,
+            add_headers_function=self._add_headers,
+        )
+        if settings.HASHED_STATIC:
+            self._index.add_files(settings.STATIC_ROOT, prefix=settings.STATIC_URL)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = self._find(scope)
+        status, headers = (
+            (404, []) if response is None else (int(response.status), response.headers)
+        )
+        raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        await send({"type": "http.response.start", "status": status, "headers": raw})
+        file = response.file if response else None
+        while file is not None and (chunk := await asyncio.to_thread(file.read, CHUNK_BYTES)):
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        if file is not None:
+            file.close()
+        await send({"type": "http.response.body", "body": b""})
+
+    def _find(self, scope: Scope) -> Response | None:
+        if scope["method"] not in {"GET", "HEAD"}:
+            return NOT_ALLOWED_RESPONSE
+        asked = {
+            "HTTP_" + name.decode("latin-1").upper().replace("-", "_"): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        file = self._index.files.get(scope["path"]) or self._unhashed(scope["path"])
+        return file.get_response(scope["method"], asked) if file else None
+
+    def _unhashed(self, path: str) -> Any:
+        """Without collected files (tests, DEBUG) each is looked up where it lives."""
+        if settings.HASHED_STATIC:
+            return None
+        try:
+            found = finders.find(path.removeprefix(settings.STATIC_URL))
+        except SuspiciousFileOperation:  # a path that climbs out of the folder
+            return None
+        return self._index.get_static_file(found, path) if isinstance(found, str) else None
+
+    @staticmethod
+    def _add_headers(headers: Any, path: str, url: str) -> None:
+        headers["X-Content-Type-Options"] = "nosniff"
+        headers["Cross-Origin-Resource-Policy"] = "same-origin"
+
+
+# What is counted for Prometheus at the door. Floors count theirs with the same client.
+
+# From a quick `begin` to a long-poll of 30 seconds.
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 35)
+
+hot_seconds = Histogram(
+    "amends_hot_request_seconds",
+    "Time to answer at the hot door.",
+    ["method", "path", "status"],
+    buckets=BUCKETS,
+)
+
+REGISTRY.register(EngineFigures())
+
+
+@dataclass
+class Seen:
+    status: int = 0
+
+
+@contextmanager
+def observe(route: Route) -> Iterator[Seen]:
+    """Count one request of this route; its status is set by whoever serves it."""
+    seen, begun = Seen(), time.perf_counter()
+    try:
+        yield seen
+    finally:
+        labels = (route.method, route.path.pattern, str(seen.status or "none"))
+        hot_seconds.labels(*labels).observe(time.perf_counter() - begun)
+
+
+logger = logging.getLogger(__name__)
+
+# Every floor that has something to serve in front of Django states `routes`; it may also state
+# `opened()` and `closing()`, awaited at the start and end of the process.
+HOT_MODULES = (
+    "ledger.intake",
+    "approvals.gate",
+    "approvals.news",
+    "recovery.directives",
+    "recovery.news",
+)
+OVERLOADED_RETRY_SECONDS = 1
+# What the door looked at and passes on to Django goes through few at a time. It is news that
+# two hundred consoles hear of in the same second, and each thread of Django's takes the interpreter
+# from the loop, where agents wait.
+PASSED_ON_MAX = 2
+
+
+class Edge:
+    """`django` is the ASGI application behind it."""
+
+    def __init__(self, django: Any) -> None:
+        self._django = django
+        self._files = Files()
+        self._passing = asyncio.Semaphore(PASSED_ON_MAX)
+        self._modules = [import_module(name) for name in HOT_MODULES if find_spec(name)]
+        self._routes = [*health.routes, *(r for module in self._modules for r in module.routes)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] != "http":
+            raise ValueError(f"Nobody serves {scope['type']} here.")
+        elif "\x00" in scope["path"] or b"%00" in scope["query_string"]:
+            # No text of ours holds it, and PostgreSQL would fail on the question.
+            await problem(send, 400, "The address holds the character NUL")
+        elif settings.SECURE_SSL_REDIRECT and not is_secure(scope):
+            await to_https(scope, send)
+        elif scope["path"].startswith(settings.STATIC_URL):
+            await self._files(scope, receive, send)
+        elif matches := self._matching(scope["path"]):
+            await self._serve(matches, scope, receive, send)
+        else:
+            await self._django(scope, receive, send)
+
+    def _matching(self, path: str) -> list[tuple[Route, dict[str, str]]]:
+        found = ((route, route.path.fullmatch(path)) for route in self._routes)
+        return [(route, match.groupdict()) for route, match in found if match]
+
+    async def _serve(
+        self,
+        matches: list[tuple[Route, dict[str, str]]],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        for route, parameters in matches:
+            if route.method == scope["method"]:
+                scope["path_params"] = parameters
+                try:
+                    await watched(route, scope, receive, send)
+                except PassOn:
+                    async with self._passing:
+                        await self._django(scope, receive, send)
+                return
+        allowed = ", ".join(sorted(route.method for route, _ in matches))
+        await problem(send, 405, "Method not allowed", [("allow", allowed)])
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            step = self._open if message["type"] == "lifespan.startup" else self._close
+            try:
+                await step()
+            except Exception as error:
+                logger.exception("%s failed", message["type"])
+                await send({"type": f"{message['type']}.failed", "message": str(error)})
+                return
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
+    async def _open(self) -> None:
+        try:
+            await asyncio.to_thread(pooling.check, settings.DATABASE_URL)
+        except OperationalError:
+            logger.warning("The database is away; /readyz looks at it again.")
+        await edge.open_pool(settings.DATABASE_URL, connections_max=settings.HOT_POOL_SIZE)
+        await each(self._modules, "opened")
+
+    async def _close(self) -> None:
+        await each(reversed(self._modules), "closing")
+        await edge.close_pool()
+
+
+def is_secure(scope: Scope) -> bool:
+    """Whether it came over TLS, as far as we are told, or is a probe's (config/settings.py)."""
+    if scope["scheme"] == "https":
+        return True
+    if any(re.search(one, scope["path"].lstrip("/")) for one in settings.SECURE_REDIRECT_EXEMPT):
+        return True
+    said = {value for name, value in scope["headers"] if name == b"x-forwarded-proto"}
+    return settings.AMENDS_TRUST_PROXY and said == {b"https"}
+
+
+async def to_https(scope: Scope, send: Send) -> None:
+    """The same request there, with its method and body: a key that came in the open is no reason
+    to lose an event. It goes to our own address, whatever `Host` says.
+    """
+    path = scope.get("raw_path") or quote(scope["path"]).encode()
+    query = b"?" + scope["query_string"] if scope["query_string"] else b""
+    location = settings.AMENDS_URL.encode() + path + query
+    headers = [(b"location", location), (b"content-length", b"0"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 308, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def each(modules: Iterable[Any], name: str) -> None:
+    for module in modules:
+        if function := getattr(module, name, None):
+            await function()
+
+
+async def watched(route: Route, scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve one hot request; whatever escapes the handler becomes an answer and a log line."""
+    status = 0
+    retry = [("retry-after", str(OVERLOADED_RETRY_SECONDS))]
+
+    async def noting(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+        await send(message)
+
+    with observe(route) as seen:
+        try:
+            await route.handler(scope, receive, noting)
+        except Ended:
+            logger.warning("%s %s: its process ended", scope["method"], scope["path"])
+            await problem(noting, 503, "Interrupted, come back in a moment", retry)
+        except (PoolTimeout, TooManyRequests):
+            await problem(noting, 503, "Overloaded, come back in a moment", retry)
+        except OperationalError:
+            # The database went away or restarted: every other idle connection is dead as well.
+            logger.warning("%s %s: the database is away", scope["method"], scope["path"])
+            await edge.pool().check()
+            await problem(noting, 503, "The database is away, come back in a moment", retry)
+        except (asyncio.CancelledError, PassOn):
+            raise
+        except Exception:
+            logger.exception("%s %s", scope["method"], scope["path"])
+            if status:
+                raise  # the server cuts the connection: half an answer must not look whole
+            await problem(noting, 500, "The server failed on this request")
+        finally:
+            seen.status = status
+
+
+async def problem(
+    send: Send, status: int, title: str, headers: list[tuple[str, str]] | None = None
+) -> None:
+    """An RFC 9457 answer."""
+    body = json.dumps({"type": "about:blank", "title": title, "status": status}).encode()
+    raw = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
+    raw += [(name.encode(), value.encode()) for name, value in headers or []]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})

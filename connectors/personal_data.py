@@ -1,0 +1,41 @@
+"""What this floor holds of people: messages on their way, and the targets of its last calls."""
+
+from django.db.models import CharField, Q, Value
+from django.db.models.functions import Concat, Left
+
+from connectors.models import CallLog
+from ledger.models import Effect
+from workspaces.erasure_registry import ERASED, Scope, holds, keeps
+
+TARGET_CHARACTERS = int(CallLog._meta.get_field("target").max_length or 0)  # noqa: SLF001 - documented
+SETTINGS = "settings of outside systems and words of ours"
+
+
+def calls(scope: Scope) -> Q:
+    """By what was acted on, which the effects still tell; the log keeps only the beginning."""
+    effects = Effect.objects.filter(
+        Q(action__run__in=scope.runs) | Q(action__in=scope.actions), workspace=scope.workspace
+    )
+    whole = Concat("target_type", Value("/"), "target_id", output_field=CharField())
+    targets = effects.annotate(target=Left(whole, TARGET_CHARACTERS)).values("target")
+    return Q(connection__workspace=scope.workspace, target__in=targets)
+
+
+def messages(scope: Scope) -> Q:
+    """Messages that name a run, to people or, among the facts, to programs."""
+    found = Q(message__facts__run__in=scope.names)
+    for name in scope.names:
+        found |= Q(message__text__contains=name)
+    return Q(workspace=scope.workspace) & found
+
+
+holds("connectors.CallLog", "target", "detail", rows=calls)
+holds("connectors.Delivery", "recipient", "last_error", rows=messages,
+      message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
+
+keeps("connectors.CallLog", "method", "operation", because=SETTINGS)
+keeps("connectors.Delivery", "subject", "key", because=SETTINGS)
+keeps("connectors.Channel", "name", "settings", "subjects", because=SETTINGS)
+keeps("connectors.Connection", "name", "connector", "settings", "sandbox_settings",
+      "settings_digest", "last_error", because=SETTINGS)  # fmt: skip
+keeps("connectors.ConnectionVersion", "settings_digest", "settings", because=SETTINGS)

@@ -1,0 +1,346 @@
+"""Recording: the one way events come in, whoever speaks and whichever connection carries it.
+
+The core does no I/O. It is a generator that yields statements and is sent their rows, so that the
+hot door (psycopg's async pool), `begin` and the desk's own voice (Django's connection) share it.
+All of it happens in the caller's transaction: events, what they add up to, and their place in the
+queue of the sealer are durable together or not at all. The number of round trips does not depend on
+the number of events.
+
+Rows are locked in one order: runs by their ids, then event ids, then what hangs from the runs.
+Whoever locks an action first must lock its run before.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from ledger import clocks
+from ledger.append import projection_rows, statements
+from ledger.append.projection import Folding, KnownRun, moves
+from ledger.append.statements import (
+    LastWrites,
+    Rows,
+    Statement,
+    joined,
+    joined_bytes,
+    joined_numbers,
+)
+from ledger.canonical import content_digest, salted_digest
+from ledger.fold import ActionRow
+from ledger.fold.actions import planned_alone
+from ledger.parsed_events import Actor, Answer, ParsedEvent, Problem, problem
+
+# UUIDv7 (RFC 9562): ids that sort by the time they were made, also within one millisecond.
+
+_lock = threading.Lock()
+_last = 0
+
+
+def new_id() -> str:
+    """A fresh id; each is greater than the ones this process made before."""
+    global _last  # noqa: PLW0603
+    with _lock:
+        # 48 bits of milliseconds and 12 bits of a fraction, never going back in one process.
+        ticks = max(time.time_ns() * 4096 // 1_000_000, _last + 1)
+        _last = ticks
+    random = int.from_bytes(os.urandom(8)) & (2**62 - 1)
+    value = (ticks >> 12) << 80 | 0x7 << 76 | (ticks & 0xFFF) << 64 | 0b10 << 62 | random
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+SALT_BYTES = 32
+# Who held the lock before us may have read the clock after us.
+OTHERS_AHEAD = timedelta(hours=1)
+Steps = Generator[list[Statement], list[Rows], "Recorded"]
+
+CONFLICT = problem(
+    "conflict",
+    "This id was used for another event",
+    409,
+    "Send the other statement under a new id.",
+)
+NOT_YOURS = problem("not-your-run", "The run belongs to another agent", 403)
+FORGOTTEN = problem(
+    "forgotten", "What was said in this run is erased", 410, "Nothing more is kept of it."
+)
+
+
+@dataclass
+class Recorded:
+    """What became of the events, in their order; and which runs now stand otherwise, by row id."""
+
+    answers: list[Answer]
+    runs: list[int] = field(default_factory=list)
+    actions: dict[tuple[str, str], ActionRow] = field(default_factory=dict)
+
+
+def record(speaker: Actor, events: Sequence[ParsedEvent]) -> Steps:
+    """Write down `events`, fold them, and say per event what became of it."""
+    batch = Batch(speaker, events)
+    yield from batch.meet_runs()
+    yield from batch.meet_keys()
+    if not batch.accepted and not batch.conflicts:
+        if opened := batch.folding.new_runs():
+            yield LastWrites([(statements.FORGET_RUNS, [opened])])
+        return Recorded(batch.answered())
+    yield LastWrites(batch.writes())
+    return Recorded(batch.answered(), batch.folding.touched, batch.folding.folded)
+
+
+class Batch:
+    """The state of one recording between its round trips."""
+
+    def __init__(self, speaker: Actor, events: Sequence[ParsedEvent]) -> None:
+        self.speaker = speaker
+        self.events = events
+        self.problems: dict[int, Problem] = {}
+        self.duplicates: set[int] = set()
+        self.contents = [content_digest(event.content) for event in events]
+        self.first = self._first_of_each_id()
+        self.folding = Folding(speaker)
+        self.places: list[int] = []
+        self.received: datetime
+        self.accepted: list[int] = []
+
+    def _first_of_each_id(self) -> dict[str, int]:
+        """The first event of each id; a later one of the batch is its duplicate or conflict."""
+        first: dict[str, int] = {}
+        for index, event in enumerate(self.events):
+            known = first.setdefault(event.id, index)
+            if known != index and self.contents[known] == self.contents[index]:
+                self.duplicates.add(index)
+            elif known != index:
+                self.problems[index] = CONFLICT
+        return first
+
+    # Runs first: they are locked in one order, and a key may speak only of its own agent's.
+
+    def meet_runs(self) -> Generator[list[Statement], list[Rows], None]:
+        names, fresh = self._run_names()
+        workspace, agent = self.speaker.workspace_id, self.speaker.agent_id
+        lock: Statement = (statements.LOCK_RUNS, [names, workspace])
+        found: list[Statement] = [(statements.PLACES, [self._action_count(), len(self.first)])]
+        if names:
+            found.append(lock)
+        if fresh:
+            found.append((statements.NEW_RUNS, [workspace, agent, fresh]))
+        rows = yield found
+        self.places, self.received, ids = rows[0][0]
+        self.folding.fresh_ids = ids or []
+        runs, owners = self.folding.runs, {}
+        for id_, name, owner, started_at, forgotten in rows[1] if names else ():
+            runs[name], owners[name] = KnownRun(id_, owner, started_at, forgotten), owner
+        for id_, name in rows[2] if fresh else ():
+            runs[name] = KnownRun(id_, agent, None, is_new=True)
+        if any(name not in runs for name in fresh):
+            (rows_,) = yield [lock]  # somebody else opened them just now
+            for id_, name, owner, started_at, forgotten in rows_:
+                if name not in runs:
+                    runs[name], owners[name] = KnownRun(id_, owner, started_at, forgotten), owner
+        if not self.speaker.is_desk:
+            self._refuse({n for n, owner in owners.items() if owner != agent}, NOT_YOURS)
+            self._refuse({n for n, run in runs.items() if run.is_forgotten}, FORGOTTEN)
+
+    def _action_count(self) -> int:
+        """How many actions the events move, known ones among them."""
+        events = [self.events[index] for index in self.first.values()]
+        return len({(event.run, event.action) for event in events if event.action})
+
+    def _run_names(self) -> tuple[list[str], list[str]]:
+        """The runs that the events move, and those of them that may be opened by being named."""
+        events = [self.events[index] for index in self.first.values()]
+        names = sorted({event.run for event in events if event.run and moves(event.type)})
+        if not self.speaker.is_desk:
+            return names, names
+        return names, sorted(
+            {event.run for event in events if event.run in set(names) and _opens(event)}
+        )
+
+    def _refuse(self, names: set[str], why: Problem) -> None:
+        if not names:
+            return
+        for index, event in enumerate(self.events):
+            if event.run in names and index not in self.problems:
+                self.problems[index] = why
+                self.duplicates.discard(index)
+
+    # Then the ids, which tell what is new; and in the same round trip all that the fold will need.
+
+    def meet_keys(self) -> Generator[list[Statement], list[Rows], None]:
+        speaker = self.speaker
+        fresh = sorted(
+            (event_id, index, place)
+            for (event_id, index), place in zip(self.first.items(), self.places, strict=True)
+            if index not in self.problems
+        )
+        if not fresh:
+            return
+        keys: Statement = (
+            statements.NEW_KEYS,
+            [
+                speaker.workspace_id, self.received,
+                b"".join(self.contents[index] for _, index, _ in fresh),
+                joined(id_ for id_, _, _ in fresh), joined_numbers(place for _, _, place in fresh),
+            ],
+        )  # fmt: skip
+        events = [self.events[index] for index in self.first.values()]
+        rows = yield [keys, *self.folding.looks_back(events, self.received + OTHERS_AHEAD)]
+        new = {id_ for (id_,) in rows[0]}
+        if len(rows) > 1:
+            self.folding.remember(rows[1], rows[2])
+        missing = [id_ for id_, _, _ in fresh if id_ not in new]
+        if missing:
+            known = (yield [(statements.KNOWN_KEYS, [speaker.workspace_id, missing])])[0]
+            self._compare({id_: bytes(content) for id_, content in known})
+        self.accepted = sorted(index for id_, index, _ in fresh if id_ in new)
+
+    def _compare(self, known: dict[str, bytes]) -> None:
+        for index, event in enumerate(self.events):
+            if event.id not in known or index in self.problems:
+                continue
+            if known[event.id] == self.contents[index]:
+                self.duplicates.add(index)
+            else:
+                self.problems[index] = CONFLICT
+                self.duplicates.discard(index)
+
+    # Last the writes, in one round trip.
+
+    def writes(self) -> list[Statement]:
+        place_of = dict(zip(self.first.values(), self.places, strict=True))
+        accepted = [self.events[index] for index in self.accepted]
+        places = [place_of[index] for index in self.accepted]
+        found = [
+            *self._event_rows(accepted, places),
+            *self._conflict_rows(),
+            *self.folding.add(accepted, places, self.received),
+        ]
+        unused = set(self.folding.new_runs()) - set(self.folding.touched)
+        if unused:
+            found.append((statements.FORGET_RUNS, [sorted(unused)]))
+        return found
+
+    @property
+    def conflicts(self) -> list[int]:
+        return [index for index, what in self.problems.items() if what is CONFLICT]
+
+    def _event_rows(self, events: list[ParsedEvent], places: list[int]) -> list[Statement]:
+        if not events:
+            return []
+        speaker = self.speaker
+        noise = os.urandom(SALT_BYTES * len(events))
+        salts = [noise[i : i + SALT_BYTES] for i in range(0, len(noise), SALT_BYTES)]
+        digests = [salted_digest(s, e.content) for s, e in zip(salts, events, strict=True)]
+        numbers = joined_numbers(places)
+        return [
+            (
+                statements.NEW_EVENTS,
+                [
+                    self.received, speaker.workspace_id, speaker.kind, speaker.name,
+                    speaker.key_prefix, speaker.trusted, noise, b"".join(digests), numbers,
+                    joined([e.id for e in events]), joined([e.type for e in events]),
+                    joined([e.time_text for e in events]),
+                    joined([e.run for e in events]), joined([e.action for e in events]),
+                    joined([None if e.n is None else str(e.n) for e in events]),
+                    joined([projection_rows.json_text(e.trace) for e in events]),
+                    joined_bytes([e.data_json for e in events]),
+                ],
+            ),
+            (statements.NEW_UNSEALED, [speaker.workspace_id, self.received, numbers]),
+        ]  # fmt: skip
+
+    def _conflict_rows(self) -> list[Statement]:
+        if not self.conflicts:
+            return []
+        speaker = self.speaker
+        ids = [self.events[index].id for index in self.conflicts]
+        contents = [self.contents[index] for index in self.conflicts]
+        values = [speaker.workspace_id, speaker.key_prefix, self.received, ids, contents]
+        return [(statements.NEW_CONFLICTS, values)]
+
+    def answered(self) -> list[Answer]:
+        return [self._answer(index, event) for index, event in enumerate(self.events)]
+
+    def _answer(self, index: int, event: ParsedEvent) -> Answer:
+        if index in self.problems:
+            return Answer(event.id, "rejected", self.problems[index])
+        if index in self.duplicates:
+            return Answer(event.id, "duplicate")
+        return Answer(event.id, "accepted", None, clocks.warning(event.time, self.received))
+
+
+def _opens(event: ParsedEvent) -> bool:
+    return event.type.startswith(("plan.", "step."))
+
+
+# The usual begin: an action of which nothing is known yet is planned and started at once.
+#
+# Such an action is folded from these two events alone, so its rows are made here, before the
+# database is asked anything. One server-side function (`ledger_begin`, in the last migration of
+# that name) looks whether nothing is known of it indeed, and writes. It leaves the same rows as
+# `ledger.append.events`, which a test compares, and does the work of its dozen statements in
+# three.
+
+ATTEMPT_CHARACTERS_MAX = 120
+RETRY_CHARACTERS_MAX = 10
+
+# The parameters of `ledger_begin`: the names and types that its migration gives them, in the order
+# of `arguments`.
+SIGNATURE = {
+    "here": "bigint", "of_agent": "bigint", "said_by": "text", "by_key": "text",
+    "is_trusted": "boolean", "of_run": "text", "of_action": "text", "at_n": "integer",
+    "at_time": "timestamptz", "traced": "jsonb",
+    "planned_id": "text", "planned_data": "jsonb", "planned_content": "bytea",
+    "planned_salt": "bytea", "planned_digest": "bytea",
+    "started_id": "text", "started_data": "jsonb", "started_content": "bytea",
+    "started_salt": "bytea", "started_digest": "bytea",
+    "with_tool": "text", "in_class": "text", "at_risk": "text", "in_saga": "text", "for_op": "text",
+    "under_key": "text", "with_targets": "jsonb", "with_args": "jsonb", "with_digest": "text",
+    "with_intent": "jsonb", "with_compensation": "jsonb", "with_before": "jsonb",
+    "try": "text", "tried_by": "text",
+    "labels_seen": "jsonb", "may_follow_pivot": "boolean", "stuck_after": "interval",
+}  # fmt: skip
+_PASSED = {"interval": "make_interval(secs => %b)"}
+PARAMETERS = ", ".join(_PASSED.get(kind, f"%b::{kind}") for kind in SIGNATURE.values())
+
+_json = msgspec.json.Encoder()
+
+
+def arguments(
+    speaker: Actor,
+    planned: ParsedEvent,
+    started: ParsedEvent,
+    *,
+    labels: Mapping[str, Any] | None,
+    may_follow_pivot: bool,
+) -> list[Any]:
+    """What `ledger_begin` is given. With `labels` the run must have these, else it may have any."""
+    row = planned_alone(planned.action, planned.data)
+    return [
+        speaker.workspace_id, speaker.agent_id, speaker.name, speaker.key_prefix, speaker.trusted,
+        planned.run, planned.action, planned.n, planned.time, _text(planned.trace),
+        *_event(planned), *_event(started),
+        row.tool, row.action_class, row.risk, row.saga, row.op, row.key, _text(row.targets),
+        _text(row.args), row.args_digest, _text(row.intent), _text(row.compensation),
+        _text(row.before),
+        started.data["attempt"][:ATTEMPT_CHARACTERS_MAX],
+        started.data.get("retry", "")[:RETRY_CHARACTERS_MAX],
+        _text(labels), may_follow_pivot, float(speaker.stuck_after_seconds),
+    ]  # fmt: skip
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else _json.encode(value).decode()
+
+
+def _event(said: ParsedEvent) -> tuple[str, str, bytes, bytes, bytes]:
+    salt = os.urandom(SALT_BYTES)
+    digest = salted_digest(salt, said.content)
+    return said.id, said.data_json.decode(), content_digest(said.content), salt, digest

@@ -1,0 +1,220 @@
+"""The desk's own voice: events that people and the desk's parts put into the ledger.
+
+Call it in the transaction of the deed, so that the row and what the ledger tells of it are one.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from django.db import connection, transaction
+from psycopg import Connection
+
+from ledger import drivers, signals
+from ledger.append import deferred, statements
+from ledger.append.deferred import SequenceRange
+from ledger.append.events import OTHERS_AHEAD, new_id, record
+from ledger.append.projection import Folding, KnownRun, Name, Undone
+from ledger.append.statements import Meanwhile, Rows, Statement
+from ledger.fold.effects import undone_as
+from ledger.fold.meaning import COMPENSATED, FAILED, SETTLED, SUCCEEDED
+from ledger.masking import MaskingKey
+from ledger.models import Attempt, Event
+from ledger.parsed_events import Actor, ParsedEvent, StoredEvent
+from ledger.wire import of_desk
+from workspaces.models import User, Workspace, opened_masking_key
+
+# Undoing: the events with which the steps of plans end, folded from what is in hand.
+#
+# `record` reads back all that was ever said of an action before it folds. Of a step whose every
+# event this process has noted itself, all is in hand already; and of the agent's action that it
+# undoes, one effect is compensated now, which needs none of what was said before. Whatever is not
+# as usual (a row that is not there, payloads that were erased) is folded the long way; a rebuild
+# gives the same rows.
+
+Steps = Generator[list[Statement], list[Rows], list[int] | None]
+
+
+def end(
+    speaker: Actor, events: Sequence[ParsedEvent], told: Mapping[Name, Sequence[StoredEvent]]
+) -> Steps:
+    """Record `events`, whose ids are new, and fold them; gives the row ids of their runs.
+
+    `told` has of some actions, which have no row yet, all earlier events. None, and nothing is
+    written, if a run is not there or is erased.
+    """
+    names = sorted({event.run for event in events})
+    actions = len({(event.run, event.action) for event in events})
+    rows, ((places, received, ids),) = yield [
+        (statements.LOCK_RUNS, [names, speaker.workspace_id]),
+        (statements.PLACES, [actions, len(events)]),
+    ]
+    folding = Folding(speaker)
+    for id_, name, agent_id, started_at, forgotten in rows:
+        if not forgotten:
+            folding.runs[name] = KnownRun(id_, agent_id, started_at)
+    if len(folding.runs) < len(names):
+        return None
+    undone = _undone(events)
+    look = [folding.standing(undone)] if undone else []
+    folding.fresh_ids = ids or []
+    folding.prior_of.update({name: list(known) for name, known in told.items()})
+    drawn = SequenceRange(places, received)
+    _, known, *found = yield Meanwhile(
+        [deferred.noted(speaker, events, drawn), folding.rows_of(told), *look],
+        lambda: folding.fold_ahead(events, deferred.facts(speaker, events, drawn), told.keys()),
+    )
+    folding.know(known)
+    folding.undone = {
+        (run, action): Undone(*undone[run, action][:2], *ids)
+        for rows in found
+        for run, action, *ids in rows
+    }
+    unknown = [one for one in events if (one.run, one.action) not in folding.undone.keys() | told]
+    look = folding.looks_back(unknown, received + OTHERS_AHEAD)
+    if look:
+        earlier, known = yield look
+        folding.remember(earlier, known)
+    yield folding.add(events, places, received)
+    return folding.touched
+
+
+def _undone(events: Sequence[ParsedEvent]) -> dict[Name, Undone]:
+    """The actions of which nothing is said but that one effect of theirs is compensated."""
+    found: dict[Name, Undone] = {}
+    others: set[Name] = set()
+    for event in events:
+        name = (event.run, event.action)
+        positions = event.data.get("positions") or []
+        if event.type != COMPENSATED or len(positions) != 1 or name in found:
+            others.add(name)
+        else:
+            found[name] = Undone(positions[0], undone_as(event.data))
+    return {name: one for name, one in found.items() if name not in others}
+
+
+class EventDraft(NamedTuple):
+    """One event of the desk, before it has an id."""
+
+    type: str
+    run: str = ""
+    action: str = ""
+    data: dict[str, Any] = {}
+
+
+def say(
+    workspace: Workspace,
+    type: str,  # noqa: A002 - the wire's word
+    *,
+    run: str = "",
+    action: str = "",
+    data: dict[str, Any] | None = None,
+    by: User | None = None,
+    part: str = "engine",
+) -> str:
+    """Record one event of the desk, fold it, and return its id.
+
+    With `by` the actor is that person, else the desk's `part`. `data` must be JSON; secrets in it
+    are masked like anybody's.
+    """
+    said = dict(data or {})
+    if type == SETTLED:
+        said = _of_what_is_known(workspace, run, action) | said
+    return say_all(workspace, [EventDraft(type, run, action, said)], by=by, part=part)[0]
+
+
+def say_all(
+    workspace: Workspace,
+    sayings: Sequence[EventDraft],
+    *,
+    by: User | None = None,
+    part: str = "engine",
+) -> list[str]:
+    """Record several events in one breath, for the price of little more than one."""
+    who = speaker(workspace, by=by, part=part)
+    said = [_read(who, one) for one in sayings]
+    with transaction.atomic(savepoint=False), connection.wrap_database_errors:
+        recorded = drivers.run(record(who, said), plain_connection())
+        if recorded.runs:
+            transaction.on_commit(lambda: signals.ring(recorded.runs), robust=True)
+    return [one.id for one in said]
+
+
+def read_all(
+    workspace: Workspace, sayings: Sequence[EventDraft], *, part: str = "engine"
+) -> list[ParsedEvent]:
+    """The events as they will be kept; asks the database nothing."""
+    who = speaker(workspace, part=part)
+    return [_read(who, one) for one in sayings]
+
+
+def note_all(
+    workspace: Workspace, said: Sequence[ParsedEvent], *, part: str = "engine"
+) -> list[StoredEvent]:
+    """Record several events that are folded with the next one of their action; see `noting`."""
+    with connection.wrap_database_errors:
+        return deferred.note(plain_connection(), speaker(workspace, part=part), said)
+
+
+def end_all(
+    workspace: Workspace,
+    said: Sequence[ParsedEvent],
+    told: Mapping[Name, Sequence[StoredEvent]],
+    *,
+    part: str = "engine",
+) -> None:
+    """Record the last events of several actions in the transaction that is open; see `undoing`.
+
+    `told` has, of actions that have no row yet, all that was noted of them before.
+    """
+    who = speaker(workspace, part=part)
+    with connection.wrap_database_errors:
+        plain = plain_connection()
+        runs = drivers.run(end(who, said, told), plain)
+        if runs is None:
+            runs = drivers.run(record(who, said), plain).runs
+    transaction.on_commit(lambda: signals.ring(runs), robust=True)
+
+
+def _read(who: Actor, one: EventDraft) -> ParsedEvent:
+    event = {"id": new_id(), "type": one.type, "run": one.run, "action": one.action or None}
+    return of_desk(who, event | {"data": one.data})
+
+
+def _of_what_is_known(workspace: Workspace, run: str, action: str) -> dict[str, Any]:
+    """Which statements a settlement has seen and so overrules, and which attempts it settles."""
+    events = Event.objects.filter(workspace=workspace, run=run, action=action)
+    attempts = Attempt.objects.filter(
+        action__run__workspace=workspace, action__run__run=run, action__action=action
+    )
+    return {
+        "seen": list(
+            events.filter(type__in=[SUCCEEDED, FAILED, SETTLED]).values_list("event_id", flat=True)
+        ),
+        "attempts": list(
+            attempts.filter(state__in=["running", "unknown", "contradiction"]).values_list(
+                "attempt", flat=True
+            )
+        ),
+    }
+
+
+def speaker(workspace: Workspace, *, by: User | None = None, part: str = "engine") -> Actor:
+    kind, name = ("desk", part) if by is None else ("person", str(by.pk))
+    return Actor(
+        workspace.pk, workspace.slug, kind, name, mask=tuple(workspace.mask),
+        masking_key=masking_key(workspace),
+    )  # fmt: skip
+
+
+def masking_key(workspace: Workspace) -> MaskingKey:
+    """What makes the workspace's placeholders. Raises `crypt.CannotOpen`."""
+    secret = opened_masking_key(bytes(workspace.masking_key))
+    return MaskingKey(secret, shows_last4=workspace.mask_shows_last4)
+
+
+def plain_connection() -> Connection[Any]:
+    """psycopg's own connection under Django's, with the transaction that is open on it."""
+    connection.close_if_health_check_failed()  # as Django's own cursors do
+    connection.ensure_connection()
+    plain: Connection[Any] = connection.connection
+    return plain

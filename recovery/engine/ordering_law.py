@@ -1,0 +1,173 @@
+"""The order law: which step of a plan comes next, and what is to be done with it.
+
+Newest effect first. A step waits until every newer one has ended; one that waits for a person holds
+back only older steps on the same target (all of them, under HALT). While a newer one is unknown,
+probing goes on first, which is bounded. All of it is a pure function of the steps that still live.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from recovery.engine.sql import LIVING, ask
+from recovery.models import PlanState, StepState
+
+WAIT_FOR_PEOPLE = frozenset({StepState.DRIFTED, StepState.NEEDS_HUMAN})
+WAIT_FOR_THEIR_TURN = frozenset({StepState.BLOCKED, StepState.READY})
+IN_HAND = frozenset({StepState.CLAIMED, StepState.INTENDED})
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """A step that has not ended, as far as the law needs to know it."""
+
+    id: int
+    state: str
+    target: tuple[str, str]
+    due: bool = True
+    lease_over: bool = False
+    connector: str = ""
+    claims: int = 0
+
+
+class Act(Enum):
+    START = "start"  # of the plan itself, when the people have said yes
+    RUN = "run"  # unblock if need be, claim, and go on
+    PROBE = "probe"
+    VERIFY = "verify"
+    RECLAIM = "reclaim"  # its worker is gone
+    CANCEL = "cancel"
+    WAIT = "wait"  # for another worker, or for a time
+    PEOPLE = "people"  # nothing more happens until a person acts
+    FINISH = "finish"
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    act: Act
+    step: int = 0
+
+
+def next_act(living: Iterable[Living], *, halt: bool) -> Next:
+    """What a running plan needs now. `living` is in the order of the plan, newest effect first."""
+    held: set[tuple[str, str]] = set()
+    for step in living:
+        if step.state in WAIT_FOR_PEOPLE:
+            if halt:
+                return Next(Act.PEOPLE, step.id)
+            held.add(step.target)
+        elif step.state not in WAIT_FOR_THEIR_TURN:
+            return _on_the_way(step)
+        elif step.target not in held:
+            return Next(Act.RUN if step.due else Act.WAIT, step.id)
+    return Next(Act.PEOPLE if held else Act.FINISH)
+
+
+def next_act_of_stopped(living: Iterable[Living]) -> Next:
+    """What a stopped plan needs: what is on the wire is seen through, the rest is cancelled."""
+    people = False
+    for step in living:
+        if step.state in WAIT_FOR_PEOPLE:
+            people = True
+        elif step.state in WAIT_FOR_THEIR_TURN:
+            return Next(Act.CANCEL, step.id)
+        else:
+            return _on_the_way(step)
+    return Next(Act.PEOPLE if people else Act.FINISH)
+
+
+def _on_the_way(step: Living) -> Next:
+    if step.state in IN_HAND:
+        return Next(Act.RECLAIM if step.lease_over else Act.WAIT, step.id)
+    if not step.due:
+        return Next(Act.WAIT, step.id)
+    return Next(Act.PROBE if step.state == StepState.UNKNOWN else Act.VERIFY, step.id)
+
+
+# Turns: what each of some plans needs next, as the order law says, read in one query.
+
+LIVING_READ = 20
+"""The law nearly always decides by the first; then by some, and all are read where it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextAction:
+    """What a plan needs now. `connector` is that of the step, `claims` how often it was claimed."""
+
+    plan_id: int
+    act: Act
+    step: int = 0
+    connector: str = ""
+    claims: int = 0
+
+
+TURNS_SQL = f"""
+SELECT p.id, p.state, p.halt_on_failure, s.id, s.state, s.target_type, s.target_id,
+    s.wake_at IS NULL OR s.wake_at <= clock_timestamp(),
+    coalesce(s.lease_until < clock_timestamp(), false), s.connector, s.claims
+FROM recovery_plan p LEFT JOIN LATERAL (
+    SELECT r.*, c.connector FROM recovery_step r
+    JOIN connectors_connection c ON c.id = r.connection_id
+    WHERE r.plan_id = p.id AND {LIVING.format("r")}
+    ORDER BY r.position LIMIT %s) s ON true
+WHERE p.id = ANY(%s::bigint[]) ORDER BY p.id, s.position
+"""  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A plan and the first of its living steps, newest effect first."""
+
+    plan_id: int
+    state: str
+    halt: bool
+    steps: list[Living]
+
+
+def of(plan_ids: Collection[int]) -> list[NextAction]:
+    """The turn of each plan; of those that have ended, none."""
+    found = []
+    for plan in standing(plan_ids, 1):
+        turn = _turn(plan)
+        for most in (LIVING_READ, None):
+            if turn is None or turn.act not in {Act.PEOPLE, Act.FINISH} or not plan.steps:
+                break
+            (plan,) = standing([plan.plan_id], most)  # noqa: PLW2901 - the same, with more steps
+            turn = _turn(plan)
+        if turn is not None:
+            found.append(turn)
+    return found
+
+
+def standing(plan_ids: Collection[int], most: int | None = None) -> list[Standing]:
+    """The plans, each with at most so many of its living steps."""
+    plans: dict[int, Standing] = {}
+    for plan_id, state, halt, *step in ask(TURNS_SQL, [most, list(plan_ids)]):
+        plan = plans.setdefault(plan_id, Standing(plan_id, state, halt, []))
+        if step[0] is not None:
+            plan.steps.append(_living(*step))
+    return list(plans.values())
+
+
+def _living(
+    pk: int, state: str, kind: str, name: str, due: bool, over: bool, connector: str, claims: int  # noqa: FBT001
+) -> Living:  # fmt: skip
+    return Living(pk, state, (kind, name), due, over, connector, claims)
+
+
+def _turn(plan: Standing) -> NextAction | None:
+    if plan.state in {PlanState.WAITING, PlanState.STARTING}:
+        return NextAction(plan.plan_id, Act.START)
+    if plan.state not in {PlanState.RUNNING, PlanState.STOPPED}:
+        return None
+    following = _law(plan.state, plan.steps, halt=plan.halt)
+    step = next((one for one in plan.steps if one.id == following.step), None)
+    if step is None:
+        return NextAction(plan.plan_id, following.act)
+    return NextAction(plan.plan_id, following.act, step.id, step.connector, step.claims)
+
+
+def _law(state: str, living: Sequence[Living], *, halt: bool) -> Next:
+    if state == PlanState.STOPPED:
+        return next_act_of_stopped(living)
+    return next_act(living, halt=halt)

@@ -1,0 +1,355 @@
+"""Convoys: the steps of several plans, taken through their commits side by side.
+
+Each step goes its own way: claim · look · intend · act · settle · read back · end, with a commit
+after each that writes. What moves at the same moment shares a transaction, so a convoy of thirty
+pays for one commit where thirty workers would pay for thirty; and while a call is on the wire the
+others go on, so a slow system holds up nobody but itself.
+
+A step that needs anything out of the ordinary leaves the convoy through a verb of its own. A step
+at which we ourselves fail leaves it alone: what was to be committed for all is committed for each
+of the others, and the step waits for the end of its lease, as if its worker were gone.
+"""
+
+import queue
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from django.db import connection, transaction
+
+from connectors import calls
+from connectors.call_pool import QUICK_SECONDS, Answers, CallPool, OutboundCall
+from connectors.calllog import Log
+from connectors.contract import Answer, CannotRead, Check, Observation, Operation
+from recovery.engine import (
+    abandoning,
+    faults,
+    intents,
+    outbound_calls,
+    preconditions,
+    settle,
+    verifying,
+)
+from recovery.engine.claims import ClaimedStep
+from recovery.engine.intents import Checked, Intent
+from recovery.engine.outbound_calls import SnapshotGone
+from recovery.engine.preconditions import GoOn, Void
+from recovery.engine.settle import Answered
+from recovery.engine.sql import DATABASE_AWAY, boot_seconds
+from recovery.engine.verifying import Ending
+from recovery.models import Step, StepState
+
+GATHER_SECONDS = 0.005
+"""After an answer, how long others are waited for that may share its commit."""
+
+
+@dataclass(slots=True, eq=False)
+class BatchMember:
+    """A step on its way, as it stands after its last commit."""
+
+    held: ClaimedStep
+    step: Step
+    operation: Operation
+
+
+class Failure(NamedTuple):
+    """A step at which the engine itself failed."""
+
+    step: Step
+    why: Exception
+
+
+Then = Callable[[OutboundCall[Any]], None]
+T = TypeVar("T")
+Done = TypeVar("Done")
+
+
+class StepBatch:
+    """The steps in this worker's hands. `rested` are those that went as far as they can go now,
+    with whether they moved at all; `ending` those that wait only for the commit of their end;
+    `failed` those at which we failed.
+    """
+
+    def __init__(self) -> None:
+        self.rested: list[tuple[Step, bool]] = []
+        self.failed: list[Failure] = []
+        self.ending: list[Ending] = []
+        self._unsent: set[BatchMember] = set()
+        self._calls: dict[OutboundCall[Any], tuple[BatchMember, Then]] = {}
+        self._answers: Answers = queue.SimpleQueue()
+        self._side = CallPool(self._answers)
+        self._leaving: list[tuple[OutboundCall[Any], float]] = []
+        self._log = Log()
+        self._checked: list[tuple[BatchMember, Checked]] = []
+        self._answered: list[tuple[BatchMember, Answered]] = []
+
+    @property
+    def is_under_way(self) -> bool:
+        return bool(self._calls or self._checked or self._answered)
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether to go on would be no waiting."""
+        return bool(self._checked or self._answered) or not self._answers.empty()
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether some are waited for, who will all be back in a moment."""
+        return bool(self._calls) and all(errand.is_quick for errand in self._calls)
+
+    def take(self, held: Sequence[ClaimedStep]) -> None:
+        """Steps that were just claimed: look at their targets."""
+        for one in held:
+            self._guard(one.step, partial(self._take, one))
+        self._set_out()
+
+    def _take(self, held: ClaimedStep) -> None:
+        found = preconditions.may_be_done(held.step)
+        if isinstance(found, Void):
+            self._leave(held.step, partial(abandoning.left, held.step, found))
+            return
+        member = BatchMember(held, held.step, found)
+        self._unsent.add(member)
+        if found.observes:
+            self._call(member, outbound_calls.observing, partial(self._looked, member))
+        else:
+            self._look(member, lambda: None)
+
+    def go_on(self, patience: float = float("inf")) -> None:
+        """Hear what has come back, and take everybody as far as one commit of each kind goes.
+
+        If nothing comes for `patience` seconds, something else is done first.
+        """
+        self._hear(patience)
+        self._intend()
+        self._settle()
+
+    def end(self) -> None:
+        """Write the good ends down, in the caller's transaction; afterwards they are `ended`."""
+        _end(self.ending)
+
+    def end_each(self) -> list[Step]:
+        """Write the good ends down, each in a transaction of its own where they fail together;
+        those that were ended.
+        """
+        ending = [(one.step, one) for one in self.ending]
+        self.ending.clear()
+        committed = self._committed(ending, transaction.atomic(_end))
+        return [step for some, _ in committed for step, _ in some]
+
+    # Failures of our own.
+
+    def _guard(self, step: Step, deed: Callable[[], None]) -> None:
+        """Do it for one step: where we fail at it, the others go on."""
+        try:
+            deed()
+        except DATABASE_AWAY:
+            raise
+        except Exception as failure:  # noqa: BLE001 - whatever it is, it is told of this step alone
+            self.failed.append(Failure(step, failure))
+
+    def _committed(
+        self, going: Sequence[tuple[Step, T]], commit: Callable[[Sequence[T]], Done]
+    ) -> Iterator[tuple[Sequence[tuple[Step, T]], Done]]:
+        """Commit for all together, or for each by itself where that fails, so that whatever is
+        wrong with one costs the others a commit and no more. Each commit is given before the next.
+        """
+        try:
+            done = commit([one for _, one in going])
+        except DATABASE_AWAY:
+            raise
+        except Exception as failure:  # noqa: BLE001 - as above
+            if len(going) == 1:
+                self.failed.append(Failure(going[0][0], failure))
+                return
+        else:
+            yield going, done
+            return
+        for one in going:
+            yield from self._committed([one], commit)
+
+    # Calls.
+
+    def _call(
+        self,
+        member: BatchMember,
+        made: Callable[[Step], OutboundCall[Any]],
+        then: Then,
+        latest: float = float("inf"),
+    ) -> None:
+        """Make the call ready to leave, by `boot_seconds` not after `latest`."""
+        try:
+            errand = made(member.step)
+        except SnapshotGone as gone:
+            self._leave(member.step, partial(abandoning.left, member.step, Void(str(gone))), member)
+            return
+        self._calls[errand] = member, then
+        self._leaving.append((errand, latest))
+
+    def _set_out(self) -> None:
+        """What the last commit has allowed leaves now, if it ends before its lease does."""
+        leaving, self._leaving = self._leaving, []
+        for errand, latest in leaving:
+            if boot_seconds() > latest:
+                errand.withhold("Not sent: the lease would not outlast the call.")
+        self._side.start(errand for errand, _ in leaving)
+
+    def _hear(self, patience: float = float("inf")) -> None:
+        """Wait for an answer, and then a moment for more."""
+        heard: list[OutboundCall[Any]] = []
+        until = min((errand.ends_at for errand in self._calls), default=0.0)
+        until = min(until, time.monotonic() + patience)
+        while len(heard) < len(self._calls):
+            left = max(0.0, until - time.monotonic())
+            wait = min(left, QUICK_SECONDS) if self._side.may_spread else left
+            try:
+                heard.append(self._answers.get(timeout=wait))
+            except queue.Empty:
+                if wait == left:
+                    break
+                self._side.spread()
+                continue
+            if len(heard) == 1:
+                until = min(until, time.monotonic() + GATHER_SECONDS)
+        now = time.monotonic()
+        late = [one for one in self._calls if one not in heard and one.ends_at <= now]
+        for errand in late:
+            errand.give_up()
+        # Answers first, which ask the database nothing: should it be away, none of them is lost.
+        for errand in sorted((*heard, *late), key=lambda one: one.line.method != "apply"):
+            if errand in self._calls:  # else it was given up before
+                member, then = self._calls.pop(errand)
+                self._guard(member.step, partial(then, errand))
+        self._log.add(errand.line for errand in (*heard, *late))
+
+    def _looked(self, member: BatchMember, errand: OutboundCall[Observation]) -> None:
+        self._look(member, errand.told)
+
+    def _look(self, member: BatchMember, read: Callable[[], Observation | None]) -> None:
+        found = preconditions.seen(member.step, member.operation, read)
+        faults.point("checked")
+        if isinstance(found, GoOn):
+            checked = Checked(member.held, found.operation, found.observation)
+            self._checked.append((member, checked))
+        else:
+            self._leave(member.step, partial(abandoning.left, member.step, found), member)
+
+    def _intend(self) -> None:
+        """Nothing has left before this commit."""
+        members = {checked.held.step.pk: member for member, checked in self._checked}
+        going = [(member.step, checked) for member, checked in self._checked]
+        self._checked = []
+        if not going:
+            return
+        for some, found in self._committed(going, transaction.atomic(intents.intend_all)):
+            for step, checked in some:
+                member = members[step.pk]
+                self._guard(step, partial(self._intended, member, checked, found))
+        self._set_out()
+
+    def _intended(self, member: BatchMember, checked: Checked, found: intents.Intended) -> None:
+        step = member.step
+        intent = found.intents.get(step.pk)
+        if intent is not None:
+            faults.point("intended")
+            self._unsent.discard(member)
+            self._send(member, intent, checked.observation)
+        elif step.pk in found.refused:
+            self._leave(step, partial(abandoning.too_late, step), member)
+        else:  # given up, and it says why
+            self._unsent.discard(member)
+            self.rested.append((step, True))
+
+    def _send(self, member: BatchMember, intent: Intent, observation: Observation | None) -> None:
+        member.step = intent.step
+        seconds = member.operation.limit_seconds + calls.GRACE_SECONDS
+        sent_at = intent.attempt.intended_at
+        made = partial(outbound_calls.applying, observation=observation, sent_at=sent_at)
+        heard: Then = lambda errand: self._answer(member, intent, errand.told())  # noqa: E731
+        self._call(member, made, heard, latest=member.held.ends_at - seconds)
+
+    def _answer(self, member: BatchMember, intent: Intent, answer: Answer) -> None:
+        faults.point("answered")
+        self._answered.append((member, Answered(intent, member.operation, answer)))
+
+    def _settle(self) -> None:
+        for member, moved in self._kept():
+            self._guard(member.step, partial(self._settled, member, moved))
+        self._set_out()
+
+    def _kept(self) -> Iterator[tuple[BatchMember, Step | None]]:
+        """Write down what was answered: each step as it then stands, None if it is not ours."""
+        settling, self._answered = self._answered, []
+        if not settling:
+            return
+        until = max(member.held.ends_at for member, _ in settling)
+        members = {answered.intent.step.pk: member for member, answered in settling}
+        going = [(answered.intent.step, answered) for _, answered in settling]
+        for some, moved in self._committed(going, partial(settle.keep, until=until)):
+            stand = {step.pk: step for step in moved}
+            for step, _ in some:
+                yield members[step.pk], stand.get(step.pk)
+
+    def _settled(self, member: BatchMember, moved: Step | None) -> None:
+        if moved is not None:
+            faults.point("settled")
+            member.step = moved
+        if member.step.state != StepState.APPLIED:
+            self.rested.append((member.step, moved is not None))
+        elif member.operation.reads_back:
+            self._call(member, outbound_calls.verifying, partial(self._read_back, member))
+        else:
+            self.ending.append(Ending(member.step, member.operation, []))
+
+    def _read_back(self, member: BatchMember, errand: OutboundCall[Check]) -> None:
+        step, operation = member.step, member.operation
+        try:
+            check = errand.told()
+        except CannotRead as unreadable:
+            self._leave(step, partial(verifying.unreadable, step, str(unreadable)))
+            return
+        if check.ok:
+            self.ending.append(Ending(step, operation, check.checks))
+        else:
+            self._leave(step, partial(verifying.differs, step, operation, check))
+
+    def _leave(
+        self, step: Step, verb: Callable[[], bool], member: BatchMember | None = None
+    ) -> None:
+        if member is not None:
+            self._unsent.discard(member)
+        self.rested.append((step, abandoning.by(step, verb)))
+
+    def close(self) -> None:
+        """Nobody is under way any more."""
+        self._log.write()
+
+    def disperse(self) -> None:
+        """The database went away under us. What was not sent need not wait for its lease to end;
+        what is on the wire is seen through."""
+        connection.close()
+        for member in self._unsent:
+            abandoning.give_back(member.step)
+        self._checked.clear()
+        self._leaving = [one for one in self._leaving if one[0].line.method == "apply"]
+        self._set_out()
+        self._calls = {
+            errand: who for errand, who in self._calls.items() if errand.line.method == "apply"
+        }
+        while self._calls or self._answered:
+            if self._calls:
+                self._hear()
+            for _ in self._kept():  # the sweeper goes on with them
+                pass
+        self.close()
+
+
+def _end(ending: Sequence[Ending]) -> None:
+    for state in (StepState.VERIFIED, StepState.REPORTED):
+        some = [one for one in ending if one.state == state]
+        if some:
+            verifying.end_all(some, state)
+            for _ in some:
+                faults.point("ending")

@@ -1,0 +1,210 @@
+"""What this floor holds of people, and what of it somebody still works with."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Cast, Concat, Now
+
+from ledger.models import Effect, Run
+from recovery.engine import steps
+from recovery.models import (
+    Case,
+    CaseState,
+    Correction,
+    CorrectionDelivery,
+    CorrectionState,
+    Plan,
+    Residue,
+)
+from recovery.models.plans import LIVING
+from workspaces.erasure_registry import (
+    ERASED,
+    Rows,
+    Scope,
+    belongs,
+    holds,
+    keeps,
+    lingers,
+    of_runs,
+    rests,
+    stays,
+)
+from workspaces.models import Workspace
+from workspaces.pages import is_number
+
+OURS = "ids, digests and words of ours"
+NAMES_MAX = 100
+NOTHING_TOLD: dict[str, Any] = {
+    "version": 1, "items": [], "unchanged": [], "why": ERASED, "reviewed": {},
+}  # fmt: skip
+
+
+def of_cases(path: str) -> Rows:
+    """Rows of the runs' cases; of somebody else's run too, if something of it is forgotten."""
+
+    def rows(scope: Scope) -> Q:
+        return Q(**{f"{path}__in": [*scope.runs, *scope.touched]})
+
+    return rows
+
+
+def corrections(scope: Scope) -> Q:
+    """The person's own, wherever; where whole runs are let go, everybody's."""
+    if scope.person:
+        return Q(workspace=scope.workspace, person_id=scope.person)
+    return Q(case__run__in=scope.runs)
+
+
+def deliveries(scope: Scope) -> Q:
+    told = Correction.objects.filter(corrections(scope))
+    return Q(correction__in=told.values("pk"))
+
+
+def messages(scope: Scope) -> Q:
+    sent = CorrectionDelivery.objects.filter(deliveries(scope)).exclude(message_key="")
+    return Q(workspace=scope.workspace, key__in=sent.values("message_key"))
+
+
+def causes(scope: Scope) -> Q:
+    """Causes that were met in these runs and nowhere else."""
+    elsewhere = Case.objects.filter(cause=OuterRef("pk")).exclude(run__in=scope.runs)
+    return Q(cases__run__in=scope.runs) & ~Q(Exists(elsewhere))
+
+
+def naming(*paths: str) -> Rows:
+    """Rows in which one of these texts names the person, by their id or as their runs call them."""
+
+    def rows(scope: Scope) -> Q:
+        named = {scope.person, *_called(scope)} if scope.person else set()
+        found = Q(pk__in=[])
+        for path in paths:
+            for name in named:
+                found |= Q(**{f"{path}__icontains": name})
+        return Q(workspace=scope.workspace) & found
+
+    return rows
+
+
+def _called(scope: Scope) -> set[str]:
+    """The person's names in what is being forgotten; a single letter would be found in too much."""
+    own = Run.objects.filter(pk__in=scope.runs, customer=scope.person)
+    found = set(own.values_list("customer_name", flat=True).distinct()[:NAMES_MAX])
+    affecting = Effect.objects.filter(
+        Q(action__run__in=scope.runs) | Q(action__in=scope.actions), affects__id=scope.person
+    )
+    found |= set(affecting.values_list("affects__name", flat=True).distinct()[:NAMES_MAX])
+    return {one for one in found if one and len(one) > 1 and one != ERASED}
+
+
+# Before the corrections themselves, by which they are found.
+holds("connectors.Delivery", "recipient", "last_error", rows=messages,
+      message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
+holds("recovery.CorrectionDelivery", "address", "last_error", rows=deliveries)
+holds(
+    "recovery.Correction", "person_name", "contact", "title", "lead", "wording", "facts_salt",
+    "still_wrong_text", "token_sealed", rows=corrections,
+    facts=NOTHING_TOLD, token_digest="", person_id=F("reference"),
+)  # fmt: skip
+holds("recovery.Cause", "message", rows=causes)
+holds(
+    "recovery.Case", "evidence", "headline", "brief", "failed_target", "suggestion_reason",
+    "suggestion_text", "closing_reason", "search", rows=of_cases("run"),
+)  # fmt: skip
+holds("recovery.Case", "customer", "customer_name", "request", rows=of_runs("run"))
+holds("recovery.Report", "text", rows=of_cases("case__run"))
+holds("recovery.Comment", "text", rows=of_cases("case__run"))
+holds("recovery.Residue", "text", "done_note", rows=of_cases("case__run"))
+holds("recovery.BulkItem", "detail", rows=of_cases("case__run"))
+holds("recovery.Readback", "detail", rows=of_runs("action__run", "action"))
+holds("recovery.Directive", "steps", rows=of_runs("run"))
+holds("recovery.Plan", "headline", "reason", rows=of_cases("case__run"))
+holds(
+    "recovery.Step", "target_id", "expected", "fingerprint", "post_condition", "preview", "note",
+    "drift", "evidence", rows=of_runs("effect__action__run", "effect__action"), args={},
+)  # fmt: skip
+holds("recovery.StepAttempt", "detail", "evidence",
+      rows=of_runs("step__effect__action__run", "step__effect__action"))  # fmt: skip
+holds("recovery.BulkJob", "query", rows=naming("query"))
+# The address is made of the name, and addresses differ.
+holds("recovery.SavedView", "name", "query", rows=naming("name", "query"),
+      slug=Concat(Value("erased-"), Cast("pk", CharField()), output_field=CharField()))  # fmt: skip
+
+keeps("recovery.Cause", "fingerprint", "tool", "error_type", because=OURS)
+keeps("recovery.Case", "reasons", "answered", "tools", "failed_tool", "needs_approval", "currency",
+      because=OURS)  # fmt: skip
+keeps("recovery.Readback", "state", because=OURS)
+keeps(
+    "recovery.BulkJob",
+    "verb",
+    "ending",
+    "resume_from",
+    "reason",
+    because="an operator's words about many cases",
+)
+keeps("recovery.BulkItem", "digest", "state", because=OURS)
+keeps("recovery.Correction", "reference", "event_id", because=OURS)
+keeps("recovery.CorrectionDelivery", "channel", "message_key", "state", because=OURS)
+keeps("recovery.Plan", "was", "digest", "basis", "policy_digest", because=OURS)
+keeps("recovery.Step", "connection_digest", "connector_version", "operation", "target_type",
+      "digest", "rules", "was", "key", because=OURS)  # fmt: skip
+keeps("recovery.StepAttempt", "key", "outcome", because=OURS)
+
+
+@rests
+def worked_on(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    """Runs of open cases, and the desk's own runs of their plans."""
+    open_ = Case.objects.filter(workspace=workspace).exclude(state=CaseState.CLOSED)
+    return _with_plans(open_, runs)
+
+
+@rests
+def under_a_plan(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    living = Plan.objects.filter(case=OuterRef("pk"), state__in=LIVING)
+    return _with_plans(Case.objects.filter(Exists(living), workspace=workspace), runs)
+
+
+@lingers
+def told_of(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    """Runs whose correction its person can still read."""
+    readable = Correction.objects.filter(
+        case=OuterRef("pk"), state=CorrectionState.PUBLISHED, expires_at__gt=Now()
+    )
+    return _with_plans(Case.objects.filter(Exists(readable), workspace=workspace), runs)
+
+
+@lingers
+def left_to_do(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    """Runs of which something could not be undone, and its owner has not said that it is done."""
+    left = Residue.objects.filter(case=OuterRef("pk"), done_at=None)
+    return _with_plans(Case.objects.filter(Exists(left), workspace=workspace), runs)
+
+
+@stays
+def had_a_case(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    return _with_plans(Case.objects.filter(workspace=workspace), runs)
+
+
+def _with_plans(cases: QuerySet[Case], runs: Sequence[int]) -> set[int]:
+    """Those of the runs that are of such a case, or as which the desk recorded its plans."""
+    recorded = {}
+    ours = Run.objects.filter(pk__in=runs, run__startswith=steps.PLAN_RUN)
+    for pk, name in ours.values_list("pk", "run"):
+        number = name.removeprefix(steps.PLAN_RUN)
+        if is_number(number):
+            recorded[int(number)] = pk
+    found = set(cases.filter(run__in=runs).values_list("run", flat=True))
+    plans = cases.filter(plans__in=list(recorded)).values_list("plans", flat=True)
+    return found | {recorded[plan] for plan in plans if plan in recorded}
+
+
+def _as_recorded(cases: QuerySet[Case]) -> QuerySet[Any]:
+    """The ids of the runs as which the desk recorded the plans of these cases (steps.run_of)."""
+    name = Concat(Value(steps.PLAN_RUN), Cast("pk", CharField()), output_field=CharField())
+    return Plan.objects.filter(case__in=cases.values("pk")).values_list(name, flat=True)
+
+
+@belongs
+def recorded_plans(workspace: Workspace, runs: Sequence[int]) -> QuerySet[Any]:
+    cases = Case.objects.filter(workspace=workspace, run__in=runs)
+    return Run.objects.filter(workspace=workspace, run__in=_as_recorded(cases)).values("pk")

@@ -1,0 +1,335 @@
+"""Making: how one effect becomes one step.
+
+The twin of the policy says what undoes it, the connector what that call would be. An effect that
+has no step says why, in a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from msgspec import UNSET
+
+from approvals.digests import CallFacts, call_digest
+from approvals.policy import CannotEvaluate, PolicyDecision, Twin, judge
+from connectors import calls
+from connectors.canonical import digest
+from connectors.contract import Operation, Preview, Recorded, Refused, Target
+from connectors.masks import is_unchanged
+from connectors.models import Connection
+from ledger.masking import holds_mask
+from ledger.models import Action, Effect, Reversibility, SnapshotSource
+from recovery.engine import outbound_calls, step_digests
+from recovery.models import Step
+from recovery.run_facts.runs import RunFacts
+from workspaces import formatting
+
+STRENGTH = {
+    Reversibility.EXACT: 0,
+    Reversibility.COMPENSABLE: 1,
+    Reversibility.UNKNOWN: 2,
+    Reversibility.IRREVERSIBLE: 3,
+}
+
+
+class CannotUndo(Exception):
+    """We stopped because this effect has no step; `code` and the sentence say why."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+Place = tuple[str, str]
+"""A target's type and id."""
+
+
+@dataclass(slots=True, kw_only=True)
+class DraftStep:
+    """One step as it would be written; `step` is not saved."""
+
+    step: Step
+    effect: Effect
+    action: Action
+    operation: Operation
+    preview: Preview
+    judgement: PolicyDecision
+    facts: CallFacts
+    notes: list[str] = field(default_factory=list)
+    suggested_by_agent: bool = False
+    chosen: str = ""
+    refused: str = ""
+    """Why a look at the target showed that this can never be restored as it was."""
+    drift_state: str = ""
+    drift: list[dict[str, Any]] = field(default_factory=list)
+    seen: Recorded = UNSET
+    """What the target looks like now; UNSET where it was not read."""
+
+    @property
+    def needs_choice(self) -> bool:
+        """Whether the target has drifted and nobody has said what should happen."""
+        return self.drift_state == "drifted" and not self.chosen
+
+
+@dataclass(slots=True)
+class Maker:
+    """Makes the step of one effect; `now` is what its target looks like just before, if known."""
+
+    run: RunFacts
+    connections: Mapping[tuple[int, str], Connection]
+    action: Action
+    effect: Effect
+    chosen: str
+    now: Recorded
+    before: Recorded = UNSET
+    after: Recorded = UNSET
+    notes: list[str] = field(default_factory=list)
+
+    def make(self, *, is_older: bool) -> DraftStep:
+        self._read_snapshots()
+        connection, name, args, twin = self._call()
+        target = Target(self.effect.target_type, self.effect.target_id)
+        # An older step finds what the newer one has restored, a chosen one what the person saw.
+        expected = self.now if is_older or self.chosen else self.after
+        if self.chosen and self.now is UNSET:
+            raise CannotUndo("unread", "The target could not be read, so nothing can be chosen.")
+        try:
+            operation = calls.operation_of(connection, name)
+            key = self._key(connection, name, args)
+            known: Any = {"key": key, "before": self.before, "expected": expected}
+            preview = calls.preview(connection, name, args, target, **known)
+            version = calls.connector_version(connection)
+        except Refused as refused:
+            raise CannotUndo("refused", str(refused)) from refused
+        step = Step(
+            workspace_id=self.effect.workspace_id,
+            effect=self.effect,
+            connection=connection,
+            connection_digest=connection.settings_digest,
+            connector_version=version,
+            operation=name,
+            args=args,
+            target_type=target.type,
+            target_id=target.id,
+            expected=None if expected is UNSET else expected,
+            fingerprint="" if expected is UNSET else digest(expected),
+            post_condition=dict(preview.must_be_true) or None,
+            preview=preview_json(preview),
+            reversibility=self._reversibility(operation, twin),
+            override_drift=self.chosen == "override",
+            key=key,
+        )
+        return self._judged(step, operation, preview, by_agent=twin is None)
+
+    def _reversibility(self, operation: Operation, twin: Twin | None) -> str:
+        """Never better than what the catalogue says of the call that is undone."""
+        if self.run.is_irreversible(self.action, self.effect):
+            return Reversibility.IRREVERSIBLE
+        return weaker(self.effect, operation, twin)
+
+    def _read_snapshots(self) -> None:
+        try:
+            self.before = outbound_calls.before_of(self.effect)
+            self.after = outbound_calls.after_of(self.effect)
+        except outbound_calls.SnapshotGone as gone:
+            raise CannotUndo("snapshot_gone", str(gone)) from gone
+        if self.chosen == "rebase":
+            self.before = rebased(self.before, self.after, self.now)
+
+    def _call(self) -> tuple[Connection, str, dict[str, Any], Twin | None]:
+        """What would be called: the policy's twin, else as the agent suggested."""
+        if self.run.judgement(self.action).compensation == "NONE":
+            raise CannotUndo(
+                "not_compensated",
+                f"The policy says that {self.action.tool_words} is not compensated.",
+            )
+        twin = self.run.policy.twin(self.action.tool, self.effect.target_type)
+        if twin is None:
+            return self._suggested()
+        connection = self._connection(twin.connection)
+        try:
+            args = twin.arguments(self._facts(self.before))
+            if holds_mask(args) and self._may_leave_out(connection, twin.operation):
+                args = twin.arguments(self._facts(self._without_unchanged_masks()))
+        except CannotEvaluate as missing:
+            raise CannotUndo(
+                "no_arguments", f"A fact that the undo needs is not known: {missing}"
+            ) from missing
+        self._check_mask(args)
+        if self._differs(twin, args):
+            self.notes.append("The agent suggested another compensation; the policy's is used.")
+        return connection, twin.operation, args, twin
+
+    def _may_leave_out(self, connection: Connection, operation: str) -> bool:
+        """Whether the target is there, and keeps the fields that the call does not name."""
+        try:
+            is_partial = calls.operation_of(connection, operation).is_partial
+        except Refused:
+            return False
+        return is_partial and self.now is not None
+
+    def _without_unchanged_masks(self) -> Recorded:
+        """What to restore, but for the masked fields that the agent is known not to have changed:
+        nobody here knows their values, and nobody needs them.
+        """
+        before, after = self.before, self.after
+        if not (isinstance(before, dict) and isinstance(after, dict)):
+            return before
+        return {
+            name: value
+            for name, value in before.items()
+            if not (holds_mask(value) and name in after and is_unchanged(value, after[name]))
+        }
+
+    def _suggested(self) -> tuple[Connection, str, dict[str, Any], None]:
+        said = self.action.compensation
+        if not isinstance(said, dict) or not said.get("connection") or not said.get("operation"):
+            none = said.get("none") if isinstance(said, dict) else None
+            why = f" The agent says: {formatting.quoted(none)}" if isinstance(none, str) else ""
+            lasting = self.run.is_irreversible(self.action, self.effect)
+            raise CannotUndo(
+                "irreversible" if lasting else "no_twin",
+                f"No compensation is registered for {self.action.tool_words}.{why}",
+            )
+        given = said.get("args")
+        args: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
+        self._check_mask(args)
+        self.notes.append("The agent suggested this compensation, so people must approve it.")
+        return self._connection(str(said["connection"])), str(said["operation"]), args, None
+
+    def _differs(self, twin: Twin, args: Mapping[str, Any]) -> bool:
+        said = self.action.compensation
+        if not isinstance(said, dict) or "operation" not in said:
+            return False
+        meant = (twin.connection, twin.operation, args)
+        return (said.get("connection"), said["operation"], said.get("args", {})) != meant
+
+    def _check_mask(self, args: Any) -> None:
+        if holds_mask(args):
+            raise CannotUndo(
+                "masked", "It needs a value that was masked, and the ledger never saw that value."
+            )
+
+    def _connection(self, name: str) -> Connection:
+        found = self.connections.get((self.effect.workspace_id, name))
+        if found is None:
+            raise CannotUndo("no_connection", f"There is no usable connection “{name}”.")
+        return found
+
+    def _facts(self, before: Recorded) -> dict[str, Any]:
+        known: dict[str, Any] = {
+            "target": {"type": self.effect.target_type, "id": self.effect.target_id},
+            "args": self.action.args,
+            "result": self._result(),
+        }
+        if before is not UNSET:
+            known["before"] = before
+        if self.after is not UNSET:
+            known["after"] = self.after
+        return known
+
+    def _result(self) -> Any:
+        try:
+            return outbound_calls.recorded(self.effect.workspace_id, self.action.result)
+        except outbound_calls.SnapshotGone:
+            return None
+
+    def _key(self, connection: Connection, operation: str, args: dict[str, Any]) -> str:
+        return step_digests.of_undo(
+            workspace=self.run.run.workspace.slug,
+            connection=connection.name,
+            operation=operation,
+            run=self.run.run.run,
+            action=self.action.action,
+            position=self.effect.position,
+            args=args,
+        )
+
+    def _judged(
+        self, step: Step, operation: Operation, preview: Preview, *, by_agent: bool
+    ) -> DraftStep:
+        judgement = judge(self.run.policy, step_digests.deed_of(step, step.connection, operation))
+        if by_agent:
+            judgement = held(judgement, "The agent suggested this compensation")
+        if step.override_drift:
+            judgement = judgement.with_one_more(
+                "Somebody changed the target since, and is overridden"
+            )
+        facts = step_digests.facts_of(step, step.connection)
+        step.digest = call_digest(facts)
+        step.risk = judgement.risk
+        step.rules = list(judgement.rules)
+        return DraftStep(
+            step=step,
+            effect=self.effect,
+            action=self.action,
+            operation=operation,
+            preview=preview,
+            judgement=judgement,
+            facts=facts,
+            notes=self.notes,
+            suggested_by_agent=by_agent,
+            chosen=self.chosen,
+        )
+
+
+def weaker(effect: Effect, operation: Operation, twin: Twin | None) -> str:
+    """The weaker of what the twin can do and what the wire said; unsaid on the wire is no word.
+
+    A masked field cannot be restored from the ledger, so such an effect is never exact.
+    """
+    found = [Reversibility(operation.reversibility)]
+    if twin is not None and twin.reversibility:
+        found.append(Reversibility(twin.reversibility))
+    if effect.reversibility != Reversibility.UNKNOWN:
+        found.append(Reversibility(effect.reversibility))
+    if holds_mask(effect.before):
+        found.append(Reversibility.COMPENSABLE)
+    return str(max(found, key=STRENGTH.__getitem__))
+
+
+def rebased(before: Recorded, after: Recorded, now: Recorded) -> Recorded:
+    """Restore only what the agent changed and nobody since; the rest stays as it is now."""
+    if not (isinstance(before, dict) and isinstance(after, dict) and isinstance(now, dict)):
+        raise CannotUndo("no_rebase", "It came or went as a whole: there is nothing to keep of it.")
+    missing = object()
+    kept = dict(now)
+    for name in before:
+        if holds_mask([before[name], after.get(name)]):
+            kept[name] = _kept_masked(before[name], after.get(name))
+            continue
+        changed = before[name] != after.get(name, missing)
+        if changed and now.get(name, missing) == after.get(name, missing):
+            kept[name] = before[name]
+    return {name: value for name, value in kept.items() if name in before}
+
+
+def _kept_masked(before: Any, after: Any) -> Any:
+    """The placeholder of what the agent did not change; what stands there now is in clear, and does
+    not belong into a plan.
+    """
+    if is_unchanged(before, after):
+        return before
+    raise CannotUndo("masked", "The agent changed a masked value, and nobody here knows either.")
+
+
+def held(judgement: PolicyDecision, why: str) -> PolicyDecision:
+    """The same, but people are asked."""
+    if judgement.approval != "AUTO":
+        return judgement
+    return judgement.but_asked(why)
+
+
+def rests_on_reports(one: DraftStep) -> bool:
+    """Whether it would restore a snapshot that only an agent reported."""
+    return one.effect.source == SnapshotSource.REPORTED and not one.action.trusted
+
+
+def preview_json(preview: Preview) -> dict[str, Any]:
+    """A preview as it is kept with the step and shown to people."""
+    plain = asdict(preview)
+    plain["rows"] = [list(row) for row in preview.rows]
+    plain["recipients"] = list(preview.recipients)
+    return plain

@@ -1,0 +1,337 @@
+"""Runs: what the ledger knows of them, gathered in a constant number of queries per batch.
+
+Everything that decides what a case says (reasons, headline, suggestion, cause) is a pure function
+of these facts, so that looking twice says the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
+from typing import NamedTuple, TypeVar
+
+from approvals import denials, policy
+from approvals.models import PolicyVersion
+from approvals.policy import IRREVERSIBLE, Policy, PolicyDecision, ToolCall, class_of, judge
+from ledger import snapshots
+from ledger.models import (
+    Action,
+    ActionState,
+    Attempt,
+    AttemptState,
+    Checkpoint,
+    Compensated,
+    Effect,
+    Event,
+    Reversibility,
+    Run,
+    RunState,
+)
+from ledger.schemas import IMPORTED
+from recovery.engine.sql import database_time
+from recovery.models import Directive, PlanState, Readback, Report, Step, StepState
+from workspaces.models import APIKey
+
+# Which policy is in force where, and since when.
+
+
+def policies_of(runs: Iterable[Run]) -> dict[int, tuple[Policy, datetime | None]]:
+    """The policy of each workspace that these runs belong to, and when it came into force."""
+    workspaces = {run.workspace_id for run in runs}
+    since = dict(
+        PolicyVersion.objects.filter(workspace__in=workspaces, active=True).values_list(
+            "workspace_id", "activated_at"
+        )
+    )
+    return {pk: (policy.active(pk), since.get(pk)) for pk in workspaces}
+
+
+ATTEMPTS_ARE_TOLD_BY = ("action.started", "action.succeeded", "action.failed")
+READING = frozenset({"read_only", "draft"})
+TROUBLED = frozenset({StepState.NEEDS_HUMAN, StepState.DRIFTED, StepState.UNKNOWN})
+UNDER_WAY = frozenset({StepState.INTENDED, StepState.APPLIED})
+ACTIONS_LOOKED_AT_MAX = 2_000
+"""Of one run. A longer one is judged by its newest actions; its case says that it is long."""
+
+T = TypeVar("T")
+
+
+class Happened(NamedTuple):
+    """Something that a call did, or the call itself where nobody told what it did."""
+
+    action: Action
+    effect: Effect | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """One run as it stands now. `actions` are in the order of the run, oldest first."""
+
+    run: Run
+    policy: Policy
+    policy_since: datetime | None
+    now: datetime
+    actions: Sequence[Action] = ()
+    effects: Mapping[int, Sequence[Effect]] = field(default_factory=dict)
+    contradicted: frozenset[int] = frozenset()
+    """Actions with an attempt of which both success and no effect were said."""
+    imported: frozenset[tuple[int, str]] = frozenset()
+    """Run and name of actions of which only keys for imports have told, in runs that say so."""
+    checkpoints: Sequence[Checkpoint] = ()
+    past_the_gate: frozenset[int] = frozenset()
+    """Actions with a try that no `begin` has let through, and that is not known to have come to
+    nothing.
+    """
+    troubled: Sequence[Step] = ()
+    """Steps that wait for a person, or of which nobody knows what became."""
+    under_way: Sequence[Step] = ()
+    """Steps that were sent and are seen through, whether or not their plan was stopped."""
+    reports: Sequence[Report] = ()
+    directive: Directive | None = None
+    unread: Mapping[int, Readback] = field(default_factory=dict)
+    denied_often: str | None = None
+    """The tool that a rule denied last, where rules denied this run's calls again and again."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the run has not ended and its lease has."""
+        lease = self.run.lease_until
+        return self.run.state == RunState.RUNNING and lease is not None and lease < self.now
+
+    @property
+    def has_ended(self) -> bool:
+        return self.run.state != RunState.RUNNING
+
+    def standing(self) -> list[tuple[Action, Effect]]:
+        """Effects that nobody has undone, in the order in which they would be: newest first."""
+        return [
+            (action, effect)
+            for action in reversed(self.actions)
+            if action.state in {ActionState.SUCCEEDED, ActionState.UNKNOWN}
+            for effect in sorted(self.effects.get(action.pk, ()), key=_position, reverse=True)
+            if effect.compensated == Compensated.NONE
+        ]
+
+    def is_irreversible(self, action: Action, effect: Effect | None = None) -> bool:
+        """Whether catalogue, agent or twin call it so; repairing a record does not change that."""
+        if class_of(self.policy, self.deed(action)) == IRREVERSIBLE:
+            return True
+        if effect is None:
+            return False
+        twin = self.policy.twin(action.tool, effect.target_type)
+        said = (effect.reversibility, twin.reversibility if twin is not None else None)
+        return Reversibility.IRREVERSIBLE in said
+
+    def irreversible(self) -> list[Happened]:
+        """What happened, cannot be undone and was not corrected, newest first: whether or not its
+        record was repaired, and whether or not anybody told what it did.
+        """
+        found: list[Happened] = []
+        for action in reversed(self.actions):
+            if action.state != ActionState.SUCCEEDED or action.compensated == Compensated.CORRECTED:
+                continue
+            told = sorted(self.effects.get(action.pk, ()), key=_position, reverse=True)
+            if not told and self.is_irreversible(action):
+                found.append(Happened(action, None))
+            found += [
+                Happened(action, effect)
+                for effect in told
+                if effect.compensated != Compensated.CORRECTED
+                and self.is_irreversible(action, effect)
+            ]
+        return found
+
+    def remaining(self) -> list[Happened]:
+        """All that a closing leaves behind: what stands, and what cannot be undone."""
+        standing = [Happened(action, effect) for action, effect in self.standing()]
+        known = {one.effect.pk for one in standing if one.effect is not None}
+        return standing + [
+            one for one in self.irreversible() if one.effect is None or one.effect.pk not in known
+        ]
+
+    def done(self) -> list[tuple[Action, Effect]]:
+        """Effects of everything that succeeded, undone or not, in the order of the run."""
+        return [
+            (action, effect)
+            for action in self.actions
+            if action.state == ActionState.SUCCEEDED
+            for effect in self.effects.get(action.pk, ())
+        ]
+
+    def unknown(self) -> list[Action]:
+        """Actions of which nobody knows whether they happened."""
+        return [
+            action
+            for action in self.actions
+            if action.state == ActionState.UNKNOWN
+            or (action.state == ActionState.RUNNING and (self.is_silent or self.has_ended))
+        ]
+
+    def calls_to_settle(self) -> str:
+        """What a person has to find out of a call before the case goes on; empty where nothing."""
+        for action in self.unknown():
+            return f"Settle {action.tool_words} first: nobody knows whether it happened."
+        return ""
+
+    def steps_to_settle(self) -> str:
+        """The same of a compensating call, which may have been made."""
+        for step in self.troubled:
+            if step.is_lost:
+                where = f"Settle step {step.position} first"
+                return f"{where}: it was sent, and its outcome is unknown."
+        return ""
+
+    def deed(self, action: Action) -> ToolCall:
+        """The action as the policy judges it."""
+        return deed_of(action, self.run)
+
+    def judgement(self, action: Action) -> PolicyDecision:
+        return judge(self.policy, self.deed(action))
+
+    def action(self, name: str) -> Action | None:
+        return next((action for action in self.actions if action.action == name), None)
+
+
+def deed_of(action: Action, run: Run) -> ToolCall:
+    return ToolCall(
+        tool=action.tool,
+        args=action.args,
+        targets=action.targets or (),
+        action_class=action.action_class,
+        risk=action.risk,
+        agent=run.agent.name if run.agent else "",
+        labels=run.labels or {},
+        saga=action.saga,
+        trusted=action.trusted,
+    )
+
+
+def gather(
+    runs: Sequence[Run],
+    *,
+    policies: Mapping[int, tuple[Policy, datetime | None]],
+    now: datetime,
+) -> list[RunFacts]:
+    """Facts of each run, in the given order; `policies` by workspace id, with when each came."""
+    ids = [run.pk for run in runs]
+    actions = _by(Action.objects.filter(run__in=ids).order_by("run", "n", "first_place"), "run_id")
+    kept = {run: _newest(found) for run, found in actions.items()}
+    action_ids = [action.pk for found in kept.values() for action in found]
+    told = Effect.objects.filter(action__in=action_ids, withdrawn=False)
+    effects = _by(told.order_by("position"), "action_id")
+    of_workspace: dict[int, list[Effect]] = defaultdict(list)
+    for effect in chain.from_iterable(effects.values()):
+        of_workspace[effect.workspace_id].append(effect)
+    for workspace, of_runs in of_workspace.items():
+        snapshots.put_in_place(workspace, of_runs)
+    contradicted = frozenset(
+        Attempt.objects.filter(action__in=action_ids, state=AttemptState.CONTRADICTION).values_list(
+            "action_id", flat=True
+        )
+    )
+    checkpoints = _by(Checkpoint.objects.filter(run__in=ids).order_by("place"), "run_id")
+    past_the_gate = frozenset(_past_the_gate(action_ids))
+    imported = frozenset(_imported(runs))
+    steps, reports = _steps(ids), _reports(ids)
+    directives = {
+        one.run_id: one
+        for one in Directive.objects.filter(run__in=ids, kind="resume").order_by("pk")
+    }
+    denied = denials.often(runs)
+    unread = {one.action_id: one for one in Readback.objects.filter(action__in=action_ids)}
+    return [
+        RunFacts(
+            run=run,
+            policy=policies[run.workspace_id][0],
+            policy_since=policies[run.workspace_id][1],
+            now=now,
+            actions=kept.get(run.pk, ()),
+            effects=effects,
+            contradicted=contradicted,
+            checkpoints=checkpoints.get(run.pk, ()),
+            past_the_gate=past_the_gate,
+            imported=imported,
+            troubled=[step for step in steps.get(run.pk, ()) if step.state in TROUBLED],
+            under_way=[step for step in steps.get(run.pk, ()) if step.state in UNDER_WAY],
+            reports=reports.get(run.pk, ()),
+            directive=directives.get(run.pk),
+            unread=unread,
+            denied_often=denied.get(run.pk),
+        )
+        for run in runs
+    ]
+
+
+def facts_of(run: Run) -> RunFacts:
+    """The facts of one run, for pages and previews; its workspace and agent are loaded."""
+    return facts_of_each([run])[0]
+
+
+def facts_of_each(runs: Sequence[Run]) -> list[RunFacts]:
+    """The facts of many runs, in their order, for as many queries as of one."""
+    return gather(runs, policies=policies_of(runs), now=database_time())
+
+
+def _past_the_gate(action_ids: Sequence[int]) -> Iterable[int]:
+    """Only `begin` gives a fence to a try, and where a rule asks it uses up a grant for that."""
+    found = Attempt.objects.filter(action__in=action_ids, fence=None)
+    return found.exclude(state=AttemptState.NO_EFFECT).values_list("action_id", flat=True)
+
+
+def _steps(run_ids: Sequence[int]) -> dict[int, list[Step]]:
+    """Steps that wait for a person or are under way, of plans that nobody has replaced."""
+    waiting = Step.objects.filter(
+        plan__case__run__in=run_ids, state__in=TROUBLED | UNDER_WAY
+    ).exclude(plan__state=PlanState.SUPERSEDED)
+    found: dict[int, list[Step]] = defaultdict(list)
+    for step in waiting.select_related("plan__case").order_by("pk"):
+        found[step.plan.case.run_id].append(step)
+    return found
+
+
+def _reports(run_ids: Sequence[int]) -> dict[int, list[Report]]:
+    found: dict[int, list[Report]] = defaultdict(list)
+    for report in (
+        Report.objects.filter(case__run__in=run_ids).select_related("case", "person").order_by("pk")
+    ):
+        found[report.case.run_id].append(report)
+    return found
+
+
+def _imported(runs: Sequence[Run]) -> Iterator[tuple[int, str]]:
+    """What happened elsewhere and passed no gate. An agent's own key cannot say that, nor can it
+    hide behind an import: what it tells of a run that was imported is judged.
+    """
+    for run in runs:
+        if IMPORTED not in run.flags:
+            continue
+        importing = APIKey.objects.filter(workspace=run.workspace_id, scopes__contains=["import"])
+        told = Event.objects.filter(
+            workspace=run.workspace_id, run=run.run, type__in=ATTEMPTS_ARE_TOLD_BY
+        )
+        others = told.exclude(key_prefix__in=importing.values_list("prefix", flat=True))
+        names = set(told.values_list("action", flat=True))
+        for name in names - set(others.values_list("action", flat=True)):
+            yield run.pk, name
+
+
+def _newest(actions: list[Action]) -> list[Action]:
+    """Those that were last heard of, in their order: the ledger counts that, and no agent does."""
+    if len(actions) <= ACTIONS_LOOKED_AT_MAX:
+        return actions
+    heard = sorted((action.last_place or 0 for action in actions), reverse=True)
+    return [one for one in actions if (one.last_place or 0) >= heard[ACTIONS_LOOKED_AT_MAX - 1]]
+
+
+def _by(rows: Iterable[T], column: str) -> dict[int, list[T]]:
+    grouped: dict[int, list[T]] = defaultdict(list)
+    for row in rows:
+        grouped[getattr(row, column)].append(row)
+    return grouped
+
+
+def _position(effect: Effect) -> int:
+    return effect.position

@@ -1,0 +1,248 @@
+"""The case's row: what the queue shows, as a pure function of facts and a sketched plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from approvals.policy.decisions import RISKS
+from connectors.models import Connection
+from ledger.models import Action, ActionState, Compensated, Reversibility, RunState
+from recovery.models import Suggestion
+from recovery.planning import previews
+from recovery.planning.plan_drafting import Drafted, draft_steps, judgement_of
+from recovery.planning.step_drafting import CannotUndo
+from recovery.run_facts.runs import RunFacts
+from recovery.run_facts.sentences import listed, plural, shortened, target_words
+from recovery.triage.causes import Fingerprint, likeness
+from recovery.triage.detectors import Reason
+from recovery.triage.headlines import blamed_action, brief, headline
+
+# Suggestion: what to do next with a case, and why in one sentence.
+
+
+def suggest(facts: RunFacts) -> tuple[Suggestion, str]:
+    """The next step and its reason. Pure: the same facts, the same advice."""
+    lost = [step for step in facts.troubled if step.is_lost]
+    unknown = facts.unknown()
+    if unknown:
+        tools = listed(list(dict.fromkeys(action.tool_words for action in unknown)))
+        return Suggestion.SETTLE, f"First find out whether {tools} happened: nobody knows yet."
+    if lost:
+        return Suggestion.SETTLE, f"Step {lost[0].position} was sent and its outcome is unknown."
+    forward = _forward(facts)
+    if forward:
+        return Suggestion.RESUME, forward
+    standing = facts.standing()
+    if standing:
+        effects = plural(len(standing), "effect")
+        verb = "stands" if len(standing) == 1 else "stand"
+        return Suggestion.COMPENSATE, f"{effects} of this run {verb}, and {_why(facts)}."
+    return _without_effects(facts)
+
+
+def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
+    lasting = facts.irreversible()
+    if lasting:
+        tools = listed(list(dict.fromkeys(one.action.tool_words for one in lasting)))
+        return Suggestion.CLOSE, f"{tools} cannot be undone: say who looks after what is left."
+    if any(action.compensated == Compensated.CORRECTED for action in facts.actions):
+        return Suggestion.CLOSE, "What could not be undone was corrected, and nothing else stands."
+    if facts.run.state in {RunState.FAILED, RunState.CANCELLED} or facts.is_silent:
+        if any(action.compensated != Compensated.NONE for action in facts.actions):
+            return Suggestion.CLOSE, _nothing_stands(facts, "Everything that stood was put right")
+        return Suggestion.RESUME, "Nothing has taken effect, so the run can be taken up again."
+    return Suggestion.CLOSE, _nothing_stands(facts, "No effect stands and no outcome is unknown")
+
+
+def _nothing_stands(facts: RunFacts, words: str) -> str:
+    """What somebody reported may be true all the same, and only a person can tell."""
+    return f"{words}, but somebody reports it: answer that first." if facts.reports else f"{words}."
+
+
+def _forward(facts: RunFacts) -> str:
+    """Why going forward is better than going back; empty if it is not."""
+    if facts.run.state == RunState.COMPLETED:
+        return ""
+    pivot = next(
+        (
+            action
+            for action in facts.actions
+            if action.saga == "pivot"
+            and action.state == ActionState.SUCCEEDED
+            and action.compensated == Compensated.NONE
+        ),
+        None,
+    )
+    if pivot is None or facts.reports or facts.troubled:
+        return ""
+    rest = _after(facts, pivot)
+    if not all(action.saga == "retriable" for action in rest):
+        return ""
+    if not rest and not (facts.checkpoints and facts.checkpoints[-1].pending):
+        return ""
+    return f"{pivot.tool_words} was the point of no return, and what remains can be tried again."
+
+
+def _after(facts: RunFacts, pivot: Action) -> list[Action]:
+    """What came after the pivot and has not succeeded."""
+    place = list(facts.actions).index(pivot)
+    return [one for one in facts.actions[place + 1 :] if one.state != ActionState.SUCCEEDED]
+
+
+def _why(facts: RunFacts) -> str:
+    if any(action.verified == "failed" for action in facts.actions):
+        return "what it did was found to be wrong"
+    said = {
+        RunState.FAILED: "the run failed before its end",
+        RunState.CANCELLED: "the run was cancelled",
+    }
+    found = said.get(RunState(facts.run.state))
+    if found:
+        return found
+    return "the run fell silent" if facts.is_silent else "they are in doubt"
+
+
+REQUEST_CHARACTERS_MAX = 4_000
+# A run that calls more tools than this is found by the first ones.
+TOOLS_MAX = 200
+SEARCHED_CHARACTERS_MAX = 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class CaseProjection:
+    """The columns of the row, what makes it like others, and the words it is found by."""
+
+    columns: Mapping[str, Any]
+    alike: Fingerprint
+    searched: str
+    drafted: Drafted
+
+
+def case_file(
+    facts: RunFacts,
+    reasons: Sequence[Reason],
+    connections: Mapping[tuple[int, str], Connection],
+) -> CaseProjection:
+    try:
+        drafted = draft_steps(facts, connections)
+    except CannotUndo:  # longer than one plan; the preview says how to go about it
+        drafted = Drafted()
+    blamed = blamed_action(facts, reasons)
+    columns = (
+        _failure(facts, reasons, blamed)
+        | _person(facts)
+        | _advice(facts, drafted)
+        | _urgency(facts, reasons, blamed)
+    )
+    return CaseProjection(
+        columns, likeness(facts, reasons), _searched(facts, columns, blamed), drafted
+    )
+
+
+def _failure(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> dict[str, Any]:
+    return {
+        "agent": facts.run.agent,
+        "reasons": list(dict.fromkeys(reason.code for reason in reasons)),
+        "evidence": [reason.as_json() for reason in reasons],
+        "headline": headline(facts, reasons),
+        "brief": brief(facts, reasons),
+        "failed_action": blamed,
+        "failed_tool": blamed.tool if blamed else "",
+        "failed_target": _target(facts, blamed),
+        "tools": sorted({action.tool.lower() for action in facts.actions} - {""})[:TOOLS_MAX],
+    }
+
+
+def _target(facts: RunFacts, blamed: Action | None) -> str:
+    if blamed is None:
+        return ""
+    effects = facts.effects.get(blamed.pk)
+    if effects:
+        return target_words(effects[0].target_type, effects[0].target_id)[:400]
+    first = next((one for one in blamed.targets or [] if isinstance(one, dict)), {})
+    return target_words(str(first.get("type", "")), str(first.get("id", "")))[:400]
+
+
+def _person(facts: RunFacts) -> dict[str, Any]:
+    return {
+        "customer": facts.run.customer,
+        "customer_name": facts.run.customer_name,
+        "request": shortened(facts.run.request, REQUEST_CHARACTERS_MAX),
+    }
+
+
+def _advice(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
+    suggestion, why = suggest(facts)
+    judgement = judgement_of(drafted)
+    money = previews.money(drafted.steps)
+    text = {
+        Suggestion.SETTLE: "Find out what happened first",
+        Suggestion.RESUME: "Resume the run",
+        Suggestion.CLOSE: "Nothing to undo",
+    }.get(suggestion, previews.brief(drafted))
+    return {
+        "suggestion": suggestion,
+        "suggestion_reason": shortened(why, 400),
+        "suggestion_text": text,
+        "reversibility": _reversibility(facts, drafted),
+        "needs_approval": previews.approval(judgement)[:200],
+        "amount_minor": money.amount_minor if money else None,
+        "currency": money.currency[:3].upper() if money else "",
+        "unknown_count": len(facts.unknown()),
+        "standing_count": len(facts.remaining()),
+    }
+
+
+def _reversibility(facts: RunFacts, drafted: Drafted) -> Reversibility:
+    """The weakest of all that stands, and of what was repaired here alone."""
+    return Reversibility.IRREVERSIBLE if facts.irreversible() else drafted.reversibility
+
+
+def _urgency(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> dict[str, Any]:
+    risk = _risk(facts, blamed)
+    failed_at = _failed_at(facts, reasons, blamed)
+    due = failed_at + timedelta(seconds=facts.policy.due_seconds(risk))
+    windows = [effect.undo_until for _, effect in facts.standing() if effect.undo_until]
+    return {
+        "risk": risk,
+        "risk_rank": RISKS.index(risk),
+        "failed_at": failed_at,
+        "due_at": min([due, *windows]),
+    }
+
+
+def _risk(facts: RunFacts, blamed: Action | None) -> str:
+    """The highest of what stands or is unknown; else of the action that failed."""
+    concerned = {action.pk: action for action, _ in facts.standing()}
+    concerned |= {action.pk: action for action in facts.unknown()}
+    found = [facts.judgement(action).risk for action in concerned.values()]
+    if not found and blamed is not None:
+        found = [facts.judgement(blamed).risk]
+    return max(found, key=RISKS.index, default="low")
+
+
+def _failed_at(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> datetime:
+    run = facts.run
+    if facts.is_silent and run.lease_until:
+        return run.lease_until
+    moments = (run.ended_at, blamed and blamed.finished_at, blamed and blamed.started_at)
+    return next((one for one in (*moments, run.last_event_at, run.started_at) if one), facts.now)
+
+
+def _searched(facts: RunFacts, columns: Mapping[str, Any], blamed: Action | None) -> str:
+    """Everything that free text looks through, in one string."""
+    error = (blamed.error if blamed else None) or facts.run.error or {}
+    said = [str(value) for value in error.values()] if isinstance(error, dict) else [str(error)]
+    targets = [effect.target_id for _, effect in facts.standing()[:50]]
+    words = [
+        *(str(columns[name]) for name in ("headline", "failed_tool", "failed_target", "customer")),
+        facts.run.run,
+        facts.run.customer_name,
+        *said,
+        *targets,
+        facts.run.request,
+    ]
+    return " ".join(words).replace("\0", " ")[:SEARCHED_CHARACTERS_MAX]

@@ -1,0 +1,305 @@
+"""Reasons: everything that makes a run a case, each from facts and in one sentence.
+
+A reason's key names it within the run. A closing answers the keys that it saw; only a key that
+nobody has answered opens a closed case again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from approvals.denials import OFTEN
+from ledger.masking import holds_bare
+from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
+from recovery.models import StepState
+from recovery.run_facts.runs import READING, RunFacts
+from recovery.run_facts.sentences import clean, shortened, target_words
+from workspaces import formatting
+
+KEY_CHARACTERS_MAX = 200
+REASONS_MAX = 100
+WORDS_CHARACTERS_MAX = 300
+NAMELESS = "Something was done of which no plan is on record, so no rule has allowed it"
+KEY_REUSED_FLAGS = frozenset({"key_reused", "disagree:args", "disagree:targets", "disagree:tool"})
+EFFECT_TWICE_FLAGS = frozenset({"effect_twice"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """`code` is the kind, `action` the action's id in its run (or nothing), `words` for people."""
+
+    code: str
+    words: str
+    action: str = ""
+    more: str = ""
+
+    @property
+    def key(self) -> str:
+        return ":".join(part for part in (self.code, self.action, self.more) if part)[
+            :KEY_CHARACTERS_MAX
+        ]
+
+    def as_json(self) -> dict[str, str]:
+        return {
+            "code": self.code,
+            "key": self.key,
+            "action": self.action,
+            "words": shortened(self.words, WORDS_CHARACTERS_MAX),
+        }
+
+
+CODES = frozenset(
+    {
+        "step_needs_person",
+        "contradiction",
+        "outcome_unknown",
+        "past_its_time",
+        "late_effect",
+        "verification_failed",
+        "verification_missing",
+        "failed_with_effects",
+        "cancelled_with_effects",
+        "stalled",
+        "key_reused",
+        "effect_twice",
+        "same_call_twice",
+        "out_of_order",
+        "unapproved",
+        "denied",
+        "denied_often",
+        "not_resumed",
+        "reported",
+    }
+)
+"""Every kind of reason there is. Each has a headline (triage/headlines.py) and a sentence for the
+affected person (corrections/facts.py); nothing falls back to the words of another.
+"""
+
+Finder = Callable[[RunFacts], Iterator[Reason]]
+
+
+def reasons(facts: RunFacts) -> list[Reason]:
+    """Why this run needs somebody; empty where it does not. The weightiest kind comes first."""
+    found = [reason for finder in FINDERS for reason in finder(facts)]
+    return found[:REASONS_MAX]
+
+
+def living(facts: RunFacts) -> Iterator[Action]:
+    """Actions that may have changed something which nobody has undone."""
+    for action in facts.actions:
+        if action.compensated in {Compensated.NONE, Compensated.PARTLY}:
+            yield action
+
+
+def changing(facts: RunFacts, action: Action) -> bool:
+    """Whether an action of this kind changes anything, as the policy's catalogue has it."""
+    if facts.effects.get(action.pk):
+        return True
+    return facts.judgement(action).action_class not in READING
+
+
+def steps_that_wait(facts: RunFacts) -> Iterator[Reason]:
+    said = {
+        StepState.DRIFTED: "found its target changed",
+        StepState.UNKNOWN: "has an unknown outcome",
+        StepState.NEEDS_HUMAN: "needs a person",
+    }
+    for step in facts.troubled:
+        state = StepState(step.state)
+        words = f"Step {step.position} of plan {step.plan.number} {said[state]}"
+        note = f": {step.note}" if step.note else ""
+        more = f"{step.plan.number}.{step.position}.{state}"
+        yield Reason("step_needs_person", f"{words}{note}", more=more)
+
+
+def outcomes_unknown(facts: RunFacts) -> Iterator[Reason]:
+    for action in facts.unknown():
+        if action.pk in facts.contradicted:
+            words = f"{action.tool_words} is said to have succeeded and to have had no effect"
+            yield Reason("contradiction", words, action.action)
+        elif action.state == ActionState.UNKNOWN:
+            words = f"{action.tool_words} may have happened: its outcome is unknown"
+            yield Reason("outcome_unknown", words, action.action)
+        else:
+            words = f"{action.tool_words} was started and its time is over: it may have happened"
+            yield Reason("past_its_time", words, action.action)
+
+
+def effects_after_the_end(facts: RunFacts) -> Iterator[Reason]:
+    """What came to an end after the user had cancelled, and changed something all the same."""
+    ended = facts.run.ended_at
+    if facts.run.state != RunState.CANCELLED:
+        return
+    for action in living(facts):
+        late = ended and action.finished_at and action.finished_at > ended
+        if late and _stands(facts, action):
+            words = f"{action.tool_words} took effect after the run was cancelled"
+            yield Reason("late_effect", words, action.action)
+
+
+def verifications(facts: RunFacts) -> Iterator[Reason]:
+    for action in living(facts):
+        if action.verified == Verified.FAILED:
+            wrong = ", ".join(
+                clean(str(check.get("name", "check")))
+                for check in action.checks or []
+                if isinstance(check, dict) and not check.get("ok")
+            )
+            words = f"{action.tool_words} did not pass its verification"
+            yield Reason(
+                "verification_failed", f"{words}: {wrong}" if wrong else words, action.action
+            )
+        elif _unverified(facts, action):
+            words = f"{action.tool_words} was never verified, and its rule asks for that"
+            yield Reason("verification_missing", words, action.action)
+
+
+def _unverified(facts: RunFacts, action: Action) -> bool:
+    if action.verified != Verified.NOT_YET or action.state != ActionState.SUCCEEDED:
+        return False
+    if not (facts.has_ended or facts.is_silent) or not _stands(facts, action):
+        return False
+    wanted = facts.judgement(action).verify
+    if wanted == "CONNECTOR":  # the desk reads it back itself, and says so if it cannot
+        return action.pk in facts.unread and facts.unread[action.pk].state == "given_up"
+    return wanted != "NONE"
+
+
+def ended_badly(facts: RunFacts) -> Iterator[Reason]:
+    """Failed, cancelled or silent, and something it did stands."""
+    said = {
+        RunState.FAILED: ("failed_with_effects", "The run failed and {} stands"),
+        RunState.CANCELLED: ("cancelled_with_effects", "The run was cancelled and {} stands"),
+    }
+    code, words = said.get(RunState(facts.run.state), ("", ""))
+    if facts.is_silent:
+        code, words = "stalled", "The run fell silent and {} stands"
+    if not code:
+        return
+    untold = {one.action.pk for one in facts.irreversible() if one.effect is None}
+    for action in living(facts):
+        standing = _stands(facts, action)
+        if standing:
+            yield Reason(code, words.format(_effect_words(standing)), action.action)
+        elif action.pk in untold:
+            yield Reason(code, words.format(f"what {action.tool_words} did"), action.action)
+
+
+def keys_reused(facts: RunFacts) -> Iterator[Reason]:
+    for action in facts.actions:
+        if KEY_REUSED_FLAGS & set(action.flags):
+            words = f"The key of {action.tool_words} was used again with other arguments"
+            yield Reason("key_reused", words, action.action)
+        if EFFECT_TWICE_FLAGS & set(action.flags):
+            words = f"Two attempts at {action.tool_words} succeeded: it may have taken effect twice"
+            yield Reason("effect_twice", words, action.action)
+
+
+def the_same_call_twice(facts: RunFacts) -> Iterator[Reason]:
+    """Equal tool, targets and arguments under two keys, and both of them stand."""
+    seen: dict[str, Action] = {}
+    for action in living(facts):
+        if not action.args_digest or not _stands(facts, action) or holds_bare(action.args):
+            continue
+        first = seen.setdefault(action.args_digest, action)
+        if first is not action and first.key != action.key:
+            words = f"{action.tool_words} was called twice with the same arguments under two keys"
+            yield Reason("same_call_twice", words, action.action)
+
+
+def law_of_order(facts: RunFacts) -> Iterator[Reason]:
+    """After the pivot comes only what can be retried; whatever else follows breaks the law."""
+    pivot: Action | None = None
+    for action in facts.actions:
+        if pivot is None:
+            pivot = action if action.saga == "pivot" else None
+            continue
+        if action.saga == "retriable" or action.state == ActionState.FAILED:
+            continue
+        if changing(facts, action):
+            what = "a second pivot" if action.saga == "pivot" else "neither pivot nor retriable"
+            words = (
+                f"{action.tool_words} is {what}, and was planned after the pivot {pivot.tool_words}"
+            )
+            yield Reason("out_of_order", words, action.action)
+
+
+def without_approval(facts: RunFacts) -> Iterator[Reason]:
+    """What ran past the gate, whatever was said of it: a success alone, or effects alone, will do.
+
+    Judged by the policy that was in force when the action ran; of an older one no reason is made.
+    """
+    since = facts.policy_since
+    for action in living(facts):
+        if (facts.run.pk, action.action) in facts.imported:
+            continue
+        ran_at = action.started_at or action.finished_at
+        if action.pk not in facts.past_the_gate or (since and ran_at and ran_at < since):
+            continue
+        if not action.tool:
+            if facts.has_ended or facts.is_silent:  # its plan may still be on its way
+                yield Reason("unapproved", NAMELESS, action.action)
+            continue
+        judgement = facts.judgement(action)
+        if judgement.approval == "MANUAL":
+            words = f"{action.tool_words} ran without the approval that its rule asks for"
+            yield Reason("unapproved", words, action.action)
+        elif judgement.approval == "DENY":
+            yield Reason(
+                "denied", f"{action.tool_words} ran although it is never allowed", action.action
+            )
+
+
+def denied_often(facts: RunFacts) -> Iterator[Reason]:
+    if facts.denied_often is not None:
+        tool = formatting.named(facts.denied_often) if facts.denied_often else "a tool"
+        words = f"Rules denied its calls {OFTEN} times or more, {tool} last: it does not take no"
+        yield Reason("denied_often", words)
+
+
+def not_resumed(facts: RunFacts) -> Iterator[Reason]:
+    """Told to resume, and nothing came back in time."""
+    told = facts.directive
+    if told is None or told.acknowledged_at or not told.acknowledge_by:
+        return
+    if told.acknowledge_by < facts.now:
+        words = "The agent was told to resume and did not answer in time"
+        yield Reason("not_resumed", words, more=str(told.pk))
+
+
+def reported(facts: RunFacts) -> Iterator[Reason]:
+    for report in facts.reports:
+        who = report.get_source_display().lower()
+        words = f"Reported by the {who}" if report.source != "operator" else "Reported"
+        yield Reason("reported", f"{words}: {clean(report.text)}", more=str(report.pk))
+
+
+def _stands(facts: RunFacts, action: Action) -> list[Effect]:
+    if action.state not in {ActionState.SUCCEEDED, ActionState.UNKNOWN}:
+        return []
+    found = facts.effects.get(action.pk, ())
+    return [effect for effect in found if effect.compensated == Compensated.NONE]
+
+
+def _effect_words(effects: list[Effect]) -> str:
+    first = target_words(effects[0].target_type, effects[0].target_id)
+    if len(effects) == 1:
+        return f"what it did to {first}"
+    return f"what it did to {first} and {len(effects) - 1} more"
+
+
+FINDERS: tuple[Finder, ...] = (
+    steps_that_wait,
+    outcomes_unknown,
+    effects_after_the_end,
+    verifications,
+    ended_badly,
+    keys_reused,
+    the_same_call_twice,
+    without_approval,
+    denied_often,
+    law_of_order,
+    not_resumed,
+    reported,
+)

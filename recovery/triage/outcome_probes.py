@@ -1,0 +1,154 @@
+"""Asking the outside whether an agent's call happened: the policy's probe of its tool.
+
+Found is found. Absence is proven only by a probe made after the call's own limit and the
+connector's horizon; before that it says nothing, and a person may still say more.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from approvals.policy import CannotEvaluate, Policy
+from approvals.policy.twins import Call
+from connectors import calls
+from connectors.contract import Finding, Refused, Target
+from connectors.models import Connection
+from ledger import desk_events
+from ledger.models import Action
+from recovery.cases.ending import locked
+from recovery.engine.sql import database_time
+from recovery.models import Case, CaseState, Suggestion
+from recovery.run_facts.runs import RunFacts, facts_of
+from recovery.triage import triage
+
+logger = logging.getLogger(__name__)
+
+PROBES_MAX = 6
+PROBE_SECONDS = 5.0
+"""Before the second probe; each further one waits twice as long."""
+
+BATCH = 20
+OUTCOMES = {"present": "applied", "absent": "no_effect"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a probe saw, and the outcome that it proves; nothing where it proves none."""
+
+    finding: Finding
+    outcome: str
+    words: str
+
+
+def can_ask(facts: RunFacts, action: Action) -> bool:
+    return probe_of(facts.policy, action) is not None
+
+
+def probe_of(policy: Policy, action: Action) -> Call | None:
+    """The probe that the policy names for the tool: with its twin, or by itself."""
+    kinds = [str(one.get("type", "")) for one in action.targets or [] if isinstance(one, dict)]
+    for kind in kinds or [""]:
+        twin = policy.twin(action.tool, kind)
+        if twin is not None and twin.probe is not None:
+            return twin.probe
+    return policy.probes.get(action.tool)
+
+
+def ask(facts: RunFacts, action: Action) -> Asked:
+    """Probe once. Changes nothing, and stands outside any transaction."""
+    probe = probe_of(facts.policy, action)
+    if probe is None:
+        return _unsure(f"No probe is registered for {action.tool_words}.")
+    connection = (
+        Connection.objects.in_workspace(facts.run.workspace).filter(name=probe.connection).first()
+    )
+    first = next((one for one in action.targets or [] if isinstance(one, dict)), {})
+    target = Target(str(first.get("type", "")), str(first.get("id", "")))
+    if connection is None:
+        return _unsure(f"There is no connection “{probe.connection}”.")
+    known = {
+        "target": {"type": target.type, "id": target.id},
+        "args": action.args,
+        "result": action.result,
+        "before": (action.before or [None])[0] if isinstance(action.before, list) else None,
+    }
+    try:
+        operation = calls.operation_of(connection, probe.operation)
+        args = probe.arguments(known)
+    except (Refused, CannotEvaluate) as stopped:
+        return _unsure(str(stopped))
+    sent_at = action.started_at or facts.now
+    finding = calls.probe(
+        connection, probe.operation, args, target, key=action.key, sent_at=sent_at
+    )
+    horizon = operation.limit_seconds + operation.horizon_seconds
+    return _read(finding, proven=facts.now > sent_at + timedelta(seconds=horizon))
+
+
+def _read(finding: Finding, *, proven: bool) -> Asked:
+    if finding.found == "present":
+        return Asked(finding, "applied", "A probe found it.")
+    if finding.found == "absent" and proven:
+        return Asked(finding, "no_effect", "A probe shows that it did not happen.")
+    if finding.found == "absent":
+        return Asked(finding, "", "Not there yet; it may still be on its way.")
+    return Asked(finding, "", "A probe could not tell.")
+
+
+def _unsure(words: str) -> Asked:
+    return Asked(Finding(found="cannot_tell"), "", words)
+
+
+@transaction.atomic
+def settle(case: Case, action: Action, asked: Asked) -> bool:
+    """Write down what a probe proved; False if somebody was faster, or it proved nothing."""
+    if not asked.outcome:
+        return False
+    case = locked(case)
+    if action.pk not in {one.pk for one in facts_of(case.run).unknown()}:
+        return False
+    said: dict[str, Any] = {
+        "outcome": asked.outcome,
+        "evidence": asked.finding.evidence,
+        "words": asked.words,
+        "case": case.pk,
+    }
+    desk_events.say(
+        case.workspace,
+        "action.settled",
+        run=case.run.run,
+        action=action.action,
+        data=said,
+        part="probe",
+    )
+    triage.look([case.run_id])
+    return True
+
+
+def sweep() -> int:
+    """Ask for unknown calls of open cases by itself, a few times; the number settled."""
+    now = database_time()
+    waiting = Case.objects.filter(
+        Q(probe_at=None) | Q(probe_at__lte=now),
+        state=CaseState.OPEN,
+        suggestion=Suggestion.SETTLE,
+        probes__lt=PROBES_MAX,
+    ).select_related("run__workspace", "run__agent", "workspace")
+    return sum(_ask_for(case, now) for case in waiting.order_by("probe_at", "pk")[:BATCH])
+
+
+def _ask_for(case: Case, now: datetime) -> int:
+    """One round for one case. The next is put off first, so that two sweeps ask once."""
+    pause = timedelta(seconds=PROBE_SECONDS * 2**case.probes)
+    taken = Case.objects.filter(pk=case.pk, probes=case.probes)
+    if not taken.update(probes=case.probes + 1, probe_at=now + pause):
+        return 0
+    facts = facts_of(case.run)
+    doubtful = [action for action in facts.unknown() if can_ask(facts, action)]
+    return sum(settle(case, action, ask(facts, action)) for action in doubtful[:BATCH])

@@ -1,0 +1,149 @@
+"""Reading back: where a rule asks for `CONNECTOR`, the desk itself looks whether a call did what it
+says, and tells the ledger with `action.verified`.
+
+It reads over the twin's connection, with the credential that cannot write, and compares with the
+recorded `after`. What cannot be read after a few tries is given up, and the run becomes a case.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from approvals.policy import Policy
+from connectors import calls
+from connectors.contract import CannotRead, Observation, Refused, Target
+from ledger import desk_events
+from ledger.models import Action, ActionState, Compensated, Run, Verified
+from recovery.engine.sql import database_time
+from recovery.models import Readback
+from recovery.planning import drifts
+from recovery.planning.plan_drafting import connections_of, draft_steps
+from recovery.planning.step_drafting import DraftStep
+from recovery.run_facts.runs import RunFacts, facts_of
+from recovery.run_facts.sentences import target_words
+
+TRIES_MAX = 4
+TRY_SECONDS = 5.0
+"""Before the second try; each further one waits four times as long."""
+
+BATCH = 50
+CHECKS_MAX = 50
+DETAIL_CHARACTERS_MAX = 400
+
+
+def want(facts: RunFacts) -> None:
+    """Note which calls are to be read back; triage calls it, and most policies want none."""
+    if not wants_any(facts.policy):
+        return
+    fresh = [
+        Readback(action=action, due_at=facts.now)
+        for action in facts.actions
+        if action.state == ActionState.SUCCEEDED
+        and action.verified == Verified.NOT_YET
+        and action.compensated == Compensated.NONE
+        and action.pk not in facts.unread
+        and facts.effects.get(action.pk)
+        and facts.judgement(action).verify == "CONNECTOR"
+    ]
+    Readback.objects.bulk_create(fresh, ignore_conflicts=True)
+
+
+def wants_any(policy: Policy) -> bool:
+    return policy.verify == "CONNECTOR" or any(one.verify == "CONNECTOR" for one in policy.rules)
+
+
+def sweep() -> int:
+    """Read back what is due; the number of calls that were read."""
+    now = database_time()
+    due = Readback.objects.filter(state="waiting", due_at__lte=now).select_related("action")
+    by_run: dict[int, list[Readback]] = defaultdict(list)
+    for one in due.order_by("due_at")[:BATCH]:
+        pause = timedelta(seconds=TRY_SECONDS * 4**one.tries)
+        taken = Readback.objects.filter(pk=one.pk, tries=one.tries, state="waiting")
+        if taken.update(tries=F("tries") + 1, due_at=now + pause):
+            one.tries += 1
+            by_run[one.action.run_id].append(one)
+    return sum(_read(run, rows) for run, rows in by_run.items())
+
+
+def _read(run_id: int, rows: Sequence[Readback]) -> int:
+    run = Run.objects.select_related("workspace", "agent").get(pk=run_id)
+    facts = facts_of(run)
+    steps = draft_steps(facts, connections_of([run.workspace_id])).steps
+    newest = _newest(steps)
+    wanted = {row.action_id for row in rows}
+    mine = [one for one in newest if one.action.pk in wanted and one.operation.observes]
+    found = drifts.observe(mine)
+    checks: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for one in mine:
+        if id(one) in found:
+            checks[one.action.pk] += _checks(one, found[id(one)])
+    rewritten = {one.action.pk for one in steps} - {one.action.pk for one in newest}
+    return sum(_settle(run, row, checks.get(row.action_id), rewritten) for row in rows)
+
+
+def _newest(steps: Sequence[DraftStep]) -> list[DraftStep]:
+    """Of each target the newest step: an older write can no longer be seen."""
+    seen: dict[tuple[str, str], DraftStep] = {}
+    for one in steps:
+        seen.setdefault((one.step.target_type, one.step.target_id), one)
+    return list(seen.values())
+
+
+def _checks(one: DraftStep, observation: Observation) -> list[dict[str, Any]]:
+    """What was found, field by field where it differs."""
+    step = one.step
+    target = Target(step.target_type, step.target_id)
+    name = target_words(target.type, target.id)
+    try:
+        differences = calls.drifted(
+            step.connection, step.operation, step.args, target, observation, expected=step.expected
+        )
+    except (CannotRead, Refused):
+        return []
+    if not differences:
+        return [{"name": f"{name} is as it was written", "ok": True}]
+    return [
+        {
+            "name": f"{name}: {difference.field or 'the whole'}",
+            "expected": difference.expected,
+            "actual": difference.actual,
+            "ok": False,
+        }
+        for difference in differences[:CHECKS_MAX]
+    ]
+
+
+@transaction.atomic
+def _settle(
+    run: Run, row: Readback, checks: list[dict[str, Any]] | None, rewritten: set[int]
+) -> int:
+    action: Action = row.action
+    if checks:
+        said = {"ok": all(check["ok"] for check in checks), "checks": checks}
+        desk_events.say(
+            run.workspace,
+            "action.verified",
+            run=run.run,
+            action=action.action,
+            data=said,
+            part="readback",
+        )
+        _end(row, "read")
+        return 1
+    if action.pk in rewritten:
+        _end(row, "rewritten")  # the same run wrote over it, and that is what is read back
+    elif row.tries >= TRIES_MAX:
+        _end(row, "given_up", "Its targets could not be read over any connection.")
+        Run.objects.filter(pk=run.pk).update(revision=F("revision") + 1)
+    return 0
+
+
+def _end(row: Readback, state: str, detail: str = "") -> None:
+    Readback.objects.filter(pk=row.pk).update(state=state, detail=detail[:DETAIL_CHARACTERS_MAX])

@@ -1,0 +1,96 @@
+"""Where a view stands: the workspace, the case in it, and the words its pages share."""
+
+from dataclasses import asdict, is_dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
+
+from recovery.cases.ending import OutOfDate
+from recovery.models import Case
+from workspaces import formatting
+from workspaces.models import Workspace
+from workspaces.pages import workspace_or_404
+
+TRACE_CHARACTERS_MAX = 128
+
+
+def case_or_404(request: HttpRequest, slug: str, pk: int) -> Case:
+    """The case, if the person may view its workspace; with what its pages need at hand."""
+    workspace = workspace_or_404(request, slug)
+    return get_object_or_404(
+        Case.objects.select_related(
+            "workspace", "run__agent", "run__workspace", "claimed_by", "cause", "failed_action"
+        ),
+        pk=pk,
+        workspace=workspace,
+    )
+
+
+def queue_url(workspace: Workspace) -> str:
+    return f"/w/{workspace.slug}/queue/"
+
+
+def list_of(request: HttpRequest) -> str:
+    """The list that a case was opened from, as the query string of its address; often empty."""
+    kept = {name: request.GET[name] for name in ("q", "sort") if request.GET.get(name)}
+    return urlencode(kept)
+
+
+def case_url(case: Case) -> str:
+    return f"/w/{case.workspace.slug}/cases/{case.pk}/"
+
+
+def trace_url(trace: object) -> str:
+    """Where the run's trace can be read: AMENDS_TRACE_URL with the trace's id put in."""
+    pattern = settings.AMENDS_TRACE_URL
+    found = trace.get("trace_id") if isinstance(trace, dict) else None
+    if not pattern or not isinstance(found, str) or not found.isalnum():
+        return ""
+    return str(pattern).replace("{trace_id}", found[:TRACE_CHARACTERS_MAX])
+
+
+def head(case: Case) -> dict[str, Any]:
+    """What every page of a case says of it, formatted."""
+    return {
+        "id": case.pk,
+        "url": case_url(case),
+        "run": case.run.run,
+        "run_url": f"/w/{case.workspace.slug}/runs/{case.run.run}/",
+        "revision": case.revision,
+        "risk": case.risk,
+        "state": case.state,
+        "headline": case.headline,
+        "request": case.request,
+        "customer": case.customer_name or case.customer,
+        "failed": formatting.moment(case.failed_at),
+        "due": due_words(case),
+        "trace_url": trace_url(case.run.trace),
+        "agent": case.agent.name if case.agent else "the desk",
+        "model": case.run.model,
+    }
+
+
+def due_words(case: Case) -> str:
+    if case.due_at is None or case.state == "closed":
+        return ""
+    text = formatting.ago(case.due_at)
+    return (
+        f"due {text}" if text.startswith("in ") else f"past due since {text.removesuffix(' ago')}"
+    )
+
+
+def stale(reason: Exception) -> dict[str, str]:
+    """A notice for the page that somebody acted on too late; nothing typed is lost."""
+    title = "It has changed since you saw it." if isinstance(reason, OutOfDate) else "Not done."
+    return {"tone": "wait", "title": title, "text": f"{reason} Nothing was changed."}
+
+
+def named(values: object) -> list[dict[str, Any]]:
+    """A dict, or (name, value) pairs, as the facts of a page."""
+    if is_dataclass(values) and not isinstance(values, type):
+        values = asdict(values)
+    pairs = values.items() if isinstance(values, dict) else values
+    return [{"name": name, "value": value} for name, value in pairs]  # type: ignore[attr-defined]

@@ -1,0 +1,201 @@
+"""Forgetting: one registry of everything in which the desk holds what was said of people.
+
+Each floor states in a module `forgets` what it holds, which rows that is for some runs, and what
+must stay while somebody works with it. Erasure and retention walk the same registry, and a test
+finds a column that nobody spoke of. Rows stay, so that whoever points at them still finds them;
+what stood in them is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from django.apps import apps
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Case, Q, Value, When
+from django.utils.module_loading import autodiscover_modules
+
+from workspaces.models import Workspace
+
+ERASED = "⟦erased⟧"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is to be forgotten: whole runs (their rows and their ids), or single actions of others.
+
+    `person` is the affected person's id where the reason is theirs.
+    """
+
+    workspace: Workspace
+    runs: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    actions: tuple[int, ...] = ()
+    person: str = ""
+    touched: tuple[int, ...] = field(default=(), kw_only=True)
+    """Runs of others, of which only `actions` are to be forgotten."""
+
+
+Rows = Callable[[Scope], Q]
+Runs = Callable[[Workspace, Sequence[int]], Iterable[int]]
+"""Which of these runs: asked of some at a time, for there may be millions of others."""
+
+
+@dataclass(frozen=True)
+class PersonalColumns:
+    """Columns that can hold what was said; `values` where the plain replacement does not do."""
+
+    model: str
+    columns: tuple[str, ...]
+    rows: Rows
+    values: Mapping[str, Any]
+
+    def forget(self, scope: Scope, using: str, at_most: int | None = None) -> int:
+        """Replace what stands in the rows of the scope; returns how many rows. Where it can stop
+        there are `at_most`, and what is replaced already does not count the next time.
+        """
+        model = apps.get_model(self.model)
+        changes = {name: blank(model._meta.get_field(name)) for name in self.columns}  # noqa: SLF001
+        every = model._default_manager.using(using)  # noqa: SLF001 - both are documented
+        found = every.filter(self.rows(scope))
+        if self.can_stop:
+            found = found.filter(self._left(model))[:at_most]
+        changed: int = every.filter(pk__in=found.values("pk")).update(**changes, **self.values)
+        return changed
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether it can be told of a row that it was replaced already."""
+        return all(isinstance(value, bool | str | bytes) for value in self.values.values())
+
+    def _left(self, model: type[models.Model]) -> Q:
+        """Rows in which something stands yet."""
+        left = Q()
+        for name in self.columns:
+            left |= ~is_blank(model._meta.get_field(name))  # noqa: SLF001
+        for name, value in self.values.items():
+            left |= ~Q(**{name: value})
+        return left
+
+
+_held: list[PersonalColumns] = []
+_kept: dict[tuple[str, str], str] = {}
+_rest: list[Runs] = []
+_linger: list[Runs] = []
+_stay: list[Runs] = []
+_belong: list[Callable[[Workspace, Sequence[int]], models.QuerySet[Any]]] = []
+
+
+def holds(model: str, *columns: str, rows: Rows, **values: Any) -> None:
+    """State that these columns can hold what was said of people, and which rows of some runs do."""
+    _held.append(PersonalColumns(model, columns, rows, values))
+
+
+def keeps(model: str, *columns: str, because: str) -> None:
+    """State that these columns are kept although they are texts, and why they may be."""
+    _kept.update({(model, column): because for column in columns})
+
+
+def rests(runs: Runs) -> Runs:
+    """Register which runs somebody still works with: nothing of them may be forgotten."""
+    _rest.append(runs)
+    return runs
+
+
+def lingers(runs: Runs) -> Runs:
+    """Register which runs are kept past their time, unless a person asks to be forgotten."""
+    _linger.append(runs)
+    return runs
+
+
+def stays(runs: Runs) -> Runs:
+    """Register of which runs the rows stay after everything said in them is forgotten."""
+    _stay.append(runs)
+    return runs
+
+
+@cache
+def _discovered() -> None:
+    autodiscover_modules("forgets")
+
+
+def belongs(
+    more: Callable[[Workspace, Sequence[int]], models.QuerySet[Any]],
+) -> Callable[[Workspace, Sequence[int]], models.QuerySet[Any]]:
+    """Register which further runs are forgotten with some runs."""
+    _belong.append(more)
+    return more
+
+
+def held() -> list[PersonalColumns]:
+    _discovered()
+    return _held
+
+
+def spoken_of() -> set[tuple[str, str]]:
+    """Every (model, column) that some floor has stated something about."""
+    columns = {(one.model, name) for one in held() for name in (*one.columns, *one.values)}
+    return columns | _kept.keys()
+
+
+def resting(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    """Those of some runs that must not be forgotten now."""
+    return _of(_rest, workspace, runs)
+
+
+def lingering(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    """The same for what only retention heeds."""
+    return _of(_linger, workspace, runs)
+
+
+def staying(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    return _of(_stay, workspace, runs)
+
+
+def _of(asked: Sequence[Runs], workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    _discovered()
+    return {run for which in asked for run in which(workspace, runs)} if runs else set()
+
+
+def with_what_belongs(workspace: Workspace, runs: Sequence[int]) -> list[int]:
+    _discovered()
+    more = {one["pk"] for find in _belong for one in find(workspace, runs)}
+    return sorted({*runs, *more})
+
+
+def of_runs(path: str, action: str = "") -> Rows:
+    """Rows that hang from a run by `path`; with `action`, also those of single actions."""
+
+    def rows(scope: Scope) -> Q:
+        found = Q(**{f"{path}__in": scope.runs})
+        return found | Q(**{f"{action}__in": scope.actions}) if action else found
+
+    return rows
+
+
+def blank(column: Any) -> Any:
+    """What stands in a column afterwards: nothing where nothing stood, else ⟦erased⟧ or empty."""
+    if column.null:
+        return None
+    if isinstance(column, models.CharField | models.TextField):
+        return Case(When(**{column.name: ""}, then=Value("")), default=Value(ERASED))
+    if isinstance(column, models.JSONField):
+        return Value(column.get_default() if column.has_default() else {}, models.JSONField())
+    if isinstance(column, ArrayField):
+        return []
+    raise TypeError(f"{column} cannot be blanked: give a value")
+
+
+def is_blank(column: Any) -> Q:
+    """Whether `blank` would change nothing."""
+    if column.null:
+        return Q(**{f"{column.name}__isnull": True})
+    if isinstance(column, models.CharField | models.TextField):
+        return Q(**{f"{column.name}__in": ("", ERASED)})
+    if isinstance(column, models.JSONField):
+        return Q(**{column.name: column.get_default() if column.has_default() else {}})
+    return Q(**{column.name: []})

@@ -1,0 +1,256 @@
+"""Tags of the look: badges, times, differences, icons.
+
+Each returns markup built in Python; a page with a hundred rows calls them hundreds of times.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from django import template
+from django.templatetags.static import static
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from workspaces import formatting
+
+register = template.Library()
+
+RISKS = {
+    "low": ("●", "Low"),
+    "medium": ("■", "Medium"),
+    "high": ("▲", "High"),
+    "critical": ("◆", "Critical"),
+}
+REVERSIBILITIES = {
+    "exact": ("↺", "Exact undo"),
+    "compensable": ("⇄", "Compensable"),
+    "irreversible": ("⊘", "Irreversible"),
+    "unknown": ("?", "Unknown"),
+}
+# A state's tone: ok (read back), busy, wait (a person is needed), bad, or calm.
+STATES = {
+    "open": ("wait", "Open"),
+    "waiting": ("wait", "In approval"),
+    "recovering": ("busy", "Recovering"),
+    "resuming": ("busy", "Resuming"),
+    "closed": ("calm", "Closed"),
+    "blocked": ("calm", "Waits its turn"),
+    "ready": ("calm", "Queued"),
+    "claimed": ("busy", "Running"),
+    "intended": ("busy", "Running"),
+    "applied": ("busy", "Reported done"),
+    "reported": ("calm", "Reported done"),
+    "verified": ("ok", "Verified"),
+    "unknown": ("wait", "Outcome unknown"),
+    "drifted": ("wait", "Drifted"),
+    "needs_human": ("bad", "Needs a person"),
+    "skipped": ("calm", "Skipped"),
+    "cancelled": ("calm", "Cancelled"),
+    "planned": ("calm", "Planned"),
+    "approved": ("calm", "Approved"),
+    "running": ("busy", "Running"),
+    "succeeded": ("calm", "Reported done"),
+    "failed": ("bad", "Failed"),
+    "settled_applied": ("calm", "Settled: happened"),
+    "settled_no_effect": ("calm", "Settled: did not happen"),
+    "compensated": ("ok", "Compensated"),
+    "repaired": ("wait", "Record repaired"),
+    "pending": ("wait", "Waiting"),
+    "granted": ("ok", "Approved"),
+    "rejected": ("bad", "Rejected"),
+    "expired": ("calm", "Expired"),
+    "withdrawn": ("calm", "Withdrawn"),
+    "draft": ("wait", "Draft"),
+    "published": ("ok", "Published"),
+    "revoked": ("calm", "Revoked"),
+    "active": ("ok", "Active"),
+    "paused": ("wait", "Paused"),
+}
+TONE_SIGNS = {"ok": "✓", "busy": "◔", "wait": "!", "bad": "✕", "calm": "○"}
+
+DIFF_SIGNS = {
+    "same": ("", ""),
+    "changed": ("~", "changed"),
+    "added": ("+", "added"),
+    "removed": (formatting.MINUS, "removed"),
+    "drifted": ("!", "drifted"),
+}
+
+
+@register.simple_tag
+@lru_cache(maxsize=128)
+def icon(name: str, label: str = "") -> SafeString:
+    """One drawing of static/icons.svg; without a label it is hidden from screen readers."""
+    url = static("icons.svg")
+    if label:
+        return format_html(
+            '<svg class="icon" role="img" aria-label="{}"><use href="{}#{}"></use></svg>',
+            label,
+            url,
+            name,
+        )
+    return format_html(
+        '<svg class="icon" aria-hidden="true"><use href="{}#{}"></use></svg>', url, name
+    )
+
+
+@lru_cache(maxsize=64)
+def _badge(family: str, kind: str, sign: str, word: str) -> SafeString:
+    return format_html(
+        '<span class="badge {}-{}"><span aria-hidden="true">{}</span> {}</span>',
+        family,
+        kind,
+        sign,
+        word,
+    )
+
+
+@register.simple_tag
+def risk(level: str) -> SafeString:
+    sign, word = RISKS.get(level, ("?", str(level).capitalize()))
+    return _badge("risk", level if level in RISKS else "medium", sign, word)
+
+
+@register.simple_tag
+def reversibility(kind: str) -> SafeString:
+    kind = kind if kind in REVERSIBILITIES else "unknown"
+    return _badge("undo", kind, *REVERSIBILITIES[kind])
+
+
+@register.simple_tag
+def state(name: str, word: str = "") -> SafeString:
+    """A state of a case, step, action, approval or correction, in the words of UX.md."""
+    tone, usual = STATES.get(name, ("calm", str(name).replace("_", " ").capitalize()))
+    return _badge("tone", tone, TONE_SIGNS[tone], word or usual)
+
+
+@register.simple_tag
+def badge(tone: str, word: str) -> SafeString:
+    """A short remark in a tone: ok, busy, wait, bad or calm."""
+    tone = tone if tone in TONE_SIGNS else "calm"
+    return _badge("tone", tone, TONE_SIGNS[tone], word)
+
+
+@register.simple_tag(takes_context=True)
+def moment(context: template.Context, when: datetime | None, style: str = "ago") -> SafeString:
+    """See workspaces.formatting.moment. `zone` in the context is the workspace's own time zone."""
+    return formatting.moment(when, style, context.get("zone") or UTC)
+
+
+@register.simple_tag
+def diff(
+    rows: Iterable[Mapping[str, Any]],
+    caption: str = "Before and after",
+    was: str = "was",
+    now: str = "now",
+) -> SafeString:
+    """Was and now, field by field. A row is {field, was, now, kind, note}; see DIFF_SIGNS."""
+    body = format_html_join(
+        "",
+        '<tr class="diff-{}"><td class="diff-sign"><span aria-hidden="true">{}</span>'
+        '<span class="away">{}</span></td>'
+        '<th scope="row">{}</th><td class="diff-was">{}</td><td class="diff-now">{}</td></tr>',
+        (
+            (
+                kind if (kind := str(row.get("kind", "changed"))) in DIFF_SIGNS else "changed",
+                *DIFF_SIGNS.get(kind, DIFF_SIGNS["changed"]),
+                formatting.visible(row["field"]),
+                _value(None if kind == "added" else row.get("was")),
+                _with_note(_value(None if kind == "removed" else row.get("now")), row.get("note")),
+            )
+            for row in rows
+        ),
+    )
+    return format_html(
+        '<div class="diff" role="region" tabindex="0" aria-label="{}"><table>'
+        '<caption class="away">{}</caption><thead><tr>'
+        '<td></td><th scope="col">field</th><th scope="col">{}</th><th scope="col">{}</th>'
+        "</tr></thead><tbody>{}</tbody></table></div>",
+        formatting.plain(caption),
+        formatting.visible(caption),
+        was,
+        now,
+        body,
+    )
+
+
+@register.simple_tag
+def drift(rows: Iterable[Mapping[str, Any]], caption: str = "Drift") -> SafeString:
+    """Four columns: was before the agent, agent wrote, now, becomes. Rows as for `diff`."""
+    body = format_html_join(
+        "",
+        '<tr class="diff-{}"><td class="diff-sign"><span aria-hidden="true">{}</span>'
+        '<span class="away">{}</span></td><th scope="row">{}</th>'
+        "<td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+        (
+            (
+                kind if (kind := str(row.get("kind", "changed"))) in DIFF_SIGNS else "changed",
+                *DIFF_SIGNS.get(kind, DIFF_SIGNS["changed"]),
+                formatting.visible(row["field"]),
+                _value(row.get("was")),
+                _value(row.get("wrote")),
+                _value(row.get("now")),
+                _with_note(_value(row.get("becomes")), row.get("note")),
+            )
+            for row in rows
+        ),
+    )
+    return format_html(
+        '<div class="diff" role="region" tabindex="0" aria-label="{}"><table>'
+        '<caption class="away">{}</caption><thead><tr><td></td><th scope="col">field</th>'
+        '<th scope="col">was</th><th scope="col">agent wrote</th><th scope="col">now</th>'
+        '<th scope="col">becomes</th></tr></thead><tbody>{}</tbody></table></div>',
+        formatting.plain(caption),
+        formatting.visible(caption),
+        body,
+    )
+
+
+def _value(value: object) -> SafeString:
+    if value is None:
+        return mark_safe('<span class="muted">nothing</span>')
+    if isinstance(value, SafeString):  # a link of ours; what anybody sent is a plain text
+        return value
+    return formatting.visible(value)
+
+
+def _with_note(value: SafeString, note: object) -> SafeString:
+    if not note:
+        return value
+    return format_html('{} <span class="diff-note">{}</span>', value, formatting.visible(note))
+
+
+@register.filter
+def visible(text: object) -> SafeString:
+    return formatting.visible(text)
+
+
+@register.filter
+def whole(text: object) -> SafeString:
+    """As `visible`, and never cut: for what people decide on."""
+    return formatting.visible(text, characters_max=None)
+
+
+@register.filter
+def plain(text: object) -> str:
+    """In one line, hidden characters shown: for a page's title and for labels."""
+    return formatting.plain(text)
+
+
+@register.filter
+def quoted(text: object) -> SafeString:
+    """Somebody else's words in a sentence of ours: “in one line”, which they cannot leave."""
+    return format_html("“{}”", formatting.visible(formatting.straight(text)))
+
+
+@register.filter
+def breakable(name: object) -> SafeString:
+    return formatting.breakable(name)
+
+
+@register.simple_tag
+def key(name: str) -> SafeString:
+    """The hint that a key does this. Shown only where scripts run and single keys are on."""
+    return format_html('<kbd class="hint" aria-hidden="true">{}</kbd>', name)
