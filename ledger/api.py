@@ -1,13 +1,14 @@
 """The ledger over HTTP, to read: runs, actions, tree heads and proofs."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from django.db.models import F, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import Router
 
 from ledger import disclosure, logkeys, notes, proofs
-from ledger.models import Action, Checkpoint, Effect, Run
+from ledger.models import Action, Checkpoint, Effect, Event, Run
 from ledger.settlements import Settlement, settlements_of
 from workspaces.access import require
 from workspaces.api_authentication import ByAgent, ByPerson, Caller, caller_of
@@ -16,6 +17,7 @@ from workspaces.api_authentication import ByAgent, ByPerson, Caller, caller_of
 
 ACTIONS_SHOWN_MAX = 1_000
 CHECKPOINTS_SHOWN_MAX = 200
+TRACE_CHARACTERS_MAX = 128
 
 
 def in_order(run: Run) -> QuerySet[Action]:
@@ -30,6 +32,31 @@ def effects_of(run: Run) -> QuerySet[Effect]:
         .select_related("action", "action__run")
         .order_by(F("action__n").desc(nulls_first=True), "-action__first_place", "-position")
     )
+
+
+class Trace(NamedTuple):
+    """Where an agent's own tracing tells of an action; a client that opens no span gives none."""
+
+    trace_id: str
+    span_id: str
+
+
+def traces_of(run: Run, actions: Iterable[Action]) -> dict[str, Trace]:
+    """Of each action the trace that its first traced event named, in one query."""
+    found: dict[str, Trace] = {}
+    events = Event.objects.filter(
+        workspace=run.workspace_id,
+        run=run.run,
+        action__in=[one.action for one in actions],
+        trace__isnull=False,
+        **({"received_at__gte": run.started_at} if run.started_at else {}),
+    )
+    for action, trace in events.order_by("place").values_list("action", "trace"):
+        told = trace if isinstance(trace, dict) else {}
+        ids = [str(told.get(name) or "")[:TRACE_CHARACTERS_MAX] for name in Trace._fields]
+        if ids[0] and action not in found:
+            found[action] = Trace(*ids)
+    return found
 
 
 def run_as_json(run: Run, *, sensitive: bool) -> dict[str, Any]:

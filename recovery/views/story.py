@@ -7,6 +7,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from ledger.api import Trace, traces_of
 from ledger.disclosure import HIDDEN
 from ledger.masking import holds_mask
 from ledger.models import (
@@ -24,6 +25,7 @@ from ledger.snapshots import is_ref
 from recovery.models import Case
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import capitalised, plural
+from recovery.views.request_context import trace_url
 from workspaces import formatting
 
 # An effect in one line, wherever the effects of a case are listed.
@@ -108,10 +110,12 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
     for attempt in Attempt.objects.filter(action__in=[one.pk for one in shown]).order_by("pk"):
         attempts[attempt.action_id].append(attempt)
     settled = settlements_of(facts.run, shown)
+    traces = traces_of(facts.run, shown)
     for action in shown:
         effects = list(facts.effects.get(action.pk, ()))
         item = _action(case, action, effects, attempts[action.pk], sensitive=sensitive)
         item |= _settled(settled.get(action.action), attempts[action.pk], sensitive=sensitive)
+        item |= _trace(traces.get(action.action))
         told.append(((action.n or 0, action.first_place), item))
     told += [((one.n or 0, one.place), _checkpoint(one)) for one in facts.checkpoints]
     told.sort(key=lambda entry: entry[0])
@@ -169,9 +173,14 @@ def _action(
         ],
         "key": short_key(action.key),
         "open": failed,
-        "trace_url": "",
         "url": f"/w/{case.workspace.slug}/runs/{case.run.run}/#{action.action}",
     }
+
+
+def _trace(trace: Trace | None) -> dict[str, Any]:
+    if trace is None:
+        return {"trace": None, "trace_url": ""}
+    return {"trace": trace, "trace_url": trace_url({"trace_id": trace.trace_id})}
 
 
 def _settled(

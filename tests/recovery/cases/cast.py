@@ -20,6 +20,7 @@ class Told:
 
     def __init__(self, agent: Agent, run: str, *, trusted: bool = True) -> None:
         self.agent, self.run, self.n = agent, run, 0
+        self.trace: dict[str, str] | None = None
         workspace = agent.workspace
         self.speaker = Actor(
             workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789", trusted
@@ -31,6 +32,8 @@ class Told:
         one = {"id": new_id(), "type": type_, "run": self.run, "n": self.n, "data": data}
         if action:
             one["action"] = action
+        if self.trace:
+            one["trace"] = self.trace
         said = read(msgspec.json.encode(one), self.speaker)
         assert isinstance(said, ParsedEvent), said
         with transaction.atomic():

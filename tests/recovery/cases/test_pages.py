@@ -217,6 +217,26 @@ def test_the_suggestion_in_a_line_leads_to_its_preview_for_who_may(desk, client,
     assert line(people.person("vik", people.team(acme, "viewers", "view")))["suggestion_url"] == ""
 
 
+def test_an_action_shows_the_trace_that_its_client_named(desk, tell, settings):
+    settings.AMENDS_TRACE_URL = ""
+    run = tell("run_traced")
+    run.trace = {"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7"}
+    run.does("tickets.update", ("ticket", "T-1", {"a": 1}, {"a": 2}))
+    run.trace = None
+    run.does("tickets.update", ("ticket", "T-2", {"a": 1}, {"a": 2}))
+    address = f"/w/acme/cases/{run.ends('failed').case().pk}/"
+
+    page = desk.get(address)
+
+    first, second = [one for one in page.context["story"]["items"] if one["kind"] == "action"]
+    assert first["trace"] == ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
+    assert (first["trace_url"], second["trace"]) == ("", None)
+    assert page.text.count("span <code>00f067aa0ba902b7</code>") == 1
+    assert 'data-copy="4bf92f3577b34da6a3ce929d0e0e4736"' in page.text
+    settings.AMENDS_TRACE_URL = "https://traces.example/{trace_id}"
+    assert "https://traces.example/4bf92f3577b34da6a3ce929d0e0e4736" in desk.get(address).text
+
+
 @pytest.mark.parametrize(
     ("suggestion", "sign", "approval"),
     [
