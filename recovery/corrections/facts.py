@@ -110,7 +110,7 @@ WHY = {
     "reported": "Somebody told us that this was wrong.",
     "step_needs_person": "One of our people had to step in to put this right.",
 }
-"""Why something was corrected, by the kind of reason: each kind of triage/reasons.py has one."""
+"""Why something was corrected, by the kind of reason: each kind of triage/detectors.py has one."""
 
 OF_THE_REPAIR = frozenset({"step_needs_person", "not_resumed"})
 WITHOUT_REASON = "This should not have happened."

@@ -25,7 +25,7 @@ def columns():
 
 def test_every_column_that_can_hold_words_is_spoken_of():
     unspoken = set(columns()) - erasure_registry.spoken_of()
-    assert not unspoken, "say in the floor's forgets.py what becomes of these"
+    assert not unspoken, "say in the floor's personal_data.py what becomes of these"
 
 
 def test_nothing_is_spoken_of_that_is_not_there():
