@@ -110,7 +110,7 @@ def placeholder(tag: str) -> str:
 
 
 class MaskingKey:
-    """Makes placeholders that tell secrets apart without telling them (docs/decisions/0190).
+    """Makes placeholders that tell secrets apart without telling them (docs/decisions/masking.md).
 
     A placeholder carries 128 bits of HMAC-SHA-256 (RFC 2104, truncated as NIST SP 800-107 allows)
     over the secret's normal form: the same card is the same mark, however it is grouped; a number
