@@ -2,7 +2,7 @@
 
 Their yes or no is evidence and starts nothing: it never grants, and it never rejects. Where the
 rule says `must`, nobody grants before every affected person has said yes, so that the last word is
-always one of the people who decide (docs/decisions/0055).
+always one of the people who decide (docs/decisions/approvals.md).
 """
 
 import hashlib
