@@ -56,7 +56,8 @@ class Channel(broker.Channel):
 
     A worker whose broker goes away lets go of the connection first, and then gives back, or
     acknowledges, what it still has in hand. Kombu looks for the broker's address where it no longer
-    is, and that error is none of a connection's, so the worker would end (docs/decisions/when-a-part-is-away.md).
+    is, and that error is none of a connection's, so the worker would end
+    (docs/decisions/when-a-part-is-away.md).
     """
 
     @contextmanager
