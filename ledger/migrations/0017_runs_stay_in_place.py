@@ -1,4 +1,4 @@
-"""What changes with every event of a run is in none of its indexes any more (decision 0125).
+"""What changes with every event of a run is in none of its indexes any more (docs/decisions/ingest.md).
 
 The three columns come in one statement, for each by itself would write the table anew.
 """
