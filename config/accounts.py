@@ -3,7 +3,7 @@
 And nobody is kept out by a stranger who types wrong passwords for them. What is counted is guesses
 at an account from one address; a device on which the person has logged in before is counted apart,
 and so is never met by what others guess. A guess from ever new addresses is slowed down for devices
-that nobody knows, unless a second factor guards the account (docs/decisions/0200).
+that nobody knows, unless a second factor guards the account (docs/decisions/accounts.md).
 """
 
 import secrets
