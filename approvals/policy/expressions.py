@@ -1,9 +1,9 @@
 """Conditions and arguments in CEL (https://cel.dev), compiled once and bounded in cost.
 
 CEL always ends, but loops over long lists and large patterns can take minutes. The library has no
-budget of its own, so the cost is bounded from outside (docs/decisions/gate.md): short texts, no loop
-within a loop, patterns that are short, written out and not in a loop, and an estimate of what the
-loops cost over the facts at hand, beyond which nothing is evaluated.
+budget of its own, so the cost is bounded from outside (docs/decisions/gate.md): short texts, no
+loop within a loop, patterns that are short, written out and not in a loop, and an estimate of what
+the loops cost over the facts at hand, beyond which nothing is evaluated.
 """
 
 import re
