@@ -1,9 +1,9 @@
 """Forgetting: one registry of everything in which the desk holds what was said of people.
 
 Each floor states in a module `personal_data` what it holds, which rows that is for some runs, and
-what must stay while somebody works with it. Erasure and retention walk the same registry, and a test
-finds a column that nobody spoke of. Rows stay, so that whoever points at them still finds them;
-what stood in them is replaced.
+what must stay while somebody works with it. Erasure and retention walk the same registry, and a
+test finds a column that nobody spoke of. Rows stay, so that whoever points at them still finds
+them; what stood in them is replaced.
 """
 
 from __future__ import annotations
