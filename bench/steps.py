@@ -3,7 +3,7 @@
     python -m bench steps
 
 gives `steps_ratio` (ours ÷ DBOS's, both as two processes on one PostgreSQL), and what it is made
-of. Ours makes every commit of DESIGN §9 over a connector that does nothing; DBOS runs workflows of
+of. Ours makes every commit of docs/engine.md over a connector that does nothing; DBOS runs workflows of
 as many empty steps. Each side has many plans or workflows to do: DBOS is measured with one at a
 time and with sixteen at a time in each process, and we compare with whichever is faster.
 

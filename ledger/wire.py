@@ -1,4 +1,4 @@
-"""The wire format of events (DESIGN §4): what fits, and what is wrong with what does not.
+"""The wire format of events (docs/wire.md): what fits, and what is wrong with what does not.
 
 A batch is never all-or-nothing: each event is read alone, and gets a problem of its own.
 """

@@ -234,7 +234,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _own_key(said: ParsedEvent, targets: list[Mapping[str, Any]], speaker: Actor) -> str:
-    """The key of one logical operation, as the SDK makes it (DESIGN §5)."""
+    """The key of one logical operation, as the SDK makes it (docs/wire.md)."""
     tool = said.data["tool"]
     identity = {
         "workspace": speaker.workspace,

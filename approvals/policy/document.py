@@ -1,4 +1,4 @@
-"""The policy document of DESIGN §7, read once into what the desk works with."""
+"""The policy document (docs/policy.md), read once into what the desk works with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

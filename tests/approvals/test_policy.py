@@ -1,4 +1,4 @@
-"""The policy document: read with every mistake in its place, and judged as DESIGN §7 says."""
+"""The policy document: read with every mistake in its place, and judged as docs/policy.md says."""
 
 from pathlib import Path
 
