@@ -1,4 +1,4 @@
-"""What the data of each type of event may hold (docs/events.md). Other members are kept as they are."""
+"""What the data of each type of event may hold (docs/events.md). Others are kept as they are."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal

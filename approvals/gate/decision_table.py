@@ -1,4 +1,4 @@
-"""The table of `begin` (docs/architecture.md): what was found → what is answered. The first row wins."""
+"""The table of `begin` (docs/architecture.md): found → answered. The first row wins."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,6 +1,7 @@
 """By itself: compensation without a person, only where policy allows it and every condition holds.
 
-The conditions are those of docs/policy.md. A case that misses one waits in the queue like any other.
+The conditions are those of docs/engine.md. A case that misses one waits in the queue like any
+other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The seven invariants of docs/faults.md, asked of the database and of the outside world's journal."""
+"""The seven invariants of docs/faults.md, asked of the database and the outside journal."""
 
 import json
 import time

@@ -1,6 +1,7 @@
 """The desk is away, answers are lost, agents are killed: nothing is done twice or forgotten.
 
-Law 11 of docs/faults.md: a gated call is blocked; an ungated one is spooled and arrives later, once.
+Law 11 of docs/faults.md: a gated call is blocked; an ungated one is spooled and arrives later,
+once.
 """
 
 import sqlite3

@@ -121,7 +121,7 @@ def reversibility(kind: str) -> SafeString:
 
 @register.simple_tag
 def state(name: str, word: str = "") -> SafeString:
-    """A state of a case, step, action, approval or correction, in words for people (docs/pages.md)."""
+    """A state of a case, step, action, approval or correction, in words for people."""
     tone, usual = STATES.get(name, ("calm", str(name).replace("_", " ").capitalize()))
     return _badge("tone", tone, TONE_SIGNS[tone], word or usual)
 

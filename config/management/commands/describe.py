@@ -67,9 +67,9 @@ def moves_page() -> str:
         DRAWN,
         "",
         (
-            "A row changes its state by one conditional UPDATE: it still stands where it was seen, the"
-            " move is in its table, and the event that tells of it is written in the same transaction"
-            " (`workspaces/moves.py`). The database checks each pair of states again."
+            "A row changes its state by one conditional UPDATE: it still stands where it was seen,"
+            " the move is in its table, and the event that tells of it is written in the same"
+            " transaction (`workspaces/moves.py`). The database checks each pair of states again."
         ),
         "",
     ]
@@ -124,8 +124,8 @@ def events_page() -> str:
         "",
         (
             "Sent to `POST /api/v1/events` ([the wire format](wire.md)); the desk may say them too."
-            " A member without a mark may be left out; further members are kept as they are. Those in"
-            " the last column only `begin` may write."
+            " A member without a mark may be left out; further members are kept as they are. Those"
+            " in the last column only `begin` may write."
         ),
         "",
         "| type | members of `data` | by `begin` alone |",
@@ -142,8 +142,8 @@ def events_page() -> str:
         "## What the desk says",
         "",
         (
-            "With a named actor, a person or a part of the desk; refused from every key. Members are"
-            " those that are named where the event is written; a speaker may add what is in hand."
+            "With a named actor, a person or a part of the desk; refused from every key. Members"
+            " are those that are named where the event is written; a speaker may add what is in hand."
         ),
         "",
         "| type | written in | members of `data` |",
