@@ -4,8 +4,8 @@
 
 gives `steps_ratio` (ours ÷ DBOS's, both as two processes on one PostgreSQL), and what it is made
 of. Ours makes every commit of docs/engine.md over a connector that does nothing; DBOS runs
-workflows of as many empty steps. Each side has many plans or workflows to do: DBOS is measured with one at a
-time and with sixteen at a time in each process, and we compare with whichever is faster.
+workflows of as many empty steps. Each side has many plans or workflows to do: DBOS is measured with
+one at a time and with sixteen at a time in each process, and we compare with whichever is faster.
 
 The machine's speed moves while we measure, so the sides take turns, and the median of each one's
 rounds counts.

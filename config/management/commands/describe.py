@@ -143,7 +143,7 @@ def events_page() -> str:
         "",
         (
             "With a named actor, a person or a part of the desk; refused from every key. Members"
-            " are those that are named where the event is written; a speaker may add what is in hand."
+            " are those that are named where it is written; a speaker may add what is in hand."
         ),
         "",
         "| type | written in | members of `data` |",
