@@ -10,7 +10,7 @@ from __future__ import annotations
 import smtplib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 from uuid import uuid4
@@ -24,41 +24,14 @@ from django.db import connection as database
 from django.db import transaction
 from django.db.models import DurationField, ExpressionWrapper, F, Value
 from django.db.models.functions import Now
-from standardwebhooks import Webhook
 
 from connectors.models import Channel, Delivery
 from connectors.models.channels import ChannelKind, DeliveryState, Tier
 from connectors.outbound import Deadline, Outbound
 from connectors.redaction import Redaction
+from connectors.signing import headers_of, signer
 from workspaces import outbox
 from workspaces.models import Secret, User, Workspace
-
-# Signatures as Standard Webhooks say (https://www.standardwebhooks.com).
-
-
-class BadSecret(ValueError):
-    """We stopped because the signing secret is no `whsec_…` secret."""
-
-
-def headers_of(secret: str, body: bytes, *, message_id: str) -> dict[str, str]:
-    """The three headers that sign a body now; raises BadSecret."""
-    now = datetime.now(UTC)
-    return {
-        "webhook-id": message_id,
-        "webhook-timestamp": str(int(now.timestamp())),
-        "webhook-signature": signer(secret).sign(
-            msg_id=message_id, timestamp=now, data=body.decode()
-        ),
-    }
-
-
-def signer(secret: str) -> Webhook:
-    """The library's signer; raises BadSecret."""
-    try:
-        return Webhook(secret)
-    except Exception:  # noqa: BLE001 - it raises of three kinds, one of them its own and not exported
-        raise BadSecret("The signing secret has to be a whsec_… secret.") from None
-
 
 # How a message leaves by each kind of channel.
 

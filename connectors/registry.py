@@ -1,14 +1,16 @@
 """Which connectors there are: the built-in ones and those of installed packages.
 
 A package offers a connector through the entry-point group `amends.connectors`; the entry point
-names a subclass of `Connector`. Whatever is wrong with one is a system check's error at start, and
-that one is left out: a broken plug-in must not stop the desk from undoing things elsewhere.
+names a subclass of `Connector`. Whatever is wrong with one is logged and a system check's error at
+start, and that one is left out: a broken plug-in must not stop the desk from undoing things
+elsewhere. A built-in one that cannot be imported is our own fault, and raises.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +24,8 @@ from connectors.contract import Connector
 from workspaces.edge import described
 
 GROUP = "amends.connectors"
+
+logger = logging.getLogger(__name__)
 
 BUILT_IN: Mapping[str, str] = MappingProxyType(
     {
@@ -78,7 +82,10 @@ def _found() -> Registry:
     for entry in _offers():
         try:
             connector = entry.load()()
-        except Exception as fault:  # noqa: BLE001 - a plug-in may raise anything; it is reported
+        except Exception as fault:
+            if entry.value == BUILT_IN.get(entry.name):
+                raise
+            logger.exception("connector %s cannot be loaded", entry.name)
             faults.append(f"{entry.name} ({entry.value}) cannot be loaded: {fault}")
             continue
         wrong = list(faults_of(connector, entry.name))

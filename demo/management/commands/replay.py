@@ -23,7 +23,7 @@ from workspaces.models import Agent, Workspace
 
 # A workspace for the replay of a recorded service desk: one agent, one database, one policy.
 
-POLICIES = Path(__file__).parents[1] / "policies"
+POLICIES = Path(__file__).parents[2] / "policies"
 
 
 def prepare(desk: ServiceDesk, slug: str, *, policy: Path | None = None) -> str:
