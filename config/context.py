@@ -36,7 +36,8 @@ STOPPED = {
 FRAME = """
 SELECT
     (SELECT count(*) FROM (SELECT FROM recovery_case
-        WHERE workspace_id = %(here)s AND state <> 'closed' LIMIT %(limit)s) open_cases),
+        WHERE workspace_id = %(here)s AND state <> 'closed' AND NOT without_effects
+        LIMIT %(limit)s) open_cases),
     (SELECT unmet ->> 0 FROM approvals_policyversion
         WHERE workspace_id = %(here)s AND active LIMIT 1),
     EXISTS (SELECT FROM approvals_pause WHERE workspace_id = %(here)s AND lifted_at IS NULL)"""

@@ -11,9 +11,11 @@ from recovery.engine import steps
 from recovery.models import (
     Case,
     CaseState,
+    Comment,
     Correction,
     CorrectionDelivery,
     CorrectionState,
+    Directive,
     Plan,
     Residue,
 )
@@ -151,10 +153,22 @@ keeps("recovery.Step", "connection_digest", "connector_version", "operation", "t
 keeps("recovery.StepAttempt", "key", "outcome", because=OURS)
 
 
+_TOUCHED = (
+    Q(without_effects=False)
+    | ~Q(claimed_by=None)
+    | ~Q(closed_by=None)
+    | Q(Exists(Comment.objects.filter(case=OuterRef("pk"))))
+    | Q(Exists(Directive.objects.filter(run=OuterRef("run"))))
+)
+"""Of a run that failed and did nothing a case stands by itself: until a person takes it up, it
+keeps the run no longer than a run without a case.
+"""
+
+
 @rests
 def worked_on(workspace: Workspace, runs: Sequence[int]) -> set[int]:
     """Runs of open cases, and the desk's own runs of their plans."""
-    open_ = Case.objects.filter(workspace=workspace).exclude(state=CaseState.CLOSED)
+    open_ = Case.objects.filter(_TOUCHED, workspace=workspace).exclude(state=CaseState.CLOSED)
     return _with_plans(open_, runs)
 
 
@@ -182,7 +196,7 @@ def left_to_do(workspace: Workspace, runs: Sequence[int]) -> set[int]:
 
 @stays
 def had_a_case(workspace: Workspace, runs: Sequence[int]) -> set[int]:
-    return _with_plans(Case.objects.filter(workspace=workspace), runs)
+    return _with_plans(Case.objects.filter(_TOUCHED, workspace=workspace), runs)
 
 
 def _with_plans(cases: QuerySet[Case], runs: Sequence[int]) -> set[int]:

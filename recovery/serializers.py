@@ -46,6 +46,7 @@ def case(one: Case) -> dict[str, Any]:
         "currency": one.currency,
         "unknown": one.unknown_count,
         "standing": one.standing_count,
+        "without_effects": one.without_effects,
         "cause": one.cause.fingerprint if one.cause else None,
         "failed_at": one.failed_at,
         "opened_at": one.opened_at,

@@ -95,8 +95,9 @@ def report(
     case = Case.objects.select_for_update(of=("self",)).filter(run=run).first()
     if case is None:
         facts = facts_of(run)
-        file = case_projection.case_file(facts, reasons(facts), connections_of([run.workspace_id]))
-        case = opening.keep(facts, None, reasons(facts), file)
+        found = reasons(facts, None)
+        file = case_projection.case_file(facts, found, connections_of([run.workspace_id]))
+        case = opening.keep(facts, None, found, file)
     said = Report.objects.create(case=case, source=source, person=by, text=text)
     say(
         case,

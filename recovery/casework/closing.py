@@ -117,7 +117,7 @@ def close(
         outcome,
         reason.strip()[:REASON_CHARACTERS_MAX],
         by=by,
-        present=reasons(facts),
+        present=reasons(facts, case),
         standing=facts.remaining(),
         left=[{"text": one.text, "owner": one.owner.pk} for one in left],
     )

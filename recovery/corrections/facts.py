@@ -108,6 +108,7 @@ WHY = {
     "denied": "This should not have been done.",
     "denied_often": "The assistant kept trying to do what it is not allowed to do.",
     "reported": "Somebody told us that this was wrong.",
+    "failed_without_effects": "The work stopped before anything had been changed.",
     "step_needs_person": "One of our people had to step in to put this right.",
 }
 """Why something was corrected, by the kind of reason: each kind of triage/detectors.py has one."""

@@ -54,7 +54,8 @@ FROM connectors_connection c JOIN workspaces_workspace w ON w.id = c.workspace_i
 WHERE c.disabled_at IS NULL ORDER BY c.open_until NULLS LAST, c.id LIMIT %s"""
 OVERDUE = """
 SELECT risk, count(*) FROM (
-    SELECT risk FROM recovery_case WHERE state <> 'closed' AND due_at < clock_timestamp() LIMIT %s)
+    SELECT risk FROM recovery_case WHERE state <> 'closed' AND NOT without_effects
+        AND due_at < clock_timestamp() LIMIT %s)
 AS late GROUP BY risk"""
 MESSAGES = """
 SELECT state, count(*) FROM (

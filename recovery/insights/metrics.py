@@ -36,14 +36,15 @@ AGES = (
 OPEN = """
 SELECT width_bucket(failed_at, %(marks)s::timestamptz[]), count(*), min(failed_at)
 FROM (
-    SELECT failed_at FROM recovery_case WHERE workspace_id = %(workspace)s AND state <> 'closed'
+    SELECT failed_at FROM recovery_case
+    WHERE workspace_id = %(workspace)s AND state <> 'closed' AND NOT without_effects
     ORDER BY failed_at DESC, id DESC LIMIT %(limit)s
 ) seen GROUP BY 1"""
 
 CASES = """
 WITH seen AS (
     SELECT failed_at, closed_at, state, outcome FROM recovery_case
-    WHERE workspace_id = %(workspace)s AND failed_at > %(since)s
+    WHERE workspace_id = %(workspace)s AND failed_at > %(since)s AND NOT without_effects
     ORDER BY failed_at DESC, id DESC LIMIT %(limit)s
 )
 SELECT failed_at::date AS day, count(*), count(*) FILTER (WHERE state <> 'closed'),
@@ -57,7 +58,7 @@ FROM seen GROUP BY ROLLUP (failed_at::date) ORDER BY day NULLS LAST"""
 CLOSED = """
 WITH seen AS (
     SELECT closed_at, outcome FROM recovery_case
-    WHERE workspace_id = %(workspace)s AND closed_at > %(since)s
+    WHERE workspace_id = %(workspace)s AND closed_at > %(since)s AND NOT without_effects
     ORDER BY closed_at DESC LIMIT %(limit)s
 )
 SELECT closed_at::date AS day, count(*),

@@ -89,6 +89,11 @@ class Case(models.Model):
         default=list,
         help_text="Keys of reasons that a closing has seen; only others reopen it",
     )
+    without_effects = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Its run failed and did nothing: low, and listed in a view of its own alone",
+    )
     headline = models.CharField(max_length=400)
     brief = models.CharField(
         max_length=200, blank=True, help_text="The trouble alone, for a line of the queue"
@@ -158,18 +163,23 @@ class Case(models.Model):
             ),
             models.Index(
                 fields=["workspace", "-risk_rank", "-failed_at", "-id"],
-                condition=~Q(state="closed"),
+                condition=~Q(state="closed") & Q(without_effects=False),
                 name="case_open_by_risk",
             ),
             models.Index(
                 fields=["workspace", "-failed_at", "-id"],
-                condition=~Q(state="closed"),
+                condition=~Q(state="closed") & Q(without_effects=False),
                 name="case_open_newest",
             ),
             models.Index(
                 fields=["workspace", "due_at", "id"],
-                condition=~Q(state="closed"),
+                condition=~Q(state="closed") & Q(without_effects=False),
                 name="case_open_by_due",
+            ),
+            models.Index(
+                fields=["workspace", "-risk_rank", "-failed_at", "-id"],
+                condition=~Q(state="closed") & Q(without_effects=True),
+                name="case_open_without_effects",
             ),
             models.Index(fields=["workspace", "-failed_at", "-id"], name="case_newest"),
             models.Index(
@@ -180,12 +190,13 @@ class Case(models.Model):
             # What the saved views of the queue count.
             models.Index(
                 fields=["workspace", "-risk_rank", "-failed_at", "-id"],
-                condition=~Q(state="closed") & Q(unknown_count__gt=0),
+                condition=~Q(state="closed") & Q(without_effects=False, unknown_count__gt=0),
                 name="case_of_unknown_outcome",
             ),
             models.Index(
                 fields=["workspace", "-risk_rank", "-failed_at", "-id"],
-                condition=~Q(state="closed") & Q(reversibility="irreversible"),
+                condition=~Q(state="closed")
+                & Q(without_effects=False, reversibility="irreversible"),
                 name="case_irreversible",
             ),
             models.Index(fields=["workspace", "customer"], name="case_by_customer"),

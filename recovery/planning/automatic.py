@@ -30,6 +30,7 @@ def sweep() -> int:
     waiting = Case.objects.filter(
         state=CaseState.OPEN,
         suggestion=Suggestion.COMPENSATE,
+        without_effects=False,
         considered_revision__lt=F("revision"),
     )
     started = 0

@@ -194,6 +194,13 @@ class RunFacts:
     def action(self, name: str) -> Action | None:
         return next((action for action in self.actions if action.action == name), None)
 
+    def failed_action(self) -> Action | None:
+        """The action that the run names as the failed one, else the last that failed."""
+        named = self.action(self.run.failed_action) if self.run.failed_action else None
+        if named is not None:
+            return named
+        return next((one for one in reversed(self.actions) if one.error), None)
+
 
 def deed_of(action: Action, run: Run) -> ToolCall:
     return ToolCall(

@@ -22,7 +22,7 @@ from django.db.models.fields.tuple_lookups import TupleGreaterThan, TupleLessTha
 
 from recovery.models import Case, CaseState
 from recovery.search.language import Query, QueryError, parse
-from recovery.search.terms import Reader, condition
+from recovery.search.terms import WITHOUT_EFFECTS, Reader, condition
 from workspaces import clock
 from workspaces.models import User, Workspace
 
@@ -81,13 +81,17 @@ def matching(
     everything: bool = False,
     now: datetime | None = None,
 ) -> QuerySet[Case]:
-    """The cases that a query means. Without a word on the state, only those that are not closed."""
+    """The cases that a query means. Without a word on the state, only those that are not closed;
+    failures that did nothing only where the query asks for them.
+    """
     now = now or clock.now()
     found = Case.objects.filter(workspace=workspace)
     if query.tree is not None:
         found = found.filter(condition(query.tree, Reader(by, now, workspace)))
     if not asks_for_closed(query):
         found = found.exclude(state=CaseState.CLOSED)
+    if not _says(query, WITHOUT_EFFECTS):
+        found = found.filter(without_effects=False)
     if is_cut(query, everything=everything):
         found = found.filter(failed_at__gt=now - timedelta(days=RECENT_DAYS))
     return found
@@ -97,9 +101,14 @@ def asks_for_closed(query: Query) -> bool:
     """Whether the query itself says which states it wants."""
     if query.mentions("state", "outcome"):
         return True
+    return _says(query, "open", "closed")
+
+
+def _says(query: Query, *words: str) -> bool:
+    """Whether `is:` is said with one of these, wherever in the query."""
     return any(
         getattr(term, "key", "") == "is"
-        and any(value.text.lower() in {"open", "closed"} for value in term.values)  # type: ignore[union-attr]
+        and any(value.text.lower() in words for value in term.values)  # type: ignore[union-attr]
         for term in query.terms
     )
 
@@ -232,7 +241,10 @@ COUNT_OF_WORDS_MAX = 1_000
 
 # What every desk counts beside its queue, each time it is looked at. Put together anew by the ORM
 # they took a fifth of the queue's time, so what it makes of them is remembered, with blanks.
-BY_HEART = frozenset({"", "is:mine", "is:unclaimed", "is:unknown", "is:irreversible", "is:overdue"})
+BY_HEART = frozenset(
+    {"", "is:mine", "is:unclaimed", "is:unknown", "is:irreversible", "is:overdue"}
+    | {f"is:{WITHOUT_EFFECTS}"}
+)
 
 
 class Placeholder(Enum):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from recovery.models import Case, CaseOutcome, CaseState
 from recovery.search.language import KEYS
-from recovery.search.terms import HAS, IS, RISKS
+from recovery.search.terms import HAS, IS, RISKS, WITHOUT_EFFECTS
 from workspaces.models import Agent, Workspace
 
 SUGGESTIONS_MAX = 10
@@ -64,6 +64,7 @@ VALUES = {
         "irreversible": "something cannot be undone",
         "overdue": "past its time",
         "paused": "its agent, tool or target is stopped",
+        WITHOUT_EFFECTS: "failed, and nothing took effect",
     },
     "has": {
         "approval": "a plan waits for people",
@@ -117,7 +118,7 @@ def _values(workspace: Workspace, key: str) -> list[str]:
     if key not in COLUMNS:
         return []
     newest = (
-        Case.objects.filter(workspace=workspace)
+        Case.objects.filter(workspace=workspace, without_effects=False)
         .exclude(state=CaseState.CLOSED)
         .order_by("-failed_at", "-id")
         .values_list(COLUMNS[key], flat=True)[:LOOKED_AT_MAX]

@@ -30,6 +30,9 @@ STARS_MAX = 6
 RUNS_OF_A_NAME_MAX = 100
 """Each agent names its runs itself; of several agents they may be named alike."""
 
+WITHOUT_EFFECTS = "without-effects"
+"""The view of runs that failed and did nothing; no other list holds them."""
+
 TO_RUN = (StepState.BLOCKED, StepState.READY, StepState.CLAIMED)
 """Steps of which nothing is sent yet: a pause holds them."""
 
@@ -255,6 +258,7 @@ IS: Mapping[str, Callable[[Reader], Q]] = {
     "irreversible": lambda _: Q(reversibility=Reversibility.IRREVERSIBLE),
     "overdue": lambda reader: Q(due_at__lt=reader.now) & ~Q(state=CaseState.CLOSED),
     "paused": paused,
+    WITHOUT_EFFECTS: lambda _: Q(without_effects=True),
 }
 
 HAS: Mapping[str, Callable[[], Q]] = {

@@ -17,7 +17,7 @@ from recovery.planning.step_drafting import CannotUndo
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import listed, plural, shortened, target_words
 from recovery.triage.causes import Fingerprint, likeness
-from recovery.triage.detectors import Reason
+from recovery.triage.detectors import Reason, is_without_effects
 from recovery.triage.headlines import blamed_action, brief, headline
 
 # Suggestion: what to do next with a case, and why in one sentence.
@@ -113,10 +113,13 @@ SEARCHED_CHARACTERS_MAX = 16_000
 
 @dataclass(frozen=True, slots=True)
 class CaseProjection:
-    """The columns of the row, what makes it like others, and the words it is found by."""
+    """The columns of the row, what makes it like others, and the words it is found by.
+
+    A failure that did nothing is like no others: causes are of what is in the queue.
+    """
 
     columns: Mapping[str, Any]
-    alike: Fingerprint
+    alike: Fingerprint | None
     searched: str
     drafted: Drafted
 
@@ -137,9 +140,8 @@ def case_file(
         | _advice(facts, drafted)
         | _urgency(facts, reasons, blamed)
     )
-    return CaseProjection(
-        columns, likeness(facts, reasons), _searched(facts, columns, blamed), drafted
-    )
+    alike = None if columns["without_effects"] else likeness(facts, reasons)
+    return CaseProjection(columns, alike, _searched(facts, columns, blamed), drafted)
 
 
 def _failure(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> dict[str, Any]:
@@ -147,6 +149,7 @@ def _failure(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) 
         "agent": facts.run.agent,
         "reasons": list(dict.fromkeys(reason.code for reason in reasons)),
         "evidence": [reason.as_json() for reason in reasons],
+        "without_effects": is_without_effects(reasons),
         "headline": headline(facts, reasons),
         "brief": brief(facts, reasons),
         "failed_action": blamed,
@@ -202,7 +205,8 @@ def _reversibility(facts: RunFacts, drafted: Drafted) -> Reversibility:
 
 
 def _urgency(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> dict[str, Any]:
-    risk = _risk(facts, blamed)
+    is_urgent = not is_without_effects(reasons)
+    risk = _risk(facts, blamed) if is_urgent else RISKS[0]
     failed_at = _failed_at(facts, reasons, blamed)
     due = failed_at + timedelta(seconds=facts.policy.due_seconds(risk))
     windows = [effect.undo_until for _, effect in facts.standing() if effect.undo_until]
@@ -210,7 +214,7 @@ def _urgency(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) 
         "risk": risk,
         "risk_rank": RISKS.index(risk),
         "failed_at": failed_at,
-        "due_at": min([due, *windows]),
+        "due_at": min([due, *windows]) if is_urgent else None,
     }
 
 

@@ -6,13 +6,13 @@ nobody has answered opens a closed case again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from approvals.denials import OFTEN
 from ledger.masking import holds_bare
 from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
-from recovery.models import StepState
+from recovery.models import Case, StepState
 from recovery.run_facts.runs import READING, RunFacts
 from recovery.run_facts.sentences import clean, shortened, target_words
 from workspaces import formatting
@@ -70,6 +70,7 @@ CODES = frozenset(
         "denied_often",
         "not_resumed",
         "reported",
+        "failed_without_effects",
     }
 )
 """Every kind of reason there is. Each has a headline (triage/headlines.py) and a sentence for the
@@ -79,10 +80,21 @@ affected person (corrections/facts.py); nothing falls back to the words of anoth
 Finder = Callable[[RunFacts], Iterator[Reason]]
 
 
-def reasons(facts: RunFacts) -> list[Reason]:
-    """Why this run needs somebody; empty where it does not. The weightiest kind comes first."""
+def reasons(facts: RunFacts, case: Case | None) -> list[Reason]:
+    """Why this run needs somebody; empty where it does not. The weightiest kind comes first.
+
+    That it failed and did nothing is said only where nothing else is, and never of a `case` that
+    was in the queue: what somebody worked on is not taken out of their sight, nor opened again.
+    """
     found = [reason for finder in FINDERS for reason in finder(facts)]
+    if not found and (case is None or case.without_effects):
+        found = list(failed_without_effects(facts))
     return found[:REASONS_MAX]
+
+
+def is_without_effects(found: Sequence[Reason]) -> bool:
+    """Whether all that is told of a run is that it failed and did nothing."""
+    return [reason.code for reason in found] == ["failed_without_effects"]
 
 
 def living(facts: RunFacts) -> Iterator[Action]:
@@ -273,6 +285,36 @@ def reported(facts: RunFacts) -> Iterator[Reason]:
         who = report.get_source_display().lower()
         words = f"Reported by the {who}" if report.source != "operator" else "Reported"
         yield Reason("reported", f"{words}: {clean(report.text)}", more=str(report.pk))
+
+
+def failed_without_effects(facts: RunFacts) -> Iterator[Reason]:
+    """An agent's run that failed, where all of it is known and none of it changed anything.
+
+    The key holds when it failed: a run that is taken up again and fails anew is a case anew.
+    """
+    run = facts.run
+    if run.agent_id is None or run.state != RunState.FAILED:
+        return
+    if run.action_count > len(facts.actions):
+        return  # of what was not gathered nothing is claimed
+    if facts.unknown() or facts.troubled or facts.under_way:
+        return
+    if any(_may_have_changed(facts, action) for action in facts.actions):
+        return
+    failed, ended = facts.failed_action(), run.ended_at
+    words = f"The run failed{f' at {failed.tool_words}' if failed else ''} and nothing took effect"
+    yield Reason(
+        "failed_without_effects",
+        words,
+        failed.action if failed else "",
+        ended.isoformat() if ended else "",
+    )
+
+
+def _may_have_changed(facts: RunFacts, action: Action) -> bool:
+    if facts.effects.get(action.pk) or action.compensated != Compensated.NONE:
+        return True
+    return action.state == ActionState.SUCCEEDED and changing(facts, action)
 
 
 def _stands(facts: RunFacts, action: Action) -> list[Effect]:

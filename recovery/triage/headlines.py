@@ -48,8 +48,8 @@ def brief(facts: RunFacts, reasons: Sequence[Reason]) -> str:
     code = first.code if first else ""
     if first and code == "verification_failed":
         said = f"Verification failed{_check(facts, first).replace(' at', ':', 1)}"
-    elif code in {"failed_with_effects", "outcome_unknown"}:
-        start = "Failed" if code == "failed_with_effects" else "Outcome unknown"
+    elif code in {"failed_with_effects", "failed_without_effects", "outcome_unknown"}:
+        start = "Outcome unknown" if code == "outcome_unknown" else "Failed"
         why = _error(facts)
         said = f"{start}: {why}" if why else start
     is_tool = "." in said.partition(" ")[0]
@@ -124,6 +124,7 @@ def trouble(facts: RunFacts, reasons: Sequence[Reason]) -> str:
         "out_of_order": f"and ran {tool} out of order, after the pivot",
         "not_resumed": "and did not resume in time",
         "reported": "and somebody reported it",
+        "failed_without_effects": f"failed{_failure(facts)} and nothing took effect",
     }
     return said[reason.code]
 
@@ -141,13 +142,13 @@ def _check(facts: RunFacts, reason: Reason) -> str:
 
 def _failure(facts: RunFacts) -> str:
     """` at send_email (504 Gateway Timeout)`"""
-    action, text = failed_action(facts), _error(facts)
+    action, text = facts.failed_action(), _error(facts)
     at = f" at {action.tool_words}" if action and action.tool else ""
     return f"{at} ({text})" if text else at
 
 
 def _error(facts: RunFacts) -> str:
-    action = failed_action(facts)
+    action = facts.failed_action()
     error = (action.error if action else None) or facts.run.error or {}
     if not isinstance(error, dict):
         return ""
@@ -155,21 +156,13 @@ def _error(facts: RunFacts) -> str:
     return shortened(without_addresses(said), ERROR_CHARACTERS_MAX)
 
 
-def failed_action(facts: RunFacts) -> Action | None:
-    """The action that the run names as the failed one, else the last that failed."""
-    named = facts.action(facts.run.failed_action) if facts.run.failed_action else None
-    if named is not None:
-        return named
-    return next((one for one in reversed(facts.actions) if one.error), None)
-
-
 def blamed_action(facts: RunFacts, reasons: Sequence[Reason]) -> Action | None:
     """The action that the queue shows as the failed one."""
     for reason in reasons:
         found = facts.action(reason.action) if reason.action else None
         if reason.code == "failed_with_effects":
-            found = failed_action(facts) or found
+            found = facts.failed_action() or found
         if found is not None:
             return found
     standing = facts.standing()
-    return standing[0][0] if standing else failed_action(facts)
+    return standing[0][0] if standing else facts.failed_action()

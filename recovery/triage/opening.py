@@ -75,6 +75,7 @@ STORY = frozenset(
     {
         "reasons",
         "evidence",
+        "without_effects",
         "headline",
         "brief",
         "failed_action",
@@ -105,9 +106,10 @@ def keep(
 
 def _open(facts: RunFacts, reasons: Sequence[Reason], file: CaseProjection) -> Case:
     run = facts.run
-    cause = causes.keep(run.workspace, file.alike)
+    cause = causes.keep(run.workspace, file.alike) if file.alike else None
     case = Case.objects.create(workspace=run.workspace, run=run, cause=cause, **file.columns)
-    causes.joined(cause)
+    if cause is not None:
+        causes.joined(cause)
     _searchable(case, file)
     _say(case, facts, "case.opened", reasons)
     ring(case)
@@ -154,6 +156,8 @@ def _write(facts: RunFacts, case: Case, changes: Mapping[str, Any], file: CasePr
         changes |= {"probes": 0, "probe_at": None}
     if "reasons" in changes or "failed_tool" in changes:
         changes |= _cause(facts, case, file)
+    if case.without_effects and not changes.get("without_effects", True):
+        changes["opened_at"] = timezone.now()  # now it comes to the queue, as news
     for name, value in changes.items():
         setattr(case, name, value)
     case.revision += 1
@@ -162,6 +166,8 @@ def _write(facts: RunFacts, case: Case, changes: Mapping[str, Any], file: CasePr
 
 
 def _cause(facts: RunFacts, case: Case, file: CaseProjection) -> dict[str, Any]:
+    if file.alike is None:  # it never was like others: it has no cause to leave
+        return {}
     cause = causes.keep(facts.run.workspace, file.alike)
     if cause.pk == case.cause_id:
         return {}

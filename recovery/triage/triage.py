@@ -187,11 +187,19 @@ def _consider(facts: RunFacts, case: Case | None, connections: opening.Connectio
     if case is None and facts.run.agent_id is None:
         return  # the desk's own run: only a person opens its case
     verification.want(facts)
-    found = reasons(facts)
+    found = reasons(facts, case)
     if case is None and not found:
         return
     case = opening.keep(facts, case, found, case_file(facts, found, connections))
     follow(facts, case, found)
+    if _went_on_by_itself(facts, case, found):
+        _close(facts, case, found)
+
+
+def _went_on_by_itself(facts: RunFacts, case: Case, found: Sequence[Reason]) -> bool:
+    """Its case said only that it failed and did nothing, and now it has completed."""
+    is_free = case.without_effects and case.state == CaseState.OPEN
+    return is_free and not found and facts.run.state == RunState.COMPLETED
 
 
 def _remember(runs: Sequence[Run], now: datetime) -> None:

@@ -20,6 +20,7 @@ from recovery.cases.ending import OutOfDate, holder_of
 from recovery.casework import cases
 from recovery.models import Case, CaseState, Suggestion
 from recovery.search import saved
+from recovery.search.terms import WITHOUT_EFFECTS
 from recovery.views import acts, lookup, story
 from recovery.views.request_context import case_url, due_words, list_of, queue_url, trace_url
 from workspaces import clock, formatting, news
@@ -28,6 +29,8 @@ from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
 from workspaces.templatetags.formatting import icon, reversibility, risk, state
+
+VIEW_WITHOUT_EFFECTS = f"is:{WITHOUT_EFFECTS}"
 
 # When the queue has nothing to show: no agent yet, nothing wrong, no match, or a mistake.
 
@@ -49,6 +52,9 @@ def mistake(q: str, wrong: ValueError) -> dict[str, Any]:
 
 
 def empty(here: Workspace, q: str) -> dict[str, Any]:
+    if q == VIEW_WITHOUT_EFFECTS:
+        text = "No run has failed before it did anything, or each was resumed or closed."
+        return {"icon": "clear", "title": "Nothing failed without effects", "text": text}
     if q:
         return no_match(here, q)
     if not Run.objects.filter(workspace=here).exists():
@@ -64,7 +70,7 @@ def empty(here: Workspace, q: str) -> dict[str, Any]:
             ],
             "links": [{"label": "Make a key", "url": keys, "main": True}],
         }
-    closed = Case.objects.filter(workspace=here, closed_at__isnull=False)
+    closed = Case.objects.filter(workspace=here, closed_at__isnull=False, without_effects=False)
     last = closed.order_by("-closed_at").values_list("closed_at", flat=True).first()
     text = f"The last case was closed {formatting.ago(last)}." if last else "No run has gone wrong."
     return {"icon": "clear", "title": "Nothing to recover", "text": text}
@@ -99,7 +105,7 @@ COLUMNS = (
     "failed_target", "outcome", "suggestion", "suggestion_text", "reversibility", "closed_at",
     "needs_approval", "due_at", "failed_at", "claimed_until", "amount_minor", "currency",
     "unknown_count", "agent__name", "claimed_by__name", "claimed_by__email", "run__run",
-    "run__trace",
+    "run__trace", "without_effects",
 )  # fmt: skip
 """What `row` reads of a case; all else stays where it is."""
 
@@ -111,6 +117,7 @@ def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> 
     """
     holder = holder_of(case)
     sign, approval = _suggested(case)
+    acts_here = recovers and case.state == CaseState.OPEN and holder in (None, person)
     return {
         "id": case.pk,
         "url": f"{case_url(case)}?{kept}" if kept else case_url(case),
@@ -128,9 +135,8 @@ def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> 
         "suggestion": case.get_outcome_display()
         or case.suggestion_text
         or case.get_suggestion_display(),
-        "suggestion_url": f"{case_url(case)}{case.suggestion}/"
-        if recovers and case.state == CaseState.OPEN and holder in (None, person)
-        else "",
+        "suggestion_url": f"{case_url(case)}{case.suggestion}/" if acts_here else "",
+        "or_close_url": f"{case_url(case)}close/" if acts_here and _may_just_end(case) else "",
         "reversibility": sign,
         "approval": approval,
         "since": formatting.moment(case.failed_at, "span"),
@@ -145,6 +151,10 @@ def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> 
         "eligible": case.state == CaseState.OPEN and case.unknown_count == 0,
         "case": case,
     }
+
+
+def _may_just_end(case: Case) -> bool:
+    return case.without_effects and case.suggestion == Suggestion.RESUME
 
 
 def _suggested(case: Case) -> tuple[str, str]:
@@ -280,6 +290,11 @@ def _trouble(case: dict[str, Any]) -> str:
 
 def _suggestion(case: dict[str, Any]) -> str:
     words, url = formatting.visible(case["suggestion"]), say(case["suggestion_url"])
+    if close := say(case["or_close_url"]):
+        return (
+            f'<span class="sub-first"><a href="{url}">{words}</a> or'
+            f' <a href="{close}">close</a></span>'
+        )
     if url:
         return f'<a class="sub-first" href="{url}">{words}</a>'
     return f'<span class="sub-first">{words}</span>'
@@ -323,6 +338,7 @@ VIEWS = (
     ("Unknown outcome", "is:unknown"),
     ("Irreversible", "is:irreversible"),
     ("Past due", "is:overdue"),
+    ("Failed without effects", VIEW_WITHOUT_EFFECTS),
 )
 SAVED_SHOWN_MAX = 6
 VIEW_COUNT_MAX = 1_000

@@ -119,14 +119,6 @@ def test_like_failures_share_a_cause(tell):
     assert first.cause.case_count == 2
 
 
-def test_a_run_that_failed_without_an_effect_is_no_case(tell):
-    run = tell()
-    run.fails("mail.send")
-    run.ends("failed")
-
-    assert run.case() is None
-
-
 def test_an_unknown_outcome_is_settled_first(tell):
     run = tell()
     run.does("tickets.update", TICKET)
@@ -161,10 +153,10 @@ def test_a_run_that_cannot_be_looked_at_holds_up_no_other(tell, monkeypatch):
         run.does("tickets.update", TICKET)
         run.ends("failed")
 
-    def reasons(facts):
+    def reasons(facts, case):
         if facts.run.run == "run_2":
             raise ZeroDivisionError
-        return reasons_of(facts)
+        return reasons_of(facts, case)
 
     monkeypatch.setattr(triage, "reasons", reasons)
     for _ in range(2):
