@@ -195,7 +195,6 @@ LISTS = {
     "queue/?q=is:closed": "case_closed_by_risk",
     "queue/?q=is:unknown": "case_of_unknown_outcome",
     "queue/?q=is:irreversible": "case_irreversible",
-    "queue/?q=is:without-effects": "case_open_without_effects",
     "queue/?q=target:*000B3*": "case_short_fields",
     "queue/?q=tool:*no_such_tool": "case_short_fields",
     "queue/?q=run:run_0000010": "recovery_case_run_id_key",

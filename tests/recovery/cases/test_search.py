@@ -148,6 +148,7 @@ def test_what_is_counted_by_heart_is_what_the_query_means(queue, ada, ben):
         "is:unknown": {"run_1"},
         "is:irreversible": {"run_2"},
         "is:overdue": {"run_1"},
+        "is:without-effects": set(),
     }
     assert means.keys() == BY_HEART
     for text, wanted in means.items():
