@@ -39,7 +39,9 @@ _UUID = (
     r"(?<![0-9A-Za-z])[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[1-8][0-9A-Fa-f]{3}"
     r"-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}(?![0-9A-Za-z])"
 )
-_UUID_OR_CARD = re.compile(f"{_UUID}|{_CARD.pattern}")
+# So is a Message-ID (RFC 5322) of several parts, as mail libraries make them: `<1.2.3@host>`.
+_MESSAGE_ID = r"<[0-9A-Za-z_=+-]+(?:\.[0-9A-Za-z_=+-]+){2,}@[0-9A-Za-z.-]+>"
+_ID_OR_CARD = re.compile(f"{_UUID}|{_MESSAGE_ID}|{_CARD.pattern}")
 # Anything that could be one, in raw JSON; slow, so `Look` asks for many digits first.
 _CARD_IN_BYTES = re.compile(rb"[2-6][0-9 -]{12}")
 _MANY_DIGITS = b"0" * CARD_DIGITS_MIN
@@ -270,7 +272,7 @@ def _text(value: str, look: Look) -> str:
         raise Unfit("a text holds the character NUL")
     if not look.cards or len(value) < CARD_DIGITS_MIN:
         return value
-    return _UUID_OR_CARD.sub(lambda found: _card(found[0], look.key), value)
+    return _ID_OR_CARD.sub(lambda found: _card(found[0], look.key), value)
 
 
 def _integer(value: int, look: Look) -> Any:

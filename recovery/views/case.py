@@ -17,7 +17,7 @@ from recovery.cases.ending import Empty, OutOfDate, holder_of
 from recovery.casework import cases
 from recovery.casework import residues as left
 from recovery.engine import starting
-from recovery.models import Case, CaseState, Correction, Report
+from recovery.models import Case, CaseOutcome, CaseState, Correction, Report
 from recovery.models.plans import LIVING
 from recovery.planning import plans
 from recovery.run_facts.runs import RunFacts, facts_of
@@ -74,7 +74,7 @@ def _evidence(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
         ("Agent", f"{run.agent.name} · {run.model}" if run.agent else "the desk"),
         ("Goal", run.goal),
         ("Run state", run.state),
-        ("Events", f"{run.first_place} to {run.last_place} of the ledger"),
+        ("Ledger", f"events {run.first_place} to {run.last_place}"),
         ("Cause", title(case.cause) if case.cause else ""),
         ("Flags", ", ".join(run.flags).replace("_", " ")),
         ("Actions", plural(len(facts.actions), "action")),
@@ -137,6 +137,7 @@ def correction_of(case: Case) -> dict[str, Any] | None:
 EFFECTS_SHOWN_MAX = 200
 REPORTS_SHOWN_MAX = 5
 LEFT_SHOWN_MAX = 200
+REPAIRED = frozenset({CaseOutcome.RESTORED, CaseOutcome.CORRECTED, CaseOutcome.RESUMED})
 
 
 WAITING = {
@@ -273,7 +274,8 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
     words = case.get_outcome_display()
     when = formatting.ago(case.closed_at) if case.closed_at else ""
     text = f"{who} {when}. {case.closing_reason}".strip()
-    notice: dict[str, Any] = {"tone": "ok", "title": f"Closed as {words.lower()}", "text": text}
+    tone = "ok" if case.outcome in REPAIRED else "calm"
+    notice: dict[str, Any] = {"tone": tone, "title": f"Closed as {words.lower()}", "text": text}
     correction = correction_of(case)
     if correction is not None:
         state = "published" if correction["state"] == "published" else "a draft"

@@ -1,4 +1,4 @@
-"""What could not be undone: the list, and the page of one on which it is said to be dealt with."""
+"""What could not be undone: the list, and the page of one on which it is marked as done."""
 
 from typing import Any
 from urllib.parse import urlencode

@@ -34,7 +34,9 @@ _UUID = (
     r"(?<![0-9A-Za-z])[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[1-8][0-9A-Fa-f]{3}"
     r"-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}(?![0-9A-Za-z])"
 )
-_UUID_OR_CARD = re.compile(f"{_UUID}|{_CARD.pattern}")
+# So is a Message-ID (RFC 5322) of several parts, as mail libraries make them: `<1.2.3@host>`.
+_MESSAGE_ID = r"<[0-9A-Za-z_=+-]+(?:\.[0-9A-Za-z_=+-]+){2,}@[0-9A-Za-z.-]+>"
+_ID_OR_CARD = re.compile(f"{_UUID}|{_MESSAGE_ID}|{_CARD.pattern}")
 _NOT_NAME = re.compile(r"[^a-z0-9]")
 
 SECRET_BYTES_MIN = 32
@@ -154,7 +156,7 @@ def _walk(value: Any, depth: int, key: MaskingKey | None) -> Any:
     if isinstance(value, list | tuple):
         return [_walk(item, depth + 1, key) for item in value]
     if isinstance(value, str):
-        return _UUID_OR_CARD.sub(lambda found: _card(found[0], key), value)
+        return _ID_OR_CARD.sub(lambda found: _card(found[0], key), value)
     if isinstance(value, int) and not isinstance(value, bool) and _is_card(str(value)):
         return made_by(key, "card", value)
     return value
