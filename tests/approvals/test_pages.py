@@ -353,6 +353,8 @@ def test_the_card_learns_by_itself_that_what_was_approved_has_been_used(as_perso
     assert re.search(r"Approved, and used\. .*used <time [^>]*>", told)
     assert 'hx-swap-oob="delete:#withdraw"' in told, "used, it cannot be withdrawn"
     assert "What was asked for" in told
+    assert "Why people were asked" in told
+    assert "delete:#promise" in told
     assert "not yet used" not in told
     assert "data-poll" not in told, "there is nothing more to learn"
     assert "data-focus" not in told, "it takes nobody's focus"
