@@ -5,16 +5,18 @@ An ending answers the reasons that stand at that moment: only another one brings
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from ledger import desk_events
 from ledger.models import Action, Effect, Run
-from recovery.models import Case, CaseOutcome, CaseState, Cause, Directive
+from recovery.models import CASE_MOVES, Case, CaseOutcome, CaseState, Cause, Directive
 from workspaces import clock
 from workspaces.models import User
+from workspaces.moves import CannotMove
 
 # Rows: what every verb of a case begins and ends with. Its lock, its claim, its words.
 
@@ -62,12 +64,38 @@ def locked(case: Case, *, seen: int | None = None) -> Case:
     return now
 
 
-def changed(case: Case, **columns: Any) -> None:
-    """Write columns and raise the revision; the caller holds the lock."""
-    for name, value in columns.items():
+REOPENED: Mapping[str, Any] = {
+    "corrections_drafted_at": None,
+    "outcome": "",
+    "closing_reason": "",
+    "closed_at": None,
+    "closed_by": None,
+}
+"""Columns of an ending that a reopened case no longer has."""
+
+
+def move(case: Case, to: str, **columns: Any) -> None:
+    """The case goes from the state in which it is locked to `to`; the caller holds the lock and
+    tells the ledger. Raises CannotMove where CASE_MOVES has no such move.
+    """
+    if to not in CASE_MOVES[case.state]:
+        raise CannotMove(case, to)
+    changes = {"was": case.state, "state": to, "revision": case.revision + 1} | columns
+    for name, value in changes.items():
         setattr(case, name, value)
-    case.revision += 1
-    case.save(update_fields=[*columns, "revision"])
+    case.save(update_fields=list(changes))
+
+
+def follow(cases: QuerySet[Case], to: str) -> None:
+    """Let cases say what their plans do, by one UPDATE; a closed one stays closed."""
+    cases.filter(state__in=_before(to)).update(state=to, revision=F("revision") + 1)
+
+
+def _before(to: str) -> list[str]:
+    """The states, but for the closed one, from which a case may go there."""
+    return [
+        state for state, after in CASE_MOVES.items() if to in after and state != CaseState.CLOSED
+    ]
 
 
 def say(
@@ -126,12 +154,17 @@ def end(
     The caller holds the lock, and has made sure that nothing is in doubt.
     """
     told = [one["key"] for one in case.evidence if isinstance(one, dict) and "key" in one]
-    case.state, case.outcome = CaseState.CLOSED, outcome
-    case.closing_reason, case.closed_by, case.closed_at = reason, by, timezone.now()
-    case.claimed_by = case.claimed_until = None
-    case.answered = sorted({*case.answered, *(one.key for one in present), *map(str, told)})
-    case.revision += 1
-    case.save()
+    move(
+        case,
+        CaseState.CLOSED,
+        outcome=outcome,
+        closing_reason=reason,
+        closed_by=by,
+        closed_at=timezone.now(),
+        claimed_by=None,
+        claimed_until=None,
+        answered=sorted({*case.answered, *(one.key for one in present), *map(str, told)}),
+    )
     if case.cause_id is not None:
         Cause.objects.filter(pk=case.cause_id).update(last_closed_at=case.closed_at)
     Directive.objects.filter(

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from ledger.masking import masked
 from ledger.models import Run
-from recovery.cases.ending import Empty, holder_of, locked, say
+from recovery.cases.ending import REOPENED, Empty, holder_of, locked, move, say
 from recovery.engine.sql import database_time
 from recovery.models import Case, CaseState, Comment, Report, ReportSource
 from recovery.planning.plan_drafting import connections_of
@@ -119,13 +119,7 @@ def reopen(case: Case, *, by: User, seen: int, reason: str) -> Case:
         raise CannotMove(case, CaseState.OPEN, "The case is open already.")
     reason = plain(reason)
     Report.objects.create(case=case, source=ReportSource.OPERATOR, person=by, text=reason)
-    case.state = CaseState.OPEN
-    case.reopened_at = database_time()
-    case.corrections_drafted_at = None
-    case.outcome, case.closing_reason = "", ""
-    case.closed_at, case.closed_by = None, None
-    case.revision += 1
-    case.save()
+    move(case, CaseState.OPEN, reopened_at=database_time(), **REOPENED)
     say(case, "case.reopened", by=by, data={"reason": reason})
     triage.look([case.run_id])
     case.refresh_from_db()

@@ -18,7 +18,7 @@ from django.utils import timezone
 from connectors.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Run
 from recovery import signals
-from recovery.cases.ending import OutOfDate, changed, held_by_another, locked, say
+from recovery.cases.ending import OutOfDate, held_by_another, locked, move, say
 from recovery.engine.sql import database_time
 from recovery.models import Case, CaseState, Directive, Plan
 from recovery.models.plans import LIVING
@@ -275,7 +275,7 @@ def _issue(case: Case, resume: Resume, by: User, reason: str) -> Directive:
     )
     Run.objects.filter(pk=case.run_id).update(held_by="")
     signals.ring_on_commit(case.run_id)
-    changed(case, state=CaseState.RESUMING)
+    move(case, CaseState.RESUMING)
     data = {
         "directive": directive.pk,
         "from": resume.checkpoint.name if resume.checkpoint else None,

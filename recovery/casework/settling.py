@@ -174,7 +174,7 @@ def _move(step: Step, to: str, *, by: User, note: str, say: dict[str, Any], **ch
     steps.move(step, to, by=by, note=note, say=say, **changes)
     Run.objects.filter(pk=step.effect.action.run_id).update(revision=F("revision") + 1)
     if step.plan.state == PlanState.RUNNING:
-        starting.move_case(step.plan.case, CaseState.RECOVERING)
+        starting.move_case(step.plan, CaseState.RECOVERING)
     else:
         Case.objects.filter(pk=step.plan.case_id).update(revision=F("revision") + 1)
     wake_on_commit(run_plan, step.plan_id)

@@ -35,7 +35,7 @@ def finish(plan_id: int) -> None:
 def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
     if plan.state == PlanState.STOPPED:
         if Plan.objects.filter(pk=plan.pk, ended_at=None).update(ended_at=Clock()):
-            starting.move_case(plan.case, CaseState.OPEN)
+            starting.move_case(plan, CaseState.OPEN)
             _let_triage_look(run)
         return
     starting.move(plan, PlanState.FINISHED, ended_at=Clock())
@@ -44,7 +44,7 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
     if ended.keys() == {StepState.VERIFIED} and is_restored(plan.case, run):
         ending.restored(plan.case)
     else:
-        starting.move_case(plan.case, CaseState.OPEN)
+        starting.move_case(plan, CaseState.OPEN)
     _let_triage_look(run)
 
 
@@ -88,9 +88,7 @@ def _untold(run: Run) -> bool:
 
 def wait_for_people(plan_id: int) -> None:
     """What is left of the plan waits for a person: the case goes back into the queue as open."""
-    Case.objects.filter(plans=plan_id, state=CaseState.RECOVERING).update(
-        state=CaseState.OPEN, revision=F("revision") + 1
-    )
+    ending.follow(Case.objects.filter(plans=plan_id, state=CaseState.RECOVERING), CaseState.OPEN)
 
 
 def _let_triage_look(run: Run) -> None:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import Q
 
 from approvals import approval_requests, deciders, digests, grants
 from approvals.models import Approval, ApprovalState
 from ledger import desk_events
 from ledger.models import Action, ActionState, Run, RunState
 from recovery import signals
+from recovery.cases import ending
 from recovery.engine import step_digests, steps
 from recovery.engine.sql import Clock
 from recovery.models import PLAN_MOVES, Case, CaseState, Directive, Plan, PlanState, Step, StepState
@@ -172,7 +173,7 @@ def _run(plan: Plan) -> None:
         acknowledged_at__isnull=True,
         withdrawn_at__isnull=True,
     ).update(acknowledged_at=Clock())
-    move_case(plan.case, CaseState.RECOVERING)
+    move_case(plan, CaseState.RECOVERING)
     say(plan, "plan.started")
 
 
@@ -185,7 +186,7 @@ def end_unstarted(plan: Plan, state: str, why: str, *, by: User | None = None) -
     if was == PlanState.STARTING:
         let_go(plan)
     _take_question_back(plan, why)
-    move_case(plan.case, CaseState.OPEN)
+    move_case(plan, CaseState.OPEN)
     say(plan, f"plan.{state}", by=by, data={"reason": why})
 
 
@@ -289,11 +290,9 @@ def move(plan: Plan, to: str, **changes: Any) -> None:
     moves.move(plan, to, moves=PLAN_MOVES, **changes)
 
 
-def move_case(case: Case, to: str) -> None:
+def move_case(plan: Plan, to: str) -> None:
     """Let the case say what its plan does; a closed one stays closed."""
-    Case.objects.filter(pk=case.pk).exclude(state__in=[to, CaseState.CLOSED]).update(
-        state=to, revision=F("revision") + 1
-    )
+    ending.follow(Case.objects.filter(pk=plan.case_id), to)
 
 
 def say(

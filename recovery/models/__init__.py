@@ -10,6 +10,7 @@ from recovery.models.bulk import (
     SavedView,
 )
 from recovery.models.cases import (
+    CASE_MOVES,
     Case,
     CaseOutcome,
     CaseState,
@@ -26,6 +27,7 @@ from recovery.models.plans import PLAN_MOVES, Plan, PlanState
 from recovery.models.steps import STEP_MOVES, Step, StepAttempt, StepState
 
 __all__ = [
+    "CASE_MOVES",
     "PLAN_MOVES",
     "STEP_MOVES",
     "BulkItem",

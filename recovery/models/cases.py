@@ -10,7 +10,9 @@ from django.db.models import F, Q
 
 from ledger.models import Action, Reversibility, Run
 from ledger.models.actions import Risk
+from workspaces import moves
 from workspaces.models import Agent, User, Workspace
+from workspaces.moves import BORN
 
 SHORT_FIELDS = ("failed_target", "failed_tool", "customer", "customer_name")
 
@@ -21,6 +23,22 @@ class CaseState(models.TextChoices):
     RECOVERING = "recovering"
     RESUMING = "resuming"
     CLOSED = "closed"
+
+
+CASE_MOVES: dict[str, frozenset[str]] = {
+    BORN: frozenset({CaseState.OPEN}),
+    CaseState.OPEN: frozenset(
+        {CaseState.WAITING, CaseState.RECOVERING, CaseState.RESUMING, CaseState.CLOSED}
+    ),
+    CaseState.WAITING: frozenset({CaseState.OPEN, CaseState.RECOVERING}),
+    CaseState.RECOVERING: frozenset({CaseState.OPEN, CaseState.CLOSED}),
+    CaseState.RESUMING: frozenset(
+        {CaseState.OPEN, CaseState.WAITING, CaseState.RECOVERING, CaseState.CLOSED}
+    ),
+    CaseState.CLOSED: frozenset({CaseState.OPEN}),
+}
+"""A trigger keeps `was`, so that a process of an older version, which knows no `was`, may move a
+case while an upgrade goes on."""
 
 
 class CaseOutcome(models.TextChoices):
@@ -79,6 +97,7 @@ class Case(models.Model):
     cause = models.ForeignKey(
         Cause, on_delete=models.SET_NULL, null=True, related_name="cases", db_index=False
     )
+    was = models.CharField(max_length=10, blank=True, default=BORN, db_default=BORN)
     state = models.CharField(max_length=10, choices=CaseState.choices, default=CaseState.OPEN)
     revision = models.BigIntegerField(default=1, help_text="Every change posts the one it saw")
 
@@ -153,6 +172,7 @@ class Case(models.Model):
     search = SearchVectorField(null=True)
 
     class Meta:
+        constraints: ClassVar = [moves.constraint(CASE_MOVES, name="case_moves")]
         indexes: ClassVar = [
             models.Index(
                 fields=["id"],

@@ -9,7 +9,7 @@ from django.db import transaction
 from approvals import approval_requests
 from ledger import desk_events
 from ledger.models import Checkpoint, Run
-from recovery.cases.ending import OutOfDate, held_by_another
+from recovery.cases.ending import OutOfDate, held_by_another, move
 from recovery.engine import starting, step_digests
 from recovery.engine.sql import Clock
 from recovery.models import Case, CaseState, Directive, Plan, PlanState, Step, StepState
@@ -232,7 +232,5 @@ def _move(case: Case, state: str, plan: Plan) -> None:
     Directive.objects.filter(
         run_id=case.run_id, kind="resume", acknowledged_at=None, withdrawn_at=None
     ).update(withdrawn_at=Clock())
-    case.state = state
-    case.revision += 1
-    case.save(update_fields=["state", "revision"])
+    move(case, state)
     Plan.objects.filter(pk=plan.pk).update(case_revision=case.revision)

@@ -17,6 +17,7 @@ from connectors.channels import Message
 from connectors.models import Connection, Delivery
 from ledger import desk_events
 from ledger.models.actions import Risk
+from recovery.cases.ending import REOPENED, move
 from recovery.models import Case, CaseState
 from recovery.run_facts.runs import RunFacts
 from recovery.triage import causes
@@ -117,16 +118,8 @@ def _open(facts: RunFacts, reasons: Sequence[Reason], file: CaseProjection) -> C
 
 
 def _reopen(facts: RunFacts, case: Case, reasons: Sequence[Reason], file: CaseProjection) -> Case:
-    changes = dict(file.columns) | {
-        "state": CaseState.OPEN,
-        "reopened_at": timezone.now(),
-        "corrections_drafted_at": None,
-        "outcome": "",
-        "closing_reason": "",
-        "closed_at": None,
-        "closed_by": None,
-    }
-    _write(facts, case, changes, file)
+    move(case, CaseState.OPEN, reopened_at=timezone.now(), **REOPENED)
+    _write(facts, case, file.columns, file)
     _say(case, facts, "case.reopened", reasons)
     ring(case)
     return case

@@ -15,7 +15,7 @@ from django.db.models import Exists, F, OuterRef, QuerySet
 
 from ledger.models import Event, Run, RunState
 from recovery.cases import ending
-from recovery.cases.ending import changed, say
+from recovery.cases.ending import move, say
 from recovery.engine.sql import DATABASE_AWAY, database_time
 from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
 from recovery.planning.plan_drafting import connections_of
@@ -35,7 +35,7 @@ def follow(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
         return
     directive = facts.directive
     if directive is None or directive.withdrawn_at is not None:
-        changed(case, state=CaseState.OPEN)
+        move(case, CaseState.OPEN)
         return
     if directive.acknowledged_at is None and not _acknowledge(facts, case, directive):
         if directive.acknowledge_by and directive.acknowledge_by < facts.now:
@@ -45,7 +45,7 @@ def follow(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
     if not (facts.has_ended or facts.is_silent):
         return
     if fresh or facts.run.state != RunState.COMPLETED:
-        changed(case, state=CaseState.OPEN)
+        move(case, CaseState.OPEN)
     else:
         _close(facts, case, found)
 
@@ -68,7 +68,7 @@ def _acknowledge(facts: RunFacts, case: Case, directive: Directive) -> bool:
 def _give_up(case: Case, directive: Directive) -> None:
     directive.withdrawn_at = database_time()
     directive.save(update_fields=["withdrawn_at"])
-    changed(case, state=CaseState.OPEN)
+    move(case, CaseState.OPEN)
     say(case, "resume.unanswered", data={"directive": directive.pk})
 
 

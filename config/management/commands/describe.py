@@ -24,7 +24,7 @@ from ledger.models.actions import ActionState, AttemptState
 from ledger.models.events import ErasureState
 from ledger.models.runs import RunState
 from ledger.schemas import AGENT_TYPES, RESERVED, is_desk_type
-from recovery.models import PLAN_MOVES, STEP_MOVES, CaseState, PlanState, StepState
+from recovery.models import CASE_MOVES, PLAN_MOVES, STEP_MOVES, CaseState, PlanState, StepState
 from recovery.models.bulk import CorrectionState
 from workspaces.moves import BORN, pairs
 
@@ -43,6 +43,7 @@ class Table(NamedTuple):
 
 TABLES = (
     Table("Approval", "approvals/models/approvals.py", ApprovalState, APPROVAL_MOVES),
+    Table("Case", "recovery/models/cases.py", CaseState, CASE_MOVES),
     Table("Plan", "recovery/models/plans.py", PlanState, PLAN_MOVES),
     Table("Step", "recovery/models/steps.py", StepState, STEP_MOVES),
 )
@@ -51,8 +52,6 @@ FOLDED: tuple[tuple[str, str, type[TextChoices]], ...] = (
     ("Action", "folded from its attempts (ledger/fold/actions.py)", ActionState),
     ("Attempt", "folded by a join: what is known only grows (ledger/fold/attempts.py)",
      AttemptState),
-    ("Case", ("follows its reasons, its plan and its directive (recovery/triage/, recovery/cases/,"
-     " recovery/casework/)"), CaseState),
     ("Correction", "recovery/corrections/publishing.py", CorrectionState),
     ("Message to a channel", "connectors/channels.py", DeliveryState),
     ("Erasure", "ledger/erasure.py", ErasureState),

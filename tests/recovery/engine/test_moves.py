@@ -5,7 +5,7 @@ import itertools
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from recovery.models import PLAN_MOVES, STEP_MOVES, PlanState, StepState
+from recovery.models import CASE_MOVES, PLAN_MOVES, STEP_MOVES, CaseState, PlanState, StepState
 from tests.recovery.engine.desk import case_of, plan_for, run_that
 from workspaces.moves import BORN
 
@@ -40,6 +40,24 @@ def test_the_database_allows_a_plan_exactly_the_moves_of_the_table(case, world):
     for was, state in EVERY_PLAN_PAIR:
         allowed = state in PLAN_MOVES[was]
         assert can_be_written("recovery_plan", plan.pk, was, state) == allowed, (was, state)
+
+
+@pytest.mark.parametrize(("was", "state"), itertools.permutations(CaseState.values, 2))
+def test_the_database_allows_a_case_exactly_the_moves_of_the_table(case, was, state):
+    """By a bare UPDATE of the state alone: what a process of an older version writes, too."""
+    row = type(case).objects.filter(pk=case.pk)
+    if was != CaseState.OPEN:
+        row.update(state=was)
+    allowed = state in CASE_MOVES[was]
+
+    try:
+        with transaction.atomic():
+            row.update(state=state)
+    except IntegrityError:
+        assert not allowed
+    else:
+        assert allowed
+        assert row.values_list("was", "state").get() == (was, state)
 
 
 def test_every_ended_state_leads_nowhere():
