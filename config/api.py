@@ -6,7 +6,6 @@ The hot endpoints are served in front of Django (config/edge.py); their floors d
 
 import logging
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from django.db import InterfaceError, OperationalError
@@ -22,13 +21,7 @@ from workspaces.moves import CannotMove
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (
-    "ledger.api",
-    "approvals.api",
-    "recovery.api",
-    "recovery.reports_api",
-    "recovery.agents_api",
-)
+ROUTERS = ("ledger.api", "recovery.api", "recovery.reports_api", "recovery.agents_api")
 PROBLEM = "application/problem+json"
 
 
@@ -61,8 +54,7 @@ api = DeskAPI(
 )
 
 for _name in ROUTERS:
-    if find_spec(_name):
-        api.add_router("", import_module(_name).router)
+    api.add_router("", import_module(_name).router)
 
 
 def problem(request: HttpRequest, status: int, title: str, detail: str) -> HttpResponse:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 from urllib.parse import quote
 
@@ -158,7 +157,7 @@ class Edge:
         self._django = django
         self._files = Files()
         self._passing = asyncio.Semaphore(PASSED_ON_MAX)
-        self._modules = [import_module(name) for name in HOT_MODULES if find_spec(name)]
+        self._modules = [import_module(name) for name in HOT_MODULES]
         self._routes = [*health.routes, *(r for module in self._modules for r in module.routes)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from demo.parcels import mistakes, world
-from demo.parcels.errands import Errand, Step, errand
+from demo.parcels.requests import SenderRequest, Step, sender_request
 from demo.parcels.tools import Desk
 from demo.recorded import corpus
 from demo.recorded.corpus import World
@@ -24,7 +24,7 @@ TRIES_MAX = 50
 class Part(NamedTuple):
     """So many runs of a kind, of which the first `refusals` begin with calls that are refused.
 
-    `mistake` is "" where all is right; `steps` is how many right calls the errand takes, at least
+    `mistake` is "" where all is right; `steps` is how many right calls the request takes, at least
     and at most.
     """
 
@@ -68,7 +68,7 @@ def write(folder: Path, *, seed: int = SEED) -> None:
 def _run(chance: Random, before: World, name: str, part: Part, *, refuses: bool) -> Row:
     """One run, drawn again until all its calls but the meant refusals are taken."""
     for _ in range(TRIES_MAX):
-        asked = errand(chance, before, chance.randint(*part.steps))
+        asked = sender_request(chance, before, chance.randint(*part.steps))
         steps = part.does(chance, before, asked)
         if _taken(before, asked.right) and _taken(before, steps) and _fits(part, asked, steps):
             break
@@ -92,13 +92,13 @@ def _taken(before: World, steps: list[Step] | tuple[Step, ...]) -> bool:
     return all(desk.call(step.tool, **step.args) for step in steps)
 
 
-def _fits(part: Part, asked: Errand, steps: list[Step]) -> bool:
+def _fits(part: Part, asked: SenderRequest, steps: list[Step]) -> bool:
     """A mistake differs from what was asked for, except where only the words were wrong."""
     return (steps == list(asked.right)) == (part.does is mistakes.as_asked)
 
 
 def _calls(
-    chance: Random, before: World, asked: Errand, steps: list[Step], *, refuses: bool
+    chance: Random, before: World, asked: SenderRequest, steps: list[Step], *, refuses: bool
 ) -> list[Row]:
     desk = Desk(dict(before))
     if steps or refuses or chance.random() < 3 / 4:  # some runs are talk alone

@@ -15,13 +15,13 @@ class Step(NamedTuple):
     args: Row
 
 
-class Wish(NamedTuple):
+class Change(NamedTuple):
     words: str
     step: Step
 
 
 @dataclass(frozen=True)
-class Errand:
+class SenderRequest:
     """One sender's request. `spare` is a parcel of theirs that nobody spoke of."""
 
     account: str
@@ -30,19 +30,21 @@ class Errand:
     spare: str
 
 
-def errand(chance: Random, world: World, steps: int) -> Errand:
+def sender_request(chance: Random, world: World, steps: int) -> SenderRequest:
     """A request that takes so many right calls, two at most on parcels of the sender's own."""
     account = chance.choice(list(world["accounts"]))
     spare, *parcels = chance.sample(world["accounts"][account]["parcels"], worlds.PARCELS_EACH)
     if not steps:
-        return Errand(account, _idle(chance, parcels[0]), (), spare)
-    wishes = [wish(chance, world, parcel) for parcel in parcels[:steps]]
+        return SenderRequest(account, _idle(chance, parcels[0]), (), spare)
+    changes = [change(chance, world, parcel) for parcel in parcels[:steps]]
     if steps > len(parcels) or chance.random() < 1 / 4:
-        wishes[-1 if steps <= len(parcels) else len(wishes) :] = [
+        changes[-1 if steps <= len(parcels) else len(changes) :] = [
             new_parcel(chance, world, account)
         ]
-    words = ", and then ".join(wish.words for wish in wishes)
-    return Errand(account, f"Please {words}.", tuple(wish.step for wish in wishes), spare)
+    words = ", and then ".join(change.words for change in changes)
+    return SenderRequest(
+        account, f"Please {words}.", tuple(change.step for change in changes), spare
+    )
 
 
 def _idle(chance: Random, parcel: str) -> str:
@@ -62,7 +64,7 @@ def means(chance: Random, world: World, account: str) -> str:
     return chance.choice(list(wallet))
 
 
-def new_parcel(chance: Random, world: World, account: str) -> Wish:
+def new_parcel(chance: Random, world: World, account: str) -> Change:
     to, contents = worlds.recipient(chance), chance.sample(worlds.THINGS, 2)
     args = {
         "account": account,
@@ -72,45 +74,47 @@ def new_parcel(chance: Random, world: World, account: str) -> Wish:
         "pay_with": means(chance, world, account),
     }
     words = f"send {' and '.join(contents)} to {to['name']} in {to['town']}, {args['service']}"
-    return Wish(words, Step("ship_parcel", args))
+    return Change(words, Step("ship_parcel", args))
 
 
-def _recall(chance: Random, world: World, parcel: str) -> Wish:
-    return Wish(f"stop {parcel} and bring it back", Step("recall_parcel", {"parcel": parcel}))
+def _recall(chance: Random, world: World, parcel: str) -> Change:
+    return Change(f"stop {parcel} and bring it back", Step("recall_parcel", {"parcel": parcel}))
 
 
-def _redirect(chance: Random, world: World, parcel: str) -> Wish:
+def _redirect(chance: Random, world: World, parcel: str) -> Change:
     to = worlds.recipient(chance)
     words = f"let {parcel} go to {to['name']}, {to['street']}, {to['town']}"
-    return Wish(words, Step("redirect_parcel", {"parcel": parcel, "recipient": to}))
+    return Change(words, Step("redirect_parcel", {"parcel": parcel, "recipient": to}))
 
 
-def _insure(chance: Random, world: World, parcel: str) -> Wish:
+def _insure(chance: Random, world: World, parcel: str) -> Change:
     minor = chance.randrange(5_000, 60_000, 500)
     pay = means(chance, world, world["parcels"][parcel]["sender"])
     args = {"parcel": parcel, "minor": minor, "pay_with": pay}
-    return Wish(f"insure {parcel} for {minor // 100} euros", Step("insure_parcel", args))
+    return Change(f"insure {parcel} for {minor // 100} euros", Step("insure_parcel", args))
 
 
-def _service(chance: Random, world: World, parcel: str) -> Wish:
+def _service(chance: Random, world: World, parcel: str) -> Change:
     row = world["parcels"][parcel]
     service = chance.choice([name for name in worlds.SERVICES if name != row["service"]])
     pay = means(chance, world, row["sender"])
     args = {"parcel": parcel, "service": service, "pay_with": pay}
-    return Wish(f"let {parcel} travel {service}", Step("change_service", args))
+    return Change(f"let {parcel} travel {service}", Step("change_service", args))
 
 
-def _pickup(chance: Random, world: World, parcel: str) -> Wish:
+def _pickup(chance: Random, world: World, parcel: str) -> Change:
     args = {"parcel": parcel, "on": worlds.day(chance), "part_of_day": "morning"}
-    return Wish(f"have {parcel} fetched on {args['on']} in the morning", Step("book_pickup", args))
+    return Change(
+        f"have {parcel} fetched on {args['on']} in the morning", Step("book_pickup", args)
+    )
 
 
 # Of the recorded mistakes most are about bookings that were changed or cancelled.
-WISHES: tuple[Callable[[Random, World, str], Wish], ...] = (
+CHANGES: tuple[Callable[[Random, World, str], Change], ...] = (
     _recall, _recall, _redirect, _insure, _insure, _service, _service, _pickup,
 )  # fmt: skip
 
 
-def wish(chance: Random, world: World, parcel: str) -> Wish:
+def change(chance: Random, world: World, parcel: str) -> Change:
     """Something to be done about one parcel."""
-    return chance.choice(WISHES)(chance, world, parcel)
+    return chance.choice(CHANGES)(chance, world, parcel)
