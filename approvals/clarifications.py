@@ -92,7 +92,3 @@ def _say(approval: Approval, event: str, *, by: User | None, **data: Any) -> Non
     """An agent's answer is told by the gate, which names the agent: it has no voice of its own."""
     agent = {} if by or approval.agent is None else {"agent": approval.agent.name}
     say(approval, event, by=by, **agent, **data)
-
-
-def unanswered(approval: Approval) -> list[Clarification]:
-    return list(approval.enquiries.filter(answered_at=None).order_by("pk"))

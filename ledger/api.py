@@ -25,15 +25,6 @@ def in_order(run: Run) -> QuerySet[Action]:
     return run.actions.order_by(F("n").asc(nulls_last=True), "first_place")
 
 
-def effects_of(run: Run) -> QuerySet[Effect]:
-    """All effects of a run, newest first; within one action the last listed comes first."""
-    return (
-        Effect.objects.filter(action__run=run, withdrawn=False)
-        .select_related("action", "action__run")
-        .order_by(F("action__n").desc(nulls_first=True), "-action__first_place", "-position")
-    )
-
-
 class Trace(NamedTuple):
     """Where an agent's own tracing tells of an action; a client that opens no span gives none."""
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from django.db import connection, transaction
 from psycopg import Connection
 
-from ledger import drivers, signals
+from ledger import drivers
 from ledger.append import deferred, statements
 from ledger.append.deferred import SequenceRange
 from ledger.append.events import OTHERS_AHEAD, new_id, record
@@ -31,15 +31,15 @@ from workspaces.models import User, Workspace, opened_masking_key
 # as usual (a row that is not there, payloads that were erased) is folded the long way; a rebuild
 # gives the same rows.
 
-Steps = Generator[list[Statement], list[Rows], list[int] | None]
+Steps = Generator[list[Statement], list[Rows], bool]
 
 
 def end(
     speaker: Actor, events: Sequence[ParsedEvent], told: Mapping[Name, Sequence[StoredEvent]]
 ) -> Steps:
-    """Record `events`, whose ids are new, and fold them; gives the row ids of their runs.
+    """Record `events`, whose ids are new, and fold them; True where that was done.
 
-    `told` has of some actions, which have no row yet, all earlier events. None, and nothing is
+    `told` has of some actions, which have no row yet, all earlier events. False, and nothing is
     written, if a run is not there or is erased.
     """
     names = sorted({event.run for event in events})
@@ -53,7 +53,7 @@ def end(
         if not forgotten:
             folding.runs[name] = KnownRun(id_, agent_id, started_at)
     if len(folding.runs) < len(names):
-        return None
+        return False
     undone = _undone(events)
     look = [folding.standing(undone)] if undone else []
     folding.fresh_ids = ids or []
@@ -75,7 +75,7 @@ def end(
         earlier, known = yield look
         folding.remember(earlier, known)
     yield folding.add(events, places, received)
-    return folding.touched
+    return True
 
 
 def _undone(events: Sequence[ParsedEvent]) -> dict[Name, Undone]:
@@ -133,9 +133,7 @@ def say_all(
     who = speaker(workspace, by=by, part=part)
     said = [_read(who, one) for one in sayings]
     with transaction.atomic(savepoint=False), connection.wrap_database_errors:
-        recorded = drivers.run(record(who, said), plain_connection())
-        if recorded.runs:
-            transaction.on_commit(lambda: signals.ring(recorded.runs), robust=True)
+        drivers.run(record(who, said), plain_connection())
     return [one.id for one in said]
 
 
@@ -169,10 +167,8 @@ def end_all(
     who = speaker(workspace, part=part)
     with connection.wrap_database_errors:
         plain = plain_connection()
-        runs = drivers.run(end(who, said, told), plain)
-        if runs is None:
-            runs = drivers.run(record(who, said), plain).runs
-    transaction.on_commit(lambda: signals.ring(runs), robust=True)
+        if not drivers.run(end(who, said, told), plain):
+            drivers.run(record(who, said), plain)
 
 
 def _read(who: Actor, one: EventDraft) -> ParsedEvent:

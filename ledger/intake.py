@@ -1,20 +1,19 @@
 """Intake: how events reach the ledger.
 
-`record` and `record_async` work in the caller's transaction and answer per event; the handlers here
+`record` works in the caller's transaction and answers per event; the handlers here
 are the hot door for agents, `POST /api/v1/events` and `PUT /api/v1/blobs/{sha256}`.
 """
 
-import asyncio
 import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from django.conf import settings
-from psycopg import AsyncConnection, Connection
+from psycopg import Connection
 from psycopg.errors import DeadlockDetected, OperationalError, SerializationFailure
 
-from ledger import decimals, drivers, signals, wire
+from ledger import decimals, drivers, wire
 from ledger.append import events as core
 from ledger.append.events import Recorded
 from ledger.edge import Refused, answer, answering, body_of, media_type, refuse, speaker_of
@@ -163,13 +162,6 @@ def record(connection: Connection[Any], speaker: Actor, events: Sequence[ParsedE
     return drivers.run(core.record(speaker, events), connection)
 
 
-async def record_async(
-    connection: AsyncConnection[Any], speaker: Actor, events: Sequence[ParsedEvent]
-) -> Recorded:
-    """Record in the transaction that is open on an awaited connection."""
-    return await drivers.run_async(core.record(speaker, events), connection)
-
-
 async def events(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /api/v1/events`: a JSON array or NDJSON, gzip or not; one answer per event."""
     speaker = await speaker_of(scope, "ingest")
@@ -179,15 +171,12 @@ async def events(scope: Scope, receive: Receive, send: Send) -> None:
     body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
     results: msgspec.Raw | list[Answer]
     if len(body) > INLINE_BYTES_MAX:
-        told, runs = await children.call(take_in, body, speaker, media in NDJSON_TYPES)
-        results = msgspec.Raw(told)
+        results = msgspec.Raw(await children.call(take_in, body, speaker, media in NDJSON_TYPES))
     else:
         read = read_batch(body, speaker, media in NDJSON_TYPES)
         recorded = await _recorded(speaker, [one for one in read if isinstance(one, ParsedEvent)])
-        results, runs = _in_order(read, recorded.answers), recorded.runs
+        results = _in_order(read, recorded.answers)
     await answer(send, 200, {"results": results})
-    if runs:
-        await asyncio.to_thread(signals.ring, runs)
 
 
 def read_batch(
@@ -206,15 +195,15 @@ def take_in(
     body: bytes,
     speaker: Actor,
     ndjson: bool,  # noqa: FBT001 - called through a process or a thread
-) -> tuple[bytes, list[int]]:
-    """Read and record a large batch; its answers as JSON, and the runs that it moved.
+) -> bytes:
+    """Read and record a large batch; its answers as JSON.
 
     All of it happens in one thread, and all that it made is freed there, where it is still near.
     """
     read = read_batch(body, speaker, ndjson)
     said = [one for one in read if isinstance(one, ParsedEvent)]
     recorded = _record_waiting(speaker, said) if said else Recorded([])
-    return _json.encode(_in_order(read, recorded.answers)), recorded.runs
+    return _json.encode(_in_order(read, recorded.answers))
 
 
 def _record_waiting(speaker: Actor, said: Sequence[ParsedEvent]) -> Recorded:
@@ -305,7 +294,7 @@ async def closing() -> None:
     await children.close()
 
 
-__all__ = ["closing", "documented", "opened", "record", "record_async", "routes"]
+__all__ = ["closing", "documented", "opened", "record", "routes"]
 
 routes = [
     route("POST", r"/api/v1/events", answering(events)),

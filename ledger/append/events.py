@@ -74,10 +74,9 @@ FORGOTTEN = problem(
 
 @dataclass
 class Recorded:
-    """What became of the events, in their order; and which runs now stand otherwise, by row id."""
+    """What became of the events, in their order, and the rows of the actions that they moved."""
 
     answers: list[Answer]
-    runs: list[int] = field(default_factory=list)
     actions: dict[tuple[str, str], ActionRow] = field(default_factory=dict)
 
 
@@ -91,7 +90,7 @@ def record(speaker: Actor, events: Sequence[ParsedEvent]) -> Steps:
             yield LastWrites([(statements.FORGET_RUNS, [opened])])
         return Recorded(batch.answered())
     yield LastWrites(batch.writes())
-    return Recorded(batch.answered(), batch.folding.touched, batch.folding.folded)
+    return Recorded(batch.answered(), batch.folding.folded)
 
 
 class Batch:

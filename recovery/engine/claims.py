@@ -84,11 +84,6 @@ def lease_seconds(step: Step) -> float:
     return 2 * (limit + calls.GRACE_SECONDS) + MARGIN_SECONDS
 
 
-def claim(step_id: int) -> ClaimedStep | None:
-    """Take the step, whose turn the order law says it is; None is "not now"."""
-    return next(iter(claim_each([steps.load(step_id)])), None)
-
-
 def claim_each(wanted: Sequence[Step]) -> list[ClaimedStep]:
     """Take what can be taken of steps of different plans, in a transaction of its own.
 

@@ -118,15 +118,6 @@ def run_together(plan_id: int, *, queue: str) -> Continuations:
     return PlanRunner(plan_id, queue, seats=CAPACITY).go()
 
 
-def advance_once(plan_id: int) -> None:
-    """One act of the plan, or one step of it from its claim to its end."""
-    for turn in ordering_law.of([plan_id]):
-        if turn.act == Act.RUN:
-            take_through(claims.claim_each([steps.load(turn.step)]))
-        else:
-            _act(turn)
-
-
 def take_through(held: list[ClaimedStep]) -> None:
     """Take steps that are in our hands as far as they go."""
     convoy = StepBatch()
@@ -271,7 +262,7 @@ class PlanRunner:
         """One act of a plan; False if nothing moved, or we failed at it."""
         moved = False
         with self._blaming(turn.plan_id):
-            moved = _act(turn)
+            moved = carry_out(turn)
         return moved  # noqa: RET504 - where it failed, we come here, too
 
     @contextmanager
@@ -338,7 +329,7 @@ def _takes_company(turn: NextAction) -> bool:
     return turn.act in {Act.START, Act.RUN} and not turn.claims
 
 
-def _act(turn: NextAction) -> bool:
+def carry_out(turn: NextAction) -> bool:
     """One act of a plan; False if nothing moved, and nothing will until somebody wakes us."""
     act = ACTS.get(turn.act)
     return act is not None and act(turn)

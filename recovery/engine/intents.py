@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
-
 from approvals import digests, grants, policy, policy_comparison
 from approvals.models import Approval, PolicyVersion
 from connectors import calls
@@ -22,7 +20,6 @@ from recovery.engine.claims import ClaimedStep
 from recovery.engine.reading import copied
 from recovery.engine.sql import LEASE_OUTLASTS, PLAN_RUNS, Sql, ask
 from recovery.models import Step, StepAttempt, StepState
-from workspaces.moves import CannotMove
 
 
 @dataclass(frozen=True)
@@ -48,18 +45,6 @@ class Checked:
     held: ClaimedStep
     operation: Operation
     observation: Observation | None
-
-
-def intend(
-    held: ClaimedStep, operation: Operation, observation: Observation | None
-) -> Intent | None:
-    """Commit the intent, or give the step up and say why; raises CannotMove if it is not ours."""
-    checked = Checked(held, operation, observation)
-    with transaction.atomic():
-        found = intend_all([checked])
-    if held.step.pk in found.refused:
-        raise CannotMove(held.step, StepState.INTENDED)
-    return found.intents.get(held.step.pk)
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,6 @@ ERROR_CHARACTERS_MAX = 120
 CHECK_CHARACTERS_MAX = 80
 FIELDS_NAMED_MAX = 3
 
-Did = tuple[str, str, tuple[str, ...]]
-
 
 def headline(facts: RunFacts, reasons: Sequence[Reason]) -> str:
     """What went wrong, in one sentence."""

@@ -23,8 +23,9 @@ from ledger.desk_events import plain_connection
 from ledger.models import Effect, Run
 from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read
-from recovery.engine import claims, engine, preconditions, step_digests
+from recovery.engine import engine, preconditions, step_digests
 from recovery.models import Case, Plan, PlanState, Step, StepState
+from tests.recovery.engine import by_hand
 from workspaces.models import Agent, User
 
 Changes = Mapping[str, tuple[dict[str, Any] | None, dict[str, Any] | None]]
@@ -219,7 +220,7 @@ def advance(plan: Plan) -> None:
 
 def in_hand(plan: Plan, position: int = 1) -> Any:
     """Claim a step of a plan, as a worker does."""
-    held = claims.claim(plan.steps.get(position=position).pk)
+    held = by_hand.claim(plan.steps.get(position=position).pk)
     assert held is not None
     return held
 

@@ -3,8 +3,9 @@
 import pytest
 
 from connectors import connections
-from recovery.engine import engine, starting
+from recovery.engine import starting
 from recovery.models import Step
+from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, case_of, plan_for, run_that, states
 
 pytestmark = pytest.mark.django_db
@@ -101,7 +102,7 @@ def test_under_halt_nothing_older_runs(case, world, outside):
 
 def test_a_tampered_argument_stops_the_step_with_a_diff(case, world, outside):
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     Step.objects.filter(plan=plan, target_id="c").update(args={"id": "c", "to": {"v": 1000000}})
 
     advance(plan)

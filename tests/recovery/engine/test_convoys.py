@@ -10,6 +10,7 @@ from ledger.models import Action, Attempt, Blob, Effect, Event, Run
 from recovery.engine import claims, engine, ordering_law, steps
 from recovery.engine.sql import after
 from recovery.models import Case, Step
+from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import case_of, plan_for, run_that, states
 from workspaces.models import Secret
 
@@ -27,7 +28,7 @@ def plan_of(handy, world, outside):
         outside.seed({thing: {"v": 2} for thing in things})
         changes = {thing: ({"v": 1}, {"v": 2}) for thing in things}
         plan = plan_for(case_of(run_that(handy, f"run_{name}", changes)), connection)
-        engine.advance_once(plan.pk)
+        by_hand.advance_once(plan.pk)
         return plan
 
     return arrange
@@ -94,7 +95,7 @@ def test_a_step_that_was_lost_before_takes_nobody_with_it(plan_of, outside):
 
 def test_a_plan_that_somebody_else_has_in_hand_is_left_to_them(plan_of, outside):
     mine, theirs = plan_of("w"), plan_of("x")
-    held = claims.claim(theirs.steps.get(position=1).pk)
+    held = by_hand.claim(theirs.steps.get(position=1).pk)
 
     engine.run_together(mine.pk, queue=QUEUE)
 
@@ -108,7 +109,7 @@ def test_two_plans_on_one_target_do_not_share_a_claim(handy, world, outside):
     first = plan_for(case_of(run_that(handy, "run_1", {"a": ({"v": 2}, {"v": 3})})), world)
     second = plan_for(case_of(run_that(handy, "run_2", {"a": ({"v": 1}, {"v": 2})})), world)
     for plan in (first, second):
-        engine.advance_once(plan.pk)
+        by_hand.advance_once(plan.pk)
     both = [steps.load(plan.steps.get().pk) for plan in (first, second)]
 
     held = claims.claim_each(both)

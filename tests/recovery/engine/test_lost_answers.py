@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from connectors import registry
-from recovery.engine import engine, intents
 from recovery.models import Step
+from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import (
     advance,
     case_of,
@@ -75,11 +75,11 @@ def test_reads_that_failed_before_the_call_are_not_counted_as_probes_after_it(
 ):
     """A person is asked after so many probes, and none was made yet."""
     plan = plan_for(one_thing, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     plan.steps.update(probes=7)
     outside.mischief("a", fail_after=1)
 
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
 
     step = plan.steps.get()
     assert (step.state, step.probes) == ("unknown", 0)
@@ -168,7 +168,7 @@ def test_a_key_that_the_provider_forgot_while_the_target_was_read_is_not_sent_ag
     plan = plan_for(one_thing, world, "refund")
     advance_once(plan)
     make_due(plan)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     assert states(plan) == ["ready"]  # a probe has shown that the first try did nothing
     held = in_hand(plan)
     found = looked_at(held)
@@ -176,7 +176,7 @@ def test_a_key_that_the_provider_forgot_while_the_target_was_read_is_not_sent_ag
     assert first.outcome == "unknown"
     plan.steps.get().attempts.update(intended_at="2020-01-01T00:00:00Z")
 
-    assert intents.intend(held, found.operation, found.observation) is None
+    assert by_hand.intend(held, found.operation, found.observation) is None
 
     step = plan.steps.get()
     assert (step.state, step.attempts.count()) == ("needs_human", 1)
@@ -222,10 +222,9 @@ def test_what_is_read_back_must_be_what_was_to_be_restored(one_thing, world, out
 
 
 def advance_once(plan):
-    from recovery.engine import engine
 
-    engine.advance_once(plan.pk)  # start
-    engine.advance_once(plan.pk)  # claim, check, intend, act, settle
+    by_hand.advance_once(plan.pk)  # start
+    by_hand.advance_once(plan.pk)  # claim, check, intend, act, settle
 
 
 def told(plan):

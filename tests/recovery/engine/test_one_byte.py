@@ -10,9 +10,9 @@ from django.test.utils import CaptureQueriesContext
 from approvals import inbox
 from approvals.models import Approval
 from connectors import connections, registry
-from recovery.engine import engine
 from recovery.models import Step
 from tests.approvals.cast import now, put_in_force
+from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, asked, plan_for, states
 from tests.recovery.engine.test_starting import state_of
 from workspaces import teams
@@ -26,7 +26,7 @@ def approved(case, world, outside, ada, ben):
     plan = plan_for(case, world)
     approval = asked(plan, ada)
     inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     assert (state_of(plan), outside.effects()) == ("running", [])
     return plan
 
@@ -114,7 +114,7 @@ def test_law_1_another_version_of_the_connector_stops_the_act(approved, outside,
 
 
 def test_law_1_another_digest_of_the_approval_stops_the_act(approved, outside):
-    engine.advance_once(approved.pk)
+    by_hand.advance_once(approved.pk)
     Approval.objects.update(digest="0" * 64)
 
     advance(approved)
@@ -158,7 +158,7 @@ def test_what_somebody_approved_of_their_own_stops_once_no_rule_lets_them(
     Approval.objects.update(self_approval=True)
     by = {"ada": ada, "ben": ben}[who]
     inbox.grant(approval, by=by, seen=approval.digest, login_at=now())
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
 
     put_in_force(acme, ada, {"policies": {"world.*": {"approval": "MANUAL"}}})
     advance(plan)

@@ -9,11 +9,12 @@ from django.db import DatabaseError, connection, connections, transaction
 
 from connectors import breaker
 from recovery import sweeper
-from recovery.engine import claims, engine, faults, intents, outbound_calls, settle, starting, steps
+from recovery.engine import claims, engine, faults, outbound_calls, settle, starting, steps
 from recovery.engine.claims import ClaimedStep
 from recovery.engine.sql import after, boot_seconds
 from recovery.models import Plan, Step
 from tests.locks import waits
+from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import (
     case_of,
     in_hand,
@@ -66,11 +67,11 @@ def test_law_4_eight_workers_on_one_plan_have_one_effect_each_in_order(case, wor
 
 def test_one_claim_wins(case, world):
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     step = plan.steps.get(position=1)
     won: list[ClaimedStep | None] = []
 
-    assert together(lambda: won.append(claims.claim(step.pk))) == []
+    assert together(lambda: won.append(by_hand.claim(step.pk))) == []
 
     assert len([held for held in won if held is not None]) == 1
     step.refresh_from_db()
@@ -82,10 +83,10 @@ def test_two_plans_do_not_touch_one_target_at_the_same_time(handy, world, outsid
     first = plan_for(case_of(run_that(handy, "run_1", {"a": ({"v": 2}, {"v": 3})})), world)
     second = plan_for(case_of(run_that(handy, "run_2", {"a": ({"v": 1}, {"v": 2})})), world)
     for plan in (first, second):
-        engine.advance_once(plan.pk)
-    claims.claim(first.steps.get().pk)
+        by_hand.advance_once(plan.pk)
+    by_hand.claim(first.steps.get().pk)
 
-    assert claims.claim(second.steps.get().pk) is None
+    assert by_hand.claim(second.steps.get().pk) is None
 
     assert second.steps.get().note == f"Waits for case {first.case_id}"
     assert states(second) == ["ready"]
@@ -94,7 +95,7 @@ def test_two_plans_do_not_touch_one_target_at_the_same_time(handy, world, outsid
 def test_a_worker_that_slept_past_its_lease_finds_its_writes_refused(case, world, outside):
     """F19: whoever took over goes on; the sleeper's intent is refused, nothing is sent twice."""
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     step = plan.steps.get(position=1)
     sleeper = in_hand(plan)
     found = looked_at(sleeper)
@@ -103,7 +104,7 @@ def test_a_worker_that_slept_past_its_lease_finds_its_writes_refused(case, world
     newer = in_hand(plan)
 
     with pytest.raises(CannotMove):
-        intents.intend(sleeper, found.operation, found.observation)
+        by_hand.intend(sleeper, found.operation, found.observation)
     engine.take_through([newer])
 
     assert outside.effects() == ["c"]
@@ -111,7 +112,7 @@ def test_a_worker_that_slept_past_its_lease_finds_its_writes_refused(case, world
 
 def test_the_lease_must_outlast_the_call(case, world, outside):
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     held = in_hand(plan)
     Step.objects.filter(pk=held.step.pk).update(lease_until=after(1.0))
 
@@ -125,7 +126,7 @@ def test_the_lease_must_outlast_the_call(case, world, outside):
 def test_a_worker_that_slept_between_intent_and_send_does_not_send(case, world, outside):
     """F19: this process's own clock, which goes on while it is stopped, says that time is over."""
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     held = in_hand(plan)
     late = ClaimedStep(held.step, ends_at=boot_seconds())
 
@@ -138,10 +139,10 @@ def test_a_worker_that_slept_between_intent_and_send_does_not_send(case, world, 
 def test_an_answer_that_comes_after_the_lease_is_kept_as_evidence(case, world, outside):
     """F04: the step was taken back as unknown; what the late answer says settles it."""
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     held = in_hand(plan)
     found = looked_at(held)
-    intent = intents.intend(held, found.operation, found.observation)
+    intent = by_hand.intend(held, found.operation, found.observation)
     assert intent is not None
     make_due(plan)
     assert claims.take_back(held.step.pk)
@@ -149,7 +150,7 @@ def test_an_answer_that_comes_after_the_lease_is_kept_as_evidence(case, world, o
 
     assert not settle.settle(intent, found.operation, answer)
     make_due(plan)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
 
     step = plan.steps.get(position=1)
     assert (step.state, step.note) == ("applied", "Its answer had come after all.")
@@ -172,7 +173,7 @@ def test_a_step_that_takes_its_worker_down_every_time_is_given_to_people(case, w
 def test_two_sweepers_give_one_hint(case, world):
     """F25."""
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     Plan.objects.filter(pk=plan.pk).update(hinted_at=None)
     plan.steps.update(moved_at="2020-01-01T00:00:00Z")
     found: list[list[int]] = []
@@ -207,10 +208,10 @@ def test_no_more_calls_go_over_a_connection_at_once_than_it_takes(handy, world, 
         outside.seed({name: {"v": 2}})
         run = run_that(handy, f"run_{name}", {name: ({"v": 1}, {"v": 2})})
         plans.append(plan_for(case_of(run), world))
-        engine.advance_once(plans[-1].pk)
+        by_hand.advance_once(plans[-1].pk)
     in_hand(plans[0])
 
-    assert claims.claim(plans[1].steps.get().pk) is None
+    assert by_hand.claim(plans[1].steps.get().pk) is None
 
     assert "under way" in plans[1].steps.get().note
 
@@ -223,10 +224,10 @@ def test_eight_workers_at_once_stay_within_what_a_connection_takes(handy, world,
         outside.seed({f"t{number}": {"v": 2}})
         run = run_that(handy, f"run_{number}", {f"t{number}": ({"v": 1}, {"v": 2})})
         plan = plan_for(case_of(run), world)
-        engine.advance_once(plan.pk)
+        by_hand.advance_once(plan.pk)
         waiting.append(plan.steps.get().pk)
 
-    assert together(lambda: claims.claim(waiting.pop())) == []
+    assert together(lambda: by_hand.claim(waiting.pop())) == []
 
     assert Step.objects.filter(state="claimed").count() == 2
 
@@ -270,7 +271,7 @@ def test_a_newer_step_that_is_tried_again_does_not_hide_an_older_one_whose_worke
 ):
     """The law names the newer one, which cannot be claimed while the older one is in hand."""
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     Step.objects.filter(plan=plan, position=1).update(was="claimed", state="needs_human")
     in_hand(plan, 2)
     Step.objects.filter(plan=plan, position=1).update(was="needs_human", state="ready")
@@ -289,7 +290,7 @@ def test_a_newer_step_that_is_tried_again_does_not_hide_an_older_one_whose_worke
 def test_a_late_answer_to_the_first_try_is_not_taken_for_one_to_the_second(case, world, outside):
     """Both stand `intended`: only the fence tells one try from the other."""
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     first, second = intended(plan), intended(plan)
     late = outbound_calls.apply(first.step, None, first.attempt.intended_at)
     operation = outbound_calls.operation_of(first.step)
@@ -307,7 +308,7 @@ def intended(plan):
     Step.objects.filter(plan=plan, state="intended").update(was="unknown", state="ready")
     held = in_hand(plan)
     found = looked_at(held)
-    intent = intents.intend(held, found.operation, found.observation)
+    intent = by_hand.intend(held, found.operation, found.observation)
     assert intent is not None
     return intent
 
@@ -315,7 +316,7 @@ def intended(plan):
 def test_a_stop_counts_a_step_that_a_worker_claims_in_that_very_moment(case, world, outside, ada):
     """The worker has the row in hand when the stop looks; nothing was on the wire, and stays so."""
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     claimed: list[ClaimedStep] = []
     heard: list[starting.Stopped] = []
     looked, may_commit = threading.Event(), threading.Event()
@@ -350,7 +351,7 @@ def test_a_stop_counts_a_step_that_a_worker_claims_in_that_very_moment(case, wor
 def test_a_claimed_step_of_a_plan_that_was_stopped_is_not_sent(case, world, outside):
     """The stop met it before it was claimed: the intent asks whether its plan still runs."""
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     held = in_hand(plan)
     Plan.objects.filter(pk=plan.pk).update(was="running", state="stopped")
 
@@ -362,7 +363,7 @@ def test_a_claimed_step_of_a_plan_that_was_stopped_is_not_sent(case, world, outs
 
 def test_a_sleeper_does_not_give_back_a_step_that_somebody_reclaimed(case, world):
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     sleeper = in_hand(plan)
     make_due(plan)
     assert claims.take_back(sleeper.step.pk)
@@ -379,7 +380,7 @@ def test_a_sleeper_does_not_give_back_a_step_that_somebody_reclaimed(case, world
 def test_a_living_workers_step_is_not_taken_back(case, world, state):
     """Whoever looked saw a lease that was over; meanwhile somebody else has it in hand."""
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     held = in_hand(plan) if state == "claimed" else intended(plan)
 
     assert not claims.take_back(held.step.pk)
@@ -391,12 +392,12 @@ def test_a_living_workers_step_is_not_taken_back(case, world, state):
 def test_a_step_whose_worker_was_lost_is_not_probed_before_the_horizon(case, world, outside):
     """Its call may have left at the end of the lease, and is not to be seen for a while."""
     plan = plan_for(case, world, "slowly")
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     intended(plan)
     make_due(plan)
 
     assert claims.take_back(plan.steps.get(position=1).pk)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
 
     step = plan.steps.get(position=1)
     assert (step.state, step.probes) == ("unknown", 0)
@@ -406,7 +407,7 @@ def test_a_step_whose_worker_was_lost_is_not_probed_before_the_horizon(case, wor
 
 def test_an_intent_whose_commit_fails_has_sent_nothing(case, world, outside):
     plan = plan_for(case, world)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     with connection.cursor() as cursor:
         cursor.execute(NO_COMMIT)
     try:

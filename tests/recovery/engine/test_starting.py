@@ -7,10 +7,11 @@ import pytest
 from approvals import approval_requests, grants, inbox
 from approvals.models import Approval
 from ledger.models import Run
-from recovery.engine import engine, starting
+from recovery.engine import starting
 from recovery.engine.sql import after
 from recovery.models import Directive, Plan
 from tests.people import person
+from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, asked, case_of, plan_for, run_that, states, tell
 from workspaces import teams
 from workspaces.moves import CannotMove
@@ -125,7 +126,7 @@ def test_an_approver_who_left_the_team_stops_what_was_not_sent(case, world, outs
     plan = plan_for(case, world)
     approval = asked(plan, ada)
     inbox.grant(approval, by=ben, seen=approval.digest)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     assert state_of(plan) == "running"
     ben.is_active = False
     ben.save()
@@ -225,8 +226,8 @@ def test_an_effect_that_came_while_the_run_was_stopping_makes_the_plan_outdated(
 def test_a_stop_cancels_what_is_not_sent_and_sees_through_what_is(case, world, outside, ada):
     plan = plan_for(case, world)
     outside.mischief("c", fail_after=1)
-    engine.advance_once(plan.pk)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
     assert states(plan) == ["unknown", "blocked", "blocked"]
 
     stopped = starting.stop(plan, by=ada, reason="wrong customer")
@@ -270,8 +271,8 @@ def test_nobody_is_asked_any_longer_about_a_plan_that_was_stopped(case, world, a
 def test_a_new_plan_does_not_push_aside_one_that_has_a_call_on_the_wire(case, world, outside):
     plan = plan_for(case, world)
     outside.mischief("c", fail_after=1)
-    engine.advance_once(plan.pk)
-    engine.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
 
     with pytest.raises(CannotMove):
         starting.supersede(plan, by=None, why="another one")

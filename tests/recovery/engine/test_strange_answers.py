@@ -3,8 +3,9 @@
 import pytest
 
 from ledger.models import Event
-from recovery.engine import claims, engine, steps
+from recovery.engine import engine, steps
 from recovery.models import Step
+from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import case_of, make_due, plan_for, run_that, states
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -27,7 +28,7 @@ def plan_of(handy, world, outside):
         outside.seed({name: there or {"v": 2}})
         case = case_of(run_that(handy, f"run_{name}", {name: ({"v": 1}, {"v": 2})}))
         plan = plan_for(case, world)
-        engine.advance_once(plan.pk)
+        by_hand.advance_once(plan.pk)
         return plan
 
     return arrange
@@ -68,7 +69,7 @@ def test_a_drift_is_shown(plan_of, outside, said):
 @strange
 def test_what_is_read_back_is_shown(plan_of, outside, said):
     plan = plan_of("x")
-    in_hand = claims.claim(plan.steps.get().pk)
+    in_hand = by_hand.claim(plan.steps.get().pk)
     Step.objects.filter(pk=in_hand.step.pk).update(was="intended", state="applied")
     outside.seed({"x": {"v": said}})
 

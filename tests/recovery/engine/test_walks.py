@@ -22,11 +22,12 @@ from hypothesis.stateful import (
 from connectors.models import Connection
 from ledger.models import Event
 from recovery.casework import settling
-from recovery.engine import claims, engine, faults, starting, steps
+from recovery.engine import faults, starting, steps
 from recovery.engine.faults import Fault, Injected
 from recovery.models import Case, Plan, Step, StepAttempt
 from recovery.planning import plans
 from tests.crash import oracle
+from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, case_of, make_due, plan_for, run_that
 from workspaces.moves import CannotMove
 
@@ -63,20 +64,20 @@ class Walk(RuleBasedStateMachine):
 
     @rule()
     def a_worker_goes_on(self):
-        engine.advance_once(self.plan.pk)
+        by_hand.advance_once(self.plan.pk)
 
     @rule(point=st.sampled_from(POINTS))
     def a_worker_dies(self, point):
         faults.FAULTS[point] = Fault("raise", "*")
         with suppress(Injected):
-            engine.advance_once(self.plan.pk)
+            by_hand.advance_once(self.plan.pk)
         faults.FAULTS.clear()
 
     @rule()
     def a_worker_claims_and_is_never_heard_of(self):
         waiting = Step.objects.filter(plan=self.plan, state="ready").order_by("position").first()
         if waiting is not None:
-            claims.claim(waiting.pk)
+            by_hand.claim(waiting.pk)
 
     @rule()
     def time_passes(self):
