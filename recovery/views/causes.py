@@ -16,7 +16,7 @@ from recovery import search
 from recovery.models import Cause
 from recovery.search import causes
 from recovery.triage.causes import title
-from recovery.views.queue import COLUMNS, row
+from recovery.views.queue_rows import COLUMNS, row
 from recovery.views.request_context import queue_url
 from workspaces import formatting
 from workspaces.access import may

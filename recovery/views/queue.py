@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-from html import escape as say
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,25 +9,23 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse, JsonResponse
 from django.shortcuts import redirect
-from django.utils import timezone
-from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_GET, require_POST
 
 from ledger.models import Effect, Run
 from recovery import search
-from recovery.cases.ending import OutOfDate, holder_of
+from recovery.cases.ending import OutOfDate
 from recovery.casework import cases
-from recovery.models import Case, CaseState, Suggestion
+from recovery.models import Case
 from recovery.search import saved
 from recovery.search.terms import WITHOUT_EFFECTS
 from recovery.views import acts, lookup, story
-from recovery.views.request_context import case_url, due_words, list_of, queue_url, trace_url
+from recovery.views.queue_rows import COLUMNS, line, row
+from recovery.views.request_context import list_of, queue_url
 from workspaces import clock, formatting, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
-from workspaces.templatetags.formatting import icon, reversibility, risk, state
 
 VIEW_WITHOUT_EFFECTS = f"is:{WITHOUT_EFFECTS}"
 
@@ -97,89 +94,7 @@ def no_match(here: Workspace, q: str) -> dict[str, Any]:
     return {"icon": "search", "title": "No case fits", "text": f"Searched for: {q}", "links": links}
 
 
-# One line of the queue, all of it formatted; and the case beside the list, which is one more.
-
 EFFECTS_SHOWN_MAX = 12
-COLUMNS = (
-    "brief", "headline", "risk", "request", "customer", "customer_name", "state", "failed_tool",
-    "failed_target", "outcome", "suggestion", "suggestion_text", "reversibility", "closed_at",
-    "needs_approval", "due_at", "failed_at", "claimed_until", "amount_minor", "currency",
-    "unknown_count", "agent__name", "claimed_by__name", "claimed_by__email", "run__run",
-    "run__trace", "without_effects",
-)  # fmt: skip
-"""What `row` reads of a case; all else stays where it is."""
-
-
-def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> dict[str, Any]:
-    """One line of the queue, all of it formatted; `kept` is the list that its case comes from.
-
-    Whoever recovers gets the suggestion as a link to its preview: one click from the list.
-    """
-    holder = holder_of(case)
-    sign, approval = _suggested(case)
-    acts_here = recovers and case.state == CaseState.OPEN and holder in (None, person)
-    return {
-        "id": case.pk,
-        "url": f"{case_url(case)}?{kept}" if kept else case_url(case),
-        "peek_url": f"?peek={case.pk}",
-        "risk": case.risk,
-        "headline": _short(case),
-        "request": case.request[:200],
-        "run": case.run.run,
-        "customer": case.customer_name or case.customer,
-        "customer_id": case.customer,
-        "state": case.state,
-        "state_word": {"waiting": "Waiting"}.get(case.state, ""),
-        "action": case.failed_tool,
-        "target": case.failed_target,
-        "suggestion": case.get_outcome_display()
-        or case.suggestion_text
-        or case.get_suggestion_display(),
-        "suggestion_url": f"{case_url(case)}{case.suggestion}/" if acts_here else "",
-        "or_close_url": f"{case_url(case)}close/" if acts_here and _may_just_end(case) else "",
-        "reversibility": sign,
-        "approval": approval,
-        "since": formatting.moment(case.failed_at, "span"),
-        "due": due_words(case),
-        "overdue": bool(case.due_at and case.due_at < timezone.now()),
-        "claimant": "you" if holder == person else str(holder) if holder else "",
-        "claimed_by_me": holder == person,
-        "trace_url": trace_url(case.run.trace),
-        "minor": case.amount_minor,
-        "currency": case.currency,
-        "irreversible": case.reversibility == "irreversible",
-        "eligible": case.state == CaseState.OPEN and case.unknown_count == 0,
-        "case": case,
-    }
-
-
-def _may_just_end(case: Case) -> bool:
-    return case.without_effects and case.suggestion == Suggestion.RESUME
-
-
-def _suggested(case: Case) -> tuple[str, str]:
-    """The sign of the suggested act and whose approval it takes.
-
-    Those that are kept are the compensation's: settling says what happened and sends nothing, and
-    a resumed run asks at the gate, call by call.
-    """
-    if case.closed_at:
-        return case.reversibility, "—"
-    if case.state in {CaseState.OPEN, CaseState.RESUMING}:
-        if case.suggestion == Suggestion.SETTLE:
-            return "unknown", "None yet"
-        if case.suggestion == Suggestion.RESUME:
-            return "", "None"
-    return case.reversibility, case.needs_approval or "None"
-
-
-def _short(case: Case) -> str:
-    """The trouble alone; else the headline without the agent, whom every line would begin with."""
-    if case.brief:
-        return case.brief
-    agent = f"Agent {formatting.quoted(case.agent.name)} " if case.agent else ""
-    words = case.headline.removeprefix(agent)
-    return f"{words[:1].upper()}{words[1:]}"
 
 
 def peek(request: Request, here: Workspace, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -226,109 +141,6 @@ def _row_facts(case: Case, shown: dict[str, Any]) -> list[dict[str, Any]]:
         ("Claimed by", shown["claimant"] or "nobody"),
     ]
     return [{"name": name, "value": value} for name, value in facts if value]
-
-
-# The lines of the queue as markup: fifty on a page, of forty values each.
-#
-# They were half of the page's time as a part of its template, so they are put together here, like
-# the badges in them. Every value is escaped by `say`, but what look.py has made.
-
-SWAP = 'hx-target="#list-and-peek" hx-select="#list-and-peek" hx-swap="outerHTML"'
-
-
-def line(case: dict[str, Any], *, picks: bool) -> SafeString:
-    """One `<tr>` of what rows.row says of a case; `picks` puts a box before it."""
-    return mark_safe(  # noqa: S308 - escaped value by value
-        f"<tr {_facts(case)}>"
-        f'<td class="pick">{_box(case) if picks else ""}</td>'
-        f'<td class="first"><span class="badges">{risk(case["risk"])} {_state(case)}</span></td>'
-        f'<td class="wide">{_trouble(case)}</td>'
-        f'<td class="half"><code class="tool">{formatting.breakable(case["action"])}</code>'
-        f' <span class="sub">{formatting.breakable(case["target"])}</span></td>'
-        f'<td class="half">{_suggestion(case)} {_sign(case)}</td>'
-        f'<td data-label="Approval">{formatting.visible(case["approval"])}</td>'
-        f'<td class="nowrap" data-label="Failed">{case["since"]} {_due(case)}</td>'
-        f'<td data-label="Claimed">{_claimant(case)}</td>'
-        f'<td class="acts">{_acts(case)}</td></tr>'
-    )
-
-
-def _facts(case: dict[str, Any]) -> str:
-    """What the scripts sum up and check when lines are chosen."""
-    minor = "" if case["minor"] is None else case["minor"]
-    return (
-        f'data-id="{case["id"]}" data-customer="{say(case["customer_id"])}"'
-        f' data-minor="{minor}" data-currency="{say(case["currency"])}"'
-        + (' data-irreversible="yes"' if case["irreversible"] else "")
-        + ("" if case["eligible"] else ' data-eligible="no"')
-        + (' class="here selected"' if case.get("here") else "")
-    )
-
-
-def _box(case: dict[str, Any]) -> str:
-    return (
-        f'<label><span class="away">Select {say(case["run"])}</span>'
-        f'<input class="row-pick" type="checkbox" name="case" value="{case["id"]}"></label>'
-    )
-
-
-def _state(case: dict[str, Any]) -> str:
-    return "" if case["state"] == "open" else state(case["state"], case["state_word"])
-
-
-def _trouble(case: dict[str, Any]) -> str:
-    asked = (
-        f"“{formatting.visible(formatting.straight(case['request']))}”" if case["request"] else ""
-    )
-    customer = f" · {formatting.visible(case['customer'])}" if case["customer"] else ""
-    return (
-        f'<a class="row-link" href="{say(case["url"])}">{formatting.visible(case["headline"])}</a>'
-        f' <span class="sub ask">{asked}</span>'
-        f' <span class="sub"><code>{say(case["run"])}</code>{customer}</span>'
-    )
-
-
-def _suggestion(case: dict[str, Any]) -> str:
-    words, url = formatting.visible(case["suggestion"]), say(case["suggestion_url"])
-    if close := say(case["or_close_url"]):
-        return (
-            f'<span class="sub-first"><a href="{url}">{words}</a> or'
-            f' <a href="{close}">close</a></span>'
-        )
-    if url:
-        return f'<a class="sub-first" href="{url}">{words}</a>'
-    return f'<span class="sub-first">{words}</span>'
-
-
-def _sign(case: dict[str, Any]) -> str:
-    return reversibility(case["reversibility"]) if case["reversibility"] else ""
-
-
-def _due(case: dict[str, Any]) -> str:
-    late = " bad-text" if case["overdue"] else ""
-    return f'<span class="sub{late}">{say(case["due"])}</span>'
-
-
-def _claimant(case: dict[str, Any]) -> str:
-    return (
-        formatting.visible(case["claimant"])
-        if case["claimant"]
-        else '<span class="nobody">—</span>'
-    )
-
-
-def _acts(case: dict[str, Any]) -> str:
-    url, run = say(case["peek_url"]), say(case["run"])
-    found = (
-        f'<a class="button quiet tight" href="{url}" data-peek hx-get="{url}" {SWAP}'
-        f' hx-push-url="true"><span class="away">Peek at {run}</span>{icon("queue")}</a>'
-    )
-    if case["trace_url"]:
-        found += (
-            f'<a class="button quiet tight" href="{say(case["trace_url"])}" rel="noreferrer">'
-            f'<span class="away">Trace of {run}</span>{icon("trace")}</a>'
-        )
-    return found
 
 
 VIEWS = (
