@@ -133,8 +133,8 @@ holds("recovery.SavedView", "name", "query", rows=naming("name", "query"),
       slug=Concat(Value("erased-"), Cast("pk", CharField()), output_field=CharField()))  # fmt: skip
 
 keeps("recovery.Cause", "fingerprint", "tool", "error_type", because=OURS)
-keeps("recovery.Case", "reasons", "answered", "tools", "failed_tool", "needs_approval", "currency",
-      because=OURS)  # fmt: skip
+keeps("recovery.Case", "was", "reasons", "answered", "tools", "failed_tool", "needs_approval",
+      "currency", because=OURS)  # fmt: skip
 keeps("recovery.Readback", "state", because=OURS)
 keeps(
     "recovery.BulkJob",
