@@ -64,7 +64,12 @@ class PersonalColumns:
         found = every.filter(self.rows(scope))
         if self.can_stop:
             found = found.filter(self._left(model))[:at_most]
-        changed: int = every.filter(pk__in=found.values("pk")).update(**changes, **self.values)
+        rows: Any = found.values_list("pk", flat=True)
+        if self.can_stop and at_most is not None:
+            # Named one by one: of what was written just now there are no statistics, and joined
+            # with itself ten thousand rows were each compared with each.
+            rows = list(rows)
+        changed: int = every.filter(pk__in=rows).update(**changes, **self.values)
         return changed
 
     @property
