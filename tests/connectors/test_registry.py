@@ -1,5 +1,6 @@
 """Somebody else's package brings a connector; a broken one harms nobody."""
 
+import subprocess
 import sys
 
 import pytest
@@ -49,6 +50,34 @@ def install(tmp_path, monkeypatch):
     registry.forget()
     for module in ("pigeons", "broken", "halfway", "usurper"):
         sys.modules.pop(module, None)
+
+
+def test_a_built_in_connector_that_cannot_be_loaded_is_no_plug_in_to_be_left_out(monkeypatch):
+    monkeypatch.setattr(registry, "BUILT_IN", {"pigeon": "connectors.builtin.gone:Pigeon"})
+    registry.forget()
+
+    try:
+        with pytest.raises(ModuleNotFoundError, match=r"connectors\.builtin\.gone"):
+            registry.get("smtp")
+    finally:
+        registry.forget()
+
+
+# A worker names its tasks before Django has loaded the models.
+STARTS = """
+from config.celery import app
+app.loader.import_default_modules()
+from connectors import registry
+print(*registry.names())
+"""
+
+
+def test_a_worker_has_every_built_in_connector_although_it_asks_before_the_models_are_loaded():
+    said = subprocess.run(
+        [sys.executable, "-c", STARTS], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert set(said.stdout.split()) >= set(registry.BUILT_IN)
 
 
 def test_a_package_brings_its_connector(install):
