@@ -19,7 +19,7 @@ from ninja.security import HttpBearer
 from ledger import disclosure
 from ledger.models import Checkpoint
 from recovery import search, serializers
-from recovery.cases.ending import Empty, OutOfDate
+from recovery.cases.lifecycle import Empty, OutOfDate
 from recovery.casework import cases, closing, residues, resuming
 from recovery.casework.closing import CannotClose, Remainder
 from recovery.casework.resuming import CannotResume

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ledger import disclosure
-from recovery.cases.ending import holder_of, standing_words
+from recovery.cases.lifecycle import holder_of, standing_words
 from recovery.casework import closing as closings
 from recovery.casework.resuming import Resume
 from recovery.corrections import link_of

@@ -1,6 +1,6 @@
-"""Ending: how the row of a case comes to its end, whoever ends it.
+"""The life of a case's row, whoever acts on it: its lock, its claim, its moves and its end.
 
-An ending answers the reasons that stand at that moment: only another one brings the case back.
+An end answers the reasons that stand at that moment: only another one brings the case back.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from recovery.models import CASE_MOVES, Case, CaseOutcome, CaseState, Cause, Dir
 from workspaces import clock
 from workspaces.models import User
 from workspaces.moves import CannotMove
-
-# Rows: what every verb of a case begins and ends with. Its lock, its claim, its words.
 
 
 class Empty(ValueError):

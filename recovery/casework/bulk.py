@@ -20,7 +20,7 @@ from connectors.contract import Money
 from ledger import desk_events
 from ledger.models import Checkpoint, Reversibility
 from recovery import search
-from recovery.cases.ending import Empty, OutOfDate, held_by_another
+from recovery.cases.lifecycle import Empty, OutOfDate, held_by_another
 from recovery.casework import closing, resuming
 from recovery.casework.closing import CannotClose
 from recovery.casework.resuming import CannotResume

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from ledger.masking import masked
 from ledger.models import Run
-from recovery.cases.ending import REOPENED, Empty, holder_of, locked, move, say
+from recovery.cases.lifecycle import REOPENED, Empty, holder_of, locked, move, say
 from recovery.engine.sql import database_time
 from recovery.models import Case, CaseState, Comment, Report, ReportSource
 from recovery.planning.plan_drafting import connections_of

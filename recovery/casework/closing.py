@@ -1,4 +1,4 @@
-"""Closing: how a person ends a case, and never with a doubt in it. `cases.ending` writes it down.
+"""Closing: how a person ends a case, and never with a doubt in it (`cases.lifecycle` writes it).
 
 A closing answers the reasons that stand at that moment: only another one brings the case back.
 """
@@ -13,7 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from ledger.models import Compensated, Effect, Run
-from recovery.cases.ending import Empty, end, held_by_another, locked
+from recovery.cases.lifecycle import Empty, end, held_by_another, locked
 from recovery.engine import starting
 from recovery.models import (
     Case,

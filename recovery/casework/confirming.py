@@ -7,7 +7,7 @@ from django.db import transaction
 
 from ledger import desk_events
 from ledger.models import Action, ActionState, Verified
-from recovery.cases.ending import Empty, held_by_another, locked
+from recovery.cases.lifecycle import Empty, held_by_another, locked
 from recovery.casework.settling import EVIDENCE_CHARACTERS_MAX
 from recovery.models import Case
 from recovery.run_facts.runs import RunFacts, facts_of

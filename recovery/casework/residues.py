@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
 
-from recovery.cases.ending import Empty, say
+from recovery.cases.lifecycle import Empty, say
 from recovery.engine.sql import Clock
 from recovery.models import Residue
 from workspaces import access

@@ -18,7 +18,7 @@ from django.utils import timezone
 from connectors.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Run
 from recovery import signals
-from recovery.cases.ending import OutOfDate, held_by_another, locked, move, say
+from recovery.cases.lifecycle import OutOfDate, held_by_another, locked, move, say
 from recovery.engine.sql import database_time
 from recovery.models import Case, CaseState, Directive, Plan
 from recovery.models.plans import LIVING

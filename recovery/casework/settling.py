@@ -14,7 +14,7 @@ from django.db.models import F
 from connectors.contract import Refused
 from ledger import desk_events
 from ledger.models import Action, Run
-from recovery.cases.ending import Empty, OutOfDate, held_by_another, locked
+from recovery.cases.lifecycle import Empty, OutOfDate, held_by_another, locked
 from recovery.engine import outbound_calls, starting, step_digests, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState
 from recovery.run_facts.runs import RunFacts, facts_of

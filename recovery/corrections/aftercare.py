@@ -10,7 +10,7 @@ from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
 from approvals import policy
-from recovery.cases.ending import OutOfDate
+from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import cases
 from recovery.corrections import delivery, drafting, publishing
 from recovery.corrections.publishing import CannotPublish

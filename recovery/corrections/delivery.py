@@ -19,7 +19,7 @@ from connectors import channels
 from connectors.channels import Message
 from connectors.models import Channel, Delivery
 from connectors.models.channels import ChannelKind, DeliveryState
-from recovery.cases.ending import say
+from recovery.cases.lifecycle import say
 from recovery.models import Correction, CorrectionDelivery, CorrectionState
 from workspaces import encryption
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import transaction
 
-from recovery.cases.ending import OutOfDate, locked, say
+from recovery.cases.lifecycle import OutOfDate, locked, say
 from recovery.corrections.facts import Person, facts_for, friendly, people
 from recovery.models import Case, Correction, CorrectionState
 from recovery.run_facts.runs import facts_of

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from connectors.canonical import canonical
-from recovery.cases.ending import say
+from recovery.cases.lifecycle import say
 from recovery.corrections import delivery
 from recovery.corrections.drafting import lock
 from recovery.models import CaseState, Correction, CorrectionState

@@ -8,7 +8,7 @@ from django.db.models import Exists, F, OuterRef
 from approvals import policy
 from approvals.policy import IRREVERSIBLE, ToolCall, class_of
 from ledger.models import Action, ActionState, Compensated, Effect, Reversibility, Run
-from recovery.cases import ending
+from recovery.cases import lifecycle
 from recovery.engine import starting
 from recovery.engine.sql import Clock
 from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
@@ -42,7 +42,7 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
     told = (StepState.VERIFIED, StepState.REPORTED, StepState.SKIPPED)
     starting.say(plan, "plan.finished", data={str(state): ended[state] for state in told})
     if ended.keys() == {StepState.VERIFIED} and is_restored(plan.case, run):
-        ending.restored(plan.case)
+        lifecycle.restored(plan.case)
     else:
         starting.move_case(plan, CaseState.OPEN)
     _let_triage_look(run)
@@ -88,7 +88,7 @@ def _untold(run: Run) -> bool:
 
 def wait_for_people(plan_id: int) -> None:
     """What is left of the plan waits for a person: the case goes back into the queue as open."""
-    ending.follow(Case.objects.filter(plans=plan_id, state=CaseState.RECOVERING), CaseState.OPEN)
+    lifecycle.follow(Case.objects.filter(plans=plan_id, state=CaseState.RECOVERING), CaseState.OPEN)
 
 
 def _let_triage_look(run: Run) -> None:

@@ -17,7 +17,7 @@ from approvals.models import Approval, ApprovalState
 from ledger import desk_events
 from ledger.models import Action, ActionState, Run, RunState
 from recovery import signals
-from recovery.cases import ending
+from recovery.cases import lifecycle
 from recovery.engine import step_digests, steps
 from recovery.engine.sql import Clock
 from recovery.models import PLAN_MOVES, Case, CaseState, Directive, Plan, PlanState, Step, StepState
@@ -292,7 +292,7 @@ def move(plan: Plan, to: str, **changes: Any) -> None:
 
 def move_case(plan: Plan, to: str) -> None:
     """Let the case say what its plan does; a closed one stays closed."""
-    ending.follow(Case.objects.filter(pk=plan.case_id), to)
+    lifecycle.follow(Case.objects.filter(pk=plan.case_id), to)
 
 
 def say(

@@ -25,7 +25,7 @@ from ledger.append.statements import Statement
 from ledger.desk_events import EventDraft
 from ledger.models import Run
 from ledger.parsed_events import ParsedEvent
-from recovery.cases import ending
+from recovery.cases import lifecycle
 from recovery.engine.sql import DATABASE_AWAY, NOW, Sql, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepState
 from workspaces.models import User
@@ -77,7 +77,9 @@ def plan_fails(plan_id: int, failure: Exception) -> None:
 
 def _plan_fails(plan_id: int, kind: str) -> None:
     plan = Plan.objects.select_related("case__run", "workspace").get(pk=plan_id)
-    ending.follow(Case.objects.filter(pk=plan.case_id, state=CaseState.RECOVERING), CaseState.OPEN)
+    lifecycle.follow(
+        Case.objects.filter(pk=plan.case_id, state=CaseState.RECOVERING), CaseState.OPEN
+    )
     message = Message(
         title=f"Plan {plan.number} of case {plan.case_id} does not go on",
         text=f"The desk itself fails at it with {kind}: the worker's log says where. It is tried "

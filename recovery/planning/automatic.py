@@ -12,7 +12,7 @@ from django.db.models import F
 
 from approvals import policy
 from ledger.models import Reversibility
-from recovery.cases.ending import OutOfDate
+from recovery.cases.lifecycle import OutOfDate
 from recovery.models import Case, CaseState, Suggestion
 from recovery.planning import plans, repeats
 from recovery.planning.plans import CannotSubmit, Draft

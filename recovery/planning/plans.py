@@ -9,7 +9,7 @@ from django.db import transaction
 from approvals import approval_requests
 from ledger import desk_events
 from ledger.models import Checkpoint, Run
-from recovery.cases.ending import OutOfDate, held_by_another, move
+from recovery.cases.lifecycle import OutOfDate, held_by_another, move
 from recovery.engine import starting, step_digests
 from recovery.engine.sql import Clock
 from recovery.models import Case, CaseState, Directive, Plan, PlanState, Step, StepState

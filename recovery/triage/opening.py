@@ -17,7 +17,7 @@ from connectors.channels import Message
 from connectors.models import Connection, Delivery
 from ledger import desk_events
 from ledger.models.actions import Risk
-from recovery.cases.ending import REOPENED, move
+from recovery.cases.lifecycle import REOPENED, move
 from recovery.models import Case, CaseState
 from recovery.run_facts.runs import RunFacts
 from recovery.triage import causes

@@ -21,7 +21,7 @@ from connectors.contract import Finding, Refused, Target
 from connectors.models import Connection
 from ledger import desk_events
 from ledger.models import Action
-from recovery.cases.ending import locked
+from recovery.cases.lifecycle import locked
 from recovery.engine.sql import database_time
 from recovery.models import Case, CaseState, Suggestion
 from recovery.run_facts.runs import RunFacts, facts_of

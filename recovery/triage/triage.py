@@ -14,8 +14,8 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
 
 from ledger.models import Event, Run, RunState
-from recovery.cases import ending
-from recovery.cases.ending import move, say
+from recovery.cases import lifecycle
+from recovery.cases.lifecycle import move, say
 from recovery.engine.sql import DATABASE_AWAY, database_time
 from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
 from recovery.planning.plan_drafting import connections_of
@@ -75,7 +75,7 @@ def _give_up(case: Case, directive: Directive) -> None:
 def _close(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
     """The desk's own closing: the run went on as directed, and came to a good end."""
     words = "The run went on and came to its end."
-    ending.end(case, CaseOutcome.RESUMED, words, present=found, standing=facts.remaining())
+    lifecycle.end(case, CaseOutcome.RESUMED, words, present=found, standing=facts.remaining())
 
 
 def overdue() -> list[int]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from recovery.cases.ending import held_by_another
+from recovery.cases.lifecycle import held_by_another
 from recovery.models import Case, CaseState, Suggestion
 from recovery.run_facts.sentences import listed
 from recovery.views.request_context import case_url

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import search
-from recovery.cases.ending import Empty
+from recovery.cases.lifecycle import Empty
 from recovery.casework import bulk
 from recovery.models import BulkItem, BulkJob, CaseOutcome, CaseState
 from recovery.run_facts.sentences import plural

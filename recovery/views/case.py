@@ -13,7 +13,7 @@ from django_htmx.http import HttpResponseClientRefresh
 from ledger import disclosure
 from ledger.models import Event
 from recovery import search
-from recovery.cases.ending import Empty, OutOfDate, holder_of
+from recovery.cases.lifecycle import Empty, OutOfDate, holder_of
 from recovery.casework import cases
 from recovery.casework import residues as left
 from recovery.engine import starting

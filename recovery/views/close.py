@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.views.decorators.http import require_http_methods
 
-from recovery.cases.ending import Empty, OutOfDate
+from recovery.cases.lifecycle import Empty, OutOfDate
 from recovery.casework import closing
 from recovery.models import Case, CaseOutcome
 from recovery.run_facts.runs import RunFacts, facts_of

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods
 from connectors.contract import Preview
 from ledger import disclosure
 from ledger.models import Checkpoint
-from recovery.cases.ending import OutOfDate, held_by_another
+from recovery.cases.lifecycle import OutOfDate, held_by_another
 from recovery.models import Case
 from recovery.planning import plans, previews
 from recovery.planning.step_drafting import DraftStep

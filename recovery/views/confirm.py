@@ -9,7 +9,7 @@ from django.views.decorators.http import require_http_methods
 
 from ledger import disclosure
 from ledger.models import Action, Effect
-from recovery.cases.ending import Empty, OutOfDate
+from recovery.cases.lifecycle import Empty, OutOfDate
 from recovery.casework import confirming
 from recovery.models import Case
 from recovery.run_facts.runs import RunFacts, facts_of

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from recovery import corrections
-from recovery.cases.ending import OutOfDate
+from recovery.cases.lifecycle import OutOfDate
 from recovery.corrections import CannotPublish, delivery, publishing
 from recovery.corrections.facts import review_words
 from recovery.models import Correction, CorrectionState

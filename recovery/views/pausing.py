@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from approvals import pauses
 from approvals.models import PauseKind
 from ledger.models import Run
-from recovery.cases.ending import Empty
+from recovery.cases.lifecycle import Empty
 from recovery.casework import cases
 from recovery.models import Case
 from recovery.views.request_context import case_or_404, case_url

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from ledger import logkeys, proof_checking, proofs
 from ledger.entries import Finding
 from recovery import corrections
-from recovery.cases.ending import Empty
+from recovery.cases.lifecycle import Empty
 from recovery.corrections import TooManyReports, publishing
 from recovery.corrections.delivery import was_read
 from recovery.corrections.facts import review_words

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from ledger.models import Effect, Run
 from recovery import search
-from recovery.cases.ending import OutOfDate
+from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import cases
 from recovery.models import Case
 from recovery.search import saved

@@ -6,7 +6,7 @@ from typing import Any
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
-from recovery.cases.ending import holder_of
+from recovery.cases.lifecycle import holder_of
 from recovery.models import Case, CaseState, Suggestion
 from recovery.views.request_context import case_url, due_words, trace_url
 from workspaces import formatting

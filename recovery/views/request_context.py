@@ -8,7 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 
-from recovery.cases.ending import OutOfDate
+from recovery.cases.lifecycle import OutOfDate
 from recovery.models import Case
 from workspaces import formatting
 from workspaces.models import Workspace

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
-from recovery.cases.ending import Empty
+from recovery.cases.lifecycle import Empty
 from recovery.casework import residues
 from recovery.models import Residue
 from recovery.views.request_context import case_url

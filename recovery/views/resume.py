@@ -7,7 +7,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from ledger.models import Checkpoint
-from recovery.cases.ending import OutOfDate
+from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import resuming
 from recovery.models import Case
 from recovery.run_facts import checkpoints

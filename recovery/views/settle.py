@@ -19,7 +19,7 @@ from django.views.decorators.http import require_http_methods
 from connectors.contract import CannotRead, Refused
 from ledger import disclosure
 from ledger.models import Action
-from recovery.cases.ending import Empty, OutOfDate, held_by_another
+from recovery.cases.lifecycle import Empty, OutOfDate, held_by_another
 from recovery.casework import settling
 from recovery.engine import outbound_calls
 from recovery.models import Case, PlanState, Step, StepState

@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from approvals import versions
 from ledger.models import Event
-from recovery.cases.ending import Empty
+from recovery.cases.lifecycle import Empty
 from recovery.casework import bulk, cases
 from recovery.engine import engine
 from recovery.models import BulkItem, Case, CaseState, Directive, Plan

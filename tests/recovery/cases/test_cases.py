@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from ledger.models import Event
-from recovery.cases.ending import OutOfDate
+from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import cases, closing
 from recovery.casework.closing import CannotClose, Remainder
 from recovery.corrections import draft, publish

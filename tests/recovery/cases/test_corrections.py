@@ -10,7 +10,7 @@ from django.utils import timezone
 from connectors import channels as outgoing
 from ledger.models import Event
 from recovery import corrections
-from recovery.cases.ending import OutOfDate
+from recovery.cases.lifecycle import OutOfDate
 from recovery.corrections import CannotPublish, aftercare, delivery, publishing
 from recovery.engine import engine
 from recovery.models import CaseState, Correction

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from approvals import versions
 from ledger.models import Action, Run
-from recovery.cases.ending import OutOfDate
+from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import resuming, settling
 from recovery.engine import ending, engine
 from recovery.models import CaseState, Plan, Step, StepState

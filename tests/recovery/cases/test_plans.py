@@ -8,7 +8,7 @@ from django.db import IntegrityError, connections, transaction
 from approvals import inbox
 from approvals.models import Approval
 from ledger.models import Effect, Event
-from recovery.cases.ending import OutOfDate
+from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import closing
 from recovery.engine import engine, starting
 from recovery.models import CaseState, Plan, PlanState, Step, StepState

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from ledger.models import Event
 from recovery import personal_data
-from recovery.cases.ending import Empty
+from recovery.cases.lifecycle import Empty
 from recovery.casework import closing, residues
 from recovery.models import Residue
 from tests import people

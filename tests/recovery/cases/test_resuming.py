@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from approvals import pauses
 from ledger.models import Effect, Event, Run
-from recovery.cases.ending import OutOfDate
+from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import resuming
 from recovery.casework.resuming import CannotResume
 from recovery.directives import waiters

@@ -6,7 +6,7 @@ import pytest
 from django.db import connections, transaction
 
 from ledger.models import Event, Run
-from recovery.cases.ending import Empty, OutOfDate
+from recovery.cases.lifecycle import Empty, OutOfDate
 from recovery.casework import closing, settling
 from recovery.casework.closing import CannotClose
 from recovery.engine import engine, starting, steps

@@ -361,7 +361,7 @@ def test_due_is_the_earlier_of_policy_and_undo_window(tell):
 
 @pytest.mark.parametrize("text", ["", "   "])
 def test_a_report_needs_words(tell, ada, text):
-    from recovery.cases.ending import Empty
+    from recovery.cases.lifecycle import Empty
     from recovery.casework import cases
 
     run = tell()
