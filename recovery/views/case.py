@@ -69,9 +69,10 @@ def chosen(request: Request, case: Case, facts: RunFacts, tab: str) -> dict[str,
 
 def _evidence(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
     run = facts.run
+    agent = " · ".join(filter(None, (run.agent.name, run.model))) if run.agent else "the desk"
     facts_told = [
         ("Opened because", ", ".join(case.reasons).replace("_", " ")),
-        ("Agent", f"{run.agent.name} · {run.model}" if run.agent else "the desk"),
+        ("Agent", agent),
         ("Goal", run.goal),
         ("Run state", run.state),
         ("Ledger", f"events {run.first_place} to {run.last_place}"),

@@ -355,6 +355,7 @@ def test_the_card_learns_by_itself_that_what_was_approved_has_been_used(as_perso
     assert "What was asked for" in told
     assert "Why people were asked" in told
     assert "delete:#promise" in told
+    assert "was held for people" in told
     assert "not yet used" not in told
     assert "data-poll" not in told, "there is nothing more to learn"
     assert "data-focus" not in told, "it takes nobody's focus"
@@ -363,6 +364,7 @@ def test_the_card_learns_by_itself_that_what_was_approved_has_been_used(as_perso
     assert "Withdraw" not in over
     assert "will be sent" not in over
     assert "One changed byte" not in over
+    assert "held until approved" not in over
     assert "expires" not in over.split('id="card"')[1]
 
 
