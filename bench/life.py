@@ -48,8 +48,9 @@ class Cases:
             f" {deed.message}"
         )
         rank = ["low", "medium", "high", "critical"].index(deed.risk)
-        closed: dict[str, Any] = {"state": "closed", "closed_at": story.at + timedelta(hours=3),
-                                  "outcome": "restored", "closing_reason": "put back",
+        closed: dict[str, Any] = {"was": "open", "state": "closed", "outcome": "restored",
+                                  "closed_at": story.at + timedelta(hours=3),
+                                  "closing_reason": "put back",
                                   "corrections_drafted_at": story.at}  # fmt: skip
         said = (headline, deed.tool, target, story.customer, story.run, story.name, story.request)
         rows["case"].append(

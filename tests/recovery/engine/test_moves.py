@@ -42,7 +42,7 @@ def test_the_database_allows_a_plan_exactly_the_moves_of_the_table(case, world):
         assert can_be_written("recovery_plan", plan.pk, was, state) == allowed, (was, state)
 
 
-@pytest.mark.parametrize(("was", "state"), itertools.permutations(CaseState.values, 2))
+@pytest.mark.parametrize(("was", "state"), list(itertools.permutations(CaseState.values, 2)))
 def test_the_database_allows_a_case_exactly_the_moves_of_the_table(case, was, state):
     """By a bare UPDATE of the state alone: what a process of an older version writes, too."""
     row = type(case).objects.filter(pk=case.pk)
