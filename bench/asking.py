@@ -81,11 +81,3 @@ def median_of(rounds: Iterable[dict[str, float]]) -> dict[str, float]:
     """Key by key, the median of some rounds."""
     found = list(rounds)
     return {key: statistics.median([one[key] for one in found]) for key in found[0]}
-
-
-def rounded(values: dict[str, Any]) -> dict[str, Any]:
-    """Three significant digits: more would pretend."""
-    return {
-        key: float(f"{value:.3g}") if isinstance(value, float) else value
-        for key, value in values.items()
-    }

@@ -62,11 +62,6 @@ def canonical(value: Any, *, plain: bool | None = None) -> bytes:
         return _with_wide_integers(value)
 
 
-def digest(value: Any) -> str:
-    """SHA-256 of the canonical form, in hex."""
-    return hashlib.sha256(canonical(value)).hexdigest()
-
-
 def content_digest(canonical_event: bytes) -> bytes:
     """What an event says: the same for the same id sent again."""
     return hashlib.sha256(canonical_event).digest()

@@ -4,7 +4,7 @@ The view names the part that an htmx request gets, never the client; whoever com
 JavaScript gets the whole page.
 """
 
-from typing import Any, NoReturn
+from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -66,7 +66,3 @@ def page(
     htmx: HtmxDetails | None = getattr(request, "htmx", None)
     alone = part is not None and htmx and not htmx.history_restore_request and not htmx.boosted
     return render(request, f"{template}#{part}" if alone else template, context, status=status)
-
-
-def gone(what: str) -> NoReturn:
-    raise Http404(f"There is no such {what} here.")

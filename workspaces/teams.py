@@ -11,8 +11,6 @@ from workspaces import independence, outbox
 from workspaces.access import Codename, people_with
 from workspaces.models import Membership, Team, User, Workspace, WorkspaceGroupPermission
 
-NAME_CHARACTERS_MAX = 80
-
 
 class NobodyLeft(Exception):
     """We stopped because the change would leave the workspace without an administrator."""

@@ -26,7 +26,6 @@ from ledger.wire import EVENT_BYTES_MAX, of_gate, read
 
 BODY_BYTES_MAX = EVENT_BYTES_MAX + 4 * 1024
 ATTEMPT_CHARACTERS_MAX = 120
-KEY_CHARACTERS_MAX = 200
 RETRIES = frozenset({"model", "tool", "workflow", "human"})
 _OTHER_NAME = "What is masked cannot be told from others. Send another, such as a UUID."
 _json = msgspec.json.Encoder()

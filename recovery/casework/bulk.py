@@ -6,7 +6,6 @@ refused by itself, and says why. Stop works at any time, for what has not begun.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -143,8 +142,6 @@ def living(cases: Sequence[Case]) -> dict[int, Plan]:
 
 
 __all__ = ["CLOSE", "COMPENSATE", "RESUME", "VERBS", "DryRun", "Eligible", "NotEligible", "dry_run"]
-
-logger = logging.getLogger(__name__)
 
 CASES_MAX = 500
 """Of one job; a larger set is worked off in several, each with its own dry run."""

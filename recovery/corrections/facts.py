@@ -62,7 +62,6 @@ ITEMS_MAX = 500
 UNCHANGED_MAX = 50
 FIELDS_TOLD_MAX = 3
 VALUE_CHARACTERS_MAX = 60
-NOBODY = ""
 MAILS = frozenset({"mail", "email", "e-mail"})
 
 WORDS = {

@@ -20,7 +20,7 @@ from workspaces.models import User
 from workspaces.moves import BORN, CannotMove
 from workspaces.wakeups import wake_on_commit
 
-__all__ = ["CHOICES", "CannotSubmit", "Draft", "Drifted", "draft", "start", "stop", "submit"]
+__all__ = ["CHOICES", "CannotSubmit", "Draft", "Drifted", "draft", "stop", "submit"]
 
 REASON_CHARACTERS_MAX = 2_000
 REPLACED = "A new plan takes its place."
@@ -73,13 +73,6 @@ def submit(
     _make_room(drafted.case, by)
     starting.take_questions_back(drafted.case, why=REPLACED)
     return _write(drafted, by=by, reason=reason[:REASON_CHARACTERS_MAX], automatic=automatic)
-
-
-def start(plan: Plan) -> bool:
-    """Start it if it may; True if it runs now. Harmless to repeat."""
-    started = starting.start(plan.pk)
-    wake_on_commit(run_plan, plan.pk)
-    return started
 
 
 def stop(plan: Plan, *, by: User, reason: str = "") -> starting.Stopped:

@@ -6,7 +6,6 @@ connector's horizon; before that it says nothing, and a person may still say mor
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -27,14 +26,11 @@ from recovery.models import Case, CaseState, Suggestion
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.triage import triage
 
-logger = logging.getLogger(__name__)
-
 PROBES_MAX = 6
 PROBE_SECONDS = 5.0
 """Before the second probe; each further one waits twice as long."""
 
 BATCH = 20
-OUTCOMES = {"present": "applied", "absent": "no_effect"}
 
 
 @dataclass(frozen=True, slots=True)
