@@ -17,7 +17,6 @@ from approvals import team_coverage
 from approvals.models import PolicyVersion
 from approvals.policy import Invalid, Policy, Problem, load_new
 from approvals.policy.reading import read
-from connectors.canonical import digest
 from ledger import desk_events
 from workspaces.models import User, Workspace
 
@@ -123,7 +122,3 @@ def diff(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
     """Two documents line by line, as a unified diff of their sorted JSON."""
     before, after = (json.dumps(one, indent=2, sort_keys=True).splitlines() for one in (old, new))
     return list(unified_diff(before, after, "before", "after", lineterm="", n=3))
-
-
-def digest_of(document: Mapping[str, object]) -> str:
-    return digest(dict(document))

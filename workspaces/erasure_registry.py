@@ -141,12 +141,6 @@ def held() -> list[PersonalColumns]:
     return _held
 
 
-def spoken_of() -> set[tuple[str, str]]:
-    """Every (model, column) that some floor has stated something about."""
-    columns = {(one.model, name) for one in held() for name in (*one.columns, *one.values)}
-    return columns | _kept.keys()
-
-
 def resting(workspace: Workspace, runs: Sequence[int]) -> set[int]:
     """Those of some runs that must not be forgotten now."""
     return _of(_rest, workspace, runs)

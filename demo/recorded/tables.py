@@ -1,8 +1,6 @@
 """A desk's database: every run acts in its own copy of the world, told apart by `world`."""
 
-import json
 from collections.abc import Mapping
-from operator import itemgetter
 from typing import Any
 
 import psycopg
@@ -87,33 +85,3 @@ def write(
         ),
         [world, row_id, *_values(columns, row)],
     )
-
-
-def differences(
-    database: psycopg.Connection,
-    desk: ServiceDesk,
-    world: str,
-    should: Mapping[tuple[str, str], Row | None],
-) -> list[str]:
-    """Which of these rows, by table and id, are not as they should be: the oracle of the replay.
-
-    Compared column by column as canonical JSON, the version aside; a row that should be None must
-    be gone.
-    """
-    found = []
-    for (table, row_id), expected in sorted(should.items(), key=itemgetter(0)):
-        row = read(database, table, world, row_id)
-        if expected is None or row is None:
-            if expected is not row:
-                found.append(f"{table} {row_id} {'is still there' if row else 'is gone'}")
-            continue
-        found += [
-            f"{table} {row_id}.{name}: {_text(row[name])} instead of {_text(expected.get(name))}"
-            for name in desk.tables[table].columns
-            if _text(row[name]) != _text(expected.get(name))
-        ]
-    return found
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))

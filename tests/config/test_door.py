@@ -10,9 +10,10 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from approvals import team_coverage, versions
+from approvals import team_coverage
 from approvals.models import PolicyVersion
 from config.health import expected
+from connectors.canonical import digest
 from tests.processes import Process, Processes
 from workspaces import heartbeats
 from workspaces.models import Heartbeat, Workspace
@@ -99,7 +100,7 @@ def test_a_policy_that_this_version_refuses_is_counted_and_not_named_to_stranger
     document = {"policies": {"a": {"approval": "PERHAPS"}}}
     PolicyVersion.objects.create(
         workspace=Workspace.objects.create(slug="acme", name="Acme"),
-        number=1, document=document, digest=versions.digest_of(document), active=True,
+        number=1, document=document, digest=digest(document), active=True,
     )  # fmt: skip
     team_coverage.sweep()
 

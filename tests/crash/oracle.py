@@ -11,11 +11,12 @@ from django.db.models import Exists, OuterRef
 
 from amends.proofs import LogKey as Known
 from amends.proofs import NotProven, verify
-from ledger import audit, merkle, proofs, sealer
+from ledger import audit, proofs, sealer
 from ledger.models import Event, LogKey, TreeHead
 from recovery.engine import steps
 from recovery.models import Plan, PlanState, Step
 from recovery.models.steps import ENDED
+from tests.consistency import is_consistent
 from tests.outside.world import World
 from workspaces.models import Workspace
 
@@ -194,7 +195,7 @@ def _not_grown(workspace: Workspace) -> Iterable[str]:
     for head in TreeHead.objects.filter(workspace=workspace, origin=newest.origin):
         proof = proofs.consistency(workspace, head.size, newest.size)
         roots = bytes(head.root), bytes(newest.root)
-        if not merkle.is_consistent(head.size, newest.size, proof, *roots):
+        if not is_consistent(head.size, newest.size, proof, *roots):
             yield f"I5 the head of {head.size} entries is no beginning of {newest.size}"
 
 

@@ -6,11 +6,15 @@ database, and each affected person gets a correction. The oracle is the world as
 The invented recording was made to have the airline's numbers.
 """
 
+import json
+from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import psycopg
 
 from demo.recorded import corpus, tables
+from demo.recorded.desks import Row, ServiceDesk
 from tests.recorded.desk import SETTLE_SECONDS_MAX, replay, wait_until
 
 WRONG_WITH_EFFECTS = 86
@@ -74,7 +78,7 @@ def not_as_before(recorded, runs, outside) -> list[str]:
         return [
             f"{run.run}: {difference}"
             for run in runs
-            for difference in tables.differences(
+            for difference in differences(
                 database,
                 recorded.desk,
                 run.run,
@@ -89,5 +93,35 @@ def not_as_left(recorded, runs, outside) -> list[str]:
         return [
             f"{run.run}: {difference}"
             for run in runs
-            for difference in tables.differences(database, recorded.desk, run.run, run.left)
+            for difference in differences(database, recorded.desk, run.run, run.left)
         ]
+
+
+def differences(
+    database: psycopg.Connection,
+    desk: ServiceDesk,
+    world: str,
+    should: Mapping[tuple[str, str], Row | None],
+) -> list[str]:
+    """Which of these rows, by table and id, are not as they should be: the oracle of the replay.
+
+    Compared column by column as canonical JSON, the version aside; a row that should be None must
+    be gone.
+    """
+    found = []
+    for (table, row_id), expected in sorted(should.items(), key=itemgetter(0)):
+        row = tables.read(database, table, world, row_id)
+        if expected is None or row is None:
+            if expected is not row:
+                found.append(f"{table} {row_id} {'is still there' if row else 'is gone'}")
+            continue
+        found += [
+            f"{table} {row_id}.{name}: {_text(row[name])} instead of {_text(expected.get(name))}"
+            for name in desk.tables[table].columns
+            if _text(row[name]) != _text(expected.get(name))
+        ]
+    return found
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
