@@ -4,9 +4,9 @@
 a decision and a bored operator may all call it, at once and as often as they like. PostgreSQL is
 the truth, a message only a hint.
 
-A worker's task calls `travel`, which takes other plans along that wait for the same connectors:
-their steps share their commits (see `convoy`). A plan at which the engine itself fails leaves the
-others alone; it is told to people, and tried again by the next hint.
+A worker's task calls `run_together`, which takes other plans along that wait for the same
+connectors: their steps share their commits (see `step_batch`). A plan at which the engine itself
+fails leaves the others alone; it is told to people, and tried again by the next hint.
 """
 
 import logging
@@ -116,23 +116,6 @@ def run_together(plan_id: int, *, queue: str) -> Continuations:
     with is in the log, and with the people of its plan.
     """
     return PlanRunner(plan_id, queue, seats=CAPACITY).go()
-
-
-def take_through(held: list[ClaimedStep]) -> None:
-    """Take steps that are in our hands as far as they go."""
-    convoy = StepBatch()
-    try:
-        convoy.take(held)
-        while convoy.is_under_way:
-            convoy.go_on()
-        with transaction.atomic():
-            convoy.end()
-        convoy.close()
-    except DATABASE_AWAY:
-        convoy.disperse()
-        raise
-    for failed in convoy.failed:
-        raise failed.why
 
 
 class PlanRunner:

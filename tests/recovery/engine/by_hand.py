@@ -7,6 +7,8 @@ from recovery.engine import claims, engine, intents, ordering_law, steps
 from recovery.engine.claims import ClaimedStep
 from recovery.engine.intents import Checked, Intent
 from recovery.engine.ordering_law import Act
+from recovery.engine.sql import DATABASE_AWAY
+from recovery.engine.step_batch import StepBatch
 from recovery.models import StepState
 from workspaces.moves import CannotMove
 
@@ -15,9 +17,26 @@ def advance_once(plan_id: int) -> None:
     """One act of the plan, or one step of it from its claim to its end."""
     for turn in ordering_law.of([plan_id]):
         if turn.act == Act.RUN:
-            engine.take_through(claims.claim_each([steps.load(turn.step)]))
+            take_through(claims.claim_each([steps.load(turn.step)]))
         else:
             engine.carry_out(turn)
+
+
+def take_through(held: list[ClaimedStep]) -> None:
+    """Take steps that are in our hands as far as they go."""
+    batch = StepBatch()
+    try:
+        batch.take(held)
+        while batch.is_under_way:
+            batch.go_on()
+        with transaction.atomic():
+            batch.end()
+        batch.close()
+    except DATABASE_AWAY:
+        batch.disperse()
+        raise
+    for failed in batch.failed:
+        raise failed.why
 
 
 def claim(step_id: int) -> ClaimedStep | None:

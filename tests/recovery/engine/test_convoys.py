@@ -100,7 +100,7 @@ def test_a_plan_that_somebody_else_has_in_hand_is_left_to_them(plan_of, outside)
     engine.run_together(mine.pk, queue=QUEUE)
 
     assert (states(mine), states(theirs)) == (["verified"] * 2, ["claimed", "blocked"])
-    engine.take_through([held])
+    by_hand.take_through([held])
     assert outside.effects() == ["w2", "w1", "x2"]
 
 

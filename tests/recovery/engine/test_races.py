@@ -105,7 +105,7 @@ def test_a_worker_that_slept_past_its_lease_finds_its_writes_refused(case, world
 
     with pytest.raises(CannotMove):
         by_hand.intend(sleeper, found.operation, found.observation)
-    engine.take_through([newer])
+    by_hand.take_through([newer])
 
     assert outside.effects() == ["c"]
 
@@ -116,7 +116,7 @@ def test_the_lease_must_outlast_the_call(case, world, outside):
     held = in_hand(plan)
     Step.objects.filter(pk=held.step.pk).update(lease_until=after(1.0))
 
-    engine.take_through([held])
+    by_hand.take_through([held])
 
     assert outside.effects() == []
     assert states(plan)[0] == "ready"
@@ -130,7 +130,7 @@ def test_a_worker_that_slept_between_intent_and_send_does_not_send(case, world, 
     held = in_hand(plan)
     late = ClaimedStep(held.step, ends_at=boot_seconds())
 
-    engine.take_through([late])
+    by_hand.take_through([late])
 
     assert outside.effects() == []
     assert plan.steps.get(position=1).attempts.get().outcome == "no_effect"
@@ -341,7 +341,7 @@ def test_a_stop_counts_a_step_that_a_worker_claims_in_that_very_moment(case, wor
     for thread in threads:
         thread.join()
     with suppress(CannotMove):
-        engine.take_through(claimed)
+        by_hand.take_through(claimed)
 
     assert [(one.cancelled, one.on_the_wire) for one in heard] == [(3, [])]
     assert states(plan) == ["cancelled"] * 3
@@ -355,7 +355,7 @@ def test_a_claimed_step_of_a_plan_that_was_stopped_is_not_sent(case, world, outs
     held = in_hand(plan)
     Plan.objects.filter(pk=plan.pk).update(was="running", state="stopped")
 
-    engine.take_through([held])
+    by_hand.take_through([held])
 
     assert outside.effects() == []
     assert not plan.steps.get(position=1).attempts.exists()
