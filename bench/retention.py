@@ -65,9 +65,9 @@ def handed_out(workspace: Any) -> dict[str, str]:
 def checked(workspace: Any, old: dict[str, str], old_head: Any) -> dict[str, int]:
     """How many proofs hold, old and new; each is checked as a stranger would. Raises NotProven."""
     from amends.proofs import LogKey, verify
+    from bench.consistency import is_consistent
     from ledger import logkeys, proofs
     from ledger.outbox import take_in
-    from tests.consistency import is_consistent
 
     keys = [LogKey.parse(text) for text in logkeys.published(workspace)]
     for proof in old.values():

@@ -11,12 +11,12 @@ from django.db.models import Exists, OuterRef
 
 from amends.proofs import LogKey as Known
 from amends.proofs import NotProven, verify
+from bench.consistency import is_consistent
 from ledger import audit, proofs, sealer
 from ledger.models import Event, LogKey, TreeHead
 from recovery.engine import steps
 from recovery.models import Plan, PlanState, Step
 from recovery.models.steps import ENDED
-from tests.consistency import is_consistent
 from tests.outside.world import World
 from workspaces.models import Workspace
 

@@ -218,8 +218,8 @@ def test_replaced_arguments_count_no_more():
 
 PLACELIKE = {
     "id", "place", "first_place", "last_place", "at", "started_at", "finished_at", "planned_at",
-    "ended_at", "last_event_at", "lease_until", "lease_minute", "revision", "run_id", "action_id", "workspace_id",
-    "agent_id", "search", "search_revision",
+    "ended_at", "last_event_at", "lease_until", "lease_minute", "revision", "run_id", "action_id",
+    "workspace_id", "agent_id", "search", "search_revision",
 }  # fmt: skip
 
 

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from amends import proofs
+from bench.consistency import is_consistent
 from ledger import merkle
-from tests.consistency import is_consistent
 
 SIZE_MAX = 300
 # From the reference implementation (certificate-transparency, merkletree tests).

@@ -10,11 +10,11 @@ from django.db import connection, transaction
 
 from amends.proofs import LogKey as PublicKey
 from amends.proofs import NotProven, verify
+from bench.consistency import is_consistent
 from ledger import audit, desk_events, leaves, logkeys, merkle, notes, proofs, sealer, witness
 from ledger.desk_events import plain_connection
 from ledger.models import Event, Leaf, LogKey, TreeHead, Unsealed
 from ledger.notes import Head
-from tests.consistency import is_consistent
 from tests.ledger.conftest import event, tell
 from tests.ledger.test_pages import member
 
