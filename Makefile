@@ -35,10 +35,10 @@ chaos: $(DEV) ## Every fault of the list, seeded, against the invariants (ARGS="
 screenshots: $(DEV) ## Pictures of the pages, from the running demo's own data
 	@exec $(PY) -m tests.browser.screenshots
 
-$(RUNTIME): requirements/runtime.lock
+$(RUNTIME): requirements/runtime.lock config/local/bootstrap.sh
 	@sh config/local/bootstrap.sh requirements/runtime.lock $@
 
-$(DEV): requirements/dev.lock
+$(DEV): requirements/dev.lock config/local/bootstrap.sh
 	@sh config/local/bootstrap.sh requirements/dev.lock $@
 
 .PHONY: help up test check bench chaos screenshots

@@ -10,11 +10,11 @@ from typing import Any
 
 from django.db.models import F
 
+from amends.protocol.masking import holds_mask
 from approvals import call_previews, consent_requests, deciders, policy
 from approvals.call_context import calls
 from approvals.models import Approval, ApprovalState, ConsentAnswer, NotificationRecord, SubjectKind
 from connectors.models.channels import DeliveryState
-from ledger.masking import holds_mask
 from ledger.models import Action, ActionState, Effect, Run
 from workspaces import formatting
 from workspaces.access import people_with

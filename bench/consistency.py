@@ -3,7 +3,8 @@
 import hmac
 from collections.abc import Sequence
 
-from ledger.merkle import EMPTY_ROOT, node_hash
+from amends.protocol.proofs import node_hash
+from ledger.merkle import EMPTY_ROOT
 
 
 def is_consistent(

@@ -174,7 +174,7 @@ def seal_rate(workspace: Any) -> float:
 
 def verify_rate(workspace: Any) -> float:
     """Proofs checked a second by the offline verifier: signature, path to the root, digest."""
-    from amends.proofs import LogKey, verify
+    from amends.protocol.proofs import LogKey, verify
     from ledger import logkeys, proofs
     from ledger.models import Event, Leaf
 

@@ -64,7 +64,7 @@ def handed_out(workspace: Any) -> dict[str, str]:
 
 def checked(workspace: Any, old: dict[str, str], old_head: Any) -> dict[str, int]:
     """How many proofs hold, old and new; each is checked as a stranger would. Raises NotProven."""
-    from amends.proofs import LogKey, verify
+    from amends.protocol.proofs import LogKey, verify
     from bench.consistency import is_consistent
     from ledger import logkeys, proofs
     from ledger.outbox import take_in

@@ -6,8 +6,8 @@ import hashlib
 from datetime import datetime
 from typing import Any
 
+from amends.protocol.canonical import INTEGER_MAX
 from ledger import canonical as ledger_canonical
-from ledger.canonical import INTEGER_MAX
 
 
 def canonical(value: Any) -> bytes:

@@ -19,6 +19,7 @@ from django.core.validators import validate_slug
 from django.db import transaction
 from django.utils import timezone
 
+from amends.protocol.masking import masked
 from connectors import registry
 from connectors.canonical import canonical
 from connectors.contract import CannotRead, Connector, Purpose, Refused
@@ -26,7 +27,6 @@ from connectors.models import Connection, ConnectionVersion
 from connectors.models.connections import digest_of_settings
 from connectors.plugin_calls import Asker, asked
 from connectors.redaction import Redaction
-from ledger.masking import masked
 from workspaces import outbox
 from workspaces.models import Act, Secret, User, Workspace
 

@@ -6,10 +6,17 @@ A placeholder without a mark says nothing of the value, so nothing found differs
 from collections.abc import Sequence
 from typing import Any
 
+from amends.protocol.masking import (
+    MaskingKey,
+    holds_bare,
+    holds_mask,
+    kind_of,
+    masked,
+    without_last4,
+)
 from connectors.canonical import same
 from connectors.shapes import FieldDiff
 from ledger.desk_events import masking_key
-from ledger.masking import MaskingKey, holds_bare, holds_mask, kind_of, masked, without_last4
 from workspaces.models import Workspace
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from ledger.canonical import INTEGER_DIGITS_MAX
-from ledger.masking import DEPTH_MAX
+from amends.protocol.canonical import INTEGER_DIGITS_MAX
+from amends.protocol.masking import DEPTH_MAX
 
 _UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
 INSTEAD = "\N{REPLACEMENT CHARACTER}"

@@ -5,7 +5,9 @@ Edits, deletions, reordering, a cut-off tail and a forked head each show in one 
 
 from collections.abc import Callable
 
+from amends.protocol.proofs import NotProven, verify
 from ledger import entries, logkeys, merkle, notes, proofs, witness
+from ledger.canonical import canonical
 from ledger.entries import Finding
 from ledger.leaves import stored_nodes
 from ledger.models import LogKey, TreeHead
@@ -96,3 +98,21 @@ def _origin(workspace: Workspace, head: TreeHead) -> Finding:
     if last := keys.order_by("-pk").first():
         return Finding(ONE_LOG, ok=False, words=f"{last.origin} went back, and a new one began.")
     return Finding(ONE_LOG, ok=True, words=f"{head.origin} never went back.")
+
+
+def check_file(workspace: Workspace, text: str) -> Finding:
+    """What somebody brings, a tlog-proof or a download that carries one, against this log's keys.
+
+    `python -m amends verify` checks the same offline; this is for who has no Python.
+    """
+    try:
+        found = verify(text.replace("\r\n", "\n"), logkeys.public_keys(workspace))
+    except NotProven as reason:
+        why = str(reason)
+        return Finding("The proof", ok=False, words=f"{why[:1].upper()}{why[1:]}.")
+    where = f"Entry {found.index} of {found.size} is in the log"
+    if found.event is None:
+        return Finding("The proof", ok=True, words=f"{where}: {canonical(found.leaf).decode()}")
+    kind = found.event.get("type")
+    words = f"{where}, and what the file says of {kind} is what was recorded"
+    return Finding("The proof", ok=True, words=words)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from django.db import connection, transaction
 from psycopg import Connection
 
+from amends.protocol.masking import MaskingKey
 from ledger import drivers
 from ledger.append import deferred, statements
 from ledger.append.deferred import SequenceRange
@@ -17,7 +18,6 @@ from ledger.append.projection import Folding, KnownRun, Name, Undone
 from ledger.append.statements import Meanwhile, Rows, Statement
 from ledger.fold.effects import undone_as
 from ledger.fold.meaning import COMPENSATED, FAILED, SETTLED, SUCCEEDED
-from ledger.masking import MaskingKey
 from ledger.models import Attempt, Event
 from ledger.parsed_events import Actor, ParsedEvent, StoredEvent
 from ledger.wire import of_desk

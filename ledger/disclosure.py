@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ledger import masking
+from amends.protocol import masking
 from workspaces import outbox
 from workspaces.access import Codename, may
 from workspaces.models import User, Workspace

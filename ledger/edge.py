@@ -15,7 +15,7 @@ import msgspec
 from psycopg import AsyncConnection
 from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
 
-from ledger.masking import MaskingKey
+from amends.protocol.masking import MaskingKey
 from ledger.parsed_events import Actor, Problem, problem
 from workspaces import edge, encryption, keys
 from workspaces.edge import Handler, Receive, Scope, Send

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from django.db.models import Sum
 
+from amends.protocol.proofs import node_hash
 from ledger import merkle, proofs, retention
 from ledger.leaves import sealed_as, stored_nodes
 from ledger.models import Erasure, Event, Leaf, TreeHead
@@ -113,7 +114,7 @@ def _lead_up(workspace: Workspace, since: int, size: int) -> bool:
 def _root_of_block(stored: dict[merkle.Node, bytes], block: int, width: int) -> bool:
     row = [stored[0, leaf] for leaf in range(block * width, (block + 1) * width)]
     while len(row) > 1:
-        row = [merkle.node_hash(row[n], row[n + 1]) for n in range(0, len(row), 2)]
+        row = [node_hash(row[n], row[n + 1]) for n in range(0, len(row), 2)]
     return row[0] == stored[merkle.STORED_EVERY, block]
 
 

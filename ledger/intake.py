@@ -13,11 +13,11 @@ from django.conf import settings
 from psycopg import Connection
 from psycopg.errors import DeadlockDetected, OperationalError, SerializationFailure
 
+from amends.protocol.masking import Unfit, masked
 from ledger import decimals, drivers, wire
 from ledger.append import events as core
 from ledger.append.events import Recorded
 from ledger.edge import Refused, answer, answering, body_of, media_type, refuse, speaker_of
-from ledger.masking import Unfit, masked
 from ledger.parsed_events import Actor, Answer, ParsedEvent, Problem
 from ledger.schemas import AGENT_TYPES
 from workspaces import edge

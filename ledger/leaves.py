@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from ledger import merkle
+from amends.protocol.proofs import leaf_hash
 from ledger.canonical import canonical
 from ledger.merkle import Node
 
@@ -58,7 +58,7 @@ def sealed_as(entry: Entry, hash_: bytes) -> bytes | None:
     makes none: then it is not what was sealed.
     """
     made = (leaf_bytes(entry, version=version) for version in range(VERSION, 0, -1))
-    return next((one for one in made if merkle.leaf_hash(one) == hash_), None)
+    return next((one for one in made if leaf_hash(one) == hash_), None)
 
 
 def received_text(received: datetime) -> str:

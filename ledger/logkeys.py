@@ -1,19 +1,15 @@
 """The keys that sign heads, one living key per workspace; private halves are sealed secrets."""
 
-import base64
-import binascii
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-    Ed25519PrivateKey,
-    Ed25519PublicKey,
-)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 
+from amends.protocol.proofs import Checkpoint, NotProven
+from amends.protocol.proofs import LogKey as PublicKey
 from ledger import desk_events, notes
 from ledger.models import LogKey
 from ledger.notes import Head, Signer
@@ -30,30 +26,24 @@ def living(workspace: Workspace) -> LogKey | None:
     return LogKey.objects.filter(workspace=workspace, retired_at=None).order_by("-pk").first()
 
 
-def published(workspace: Workspace) -> list[str]:
+def public_keys(workspace: Workspace) -> list[PublicKey]:
     """Every public key that ever signed the log, the living one first."""
     rows = LogKey.objects.filter(workspace=workspace).order_by("-pk")
-    return [notes.key_text(row.origin, bytes(row.public_key)) for row in rows]
+    return [PublicKey.of(row.origin, bytes(row.public_key)) for row in rows]
+
+
+def published(workspace: Workspace) -> list[str]:
+    """The same as texts that verifiers take."""
+    return list(map(str, public_keys(workspace)))
 
 
 def has_signed(workspace: Workspace, note: str) -> bool:
     """Whether a key of this log, living or retired, signed the note."""
-    text, _, tail = note.rpartition("\n\n")
-    for key in LogKey.objects.filter(workspace=workspace):
-        public = bytes(key.public_key)
-        opening = f"— {key.origin} "
-        for line in tail.splitlines():
-            if not line.startswith(opening):
-                continue
-            try:
-                signature = base64.b64decode(line.removeprefix(opening), validate=True)
-                Ed25519PublicKey.from_public_bytes(public).verify(
-                    signature[notes.KEY_ID_BYTES :], f"{text}\n".encode()
-                )
-            except (InvalidSignature, binascii.Error, ValueError):
-                continue
-            return True
-    return False
+    try:
+        Checkpoint.parse(note).check(public_keys(workspace))
+    except NotProven:
+        return False
+    return True
 
 
 @transaction.atomic
@@ -65,7 +55,7 @@ def rotate(workspace: Workspace, *, by: User | None) -> LogKey:
     new = _make(workspace, origin)
     desk_events.say(
         workspace, "ledger.key_rotated", by=by, part="sealer",
-        data={"origin": origin, "public": notes.key_text(origin, bytes(new.public_key))},
+        data={"origin": origin, "public": str(PublicKey.of(origin, bytes(new.public_key)))},
     )  # fmt: skip
     return new
 

@@ -7,8 +7,9 @@ proof. Which levels are stored is the caller's business (`parts_of`).
 """
 
 import hashlib
-import hmac
 from collections.abc import Iterable, Mapping, Sequence
+
+from amends.protocol.proofs import node_hash
 
 Node = tuple[int, int]
 Range = tuple[int, int]
@@ -17,14 +18,6 @@ EMPTY_ROOT = hashlib.sha256(b"").digest()
 # Inner nodes are stored at every fourth level: a fifteenth of the rows, and a missing one is hashed
 # from at most eight stored ones.
 STORED_EVERY = 4
-
-
-def leaf_hash(leaf: bytes) -> bytes:
-    return hashlib.sha256(b"\x00" + leaf).digest()
-
-
-def node_hash(left: bytes, right: bytes) -> bytes:
-    return hashlib.sha256(b"\x01" + left + right).digest()
 
 
 def split(size: int) -> int:
@@ -141,14 +134,3 @@ class Growth:
     @property
     def root(self) -> bytes:
         return bag([found for _, found in self._peaks])
-
-
-def is_included(leaf: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes) -> bool:
-    """Whether `leaf` (its hash) stands at `index` under `root` (RFC 9162, section 2.1.3.2)."""
-    ranges = inclusion(index, size) if 0 <= index < size else []
-    if not 0 <= index < size or len(ranges) != len(proof):
-        return False
-    found = leaf
-    for (since, _), sibling in zip(ranges, proof, strict=True):
-        found = node_hash(found, sibling) if since > index else node_hash(sibling, found)
-    return hmac.compare_digest(found, root)

@@ -4,27 +4,16 @@ Formats: https://c2sp.org/signed-note and https://c2sp.org/tlog-checkpoint, with
 """
 
 import base64
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-ED25519 = b"\x01"
-KEY_ID_BYTES = 4
+from amends.protocol.proofs import LogKey
 
 
 def base64_text(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
-
-
-def key_id(name: str, public: bytes) -> bytes:
-    return hashlib.sha256(name.encode() + b"\n" + ED25519 + public).digest()[:KEY_ID_BYTES]
-
-
-def key_text(name: str, public: bytes) -> str:
-    """The public key as verifiers take it: `<name>+<key id>+<base64 of 0x01 and the key>`."""
-    return f"{name}+{key_id(name, public).hex()}+{base64_text(ED25519 + public)}"
 
 
 @dataclass(frozen=True)
@@ -41,7 +30,7 @@ class Signer:
 
     def sign(self, text: str) -> str:
         """The note: the text, an empty line, and one signature line."""
-        signature = key_id(self.origin, self.public) + self.private.sign(text.encode())
+        signature = LogKey.id_of(self.origin, self.public) + self.private.sign(text.encode())
         return f"{text}\n— {self.origin} {base64_text(signature)}\n"
 
 

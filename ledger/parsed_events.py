@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ledger.masking import MaskingKey
+from amends.protocol.masking import MaskingKey
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):

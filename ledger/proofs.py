@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
+from amends.protocol.canonical import salted_digest
+from amends.protocol.proofs import HEADER
 from ledger import logkeys, merkle, notes
-from ledger.canonical import canonical, salted_digest
+from ledger.canonical import canonical
 from ledger.leaves import Entry, received_text, sealed_as, stored_nodes
 from ledger.models import Event, EventKey, Leaf, TreeHead
 from ledger.parsed_events import ParsedEvent
 from ledger.wire import as_kept
 from workspaces.models import Workspace
-
-HEADER = "c2sp.org/tlog-proof@v1"
 
 
 class Tampered(Exception):

@@ -11,6 +11,7 @@ from typing import Any
 from django.db import connection, transaction
 from psycopg import Cursor
 
+from amends.protocol.proofs import leaf_hash
 from ledger import logkeys, merkle, notes, witness
 from ledger.append.statements import LIST, joined_numbers
 from ledger.desk_events import plain_connection
@@ -127,7 +128,7 @@ def _grow(workspace: Workspace, size: int, rows: list[tuple[Any, ...]]) -> merkl
     hashes = []
     for _, event, type_, received, actor, digest, key, trusted in rows:
         entry = Entry(workspace.slug, event, type_, received, actor, bytes(digest), key, trusted)
-        hashes.append(merkle.leaf_hash(leaf_bytes(entry)))
+        hashes.append(leaf_hash(leaf_bytes(entry)))
         growth.add(hashes[-1])
     places = joined_numbers([row[0] for row in rows])
     _run(NEW_LEAVES, [workspace.pk, size, b"".join(hashes), places])

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from amends.protocol.masking import Look, Unfit, mask_in_place
 from ledger import clocks, decimals, schemas
 from ledger.canonical import canonical
-from ledger.masking import Look, Unfit, mask_in_place
 from ledger.parsed_events import Actor, ParsedEvent, Problem, problem
 from workspaces.formatting import is_all_seen
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
+from amends.protocol.masking import BARE_PLACEHOLDER
 from approvals.denials import OFTEN
 from approvals.gate.begin_request import BeginRequest
 from ledger.append.statements import Statement
 from ledger.drivers import Rows
-from ledger.masking import BARE_PLACEHOLDER
 
 LOCK_KEY = """
 INSERT INTO approvals_gatekey (agent_id, key, attempt, denied, met_at)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from amends.protocol.masking import holds_bare, holds_mask, masked
 from approvals.digests import FORWARD_FORM, CallFacts
 from approvals.policy import ToolCall
 from connectors.canonical import digest
@@ -20,7 +21,6 @@ from ledger.append.events import new_id
 from ledger.edge import Refused, refuse
 from ledger.fold.actions import args_digest
 from ledger.fold.effects import planned_targets
-from ledger.masking import holds_bare, holds_mask, masked
 from ledger.parsed_events import Actor, ParsedEvent, Problem
 from ledger.wire import EVENT_BYTES_MAX, of_gate, read
 

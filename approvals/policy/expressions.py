@@ -15,7 +15,7 @@ from typing import Any
 
 import cel
 
-from ledger.canonical import double_of
+from amends.protocol.canonical import double_of
 
 EXPRESSION_CHARACTERS_MAX = 2_000
 NESTING_MAX = 40

@@ -34,4 +34,7 @@ if [ "$(cat "$stamp" 2>/dev/null || true)" != "$sum" ]; then
         --root-user-action=ignore --require-hashes -r "$lock"
     printf '%s\n' "$sum" > "$stamp"
 fi
+# The desk imports the client's protocol: sdk/ is on the path, as an editable install would put it.
+packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+printf '../../../../sdk\n' > "$packages/amends-sdk.pth"
 touch "$stamp"

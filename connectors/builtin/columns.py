@@ -27,10 +27,10 @@ from psycopg.adapt import Transformer
 from psycopg.pq import Format
 from psycopg.types.json import Jsonb
 
+from amends.protocol.canonical import INTEGER_DIGITS_MAX, INTEGER_MAX
 from connectors.builtin.postgres import Column, Database
 from connectors.canonical import canonical
 from connectors.contract import State
-from ledger.canonical import INTEGER_DIGITS_MAX, INTEGER_MAX
 
 JSON_TYPES = frozenset({"json", "jsonb"})
 NUMBER_TYPES = frozenset({"numeric", "int2", "int4", "int8", "float4", "float8", "oid"})

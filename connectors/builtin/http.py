@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from amends.protocol.masking import holds_mask
 from connectors.contract import (
     Answer,
     Call,
@@ -47,7 +48,6 @@ from connectors.exchange import (
 from connectors.manifest import Described, Read, operation_of
 from connectors.outbound import Response
 from connectors.templating import facts_of, filled, looked_up
-from ledger.masking import holds_mask
 
 
 class Http(Connector):

@@ -21,6 +21,7 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from amends.protocol.masking import holds_mask
 from connectors.builtin import columns as columns_of_a_row
 from connectors.builtin.columns import Doubtful
 from connectors.builtin.postgres import (
@@ -50,7 +51,6 @@ from connectors.contract import (
     checked,
     drift,
 )
-from ledger.masking import holds_mask
 
 # One row of somebody's PostgreSQL: read as JSON, compared under its lock, written from JSON.
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from psycopg import Connection, Cursor
 
+from amends.protocol.canonical import content_digest, salted_digest
 from ledger.append.events import SALT_BYTES
 from ledger.append.statements import LIST, PARTED, Statement, joined, joined_bytes, joined_numbers
-from ledger.canonical import content_digest, salted_digest
 from ledger.parsed_events import Actor, ParsedEvent, StoredEvent
 
 _EVENT = "event_id, type, run, action, data, content, salt, digest"

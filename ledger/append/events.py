@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from amends.protocol.canonical import content_digest, salted_digest
 from ledger import clocks
 from ledger.append import projection_rows, statements
 from ledger.append.projection import Folding, KnownRun, moves
@@ -31,7 +32,6 @@ from ledger.append.statements import (
     joined_bytes,
     joined_numbers,
 )
-from ledger.canonical import content_digest, salted_digest
 from ledger.fold import ActionRow
 from ledger.fold.actions import planned_alone
 from ledger.parsed_events import Actor, Answer, ParsedEvent, Problem, problem

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from amends.protocol.masking import without_last4
 from ledger.canonical import canonical
 from ledger.fold.attempts import AttemptRow, action_state, fold_attempts
 from ledger.fold.effects import EffectRow, all_compensated, fold_effects, planned_targets
@@ -23,7 +24,6 @@ from ledger.fold.meaning import (
     said,
     text,
 )
-from ledger.masking import without_last4
 from ledger.parsed_events import StoredEvent
 
 SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from amends.protocol.masking import holds_mask
 from ledger import clocks
 from ledger.canonical import canonical
 from ledger.fold.attempts import AttemptRow
 from ledger.fold.meaning import COMPENSATED, OBSERVED, PLANNED, text
-from ledger.masking import holds_mask
 from ledger.parsed_events import StoredEvent
 
 WITHOUT_EFFECT = frozenset({"read_only", "draft"})

@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from ledger import audit, clocks, logkeys, proof_checking, proofs
+from ledger import audit, clocks, logkeys, proofs
 from ledger.keyset import ROWS_A_PAGE, page_of
 from ledger.models import Action, Blob, Event, Run
 from ledger.replaying import pretty, words_of
@@ -231,7 +231,7 @@ def verify(request: Request, workspace: str) -> HttpResponse:
     if request.method == "POST" and request.POST.get("check") == "log":
         findings = audit.audit(here)
     elif request.method == "POST":
-        verdict = proof_checking.check(here, request.POST.get("proof", "")[:PROOF_CHARACTERS_MAX])
+        verdict = audit.check_file(here, request.POST.get("proof", "")[:PROOF_CHARACTERS_MAX])
     head = proofs.newest_head(here)
     context = {
         "workspace": here,

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from ledger.masking import masked
+from amends.protocol.masking import masked
 from ledger.models import Run
 from recovery.cases.lifecycle import REOPENED, Empty, holder_of, locked, move, say
 from recovery.engine.sql import database_time

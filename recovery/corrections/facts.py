@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amends.protocol.masking import holds_mask
 from approvals.models import ApprovalState, Decision
-from ledger.masking import holds_mask
 from ledger.models import Action, Compensated, Effect
 from recovery.models import Case, Plan, Step, StepState
 from recovery.run_facts.runs import READING, RunFacts

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from amends.protocol.masking import holds_mask
 from approvals.digests import CallFacts, call_digest
 from approvals.policy import CannotEvaluate, PolicyDecision, Twin, judge
 from connectors import calls
@@ -19,7 +20,6 @@ from connectors.canonical import digest
 from connectors.contract import Operation, Preview, Recorded, Refused, Target
 from connectors.masks import is_unchanged
 from connectors.models import Connection
-from ledger.masking import holds_mask
 from ledger.models import Action, Effect, Reversibility, SnapshotSource
 from recovery.engine import outbound_calls, step_digests
 from recovery.models import Step

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from amends.protocol.masking import holds_bare
 from approvals.denials import OFTEN
-from ledger.masking import holds_bare
 from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
 from recovery.models import Case, StepState
 from recovery.run_facts.runs import READING, RunFacts

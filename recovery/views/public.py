@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
-from ledger import logkeys, proof_checking, proofs
+from ledger import audit, logkeys, proofs
 from ledger.entries import Finding
 from recovery import corrections
 from recovery.cases.lifecycle import Empty
@@ -61,7 +61,7 @@ def check(correction: Correction) -> list[Finding]:
         return [Finding("The entry", ok=False, words=str(tampered))]
     if event is None or found is None:
         return []
-    entry = proof_checking.check(correction.workspace, found.text)
+    entry = audit.check_file(correction.workspace, found.text)
     data = event.data if isinstance(event.data, dict) else {}
     salt = bytes(correction.facts_salt or b"")
     as_published = data.get("facts_digest") == publishing.facts_digest(

@@ -7,9 +7,9 @@ from typing import Any
 
 from django.utils import timezone
 
+from amends.protocol.masking import holds_mask
 from ledger.api import Trace, traces_of
 from ledger.disclosure import HIDDEN
-from ledger.masking import holds_mask
 from ledger.models import (
     Action,
     ActionState,

@@ -11,7 +11,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from amends.canonical import canonical, idempotency_key
 from amends.errors import (
     AmendsError,
     ArgumentsChanged,
@@ -23,8 +22,9 @@ from amends.errors import (
 )
 from amends.events import cut, new_id
 from amends.gate import BeginRequest
-from amends.masking import TooDeep, holds_bare, holds_mask, without_last4
 from amends.policy import is_gated
+from amends.protocol.canonical import canonical, idempotency_key
+from amends.protocol.masking import Unfit, holds_bare, holds_mask, without_last4
 from amends.record import Record
 from amends.spool import KeyRow, KeyState
 from amends.values import UNSET, as_targets, per_target, plain
@@ -148,7 +148,7 @@ class Action:
             elif self.effect_class not in ("read_only", "draft"):
                 told["effects"] = self._effects(before, after, more)
             self._settle("action.succeeded", told, "succeeded")
-        except (TooLarge, TooDeep, ValueError, KeyError) as error:
+        except (TooLarge, Unfit, ValueError, KeyError) as error:
             self._succeeded_bare(error)
         for listener in list(self.run.on_success):
             listener(self.tool)
@@ -259,7 +259,7 @@ class Action:
         if self.effect_class not in ("read_only", "draft"):
             data["effects"] = [{"target": target} for target in self.targets]
         self._settle("action.succeeded", data, "succeeded")
-        if not isinstance(error, TooLarge | TooDeep):
+        if not isinstance(error, TooLarge | Unfit):
             raise error
         log.warning("%s succeeded, but its result or snapshots are not kept: %s", self.id, error)
 

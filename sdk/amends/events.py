@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from amends.canonical import canonical
 from amends.errors import TooLarge
-from amends.masking import MaskingKey, masked
+from amends.protocol.canonical import canonical
+from amends.protocol.masking import MaskingKey, masked
 from amends.values import plain, signed_zeros
 
 # The wire's limit is 64 KiB per event; the rest is for the envelope and for `begin`'s own members.
@@ -77,7 +77,7 @@ def statement(
     if trace:
         event["trace"] = plain(trace)
     blobs: dict[str, bytes] = {}
-    event["data"] = _small(masked(_recorded(plain(data)), mask, masking_key), blobs)
+    event["data"] = _small(masked(_recorded(plain(data)), mask, masking_key, nuls=False), blobs)
     return Statement(event, blobs)
 
 

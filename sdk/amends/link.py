@@ -15,8 +15,8 @@ from urllib.parse import quote
 from amends.errors import DeskUnreachable, KeyRefused, Refused, WrongSpool
 from amends.events import Statement, statement
 from amends.gate import Gate, Replies, Waits
-from amends.masking import MaskingKey, masked
 from amends.policy import mask_paths, shows_last4
+from amends.protocol.masking import MaskingKey, masked
 from amends.sender import SET_ASIDE, Parked, Sender
 from amends.spool import KeyRow, Spool
 from amends.wire import Wire
@@ -146,7 +146,7 @@ class Link:
     def report(self, run: str, text: str) -> int:
         """Say that a run of this agent did wrong; it opens a case, whose number is returned."""
         self.flush()
-        said = {"text": masked(text, (), self.masking_key)}
+        said = {"text": masked(text, (), self.masking_key, nuls=False)}
         path = f"runs/{quote(run, safe='')}/report"
         return int(self.wire.post(path, json.dumps(said).encode())["case"])
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from amends import forks, webhooks
-from amends.canonical import digest
 from amends.errors import NoEffect
+from amends.protocol.canonical import digest
 
 # Where a service remembers which keys it has begun and how they ended.
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from amends.protocol.masking import placeholder
 from approvals import inbox, versions
 from approvals.models import Approval
 from ledger import desk_events
-from ledger.masking import placeholder
 from ledger.models import Action
 from tests.approvals.door import Agent
 from workspaces.models import Workspace

@@ -89,7 +89,7 @@ def test_a_signed_webhook_can_be_checked_by_its_receiver(acme, ada, receiver):
 
 
 def test_a_witness_gets_each_new_head_signed_and_can_check_it(acme, ada, receiver):
-    from amends.proofs import Checkpoint, LogKey
+    from amends.protocol.proofs import Checkpoint, LogKey
     from connectors import witnesses
     from ledger import desk_events, logkeys, sealer
 

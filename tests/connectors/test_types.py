@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from amends.events import statement
+from amends.protocol.masking import holds_mask
 from connectors import calls, connections
 from connectors.contract import CannotRestore, Target
-from ledger.masking import holds_mask
 from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read
 from tests.connectors.conftest import server_of

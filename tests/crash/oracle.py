@@ -9,8 +9,8 @@ from typing import Any
 from django.db import connection
 from django.db.models import Exists, OuterRef
 
-from amends.proofs import LogKey as Known
-from amends.proofs import NotProven, verify
+from amends.protocol.proofs import LogKey as Known
+from amends.protocol.proofs import NotProven, verify
 from bench.consistency import is_consistent
 from ledger import audit, proofs, sealer
 from ledger.models import Event, LogKey, TreeHead

@@ -5,7 +5,7 @@ import json
 import pytest
 from django.test import Client
 
-from amends.proofs import LogKey, verify
+from amends.protocol.proofs import LogKey, verify
 from ledger import sealer
 from ledger.models import Leaf
 from tests.ledger.conftest import event, tell

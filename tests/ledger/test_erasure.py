@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from amends.proofs import LogKey, NotProven, verify
+from amends.protocol.proofs import LogKey, NotProven, verify
 from ledger import audit, erasure, logkeys, proofs, schemas, sealer
 from ledger.models import Action, Blob, Checkpoint, Effect, Erasure, Event, Run
 from ledger.outbox import take_in

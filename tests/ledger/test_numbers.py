@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from amends import canonical as clients
-from ledger.canonical import canonical, double_of
+from amends.protocol import canonical as clients
+from amends.protocol.canonical import double_of
+from ledger.canonical import canonical
 from ledger.models import Effect, Event
 from ledger.proofs import is_as_digested
 from tests.ledger.conftest import event, post

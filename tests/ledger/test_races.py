@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings
 from django.db import connections
 
-from amends.proofs import LogKey, verify
+from amends.protocol.proofs import LogKey, verify
 from ledger import audit, intake, logkeys, proofs, sealer
 from ledger.models import Action, Event, EventKey, Leaf, Run, TreeHead, Unsealed
 from tests.ledger.conftest import bearer, event, heard

@@ -6,7 +6,7 @@ import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
-from amends.proofs import verify
+from amends.protocol.proofs import verify
 from ledger import audit, checks, erasure, partitions, proofs, retention, sealer
 from ledger.models import Action, Blob, Effect, Event, EventKey, Leaf, Run, Thinning
 from ledger.parsed_events import Actor

@@ -8,8 +8,8 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
 
-from amends.proofs import LogKey as PublicKey
-from amends.proofs import NotProven, verify
+from amends.protocol.proofs import LogKey as PublicKey
+from amends.protocol.proofs import NotProven, leaf_hash, verify
 from bench.consistency import is_consistent
 from ledger import audit, desk_events, leaves, logkeys, merkle, notes, proofs, sealer, witness
 from ledger.desk_events import plain_connection
@@ -210,7 +210,7 @@ def rewritten(workspace, index):
     """The whole tree made anew with another leaf at one place, as who owns the database can."""
     rows = Leaf.objects.filter(workspace=workspace).order_by("index")
     hashes = [bytes(one.hash) for one in rows]
-    hashes[index] = merkle.leaf_hash(b"what nobody said")
+    hashes[index] = leaf_hash(b"what nobody said")
     growth = merkle.Growth(0, [])
     for one in hashes:
         growth.add(one)

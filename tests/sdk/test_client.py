@@ -6,7 +6,7 @@ import json
 import pytest
 
 import amends
-from amends.canonical import idempotency_key
+from amends.protocol.canonical import idempotency_key
 from tests.sdk.conftest import KEY, NEW, OLD, move
 
 MIA = {"id": "mia", "name": "Mia Li"}

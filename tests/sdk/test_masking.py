@@ -1,44 +1,17 @@
-"""Secrets never leave: the rule, told by the vectors that the ledger runs as well."""
-
-import json
-from pathlib import Path
+"""What masking tells of its own values; the rule's vectors are run where events come in."""
 
 import pytest
 
-from amends import masking
+from amends.protocol import masking
 
-VECTORS = json.loads(Path(__file__).parents[1].joinpath("data/masking.json").read_text("utf-8"))
-
-
-@pytest.mark.parametrize("vector", VECTORS["vectors"], ids=lambda vector: vector["name"])
-def test_the_rule_masks_what_the_table_says(vector):
-    given = json.dumps(vector["in"])
-
-    out = masking.masked(vector["in"], vector.get("paths", ()))
-
-    assert out == vector["out"]
-    assert json.dumps(vector["in"]) == given  # Mia's own object is left as it was
-    assert masking.masked(out, vector.get("paths", ())) == out
-
-
-@pytest.mark.parametrize("vector", VECTORS["marked"], ids=lambda vector: vector["name"])
-def test_marks_tell_values_apart_as_the_table_says(vector):
-    key = masking.MaskingKey(bytes.fromhex(VECTORS["key"]), shows_last4=vector.get("last4", False))
-    paths = vector.get("paths", ())
-
-    out = masking.masked(vector["in"], paths, key)
-
-    assert out == vector["out"]
-    assert masking.masked(out, paths, key) == out
+KEY = masking.MaskingKey(bytes(range(32)))
 
 
 def test_without_the_key_nothing_can_be_compared_and_it_shows_nowhere():
-    key = masking.MaskingKey(bytes.fromhex(VECTORS["key"]))
-
     assert masking.holds_bare(masking.masked({"rows": [{"iban": "DE89"}]}))
-    assert not masking.holds_bare(masking.masked({"rows": [{"iban": "DE89"}]}, (), key))
+    assert not masking.holds_bare(masking.masked({"rows": [{"iban": "DE89"}]}, (), KEY))
     assert masking.holds_bare("words ⟦masked:card:v1:00⟧")
-    assert VECTORS["key"] not in repr(key)
+    assert bytes(range(32)).hex() not in repr(KEY)
 
 
 def test_a_masked_snapshot_is_told_from_a_whole_one():
@@ -51,5 +24,5 @@ def test_a_bottomless_value_is_refused():
     for _ in range(40):
         deep = {"more": deep}
 
-    with pytest.raises(masking.TooDeep):
+    with pytest.raises(masking.Unfit):
         masking.masked(deep)

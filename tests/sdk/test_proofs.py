@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from amends import proofs
-from amends.canonical import canonical
+from amends.protocol import proofs
+from amends.protocol.canonical import canonical
 from tests.sdk import trees
 from tests.sdk.conftest import ENVIRONMENT
 

@@ -13,9 +13,9 @@ import pytest
 from psycopg.types.multirange import Multirange
 from psycopg.types.range import Range
 
-from amends.canonical import canonical, digest, idempotency_key
 from amends.errors import TooLarge
 from amends.events import new_id, statement
+from amends.protocol.canonical import canonical, digest, idempotency_key
 from amends.values import plain
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from amends.proofs import LogKey
+from amends.protocol.proofs import LogKey
 
 
 def root(leaves: Sequence[bytes]) -> bytes:

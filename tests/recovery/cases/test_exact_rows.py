@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ledger.masking import holds_mask
+from amends.protocol.masking import holds_mask
 from recovery.engine import engine
 from recovery.models import CaseState, Plan, PlanState, StepState
 from recovery.planning import plans

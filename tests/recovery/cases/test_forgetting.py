@@ -5,7 +5,7 @@ from itertools import chain
 
 import pytest
 
-from amends.proofs import LogKey, verify
+from amends.protocol.proofs import LogKey, verify
 from connectors.models import Delivery
 from ledger import audit, erasure, logkeys, proofs, retention, sealer
 from ledger.models import Run

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amends.canonical import canonical
+from amends.protocol.canonical import canonical, salted_digest
 
 # Merkle tree hashing of RFC 6962, section 2.1, and the check of an inclusion proof.
 #
@@ -207,8 +207,14 @@ class Verified:
 
 
 def event_digest(salt: bytes, event: Any) -> str:
-    """`sha256:<hex>` over the salt and the canonical JSON of what it covers, in its masked form."""
-    return "sha256:" + hashlib.sha256(salt + canonical(event)).hexdigest()
+    """`sha256:<hex>` over the salt and the canonical JSON of what it covers, in its masked form.
+
+    Raises NotProven for what no ledger can hold (NaN, or nested too deeply to be written).
+    """
+    try:
+        return "sha256:" + salted_digest(salt, canonical(event)).hex()
+    except (ValueError, RecursionError) as error:
+        raise NotProven("the download holds what no ledger can hold") from error
 
 
 def verify(text: str, keys: list[LogKey]) -> Verified:

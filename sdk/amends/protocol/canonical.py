@@ -15,6 +15,18 @@ import rfc8785
 INTEGER_MAX = 2**53 - 1
 """Up to here every integer is a double."""
 
+INTEGER_DIGITS_MAX = 1_000
+"""More than any money, id or key has; a double's own integers have at most 309."""
+
+# Between these, the shortest decimal that reads back as the number has no exponent in either
+# spelling.
+PLAIN_FLOAT_MIN, PLAIN_FLOAT_MAX = 1e-4, 1e15
+
+
+def is_plain_float(value: float) -> bool:
+    """Whether every writer of JSON spells this double as RFC 8785 does."""
+    return PLAIN_FLOAT_MIN < abs(value) < PLAIN_FLOAT_MAX and not value.is_integer()
+
 
 def canonical(value: Any) -> bytes:
     """The RFC 8785 bytes of a JSON value. ValueError for what is not JSON (NaN, a date).
@@ -43,13 +55,32 @@ def _member(name: str, value: Any) -> bytes:
     return rfc8785.dumps(name) + b":" + _with_wide_integers(value)
 
 
-def _integer(value: int) -> bytes:
-    """As a double of this very value is written, if there is one (1e300); else all its digits."""
+def double_of(value: int) -> float | None:
+    """The double whose shortest decimal is this very integer; None if there is none.
+
+    PostgreSQL gives 1e300 back as an integer of 301 digits; it came in as a double and is one.
+    """
     try:
-        spelling = rfc8785.dumps(float(value))
+        double = float(value)
     except OverflowError:
-        return str(value).encode()
-    return spelling if Decimal(spelling.decode()) == value else str(value).encode()
+        return None
+    return double if Decimal(repr(double)) == value else None
+
+
+def _integer(value: int) -> bytes:
+    """As a double of this very value is written, if there is one; else all its digits."""
+    double = double_of(value)
+    return str(value).encode() if double is None else rfc8785.dumps(double)
+
+
+def content_digest(canonical_event: bytes) -> bytes:
+    """What an event says: the same for the same id sent again."""
+    return hashlib.sha256(canonical_event).digest()
+
+
+def salted_digest(salt: bytes, canonical_event: bytes) -> bytes:
+    """What the log's leaf holds: the salt keeps low-entropy values from being guessed."""
+    return hashlib.sha256(salt + canonical_event).digest()
 
 
 def digest(value: object) -> str:

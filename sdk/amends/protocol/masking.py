@@ -1,16 +1,23 @@
-"""Masking: secrets never enter the ledger.
+"""Masking: secrets never leave the process that holds them, and never enter the ledger.
 
-The same rule as the client's (sdk/amends/masking.py), applied once more when events come in; both
-run the vectors of tests/data/masking.json. The same walk looks at everything else that JSON allows
-and the ledger does not, so that each value is touched once.
+One rule, applied by the client before sending and once more when events come in. Masking what is
+masked changes nothing, so that digests agree on both sides. The same walk looks at everything else
+that JSON allows and the ledger does not, so that each value is touched once.
 """
+
+from __future__ import annotations
 
 import hmac
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ledger.canonical import INTEGER_DIGITS_MAX, INTEGER_MAX, canonical, is_plain_float
+from amends.protocol.canonical import (
+    INTEGER_DIGITS_MAX,
+    INTEGER_MAX,
+    canonical,
+    is_plain_float,
+)
 
 DEPTH_MAX = 32
 NAME_CHARACTERS_CACHED_MAX = 64
@@ -84,7 +91,7 @@ class Look:
         cards: bool = True,
         nuls: bool = True,
         names_max: int = 0,
-        key: "MaskingKey | None" = None,
+        key: MaskingKey | None = None,
     ) -> None:
         self.key = key
         self.names = 0
@@ -94,7 +101,7 @@ class Look:
         self.nuls = nuls
 
     @classmethod
-    def at(cls, raw: bytes, key: "MaskingKey | None" = None) -> "Look":
+    def at(cls, raw: bytes, key: MaskingKey | None = None) -> Look:
         """For the value in this JSON text: without white space, hyphens, and all digits alike."""
         is_escaped = b"\\" in raw and b"\\u00" in raw
         squeezed = raw.translate(_DIGITS_ALIKE, b" \t\n\r-")
@@ -177,9 +184,14 @@ def without_last4(text: bytes) -> bytes:
     return _LAST4.sub(rb"\1", text) if b"masked:" in text else text
 
 
-def masked(data: Any, paths: Iterable[str] = (), key: MaskingKey | None = None) -> Any:
-    """A copy of `data` with names of the table, cards and policy paths replaced; raises `Unfit`."""
-    return mask_in_place(copied(data), paths, Look(key=key))
+def masked(
+    data: Any, paths: Iterable[str] = (), key: MaskingKey | None = None, *, nuls: bool = True
+) -> Any:
+    """A copy of `data` with names of the table, cards and policy paths replaced; raises `Unfit`.
+
+    With `nuls` off, the character NUL is left to the ledger to refuse.
+    """
+    return mask_in_place(copied(data), paths, Look(key=key, nuls=nuls))
 
 
 def mask_in_place(data: Any, paths: Iterable[str], look: Look) -> Any:
