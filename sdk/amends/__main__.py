@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from amends import proofs
+from amends.protocol import proofs
 from amends.client import default_spool
 from amends.errors import in_words
 from amends.spool import Spool

@@ -224,7 +224,7 @@ def test_a_result_too_deep_to_keep_does_not_hide_the_success(desk, small_desk, c
 
     succeeded = small_desk.journal()[1]
     assert succeeded["type"] == "action.succeeded"
-    assert succeeded["data"]["result"] == {"not_recorded": "nested deeper than 32"}
+    assert succeeded["data"]["result"] == {"not_recorded": "it is nested deeper than 32 levels"}
     assert [effect["target"]["id"] for effect in succeeded["data"]["effects"]] == ["XEHM4B"]
     assert "not kept" in caplog.text
 
