@@ -10,6 +10,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType
 from approvals import card_context, consent_requests, digests, notifications
 from approvals.digests import FORWARD_FORM, CallFacts, say
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Requirement, SubjectKind
@@ -103,7 +104,7 @@ def void(approval: Approval, *, why: str) -> None:
         decided_at=Now(),
         closing_reason=why[:REASON_CHARACTERS_MAX],
     )
-    say(approval, "approval.withdrawn", reason=approval.closing_reason)
+    say(approval, EventType.APPROVAL_WITHDRAWN, reason=approval.closing_reason)
     notifications.ended(approval)
     ring_on_commit(approval.pk)
 
@@ -186,7 +187,7 @@ def _ask(
         for place, (need, team) in enumerate(needs)
     )
     asker = approval.requested_by
-    say(approval, "approval.requested", by=asker, **requested(approval, needs))
+    say(approval, EventType.APPROVAL_REQUESTED, by=asker, **requested(approval, needs))
     notifications.asked(approval)
     if judgement.affected:
         consent_requests.ask(approval, affected, judgement.affected_words)

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType
 from approvals import notifications
 from approvals.deciders import locked
 from approvals.digests import say
@@ -33,7 +34,7 @@ def ask_back(approval: Approval, question: str, *, by: User) -> Clarification:
     if approval.enquiries.count() >= ENQUIRIES_MAX:
         raise NotYours(approval, "asked", f"{ENQUIRIES_MAX} questions were asked already")
     enquiry = Clarification.objects.create(approval=approval, asked_by=by, question=text)
-    _say(approval, "approval.questioned", by=by, enquiry=enquiry.pk, question=text)
+    _say(approval, EventType.APPROVAL_QUESTIONED, by=by, enquiry=enquiry.pk, question=text)
     notifications.questioned(approval, enquiry)
     ring_on_commit(approval.pk)
     return enquiry
@@ -77,7 +78,7 @@ def _answered(
     if not waiting.update(answer=text, answered_by=by, answered_at=Now()):
         raise CannotMove(enquiry, "answered", "it is answered already")
     enquiry.refresh_from_db()
-    _say(approval, "approval.answered", by=by, enquiry=enquiry.pk, answer=text)
+    _say(approval, EventType.APPROVAL_ANSWERED, by=by, enquiry=enquiry.pk, answer=text)
     notifications.answered(approval, enquiry)
     return enquiry
 

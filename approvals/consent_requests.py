@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType
 from approvals import notifications
 from approvals.deciders import locked
 from approvals.digests import say
@@ -72,7 +73,7 @@ def _ask(approval: Approval, person: Affected, question: str) -> ConsentRequest:
         token_digest=_digest(token),
         token_sealed=encryption.seal(token),
     )
-    _say(wish, "approval.affected_asked", question=question)
+    _say(wish, EventType.APPROVAL_AFFECTED_ASKED, question=question)
     notifications.wished(wish, address(token))
     return wish
 
@@ -90,7 +91,7 @@ def answer(wish: ConsentRequest, said: str, note: str = "") -> ConsentRequest:
     if not waiting.update(answer=said, note=kept, answered_at=Now()):
         raise CannotMove(wish, said, "it was answered before, or is over")
     wish.refresh_from_db()
-    _say(wish, "approval.affected_answered", answer=said, note=kept)
+    _say(wish, EventType.APPROVAL_AFFECTED_ANSWERED, answer=said, note=kept)
     notifications.heard(wish)
     return wish
 

@@ -9,6 +9,7 @@ from django.db.models import BooleanField, Exists, OuterRef
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType
 from approvals import deciders, digests
 from approvals.digests import CallFacts, say
 from approvals.models import Approval, ApprovalState, Pause
@@ -66,7 +67,7 @@ def use(approval_id: int, digest: str) -> bool:
     if not moved:
         return False
     approval = Approval.objects.select_related("workspace", "action").get(pk=approval_id)
-    say(approval, "approval.used", subject=approval.subject)
+    say(approval, EventType.APPROVAL_USED, subject=approval.subject)
     return True
 
 

@@ -12,6 +12,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from prometheus_client import Counter, Histogram
 
+from amends.protocol.vocabulary import EventType
 from approvals import consent_requests, deciders, notifications, pauses
 from approvals.approval_requests import database_now
 from approvals.deciders import locked
@@ -96,7 +97,7 @@ def grant(
     _assign(approval, standing)
     say(
         approval,
-        "approval.granted",
+        EventType.APPROVAL_GRANTED,
         by=by,
         reason=decision.reason,
         complete=standing.complete,
@@ -157,7 +158,7 @@ def reject(
         shown=shown,
         shown_seconds=shown_seconds,
     )
-    _end(approval, ApprovalState.REJECTED, "approval.rejected", by, decision.reason)
+    _end(approval, ApprovalState.REJECTED, EventType.APPROVAL_REJECTED, by, decision.reason)
     _count(approval, "no")
     return approval
 
@@ -168,7 +169,7 @@ def withdraw(approval: Approval, *, by: User, reason: str) -> Approval:
     approval = locked(approval)
     if not may_withdraw(approval, by):
         raise NotYours(approval, ApprovalState.WITHDRAWN, "only who asked or may decide withdraws")
-    _end(approval, ApprovalState.WITHDRAWN, "approval.withdrawn", by, reason)
+    _end(approval, ApprovalState.WITHDRAWN, EventType.APPROVAL_WITHDRAWN, by, reason)
     return approval
 
 
@@ -309,4 +310,4 @@ def _say_action_approved(approval: Approval, by: User) -> None:
     if approval.action is None:
         return
     people = [str(one.person) for one in approval.decisions.filter(granted=True).order_by("pk")]
-    say(approval, "action.approved", by=by, people=people)
+    say(approval, EventType.ACTION_APPROVED, by=by, people=people)

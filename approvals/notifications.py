@@ -10,6 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType
 from approvals import deciders, messages
 from approvals.digests import say
 from approvals.models import (
@@ -145,5 +146,5 @@ def _note(pk: int) -> bool:
         at = one.delivery.sent_at
         said |= {"way": one.delivery.kind, "tries": one.delivery.tries}
         said |= {"arrived": at.isoformat() if at else None}
-    say(approval, "approval.told", **said)
+    say(approval, EventType.APPROVAL_TOLD, **said)
     return True

@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType, glob_matches
 from approvals import signals
 from approvals.models import Pause, PauseKind
 from approvals.policy import Unreadable, active, globs
@@ -49,7 +50,7 @@ def pause(workspace: Workspace, kind: str, name: str = "", *, by: User, reason: 
             row.save()
     except IntegrityError as already:
         raise CannotMove(row, "paused", "it is already paused") from already
-    desk_events.say(workspace, "pause.placed", by=by, data=told(row))
+    desk_events.say(workspace, EventType.PAUSE_PLACED, by=by, data=told(row))
     signals.ring_for_paused_on_commit()
     return row
 
@@ -66,10 +67,15 @@ def lift(standing_pause: Pause, *, by: User) -> None:
     )
     if not moved:
         raise CannotMove(standing_pause, "lifted", "it is already lifted")
-    desk_events.say(standing_pause.workspace, "pause.lifted", by=by, data=told(standing_pause))
+    desk_events.say(
+        standing_pause.workspace, EventType.PAUSE_LIFTED, by=by, data=told(standing_pause)
+    )
     if standing_pause.paused_by_id is None:
         desk_events.say(
-            standing_pause.workspace, "ledger.acknowledged", by=by, data=told(standing_pause)
+            standing_pause.workspace,
+            EventType.LEDGER_ACKNOWLEDGED,
+            by=by,
+            data=told(standing_pause),
         )
 
 
@@ -103,7 +109,7 @@ def first_fitting(
         if row.kind == PauseKind.WORKSPACE
         or (row.kind == PauseKind.AGENT and row.name == agent)
         or (row.kind == PauseKind.CONNECTION and row.name == connection)
-        or (row.kind == PauseKind.TOOL and tool is not None and globs.matches(row.name, tool))
+        or (row.kind == PauseKind.TOOL and tool is not None and glob_matches(row.name, tool))
     )
     return next(fits, None)
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType
 from approvals import deciders, denials, notifications, team_coverage, withdrawals
 from approvals.deciders import locked
 from approvals.digests import say
@@ -37,7 +38,7 @@ def _expire(approval: Approval) -> bool:
     ).update(was=row.state, state=ApprovalState.EXPIRED, decided_at=Now())
     if not moved:
         return False
-    say(row, "approval.expired", granted=row.state == ApprovalState.GRANTED)
+    say(row, EventType.APPROVAL_EXPIRED, granted=row.state == ApprovalState.GRANTED)
     row.state = ApprovalState.EXPIRED
     notifications.ended(row)
     ring_on_commit(row.pk)
@@ -57,7 +58,7 @@ def _remind(approval: Approval) -> bool:
     if not waiting.update(reminded_at=Now()):
         return False
     people = deciders.can_still_decide(row)
-    say(row, "approval.reminded", people=[one.pk for one in people], alarm=not people)
+    say(row, EventType.APPROVAL_REMINDED, people=[one.pk for one in people], alarm=not people)
     notifications.reminded(row, people)
     return True
 

@@ -8,6 +8,7 @@ pause's banner. Lifting it is the acknowledgement, an administrator's alone.
 
 from django.conf import settings
 
+from amends.protocol.vocabulary import EventType
 from approvals import signals
 from approvals.models import Pause, PauseKind
 from connectors import channels
@@ -17,7 +18,7 @@ from ledger.notes import Head
 from workspaces.models import Workspace
 
 WENT_BACK = "ledger.went_back"
-ALERT = "alert.log_went_back"
+ALERT = EventType.ALERT_LOG_WENT_BACK
 PAUSED = "ledger"
 """The name of the desk's own pause of a workspace; people's have none."""
 

@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType
 from approvals.deciders import assign
 from approvals.models import PolicyVersion
 from approvals.policy import Policy, Problem, RequiredApprovers, Unreadable, active
@@ -27,7 +28,7 @@ from workspaces.models import Team, Workspace
 LOOK_EVERY_SECONDS = 30
 BATCH = 50
 SHOWN_MAX = 50
-UNMEETABLE = "policy.unmeetable"
+UNMEETABLE = EventType.POLICY_UNMEETABLE
 """The subject to which a channel subscribes."""
 
 
@@ -90,7 +91,10 @@ def look(version: PolicyVersion) -> list[str]:
             _alarm(version, new)
         elif version.unmet and not found:
             desk_events.say(
-                version.workspace, "policy.meetable_again", part="policy", data=_named(version)
+                version.workspace,
+                EventType.POLICY_MEETABLE_AGAIN,
+                part="policy",
+                data=_named(version),
             )
     return found
 

@@ -13,6 +13,7 @@ from django.db import transaction
 from django.db.models import Max
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType
 from approvals import team_coverage
 from approvals.models import PolicyVersion
 from approvals.policy import Invalid, Policy, Problem, load_new
@@ -39,7 +40,7 @@ def save(workspace: Workspace, source: str, *, by: User | None, note: str = "") 
         author=by,
         note=note[:NOTE_CHARACTERS_MAX],
     )
-    desk_events.say(workspace, "policy.saved", by=by, part="policy", data=named(version))
+    desk_events.say(workspace, EventType.POLICY_SAVED, by=by, part="policy", data=named(version))
     return version
 
 
@@ -56,7 +57,7 @@ def activate(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
     )
     _copy_settings(workspace, policy)
     told = named(version) | {"previous": named(previous) if previous else None}
-    desk_events.say(workspace, "policy.activated", by=by, part="policy", data=told)
+    desk_events.say(workspace, EventType.POLICY_ACTIVATED, by=by, part="policy", data=told)
     version.refresh_from_db()
     return version
 
@@ -70,7 +71,7 @@ def shadow(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
         raise Invalid([Problem("it is in force already")])
     end_shadow(workspace, by=by)
     PolicyVersion.objects.filter(pk=version.pk).update(shadow_since=Now())
-    desk_events.say(workspace, "policy.shadowed", by=by, part="policy", data=named(version))
+    desk_events.say(workspace, EventType.POLICY_SHADOWED, by=by, part="policy", data=named(version))
     version.refresh_from_db()
     return version
 
@@ -81,7 +82,9 @@ def end_shadow(workspace: Workspace, *, by: User | None) -> None:
     standing = PolicyVersion.objects.filter(workspace=workspace, shadow_since__isnull=False)
     for version in standing:
         standing.filter(pk=version.pk).update(shadow_since=None)
-        desk_events.say(workspace, "policy.shadow_ended", by=by, part="policy", data=named(version))
+        desk_events.say(
+            workspace, EventType.POLICY_SHADOW_ENDED, by=by, part="policy", data=named(version)
+        )
 
 
 def named(version: PolicyVersion) -> dict[str, object]:

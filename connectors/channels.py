@@ -25,6 +25,7 @@ from django.db import transaction
 from django.db.models import DurationField, ExpressionWrapper, F, Value
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType
 from connectors.models import Channel, Delivery
 from connectors.models.channels import ChannelKind, DeliveryState, Tier
 from connectors.outbound import Deadline, Outbound
@@ -213,27 +214,31 @@ def create(
         secret=Secret.objects.seal(workspace, f"channel {name}", secret) if secret else None,
     )
     told = {"channel": name, "kind": kind, "tier": channel.tier, "subjects": channel.subjects}
-    outbox.record(workspace, "channel.created", by=by, data=told)
+    outbox.record(workspace, EventType.CHANNEL_CREATED, by=by, data=told)
     return channel
 
 
 @transaction.atomic
 def disable(channel: Channel, *, by: User | None) -> None:
     if Channel.objects.filter(pk=channel.pk, disabled_at=None).update(disabled_at=Now()):
-        outbox.record(channel.workspace, "channel.disabled", by=by, data={"channel": channel.name})
+        outbox.record(
+            channel.workspace, EventType.CHANNEL_DISABLED, by=by, data={"channel": channel.name}
+        )
 
 
 @transaction.atomic
 def enable(channel: Channel, *, by: User | None) -> None:
     """Let messages out again; what happened meanwhile is not told afterwards."""
     if Channel.objects.filter(pk=channel.pk).exclude(disabled_at=None).update(disabled_at=None):
-        outbox.record(channel.workspace, "channel.enabled", by=by, data={"channel": channel.name})
+        outbox.record(
+            channel.workspace, EventType.CHANNEL_ENABLED, by=by, data={"channel": channel.name}
+        )
 
 
 @transaction.atomic
 def try_out(channel: Channel, *, by: User) -> Delivery:
     """Put a test message on its way, whatever subjects the channel carries."""
-    outbox.record(channel.workspace, "channel.tried", by=by, data={"channel": channel.name})
+    outbox.record(channel.workspace, EventType.CHANNEL_TRIED, by=by, data={"channel": channel.name})
     message = Message(
         "A test message of Amends",
         f"{by} asked for it, to see whether “{channel.name}” arrives. Nothing else happened.",

@@ -20,6 +20,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from amends.protocol.masking import masked
+from amends.protocol.vocabulary import EventType
 from connectors import registry
 from connectors.canonical import canonical
 from connectors.contract import CannotRead, Connector, Purpose, Refused
@@ -42,7 +43,7 @@ CHANGES_SHOWN_MAX = 5
 VERSIONS_KEPT_MAX = 100
 """Per connection; a step that was stopped longer ago shows the names of what changed alone."""
 
-UPDATED = "connection.updated"
+UPDATED = EventType.CONNECTION_UPDATED
 PURPOSES: tuple[Purpose, ...] = ("observe", "compensate")
 
 CLOSED: dict[str, Any] = {"failures_in_a_row": 0, "open_until": None}
@@ -86,7 +87,7 @@ def create(
         sandbox_settings=sandbox_settings or {},
         settings_digest=digest_of_settings(connector, settings),
     )
-    outbox.record(workspace, "connection.created", by=by, data=_told(connection))
+    outbox.record(workspace, EventType.CONNECTION_CREATED, by=by, data=_told(connection))
     return connection
 
 
@@ -251,7 +252,7 @@ def set_secret(
         old.delete()
     outbox.record(
         connection.workspace,
-        "connection.secret_set",
+        EventType.CONNECTION_SECRET_SET,
         by=by,
         data=_told(connection) | {"purpose": purpose},
     )
@@ -264,7 +265,9 @@ def disable(connection: Connection, *, by: User | None) -> None:
         disabled_at=timezone.now()
     ):
         connection.refresh_from_db()
-        outbox.record(connection.workspace, "connection.disabled", by=by, data=_told(connection))
+        outbox.record(
+            connection.workspace, EventType.CONNECTION_DISABLED, by=by, data=_told(connection)
+        )
 
 
 @transaction.atomic
@@ -273,7 +276,9 @@ def enable(connection: Connection, *, by: User | None) -> None:
         disabled_at=None, **CLOSED
     ):
         connection.refresh_from_db()
-        outbox.record(connection.workspace, "connection.enabled", by=by, data=_told(connection))
+        outbox.record(
+            connection.workspace, EventType.CONNECTION_ENABLED, by=by, data=_told(connection)
+        )
 
 
 def check_settings(

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amends.protocol.vocabulary import EventType
 from connectors import calls
 from connectors.contract import CannotRead, Refused, State, Target
 from connectors.models import Connection
@@ -58,7 +59,7 @@ def rehearse(
         beats.append(Beat("stopped", ok=False, detail=str(stopped)))
     outbox.record(
         connection.workspace,
-        "connection.rehearsed",
+        EventType.CONNECTION_REHEARSED,
         by=by,
         data={
             "connection": connection.name,

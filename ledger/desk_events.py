@@ -10,6 +10,7 @@ from django.db import connection, transaction
 from psycopg import Connection
 
 from amends.protocol.masking import MaskingKey
+from amends.protocol.vocabulary import EventType
 from ledger import drivers
 from ledger.append import deferred, statements
 from ledger.append.deferred import SequenceRange
@@ -17,7 +18,6 @@ from ledger.append.events import OTHERS_AHEAD, new_id, record
 from ledger.append.projection import Folding, KnownRun, Name, Undone
 from ledger.append.statements import Meanwhile, Rows, Statement
 from ledger.fold.effects import undone_as
-from ledger.fold.meaning import COMPENSATED, FAILED, SETTLED, SUCCEEDED
 from ledger.models import Attempt, Event
 from ledger.parsed_events import Actor, ParsedEvent, StoredEvent
 from ledger.wire import of_desk
@@ -85,7 +85,7 @@ def _undone(events: Sequence[ParsedEvent]) -> dict[Name, Undone]:
     for event in events:
         name = (event.run, event.action)
         positions = event.data.get("positions") or []
-        if event.type != COMPENSATED or len(positions) != 1 or name in found:
+        if event.type != EventType.ACTION_COMPENSATED or len(positions) != 1 or name in found:
             others.add(name)
         else:
             found[name] = Undone(positions[0], undone_as(event.data))
@@ -117,7 +117,7 @@ def say(
     are masked like anybody's.
     """
     said = dict(data or {})
-    if type == SETTLED:
+    if type == EventType.ACTION_SETTLED:
         said = _of_what_is_known(workspace, run, action) | said
     return say_all(workspace, [EventDraft(type, run, action, said)], by=by, part=part)[0]
 
@@ -184,7 +184,13 @@ def _of_what_is_known(workspace: Workspace, run: str, action: str) -> dict[str, 
     )
     return {
         "seen": list(
-            events.filter(type__in=[SUCCEEDED, FAILED, SETTLED]).values_list("event_id", flat=True)
+            events.filter(
+                type__in=[
+                    EventType.ACTION_SUCCEEDED,
+                    EventType.ACTION_FAILED,
+                    EventType.ACTION_SETTLED,
+                ]
+            ).values_list("event_id", flat=True)
         ),
         "attempts": list(
             attempts.filter(state__in=["running", "unknown", "contradiction"]).values_list(

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from amends.protocol import masking
+from amends.protocol.vocabulary import EventType
 from workspaces import outbox
 from workspaces.access import Codename, may
 from workspaces.models import User, Workspace
@@ -58,7 +59,7 @@ def reveals(person: User, workspace: Workspace, **what: Any) -> bool:
     """
     if not sees(person, workspace):
         return False
-    outbox.record(workspace, "payload.revealed", by=person, data=what)
+    outbox.record(workspace, EventType.PAYLOAD_REVEALED, by=person, data=what)
     return True
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from django.db import connections, transaction
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType
 from ledger.models import Action, Erasure, ErasureState, Run
 from ledger.partitions import owner_alias
 from ledger.parts import (
@@ -285,7 +286,9 @@ def _finish(erasure: Erasure, state: str, detail: str = "") -> None:
     erasure.person, erasure.named = "", []
     erasure.save()
     told = {"erasure": erasure.pk, "runs": erasure.run_count, "events": erasure.event_count}
-    outbox.record(erasure.workspace, "ledger.erased", by=erasure.by, data=told, using=owner_alias())
+    outbox.record(
+        erasure.workspace, EventType.LEDGER_ERASED, by=erasure.by, data=told, using=owner_alias()
+    )
 
 
 def forget(scope: Scope, *, using: str, at_most: int | None = None) -> tuple[dict[str, int], bool]:

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from amends.protocol.proofs import Checkpoint, NotProven
 from amends.protocol.proofs import LogKey as PublicKey
+from amends.protocol.vocabulary import EventType
 from ledger import desk_events, notes
 from ledger.models import LogKey
 from ledger.notes import Head, Signer
@@ -54,7 +55,7 @@ def rotate(workspace: Workspace, *, by: User | None) -> LogKey:
     LogKey.objects.filter(workspace=workspace, retired_at=None).update(retired_at=Now())
     new = _make(workspace, origin)
     desk_events.say(
-        workspace, "ledger.key_rotated", by=by, part="sealer",
+        workspace, EventType.LEDGER_KEY_ROTATED, by=by, part="sealer",
         data={"origin": origin, "public": str(PublicKey.of(origin, bytes(new.public_key)))},
     )  # fmt: skip
     return new
@@ -67,7 +68,7 @@ def begin_anew(workspace: Workspace, last_good: Head) -> Signer:
     _make(workspace, f"{_first_origin(workspace)}/{count + 1}")
     new = signer(workspace)
     desk_events.say(
-        workspace, "ledger.origin_changed", part="sealer",
+        workspace, EventType.LEDGER_ORIGIN_CHANGED, part="sealer",
         data={"from": last_good.origin, "to": new.origin, "size": last_good.size,
               "root": notes.base64_text(last_good.root)},
     )  # fmt: skip

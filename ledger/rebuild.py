@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from amends.protocol.vocabulary import EventType
 from ledger import drivers
 from ledger.append import projection_rows, statements
 from ledger.append.projection import fact_of
@@ -107,7 +108,7 @@ def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement]
         (ids[run], checkpoint_of(fact))
         for run, found in of_run.items()
         for fact in found
-        if fact.type == "run.checkpoint"
+        if fact.type == EventType.RUN_CHECKPOINT
     ]
     yield LastWrites(
         [

@@ -2,18 +2,20 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.urls import reverse
 from django.utils.html import format_html
 
+from amends.protocol.vocabulary import EventType
 from ledger import clocks, snapshots
 from ledger.fold import ActionRow, fold_action, fold_run, moves_action, moves_run
 from ledger.fold.effects import EffectRow
 from ledger.models import Event, Run
 from ledger.parsed_events import StoredEvent
-from ledger.settlements import OUTCOMES, SETTLED, Settlement, settlements_in
+from ledger.settlements import OUTCOMES, Settlement, settlements_in
 from ledger.snapshots import digest_of, is_ref
 from workspaces import formatting
 
@@ -21,15 +23,22 @@ EVENTS_REPLAYED_MAX = 2_000
 STEPS_SHOWN = 200
 FIELDS_SHOWN_MAX = 60
 
-WORDS = {
-    "run.started": "The run started", "run.completed": "The run completed",
-    "run.failed": "The run failed", "run.cancelled": "The run was cancelled",
-    "run.resumed": "The run resumed", "run.checkpoint": "Checkpoint",
-    "action.planned": "Planned", "action.started": "Started", "action.succeeded": "Succeeded",
-    "action.failed": "Failed", "action.verified": "Checked", "action.approved": "Approved",
-    "action.compensated": "Compensated", "action.settled": "Settled",
-    "action.observed": "Observed by the desk",
-}  # fmt: skip
+WORDS: Mapping[str, str] = {
+    EventType.RUN_STARTED: "The run started",
+    EventType.RUN_COMPLETED: "The run completed",
+    EventType.RUN_FAILED: "The run failed",
+    EventType.RUN_CANCELLED: "The run was cancelled",
+    EventType.RUN_RESUMED: "The run resumed",
+    EventType.RUN_CHECKPOINT: "Checkpoint",
+    EventType.ACTION_PLANNED: "Planned",
+    EventType.ACTION_STARTED: "Started",
+    EventType.ACTION_SUCCEEDED: "Succeeded",
+    EventType.ACTION_FAILED: "Failed",
+    EventType.ACTION_VERIFIED: "Checked",
+    EventType.ACTION_APPROVED: "Approved",
+    EventType.ACTION_COMPENSATED: "Compensated",
+    EventType.ACTION_SETTLED: "Settled",
+}
 
 
 @dataclass
@@ -109,7 +118,9 @@ def words_of(event: Event) -> str:
 
 def _tools(events: list[Event]) -> dict[str, str]:
     """The tool of each action, which only its plan names."""
-    planned = ((one.action, one.data or {}) for one in events if one.type == "action.planned")
+    planned = (
+        (one.action, one.data or {}) for one in events if one.type == EventType.ACTION_PLANNED
+    )
     return {action: str(data["tool"]) for action, data in planned if data.get("tool")}
 
 
@@ -129,9 +140,9 @@ def _line(
 
 def _checked(event: Event) -> str:
     """How a check or a settlement went; nothing of others, or where the payload is erased."""
-    if event.type == SETTLED and event.data:
+    if event.type == EventType.ACTION_SETTLED and event.data:
         return f"Settled: {OUTCOMES.get(str(event.data.get('outcome')), 'outcome unknown')}"
-    if event.type != "action.verified" or not event.data:
+    if event.type != EventType.ACTION_VERIFIED or not event.data:
         return ""
     return "Check passed" if event.data.get("ok") is not False else "Check failed"
 

@@ -19,6 +19,7 @@ from django.db.models import Max, Q, QuerySet
 from django.db.utils import OperationalError
 from psycopg import sql
 
+from amends.protocol.vocabulary import EventType
 from ledger import erasure, partitions
 from ledger.models import Run, Thinning
 from ledger.partitions import PARENT, Partition, guard, owner_alias, owner_cursor
@@ -142,7 +143,7 @@ def _written_down(partition: Partition, found: Count, alias: str) -> Thinning:
     workspace = Workspace.objects.get(pk=found.workspace_id)
     told = {"week": partition.name.removeprefix(f"{PARENT}_"), "let_go": found.let_go,
             "kept": found.kept}  # fmt: skip
-    outbox.record(workspace, "ledger.thinned", by=None, data=told, using=alias)
+    outbox.record(workspace, EventType.LEDGER_THINNED, by=None, data=told, using=alias)
     return Thinning.objects.using(alias).create(
         workspace=workspace, partition=partition.name, let_go=found.let_go, kept=found.kept,
         last_place=found.last_place,

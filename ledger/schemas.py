@@ -1,11 +1,13 @@
 """What the data of each type of event may hold (docs/events.md). Others are kept as they are."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from amends.protocol.vocabulary import ActionClass, EventType, Risk
 from ledger import clocks
 from workspaces.edge import described
 
@@ -19,10 +21,6 @@ EFFECTS_MAX = 200
 TARGETS_MAX = 200
 LABELS_MAX = 50
 
-Risk = Literal["low", "medium", "high", "critical"]
-Class = Literal[
-    "read_only", "draft", "internal_update", "external_reversible", "external_irreversible"
-]
 Reversibility = Literal["exact", "compensable", "irreversible", "unknown"]
 Retry = Literal["model", "tool", "workflow", "human"]
 
@@ -91,7 +89,7 @@ class ActionPlanned(msgspec.Struct, rename={"class_": "class"}):
     args: Any = None
     key: Name | None = None
     op: Name | None = None
-    class_: Class | None = None
+    class_: ActionClass | None = None
     saga: Literal["pivot", "retriable", ""] | None = None
     risk: Risk | None = None
     intent: dict[str, Any] | None = None
@@ -138,18 +136,18 @@ class ActionVerified(msgspec.Struct):
     checks: list[dict[str, Any]] = []
 
 
-AGENT_TYPES: dict[str, type[msgspec.Struct]] = {
-    "run.started": RunStarted,
-    "run.checkpoint": RunCheckpoint,
-    "run.completed": RunCompleted,
-    "run.failed": RunFailed,
-    "run.cancelled": RunCancelled,
-    "run.resumed": RunResumed,
-    "action.planned": ActionPlanned,
-    "action.started": ActionStarted,
-    "action.succeeded": ActionSucceeded,
-    "action.failed": ActionFailed,
-    "action.verified": ActionVerified,
+AGENT_TYPES: Mapping[str, type[msgspec.Struct]] = {
+    EventType.RUN_STARTED: RunStarted,
+    EventType.RUN_CHECKPOINT: RunCheckpoint,
+    EventType.RUN_COMPLETED: RunCompleted,
+    EventType.RUN_FAILED: RunFailed,
+    EventType.RUN_CANCELLED: RunCancelled,
+    EventType.RUN_RESUMED: RunResumed,
+    EventType.ACTION_PLANNED: ActionPlanned,
+    EventType.ACTION_STARTED: ActionStarted,
+    EventType.ACTION_SUCCEEDED: ActionSucceeded,
+    EventType.ACTION_FAILED: ActionFailed,
+    EventType.ACTION_VERIFIED: ActionVerified,
 }
 described(*AGENT_TYPES.values())
 
@@ -158,20 +156,11 @@ IMPORTED = "reported"
 
 
 def is_import(type_: str, data: dict[str, Any]) -> bool:
-    return type_ == "run.started" and data.get("source") == IMPORTED
+    return type_ == EventType.RUN_STARTED and data.get("source") == IMPORTED
 
 
 # What only `begin` says, in the agent's name.
-RESERVED = {"action.started": ("fence",), "action.planned": ("replaces", "observed")}
-
-DESK_FAMILIES = frozenset(
-    {"approval", "case", "plan", "step", "correction", "resume", "policy", "key", "member", "team",
-     "connection", "pause", "payload", "ledger", "workspace", "person", "alert"}
-)  # fmt: skip
-DESK_ACTIONS = frozenset(
-    {"action.approved", "action.compensated", "action.settled", "action.observed", "action.refused"}
-)
-
-
-def is_desk_type(type_: str) -> bool:
-    return type_ in DESK_ACTIONS or type_.partition(".")[0] in DESK_FAMILIES
+RESERVED: Mapping[str, Sequence[str]] = {
+    EventType.ACTION_STARTED: ("fence",),
+    EventType.ACTION_PLANNED: ("replaces", "observed"),
+}

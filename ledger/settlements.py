@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from amends.protocol.vocabulary import EventType
 from ledger.models import Action, Event, Run
 from workspaces.models import User
 
-SETTLED = "action.settled"
 OUTCOMES = {"applied": "happened", "no_effect": "did not happen"}
 
 
@@ -56,7 +56,7 @@ def settlements_of(run: Run, actions: Iterable[Action]) -> dict[str, Settlement]
             workspace=run.workspace_id,
             run=run.run,
             action__in=settled,
-            type=SETTLED,
+            type=EventType.ACTION_SETTLED,
             received_at__gte=run.started_at,
         ).order_by("place")
     )
@@ -64,7 +64,7 @@ def settlements_of(run: Run, actions: Iterable[Action]) -> dict[str, Settlement]
 
 def settlements_in(events: Iterable[Event]) -> dict[str, Settlement]:
     """The same of events at hand, which are in the order of the ledger."""
-    last = {event.action: event for event in events if event.type == SETTLED}
+    last = {event.action: event for event in events if event.type == EventType.ACTION_SETTLED}
     ids = {int(one.actor) for one in last.values() if _is_person(one)}
     people = User.objects.in_bulk(ids) if ids else {}
     return {action: _settlement(event, people) for action, event in last.items()}

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from amends.protocol.masking import Look, Unfit, mask_in_place
+from amends.protocol.vocabulary import DESK_EVENTS, EventType
 from ledger import clocks, decimals, schemas
 from ledger.canonical import canonical
 from ledger.parsed_events import Actor, ParsedEvent, Problem, problem
@@ -248,7 +249,7 @@ def _content(said: ParsedEvent) -> bytes:
 
 def _checked(said: ParsedEvent, speaker: Actor, *, reserved: bool) -> None:
     if said.type not in schemas.AGENT_TYPES:
-        if schemas.is_desk_type(said.type):
+        if said.type in DESK_EVENTS:
             raise _Wrong(
                 "desk-only", "Only the desk says this", 403, f"{said.type} is refused from a key."
             )
@@ -259,7 +260,7 @@ def _checked(said: ParsedEvent, speaker: Actor, *, reserved: bool) -> None:
         msgspec.convert(said.data, schemas.AGENT_TYPES[said.type])
     except msgspec.ValidationError as wrong:
         raise _Wrong("schema", "The data does not fit its type", 422, str(wrong)) from wrong
-    if said.type == "action.planned" and not is_all_seen(said.data["tool"]):
+    if said.type == EventType.ACTION_PLANNED and not is_all_seen(said.data["tool"]):
         # A rule for `pay` would not fit a `pay` with something unseen in it.
         raise _Wrong("schema", "“tool” holds characters that nobody can see")
     if schemas.is_import(said.type, said.data) and "import" not in speaker.scopes:

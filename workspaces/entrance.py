@@ -10,6 +10,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.dispatch import Signal
 
+from amends.protocol.vocabulary import EventType
 from workspaces import clock, independence, outbox, teams
 from workspaces.access import Codename
 from workspaces.models import Invitation, SetupLink, Team, User, Workspace
@@ -126,7 +127,7 @@ def invite(workspace: Workspace, email: str, into: Iterable[Team], *, by: User) 
     invitation.teams.set(chosen)
     outbox.record(
         workspace,
-        "member.invited",
+        EventType.MEMBER_INVITED,
         by=by,
         data={"email": email.lower(), "teams": [team.name for team in chosen]},
     )

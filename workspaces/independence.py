@@ -17,6 +17,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType
 from workspaces import outbox
 from workspaces.models import Membership, User, Workspace
 
@@ -140,5 +141,5 @@ def vouch(
     if not said:
         raise NothingToVouchFor(f"{person.email} needs no word for this in {workspace.slug}.")
     data = {"person": person.email, "because": because, "vouched": said, "at": "the server"}
-    outbox.record(workspace, "member.vouched", by=None, data=data)
+    outbox.record(workspace, EventType.MEMBER_VOUCHED, by=None, data=data)
     return said

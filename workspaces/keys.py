@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType
 from workspaces import outbox
 from workspaces.models import Agent, APIKey, PersonToken, User, Workspace
 
@@ -76,7 +77,7 @@ def create_key(
     )
     outbox.record(
         agent.workspace,
-        "key.created",
+        EventType.KEY_CREATED,
         by=by,
         data={
             "key": prefix,
@@ -103,7 +104,7 @@ def create_token(
         created_by=by,
         expires_at=expires_at,
     )
-    outbox.record(workspace, "key.created", by=by, data={"key": prefix, "person": by.email})
+    outbox.record(workspace, EventType.KEY_CREATED, by=by, data={"key": prefix, "person": by.email})
     return kept, token
 
 
@@ -112,7 +113,7 @@ def revoke(key: APIKey | PersonToken, *, by: User | None) -> None:
     """Refuse the key from now on; revoking twice changes nothing."""
     moved = type(key).objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now())
     if moved:
-        outbox.record(key.workspace, "key.revoked", by=by, data={"key": key.prefix})
+        outbox.record(key.workspace, EventType.KEY_REVOKED, by=by, data={"key": key.prefix})
 
 
 def person_of(token: str) -> PersonToken | None:

@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 from guardian.shortcuts import assign_perm, remove_perm
 
+from amends.protocol.vocabulary import EventType
 from workspaces import independence, outbox
 from workspaces.access import Codename, people_with
 from workspaces.models import Membership, Team, User, Workspace, WorkspaceGroupPermission
@@ -25,21 +26,23 @@ def create(
     team = Team.objects.create(workspace=workspace, name=name, group=group)
     for codename in may:
         assign_perm(f"workspaces.{codename}", group, workspace)
-    outbox.record(workspace, "team.created", by=by, data={"team": name, "may": list(may)})
+    outbox.record(workspace, EventType.TEAM_CREATED, by=by, data={"team": name, "may": list(may)})
     return team
 
 
 @transaction.atomic
 def grant(team: Team, codename: Codename, *, by: User | None) -> None:
     assign_perm(f"workspaces.{codename}", team.group, team.workspace)
-    outbox.record(team.workspace, "team.granted", by=by, data={"team": team.name, "may": codename})
+    outbox.record(
+        team.workspace, EventType.TEAM_GRANTED, by=by, data={"team": team.name, "may": codename}
+    )
 
 
 @transaction.atomic
 def withdraw(team: Team, codename: Codename, *, by: User | None) -> None:
     remove_perm(f"workspaces.{codename}", team.group, team.workspace)
     outbox.record(
-        team.workspace, "team.withdrawn", by=by, data={"team": team.name, "may": codename}
+        team.workspace, EventType.TEAM_WITHDRAWN, by=by, data={"team": team.name, "may": codename}
     )
 
 
@@ -58,7 +61,10 @@ def add(team: Team, person: User, *, by: User | None) -> None:
         person.groups.add(team.group)
         _write_down(team, person, by)
     outbox.record(
-        team.workspace, "member.added", by=by, data={"team": team.name, "person": person.email}
+        team.workspace,
+        EventType.MEMBER_ADDED,
+        by=by,
+        data={"team": team.name, "person": person.email},
     )
 
 
@@ -85,7 +91,10 @@ def remove(team: Team, person: User, *, by: User | None) -> None:
     Membership.objects.filter(team=team, person=person).delete()
     _somebody_administers(team.workspace)
     outbox.record(
-        team.workspace, "member.removed", by=by, data={"team": team.name, "person": person.email}
+        team.workspace,
+        EventType.MEMBER_REMOVED,
+        by=by,
+        data={"team": team.name, "person": person.email},
     )
 
 

@@ -1,5 +1,6 @@
 """The gate: where agents ask whether a call may be made, and wait for people to say so."""
 
+from amends.protocol.vocabulary import EventType
 from approvals.gate.begin import begin
 from approvals.gate.policy_document import policy
 from approvals.gate.waiting import approval, reply, waiters
@@ -52,7 +53,7 @@ documented = {
                 shape(
                     "id type run action attempt data",
                     id=TEXT,
-                    type=one_of("action.planned"),
+                    type=one_of(EventType.ACTION_PLANNED),
                     run=TEXT,
                     action=TEXT,
                     n=NUMBER,

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from amends.protocol.masking import holds_bare, holds_mask, masked
+from amends.protocol.vocabulary import EventType
 from approvals.digests import FORWARD_FORM, CallFacts
 from approvals.policy import ToolCall
 from connectors.canonical import digest
@@ -106,7 +107,7 @@ class BeginRequest:
 
     def opened(self) -> ParsedEvent:
         """The event that this run was named, where nothing is known of it."""
-        event = {"id": new_id(), "type": "run.started", "run": self.planned.run, "data": {}}
+        event = {"id": new_id(), "type": EventType.RUN_STARTED, "run": self.planned.run, "data": {}}
         return _made(of_gate(self.speaker, event))
 
     def started(self, run: str, action: str, fence: int) -> ParsedEvent:
@@ -114,14 +115,14 @@ class BeginRequest:
         data: dict[str, Any] = {"attempt": self.attempt, "fence": fence}
         if self.retry:
             data["retry"] = self.retry
-        event = {"id": new_id(), "type": "action.started", "run": run, "action": action}
+        event = {"id": new_id(), "type": EventType.ACTION_STARTED, "run": run, "action": action}
         return _made(of_gate(self.speaker, event | {"n": self.planned.n, "data": data}))
 
     def planned_as(self, action: str, replaces: list[str]) -> ParsedEvent:
         """The plan under the key's first action, in place of the plans that came to nothing."""
         event = {
             "id": self.planned.id,
-            "type": "action.planned",
+            "type": EventType.ACTION_PLANNED,
             "run": self.planned.run,
             "action": action,
             "n": self.planned.n,
@@ -154,7 +155,7 @@ def ask_of(body: bytes, speaker: Actor, *, explain: bool) -> BeginRequest:
         raise refuse("schema", "“retry” does not fit", 422, f"One of {', '.join(sorted(RETRIES))}.")
     if "id" not in loose:
         loose["id"] = new_id()
-    if loose.setdefault("type", "action.planned") != "action.planned":
+    if loose.setdefault("type", EventType.ACTION_PLANNED) != EventType.ACTION_PLANNED:
         raise refuse("schema", "begin takes action.planned and nothing else", 422)
     said = read(_json.encode(loose), speaker)
     if not isinstance(said, ParsedEvent):

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from amends.protocol.vocabulary import WITHOUT_EFFECT, glob_matches
 from approvals.gate.begin_context import BeginContext, KnownAction, KnownApproval, Paused
 from approvals.gate.begin_request import BeginRequest
-from approvals.policy import Policy, PolicyDecision, globs, judge
+from approvals.policy import Policy, PolicyDecision, judge
 from connectors.canonical import digest
 from ledger.edge import Refused
 from ledger.parsed_events import problem
@@ -15,7 +16,6 @@ from workspaces import formatting
 
 NOTHING_YET = frozenset({"planned", "approved"})
 SAGA_AFTER_PIVOT = "retriable"
-READING = frozenset({"read_only", "draft"})
 GENERATION = "~"
 BY_RULE = "rule"
 KEY_CHARACTERS_MAX = 200
@@ -181,7 +181,7 @@ def order_breach(ask: BeginRequest, found: BeginContext, judgement: PolicyDecisi
 
 def breach_after_pivot(ask: BeginRequest, action_class: str) -> str:
     """What the law says against this call where the run's pivot has passed."""
-    if action_class in READING:
+    if action_class in WITHOUT_EFFECT:
         return ""
     saga = ask.data.get("saga") or ""
     if saga == "pivot":
@@ -241,7 +241,7 @@ def pause_of(ask: BeginRequest, pauses: Sequence[Paused], policy: Policy) -> str
             one.kind == "workspace"
             or (one.kind == "agent" and one.name == ask.speaker.name)
             or (one.kind == "run" and one.name == ask.planned.run)
-            or (one.kind == "tool" and globs.matches(one.name, ask.tool))
+            or (one.kind == "tool" and glob_matches(one.name, ask.tool))
             or (one.kind == "connection" and one.name in _undone_over(ask, policy))
         ):
             return paused_by(one.kind, one.name, one.reason, one.by)

@@ -14,6 +14,7 @@ from django.db import OperationalError, close_old_connections, connections, tran
 from django.db.models import F
 from psycopg.errors import DeadlockDetected
 
+from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, call_previews, denials, grants, policy_comparison
 from approvals.gate.begin_context import BeginContext, found_in, reads
 from approvals.gate.begin_request import BeginRequest
@@ -230,7 +231,7 @@ def _plan(ask: BeginRequest, proceed: Proceed) -> ParsedEvent:
         workspace_id=ask.speaker.workspace_id,
         run=proceed.run,
         action=proceed.action,
-        type="action.planned",
+        type=EventType.ACTION_PLANNED,
     )
     return ask.planned_as(proceed.action, list(earlier.values_list("event_id", flat=True)))
 
@@ -251,7 +252,7 @@ def _denied(ask: BeginRequest, found: BeginContext, decision: Denied) -> Reply:
     if not found.denials_of_key if by_rule else found.denied != decision.code:
         desk_events.say(
             _workspace(ask),
-            "approval.denied",
+            EventType.APPROVAL_DENIED,
             run=ask.planned.run,
             part="gate",
             data={
@@ -302,7 +303,7 @@ def _in_doubt(ask: BeginRequest, decision: InDoubt) -> Reply:
             said["fence"] = known.fence
         desk_events.say(
             _workspace(ask),
-            "action.failed",
+            EventType.ACTION_FAILED,
             run=known.run,
             action=known.action,
             part="gate",
@@ -316,7 +317,7 @@ def _key_reused(ask: BeginRequest, decision: KeyReused) -> Reply:
     if "key_reused" not in known.flags:
         desk_events.say(
             _workspace(ask),
-            "action.refused",
+            EventType.ACTION_REFUSED,
             run=known.run,
             action=known.action,
             part="gate",

@@ -4,38 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
+from amends.protocol.vocabulary import RISKS, ActionClass, Risk
 from approvals.policy.expressions import CannotEvaluate, Expression
 from approvals.policy.problems import Path
 
 T = TypeVar("T")
 Verdict = Literal["AUTO", "MANUAL", "DENY"]
-Risk = Literal["low", "medium", "high", "critical"]
-ActionClass = Literal[
-    "read_only", "draft", "internal_update", "external_reversible", "external_irreversible"
-]
 OrderLaw = Literal["WARN", "ASK", "DENY"]
 Verify = Literal["CONNECTOR", "AGENT", "PERSON", "NONE"]
 
 Asking = Literal["", "ask", "must"]
 
 VERDICTS: tuple[Verdict, ...] = ("AUTO", "MANUAL", "DENY")
-RISKS: tuple[Risk, ...] = ("low", "medium", "high", "critical")
-CLASSES: tuple[ActionClass, ...] = (
-    "read_only",
-    "draft",
-    "internal_update",
-    "external_reversible",
-    "external_irreversible",
-)
-IRREVERSIBLE: ActionClass = "external_irreversible"
-BELIEVED_FROM_TRUSTED_ONLY = ("read_only", "draft")
-RISK_OF_CLASS: dict[ActionClass, Risk] = {
-    "read_only": "low",
-    "draft": "low",
-    "internal_update": "medium",
-    "external_reversible": "medium",
-    "external_irreversible": "high",
-}
+IRREVERSIBLE = ActionClass.EXTERNAL_IRREVERSIBLE
 VERIFIES: tuple[Verify, ...] = ("NONE", "AGENT", "CONNECTOR", "PERSON")  # from lax to strict
 ASKING: tuple[Asking, ...] = ("", "ask", "must")
 """Whether the affected person is asked: not, as evidence, or so that nobody grants before a yes."""
@@ -119,7 +100,7 @@ class Rule:
         """An explicit word stands; without one, people are asked from high up."""
         if self.approval is not None:
             return self.approval
-        return "MANUAL" if RISKS.index(risk) >= RISKS.index("high") else "AUTO"
+        return "MANUAL" if RISKS.index(risk) >= RISKS.index(Risk.HIGH) else "AUTO"
 
     def met(self, facts: Mapping[str, Any], verdict: Verdict) -> bool:
         """A condition that fails to evaluate is met where that is the careful reading."""

@@ -4,24 +4,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from approvals.policy import globs
-from approvals.policy.decisions import (
+from amends.protocol.vocabulary import (
     CLASSES,
     RISK_OF_CLASS,
     RISKS,
     ActionClass,
-    OrderLaw,
     Risk,
-    Rule,
-    Verify,
+    glob_matches,
+    glob_specificity,
 )
+from approvals.policy.decisions import OrderLaw, Rule, Verify
 from approvals.policy.twins import Call, Twin
 
 DUE_SECONDS: dict[Risk, int] = {
-    "low": 7 * 86400,
-    "medium": 3 * 86400,
-    "high": 86400,
-    "critical": 4 * 3600,
+    Risk.LOW: 7 * 86400,
+    Risk.MEDIUM: 3 * 86400,
+    Risk.HIGH: 86400,
+    Risk.CRITICAL: 4 * 3600,
 }
 
 
@@ -41,9 +40,9 @@ class Tool:
 
         The glob comes last, so that nothing is ever decided by the order in the document.
         """
-        risk = self.risk or (RISK_OF_CLASS[self.action_class] if self.action_class else "low")
+        risk = self.risk or (RISK_OF_CLASS[self.action_class] if self.action_class else Risk.LOW)
         known = CLASSES.index(self.action_class) if self.action_class else -1
-        return globs.specificity(self.glob), RISKS.index(risk), known, self.glob
+        return glob_specificity(self.glob), RISKS.index(risk), known, self.glob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ class AutoCompensation:
     publish: bool = False
 
     def covers(self, tool: str) -> bool:
-        return self.enabled and any(globs.matches(glob, tool) for glob in self.tools)
+        return self.enabled and any(glob_matches(glob, tool) for glob in self.tools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,27 +99,27 @@ class Policy:
 
     def due_seconds(self, risk: str) -> int:
         """How long after a failure a case of this risk is due."""
-        return next((due for one, due in self.due.items() if one == risk), self.due["medium"])
+        return next((due for one, due in self.due.items() if one == risk), self.due[Risk.MEDIUM])
 
     def tool(self, name: str) -> Tool | None:
         """The most specific catalogue entry that fits, among equals the strictest; or None."""
-        fitting = [tool for tool in self.tools if globs.matches(tool.glob, name)]
+        fitting = [tool for tool in self.tools if glob_matches(tool.glob, name)]
         return max(fitting, key=Tool.rank, default=None)
 
     def lists(self, name: str) -> bool:
         """Whether anybody wrote of this tool: a rule, met or not, or an entry of the catalogue."""
         listed = (*(rule.glob for rule in self.rules), *(tool.glob for tool in self.tools))
-        return any(globs.matches(glob, name) for glob in listed)
+        return any(glob_matches(glob, name) for glob in listed)
 
     def twin(self, tool: str, target_type: str) -> Twin | None:
         """How effects of `tool` on targets of this type are undone; the most specific wins."""
         fitting = [
             twin
             for twin in self.twins
-            if twin.target_type in {"", target_type} and globs.matches(twin.tool, tool)
+            if twin.target_type in {"", target_type} and glob_matches(twin.tool, tool)
         ]
         return max(
             fitting,
-            key=lambda twin: (globs.specificity(twin.tool), bool(twin.target_type), twin.tool),
+            key=lambda twin: (glob_specificity(twin.tool), bool(twin.target_type), twin.tool),
             default=None,
         )

@@ -3,19 +3,22 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from approvals.policy import globs
-from approvals.policy.decisions import (
-    ASKING,
-    BELIEVED_FROM_TRUSTED_ONLY,
+from amends.protocol.vocabulary import (
     CLASSES,
     RISK_OF_CLASS,
     RISKS,
+    WITHOUT_EFFECT,
+    ActionClass,
+    Risk,
+    glob_matches,
+    glob_specificity,
+)
+from approvals.policy.decisions import (
+    ASKING,
     VERDICTS,
     VERIFIES,
-    ActionClass,
     PolicyDecision,
     RequiredApprovers,
-    Risk,
     Rule,
     ToolCall,
     Verdict,
@@ -25,7 +28,7 @@ from approvals.policy.document import Policy
 from workspaces import formatting
 
 Met = tuple[Rule, Risk, Verdict]
-UNCATALOGUED: ActionClass = "external_reversible"
+UNCATALOGUED = ActionClass.EXTERNAL_REVERSIBLE
 """Of a tool whose class nobody says whom we believe."""
 
 
@@ -62,16 +65,16 @@ def _verdict_without_rule(policy: Policy, deed: ToolCall, risk: Risk) -> Verdict
 
 
 def _verdict_by_risk(risk: Risk) -> Verdict:
-    return "MANUAL" if RISKS.index(risk) >= RISKS.index("high") else "AUTO"
+    return "MANUAL" if RISKS.index(risk) >= RISKS.index(Risk.HIGH) else "AUTO"
 
 
 def class_of(policy: Policy, deed: ToolCall) -> ActionClass:
     """The catalogue's class, which the wire may only raise; without one, the wire's if believed."""
-    said: ActionClass | None = deed.action_class if deed.action_class in CLASSES else None
+    said = ActionClass(deed.action_class) if deed.action_class in CLASSES else None
     tool = policy.tool(deed.tool)
     if tool is not None and tool.action_class is not None:
         return higher(CLASSES, tool.action_class, said or tool.action_class)
-    if said is None or (said in BELIEVED_FROM_TRUSTED_ONLY and not deed.trusted):
+    if said is None or (said in WITHOUT_EFFECT and not deed.trusted):
         return UNCATALOGUED
     return said
 
@@ -87,16 +90,16 @@ def base_risk(policy: Policy, deed: ToolCall, action_class: ActionClass) -> Risk
 
 
 def _said(deed: ToolCall) -> list[Risk]:
-    return [deed.risk] if deed.risk in RISKS else []
+    return [Risk(deed.risk)] if deed.risk in RISKS else []
 
 
 def _deciding(policy: Policy, deed: ToolCall, base: Risk, facts: Mapping[str, Any]) -> list[Met]:
-    fitting = [rule for rule in policy.rules if globs.matches(rule.glob, deed.tool)]
-    fitting.sort(key=lambda rule: globs.specificity(rule.glob), reverse=True)
+    fitting = [rule for rule in policy.rules if glob_matches(rule.glob, deed.tool)]
+    fitting.sort(key=lambda rule: glob_specificity(rule.glob), reverse=True)
     found: list[Met] = []
     deciding = None
     for rule in fitting:
-        place = globs.specificity(rule.glob)
+        place = glob_specificity(rule.glob)
         if deciding is not None and place != deciding:
             break
         risk = higher(RISKS, rule.risk, *_said(deed)) if rule.risk else base

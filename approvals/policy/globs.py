@@ -1,26 +1,9 @@
-"""Globs over tool names: `*` stands for any characters, `?` for one."""
+"""Globs over tool names in a policy: which may be written, and how PostgreSQL reads them."""
 
 import re
-from functools import lru_cache
 
 GLOB_CHARACTERS_MAX = 200
 WILDCARDS_MAX = 6  # each one multiplies the work of a match
-
-
-@lru_cache(maxsize=4096)
-def _pattern(glob: str) -> re.Pattern[str]:
-    words = {"*": ".*", "?": "."}
-    return re.compile("".join(words.get(one) or re.escape(one) for one in glob), re.DOTALL)
-
-
-def matches(glob: str, name: str) -> bool:
-    return _pattern(glob).fullmatch(name) is not None
-
-
-def specificity(glob: str) -> tuple[int, int, int]:
-    """The greater, the more specific: no wildcard first, then more letters, then fewer `*`."""
-    wild = glob.count("*") + glob.count("?")
-    return (wild == 0, len(glob) - wild, -glob.count("*"))
 
 
 def mistake(glob: str) -> str | None:

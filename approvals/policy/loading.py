@@ -3,18 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+from amends.protocol.vocabulary import CLASSES, RISKS, Risk
 from approvals.policy import globs
 from approvals.policy.decisions import (
-    CLASSES,
     COMPENSATIONS,
     CONDITION_FACTS,
-    RISKS,
     TWIN_FACTS,
     VERDICTS,
     VERIFIES,
     Asking,
     RequiredApprovers,
-    Risk,
     Rule,
 )
 from approvals.policy.document import DUE_SECONDS, Audit, AutoCompensation, Policy, Tool

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from amends.protocol.vocabulary import EventType
 from ledger.append import projection_rows, statements
 from ledger.append.projection_rows import Folded, Touch
 from ledger.append.statements import Rows, Statement
@@ -204,7 +205,9 @@ class Folding:
             whole = None if new is None else self._run(run, new)
             touches.append(Touch(id_, min(places), max(places), actions[run], effects[run], whole))
             checkpoints += [
-                (id_, checkpoint_of(fact)) for fact in new or () if fact.type == "run.checkpoint"
+                (id_, checkpoint_of(fact))
+                for fact in new or ()
+                if fact.type == EventType.RUN_CHECKPOINT
             ]
         return [
             *projection_rows.touch_runs(touches, self.speaker, received),

@@ -4,11 +4,12 @@ Pure functions. What is known only grows, and the fold is the join of all statem
 order in which events came nor how often they came makes a difference (docs/architecture.md).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from amends.protocol.vocabulary import EventType
 from ledger.fold.actions import ActionRow, fold_action
 from ledger.fold.attempts import AttemptRow
 from ledger.fold.effects import EffectRow
@@ -30,7 +31,11 @@ from ledger.schemas import IMPORTED, is_import
 # count `n` where it gave one, and by event id otherwise, never by arrival. Between two resumptions
 # the smaller event id wins where two endings disagree.
 
-ENDINGS = {"run.completed": "completed", "run.failed": "failed", "run.cancelled": "cancelled"}
+ENDINGS: Mapping[str, str] = {
+    EventType.RUN_COMPLETED: "completed",
+    EventType.RUN_FAILED: "failed",
+    EventType.RUN_CANCELLED: "cancelled",
+}
 N_LAST = 2**31
 
 
@@ -80,7 +85,7 @@ def fold_run(facts: Iterable[StoredEvent]) -> RunRow:
     ordered = sorted({fact.event_id: fact for fact in facts}.values(), key=lambda f: f.event_id)
     flags: set[str] = set()
     row = RunRow(trace=next((fact.trace for fact in ordered if fact.trace), None))
-    _beginning(row, [fact for fact in ordered if kind_of(fact) == "run.started"], flags)
+    _beginning(row, [fact for fact in ordered if kind_of(fact) == EventType.RUN_STARTED], flags)
     _life(row, ordered, flags)
     row.flags = sorted(flags)
     return row
@@ -91,7 +96,7 @@ def _beginning(row: RunRow, starts: list[StoredEvent], flags: set[str]) -> None:
     row.request = text(said(starts, "request", flags), 64 * 1024)
     row.goal = text(said(starts, "goal", flags), 64 * 1024)
     row.labels = said(starts, "labels", flags) or {}
-    if any(is_import("run.started", fact.data) for fact in starts):
+    if any(is_import(EventType.RUN_STARTED, fact.data) for fact in starts):
         flags.add(IMPORTED)
     person = said(starts, "on_behalf_of", flags)
     if isinstance(person, dict):
@@ -101,7 +106,7 @@ def _beginning(row: RunRow, starts: list[StoredEvent], flags: set[str]) -> None:
 
 
 def _life(row: RunRow, ordered: list[StoredEvent], flags: set[str]) -> None:
-    resumes = [fact for fact in ordered if kind_of(fact) == "run.resumed"]
+    resumes = [fact for fact in ordered if kind_of(fact) == EventType.RUN_RESUMED]
     resumed = max(resumes, key=_when, default=None)
     endings = [
         fact

@@ -8,22 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from amends.protocol.masking import without_last4
+from amends.protocol.vocabulary import EventType
 from ledger.canonical import canonical
 from ledger.fold.attempts import AttemptRow, action_state, fold_attempts
 from ledger.fold.effects import EffectRow, all_compensated, fold_effects, planned_targets
-from ledger.fold.meaning import (
-    APPROVED,
-    COMPENSATED,
-    MOVES_ACTION,
-    PLANNED,
-    REFUSED,
-    STARTED,
-    SUCCEEDED,
-    VERIFIED,
-    meanings,
-    said,
-    text,
-)
+from ledger.fold.meaning import MOVES_ACTION, meanings, said, text
 from ledger.parsed_events import StoredEvent
 
 SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
@@ -75,9 +64,9 @@ def fold_action(action: str, facts: Iterable[StoredEvent]) -> ActionRow:
     ordered = sorted({fact.event_id: fact for fact in facts}.values(), key=lambda f: f.event_id)
     kinds = _by_kind(ordered)
     flags: set[str] = set()
-    planned = kinds[PLANNED]
+    planned = kinds[EventType.ACTION_PLANNED]
     tried = fold_attempts(kinds, flags)
-    state = action_state(tried.rows, approved=bool(kinds[APPROVED]))
+    state = action_state(tried.rows, approved=bool(kinds[EventType.ACTION_APPROVED]))
     class_ = text(said(planned, "class", flags), 24)
     found = fold_effects(kinds, tried.rows, state, class_, flags)
     places = [fact.place for fact in ordered]
@@ -88,13 +77,13 @@ def fold_action(action: str, facts: Iterable[StoredEvent]) -> ActionRow:
     )  # fmt: skip
     _plan(row, planned, flags)
     _outcome(row, kinds, flags)
-    row.compensated = all_compensated(found, kinds[COMPENSATED])
-    spoken = [*planned, *kinds[SUCCEEDED]]
+    row.compensated = all_compensated(found, kinds[EventType.ACTION_COMPENSATED])
+    spoken = [*planned, *kinds[EventType.ACTION_SUCCEEDED]]
     row.trusted = bool(spoken) and all(fact.trusted for fact in spoken)
     row.planned_at = _first(planned)
-    row.started_at = _first(kinds[STARTED])
+    row.started_at = _first(kinds[EventType.ACTION_STARTED])
     row.finished_at = _first_end(tried.rows)
-    flags |= {text(fact.data.get("flag"), 40) for fact in kinds[REFUSED]} - {""}
+    flags |= {text(fact.data.get("flag"), 40) for fact in kinds[EventType.ACTION_REFUSED]} - {""}
     row.flags = sorted(flags)
     return row
 
@@ -102,7 +91,7 @@ def fold_action(action: str, facts: Iterable[StoredEvent]) -> ActionRow:
 def planned_alone(action: str, data: dict[str, Any]) -> ActionRow:
     """What an action's one plan says of it, as `fold_action` reads it; the rest is left out."""
     row = ActionRow(action, None, 0, 0, "planned", action_class=text(data.get("class"), 24))
-    _plan(row, [StoredEvent("", PLANNED, None, data, 0, SOME_TIME)], set())
+    _plan(row, [StoredEvent("", EventType.ACTION_PLANNED, None, data, 0, SOME_TIME)], set())
     return row
 
 
@@ -115,10 +104,12 @@ def _by_kind(ordered: list[StoredEvent]) -> defaultdict[str, list[StoredEvent]]:
             continue
         for kind in meanings(fact):
             kinds[kind].append(fact)
-    planned = kinds[PLANNED]
+    planned = kinds[EventType.ACTION_PLANNED]
     if len(planned) > 1:
         replaced = {event for fact in planned for event in fact.data.get("replaces") or ()}
-        kinds[PLANNED] = [fact for fact in planned if fact.event_id not in replaced]
+        kinds[EventType.ACTION_PLANNED] = [
+            fact for fact in planned if fact.event_id not in replaced
+        ]
     return kinds
 
 
@@ -162,7 +153,7 @@ def _outcome(row: ActionRow, kinds: dict[str, list[StoredEvent]], flags: set[str
     if row.state in {"failed", "unknown"}:
         errors = [attempt.error for attempt in row.attempts if attempt.error is not None]
         row.error = errors[-1] if errors else None
-    verified = kinds[VERIFIED]
+    verified = kinds[EventType.ACTION_VERIFIED]
     failed = [fact for fact in verified if fact.data.get("ok") is False]
     if verified:
         row.verified = "failed" if failed else "ok"

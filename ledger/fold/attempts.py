@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ledger.fold.meaning import FAILED, SETTLED, STARTED, SUCCEEDED, fence_of, text
+from amends.protocol.vocabulary import EventType
+from ledger.fold.meaning import fence_of, text
 from ledger.parsed_events import StoredEvent
 
 RANK = {"": -1, "running": 0, "unknown": 1, "succeeded": 2, "no_effect": 2, "contradiction": 3}
@@ -60,8 +61,13 @@ def fold_attempts(kinds: Kinds, flags: set[str]) -> Attempts:
 
 def one_success(kinds: Kinds) -> Attempts | None:
     """All that is said of most actions: one success, which nothing can contradict yet."""
-    succeeded = kinds[SUCCEEDED]
-    if len(succeeded) != 1 or kinds[STARTED] or kinds[FAILED] or kinds[SETTLED]:
+    succeeded = kinds[EventType.ACTION_SUCCEEDED]
+    if (
+        len(succeeded) != 1
+        or kinds[EventType.ACTION_STARTED]
+        or kinds[EventType.ACTION_FAILED]
+        or kinds[EventType.ACTION_SETTLED]
+    ):
         return None
     row = AttemptRow(
         _name(succeeded[0], ""), "succeeded", finished_at=succeeded[0].received,
@@ -72,7 +78,7 @@ def one_success(kinds: Kinds) -> Attempts | None:
 
 def fold_all(kinds: Kinds, flags: set[str]) -> Attempts:
     """The general way."""
-    issued = _issued(kinds[STARTED])
+    issued = _issued(kinds[EventType.ACTION_STARTED])
     fence = max(issued.values(), default=0)
     current = min((name for name, number in issued.items() if number == fence), default="")
     default = current or _only_name(kinds)
@@ -81,11 +87,13 @@ def fold_all(kinds: Kinds, flags: set[str]) -> Attempts:
     def row(name: str) -> AttemptRow:
         return rows.setdefault(name, AttemptRow(name, fence=issued.get(name)))
 
-    for fact in kinds[STARTED]:
+    for fact in kinds[EventType.ACTION_STARTED]:
         _start(row(_name(fact, default)), fact)
-    settled = _latest_settlements(kinds[SETTLED])
-    overruled = {seen for fact in kinds[SETTLED] for seen in fact.data.get("seen") or ()}
-    for kind in (SUCCEEDED, FAILED):
+    settled = _latest_settlements(kinds[EventType.ACTION_SETTLED])
+    overruled = {
+        seen for fact in kinds[EventType.ACTION_SETTLED] for seen in fact.data.get("seen") or ()
+    }
+    for kind in (EventType.ACTION_SUCCEEDED, EventType.ACTION_FAILED):
         for fact in kinds[kind]:
             _end(row(_name(fact, default)), kind, fact, issued, fence, overruled)
     for fact in settled:
@@ -132,7 +140,11 @@ def _issued(starts: list[StoredEvent]) -> dict[str, int]:
 
 def _only_name(kinds: Kinds) -> str:
     """Where an outcome names no attempt and only one is known, it is that one's."""
-    facts = [*kinds[STARTED], *kinds[SUCCEEDED], *kinds[FAILED]]
+    facts = [
+        *kinds[EventType.ACTION_STARTED],
+        *kinds[EventType.ACTION_SUCCEEDED],
+        *kinds[EventType.ACTION_FAILED],
+    ]
     names = {name for fact in facts if (name := fact.data.get("attempt"))}
     return str(names.pop()) if len(names) == 1 else ""
 
@@ -159,7 +171,7 @@ def _end(
     state = _said_state(kind, fact)
     row.success_claimed |= state == "succeeded"
     row.finished_at = min(filter(None, (row.finished_at, fact.received)))
-    if kind == FAILED and row.error is None:
+    if kind == EventType.ACTION_FAILED and row.error is None:
         row.error = fact.data.get("error")
     if _is_stale(row, state, fact, issued, fence):
         row.stale = True
@@ -171,7 +183,7 @@ def _end(
 
 
 def _said_state(kind: str, fact: StoredEvent) -> str:
-    if kind == SUCCEEDED:
+    if kind == EventType.ACTION_SUCCEEDED:
         return "succeeded"
     return "no_effect" if fact.data.get("outcome") == "no_effect" else "unknown"
 

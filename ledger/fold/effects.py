@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import Any
 
 from amends.protocol.masking import holds_mask
+from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from ledger import clocks
 from ledger.canonical import canonical
 from ledger.fold.attempts import AttemptRow
-from ledger.fold.meaning import COMPENSATED, OBSERVED, PLANNED, text
+from ledger.fold.meaning import text
 from ledger.parsed_events import StoredEvent
 
-WITHOUT_EFFECT = frozenset({"read_only", "draft"})
 UNDONE_RANK = {"none": 0, "repaired": 1, "corrected": 2, "compensated": 3}
 """Of two words about one effect the stronger stands, in whatever order they came."""
 EFFECTS_OF_ACTION_MAX = 1_000
@@ -60,15 +60,15 @@ def fold_effects(
     if state not in {"succeeded", "unknown"}:
         return []
     targets: list[dict[str, Any]] = []
-    for fact in kinds[PLANNED]:
+    for fact in kinds[EventType.ACTION_PLANNED]:
         if targets := planned_targets(fact.data):
             break
     said = _said_effects(rows, targets, flags)
     if said is None:
         said = [] if class_ in WITHOUT_EFFECT else [{"target": target} for target in targets]
-    known = SnapshotIndex(kinds, targets)
+    known = SnapshotIndex(kinds)
     effects = [_row(n, one, known) for n, one in enumerate(said[:EFFECTS_OF_ACTION_MAX])]
-    _compensate(effects, kinds[COMPENSATED])
+    _compensate(effects, kinds[EventType.ACTION_COMPENSATED])
     return effects
 
 
@@ -119,14 +119,10 @@ def _listed(data: dict[str, Any], targets: list[dict[str, Any]]) -> list[dict[st
 class SnapshotIndex:
     """Which snapshot of a target was taken before the act, and by whom."""
 
-    def __init__(self, kinds: dict[str, list[StoredEvent]], targets: list[dict[str, Any]]) -> None:
+    def __init__(self, kinds: dict[str, list[StoredEvent]]) -> None:
         self.observed: dict[tuple[str, str], list[Any]] = {}
         self.planned: dict[tuple[str, str], list[Any]] = {}
-        self.observed_after: dict[tuple[str, str], list[Any]] = {}
-        for fact in kinds[OBSERVED]:
-            self._keep(self.observed, targets, fact.data, "before")
-            self._keep(self.observed_after, targets, fact.data, "after")
-        for fact in kinds[PLANNED]:
+        for fact in kinds[EventType.ACTION_PLANNED]:
             own = planned_targets(fact.data)
             self._keep(self.observed, own, fact.data, "observed")
             self._keep(self.planned, own, fact.data, "before")
@@ -161,9 +157,7 @@ def _row(position: int, said: dict[str, Any], known: SnapshotIndex) -> EffectRow
         row.before, row.has_before = known.planned[name][0], True
     elif "before" in said:
         row.before, row.has_before = said["before"], True
-    if name in known.observed_after:
-        row.after, row.has_after = known.observed_after[name][0], True
-    elif "after" in said:
+    if "after" in said:
         row.after, row.has_after = said["after"], True
     row.summary = text(said.get("summary"), 400)
     row.reversibility = said.get("reversibility") or "unknown"

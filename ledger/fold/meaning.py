@@ -4,47 +4,34 @@ The desk's own plans are runs too, folded from their `step.*` events: a step tha
 attempt that started, one that is applied has succeeded, and so on.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from amends.protocol.vocabulary import EventType
 from ledger.parsed_events import StoredEvent
 
-PLANNED, STARTED, SUCCEEDED = "action.planned", "action.started", "action.succeeded"
-FAILED, VERIFIED, OBSERVED = "action.failed", "action.verified", "action.observed"
-APPROVED, COMPENSATED, SETTLED = "action.approved", "action.compensated", "action.settled"
-REFUSED = "action.refused"
-
-MOVES_ACTION = frozenset(
-    {
-        PLANNED,
-        STARTED,
-        SUCCEEDED,
-        FAILED,
-        VERIFIED,
-        OBSERVED,
-        APPROVED,
-        COMPENSATED,
-        SETTLED,
-        REFUSED,
-    }
-)
-MOVES_RUN = frozenset(
-    {"run.started", "run.completed", "run.failed", "run.cancelled", "run.resumed", "run.checkpoint"}
-)
-PLAN_MEANS = {
-    "plan.submitted": "run.started",
-    "plan.starting": "run.started",
-    "plan.started": "run.started",
-    "plan.finished": "run.completed",
-    "plan.stopped": "run.cancelled",
-    "plan.rejected": "run.cancelled",
-    "plan.superseded": "run.cancelled",
+MOVES_ACTION = frozenset(one for one in EventType if one.startswith("action."))
+MOVES_RUN = frozenset(one for one in EventType if one.startswith("run."))
+PLAN_MEANS: Mapping[str, EventType] = {
+    EventType.PLAN_SUBMITTED: EventType.RUN_STARTED,
+    EventType.PLAN_STARTING: EventType.RUN_STARTED,
+    EventType.PLAN_STARTED: EventType.RUN_STARTED,
+    EventType.PLAN_FINISHED: EventType.RUN_COMPLETED,
+    EventType.PLAN_STOPPED: EventType.RUN_CANCELLED,
+    EventType.PLAN_REJECTED: EventType.RUN_CANCELLED,
+    EventType.PLAN_SUPERSEDED: EventType.RUN_CANCELLED,
 }
 
 # A step that is made ready, claimed, or comes to nothing says nothing of a call, so the fold need
 # not look.
 QUIET_STEPS = frozenset(
-    {"step.ready", "step.claimed", "step.drifted", "step.skipped", "step.cancelled"}
+    {
+        EventType.STEP_READY,
+        EventType.STEP_CLAIMED,
+        EventType.STEP_DRIFTED,
+        EventType.STEP_SKIPPED,
+        EventType.STEP_CANCELLED,
+    }
 )
 
 NOT_SAID: Any = object()
@@ -69,15 +56,15 @@ def meanings(fact: StoredEvent) -> Iterable[str]:
 
 def _of_step(fact: StoredEvent) -> Iterable[str]:
     if "tool" in fact.data:
-        yield PLANNED
-    if fact.type == "step.intended":
-        yield STARTED
-    if fact.type == "step.applied":
-        yield SUCCEEDED
-    elif fact.type == "step.unknown" or fact.data.get("outcome") == "no_effect":
-        yield FAILED
-    if fact.type == "step.verified":
-        yield VERIFIED
+        yield EventType.ACTION_PLANNED
+    if fact.type == EventType.STEP_INTENDED:
+        yield EventType.ACTION_STARTED
+    if fact.type == EventType.STEP_APPLIED:
+        yield EventType.ACTION_SUCCEEDED
+    elif fact.type == EventType.STEP_UNKNOWN or fact.data.get("outcome") == "no_effect":
+        yield EventType.ACTION_FAILED
+    if fact.type == EventType.STEP_VERIFIED:
+        yield EventType.ACTION_VERIFIED
 
 
 def fence_of(fact: StoredEvent) -> int | None:

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.views.decorators.http import require_GET
 
+from amends.protocol.vocabulary import EventType
 from ledger.models import Event
 from ledger.replaying import words_of
 from workspaces import formatting
@@ -22,7 +23,7 @@ WORDS_CHARACTERS_MAX = 300
 # What the chips above the list stand for: types that begin so.
 KINDS = {
     "all": (),
-    "recovery": ("case.", "plan.", "step.", "action.settled", "resume.", "correction."),
+    "recovery": ("case.", "plan.", "step.", EventType.ACTION_SETTLED, "resume.", "correction."),
     "approvals": ("approval.",),
     "members and keys": ("member.", "team.", "invitation.", "key.", "agent."),
     "rules": ("policy.", "connection.", "pause.", "workspace."),

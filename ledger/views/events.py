@@ -9,6 +9,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from amends.protocol.vocabulary import EventType
 from ledger import audit, clocks, logkeys, proofs
 from ledger.keyset import ROWS_A_PAGE, page_of
 from ledger.models import Action, Blob, Event, Run
@@ -119,7 +120,7 @@ def reveal(request: Request, workspace: str, event: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     require(request.user, "view_sensitive", here)
     found = _event_or_404(here, event)
-    outbox.record(here, "payload.revealed", by=request.user, data={"event": found.event_id})
+    outbox.record(here, EventType.PAYLOAD_REVEALED, by=request.user, data={"event": found.event_id})
     return _show(request, here, found, sensitive=True)
 
 
@@ -206,7 +207,7 @@ def download(request: Request, workspace: str, event: str) -> HttpResponse:
         return _show(request, here, _event_or_404(here, event), sensitive=False, status=409)
     if found is None:
         raise Http404("There is no such event, or it is not sealed yet, or its facts are erased.")
-    outbox.record(here, "payload.revealed", by=request.user, data={"event": event})
+    outbox.record(here, EventType.PAYLOAD_REVEALED, by=request.user, data={"event": event})
     answer = JsonResponse(found, json_dumps_params={"indent": 2, "ensure_ascii": False})
     answer["Content-Disposition"] = 'attachment; filename="event-with-proof.json"'
     return answer
@@ -257,7 +258,7 @@ def snapshot(request: Request, workspace: str, sha256: str) -> HttpResponse:
     found = Blob.objects.filter(workspace=here, sha256=sha256).exclude(content=None).first()
     if found is None:
         raise Http404("There is no such snapshot here, or it was erased.")
-    outbox.record(here, "payload.revealed", by=request.user, data={"snapshot": sha256})
+    outbox.record(here, EventType.PAYLOAD_REVEALED, by=request.user, data={"snapshot": sha256})
     answer = HttpResponse(bytes(found.content or b""), content_type="application/json")
     answer["Content-Disposition"] = f'attachment; filename="{sha256[:12]}.json"'
     answer["Cache-Control"] = "no-store"

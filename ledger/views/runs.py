@@ -10,6 +10,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
+from amends.protocol.vocabulary import EventType
 from ledger import finding, replaying
 from ledger.keyset import ROWS_A_PAGE, page_of
 from ledger.models import Run, RunState
@@ -127,7 +128,7 @@ def reveal(request: Request, workspace: str, run: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     require(request.user, "view_sensitive", here)
     found = _run_or_404(here, run)
-    outbox.record(here, "payload.revealed", by=request.user, data={"run": found.run})
+    outbox.record(here, EventType.PAYLOAD_REVEALED, by=request.user, data={"run": found.run})
     return _show(request, here, found, sensitive=True)
 
 

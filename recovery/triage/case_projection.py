@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from approvals.policy.decisions import RISKS
+from amends.protocol.vocabulary import RISKS
 from connectors.models import Connection
 from ledger.models import Action, ActionState, Compensated, Reversibility, RunState
 from recovery.models import Suggestion

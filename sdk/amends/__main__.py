@@ -7,9 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-from amends.protocol import proofs
 from amends.client import default_spool
 from amends.errors import in_words
+from amends.protocol import proofs
 from amends.spool import Spool
 
 

@@ -25,6 +25,7 @@ from amends.gate import BeginRequest
 from amends.policy import is_gated
 from amends.protocol.canonical import canonical, idempotency_key
 from amends.protocol.masking import Unfit, holds_bare, holds_mask, without_last4
+from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from amends.record import Record
 from amends.spool import KeyRow, KeyState
 from amends.values import UNSET, as_targets, per_target, plain
@@ -145,9 +146,9 @@ class Action:
                 told["effects"] = [
                     {**effect, "target": as_targets(effect["target"])[0]} for effect in effects
                 ]
-            elif self.effect_class not in ("read_only", "draft"):
+            elif self.effect_class not in WITHOUT_EFFECT:
                 told["effects"] = self._effects(before, after, more)
-            self._settle("action.succeeded", told, "succeeded")
+            self._settle(EventType.ACTION_SUCCEEDED, told, "succeeded")
         except (TooLarge, Unfit, ValueError, KeyError) as error:
             self._succeeded_bare(error)
         for listener in list(self.run.on_success):
@@ -164,13 +165,15 @@ class Action:
         kind = "Error" if isinstance(error, str) else type(error).__name__
         said = {"type": kind, "message": cut(str(error)), "retryable": retryable}
         self.run.failed_action = self.id
-        self._settle("action.failed", {"error": said, "outcome": outcome}, outcome)
+        self._settle(EventType.ACTION_FAILED, {"error": said, "outcome": outcome}, outcome)
 
     def verified(self, checks: Sequence[Mapping[str, Any] | tuple[str, Any, Any]]) -> bool:
         """Record a read-back: checks of name, expected and actual. Whether all of them hold."""
         told = [_check(check) for check in checks]
         ok = all(check["ok"] for check in told)
-        self.run.say("action.verified", {"ok": ok, "checks": told}, n=self.row.n, action=self.id)
+        self.run.say(
+            EventType.ACTION_VERIFIED, {"ok": ok, "checks": told}, n=self.row.n, action=self.id
+        )
         return ok
 
     def __enter__(self) -> Self:
@@ -218,7 +221,10 @@ class Action:
         n = known.n if known else self.run.next_n()
         action = known.action if known else f"act_{n}_{secrets.token_hex(3)}"
         planned = self.run.build(
-            "action.planned", {"tool": self.tool, "key": key, **self._planned}, n=n, action=action
+            EventType.ACTION_PLANNED,
+            {"tool": self.tool, "key": key, **self._planned},
+            n=n,
+            action=action,
         )
         data = planned.data
         if holds_mask(data["key"]):  # two such keys would be one, and the second call never made
@@ -236,7 +242,9 @@ class Action:
     def _gate(self, ask: BeginRequest) -> KeyRow:
         event = ask.planned.event
         told = {"attempt": ask.attempt} | ({"retry": ask.retry} if ask.retry else {})
-        started = self.run.build("action.started", told, n=event["n"], action=event["action"])
+        started = self.run.build(
+            EventType.ACTION_STARTED, told, n=event["n"], action=event["action"]
+        )
         return self.run.desk.gate.begin(ask, started=started, wait_seconds=self._wait_seconds)
 
     def _settle(self, event: str, data: dict[str, Any], state: KeyState) -> None:
@@ -256,9 +264,9 @@ class Action:
         What is too large or too deep is left out and logged; a mistake in the code is raised.
         """
         data: dict[str, Any] = {"result": {"not_recorded": cut(str(error))}}
-        if self.effect_class not in ("read_only", "draft"):
+        if self.effect_class not in WITHOUT_EFFECT:
             data["effects"] = [{"target": target} for target in self.targets]
-        self._settle("action.succeeded", data, "succeeded")
+        self._settle(EventType.ACTION_SUCCEEDED, data, "succeeded")
         if not isinstance(error, TooLarge | Unfit):
             raise error
         log.warning("%s succeeded, but its result or snapshots are not kept: %s", self.id, error)
@@ -280,7 +288,9 @@ class Action:
         if effect.get("reversibility") != "exact":
             return effect
         before = effect.get("before", self._planned.get("before"))
-        shown = self.run.build("action.succeeded", {"effects": [{**effect, "before": before}]})
+        shown = self.run.build(
+            EventType.ACTION_SUCCEEDED, {"effects": [{**effect, "before": before}]}
+        )
         if holds_mask(shown.data["effects"][0].get("before")):
             effect["reversibility"] = "unknown"
         return effect

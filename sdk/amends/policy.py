@@ -7,16 +7,22 @@ allows.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-EXTERNAL = frozenset({"external_reversible", "external_irreversible"})
-CLASSES = ("read_only", "draft", "internal_update", "external_reversible", "external_irreversible")
-RISKS = ("low", "medium", "high", "critical")
-RISK_OF_CLASS = dict(zip(CLASSES, (0, 0, 1, 1, 2), strict=True))  # as places in RISKS
-UNCATALOGUED = "external_reversible"  # the class that the catalogue's risk stands for
-ASKED_FROM = RISKS.index("high")
+from amends.protocol.vocabulary import (
+    CLASSES,
+    RISK_OF_CLASS,
+    RISKS,
+    ActionClass,
+    Risk,
+    glob_matches,
+    glob_specificity,
+)
+
+EXTERNAL = frozenset({ActionClass.EXTERNAL_REVERSIBLE, ActionClass.EXTERNAL_IRREVERSIBLE})
+UNCATALOGUED = ActionClass.EXTERNAL_REVERSIBLE  # the class that the catalogue's risk stands for
+ASKED_FROM = RISKS.index(Risk.HIGH)
 
 
 def is_gated(
@@ -51,17 +57,17 @@ def _is_unknown(safety: Mapping[str, Any], tool: str) -> bool:
     if str(safety.get("unknownTools") or "").upper() != "ASK":
         return False
     listed = (*(safety.get("policies") or {}), *(safety.get("tools") or {}))
-    return not any(_matches(glob, tool) for glob in listed)
+    return not any(glob_matches(glob, tool) for glob in listed)
 
 
 def _by_rules(policies: Mapping[str, Any], tool: str, *, base: int, said: int) -> bool | None:
     """Of the rules that are met, the most specific glob decides, among equals the strictest."""
-    globs = [glob for glob in policies if _matches(glob, tool)]
-    for place in sorted({_specificity(glob) for glob in globs}, reverse=True):
+    globs = [glob for glob in policies if glob_matches(glob, tool)]
+    for place in sorted({glob_specificity(glob) for glob in globs}, reverse=True):
         rules = [
             rule
             for glob in globs
-            if _specificity(glob) == place
+            if glob_specificity(glob) == place
             for rule in (policies[glob] if isinstance(policies[glob], list) else [policies[glob]])
         ]
         if any(_asks(rule, base, said) for rule in rules):
@@ -83,21 +89,21 @@ def _asks(rule: Mapping[str, Any], base: int, said: int) -> bool:
 def _base_risk(safety: Mapping[str, Any], tool: str, said_class: str, said: str | None) -> int:
     """The catalogue's class and risk may be raised by what the agent says, never lowered."""
     tools = safety.get("tools") or {}
-    fitting = [(_specificity(glob), tools[glob]) for glob in tools if _matches(glob, tool)]
+    fitting = [(glob_specificity(glob), tools[glob]) for glob in tools if glob_matches(glob, tool)]
     entry = max(fitting, key=lambda one: (one[0], *_strictness(one[1])))[1] if fitting else {}
-    known = [name for name in (said_class, entry.get("class")) if name in CLASSES]
+    known = [ActionClass(name) for name in (said_class, entry.get("class")) if name in CLASSES]
     found = max(known, key=CLASSES.index)
     if not entry.get("risk"):
-        return max(RISK_OF_CLASS[found], _risk(said))
+        return max(_risk(RISK_OF_CLASS[found]), _risk(said))
     stands_for = entry.get("class") if entry.get("class") in CLASSES else UNCATALOGUED
     raised = CLASSES.index(found) > CLASSES.index(stands_for)
-    return max(_risk(entry["risk"]), RISK_OF_CLASS[found] if raised else 0, _risk(said))
+    return max(_risk(entry["risk"]), _risk(RISK_OF_CLASS[found]) if raised else 0, _risk(said))
 
 
 def _strictness(entry: Mapping[str, Any]) -> tuple[int, int]:
     """Among equally specific entries the strictest counts, as on the desk."""
-    known = entry.get("class") if entry.get("class") in CLASSES else None
-    of_class = RISK_OF_CLASS[known] if known else 0
+    known = ActionClass(entry["class"]) if entry.get("class") in CLASSES else None
+    of_class = _risk(RISK_OF_CLASS[known]) if known else 0
     risk = _risk(entry["risk"]) if entry.get("risk") else of_class
     return risk, CLASSES.index(known) if known else -1
 
@@ -108,16 +114,3 @@ def _risk(said: Any) -> int:
         return 0
     word = str(said).lower()
     return RISKS.index(word) if word in RISKS else len(RISKS) - 1
-
-
-def _matches(glob: str, tool: str) -> bool:
-    """`*` stands for any characters, `?` for one, as on the desk."""
-    words = {"*": ".*", "?": "."}
-    pattern = "".join(words.get(one) or re.escape(one) for one in glob)
-    return re.fullmatch(pattern, tool, re.DOTALL) is not None
-
-
-def _specificity(glob: str) -> tuple[bool, int, int]:
-    """The greater, the more specific: no wildcard first, then more letters, then fewer `*`."""
-    wild = glob.count("*") + glob.count("?")
-    return (wild == 0, len(glob) - wild, -glob.count("*"))

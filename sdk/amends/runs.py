@@ -11,6 +11,7 @@ from amends.actions import Action
 from amends.errors import DeskUnreachable, NoRun, Stopped
 from amends.events import cut
 from amends.link import Link
+from amends.protocol.vocabulary import EventType
 from amends.record import Record
 from amends.values import UNSET, Target, as_targets, per_target
 
@@ -55,10 +56,10 @@ class Run(Record):
     def start(self) -> Self:
         """Say that the run begins, or that it goes on. `with` does it for you."""
         if self.directive is None:
-            self.say("run.started", dict(self._told), n=0)
+            self.say(EventType.RUN_STARTED, dict(self._told), n=0)
         else:
             said = {"directive": self.directive.get("id"), "from": self.directive.get("from")}
-            self.say("run.resumed", said, n=self.next_n())
+            self.say(EventType.RUN_RESUMED, said, n=self.next_n())
         return self
 
     def action(
@@ -118,7 +119,7 @@ class Run(Record):
                 "pending": list(pending), "summary": summary, "instructions": instructions,
                 "recovery_mode": recovery_mode}  # fmt: skip
         given = {key: value for key, value in said.items() if value not in (None, "", [])}
-        told = self.build("run.checkpoint", given, n=self.next_n())
+        told = self.build(EventType.RUN_CHECKPOINT, given, n=self.next_n())
         if told.blobs:
             told.data["state_ref"] = told.data.pop("state")["ref"]
         self.desk.send(told)
@@ -146,7 +147,7 @@ class Run(Record):
 
     def complete(self, summary: str = "") -> None:
         """End the run well. `with` does it for you, with `run.summary`."""
-        self._end("run.completed", {"summary": summary or self.summary})
+        self._end(EventType.RUN_COMPLETED, {"summary": summary or self.summary})
 
     def fail(self, error: BaseException, *, failed_action: str | None = None) -> None:
         """End the run as failed. `with` does it for you."""
@@ -154,11 +155,11 @@ class Run(Record):
         action = failed_action or self.failed_action or self.last_action
         if action:
             said["failed_action"] = action
-        self._end("run.failed", said)
+        self._end(EventType.RUN_FAILED, said)
 
     def cancel(self, *, by: str, reason: str = "") -> None:
         """End the run because somebody wants it to end; no further call is made in it."""
-        self._end("run.cancelled", {"by": by, "reason": reason})
+        self._end(EventType.RUN_CANCELLED, {"by": by, "reason": reason})
 
     def report(self, text: str) -> int:
         """Say that this run did wrong, ended or not, so that people look at it; the case's number.

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amends.protocol.vocabulary import CLASSES, RISKS
 from approvals.policy import CannotEvaluate, Invalid, ToolCall, judge, load, strictest
-from approvals.policy.decisions import CLASSES, RISKS, VERDICTS
+from approvals.policy.decisions import VERDICTS
 
 FIELDS_OWN_FORM = """
 {"agentSafety": {

@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 from django.test import Client
 
+from amends.protocol.vocabulary import ActionClass, Risk
 from approvals import approval_requests, consent_requests, inbox
 from approvals.models import Approval, ApprovalState, ConsentRequest
 from approvals.policy import Invalid, ToolCall, judge, load
@@ -35,8 +36,8 @@ def ask_first(ask, acme, ada):
             calls=[refund()],
             judgement=PolicyDecision(
                 approval="MANUAL",
-                risk="high",
-                action_class="external_irreversible",
+                risk=Risk.HIGH,
+                action_class=ActionClass.EXTERNAL_IRREVERSIBLE,
                 requires=(RequiredApprovers(None, 1),),
                 affected=said,
                 affected_words=WORDS,

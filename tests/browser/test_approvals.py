@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from amends.protocol.vocabulary import ActionClass, Risk
 from approvals import approval_requests, clarifications, consent_requests, inbox
 from approvals.models import Approval
 from approvals.policy import PolicyDecision, RequiredApprovers
@@ -182,7 +183,10 @@ def test_the_affected_person_answers_without_a_script_and_people_see_it(
     size: dict[str, int],
 ) -> None:
     judged = PolicyDecision(
-        approval="MANUAL", risk="high", action_class="external_reversible", affected="must"
+        approval="MANUAL",
+        risk=Risk.HIGH,
+        action_class=ActionClass.EXTERNAL_REVERSIBLE,
+        affected="must",
     )
     approval = approval_requests.ask_for_plan(
         acme,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from amends.protocol.vocabulary import DESK_EVENTS
 from config.local.places import ROOT
 from config.management.commands import describe
 from ledger.schemas import AGENT_TYPES
@@ -21,5 +22,4 @@ def test_the_pages_have_every_move_and_every_word_of_an_agent() -> None:
         assert f"    {was or '[*]'} --> {state}\n" in moves
     for type_ in AGENT_TYPES:
         assert f"| `{type_}` |" in events
-    for type_ in ("approval.granted", "case.opened", "step.intended", "key.created"):
-        assert f"| `{type_}` |" in events
+    assert describe.spoken().keys() == DESK_EVENTS

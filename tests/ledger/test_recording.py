@@ -155,9 +155,9 @@ def test_another_agent_cannot_speak_on_the_run(speaker, northwind, ada):
 
 
 WORDS = [
-    "action.approved", "action.compensated", "action.settled", "action.observed",
+    "action.approved", "action.compensated", "action.settled", "agent.created",
     "approval.granted", "approval.used", "case.closed", "plan.started", "plan.finished",
-    "step.verified", "step.intended", "correction.sent", "policy.activated",
+    "step.verified", "step.intended", "correction.published", "policy.activated",
 ]  # fmt: skip
 
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from amends.policy import CLASSES, RISKS, is_gated
+from amends.policy import is_gated
+from amends.protocol.vocabulary import CLASSES, RISKS
 from approvals.policy.decisions import ToolCall
 from approvals.policy.evaluation import judge
 from approvals.policy.loading import load

@@ -10,6 +10,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
+from amends.protocol.vocabulary import EventType
 from workspaces import clock, keys, outbox
 from workspaces.access import may
 from workspaces.forms import (
@@ -79,7 +80,9 @@ def make_agent(request: Request, workspace: str) -> HttpResponse:
     if not form.is_valid():
         return _keys(request, here, agent=form)
     Agent.objects.create(workspace=here, owner=request.user, **form.cleaned_data)
-    outbox.record(here, "agent.created", by=request.user, data={"agent": form.cleaned_data["name"]})
+    outbox.record(
+        here, EventType.AGENT_CREATED, by=request.user, data={"agent": form.cleaned_data["name"]}
+    )
     return redirect("workspaces:keys", workspace=here.slug)
 
 

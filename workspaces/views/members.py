@@ -13,6 +13,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from amends.protocol.vocabulary import EventType
 from workspaces import entrance, formatting, outbox, teams
 from workspaces.access import may, require
 from workspaces.forms import (
@@ -54,7 +55,7 @@ def settings(request: Request, workspace: str) -> HttpResponse:
         require(request.user, "administer", here)
         changed = {name: form.cleaned_data[name] for name in ("name", "timezone")}
         Workspace.objects.filter(pk=here.pk).update(**changed)
-        outbox.record(here, "workspace.changed", by=request.user, data=changed)
+        outbox.record(here, EventType.WORKSPACE_CHANGED, by=request.user, data=changed)
         messages.success(request, "Saved.")
         return redirect("workspaces:settings", workspace=here.slug)
     return page(

@@ -17,13 +17,14 @@ import msgspec
 from django.core.management.base import BaseCommand
 from django.db.models import TextChoices
 
+from amends.protocol.vocabulary import DESK_EVENTS, EventType
 from approvals.models import APPROVAL_MOVES, ApprovalState
 from config.local.places import ROOT
 from connectors.models.channels import DeliveryState
 from ledger.models.actions import ActionState, AttemptState
 from ledger.models.events import ErasureState
 from ledger.models.runs import RunState
-from ledger.schemas import AGENT_TYPES, RESERVED, is_desk_type
+from ledger.schemas import AGENT_TYPES, RESERVED
 from recovery.models import CASE_MOVES, PLAN_MOVES, STEP_MOVES, CaseState, PlanState, StepState
 from recovery.models.bulk import CorrectionState
 from workspaces.moves import BORN, pairs
@@ -148,10 +149,12 @@ def events_page() -> str:
         "| type | written in | members of `data` |",
         "|---|---|---|",
     ]
-    for type_, said in sorted(spoken().items()):
+    found = spoken()
+    for desks in sorted(DESK_EVENTS):
+        said = found[desks]
         where = ", ".join(f"`{path}`" for path in sorted(said.where))
         members = ", ".join(f"`{name}`" for name in sorted(said.members))
-        lines.append(f"| `{type_}` | {where} | {members} |")
+        lines.append(f"| `{desks}` | {where} | {members} |")
     return "\n".join(lines) + "\n"
 
 
@@ -225,11 +228,13 @@ class Module:
         """The desk's types among the arguments of a call."""
         given = [*call.args, *(word.value for word in call.keywords if word.arg == "type")]
         texts = [text for one in given for text in self._texts(one)]
-        return [text for text in texts if is_desk_type(text) and text.count(".") == 1]
+        return [text for text in texts if text in DESK_EVENTS]
 
     def _texts(self, node: ast.expr) -> Iterable[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return [node.value]
+        if isinstance(node, ast.Attribute) and _name(node.value) == "EventType":
+            return [EventType[node.attr].value]
         if isinstance(node, ast.IfExp):
             return [*self._texts(node.body), *self._texts(node.orelse)]
         if isinstance(node, ast.Name) and node.id in self.constants:

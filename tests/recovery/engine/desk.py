@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from django.db import transaction
 
+from amends.protocol.vocabulary import ActionClass, Risk
 from approvals import approval_requests, policy
 from approvals.digests import call_digest
 from approvals.models import Approval
@@ -176,8 +177,8 @@ def asked(plan: Plan, by: User, **more: Any) -> Approval:
         calls=[step_digests.facts_of(step, step.connection) for step in steps],
         judgement=PolicyDecision(
             approval="MANUAL",
-            risk="high",
-            action_class="external_reversible",
+            risk=Risk.HIGH,
+            action_class=ActionClass.EXTERNAL_REVERSIBLE,
             requires=(RequiredApprovers(None, 1),),
         ),
         headline=plan.headline,

@@ -1,0 +1,207 @@
+"""The words that are written down: types of events, classes and risks of actions, globs over tools.
+
+Their spelling is the wire's and the ledger's, and stays.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+
+
+class EventType(StrEnum):
+    """Every type of event that the ledger knows (docs/events.md); the first are the agents' own."""
+
+    RUN_STARTED = "run.started"
+    RUN_CHECKPOINT = "run.checkpoint"
+    RUN_COMPLETED = "run.completed"
+    RUN_FAILED = "run.failed"
+    RUN_CANCELLED = "run.cancelled"
+    RUN_RESUMED = "run.resumed"
+    ACTION_PLANNED = "action.planned"
+    ACTION_STARTED = "action.started"
+    ACTION_SUCCEEDED = "action.succeeded"
+    ACTION_FAILED = "action.failed"
+    ACTION_VERIFIED = "action.verified"
+
+    ACTION_APPROVED = "action.approved"
+    ACTION_COMPENSATED = "action.compensated"
+    ACTION_REFUSED = "action.refused"
+    ACTION_SETTLED = "action.settled"
+
+    AGENT_CREATED = "agent.created"
+
+    ALERT_LOG_WENT_BACK = "alert.log_went_back"
+
+    APPROVAL_AFFECTED_ANSWERED = "approval.affected_answered"
+    APPROVAL_AFFECTED_ASKED = "approval.affected_asked"
+    APPROVAL_ANSWERED = "approval.answered"
+    APPROVAL_DENIED = "approval.denied"
+    APPROVAL_EXPIRED = "approval.expired"
+    APPROVAL_GRANTED = "approval.granted"
+    APPROVAL_QUESTIONED = "approval.questioned"
+    APPROVAL_REJECTED = "approval.rejected"
+    APPROVAL_REMINDED = "approval.reminded"
+    APPROVAL_REQUESTED = "approval.requested"
+    APPROVAL_TOLD = "approval.told"
+    APPROVAL_USED = "approval.used"
+    APPROVAL_WITHDRAWN = "approval.withdrawn"
+
+    CASE_BULK_STARTED = "case.bulk_started"
+    CASE_BULK_STOPPED = "case.bulk_stopped"
+    CASE_CLAIMED = "case.claimed"
+    CASE_CLOSED = "case.closed"
+    CASE_COMMENTED = "case.commented"
+    CASE_OPENED = "case.opened"
+    CASE_RELEASED = "case.released"
+    CASE_RENEWED = "case.renewed"
+    CASE_REOPENED = "case.reopened"
+    CASE_REPORTED = "case.reported"
+    CASE_RESIDUE_DONE = "case.residue_done"
+
+    CHANNEL_CREATED = "channel.created"
+    CHANNEL_DISABLED = "channel.disabled"
+    CHANNEL_ENABLED = "channel.enabled"
+    CHANNEL_TRIED = "channel.tried"
+
+    CONNECTION_CREATED = "connection.created"
+    CONNECTION_DISABLED = "connection.disabled"
+    CONNECTION_ENABLED = "connection.enabled"
+    CONNECTION_REHEARSED = "connection.rehearsed"
+    CONNECTION_SECRET_SET = "connection.secret_set"  # noqa: S105 - a type of event
+    CONNECTION_UPDATED = "connection.updated"
+
+    CORRECTION_DELIVERED = "correction.delivered"
+    CORRECTION_EDITED = "correction.edited"
+    CORRECTION_PUBLISHED = "correction.published"
+    CORRECTION_REVOKED = "correction.revoked"
+    CORRECTION_UNDELIVERED = "correction.undelivered"
+
+    KEY_CREATED = "key.created"
+    KEY_REVOKED = "key.revoked"
+
+    LEDGER_ACKNOWLEDGED = "ledger.acknowledged"
+    LEDGER_ERASED = "ledger.erased"
+    LEDGER_KEY_ROTATED = "ledger.key_rotated"
+    LEDGER_ORIGIN_CHANGED = "ledger.origin_changed"
+    LEDGER_THINNED = "ledger.thinned"
+
+    MEMBER_ADDED = "member.added"
+    MEMBER_INVITED = "member.invited"
+    MEMBER_REMOVED = "member.removed"
+    MEMBER_VOUCHED = "member.vouched"
+
+    PAUSE_LIFTED = "pause.lifted"
+    PAUSE_PLACED = "pause.placed"
+
+    PAYLOAD_REVEALED = "payload.revealed"
+
+    PLAN_FINISHED = "plan.finished"
+    PLAN_REJECTED = "plan.rejected"
+    PLAN_STARTED = "plan.started"
+    PLAN_STARTING = "plan.starting"
+    PLAN_STOPPED = "plan.stopped"
+    PLAN_SUBMITTED = "plan.submitted"
+    PLAN_SUPERSEDED = "plan.superseded"
+
+    POLICY_ACTIVATED = "policy.activated"
+    POLICY_MEETABLE_AGAIN = "policy.meetable_again"
+    POLICY_SAVED = "policy.saved"
+    POLICY_SHADOW_ENDED = "policy.shadow_ended"
+    POLICY_SHADOWED = "policy.shadowed"
+    POLICY_UNMEETABLE = "policy.unmeetable"
+
+    RESUME_ACKNOWLEDGED = "resume.acknowledged"
+    RESUME_DIRECTED = "resume.directed"
+    RESUME_UNANSWERED = "resume.unanswered"
+
+    STEP_APPLIED = "step.applied"
+    STEP_CANCELLED = "step.cancelled"
+    STEP_CLAIMED = "step.claimed"
+    STEP_DRIFTED = "step.drifted"
+    STEP_INTENDED = "step.intended"
+    STEP_NEEDS_HUMAN = "step.needs_human"
+    STEP_NO_EFFECT = "step.no_effect"
+    STEP_READY = "step.ready"
+    STEP_REPORTED = "step.reported"
+    STEP_SKIPPED = "step.skipped"
+    STEP_UNKNOWN = "step.unknown"
+    STEP_VERIFIED = "step.verified"
+
+    TEAM_CREATED = "team.created"
+    TEAM_GRANTED = "team.granted"
+    TEAM_WITHDRAWN = "team.withdrawn"
+
+    WORKSPACE_CHANGED = "workspace.changed"
+
+
+AGENT_EVENTS = frozenset(
+    {
+        EventType.RUN_STARTED,
+        EventType.RUN_CHECKPOINT,
+        EventType.RUN_COMPLETED,
+        EventType.RUN_FAILED,
+        EventType.RUN_CANCELLED,
+        EventType.RUN_RESUMED,
+        EventType.ACTION_PLANNED,
+        EventType.ACTION_STARTED,
+        EventType.ACTION_SUCCEEDED,
+        EventType.ACTION_FAILED,
+        EventType.ACTION_VERIFIED,
+    }
+)
+
+
+DESK_EVENTS = frozenset(EventType) - AGENT_EVENTS
+"""Said by people and by parts of the desk, and refused from every key."""
+
+
+class ActionClass(StrEnum):
+    """What a call does to the world, from lax to strict."""
+
+    READ_ONLY = "read_only"
+    DRAFT = "draft"
+    INTERNAL_UPDATE = "internal_update"
+    EXTERNAL_REVERSIBLE = "external_reversible"
+    EXTERNAL_IRREVERSIBLE = "external_irreversible"
+
+
+class Risk(StrEnum):
+    """How much is at stake, from low to high."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+
+CLASSES, RISKS = tuple(ActionClass), tuple(Risk)
+
+WITHOUT_EFFECT = frozenset({ActionClass.READ_ONLY, ActionClass.DRAFT})
+"""Classes of calls that leave nothing to undo."""
+
+RISK_OF_CLASS = {
+    ActionClass.READ_ONLY: Risk.LOW,
+    ActionClass.DRAFT: Risk.LOW,
+    ActionClass.INTERNAL_UPDATE: Risk.MEDIUM,
+    ActionClass.EXTERNAL_REVERSIBLE: Risk.MEDIUM,
+    ActionClass.EXTERNAL_IRREVERSIBLE: Risk.HIGH,
+}
+
+
+@lru_cache(maxsize=4096)
+def _pattern(glob: str) -> re.Pattern[str]:
+    words = {"*": ".*", "?": "."}
+    return re.compile("".join(words.get(one) or re.escape(one) for one in glob), re.DOTALL)
+
+
+def glob_matches(glob: str, tool: str) -> bool:
+    """`*` stands for any characters, `?` for one."""
+    return _pattern(glob).fullmatch(tool) is not None
+
+
+def glob_specificity(glob: str) -> tuple[bool, int, int]:
+    """The greater, the more specific: no wildcard first, then more letters, then fewer `*`."""
+    wild = glob.count("*") + glob.count("?")
+    return (wild == 0, len(glob) - wild, -glob.count("*"))
