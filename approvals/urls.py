@@ -1,13 +1,13 @@
 from django.urls import path
 
-from approvals.views import card, consent, health, lists, policies, reported
+from approvals.views import card, health, lists, policies
 
 app_name = "approvals"
 
 HERE = "w/<slug:workspace>/"
 
 urlpatterns = [
-    path("ask/<str:token>/", consent.asked, name="asked"),
+    path("ask/<str:token>/", card.asked, name="asked"),
     path(HERE + "approvals/", lists.inbox_list, name="inbox"),
     path(HERE + "approvals/fresh/", lists.fresh, name="fresh"),
     path(HERE + "approvals/history/", lists.history, name="history"),
@@ -22,7 +22,7 @@ urlpatterns = [
     path(HERE + "policies/new/", policies.edit, name="policy_new"),
     path(HERE + "policies/pauses/", policies.pause, name="pause"),
     path(HERE + "policies/pauses/<int:pk>/lift/", policies.lift, name="lift"),
-    path(HERE + "policies/reported/", reported.would_have_asked, name="reported"),
+    path(HERE + "policies/reported/", lists.would_have_asked, name="reported"),
     path(HERE + "policies/<int:number>/", policies.version, name="version"),
     path(HERE + "policies/<int:number>/activate/", policies.activate, name="activate"),
     path(HERE + "policies/<int:number>/shadow/", policies.shadow, name="shadow"),

@@ -18,11 +18,10 @@ import psycopg
 from django.conf import settings
 from django.test import Client
 
-from bench import vocabulary
+from bench import stories
 from bench.copying import chunks, restart_sequences
 from bench.life import Life
-from bench.stories import EVERY_OPEN, Setting
-from bench.vocabulary import ToolTemplate
+from bench.stories import EVERY_OPEN, Setting, ToolTemplate
 from workspaces import independence, keys, teams
 from workspaces.access import Codename
 from workspaces.models import Agent, Team, User, Workspace
@@ -158,7 +157,7 @@ def fill(connection: psycopg.Connection[Any], people: "Cast", runs: int) -> Life
     begun = time.monotonic()
     for weeks in (13, 9, 4):
         partitions.make_ahead(datetime.now(UTC) - timedelta(weeks=weeks))
-    causes = {deed.tool: _cause(people.workspace, deed, runs) for deed in vocabulary.DEEDS}
+    causes = {deed.tool: _cause(people.workspace, deed, runs) for deed in stories.DEEDS}
     team_id = people.workspace.teams.get(name="approvers").pk
     agents = [(agent.pk, agent.name) for agent in people.agents]
     life = Life(Setting(people.workspace.pk, agents, causes, team_id, runs))
@@ -202,7 +201,7 @@ def _cause(workspace: Any, deed: ToolTemplate, runs: int) -> int:
 
     cause = keep(workspace, Fingerprint(deed.tool, deed.error, deed.message))
     Cause.objects.filter(pk=cause.pk).update(
-        case_count=runs // EVERY_OPEN * 2 // len(vocabulary.DEEDS)
+        case_count=runs // EVERY_OPEN * 2 // len(stories.DEEDS)
     )
     return cause.pk
 

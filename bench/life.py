@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from bench import vocabulary
+from bench import stories
 from bench.copying import Table
 from bench.stories import DAYS, EVERY_OPEN, GeneratedRun, Rows, Setting, told
 
@@ -166,7 +166,7 @@ class Life:
         error = {"type": story.deed.error, "message": story.deed.message}
         return self.tables["run"].row(
             id=story.number, workspace_id=self.setting.workspace_id, run=story.run,
-            agent_id=story.agent_id, model=vocabulary.MODELS[story.number % 4],
+            agent_id=story.agent_id, model=stories.MODELS[story.number % 4],
             request=story.request, customer=story.customer,
             customer_name=story.name, state="failed" if story.failed else "completed",
             on_behalf_of=json.dumps({"id": story.customer, "name": story.name}),

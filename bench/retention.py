@@ -7,14 +7,48 @@ erases a person, and checks all proofs: those that were handed out before, and n
 new head, which the old head must lead to. Also printed: the page that says what would go next.
 """
 
+import hmac
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from amends.protocol.proofs import node_hash
 from bench.asking import Browser
 from bench.servers import Desk, own
+from ledger.merkle import EMPTY_ROOT
+
+# A stranger's check that one head of the log grew out of another, from the proof alone.
+
+
+def is_consistent(
+    old: int, new: int, proof: Sequence[bytes], old_root: bytes, new_root: bytes
+) -> bool:
+    """Whether the tree with `old_root` is the beginning of the other (RFC 9162, 2.1.4.2)."""
+    if old in {0, new}:
+        return not proof and hmac.compare_digest(old_root, new_root if old else EMPTY_ROOT)
+    if not 0 < old < new:
+        return False
+    nodes = [old_root, *proof] if old & (old - 1) == 0 else list(proof)
+    if not nodes:
+        return False
+    place, last = old - 1, new - 1
+    while place & 1:
+        place, last = place >> 1, last >> 1
+    of_old = of_new = nodes[0]
+    for node in nodes[1:]:
+        if last == 0:
+            return False
+        if place & 1 or place == last:
+            of_old, of_new = node_hash(node, of_old), node_hash(node, of_new)
+            while place & 1 == 0 and place:
+                place, last = place >> 1, last >> 1
+        else:
+            of_new = node_hash(of_new, node)
+        place, last = place >> 1, last >> 1
+    return last == 0 and hmac.compare_digest(of_old, old_root) and of_new == new_root
+
 
 RUNS, SMALL_RUNS = 420_000, 4_200
 """A generated run has 2.4 events."""
@@ -65,9 +99,8 @@ def handed_out(workspace: Any) -> dict[str, str]:
 def checked(workspace: Any, old: dict[str, str], old_head: Any) -> dict[str, int]:
     """How many proofs hold, old and new; each is checked as a stranger would. Raises NotProven."""
     from amends.protocol.proofs import LogKey, verify
-    from bench.consistency import is_consistent
     from ledger import logkeys, proofs
-    from ledger.outbox import take_in
+    from ledger.desk_events import take_in
 
     keys = [LogKey.parse(text) for text in logkeys.published(workspace)]
     for proof in old.values():

@@ -20,7 +20,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, get_args, get_type_hints
 import msgspec
 from django.db import Error as DatabaseError
 
-from connectors import masks, normalization, registry
+from connectors import normalization, registry
 from connectors.addresses import NotSent, OutOfTime
 from connectors.call_pool import GRACE_SECONDS, OutboundCall
 from connectors.calllog import Line
@@ -197,7 +197,7 @@ def drifted(
     connector, call = _drafted(connection, operation, args, target, facts)
     question = partial(connector.drifted, call, observation)
     differences = asked(_asker(connection), connector, "drift", question, "drifted")
-    return masks.still_differ(differences, connection.workspace)
+    return normalization.still_differ(differences, connection.workspace)
 
 
 def satisfied(

@@ -22,6 +22,6 @@ class LedgerConfig(AppConfig):
 def take_in_soon(created: bool, **_: Any) -> None:  # noqa: FBT001 - Django's signal
     """An act is in the ledger a moment after its commit; if not, the periodic job finds it."""
     if created:
-        from ledger import outbox
+        from ledger import desk_events
 
-        transaction.on_commit(outbox.take_in, robust=True)
+        transaction.on_commit(desk_events.take_in, robust=True)

@@ -9,8 +9,8 @@ from amends.protocol.proofs import NotProven, verify
 from ledger import entries, logkeys, merkle, notes, proofs, witness
 from ledger.canonical import canonical
 from ledger.entries import Finding
-from ledger.leaves import stored_nodes
 from ledger.models import LogKey, TreeHead
+from ledger.proofs import stored_nodes
 from ledger.sealer import tree_size
 from workspaces.models import Workspace
 

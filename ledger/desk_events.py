@@ -7,6 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db import connection, transaction
+from django.db.models.functions import Now
 from psycopg import Connection
 
 from amends.protocol.masking import MaskingKey
@@ -21,7 +22,7 @@ from ledger.fold.effects import undone_as
 from ledger.models import Attempt, Event
 from ledger.parsed_events import Actor, ParsedEvent, StoredEvent
 from ledger.wire import of_desk
-from workspaces.models import User, Workspace, opened_masking_key
+from workspaces.models import Act, User, Workspace, opened_masking_key
 
 # Undoing: the events with which the steps of plans end, folded from what is in hand.
 #
@@ -220,3 +221,33 @@ def plain_connection() -> Connection[Any]:
     connection.ensure_connection()
     plain: Connection[Any] = connection.connection
     return plain
+
+
+# Acts of people, taken in from the outbox of the floor below.
+
+ACTS_AT_A_TIME = 200
+
+
+def take_in() -> int:
+    """Turn acts that wait into events, oldest first; returns how many. Two at once share it."""
+    done = 0
+    while taken := _take_some():
+        done += taken
+        if taken < ACTS_AT_A_TIME:
+            break
+    return done
+
+
+@transaction.atomic
+def _take_some() -> int:
+    waiting = list(
+        Act.objects.select_for_update(of=("self",), skip_locked=True)
+        .select_related("workspace", "person")
+        .filter(taken_in_at=None)
+        .order_by("id")[:ACTS_AT_A_TIME]
+    )
+    for act in waiting:
+        said = act.data | {"at": act.at.isoformat()}
+        say(act.workspace, act.type, data=said, by=act.person, part="desk")
+    Act.objects.filter(pk__in=[act.pk for act in waiting]).update(taken_in_at=Now())
+    return len(waiting)

@@ -10,8 +10,8 @@ from django.db.models import Sum
 
 from amends.protocol.proofs import node_hash
 from ledger import merkle, proofs, retention
-from ledger.leaves import sealed_as, stored_nodes
 from ledger.models import Erasure, Event, Leaf, TreeHead
+from ledger.proofs import sealed_as, stored_nodes
 from workspaces.models import Workspace
 
 NEWEST = 2_000

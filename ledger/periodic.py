@@ -1,12 +1,12 @@
 """What the ledger does again and again."""
 
-from ledger import checks, erasure, finding, outbox, partitions, retention, sealer
+from ledger import checks, desk_events, erasure, finding, partitions, retention, sealer
 from workspaces.periodic import every
 
 
-@every(5, name="ledger.outbox")
+@every(5, name="ledger.desk_events")
 def take_in_acts() -> None:
-    outbox.take_in()
+    desk_events.take_in()
 
 
 @every(0.2, name="ledger.seal")

@@ -15,8 +15,8 @@ from amends.protocol.proofs import leaf_hash
 from ledger import logkeys, merkle, notes, witness
 from ledger.append.statements import LIST, joined_numbers
 from ledger.desk_events import plain_connection
-from ledger.leaves import Entry, leaf_bytes, stored_nodes
 from ledger.models import TreeHead
+from ledger.proofs import Entry, leaf_bytes, stored_nodes
 from workspaces.models import Workspace
 
 EVENTS_AT_A_TIME = 5_000

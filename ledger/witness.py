@@ -16,9 +16,9 @@ from pathlib import Path
 from django.conf import settings
 
 from ledger import logkeys, merkle, notes
-from ledger.leaves import stored_nodes
 from ledger.models import TreeHead
 from ledger.notes import Head, Signer
+from ledger.proofs import stored_nodes
 from workspaces.models import Workspace
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from recovery.views import (
     queue,
     residues,
     resume,
-    saved,
     settle,
 )
 
@@ -30,10 +29,10 @@ urlpatterns = [
     path(HERE + "queue/fresh/", queue.fresh, name="fresh"),
     path(HERE + "queue/suggest/", queue.suggest, name="suggest"),
     path(HERE + "queue/claim/", queue.claim, name="claim_chosen"),
-    path(HERE + "views/", saved.views, name="views"),
-    path(HERE + "views/new/", saved.save, name="view_new"),
-    path(HERE + "views/<slug:slug>/", saved.view, name="view"),
-    path(HERE + "views/<slug:slug>/remove/", saved.remove, name="view_remove"),
+    path(HERE + "views/", queue.views, name="views"),
+    path(HERE + "views/new/", queue.save, name="view_new"),
+    path(HERE + "views/<slug:slug>/", queue.view, name="view"),
+    path(HERE + "views/<slug:slug>/remove/", queue.remove, name="view_remove"),
     path(HERE + "causes/", causes.cause_list, name="causes"),
     path(HERE + "causes/<str:fingerprint>/", causes.cause, name="cause"),
     path(HERE + "bulk/", bulk.jobs, name="bulk"),

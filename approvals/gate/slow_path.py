@@ -15,7 +15,7 @@ from django.db.models import F
 from psycopg.errors import DeadlockDetected
 
 from amends.protocol.vocabulary import EventType
-from approvals import approval_requests, call_previews, denials, grants, policy_comparison
+from approvals import approval_requests, call_previews, denials, digests, grants
 from approvals.gate.begin_context import BeginContext, found_in, reads
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
@@ -149,15 +149,13 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
     facts = ask.facts(_person(found))
     if grants.digest_with(approval, [facts]) != approval.digest:
         changed = [change for call in grants.differences(approval, [facts]) for change in call]
-        told = policy_comparison.in_words(changed, DIFFERENCES_MAX)
+        told = digests.in_words(changed, DIFFERENCES_MAX)
         return f"not what was approved: {told or 'the record of the approval was changed'}"
     if judgement.approval == "AUTO":
         return ""
     if not grants.suffices(approval, judgement):
         asked = grants.asked_by(approval, judgement)
-        told = policy_comparison.in_words(
-            policy_comparison.differences(asked, judgement), DIFFERENCES_MAX
-        )
+        told = digests.in_words(digests.differences(asked, judgement), DIFFERENCES_MAX)
         return f"the policy has become stricter since: {told}"
     if not grants.still_entitled(approval):
         return "somebody who approved may no longer do so"

@@ -8,12 +8,11 @@ from approvals.policy.decisions import (
     Rule,
     ToolCall,
 )
-from approvals.policy.document import Policy
+from approvals.policy.document import Call, Policy, Twin
 from approvals.policy.evaluation import class_of, judge, strictest, verdict
 from approvals.policy.expressions import CannotEvaluate
 from approvals.policy.loading import load, load_new
 from approvals.policy.problems import Invalid, Problem, Unreadable
-from approvals.policy.twins import Call, Twin
 
 __all__ = [
     "IRREVERSIBLE",

@@ -16,9 +16,10 @@ from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 
-from approvals import card_context, deciders, health
+from approvals import card_context, deciders, health, reported
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.models.approvals import ApprovalQuerySet
+from approvals.policy import active
 from ledger import disclosure
 from workspaces import clock, formatting, independence, news
 from workspaces.access import may
@@ -301,3 +302,30 @@ def _past(one: Approval, zone: ZoneInfo, root: str) -> dict[str, Any]:
         "took": took,
         "used": used.get(ApprovalState(one.state), "no"),
     }
+
+
+# What the gate would have asked for, of runs that were imported past it.
+
+
+@login_required
+@require_GET
+def would_have_asked(request: Request, workspace: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    zone = zone_of(request.user)
+    found = reported.would_have_asked(here, active(here))
+    rows = [
+        {
+            "line": one,
+            "url": reverse("ledger:run", args=[here.slug, one.run]),
+            "at": formatting.moment(one.at, "ago", zone) if one.at else "",
+        }
+        for one in found.rows
+    ]
+    empty = {
+        "icon": "tool",
+        "title": "Nothing would have been asked.",
+        "text": "Here stand calls of imported runs for which the policy asks people, or which it"
+        " denies.",
+    }
+    context = {"workspace": here, "rows": rows, "found": found, "empty": empty}
+    return page(request, "approvals/reported.html", context)

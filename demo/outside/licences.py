@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 from amends import NoEffect, twins
-from demo.outside.journal import Entry, Journal
-from demo.outside.service import Answer, Json, Service
+from demo.outside.service import Answer, Entry, Journal, Json, Service
 
 PRICE_MINOR = 2_400
 

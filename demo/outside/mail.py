@@ -9,8 +9,7 @@ from typing import Any
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from demo.outside.journal import Entry, Journal
-from demo.outside.service import Answer, Json, Service
+from demo.outside.service import Answer, Entry, Journal, Json, Service
 
 MESSAGE_BYTES_MAX = 1024 * 1024
 SHOWN_MAX = 200

@@ -10,8 +10,7 @@ import secrets
 from pathlib import Path
 
 from amends import NoEffect, twins
-from demo.outside.journal import Entry, Journal
-from demo.outside.service import Answer, Json, Service
+from demo.outside.service import Answer, Entry, Journal, Json, Service
 
 LIMIT_MINOR = 10_000_000
 

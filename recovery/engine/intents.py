@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from approvals import digests, grants, policy, policy_comparison
+from approvals import digests, grants, policy
 from approvals.models import Approval, PolicyVersion
 from connectors import calls
 from connectors.contract import Observation, Operation, Refused
@@ -271,7 +271,7 @@ def _rules_stricter(step: Step, operation: Operation, fresh: Fresh) -> Void | No
     ):
         return None
     why = f"The policy has become stricter: {judgement.why}"
-    return Void(why, [asdict(one) for one in policy_comparison.differences(asked, judgement)])
+    return Void(why, [asdict(one) for one in digests.differences(asked, judgement)])
 
 
 def _no_longer_own(step: Step, judgement: policy.PolicyDecision) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from django.db import connection, connections
 from msgspec import UNSET
 
-from connectors import breaker, calls, masks
+from connectors import breaker, calls, normalization
 from connectors.contract import (
     CannotRead,
     CannotRestore,
@@ -186,7 +186,7 @@ def _between(one: DraftStep) -> None:
         return
     left = outbound_calls.after_of(one.effect)
     differences = drift(left, Observation(found=later is not None, state=later))
-    _mark(one, masks.still_differ(differences, one.step.connection.workspace))
+    _mark(one, normalization.still_differ(differences, one.step.connection.workspace))
     if one.drift_state == "unchanged":
         one.drift_state = "later"
 

@@ -18,8 +18,8 @@ from approvals.policy import CannotEvaluate, PolicyDecision, Twin, judge
 from connectors import calls
 from connectors.canonical import digest
 from connectors.contract import Operation, Preview, Recorded, Refused, Target
-from connectors.masks import is_unchanged
 from connectors.models import Connection
+from connectors.normalization import is_unchanged
 from ledger.models import Action, Effect, Reversibility, SnapshotSource
 from recovery.engine import outbound_calls, step_digests
 from recovery.models import Step

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from approvals.policy import CannotEvaluate, Policy
-from approvals.policy.twins import Call
+from approvals.policy.document import Call
 from connectors import calls
 from connectors.contract import Finding, Refused, Target
 from connectors.models import Connection

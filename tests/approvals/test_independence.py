@@ -12,7 +12,7 @@ from django.utils import timezone
 from approvals import deciders, inbox, news
 from approvals.models import Approval, Decision
 from approvals.policy import load
-from ledger import outbox
+from ledger import desk_events
 from tests.approvals.cast import put_in_force, told
 from tests.people import person, team
 from workspaces import entrance, independence, teams
@@ -274,7 +274,7 @@ def test_a_word_at_the_server_lets_a_small_team_go_on_and_the_ledger_keeps_it(
     call_command("vouch", "acme", new.email, "--at-once", *because)
     all_let(approval, new)
 
-    outbox.take_in()
+    desk_events.take_in()
     kept = told(acme, "member.vouched")
     assert [one["vouched"] for one in kept] == [["address"], ["counts at once"]]
     assert {(one["person"], one["because"]) for one in kept} == {("new@example.com", "we are two")}

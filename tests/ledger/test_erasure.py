@@ -11,8 +11,8 @@ from django.db import connection
 
 from amends.protocol.proofs import LogKey, NotProven, verify
 from ledger import audit, erasure, logkeys, proofs, schemas, sealer
+from ledger.desk_events import take_in
 from ledger.models import Action, Blob, Checkpoint, Effect, Erasure, Event, Run
-from ledger.outbox import take_in
 from ledger.parsed_events import Actor
 from ledger.rebuild import rebuild
 from tests.ledger.conftest import event, tell

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from ledger import outbox, partitions
+from ledger import desk_events, partitions
 from ledger.models import Event
 from ledger.models.events import AppendOnly
 from tests.ledger.conftest import event, tell
@@ -82,8 +82,8 @@ def test_a_missing_partition_is_noticed(speaker):
 def test_what_people_did_is_taken_in_once(trip_desk, ada):
     keys.create_key(trip_desk, by=ada, name="laptop")
 
-    assert outbox.take_in() == 1
-    assert outbox.take_in() == 0
+    assert desk_events.take_in() == 1
+    assert desk_events.take_in() == 0
 
     taken = Event.objects.get(type="key.created")
     assert (taken.actor_kind, taken.actor) == ("person", str(ada.pk))

@@ -10,8 +10,8 @@ from django.db import connection, transaction
 
 from amends.protocol.proofs import LogKey as PublicKey
 from amends.protocol.proofs import NotProven, leaf_hash, verify
-from bench.consistency import is_consistent
-from ledger import audit, desk_events, leaves, logkeys, merkle, notes, proofs, sealer, witness
+from bench.retention import is_consistent
+from ledger import audit, desk_events, logkeys, merkle, notes, proofs, sealer, witness
 from ledger.desk_events import plain_connection
 from ledger.models import Event, Leaf, LogKey, TreeHead, Unsealed
 from ledger.notes import Head
@@ -291,7 +291,7 @@ def test_leaves_and_proofs_of_an_older_desk_go_on_verifying(
     """An older desk sealed the first, this one the second; the saved proof is older than both."""
     old, new = event("run.started", run="old"), event("run.started", run="new")
     tell(speaker, old)
-    monkeypatch.setattr(sealer, "leaf_bytes", partial(leaves.leaf_bytes, version=1))
+    monkeypatch.setattr(sealer, "leaf_bytes", partial(proofs.leaf_bytes, version=1))
     seal(northwind)
     monkeypatch.undo()
     saved = proofs.proof_of(northwind, old["id"])
