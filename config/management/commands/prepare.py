@@ -77,8 +77,25 @@ class Command(BaseCommand):
 def migrate(database: str) -> None:
     """Migrate, if there is anything to do: asking first halves the time of a warm start."""
     executor = MigrationExecutor(connections[database])
+    refuse_an_older_desk(executor)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         call_command("migrate", database=database, interactive=False, verbosity=0)
+
+
+def refuse_an_older_desk(executor: MigrationExecutor) -> None:
+    """Raises CommandError where some of the migrations that were squashed never ran.
+
+    Django leaves a migration out that replaces others, if only some of these were applied, and
+    would find nothing to do.
+    """
+    loader = executor.loader
+    for app, name in loader.replacements:
+        if (app, name) not in loader.graph.nodes:
+            raise CommandError(
+                f"The database was made by an older version, and {app}.{name} cannot bring it up to"
+                " date. Run `manage.py prepare` of commit 4c5cddb first, then this again. Nothing"
+                " was changed."
+            )
 
 
 def collect_static() -> None:
