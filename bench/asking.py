@@ -17,6 +17,27 @@ IDLE_SECONDS_MAX = 3.0
 """The server closes a connection that is idle for five seconds."""
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What was made, and how to come in."""
+
+    slug: str
+    runs: int
+    cookie: str
+    approver_cookie: str
+    token: str
+    case: int
+    closed_case: int
+    case_in_doubt: int
+    run: str
+    event: str
+    approval: int
+    seconds: float
+
+    def page(self, path: str) -> str:
+        return f"/w/{self.slug}/{path}"
+
+
 @dataclass
 class Browser:
     """A connection with a person's cookie; `took` is from the request to the answer's last byte."""

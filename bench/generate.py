@@ -12,19 +12,23 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import django
 import psycopg
 from django.conf import settings
 from django.test import Client
 
-from bench import stories
-from bench.copying import chunks, restart_sequences
-from bench.life import Life
-from bench.stories import EVERY_OPEN, Setting, ToolTemplate
-from workspaces import independence, keys, teams
-from workspaces.access import Codename
-from workspaces.models import Agent, Team, User, Workspace
+django.setup()
+
+from bench import stories  # noqa: E402 - models come after Django
+from bench.asking import Made  # noqa: E402
+from bench.copying import chunks, restart_sequences  # noqa: E402
+from bench.life import Life  # noqa: E402
+from bench.stories import EVERY_OPEN, Setting, ToolTemplate  # noqa: E402
+from workspaces import independence, keys, teams  # noqa: E402
+from workspaces.access import Codename  # noqa: E402
+from workspaces.models import Agent, Team, User, Workspace  # noqa: E402
 
 # Who works at the desk of a benchmark, and how they come in.
 
@@ -77,31 +81,7 @@ def cookie_of(person: User) -> str:
     return f"{name}={client.cookies[name].value}"
 
 
-if TYPE_CHECKING:
-    pass
-
 CHUNK_RUNS = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What was made, and how to come in."""
-
-    slug: str
-    runs: int
-    cookie: str
-    approver_cookie: str
-    token: str
-    case: int
-    closed_case: int
-    case_in_doubt: int
-    run: str
-    event: str
-    approval: int
-    seconds: float
-
-    def page(self, path: str) -> str:
-        return f"/w/{self.slug}/{path}"
 
 
 ORDER = ("run", "action", "attempt", "effect", "event", "key", "case", "correction", "approval",
@@ -207,12 +187,9 @@ def _cause(workspace: Any, deed: ToolTemplate, runs: int) -> int:
 
 
 def main() -> None:
-    import django
-
     parser = argparse.ArgumentParser(prog="python -m bench.generate")
     parser.add_argument("--runs", type=int, default=1_000_000)
     options = parser.parse_args()
-    django.setup()
     print(json.dumps(asdict(live(options.runs))))
 
 

@@ -11,8 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from urllib.parse import quote
 
-from bench.asking import Browser, median_of, p95
-from bench.generate import Made
+from bench.asking import Browser, Made, median_of, p95
 from bench.servers import Desk, Servers
 
 ROUNDS = 3

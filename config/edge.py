@@ -16,7 +16,7 @@ from urllib.parse import quote
 from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.core.exceptions import SuspiciousFileOperation
-from prometheus_client import REGISTRY, Histogram
+from prometheus_client import Histogram
 from psycopg import OperationalError
 from psycopg_pool import PoolTimeout, TooManyRequests
 from whitenoise.base import WhiteNoise
@@ -24,10 +24,8 @@ from whitenoise.responders import NOT_ALLOWED_RESPONSE, Response
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 from config import health, pooling
-from recovery.engine.metrics import EngineFigures
 from workspaces import edge
 from workspaces.edge import Message, PassOn, Receive, Route, Scope, Send
-from workspaces.worker_processes import Ended
 
 # Static files, served by WhiteNoise before Django sees the request.
 #
@@ -112,8 +110,6 @@ hot_seconds = Histogram(
     ["method", "path", "status"],
     buckets=BUCKETS,
 )
-
-REGISTRY.register(EngineFigures())
 
 
 @dataclass
@@ -269,9 +265,6 @@ async def watched(route: Route, scope: Scope, receive: Receive, send: Send) -> N
     with observe(route) as seen:
         try:
             await route.handler(scope, receive, noting)
-        except Ended:
-            logger.warning("%s %s: its process ended", scope["method"], scope["path"])
-            await problem(noting, 503, "Interrupted, come back in a moment", retry)
         except (PoolTimeout, TooManyRequests):
             await problem(noting, 503, "Overloaded, come back in a moment", retry)
         except OperationalError:

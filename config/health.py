@@ -8,17 +8,26 @@ process unready, it would take them all away, and with them all that still went.
 import asyncio
 import hmac
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import redis.asyncio
 from django.conf import settings
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    REGISTRY,
+    CollectorRegistry,
+    generate_latest,
+    multiprocess,
+)
 from psycopg import Error as DatabaseError
 from psycopg import OperationalError
 from psycopg_pool import PoolTimeout
 
 from approvals.policy import Unreadable
 from config import pooling
+from recovery.engine.metrics import EngineFigures
 from workspaces import edge, heartbeats, periodic, sockets
 from workspaces.edge import Receive, Scope, Send, route
 
@@ -28,6 +37,9 @@ UNREADABLE = """
 CHECK_SECONDS_MAX = 2.0
 LOOPBACK = ("127.0.0.1", "::1")
 WORKER = "worker"
+
+engine_figures = EngineFigures()
+REGISTRY.register(engine_figures)
 
 BEATS = """
     SELECT name, extract(epoch FROM clock_timestamp() - beat_at)::float8, every_seconds, last_error
@@ -71,8 +83,32 @@ async def metrics(scope: Scope, receive: Receive, send: Send) -> None:
     if not may_read_metrics(scope):
         await answer(send, 403, b"A token is needed.\n", b"text/plain; charset=utf-8")
         return
-    body = await asyncio.to_thread(generate_latest)
+    body = await asyncio.to_thread(figures)
     await answer(send, 200, body, CONTENT_TYPE_LATEST.encode())
+
+
+def figures() -> bytes:
+    """What is counted, in this process or, where there are several behind the socket, in all."""
+    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if not folder:
+        return generate_latest(REGISTRY)
+    # Who was killed cannot say that nobody waits there any more.
+    for file in Path(folder).glob("gauge_live*_*.db"):
+        pid = int(file.stem.rpartition("_")[2])
+        if not is_alive(pid):
+            multiprocess.mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]
+    registry = CollectorRegistry()
+    multiprocess.MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
+    registry.register(engine_figures)
+    return generate_latest(registry)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def may_read_metrics(scope: Scope) -> bool:

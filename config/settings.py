@@ -154,10 +154,6 @@ BROKER_URL = env.broker_url()
 REDELIVER_SECONDS = env.number("AMENDS_REDELIVER_SECONDS", 600)
 # Connections of the hot door (config/edge.py), which has a pool of its own.
 HOT_POOL_SIZE = env.number("AMENDS_HOT_POOL_SIZE", 10)
-# Processes that take in large batches beside each web process; 0: its threads do. One alone is
-# slower than threads, which work while another waits for PostgreSQL
-# (docs/decisions/large-batches.md).
-INTAKE_PROCESSES = env.number("AMENDS_INTAKE_PROCESSES", 2 if env.cores() > 1 else 0)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 CACHES = {

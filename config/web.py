@@ -1,4 +1,8 @@
-"""The web process: `python -m config.web`, uvicorn with limits on who merely holds a connection.
+"""Web: `python -m config.web`, uvicorn with limits on who merely holds a connection.
+
+By default two processes accept from one listening socket, since threads of one share an
+interpreter. They share nothing else: whatever must be known to both is in PostgreSQL or comes over
+the broker, and limits are each one's own (docs/decisions/web-processes.md).
 
 A request that never ends costs its sender nothing and us a file of the thousand that we may have
 open. So a request has to arrive, head and body, within a time; of connections whose request has not
@@ -7,17 +11,27 @@ arrived one address keeps a few; and no more are taken than there are files for.
 
 import argparse
 import asyncio
+import contextlib
 import logging
+import multiprocessing
 import os
 import resource
+import signal
+import sys
+import tempfile
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from django.conf import settings
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.supervisors import Multiprocess
 
 from config import env
+from config.local.parent_death_signal import die_with_parent
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +49,9 @@ FILES_RESERVED = 256
 FILES_MIN = 1_024
 BACKLOG = 2_048
 STOP_SECONDS_MAX = 5
+# One of several that does not answer its parent for so long is stopped or stuck: another takes its
+# place.
+SILENT_SECONDS_MAX = 10
 
 TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 FULL = (
@@ -151,7 +168,45 @@ def raise_file_limit() -> int:
     return wanted
 
 
-def main() -> None:
+def application() -> Any:
+    """What one process serves. uvicorn calls this where it serves: here, or in a child of ours."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        die_with_parent(signal.SIGTERM)
+        if os.getppid() != parent.pid:  # it died before we could ask
+            raise SystemExit(1)
+    files = raise_file_limit()
+    Protocol.connections_max = max(files - FILES_RESERVED, files // 2)
+    from config.asgi import application as served  # Django is set up there
+
+    return served
+
+
+@contextlib.contextmanager
+def shared_figures() -> Iterator[None]:
+    """A folder where several processes keep what they count, so that any can tell Prometheus all
+    of it. It is gone afterwards: counters start anew, as those of one process do.
+    """
+    with tempfile.TemporaryDirectory(prefix="amends-figures-") as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        yield
+
+
+def serve(config: uvicorn.Config) -> int:
+    """The exit code: that of a process that cannot start, for another would not start either."""
+    if config.workers == 1:
+        server = uvicorn.Server(config)
+        with contextlib.suppress(KeyboardInterrupt):  # it has ended in order before this is raised
+            server.run()
+        return 0 if server.started else STARTUP_FAILURE
+    with shared_figures():
+        several = Multiprocess(config, [config.bind_socket()])
+        several.run()
+    failed = any(one.exitcode == STARTUP_FAILURE for one in several.processes)
+    return STARTUP_FAILURE if failed else 0
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m config.web", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
@@ -161,20 +216,23 @@ def main() -> None:
     files = raise_file_limit()
     if files < FILES_MIN:
         logger.warning("Only %d files may be open: raise `ulimit -n` to %d.", files, FILES_MIN)
-    Protocol.connections_max = max(files - FILES_RESERVED, files // 2)
-    uvicorn.run(
-        "config.asgi:application",
+    config = uvicorn.Config(
+        "config.web:application",
+        factory=True,
+        workers=max(1, env.number("AMENDS_WEB_PROCESSES", min(2, env.cores()))),
         host=options.host,
         port=options.port,
-        http=Protocol,
+        http="config.web:Protocol",  # by its name: a child would take ours for another
         ws="none",
         access_log=False,  # addresses hold tokens; a proxy in front writes one, if anybody wants it
         server_header=False,
         backlog=BACKLOG,
         timeout_graceful_shutdown=STOP_SECONDS_MAX,
+        timeout_worker_healthcheck=SILENT_SECONDS_MAX,
         log_level="warning",
     )
+    return serve(config)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -59,9 +59,6 @@ class Refused(Exception):
         self.problem = what
         self.headers = headers
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Refused, (self.problem, self.headers)  # it may come from another process
-
 
 def refuse(kind: str, title: str, status: int, detail: str = "") -> Refused:
     return Refused(problem(kind, title, status, detail))

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from django.conf import settings
 from psycopg import Connection
 from psycopg.errors import DeadlockDetected, OperationalError, SerializationFailure
 
@@ -22,7 +21,6 @@ from ledger.parsed_events import Actor, Answer, ParsedEvent, Problem
 from ledger.schemas import AGENT_TYPES
 from workspaces import edge
 from workspaces.edge import Receive, Scope, Send, route
-from workspaces.worker_processes import Children
 
 # What the OpenAPI page says of the ledger's hot endpoints, which django-ninja does not serve.
 
@@ -138,16 +136,13 @@ documented: dict[str, Any] = {
 JSON_TYPES = frozenset({"application/json"})
 NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
 BLOB_BYTES_MAX = 8 * 1024 * 1024
-# A larger body is dealt with in another process, or in a thread, so that those who wait for
-# approvals are not held up.
+# A larger body is dealt with in a thread, so that those who wait for approvals are not held up.
 INLINE_BYTES_MAX = 64 * 1024
 # Two batches that lock each other out are told by PostgreSQL; the second try finds the way free.
 TRIES_MAX = 3
 Read = list[ParsedEvent | tuple[str, Problem]]
 
 _json = msgspec.json.Encoder()
-children = Children("ledger.intake")
-"""They take in large batches; without any, threads do."""
 
 KEEP_BLOB = """
 INSERT INTO ledger_blob (workspace_id, sha256, content, byte_count, received_at)
@@ -171,7 +166,7 @@ async def events(scope: Scope, receive: Receive, send: Send) -> None:
     body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
     results: msgspec.Raw | list[Answer]
     if len(body) > INLINE_BYTES_MAX:
-        results = msgspec.Raw(await children.call(take_in, body, speaker, media in NDJSON_TYPES))
+        results = msgspec.Raw(await edge.in_thread(take_in, body, speaker, media in NDJSON_TYPES))
     else:
         read = read_batch(body, speaker, media in NDJSON_TYPES)
         recorded = await _recorded(speaker, [one for one in read if isinstance(one, ParsedEvent)])
@@ -194,7 +189,7 @@ def read_batch(
 def take_in(
     body: bytes,
     speaker: Actor,
-    ndjson: bool,  # noqa: FBT001 - called through a process or a thread
+    ndjson: bool,  # noqa: FBT001 - positional, through a thread
 ) -> bytes:
     """Read and record a large batch; its answers as JSON.
 
@@ -286,15 +281,7 @@ def _paths_of_snapshots(mask: Sequence[str]) -> list[str]:
     return [rest for first, _, rest in parts if rest and first in {"before", "after", "result"}]
 
 
-async def opened() -> None:
-    children.open(settings.INTAKE_PROCESSES, settings.DATABASE_URL)
-
-
-async def closing() -> None:
-    await children.close()
-
-
-__all__ = ["closing", "documented", "opened", "record", "routes"]
+__all__ = ["documented", "record", "routes"]
 
 routes = [
     route("POST", r"/api/v1/events", answering(events)),

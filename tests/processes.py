@@ -173,6 +173,7 @@ class Processes:
         owner = environment.get("DATABASE_URL", os.environ["DATABASE_URL"])
         settings = {
             "AMENDS_PROCESS": name,
+            "AMENDS_WEB_PROCESSES": "1",  # a story of several says so
             "DATABASE_OWNER_URL": owner,
             "PYTHONPATH": paths,
             "PYTHONUNBUFFERED": "1",

@@ -15,7 +15,8 @@ from django.db import connection, transaction
 from django.test import Client
 from pytest_django import DjangoDbBlocker
 
-from bench.generate import Made, cast, fill, made
+from bench.asking import Made
+from bench.generate import cast, fill, made
 from bench.lists import places
 from ledger import erasure, parts
 from ledger.append import statements

@@ -103,7 +103,7 @@ async def open_pool(url: str, *, connections_max: int) -> Pool:
     return pool
 
 
-def open_threads_pool(url: str, *, connections_max: int, name: str = "amends hot") -> None:
+def open_threads_pool(url: str, *, connections_max: int) -> None:
     """Open connections for functions that wait for them; none before the first is needed."""
     threads: ThreadsPool = ConnectionPool(
         sockets.postgres(url),
@@ -111,7 +111,7 @@ def open_threads_pool(url: str, *, connections_max: int, name: str = "amends hot
         max_size=connections_max,
         timeout=POOL_WAIT_SECONDS_MAX,
         max_lifetime=3600,
-        kwargs=KEPT | {"application_name": name},
+        kwargs=KEPT,
         open=False,
         name="hot threads",
     )
@@ -152,7 +152,7 @@ class AutocommitConnection:
 
 
 def threads_pool() -> ThreadsPool:
-    """Its counterpart for threads and children, with connections of its own."""
+    """Its counterpart for threads, with connections of its own."""
     if not _open_for_threads:
         raise Closed
     return _open_for_threads[-1]

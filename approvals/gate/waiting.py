@@ -91,7 +91,11 @@ HEARD_ALL = 10**9
 WAITERS_MAX = 20_000  # per process: each takes a few kilobytes
 
 logger = logging.getLogger(__name__)
-waiting_agents = Gauge("amends_waiting_agents", "Agents that wait here for a decision.")
+waiting_agents = Gauge(
+    "amends_waiting_agents",
+    "Agents that wait here for a decision.",
+    multiprocess_mode="livesum",
+)
 
 STATE = """
 SELECT a.id, CASE WHEN a.state IN ('waiting', 'granted') AND a.expires_at <= clock_timestamp()

@@ -1,4 +1,4 @@
-"""What whoever sends a large batch is told, whatever the process that takes it in meets."""
+"""What whoever sends a large batch is told, whatever the thread that takes it in meets."""
 
 import json
 import os
@@ -11,13 +11,12 @@ from django.db import connection
 from ledger.intake import INLINE_BYTES_MAX, TRIES_MAX
 from ledger.models import Event
 from ledger.wire import BATCH_BYTES_MAX, BATCH_EVENTS_MAX
-from tests.ledger import children
-from tests.ledger.children import TERMINATE, WAITING, asked, children_of, large, until, words
+from tests.ledger import large_batches
 from tests.ledger.conftest import event
-from workspaces.edge import THREADS_WAITING_MAX
-from workspaces.worker_processes import CALLS_AT_ONCE
+from tests.ledger.large_batches import TERMINATE, WAITING, asked, large, until, words
+from workspaces.edge import THREADS_MAX, THREADS_WAITING_MAX
 
-send, web, held = children.send, children.web, children.held
+send, web, held = large_batches.send, large_batches.web, large_batches.held
 pytestmark = pytest.mark.django_db(transaction=True)
 # As many recordings as the sequence is short of zero fail at their end, as a deadlock would.
 LOCKED_OUT = """
@@ -34,7 +33,7 @@ NOT_LOCKED_OUT = "DROP FUNCTION lock_out CASCADE; DROP SEQUENCE locked_out"
 DEADLOCK, SERIALIZATION = "40P01", "40001"
 
 
-def test_the_same_batch_in_two_children_at_once_is_kept_once(web, send, held):
+def test_the_same_batch_in_two_threads_at_once_is_kept_once(web, send, held):
     batch = large()
     with ThreadPoolExecutor(2) as together:
         sent = [together.submit(send, web, batch) for _ in range(2)]
@@ -50,7 +49,6 @@ def test_what_is_wrong_with_a_batch_is_told_as_ever(web, send):
     of_another_type = event("run.flew")
     too_many = [event("run.started", run=f"r{n}") for n in range(BATCH_EVENTS_MAX + 1)]
     spaces = b" " * INLINE_BYTES_MAX
-    before = children_of(web.pid)
     answers = [
         send(web, b"{" + spaces),
         send(web, b"[" * 100_000),
@@ -66,7 +64,6 @@ def test_what_is_wrong_with_a_batch_is_told_as_ever(web, send):
     assert kinds == ["malformed", "malformed", "too-many", "too-large"]
     assert words(mixed) == words(by_line) == ["accepted"] * 4 + ["rejected"]
     assert mixed[1]["results"][-1]["problem"]["type"] == "urn:amends:problem:unknown-type"
-    assert children_of(web.pid) == before  # nothing of it ended a child
 
 
 def test_a_batch_that_waits_too_long_for_its_run_is_told_to_come_back(web, send, held):
@@ -76,13 +73,13 @@ def test_a_batch_that_waits_too_long_for_its_run_is_told_to_come_back(web, send,
     assert int(headers["retry-after"]) >= 1
 
 
-def test_while_the_database_is_away_children_say_come_back(web, send):
+def test_while_the_database_is_away_threads_say_come_back(web, send):
     batch = large()
     name = connection.settings_dict["NAME"]
     allow = f"ALTER DATABASE {name} ALLOW_CONNECTIONS"
     elsewhere = os.environ["DATABASE_URL"].replace(f"/{name}?", "/postgres?")
     with psycopg.connect(elsewhere, autocommit=True) as administrator:
-        send(web, large("warm"))  # its key is known for the next second: a child is what fails
+        send(web, large("warm"))  # its key is known for the next second: a thread is what fails
         administrator.execute(f"{allow} false")
         try:
             administrator.execute(TERMINATE.replace("current_database()", f"'{name}'"))
@@ -113,7 +110,7 @@ def locked_out():
 
 
 @pytest.mark.parametrize("code", [DEADLOCK, SERIALIZATION])
-def test_a_batch_that_is_locked_out_is_tried_again_by_its_child(web, send, locked_out, code):
+def test_a_batch_that_is_locked_out_is_tried_again(web, send, locked_out, code):
     locked_out(TRIES_MAX - 1, code)
     batch = large()
 
@@ -145,6 +142,6 @@ def test_more_batches_than_may_wait_are_told_to_come_back_at_once(web, send, hel
     assert told["type"] == "about:blank"  # not of PostgreSQL, which says who waited for a lock
     assert int(headers["retry-after"]) >= 1
     kept = [words(one) for one in answers if one[0] == 200]
-    assert len(kept) >= THREADS_WAITING_MAX - 2 * CALLS_AT_ONCE
+    assert len(kept) >= THREADS_WAITING_MAX - THREADS_MAX
     assert all(each == ["accepted"] * 4 for each in kept)
     assert Event.objects.filter(run="run_1", action__gt="").count() == 4 * len(kept)

@@ -1,11 +1,9 @@
-"""What the stories of large batches are told with: a real web process, and its children."""
+"""What the stories of large batches are told with: a real web process, and a run that is held."""
 
 import http.client
 import json
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,38 +15,16 @@ from ledger.append.events import new_id
 from ledger.intake import INLINE_BYTES_MAX
 from tests.ledger.conftest import bearer, event
 from tests.processes import Process
-from workspaces.worker_processes import CALLS_AT_ONCE
 
 WAIT_SECONDS_MAX = 90.0
-# Only they connect under this name: what they take in is told from what threads do.
-SESSIONS = (
-    "SELECT count(*) FROM pg_stat_activity"
-    " WHERE application_name = 'amends intake' AND datname = current_database()"
+WAITING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'amends hot'"
+    " AND datname = current_database() AND wait_event_type = 'Lock'"
 )
-WAITING = f"{SESSIONS} AND wait_event_type = 'Lock'"
 TERMINATE = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
-
-
-def children_of(pid: int) -> set[int]:
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and b"workspaces.worker_process" in (folder / "cmdline").read_bytes():
-                found.add(int(folder.name))
-        except OSError:
-            continue  # it ended while we looked
-    return found
-
-
-def goes(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def until(true) -> None:
@@ -89,20 +65,8 @@ def send(token):
 
 
 @pytest.fixture
-def web(processes, send):
-    """A web process both of whose children have taken in batches, two at once."""
-    found = processes.web(AMENDS_INTAKE_PROCESSES="2")
-    assert children_of(found.pid) == set()  # who sends no large batch pays nothing
-    assert words(send(found, large("warm"))) == ["accepted"] * 4
-
-    def both_take_in() -> bool:
-        with ThreadPoolExecutor(4) as together:
-            answers = list(together.map(lambda n: send(found, large(f"warm{n}")), range(4)))
-        assert {status for status, _, _ in answers} == {200}
-        return asked(SESSIONS) == 2 * CALLS_AT_ONCE
-
-    until(both_take_in)
-    return found
+def web(processes):
+    return processes.web()
 
 
 @pytest.fixture

@@ -1,0 +1,71 @@
+"""Two processes behind one socket: what belongs to web as a whole is right whichever answers."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.config.test_door import ask
+from tests.config.test_worker import soon
+from tests.processes import Process, Processes
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ANSWERED = 'amends_hot_request_seconds_count{method="GET",path="/healthz",status="200"}'
+
+
+@pytest.fixture
+def web(processes: Processes) -> Process:
+    return processes.web(AMENDS_WEB_PROCESSES="2", AMENDS_METRICS_TOKEN="")
+
+
+def serving(parent: int) -> set[int]:
+    """Its children that run, without the one that multiprocessing keeps for itself."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, above, *_ = (folder / "stat").read_text().rpartition(")")[2].split()
+            is_ours = b"spawn_main" in (folder / "cmdline").read_bytes()
+        except OSError:
+            continue  # it ended while we looked
+        if int(above) == parent and is_ours and state != "Z":
+            found.add(int(folder.name))
+    return found
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def answered(web: Process) -> float:
+    lines = ask(f"{web.url}/metrics")[2].decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(ANSWERED))
+
+
+def test_whichever_is_asked_tells_what_both_have_counted_also_once_one_was_killed(
+    web: Process,
+) -> None:
+    before = answered(web)
+    for _ in range(40):
+        assert ask(f"{web.url}/healthz")[0] == 200
+
+    assert {answered(web) - before for _ in range(10)} == {40.0}
+
+    killed = min(serving(web.pid))
+    os.kill(killed, signal.SIGKILL)
+    assert soon(lambda: killed not in serving(web.pid) and len(serving(web.pid)) == 2)
+    assert {answered(web) - before for _ in range(10)} == {40.0}
+    assert ask(f"{web.url}/healthz")[0] == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_none_is_left_when_the_one_that_started_them_ends(web: Process, number: int) -> None:
+    both = serving(web.pid)
+    assert len(both) == 2
+
+    os.kill(web.pid, number)
+
+    assert soon(lambda: not any(runs(one) for one in both) and not web.alive())
