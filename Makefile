@@ -12,7 +12,7 @@ JOBS ?= 2
 PY := .venv/bin/python
 RUNTIME := .venv/.runtime
 DEV := .venv/.dev
-PACKAGES := $(wildcard config workspaces ledger connectors approvals recovery demo bench)
+PACKAGES := $(wildcard config edge workspaces ledger connectors approvals recovery demo bench)
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile

@@ -13,8 +13,8 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from approvals.views.lists import COUNT_MAX
+from edge.asgi import PassOn
 from workspaces import formatting
-from workspaces.edge import PassOn
 from workspaces.news import LEFT_MAX, Asked, heard_until, route_of_news
 
 NEWS = """

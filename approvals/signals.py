@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import transaction
 from django.dispatch import Signal
 
-from workspaces import sockets
+from edge import sockets
 
 CHANNEL = "amends:approvals"
 DIRECTIVES = "amends:directives"

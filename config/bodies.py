@@ -1,7 +1,7 @@
 """Bodies of pages: Django reads a whole body before anybody looks at the request, onto the disk
 where it is large. So what may come, and how many at once, is decided in front of it.
 
-The hot door reads its own, and only of who showed a key (ledger/edge.py).
+The hot door reads its own, and only of who showed a key (ledger/agent_keys.py).
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
-from workspaces.edge import Message, Receive, Scope, Send
+from edge.asgi import Message, Receive, Scope, Send
 
 # How many bodies may be arriving at once that did not come whole with their head, as a form does.
 LARGE_AT_ONCE_MAX = 32

@@ -94,7 +94,7 @@ def queue(name: str) -> Queue:
 def configuration() -> dict[str, Any]:
     from django.conf import settings
 
-    from workspaces import sockets
+    from edge import sockets
 
     listening = settings.PROCESS == "worker"
     timeout = LISTEN_SECONDS_MAX if listening else PUBLISH_SECONDS_MAX
@@ -204,7 +204,8 @@ def say_that_the_worker_lives(**_: object) -> None:
     import psycopg
     from django.conf import settings
 
-    from workspaces import heartbeats, sockets
+    from edge import sockets
+    from workspaces import heartbeats
 
     if time.monotonic() - last_beat[0] < BEAT_SECONDS:
         return

@@ -1,7 +1,6 @@
 """The door: sends a request to the static files, to a hot handler, or to Django."""
 
 import asyncio
-import json
 import logging
 import mimetypes
 import re
@@ -24,8 +23,18 @@ from whitenoise.responders import NOT_ALLOWED_RESPONSE, Response
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 from config import health, pooling
-from workspaces import edge
-from workspaces.edge import Message, PassOn, Receive, Route, Scope, Send
+from edge import pools
+from edge.asgi import (
+    RETRY_AFTER_SECONDS,
+    Message,
+    PassOn,
+    Problem,
+    Receive,
+    Route,
+    Scope,
+    Send,
+    answer_problem,
+)
 
 # Static files, served by WhiteNoise before Django sees the request.
 #
@@ -139,7 +148,6 @@ HOT_MODULES = (
     "recovery.directives",
     "recovery.news",
 )
-OVERLOADED_RETRY_SECONDS = 1
 # What the door looked at and passes on to Django goes through few at a time. It is news that
 # two hundred consoles hear of in the same second, and each thread of Django's takes the interpreter
 # from the loop, where agents wait.
@@ -194,7 +202,7 @@ class Edge:
                         await self._django(scope, receive, send)
                 return
         allowed = ", ".join(sorted(route.method for route, _ in matches))
-        await problem(send, 405, "Method not allowed", [("allow", allowed)])
+        await problem(send, 405, "Method not allowed", (("allow", allowed),))
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -215,12 +223,12 @@ class Edge:
             await asyncio.to_thread(pooling.check, settings.DATABASE_URL)
         except OperationalError:
             logger.warning("The database is away; /readyz looks at it again.")
-        await edge.open_pool(settings.DATABASE_URL, connections_max=settings.HOT_POOL_SIZE)
+        await pools.open_pool(settings.DATABASE_URL, connections_max=settings.HOT_POOL_SIZE)
         await each(self._modules, "opened")
 
     async def _close(self) -> None:
         await each(reversed(self._modules), "closing")
-        await edge.close_pool()
+        await pools.close_pool()
 
 
 def is_secure(scope: Scope) -> bool:
@@ -254,7 +262,7 @@ async def each(modules: Iterable[Any], name: str) -> None:
 async def watched(route: Route, scope: Scope, receive: Receive, send: Send) -> None:
     """Serve one hot request; whatever escapes the handler becomes an answer and a log line."""
     status = 0
-    retry = [("retry-after", str(OVERLOADED_RETRY_SECONDS))]
+    retry = (("retry-after", str(RETRY_AFTER_SECONDS)),)
 
     async def noting(message: Message) -> None:
         nonlocal status
@@ -270,7 +278,7 @@ async def watched(route: Route, scope: Scope, receive: Receive, send: Send) -> N
         except OperationalError:
             # The database went away or restarted: every other idle connection is dead as well.
             logger.warning("%s %s: the database is away", scope["method"], scope["path"])
-            await edge.pool().check()
+            await pools.pool().check()
             await problem(noting, 503, "The database is away, come back in a moment", retry)
         except (asyncio.CancelledError, PassOn):
             raise
@@ -284,11 +292,6 @@ async def watched(route: Route, scope: Scope, receive: Receive, send: Send) -> N
 
 
 async def problem(
-    send: Send, status: int, title: str, headers: list[tuple[str, str]] | None = None
+    send: Send, status: int, title: str, headers: tuple[tuple[str, str], ...] = ()
 ) -> None:
-    """An RFC 9457 answer."""
-    body = json.dumps({"type": "about:blank", "title": title, "status": status}).encode()
-    raw = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
-    raw += [(name.encode(), value.encode()) for name, value in headers or []]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
+    await answer_problem(send, Problem("about:blank", title, status), headers)

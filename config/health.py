@@ -27,9 +27,10 @@ from psycopg_pool import PoolTimeout
 
 from approvals.policy import Unreadable
 from config import pooling
+from edge import pools, sockets
+from edge.asgi import Receive, Scope, Send, route
 from recovery.engine.metrics import EngineFigures
-from workspaces import edge, heartbeats, periodic, sockets
-from workspaces.edge import Receive, Scope, Send, route
+from workspaces import heartbeats, periodic
 
 UNREADABLE = """
     SELECT count(*) FROM approvals_policyversion WHERE active AND starts_with(unmet ->> 0, %s)
@@ -145,11 +146,11 @@ async def loops() -> dict[str, str]:
 async def asked(question: str) -> "list[tuple[Any, ...]] | str":
     """The rows, or what went wrong."""
     try:
-        async with asyncio.timeout(CHECK_SECONDS_MAX), edge.pool().connection() as connection:
+        async with asyncio.timeout(CHECK_SECONDS_MAX), pools.pool().connection() as connection:
             return await (await connection.execute(question)).fetchall()
-    except (DatabaseError, PoolTimeout, TimeoutError, edge.Closed) as error:
+    except (DatabaseError, PoolTimeout, TimeoutError, pools.Closed) as error:
         if isinstance(error, OperationalError):
-            await edge.pool().check()
+            await pools.pool().check()
         return type(error).__name__
 
 
@@ -158,9 +159,9 @@ async def unreadable() -> dict[str, str]:
     desk is ready for all others, so this is a notice. Strangers read it: `check` says which.
     """
     try:
-        async with asyncio.timeout(CHECK_SECONDS_MAX), edge.pool().connection() as connection:
+        async with asyncio.timeout(CHECK_SECONDS_MAX), pools.pool().connection() as connection:
             rows = await (await connection.execute(UNREADABLE, [Unreadable.TOLD])).fetchall()
-    except (DatabaseError, PoolTimeout, TimeoutError, edge.Closed):
+    except (DatabaseError, PoolTimeout, TimeoutError, pools.Closed):
         return {}  # `database` says so
     count = rows[0][0]
     return {"policies": f"{count} cannot be read by this version"} if count else {}

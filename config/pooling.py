@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from workspaces import sockets
+from edge import sockets
 
 # No process of ours asks for just this: who finds it again has what was asked for here.
 PROBE_MILLISECONDS = 12_347

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from config import env
 from config.local.places import ROOT, local_home
-from workspaces import sockets
+from edge import sockets
 
 DEBUG = env.claim("AMENDS_DEBUG", default=False)
 # Which kind of process this is: web (pooled connections), worker, scheduler, sweeper or command.

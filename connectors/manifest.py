@@ -19,7 +19,7 @@ from django.conf import settings
 
 from connectors.contract import Idempotency, Kind, Operation, ProbeStrength, Reversibility
 from connectors.templating import ROOTS, placeholders
-from workspaces import edge
+from edge import pools
 
 # Argument schemas that are declared as data, in settings or manifests.
 
@@ -171,7 +171,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     """Settings of a connection that templates may use, with what each is for."""
 
 
-edge.described(Manifest)
+pools.described(Manifest)
 
 
 @cache

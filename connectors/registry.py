@@ -21,7 +21,7 @@ from types import MappingProxyType
 import msgspec
 
 from connectors.contract import Connector
-from workspaces.edge import described
+from edge.pools import described
 
 GROUP = "amends.connectors"
 

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from connectors.canonical import digest, same
 from connectors.refusals import Refused
-from workspaces.edge import described
+from edge.pools import described
 
 if TYPE_CHECKING:
     from connectors.outbound import Outbound

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from ledger.parsed_events import Problem, problem
+from edge.asgi import Problem, problem
 
 # Between these every zone of the world can show a moment, and PostgreSQL gives back what it got.
 MOMENT_MIN = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,14 +13,26 @@ from psycopg import Connection
 from psycopg.errors import DeadlockDetected, OperationalError, SerializationFailure
 
 from amends.protocol.masking import Unfit, masked
+from edge import pools
+from edge.asgi import (
+    Problem,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    answer,
+    answering,
+    body_of,
+    media_type,
+    refuse,
+    route,
+)
 from ledger import decimals, drivers, wire
+from ledger.agent_keys import speaker_of
 from ledger.append import events as core
 from ledger.append.events import Recorded
-from ledger.edge import Refused, answer, answering, body_of, media_type, refuse, speaker_of
-from ledger.parsed_events import Actor, Answer, ParsedEvent, Problem
+from ledger.parsed_events import Actor, Answer, ParsedEvent
 from ledger.schemas import AGENT_TYPES
-from workspaces import edge
-from workspaces.edge import Receive, Scope, Send, route
 
 # What the OpenAPI page says of the ledger's hot endpoints, which django-ninja does not serve.
 
@@ -166,7 +178,7 @@ async def events(scope: Scope, receive: Receive, send: Send) -> None:
     body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
     results: msgspec.Raw | list[Answer]
     if len(body) > INLINE_BYTES_MAX:
-        results = msgspec.Raw(await edge.in_thread(take_in, body, speaker, media in NDJSON_TYPES))
+        results = msgspec.Raw(await pools.in_thread(take_in, body, speaker, media in NDJSON_TYPES))
     else:
         read = read_batch(body, speaker, media in NDJSON_TYPES)
         recorded = await _recorded(speaker, [one for one in read if isinstance(one, ParsedEvent)])
@@ -204,13 +216,13 @@ def take_in(
 def _record_waiting(speaker: Actor, said: Sequence[ParsedEvent]) -> Recorded:
     for tries_left in reversed(range(TRIES_MAX)):
         try:
-            with edge.threads_pool().connection() as connection:
+            with pools.threads_pool().connection() as connection:
                 return drivers.commit(core.record(speaker, said), connection)
         except (DeadlockDetected, SerializationFailure):
             if not tries_left:
                 raise
         except OperationalError:
-            edge.threads_pool().check()  # the database went away, and with it every connection
+            pools.threads_pool().check()  # the database went away, and with it every connection
             raise
     raise AssertionError("unreachable")
 
@@ -219,7 +231,7 @@ async def _recorded(speaker: Actor, said: Sequence[ParsedEvent]) -> Recorded:
     if not said:
         return Recorded([])
     for tries_left in reversed(range(TRIES_MAX)):
-        async with edge.pool().connection() as connection:
+        async with pools.pool().connection() as connection:
             try:
                 return await drivers.commit_async(core.record(speaker, said), connection)
             except (DeadlockDetected, SerializationFailure):
@@ -243,10 +255,10 @@ async def blob(scope: Scope, receive: Receive, send: Send) -> None:
     sha256 = scope["path_params"]["sha256"]
     body = await body_of(scope, receive, BLOB_BYTES_MAX)
     if len(body) > INLINE_BYTES_MAX:
-        await edge.in_thread(check_blob, body, sha256, speaker)
+        await pools.in_thread(check_blob, body, sha256, speaker)
     else:
         check_blob(body, sha256, speaker)
-    async with edge.pool().connection() as connection:
+    async with pools.pool().connection() as connection:
         cursor = await connection.execute(
             KEEP_BLOB, [speaker.workspace_id, sha256, body, len(body)]
         )

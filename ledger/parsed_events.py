@@ -7,15 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from amends.protocol.masking import MaskingKey
-
-
-class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An RFC 9457 problem."""
-
-    type: str
-    title: str
-    status: int
-    detail: str = ""
+from edge.asgi import Problem
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,7 +82,3 @@ class StoredEvent(NamedTuple):
     actor: str = ""
     trusted: bool = False
     trace: Any = None
-
-
-def problem(kind: str, title: str, status: int, detail: str = "") -> Problem:
-    return Problem(f"urn:amends:problem:{kind}", title, status, detail)

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from amends.protocol.vocabulary import ActionClass, EventType, Risk
+from edge.pools import described
 from ledger import clocks
-from workspaces.edge import described
 
 Short = Annotated[str, Meta(max_length=120)]
 Name = Annotated[str, Meta(max_length=200)]

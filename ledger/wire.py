@@ -15,9 +15,10 @@ from msgspec import UNSET, Raw, UnsetType
 
 from amends.protocol.masking import Look, Unfit, mask_in_place
 from amends.protocol.vocabulary import DESK_EVENTS, EventType
+from edge.asgi import Problem, problem
 from ledger import clocks, decimals, schemas
 from ledger.canonical import canonical
-from ledger.parsed_events import Actor, ParsedEvent, Problem, problem
+from ledger.parsed_events import Actor, ParsedEvent
 from workspaces.formatting import is_all_seen
 
 # Names in JSON: one that stands twice in an object is dropped by every decoder, in silence.

@@ -15,10 +15,10 @@ from urllib.parse import parse_qs
 from approvals.gate.decision_table import paused_by
 from approvals.gate.waiting import Waiters, gone
 from approvals.signals import DIRECTIVES
-from ledger.edge import answer, answering, refuse, speaker_of
+from edge import pools
+from edge.asgi import Receive, Scope, Send, answer, answering, refuse, route
+from ledger.agent_keys import speaker_of
 from ledger.parsed_events import Actor
-from workspaces import edge
-from workspaces.edge import Receive, Scope, Send, route
 
 WAIT_SECONDS_MAX = 60.0
 LOOK_FOR_RUN_SECONDS = 2.0
@@ -97,7 +97,7 @@ async def _waited(
 
 
 async def _known(run: str, speaker: Actor) -> int | None:
-    async with edge.pool().connection() as connection:
+    async with pools.pool().connection() as connection:
         cursor = await connection.execute(KNOWN, [speaker.workspace_id, run, speaker.agent_id])
         row = await cursor.fetchone()
     return row[0] if row else None
@@ -105,7 +105,7 @@ async def _known(run: str, speaker: Actor) -> int | None:
 
 async def _standing(run: str, speaker: Actor) -> dict[str, Any] | None:
     """The standing directive; a run that is held or paused is told to stop, come what may."""
-    async with edge.pool().connection() as connection:
+    async with pools.pool().connection() as connection:
         cursor = await connection.execute(STANDING, [speaker.workspace_id, run, speaker.agent_id])
         row = await cursor.fetchone()
     if row is None:  # not arrived yet, or another agent's, which looks the same

@@ -18,7 +18,7 @@ PREFIX_CHARACTERS = 10
 SECRET_BYTES = 32
 TOKEN_CHARACTERS_MAX = 120
 
-# By the database's clock, as at the hot door (ledger/edge.py).
+# By the database's clock, as at the hot door (ledger/agent_keys.py).
 LIVING = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=Now()))
 
 

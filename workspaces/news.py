@@ -32,8 +32,9 @@ from django.utils.dateparse import parse_datetime
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from workspaces import clock, edge
-from workspaces.edge import PassOn, Receive, Route, Scope, Send, route
+from edge import pools
+from edge.asgi import PassOn, Receive, Route, Scope, Send, route
+from workspaces import clock
 from workspaces.models import User
 
 SESSIONS_MAX = 5_000
@@ -106,7 +107,7 @@ def route_of_news(path: str, news: str, told: Telling = djangos) -> Route:
         key = _cookie(scope)
         if since is None or heard is None:
             raise PassOn
-        async with edge.AutocommitConnection() as connection:
+        async with pools.AutocommitConnection() as connection:
             session = _sessions.get(key) or await _opened(connection, key)
             given = {"session": key, "stored": session.stored, "person": session.person,
                      "workspace": scope["path_params"]["workspace"], "heard": heard}  # fmt: skip

@@ -4,20 +4,8 @@ from amends.protocol.vocabulary import EventType
 from approvals.gate.begin import begin
 from approvals.gate.policy_document import policy
 from approvals.gate.waiting import approval, reply, waiters
-from ledger.edge import answering
-from workspaces.edge import route
-from workspaces.openapi import (
-    ANYTHING,
-    NUMBER,
-    TEXT,
-    body,
-    items,
-    one_of,
-    operation,
-    path,
-    query,
-    shape,
-)
+from edge.asgi import answering, route
+from edge.openapi import ANYTHING, NUMBER, TEXT, body, items, one_of, operation, path, query, shape
 
 # What the OpenAPI page says of the gate, which django-ninja does not serve.
 

@@ -33,15 +33,14 @@ from approvals.gate.decision_table import (
 from approvals.gate.policy_document import compiled
 from approvals.gate.responses import Reply, explained, of_proceed, with_address
 from approvals.policy import active_policies, verdict
+from edge import pools
+from edge.asgi import Problem, Receive, Scope, Send, answer, answer_problem, body_of, refuse
 from ledger import drivers
+from ledger.agent_keys import speaker_of
 from ledger.append import events
 from ledger.append.events import Batch
 from ledger.append.statements import LastWrites, Statement
 from ledger.drivers import Rows
-from ledger.edge import answer, answer_problem, body_of, refuse, speaker_of
-from ledger.parsed_events import Problem
-from workspaces import edge
-from workspaces.edge import Receive, Scope, Send
 
 # The fast path: the usual `begin` in one statement.
 #
@@ -64,7 +63,7 @@ async def begin_fast(ask: BeginRequest) -> Reply | None:
     if given is None:
         return None
     try:
-        async with edge.AutocommitConnection() as connection:
+        async with pools.AutocommitConnection() as connection:
             row = await (await connection.execute(BEGIN, given)).fetchone()
     except UniqueViolation:  # of an event's id: the general way says duplicate or conflict
         return None
@@ -160,7 +159,7 @@ async def _answered(ask: BeginRequest) -> Reply:
     if reply is not None:
         return reply
     for _ in range(TRIES_MAX):
-        async with edge.pool().connection() as connection:
+        async with pools.pool().connection() as connection:
             outcome = await drivers.commit_async(steps(ask), connection)
         if isinstance(outcome, Reply):
             return outcome

@@ -17,12 +17,12 @@ from amends.protocol.vocabulary import EventType
 from approvals.digests import FORWARD_FORM, CallFacts
 from approvals.policy import ToolCall
 from connectors.canonical import digest
+from edge.asgi import Problem, Refused, refuse
 from ledger import decimals
 from ledger.append.events import new_id
-from ledger.edge import Refused, refuse
 from ledger.fold.actions import args_digest
 from ledger.fold.effects import planned_targets
-from ledger.parsed_events import Actor, ParsedEvent, Problem
+from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import EVENT_BYTES_MAX, of_gate, read
 
 BODY_BYTES_MAX = EVENT_BYTES_MAX + 4 * 1024

@@ -10,8 +10,7 @@ from approvals.gate.begin_context import BeginContext, KnownAction, KnownApprova
 from approvals.gate.begin_request import BeginRequest
 from approvals.policy import Policy, PolicyDecision, judge
 from connectors.canonical import digest
-from ledger.edge import Refused
-from ledger.parsed_events import problem
+from edge.asgi import Refused, problem
 from workspaces import formatting
 
 NOTHING_YET = frozenset({"planned", "approved"})

@@ -10,10 +10,10 @@ import msgspec
 
 from approvals.gate import slow_path
 from approvals.policy import Unreadable, active_policies, default
-from ledger.edge import Refused, answer, header, refuse, speaker_of
+from edge import pools
+from edge.asgi import Receive, Refused, Scope, Send, answer, header, refuse
+from ledger.agent_keys import speaker_of
 from ledger.parsed_events import Actor
-from workspaces import edge
-from workspaces.edge import Receive, Scope, Send
 from workspaces.models import opened_masking_key
 
 FORBIDDEN = 403
@@ -51,7 +51,7 @@ async def compiled(workspace_id: int, digest: str) -> None:
 async def policy(scope: Scope, receive: Receive, send: Send) -> None:
     """The document with its digest, which is its ETag too; 304 where the agent has it."""
     speaker = await _whoever(scope)
-    async with edge.pool().connection() as connection:
+    async with pools.pool().connection() as connection:
         cursor = await connection.execute(DOCUMENT, [speaker.workspace_id])
         row = await cursor.fetchone()
     if row is None:

@@ -21,7 +21,7 @@ from approvals.gate.decision_table import (
     proceeding,
 )
 from approvals.policy import PolicyDecision
-from ledger.parsed_events import Problem, problem
+from edge.asgi import Problem, problem
 
 KEY_REUSED = problem(
     "key-reused",

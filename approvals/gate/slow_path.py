@@ -33,10 +33,10 @@ from approvals.gate.decision_table import (
 from approvals.gate.responses import KEY_REUSED, Reply, of_proceed
 from approvals.models import Approval, ApprovalState, GateKey, PolicyVersion
 from approvals.policy import Policy, PolicyDecision, active_policies
+from edge.asgi import refuse
 from ledger import desk_events, drivers, intake
 from ledger.append.statements import Statement
 from ledger.drivers import Rows
-from ledger.edge import refuse
 from ledger.models import Action, Event, Run, RunState
 from ledger.parsed_events import ParsedEvent
 from workspaces.models import Agent, Workspace

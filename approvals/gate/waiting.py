@@ -28,11 +28,11 @@ from approvals import clarifications
 from approvals.gate import slow_path
 from approvals.models import Clarification
 from approvals.signals import CHANNEL
-from ledger.edge import Refused, answer, body_of, refuse, speaker_of
-from ledger.edge import answer as send_answer
+from edge import pools, sockets
+from edge.asgi import Receive, Refused, Scope, Send, answer, body_of, refuse
+from edge.asgi import answer as send_answer
+from ledger.agent_keys import speaker_of
 from ledger.parsed_events import Actor
-from workspaces import edge, sockets
-from workspaces.edge import Receive, Scope, Send
 from workspaces.moves import CannotMove
 
 # `POST /api/v1/approvals/{id}/answers`: an agent answers what a person asked back.
@@ -218,7 +218,7 @@ class Waiters:
         if not ids:
             return
         try:
-            async with edge.pool().connection() as connection:
+            async with pools.pool().connection() as connection:
                 cursor = await connection.execute(self.over, [ids])
                 for (row,) in await cursor.fetchall():
                     self.wake(row)
@@ -292,7 +292,7 @@ async def gone(receive: Receive) -> None:
 
 
 async def _state(pk: int, speaker: Actor) -> dict[str, Any]:
-    async with edge.pool().connection() as connection:
+    async with pools.pool().connection() as connection:
         cursor = await connection.execute(STATE, [pk, speaker.workspace_id, speaker.agent_id])
         row = await cursor.fetchone()
     if row is None:

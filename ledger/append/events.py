@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from amends.protocol.canonical import content_digest, salted_digest
+from edge.asgi import Problem, problem
 from ledger import clocks
 from ledger.append import projection_rows, statements
 from ledger.append.projection import Folding, KnownRun, moves
@@ -34,7 +35,7 @@ from ledger.append.statements import (
 )
 from ledger.fold import ActionRow
 from ledger.fold.actions import planned_alone
-from ledger.parsed_events import Actor, Answer, ParsedEvent, Problem, problem
+from ledger.parsed_events import Actor, Answer, ParsedEvent
 
 # UUIDv7 (RFC 9562): ids that sort by the time they were made, also within one millisecond.
 

@@ -11,9 +11,9 @@ from django.conf import settings
 from approvals import signals
 from approvals.gate import waiting
 from config.edge import Edge
+from edge import pools
+from ledger.agent_keys import known_keys
 from ledger.append.events import new_id
-from ledger.edge import known_keys
-from workspaces import edge
 
 _attempts = itertools.count(1)
 
@@ -39,7 +39,7 @@ def visit(story, connections_max=4, behind=no_django):
 
     async def talk():
         known_keys.forget()
-        await edge.open_pool(settings.DATABASE_URL, connections_max=connections_max)
+        await pools.open_pool(settings.DATABASE_URL, connections_max=connections_max)
         door = Edge(behind)
         transport = httpx.ASGITransport(app=door)
         try:

@@ -13,13 +13,14 @@ from approvals.gate.begin import begin_fast, steps
 from approvals.gate.begin_request import ask_of
 from approvals.models import Approval, GateKey, Pause
 from approvals.policy import active_policies
+from edge import pools
 from ledger import drivers
 from ledger.append.events import new_id
 from ledger.models import Action, Attempt, Event, EventKey, Run, Unsealed
 from ledger.parsed_events import Actor
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
-from workspaces import edge, keys
+from workspaces import keys
 from workspaces.models import Agent
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -54,7 +55,7 @@ def hear(ask, *, quickly_only):
     async def story(_client):
         if quickly_only:
             return await begin_fast(ask)
-        async with edge.pool().connection() as connection:
+        async with pools.pool().connection() as connection:
             return await drivers.commit_async(steps(ask), connection)
 
     return visit(story)

@@ -22,6 +22,7 @@ from approvals import inbox, signals
 from approvals.gate import waiting
 from approvals.gate.waiting import Waiters
 from approvals.models import Approval
+from edge import pools, sockets
 from tests.approvals.door import Agent as Trip
 from tests.approvals.test_waiting import IRREVERSIBLE
 from tests.config.test_door import ask
@@ -30,7 +31,7 @@ from tests.conftest import started
 from tests.people import acme, ada, ben, leads, operators
 from tests.processes import Processes
 from tests.proxy import Proxy
-from workspaces import edge, keys, sockets
+from workspaces import keys
 from workspaces.models import Agent
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -102,7 +103,7 @@ def test_a_connection_that_timed_out_is_no_silence_that_never_ends(
     channel = "amends:test-vanished"
 
     async def story() -> None:
-        await edge.open_pool(settings.DATABASE_URL, connections_max=1)
+        await pools.open_pool(settings.DATABASE_URL, connections_max=1)
         waiters = Waiters(channel, NOBODY_WAITS)
         try:
             with waiters.registered(1) as woken:
@@ -116,7 +117,7 @@ def test_a_connection_that_timed_out_is_no_silence_that_never_ends(
                 await asyncio.wait_for(woken, 60)
         finally:
             await waiters.stop()
-            await edge.close_pool()
+            await pools.close_pool()
 
     asyncio.run(story())
 

@@ -84,19 +84,19 @@ async def no_django(scope, receive, send):
 def at_the_door(settings):
     """Run a coroutine function with a client of the real door, and give what it returns."""
     from config.edge import Edge
-    from ledger.edge import known_keys
-    from workspaces import edge
+    from edge import pools
+    from ledger.agent_keys import known_keys
 
     def run(work):
         async def talk():
             known_keys.forget()
-            await edge.open_pool(settings.DATABASE_URL, connections_max=CONNECTIONS)
+            await pools.open_pool(settings.DATABASE_URL, connections_max=CONNECTIONS)
             transport = httpx.ASGITransport(app=Edge(no_django))
             try:
                 async with httpx.AsyncClient(transport=transport, base_url="http://desk") as client:
                     return await work(client)
             finally:
-                await edge.close_pool()
+                await pools.close_pool()
 
         return asyncio.run(talk())
 

@@ -10,11 +10,12 @@ import pytest
 from django.db import connection
 
 from config.edge import Edge
+from edge import pools
 from ledger import desk_events, drivers
 from ledger.intake import INLINE_BYTES_MAX
 from ledger.models import Blob, Event, EventKey, Run, Unsealed
 from tests.ledger.conftest import CONNECTIONS, bearer, event, post
-from workspaces import edge, keys
+from workspaces import keys
 from workspaces.models import APIKey
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -67,12 +68,12 @@ def send(token):
 
 
 def test_whoever_finds_no_connection_is_told_when_to_come_back(at_the_door, send, monkeypatch):
-    monkeypatch.setattr(edge, "POOL_WAIT_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(pools, "POOL_WAIT_SECONDS_MAX", 0.2)
 
     async def while_all_are_taken(client):
         async with contextlib.AsyncExitStack() as taken:
             for _ in range(CONNECTIONS):
-                await taken.enter_async_context(edge.pool().connection())
+                await taken.enter_async_context(pools.pool().connection())
             turned_away = await send(client, event("run.started"))
         return turned_away, await send(client, event("run.started"))
 
@@ -87,7 +88,7 @@ def test_who_waits_too_long_for_a_run_is_told_when_to_come_back(at_the_door, sen
 
     async def while_somebody_holds_it(client):
         await send(client, event("run.started"))
-        async with edge.pool().connection() as holder, holder.transaction():
+        async with pools.pool().connection() as holder, holder.transaction():
             await holder.execute("SELECT 1 FROM ledger_run FOR UPDATE")
             turned_away = await send(client, event("run.completed"))
         return turned_away, await send(client, event("run.completed"))
@@ -102,7 +103,7 @@ def test_who_waits_too_long_for_a_run_is_told_when_to_come_back(at_the_door, sen
 def test_when_too_many_large_batches_wait_the_next_is_told_when_to_come_back(
     at_the_door, send, monkeypatch
 ):
-    monkeypatch.setattr(edge, "THREADS_WAITING_MAX", 2)
+    monkeypatch.setattr(pools, "THREADS_WAITING_MAX", 2)
     monkeypatch.setattr(drivers, "BEGIN", [("BEGIN", ()), ("SET LOCAL lock_timeout = '60s'", ())])
     words = {"args": "x" * (INLINE_BYTES_MAX // 2)}
 
@@ -112,7 +113,7 @@ def test_when_too_many_large_batches_wait_the_next_is_told_when_to_come_back(
 
     async def while_somebody_holds_their_run(client):
         await send(client, event("run.started"))
-        async with edge.pool().connection() as holder, holder.transaction():
+        async with pools.pool().connection() as holder, holder.transaction():
             await holder.execute("SELECT 1 FROM ledger_run FOR UPDATE")
             sent = [asyncio.create_task(send(client, *large())) for _ in range(3)]
             done, _ = await asyncio.wait(sent, timeout=20, return_when=asyncio.FIRST_COMPLETED)

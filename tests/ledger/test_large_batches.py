@@ -8,13 +8,13 @@ import psycopg
 import pytest
 from django.db import connection
 
+from edge.pools import THREADS_MAX, THREADS_WAITING_MAX
 from ledger.intake import INLINE_BYTES_MAX, TRIES_MAX
 from ledger.models import Event
 from ledger.wire import BATCH_BYTES_MAX, BATCH_EVENTS_MAX
 from tests.ledger import large_batches
 from tests.ledger.conftest import event
 from tests.ledger.large_batches import TERMINATE, WAITING, asked, large, until, words
-from workspaces.edge import THREADS_MAX, THREADS_WAITING_MAX
 
 send, web, held = large_batches.send, large_batches.web, large_batches.held
 pytestmark = pytest.mark.django_db(transaction=True)

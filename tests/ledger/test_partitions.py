@@ -7,10 +7,11 @@ import pytest
 from django.db import connection
 
 from config import health, loops
+from edge import pools
 from ledger import partitions
 from ledger.models import Event
 from tests.ledger.conftest import event, tell
-from workspaces import edge, periodic
+from workspaces import periodic
 
 WEEK = timedelta(days=7)
 
@@ -72,8 +73,8 @@ def test_statusz_tells_of_it_before_it_is_needed(speaker, settings):
 
 
 async def readiness(url):
-    await edge.open_pool(url, connections_max=2)
+    await pools.open_pool(url, connections_max=2)
     try:
         return await health.loops()
     finally:
-        await edge.close_pool()
+        await pools.close_pool()

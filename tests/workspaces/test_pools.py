@@ -7,7 +7,7 @@ import pytest
 from django.conf import settings
 from psycopg import AsyncConnection
 
-from workspaces import edge, pools
+from edge import pools
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -16,18 +16,18 @@ CONNECTIONS = 3
 
 def visit(story, connections_max=CONNECTIONS):
     async def talk():
-        pool = await edge.open_pool(settings.DATABASE_URL, connections_max=connections_max)
+        pool = await pools.open_pool(settings.DATABASE_URL, connections_max=connections_max)
         try:
             await pool.wait()
             return await story(pool)
         finally:
-            await edge.close_pool()
+            await pools.close_pool()
 
     return asyncio.run(talk())
 
 
 async def process_asked():
-    async with edge.AutocommitConnection() as connection:
+    async with pools.AutocommitConnection() as connection:
         await connection.execute("SELECT 1")
         return connection.info.backend_pid
 
@@ -76,10 +76,10 @@ def test_the_one_at_hand_is_one_of_all():
 def test_a_connection_in_a_transaction_is_not_kept_at_hand():
     async def story(pool):
         await in_a_row(2)
-        async with edge.AutocommitConnection() as connection:
+        async with pools.AutocommitConnection() as connection:
             await connection.execute("BEGIN")
             in_transaction = connection
-        async with edge.AutocommitConnection() as connection:
+        async with pools.AutocommitConnection() as connection:
             return connection is in_transaction, connection.info.transaction_status.name
 
     assert visit(story) == (False, "IDLE")

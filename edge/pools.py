@@ -1,47 +1,26 @@
-"""The hot door: what its handlers on every floor share. config/asgi.py routes to them.
+"""The connections and the threads of a web process, and what its threads share.
 
-A handler is a plain ASGI callable that stands in front of Django: no middleware, no session.
-Checking the key, the limits and the answer are its own business.
+The connection that came back last is lent first. A pool lends in turns, so that who asks once at a
+time meets another server process each time, whose plans and catalogues have left the processor's
+caches by then. Here one connection stays at hand.
 """
 
 import asyncio
-import re
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from psycopg import AsyncConnection, Connection
+from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
-from psycopg_pool import ConnectionPool, TooManyRequests
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, TooManyRequests
 
-from workspaces import sockets
-from workspaces.pools import Pool
-
-# Types of msgspec that several threads read, described before the first of them does.
-#
-# msgspec works out how a Struct is read when it is first needed, running Python code on the way. A
-# second thread that comes to the same type meanwhile finds the description half made and ends the
-# whole process with a segmentation fault (msgspec 0.22; batches of events from four clients that
-# hit a fresh web process did).
-
-_one_at_a_time = threading.Lock()
-
-
-def described(*types: type[msgspec.Struct]) -> None:
-    """Work the types out now. Whoever makes a type that threads will share calls this at once."""
-    with _one_at_a_time:
-        for one in types:
-            msgspec.json.Decoder(one)
-
+from edge import sockets
 
 T = TypeVar("T")
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 ThreadsPool = ConnectionPool[Connection[TupleRow]]
 
 # Requests beyond the pool wait this long for a connection, then are told to come back.
@@ -53,24 +32,64 @@ POOL_WAITING_MAX = 2_000
 # wait for one of them, and beyond that are told to come back.
 THREADS_MAX = 4
 THREADS_WAITING_MAX = 200
+# So long the same connection is lent. Then another has its turn, and the pool looks how old this
+# one is.
+AT_HAND_SECONDS_MAX = 60.0
 
 
-class Route(NamedTuple):
-    """`path` is a regular expression for the whole path; its groups arrive in `path_params`."""
+class Pool(AsyncConnectionPool[AsyncConnection[TupleRow]]):
+    """A pool with one of its connections at hand: never while anybody waits for one."""
 
-    method: str
-    path: "re.Pattern[str]"
-    handler: Handler
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._at_hand: AsyncConnection[TupleRow] | None = None
+        self._until = 0.0
+        self._asking = 0
+        self._closing = False
 
+    async def getconn(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - psycopg_pool's own
+    ) -> AsyncConnection[TupleRow]:
+        at_hand, self._at_hand = self._at_hand, None
+        if at_hand is not None:
+            return at_hand
+        self._asking += 1
+        try:
+            return await super().getconn(timeout)
+        finally:
+            self._asking -= 1
 
-def route(method: str, path: str, handler: Handler) -> Route:
-    return Route(method, re.compile(path), handler)
+    async def putconn(self, conn: AsyncConnection[TupleRow]) -> None:
+        if not self._may_stay(conn):
+            await super().putconn(conn)
+        elif time.monotonic() < self._until:
+            self._at_hand = conn
+        else:
+            self._until = time.monotonic() + AT_HAND_SECONDS_MAX
+            await super().putconn(conn)
 
+    def _may_stay(self, conn: AsyncConnection[TupleRow]) -> bool:
+        return (
+            self._at_hand is None
+            and self._asking == 0
+            and not (self.closed or self._closing)
+            and conn.info.transaction_status is TransactionStatus.IDLE
+        )
 
-class PassOn(Exception):
-    """We stopped because this request is not for the hot door: Django answers it. Nothing of the
-    body may have been read, and nothing sent.
-    """
+    async def check(self) -> None:
+        await self._put_away()
+        await super().check()
+
+    async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109 - as above
+        self._closing = True
+        await self._put_away()
+        await super().close(timeout)
+
+    async def _put_away(self) -> None:
+        at_hand, self._at_hand = self._at_hand, None
+        if at_hand is not None:
+            await super().putconn(at_hand)
 
 
 class Closed(Exception):
@@ -178,3 +197,20 @@ class _Threads:
 
 in_thread = _Threads().call
 """Await a function that computes much, or waits for a connection of `threads_pool`."""
+
+
+# Types of msgspec that several threads read, described before the first of them does.
+#
+# msgspec works out how a Struct is read when it is first needed, running Python code on the way. A
+# second thread that comes to the same type meanwhile finds the description half made and ends the
+# whole process with a segmentation fault (msgspec 0.22; batches of events from four clients that
+# hit a fresh web process did).
+
+_one_at_a_time = threading.Lock()
+
+
+def described(*types: type[msgspec.Struct]) -> None:
+    """Work the types out now. Whoever makes a type that threads will share calls this at once."""
+    with _one_at_a_time:
+        for one in types:
+            msgspec.json.Decoder(one)

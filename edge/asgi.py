@@ -1,0 +1,158 @@
+"""Requests and answers in front of Django: what the handlers of every floor share.
+
+A handler is a plain ASGI callable: no middleware, no session. config/edge.py routes to it. All that
+can be wrong with a request is a `Refused`, which the wrapper `answering` turns into an RFC 9457
+problem. A bad request is never a 500.
+"""
+
+import logging
+import re
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, NamedTuple
+
+import msgspec
+from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_SECONDS = 1
+CHUNKS_MAX = 100_000
+
+_json = msgspec.json.Encoder()
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Route(NamedTuple):
+    """`path` is a regular expression for the whole path; its groups arrive in `path_params`."""
+
+    method: str
+    path: "re.Pattern[str]"
+    handler: Handler
+
+
+def route(method: str, path: str, handler: Handler) -> Route:
+    return Route(method, re.compile(path), handler)
+
+
+class PassOn(Exception):
+    """We stopped because this request is not for the hot door: Django answers it. Nothing of the
+    body may have been read, and nothing sent.
+    """
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An RFC 9457 problem."""
+
+    type: str
+    title: str
+    status: int
+    detail: str = ""
+
+
+def problem(kind: str, title: str, status: int, detail: str = "") -> Problem:
+    return Problem(f"urn:amends:problem:{kind}", title, status, detail)
+
+
+class Refused(Exception):
+    """We stopped because the request cannot be served; `problem` says why."""
+
+    def __init__(self, what: Problem, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(what.title)
+        self.problem = what
+        self.headers = headers
+
+
+def refuse(kind: str, title: str, status: int, detail: str = "") -> Refused:
+    return Refused(problem(kind, title, status, detail))
+
+
+def header(scope: Scope, name: bytes) -> str:
+    return next((v.decode("latin-1") for n, v in scope["headers"] if n == name), "")
+
+
+def bearer(scope: Scope) -> str:
+    kind, _, token = header(scope, b"authorization").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+def media_type(scope: Scope) -> str:
+    return header(scope, b"content-type").partition(";")[0].strip().lower()
+
+
+async def body_of(scope: Scope, receive: Receive, bytes_max: int) -> bytes:
+    """The whole body, inflated; raises `Refused` (413, 415, 400). Neither form may be larger."""
+    too_large = refuse("too-large", "The body is too large", 413, f"At most {bytes_max} bytes.")
+    encoding = header(scope, b"content-encoding").strip().lower()
+    if encoding not in {"", "identity", "gzip"}:
+        raise refuse("encoding", "Unknown content encoding", 415, "gzip or none.")
+    length = header(scope, b"content-length")
+    if length.isdigit() and int(length) > bytes_max:
+        raise too_large
+    body = bytearray()
+    for _ in range(CHUNKS_MAX):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise refuse("disconnected", "The client went away", 400)
+        body += message.get("body", b"")
+        if len(body) > bytes_max:
+            raise too_large
+        if not message.get("more_body"):
+            return inflated(bytes(body), bytes_max) if encoding == "gzip" else bytes(body)
+    raise too_large
+
+
+def inflated(body: bytes, bytes_max: int) -> bytes:
+    """gunzip that stops one byte above the limit: a bomb never unfolds."""
+    inflater = zlib.decompressobj(wbits=31)
+    try:
+        plain = inflater.decompress(body, bytes_max + 1)
+    except zlib.error as broken:
+        raise refuse("encoding", "The body is not gzip", 400, str(broken)) from broken
+    if len(plain) > bytes_max:
+        raise refuse("too-large", "The body is too large", 413, f"At most {bytes_max} bytes.")
+    if not inflater.eof or inflater.unused_data:
+        raise refuse("encoding", "The body is not one whole gzip member", 400)
+    return plain
+
+
+async def answer(
+    send: Send,
+    status: int,
+    value: Any,
+    headers: tuple[tuple[str, str], ...] = (),
+    media: str = "application/json",
+) -> None:
+    body = _json.encode(value)
+    raw = [(b"content-type", media.encode()), (b"content-length", str(len(body)).encode())]
+    raw += [(b"cache-control", b"no-store")]
+    raw += [(name.encode(), text.encode()) for name, text in headers]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def answer_problem(
+    send: Send, what: Problem, headers: tuple[tuple[str, str], ...] = ()
+) -> None:
+    await answer(send, what.status, what, headers, "application/problem+json")
+
+
+def answering(handler: Callable[[Scope, Receive, Send], Awaitable[None]]) -> Handler:
+    """The handler with every `Refused`, and a database too busy to lock a row, as a problem."""
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await handler(scope, receive, send)
+        except Refused as refused:
+            await answer_problem(send, refused.problem, refused.headers)
+        except (DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure):
+            logger.warning("%s %s: too busy", scope["method"], scope["path"], exc_info=True)
+            what = problem("overloaded", "Overloaded, come back in a moment", 503)
+            await answer_problem(send, what, (("retry-after", str(RETRY_AFTER_SECONDS)),))
+
+    return answered
