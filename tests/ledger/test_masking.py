@@ -119,3 +119,10 @@ def test_the_desk_masks_what_it_says_itself_and_leaves_what_it_was_given(northwi
     assert said["notes"] == [f"card {card}", "ok"]
     assert said["n"] == 1
     assert told == before
+
+
+def test_showing_the_last_four_changes_no_mark_of_what_holds_a_card():
+    told = {"secret": {"number": "4242424242424242"}, "card": {"number": "4242424242424242"}}
+    secret = bytes.fromhex(DATA["key"])
+    quiet, showing = MaskingKey(secret), MaskingKey(secret, shows_last4=True)
+    assert masked(told, ["card"], quiet) == masked(told, ["card"], showing)

@@ -49,6 +49,13 @@ _UUID = (
 # So is a Message-ID (RFC 5322) of several parts, as mail libraries make them: `<1.2.3@host>`.
 _MESSAGE_ID = r"<[0-9A-Za-z_=+-]+(?:\.[0-9A-Za-z_=+-]+){2,}@[0-9A-Za-z.-]+>"
 _ID_OR_CARD = re.compile(f"{_UUID}|{_MESSAGE_ID}|{_CARD.pattern}")
+# A card among other digits ("4242 4242 4242 4242 12/27", "2026-11-23 4242…"): as it is printed, in
+# one piece, four groups of four, or 4-6-5 and 4-6-4. Any other grouping has to stand by itself.
+_PRINTED = re.compile(
+    f"{_UUID}|{_MESSAGE_ID}|"
+    r"(?P<card>(?<![0-9A-Za-z])(?=[2-6])(?:[0-9]{13,19}|[0-9]{4}(?:[ -][0-9]{4}){3}"
+    r"|[0-9]{4}[ -][0-9]{6}[ -][0-9]{4,5})(?![0-9A-Za-z]))"
+)
 # Anything that could be one, in raw JSON; slow, so `Look` asks for many digits first.
 _CARD_IN_BYTES = re.compile(rb"[2-6][0-9 -]{12}")
 _MANY_DIGITS = b"0" * CARD_DIGITS_MIN
@@ -68,6 +75,7 @@ _LAST4 = re.compile("(⟦masked:[a-z0-9]{1,32}:v1:[0-9a-f]{32}):[0-9A-Z]{4}(?=�
 _CARD_TAGS = frozenset({"card", "cardnumber", "creditcardnumber"})
 _CARD_FORM = re.compile(r"[0-9](?:[ -]?[0-9]){11,18}")
 _IBAN_FORM = re.compile(r"[A-Z]{2}[0-9]{2}[0-9A-Z]{11,30}")
+_DOUBLED = str.maketrans("0123456789", "0246813579")  # the sum of the digits of twice a digit
 _SHOWN = frozenset({"card", "iban"})
 
 
@@ -156,7 +164,7 @@ def _normal_form(tag: str, value: Any) -> tuple[str, bytes]:
             account = "".join(text.split()).upper()
             if _IBAN_FORM.fullmatch(account):
                 return "iban", account.encode()
-    return f"value of {tag}", canonical(value)
+    return f"value of {tag}", without_last4(canonical(value))
 
 
 def kind_of(text: str) -> str | None:
@@ -241,8 +249,8 @@ def _clean(value: Any, depth: int, look: Look) -> Any:
             value[place] = _clean(inner, depth + 1, look)
     elif kind is int:
         return _integer(value, look)
-    elif kind is float and not is_plain_float(value):
-        look.plain = False
+    elif kind is float:
+        return _float(value, look)
     return value
 
 
@@ -284,7 +292,7 @@ def _text(value: str, look: Look) -> str:
         raise Unfit("a text holds the character NUL")
     if not look.cards or len(value) < CARD_DIGITS_MIN:
         return value
-    return _ID_OR_CARD.sub(lambda found: _card(found[0], look.key), value)
+    return _without_cards(value, look.key)
 
 
 def _integer(value: int, look: Look) -> Any:
@@ -294,6 +302,15 @@ def _integer(value: int, look: Look) -> Any:
             raise Unfit(f"an integer has more than {INTEGER_DIGITS_MAX} digits")
     if value >= CARD_MIN and _is_card(str(value)):
         return made_by(look.key, "card", value)
+    return value
+
+
+def _float(value: float, look: Look) -> Any:
+    """A column of numbers in which one is missing makes 4242424242424242.0 of a card."""
+    if not is_plain_float(value):
+        look.plain = False
+    if value >= CARD_MIN and value.is_integer() and _is_card(whole := str(int(value))):
+        return made_by(look.key, "card", whole)
     return value
 
 
@@ -349,13 +366,30 @@ def _is_placeholder(value: Any) -> bool:
     return isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None
 
 
+def _without_cards(text: str, key: MaskingKey | None) -> str:
+    """The text with each card number replaced, also where other numbers stand next to it."""
+    parts, done, at = [], 0, 0
+    while found := _PRINTED.search(text, at):
+        at = found.end()
+        if found["card"] is None:
+            continue
+        if not _is_card(found[0]):
+            at = found.start() + 1  # the next group may be where the card begins
+            continue
+        parts += [text[done : found.start()], made_by(key, "card", found[0])]
+        done = at
+    text = "".join([*parts, text[done:]])
+    return _ID_OR_CARD.sub(lambda one: _card(one[0], key), text)
+
+
 def _card(text: str, key: MaskingKey | None) -> str:
     return made_by(key, "card", text) if _is_card(text) else text
 
 
 def _is_card(text: str) -> bool:
+    """Whether the text is one number of a card, with a valid check digit (Luhn)."""
     if not _CARD.fullmatch(text):
         return False
-    digits = [int(character) for character in text if character.isdigit()]
-    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
-    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+    digits = text.replace(" ", "").replace("-", "")
+    doubled = digits[-2::-2].translate(_DOUBLED)
+    return (sum(map(int, digits[-1::-2])) + sum(map(int, doubled))) % 10 == 0
