@@ -3,8 +3,7 @@
 from recovery import sweeper
 from recovery.casework import bulk, cases
 from recovery.corrections import aftercare
-from recovery.planning import automatic
-from recovery.triage import outcome_probes, triage, verification
+from recovery.triage import automatic, outcome_probes, triage, verification
 from workspaces.periodic import SWEEPER, every
 
 SWEEP_SECONDS = 1.0

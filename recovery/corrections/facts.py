@@ -24,6 +24,7 @@ from recovery.run_facts.sentences import (
     plural,
     singular,
 )
+from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import verb
 from workspaces import formatting
 
@@ -88,31 +89,6 @@ Theirs = list[tuple[Action, Effect | None]]
 """Effects on what is one person's; None of an irreversible call whose effect nobody told."""
 
 
-WHY = {
-    "verification_failed": "A check found that this is not what was asked for.",
-    "verification_missing": "Nobody could confirm that this is what was asked for.",
-    "failed_with_effects": "The work stopped half-way.",
-    "stalled": "The work stopped half-way.",
-    "not_resumed": "The work stopped half-way and was not taken up again.",
-    "cancelled_with_effects": "The request was cancelled after part of it had been done.",
-    "late_effect": "This was done after the request had been cancelled.",
-    "outcome_unknown": "It was not certain whether this had been done.",
-    "past_its_time": "It was not certain whether this had been done.",
-    "contradiction": "We were told both that this had been done and that it had not.",
-    "same_call_twice": "The same thing was done twice.",
-    "effect_twice": "The same thing was done twice.",
-    "key_reused": "One request was mixed up with another.",
-    "out_of_order": "This was done in the wrong order.",
-    "unapproved": "This was done without the approval that it needs.",
-    "denied": "This should not have been done.",
-    "denied_often": "The assistant kept trying to do what it is not allowed to do.",
-    "reported": "Somebody told us that this was wrong.",
-    "failed_without_effects": "The work stopped before anything had been changed.",
-    "step_needs_person": "One of our people had to step in to put this right.",
-}
-"""Why something was corrected, by the kind of reason: each kind of triage/detectors.py has one."""
-
-OF_THE_REPAIR = frozenset({"step_needs_person", "not_resumed"})
 WITHOUT_REASON = "This should not have happened."
 
 
@@ -362,8 +338,9 @@ def why(case: Case) -> str:
     codes = [str(one.get("code")) for one in case.evidence if isinstance(one, dict)]
     found = [*codes, *case.reasons]
     # What went wrong says more than what became of putting it right.
-    first = next((code for code in found if code not in OF_THE_REPAIR), "".join(found[:1]))
-    return WHY[first] if first else WITHOUT_REASON
+    kinds = [KINDS[code] for code in found]
+    telling = [kind for kind in kinds if not kind.is_about_repair] or kinds
+    return telling[0].person if telling else WITHOUT_REASON
 
 
 def reviewed(case: Case) -> dict[str, Any]:

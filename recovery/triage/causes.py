@@ -13,7 +13,7 @@ from django.utils import timezone
 from recovery.models import Cause
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import shortened, without_addresses
-from recovery.triage.detectors import Reason
+from recovery.triage.detectors import KINDS, Reason
 from recovery.triage.headlines import blamed_action
 from workspaces.models import Workspace
 
@@ -48,7 +48,7 @@ def likeness(facts: RunFacts, reasons: Sequence[Reason]) -> Fingerprint:
     error = (action.error if action else None) or facts.run.error
     code = reasons[0].code if reasons else "reported"
     tool = action.tool if action else ""
-    if isinstance(error, dict) and code not in {"verification_failed", "reported"}:
+    if isinstance(error, dict) and KINDS[code].likens_by_error:
         kind = str(error.get("type") or code)
         return Fingerprint(tool[:200], kind[:200], normalised(str(error.get("message") or "")))
     if action is not None and action.checks:

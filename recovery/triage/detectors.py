@@ -1,7 +1,8 @@
 """Reasons: everything that makes a run a case, each from facts and in one sentence.
 
-A reason's key names it within the run. A closing answers the keys that it saw; only a key that
-nobody has answered opens a closed case again.
+A kind of reason is one row of `KINDS`, at the end: how it is found, the headline, what the affected
+person is told, and what else hangs on it. A reason's key names it within the run. A closing answers
+the keys that it saw; only a key that nobody has answered opens a closed case again.
 """
 
 from __future__ import annotations
@@ -49,35 +50,33 @@ class Reason:
         }
 
 
-CODES = frozenset(
-    {
-        "step_needs_person",
-        "contradiction",
-        "outcome_unknown",
-        "past_its_time",
-        "late_effect",
-        "verification_failed",
-        "verification_missing",
-        "failed_with_effects",
-        "cancelled_with_effects",
-        "stalled",
-        "key_reused",
-        "effect_twice",
-        "same_call_twice",
-        "out_of_order",
-        "unapproved",
-        "denied",
-        "denied_often",
-        "not_resumed",
-        "reported",
-        "failed_without_effects",
-    }
-)
-"""Every kind of reason there is. Each has a headline (triage/headlines.py) and a sentence for the
-affected person (corrections/facts.py); nothing falls back to the words of another.
-"""
-
 Finder = Callable[[RunFacts], Iterator[Reason]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonKind:
+    """A kind of reason; what has no default must be said of every kind.
+
+    `headline` is the second half of “Agent “x” changed a, …”, `brief` its short form for a line of
+    the queue where the headline's own will not do. Both may name {tool}, {call} (the tool, or “a
+    call”), {failure} (` at a.tool (its error)`), {error} (`: its error`), {at_check} and {check}
+    (` at “…”` and `: “…”`, the first check that failed); the last four are empty where unknown.
+    `person` is what the affected person is told, without blame and without our words.
+    """
+
+    code: str
+    finder: Finder
+    headline: str
+    person: str
+    brief: str = ""
+    is_about_repair: bool = False  # what went wrong before says more to the affected person
+    blames_failed_action: bool = False
+    likens_by_error: bool = True  # alike are those with the same error; else the same checks
+    allows_automatic: bool = True  # whether it may still be undone without a person
+
+    def __post_init__(self) -> None:
+        if not (self.code and self.headline and self.person):
+            raise ValueError(f"The kind of reason “{self.code}” lacks its words.")
 
 
 def reasons(facts: RunFacts, case: Case | None) -> list[Reason]:
@@ -331,17 +330,143 @@ def _effect_words(effects: list[Effect]) -> str:
     return f"what it did to {first} and {len(effects) - 1} more"
 
 
-FINDERS: tuple[Finder, ...] = (
-    steps_that_wait,
-    outcomes_unknown,
-    effects_after_the_end,
-    verifications,
-    ended_badly,
-    keys_reused,
-    the_same_call_twice,
-    without_approval,
-    denied_often,
-    law_of_order,
-    not_resumed,
-    reported,
+_ROWS = (
+    ReasonKind(
+        "step_needs_person",
+        steps_that_wait,
+        headline="and undoing it needs a person",
+        person="One of our people had to step in to put this right.",
+        is_about_repair=True,
+        allows_automatic=False,
+    ),
+    ReasonKind(
+        "contradiction",
+        outcomes_unknown,
+        headline="and says both that {tool} succeeded and that it did not",
+        person="We were told both that this had been done and that it had not.",
+    ),
+    ReasonKind(
+        "outcome_unknown",
+        outcomes_unknown,
+        headline="and may have run {tool}: its outcome is unknown",
+        brief="Outcome unknown{error}",
+        person="It was not certain whether this had been done.",
+    ),
+    ReasonKind(
+        "past_its_time",
+        outcomes_unknown,
+        headline="and may have run {tool}: it never said how it ended",
+        person="It was not certain whether this had been done.",
+    ),
+    ReasonKind(
+        "late_effect",
+        effects_after_the_end,
+        headline="and {tool} took effect after the run was cancelled",
+        person="This was done after the request had been cancelled.",
+    ),
+    ReasonKind(
+        "verification_failed",
+        verifications,
+        headline="then its verification failed{at_check}",
+        brief="Verification failed{check}",
+        person="A check found that this is not what was asked for.",
+        likens_by_error=False,
+    ),
+    ReasonKind(
+        "verification_missing",
+        verifications,
+        headline="and nobody has verified it",
+        person="Nobody could confirm that this is what was asked for.",
+    ),
+    ReasonKind(
+        "failed_with_effects",
+        ended_badly,
+        headline="then failed{failure}",
+        brief="Failed{error}",
+        person="The work stopped half-way.",
+        blames_failed_action=True,
+    ),
+    ReasonKind(
+        "cancelled_with_effects",
+        ended_badly,
+        headline="and was cancelled half-way",
+        person="The request was cancelled after part of it had been done.",
+    ),
+    ReasonKind(
+        "stalled",
+        ended_badly,
+        headline="then fell silent",
+        person="The work stopped half-way.",
+    ),
+    ReasonKind(
+        "key_reused",
+        keys_reused,
+        headline="and used the key of {tool} again with other arguments",
+        person="One request was mixed up with another.",
+    ),
+    ReasonKind(
+        "effect_twice",
+        keys_reused,
+        headline="and {tool} took effect twice",
+        person="The same thing was done twice.",
+    ),
+    ReasonKind(
+        "same_call_twice",
+        the_same_call_twice,
+        headline="and called {tool} twice with the same arguments",
+        person="The same thing was done twice.",
+    ),
+    ReasonKind(
+        "unapproved",
+        without_approval,
+        headline="and ran {call} without the approval that its rule asks for",
+        person="This was done without the approval that it needs.",
+    ),
+    ReasonKind(
+        "denied",
+        without_approval,
+        headline="and ran {tool}, which is never allowed",
+        person="This should not have been done.",
+    ),
+    ReasonKind(
+        "denied_often",
+        denied_often,
+        headline="and asked again and again for what its rules never allow",
+        person="The assistant kept trying to do what it is not allowed to do.",
+    ),
+    ReasonKind(
+        "out_of_order",
+        law_of_order,
+        headline="and ran {tool} out of order, after the pivot",
+        person="This was done in the wrong order.",
+    ),
+    ReasonKind(
+        "not_resumed",
+        not_resumed,
+        headline="and did not resume in time",
+        person="The work stopped half-way and was not taken up again.",
+        is_about_repair=True,
+    ),
+    ReasonKind(
+        "reported",
+        reported,
+        headline="and somebody reported it",
+        person="Somebody told us that this was wrong.",
+        likens_by_error=False,
+        allows_automatic=False,
+    ),
+    ReasonKind(
+        "failed_without_effects",
+        failed_without_effects,
+        headline="failed{failure} and nothing took effect",
+        brief="Failed{error}",
+        person="The work stopped before anything had been changed.",
+    ),
+)
+
+KINDS = {kind.code: kind for kind in _ROWS}
+"""Every kind of reason there is, the weightiest first."""
+
+FINDERS = tuple(
+    dict.fromkeys(kind.finder for kind in _ROWS if kind.finder is not failed_without_effects)
 )

@@ -20,7 +20,7 @@ from recovery.run_facts.sentences import (
     target_words,
     without_addresses,
 )
-from recovery.triage.detectors import Reason
+from recovery.triage.detectors import KINDS, Reason
 from workspaces import formatting
 
 HEADLINE_CHARACTERS_MAX = 400
@@ -41,15 +41,7 @@ def headline(facts: RunFacts, reasons: Sequence[Reason]) -> str:
 
 def brief(facts: RunFacts, reasons: Sequence[Reason]) -> str:
     """The trouble alone, for a line that names the action beside it: `Failed: 504 Gateway …`."""
-    said = trouble(facts, reasons).removeprefix("then ").removeprefix("and ")
-    first = reasons[0] if reasons else None
-    code = first.code if first else ""
-    if first and code == "verification_failed":
-        said = f"Verification failed{_check(facts, first).replace(' at', ':', 1)}"
-    elif code in {"failed_with_effects", "failed_without_effects", "outcome_unknown"}:
-        start = "Outcome unknown" if code == "outcome_unknown" else "Failed"
-        why = _error(facts)
-        said = f"{start}: {why}" if why else start
+    said = trouble(facts, reasons, short=True).removeprefix("then ").removeprefix("and ")
     is_tool = "." in said.partition(" ")[0]
     return shortened(said if is_tool else capitalised(said), BRIEF_CHARACTERS_MAX)
 
@@ -96,46 +88,32 @@ def _what(kind: str, found: Sequence[tuple[Action, Effect]]) -> str:
     return target_words(kind, targets[0])
 
 
-def trouble(facts: RunFacts, reasons: Sequence[Reason]) -> str:
+def trouble(facts: RunFacts, reasons: Sequence[Reason], *, short: bool = False) -> str:
     """What went wrong, as the second half of a sentence; the weightiest reason decides."""
     if not reasons:
         return "then ended without anything that needs a person"
-    reason = reasons[0]
+    reason, kind = reasons[0], KINDS[reasons[0].code]
     tool = getattr(facts.action(reason.action), "tool_words", "") if reason.action else ""
-    said = {
-        "step_needs_person": "and undoing it needs a person",
-        "outcome_unknown": f"and may have run {tool}: its outcome is unknown",
-        "past_its_time": f"and may have run {tool}: it never said how it ended",
-        "contradiction": f"and says both that {tool} succeeded and that it did not",
-        "late_effect": f"and {tool} took effect after the run was cancelled",
-        "verification_failed": f"then its verification failed{_check(facts, reason)}",
-        "verification_missing": "and nobody has verified it",
-        "failed_with_effects": f"then failed{_failure(facts)}",
-        "cancelled_with_effects": "and was cancelled half-way",
-        "stalled": "then fell silent",
-        "key_reused": f"and used the key of {tool} again with other arguments",
-        "effect_twice": f"and {tool} took effect twice",
-        "same_call_twice": f"and called {tool} twice with the same arguments",
-        "unapproved": f"and ran {tool or 'a call'} without the approval that its rule asks for",
-        "denied": f"and ran {tool}, which is never allowed",
-        "denied_often": "and asked again and again for what its rules never allow",
-        "out_of_order": f"and ran {tool} out of order, after the pivot",
-        "not_resumed": "and did not resume in time",
-        "reported": "and somebody reported it",
-        "failed_without_effects": f"failed{_failure(facts)} and nothing took effect",
-    }
-    return said[reason.code]
+    error, check = _error(facts), _check(facts, reason)
+    return ((short and kind.brief) or kind.headline).format(
+        tool=tool,
+        call=tool or "a call",
+        failure=_failure(facts),
+        error=f": {error}" if error else "",
+        check=f": {check}" if check else "",
+        at_check=f" at {check}" if check else "",
+    )
 
 
 def _check(facts: RunFacts, reason: Reason) -> str:
-    """` at “T-204 is raised”`: the first check that failed, by its name alone."""
+    """`“T-204 is raised”`: the first check that failed, by its name alone."""
     action = facts.action(reason.action) if reason.action else None
     names = [
         str(check.get("name") or "")
         for check in (action.checks if action else None) or []
         if isinstance(check, dict) and not check.get("ok")
     ]
-    return f" at {formatting.quoted(names[0], CHECK_CHARACTERS_MAX)}" if any(names[:1]) else ""
+    return formatting.quoted(names[0], CHECK_CHARACTERS_MAX) if any(names[:1]) else ""
 
 
 def _failure(facts: RunFacts) -> str:
@@ -158,7 +136,7 @@ def blamed_action(facts: RunFacts, reasons: Sequence[Reason]) -> Action | None:
     """The action that the queue shows as the failed one."""
     for reason in reasons:
         found = facts.action(reason.action) if reason.action else None
-        if reason.code == "failed_with_effects":
+        if KINDS[reason.code].blames_failed_action:
             found = facts.failed_action() or found
         if found is not None:
             return found

@@ -13,8 +13,8 @@ from ledger.models import Run
 from recovery.corrections import aftercare
 from recovery.engine import engine
 from recovery.models import Case, Correction, Plan
-from recovery.planning import automatic, plans
-from recovery.triage import triage
+from recovery.planning import plans
+from recovery.triage import automatic, triage
 from tests.locks import waits
 from tests.recovery.cases.conftest import POLICY
 

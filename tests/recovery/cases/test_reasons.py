@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+from typing import Any
 
 import pytest
 
@@ -9,11 +10,11 @@ from recovery.corrections.facts import WITHOUT_REASON, why
 from recovery.models import Case
 from recovery.run_facts.runs import facts_of
 from recovery.triage import detectors
-from recovery.triage.detectors import CODES, Reason
+from recovery.triage.detectors import KINDS, Reason, ReasonKind
 from recovery.triage.headlines import brief, headline
 
 
-def test_every_code_that_triage_finds_is_listed():
+def test_every_code_that_triage_finds_has_a_row():
     """Found in the source: a reason is made with a literal, or with one out of a table."""
     texts = {
         one.value
@@ -22,26 +23,33 @@ def test_every_code_that_triage_finds_is_listed():
         for one in one.args[:1]
         if isinstance(one, ast.Constant)
     }
-    assert texts <= CODES
-    assert CODES - texts == {"failed_with_effects", "cancelled_with_effects", "stalled"}
+    assert texts <= set(KINDS)
+    assert set(KINDS) - texts == {"failed_with_effects", "cancelled_with_effects", "stalled"}
+
+
+@pytest.mark.parametrize("lacking", ["headline", "person"])
+def test_a_kind_of_reason_without_its_words_stops_the_start(lacking):
+    kind = KINDS["denied_often"]
+    said: dict[str, Any] = {"headline": kind.headline, "person": kind.person}
+
+    with pytest.raises(TypeError, match=lacking):
+        ReasonKind("new", kind.finder, **{k: v for k, v in said.items() if k != lacking})
+    with pytest.raises(ValueError, match="lacks its words"):
+        ReasonKind("new", kind.finder, **said | {lacking: ""})
 
 
 @pytest.mark.django_db
-def test_every_code_has_a_headline_words_and_a_sentence_for_the_affected_person(raised):
+def test_the_words_of_every_kind_name_what_is_known_of_the_run(raised):
     facts = facts_of(raised.row)
-    spoken = {}
-    for code in CODES:
+    for code, kind in KINDS.items():
         reason = Reason(code, "What was found", action="act_1")
-        case = Case(reasons=[code], evidence=[reason.as_json()])
 
         assert reason.as_json()["words"] == "What was found"
-        assert headline(facts, [reason])
-        assert brief(facts, [reason])
-        spoken[code] = why(case)
+        assert "{" not in headline(facts, [reason]) + brief(facts, [reason])
+        assert why(Case(reasons=[code], evidence=[reason.as_json()])) == kind.person
 
-    assert WITHOUT_REASON not in spoken.values()
-    assert [code for code, words in spoken.items() if "A check" in words] == ["verification_failed"]
-    assert why(Case(reasons=["step_needs_person", "stalled"])) == spoken["stalled"]
+    repaired = Case(reasons=["step_needs_person", "stalled"])
+    assert why(repaired) == KINDS["stalled"].person
     assert why(Case()) == WITHOUT_REASON
     with pytest.raises(KeyError):
         why(Case(reasons=["never_heard_of"]))

@@ -17,6 +17,7 @@ from recovery.models import Case, CaseState, Suggestion
 from recovery.planning import plans, repeats
 from recovery.planning.plans import CannotSubmit, Draft
 from recovery.planning.step_drafting import DraftStep, rests_on_reports
+from recovery.triage.detectors import KINDS
 from workspaces.moves import CannotMove
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,8 @@ def why_not(draft: Draft) -> str:
         return "The run is live."
     if draft.cannot or draft.facts.reports or draft.case.claimed_by_id:
         return "It needs a person: not all can be undone, or somebody looks at it already."
-    if any(case_reason in {"reported", "step_needs_person"} for case_reason in draft.case.reasons):
+    # A kind that only a newer version knows is left to people.
+    if not all(code in KINDS and KINDS[code].allows_automatic for code in draft.case.reasons):
         return "Somebody reported it."
     return next(filter(None, (_why_not_step(draft, one) for one in draft.steps)), "")
 
