@@ -89,7 +89,7 @@ def _words(approval: Approval, text: str, lacking: str) -> str:
     return text.strip()[:TEXT_CHARACTERS_MAX]
 
 
-def _say(approval: Approval, event: str, *, by: User | None, **data: Any) -> None:
+def _say(approval: Approval, event: EventType, *, by: User | None, **data: Any) -> None:
     """An agent's answer is told by the gate, which names the agent: it has no voice of its own."""
     agent = {} if by or approval.agent is None else {"agent": approval.agent.name}
     say(approval, event, by=by, **agent, **data)

@@ -133,5 +133,5 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _say(wish: ConsentRequest, event: str, **data: Any) -> None:
+def _say(wish: ConsentRequest, event: EventType, **data: Any) -> None:
     say(wish.approval, event, affected=wish.person_ref, **data)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from amends.protocol.vocabulary import EventType
 from approvals.models import Approval
 from approvals.policy import PolicyDecision
 from connectors.canonical import digest
@@ -18,7 +19,7 @@ from workspaces.models import User
 # The record: what the ledger is told of an approval, in the gate's voice or a person's.
 
 
-def say(approval: Approval, event: str, /, *, by: User | None = None, **data: Any) -> None:
+def say(approval: Approval, event: EventType, /, *, by: User | None = None, **data: Any) -> None:
     """Tell of the approval in its run's story; call it in the transaction of the deed.
 
     Its number and digest are always said with `data`, so that whoever reads the event knows what

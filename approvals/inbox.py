@@ -279,7 +279,7 @@ def _assign(approval: Approval, standing: deciders.Standing) -> None:
         ).update(requirement=standing.requirements[place])
 
 
-def _end(approval: Approval, state: ApprovalState, event: str, by: User, reason: str) -> None:
+def _end(approval: Approval, state: ApprovalState, event: EventType, by: User, reason: str) -> None:
     kept = reason.strip()[:REASON_CHARACTERS_MAX]
     move(
         approval,

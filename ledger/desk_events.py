@@ -96,7 +96,7 @@ def _undone(events: Sequence[ParsedEvent]) -> dict[Name, Undone]:
 class EventDraft(NamedTuple):
     """One event of the desk, before it has an id."""
 
-    type: str
+    type: EventType
     run: str = ""
     action: str = ""
     data: dict[str, Any] = {}
@@ -104,7 +104,7 @@ class EventDraft(NamedTuple):
 
 def say(
     workspace: Workspace,
-    type: str,  # noqa: A002 - the wire's word
+    type: EventType,  # noqa: A002 - the wire's word
     *,
     run: str = "",
     action: str = "",
@@ -248,6 +248,6 @@ def _take_some() -> int:
     )
     for act in waiting:
         said = act.data | {"at": act.at.isoformat()}
-        say(act.workspace, act.type, data=said, by=act.person, part="desk")
+        say(act.workspace, EventType(act.type), data=said, by=act.person, part="desk")
     Act.objects.filter(pk__in=[act.pk for act in waiting]).update(taken_in_at=Now())
     return len(waiting)

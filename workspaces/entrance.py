@@ -166,5 +166,8 @@ def withdraw(invitation: Invitation, *, by: User) -> None:
     )
     if moved:
         outbox.record(
-            invitation.workspace, "invitation.withdrawn", by=by, data={"email": invitation.email}
+            invitation.workspace,
+            EventType.INVITATION_WITHDRAWN,
+            by=by,
+            data={"email": invitation.email},
         )

@@ -4,12 +4,13 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS
 
+from amends.protocol.vocabulary import EventType
 from workspaces.models import Act, User, Workspace
 
 
 def record(
     workspace: Workspace,
-    kind: str,
+    type: EventType,  # noqa: A002 - the wire's word
     *,
     by: User | None,
     data: dict[str, Any] | None = None,
@@ -20,5 +21,5 @@ def record(
     `using` names the connection of that transaction, where it is the owner's.
     """
     return Act.objects.using(using).create(
-        workspace=workspace, type=kind, person=by, data=data or {}
+        workspace=workspace, type=type, person=by, data=data or {}
     )

@@ -2,7 +2,6 @@
 
 from approvals.policy.active_policies import active, default
 from approvals.policy.decisions import (
-    IRREVERSIBLE,
     PolicyDecision,
     RequiredApprovers,
     Rule,
@@ -15,7 +14,6 @@ from approvals.policy.loading import load, load_new
 from approvals.policy.problems import Invalid, Problem, Unreadable
 
 __all__ = [
-    "IRREVERSIBLE",
     "Call",
     "CannotEvaluate",
     "Invalid",

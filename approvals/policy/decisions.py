@@ -16,7 +16,6 @@ Verify = Literal["CONNECTOR", "AGENT", "PERSON", "NONE"]
 Asking = Literal["", "ask", "must"]
 
 VERDICTS: tuple[Verdict, ...] = ("AUTO", "MANUAL", "DENY")
-IRREVERSIBLE = ActionClass.EXTERNAL_IRREVERSIBLE
 VERIFIES: tuple[Verify, ...] = ("NONE", "AGENT", "CONNECTOR", "PERSON")  # from lax to strict
 ASKING: tuple[Asking, ...] = ("", "ask", "must")
 """Whether the affected person is asked: not, as evidence, or so that nobody grants before a yes."""

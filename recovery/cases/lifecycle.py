@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
+from amends.protocol.vocabulary import EventType
 from ledger import desk_events
 from ledger.models import Action, Effect, Run
 from recovery.models import CASE_MOVES, Case, CaseOutcome, CaseState, Cause, Directive
@@ -98,7 +99,7 @@ def _before(to: str) -> list[str]:
 
 def say(
     case: Case,
-    what: str,
+    what: EventType,
     *,
     by: User | None = None,
     data: dict[str, Any] | None = None,
@@ -174,7 +175,7 @@ def end(
         "standing": [standing_words(*found) for found in standing],
         "residue": list(left),
     }
-    say(case, "case.closed", by=by, data=data, part="engine")
+    say(case, EventType.CASE_CLOSED, by=by, data=data, part="engine")
 
 
 def standing_words(action: Action, effect: Effect | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models import Count, Min, Q
 
+from amends.protocol.vocabulary import EventType
 from connectors.contract import Money
 from ledger import desk_events
 from ledger.models import Checkpoint, Reversibility
@@ -292,7 +293,7 @@ def start(
         for pk, (revision, digest) in sorted(items.items())
     )
     data = {"job": job.pk, "verb": verb, "cases": sorted(items), "query": query, "reason": reason}
-    desk_events.say(workspace, "case.bulk_started", by=by, data=data)
+    desk_events.say(workspace, EventType.CASE_BULK_STARTED, by=by, data=data)
     return job
 
 
@@ -304,7 +305,7 @@ def stop(job: BulkJob, *, by: User) -> int:
     left = job.items.filter(state="waiting").update(state="stopped", detail=f"Stopped by {by}.")
     if left:
         desk_events.say(
-            job.workspace, "case.bulk_stopped", by=by, data={"job": job.pk, "left": left}
+            job.workspace, EventType.CASE_BULK_STOPPED, by=by, data={"job": job.pk, "left": left}
         )
     return left
 

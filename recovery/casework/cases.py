@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from amends.protocol.masking import masked
+from amends.protocol.vocabulary import EventType
 from ledger.models import Run
 from recovery.cases.lifecycle import REOPENED, Empty, holder_of, locked, move, say
 from recovery.engine.sql import database_time
@@ -40,7 +41,7 @@ def claim(case: Case, *, by: User, seen: int) -> Case:
     case.claimed_by, case.claimed_until = by, _until()
     case.save(update_fields=["claimed_by", "claimed_until"])
     if holder is None:
-        say(case, "case.claimed", by=by)
+        say(case, EventType.CASE_CLAIMED, by=by)
     return case
 
 
@@ -54,7 +55,7 @@ def release(case: Case, *, by: User, seen: int) -> Case:
     if case.claimed_by_id is not None:
         case.claimed_by, case.claimed_until = None, None
         case.save(update_fields=["claimed_by", "claimed_until"])
-        say(case, "case.released", by=by)
+        say(case, EventType.CASE_RELEASED, by=by)
     return case
 
 
@@ -77,7 +78,7 @@ def comment(case: Case, *, by: User, text: str) -> Comment:
     """Add a comment. It changes nothing that anybody saw, so it needs no revision."""
     said = Comment.objects.create(case=case, person=by, text=plain(text))
     touch(case, by=by)
-    say(case, "case.commented", by=by, data={"comment": said.pk, "text": said.text})
+    say(case, EventType.CASE_COMMENTED, by=by, data={"comment": said.pk, "text": said.text})
     return said
 
 
@@ -101,7 +102,7 @@ def report(
     said = Report.objects.create(case=case, source=source, person=by, text=text)
     say(
         case,
-        "case.reported",
+        EventType.CASE_REPORTED,
         by=by,
         data={"report": said.pk, "source": source, "text": text},
         part=SPOKEN_THROUGH.get(source, "desk"),
@@ -120,7 +121,7 @@ def reopen(case: Case, *, by: User, seen: int, reason: str) -> Case:
     reason = plain(reason)
     Report.objects.create(case=case, source=ReportSource.OPERATOR, person=by, text=reason)
     move(case, CaseState.OPEN, reopened_at=database_time(), **REOPENED)
-    say(case, "case.reopened", by=by, data={"reason": reason})
+    say(case, EventType.CASE_REOPENED, by=by, data={"reason": reason})
     triage.look([case.run_id])
     case.refresh_from_db()
     return case

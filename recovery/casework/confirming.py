@@ -5,6 +5,7 @@ Where the rule asks for a verification and none came, or asks for a person's, th
 
 from django.db import transaction
 
+from amends.protocol.vocabulary import EventType
 from ledger import desk_events
 from ledger.models import Action, ActionState, Verified
 from recovery.cases.lifecycle import Empty, held_by_another, locked
@@ -42,7 +43,12 @@ def confirm(case: Case, action: Action, *, ok: bool, evidence: str, by: User, se
     check = {"name": f"seen by {by}", "expected": "as it should be", "actual": text, "ok": ok}
     said = {"ok": ok, "checks": [check]}
     desk_events.say(
-        case.workspace, "action.verified", run=case.run.run, action=action.action, data=said, by=by
+        case.workspace,
+        EventType.ACTION_VERIFIED,
+        run=case.run.run,
+        action=action.action,
+        data=said,
+        by=by,
     )
     triage.look([case.run_id])
     case.refresh_from_db()

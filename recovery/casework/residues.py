@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
 
+from amends.protocol.vocabulary import EventType
 from recovery.cases.lifecycle import Empty, say
 from recovery.engine.sql import Clock
 from recovery.models import Residue
@@ -74,5 +75,5 @@ def done(residue: Residue, *, note: str, by: User) -> Residue:
         raise CannotMove(residue, DONE, f"{residue.done_by or 'Somebody'} has said so already.")
     residue.refresh_from_db()
     data = {"residue": residue.pk, "what": residue.text, "owner": residue.owner_id, "note": words}
-    say(residue.case, "case.residue_done", by=by, data=data)
+    say(residue.case, EventType.CASE_RESIDUE_DONE, by=by, data=data)
     return residue

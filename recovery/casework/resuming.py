@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from amends.protocol.vocabulary import EventType
 from connectors.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Run
 from recovery import signals
@@ -283,7 +284,7 @@ def _issue(case: Case, resume: Resume, by: User, reason: str) -> Directive:
         "reason": reason[:4_000],
         "digest": resume.digest,
     }
-    say(case, "resume.directed", by=by, data=data)
+    say(case, EventType.RESUME_DIRECTED, by=by, data=data)
     return directive
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
+from amends.protocol.vocabulary import EventType
 from connectors.contract import Refused
 from ledger import desk_events
 from ledger.models import Action, Run
@@ -41,7 +42,12 @@ def settle_action(
         raise CannotMove(action, outcome, f"The outcome of {action.tool_words} is known.")
     said = {"outcome": outcome, "evidence": {"text": _text(evidence)}, "case": case.pk}
     desk_events.say(
-        case.workspace, "action.settled", run=case.run.run, action=action.action, data=said, by=by
+        case.workspace,
+        EventType.ACTION_SETTLED,
+        run=case.run.run,
+        action=action.action,
+        data=said,
+        by=by,
     )
     triage.look([case.run_id])
     case.refresh_from_db()

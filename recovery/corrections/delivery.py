@@ -15,6 +15,7 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
+from amends.protocol.vocabulary import EventType
 from connectors import channels
 from connectors.channels import Message
 from connectors.models import Channel, Delivery
@@ -79,7 +80,7 @@ def was_read(correction: Correction) -> None:
 
 MAIL, WEBHOOK, LINK = "mail", "webhook", "link"
 WAYS = (MAIL, WEBHOOK, LINK)
-SUBJECT = "correction.published"
+SUBJECT = EventType.CORRECTION_PUBLISHED
 BATCH = 200
 
 
@@ -161,5 +162,5 @@ def _followed(one: CorrectionDelivery) -> int:
     if ended and moved:
         what = "delivered" if message.state == DeliveryState.SENT else "undelivered"
         data = {"correction": one.correction.reference, "way": one.channel, "tries": message.tries}
-        say(one.correction.case, f"correction.{what}", data=data, part="delivery")
+        say(one.correction.case, EventType(f"correction.{what}"), data=data, part="delivery")
     return int(ended and bool(moved))

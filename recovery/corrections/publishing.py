@@ -11,6 +11,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from amends.protocol.vocabulary import EventType
 from connectors.canonical import canonical
 from recovery.cases.lifecycle import say
 from recovery.corrections import delivery
@@ -59,7 +60,11 @@ def publish(
     correction.state = CorrectionState.PUBLISHED
     correction.revision += 1
     correction.event_id = say(
-        correction.case, "correction.published", by=by, part="policy", data=told(correction, ways)
+        correction.case,
+        EventType.CORRECTION_PUBLISHED,
+        by=by,
+        part="policy",
+        data=told(correction, ways),
     )
     correction.save()
     delivery.send(correction, delivery.address(token), ways)
@@ -102,5 +107,5 @@ def revoke(correction: Correction, *, by: User, seen: int, reason: str = "") -> 
     correction.revision += 1
     correction.save(update_fields=["state", "revoked_at", "revision"])
     data = {"correction": correction.reference, "reason": reason[:2_000]}
-    say(correction.case, "correction.revoked", by=by, data=data)
+    say(correction.case, EventType.CORRECTION_REVOKED, by=by, data=data)
     return correction

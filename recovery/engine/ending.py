@@ -5,8 +5,9 @@ from collections import Counter
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef
 
+from amends.protocol.vocabulary import ActionClass, EventType
 from approvals import policy
-from approvals.policy import IRREVERSIBLE, ToolCall, class_of
+from approvals.policy import ToolCall, class_of
 from ledger.models import Action, ActionState, Compensated, Effect, Reversibility, Run
 from recovery.cases import lifecycle
 from recovery.engine import starting
@@ -40,7 +41,7 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
         return
     starting.move(plan, PlanState.FINISHED, ended_at=Clock())
     told = (StepState.VERIFIED, StepState.REPORTED, StepState.SKIPPED)
-    starting.say(plan, "plan.finished", data={str(state): ended[state] for state in told})
+    starting.say(plan, EventType.PLAN_FINISHED, data={str(state): ended[state] for state in told})
     if ended.keys() == {StepState.VERIFIED} and is_restored(plan.case, run):
         lifecycle.restored(plan.case)
     else:
@@ -81,7 +82,7 @@ def _untold(run: Run) -> bool:
         class_of(
             in_force, ToolCall(tool=one.tool, action_class=one.action_class, trusted=one.trusted)
         )
-        == IRREVERSIBLE
+        == ActionClass.EXTERNAL_IRREVERSIBLE
         for one in calls
     )
 

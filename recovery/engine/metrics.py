@@ -16,6 +16,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from amends.protocol.vocabulary import RISKS
+
 logger = logging.getLogger(__name__)
 
 PLANS_MAX = 5_000
@@ -64,7 +66,6 @@ AS unsent GROUP BY state"""
 
 WELL = frozenset({"verified", "reported"})
 BADLY = frozenset({"needs_human", "drifted", "unknown"})
-RISKS = ("low", "medium", "high", "critical")
 
 
 class EngineFigures(Collector):

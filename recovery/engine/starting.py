@@ -12,6 +12,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
+from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, deciders, digests, grants
 from approvals.models import Approval, ApprovalState
 from ledger import desk_events
@@ -162,7 +163,7 @@ def _tell_to_stop(plan: Plan, run: Run) -> None:
         run=run, kind="stop", issued_by=plan.drafted_by, acknowledge_by=run.lease_until
     )
     signals.ring_on_commit(run.pk)
-    say(plan, "plan.starting", data={"waits_for": run.run})
+    say(plan, EventType.PLAN_STARTING, data={"waits_for": run.run})
 
 
 def _run(plan: Plan) -> None:
@@ -174,7 +175,7 @@ def _run(plan: Plan) -> None:
         withdrawn_at__isnull=True,
     ).update(acknowledged_at=Clock())
     move_case(plan, CaseState.RECOVERING)
-    say(plan, "plan.started")
+    say(plan, EventType.PLAN_STARTED)
 
 
 def end_unstarted(plan: Plan, state: str, why: str, *, by: User | None = None) -> None:
@@ -187,7 +188,7 @@ def end_unstarted(plan: Plan, state: str, why: str, *, by: User | None = None) -
         let_go(plan)
     _take_question_back(plan, why)
     move_case(plan, CaseState.OPEN)
-    say(plan, f"plan.{state}", by=by, data={"reason": why})
+    say(plan, EventType(f"plan.{state}"), by=by, data={"reason": why})
 
 
 @transaction.atomic
@@ -237,7 +238,7 @@ def stop(plan: Plan, *, by: User, reason: str = "") -> Stopped:
     wire = _steps(plan, ON_THE_WIRE)
     say(
         plan,
-        "plan.stopped",
+        EventType.PLAN_STOPPED,
         by=by,
         data={
             "reason": why,
@@ -276,7 +277,7 @@ def supersede(plan: Plan, *, by: User | None, why: str) -> None:
         # Should the new plan not come after all, the case is in the queue. No new revision, for who
         # makes room has seen the one there is.
         Case.objects.filter(pk=plan.case_id, state__in=UNDER_A_PLAN).update(state=CaseState.OPEN)
-        say(plan, "plan.superseded", by=by, data={"reason": why})
+        say(plan, EventType.PLAN_SUPERSEDED, by=by, data={"reason": why})
 
 
 def _steps(plan: Plan, states: "list[str] | tuple[str, ...]", *, lock: bool = False) -> list[Step]:
@@ -296,7 +297,7 @@ def move_case(plan: Plan, to: str) -> None:
 
 
 def say(
-    plan: Plan, what: str, *, by: User | None = None, data: dict[str, object] | None = None
+    plan: Plan, what: EventType, *, by: User | None = None, data: dict[str, object] | None = None
 ) -> None:
     """Write an event into the plan's own run."""
     desk_events.say(

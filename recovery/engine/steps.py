@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F
 
+from amends.protocol.vocabulary import EventType
 from connectors import channels
 from connectors.channels import Message
 from ledger import desk_events
@@ -281,7 +282,7 @@ def saying(step: Step, what: str, data: dict[str, Any]) -> EventDraft:
     }
     if step.tries:
         facts["attempt"] = f"{step.generation}.{step.tries}"
-    return EventDraft(f"step.{what}", run_of(step.plan), action_of(step), facts | data)
+    return EventDraft(EventType(f"step.{what}"), run_of(step.plan), action_of(step), facts | data)
 
 
 def note(moved: Sequence[Moved]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import transaction
 
+from amends.protocol.vocabulary import EventType
 from connectors.contract import CannotRead, Check, Finding, Observation, Operation, Refused
 from ledger import desk_events
 from ledger.desk_events import EventDraft
@@ -229,7 +230,7 @@ def _told(one: Ending, step: Step) -> list[EventDraft]:
     }
     return [
         steps.saying(step, step.state, said),
-        EventDraft("action.compensated", action.run.run, action.action, compensated),
+        EventDraft(EventType.ACTION_COMPENSATED, action.run.run, action.action, compensated),
     ]
 
 

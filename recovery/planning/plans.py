@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from django.db import transaction
 
+from amends.protocol.vocabulary import EventType
 from approvals import approval_requests
 from ledger import desk_events
 from ledger.models import Checkpoint, Run
@@ -166,7 +167,7 @@ def _steps(plan: Plan, drafted: Draft) -> None:
 def _say(plan: Plan, drafted: Draft, by: User | None) -> None:
     desk_events.say(
         plan.workspace,
-        "plan.submitted",
+        EventType.PLAN_SUBMITTED,
         run=drafted.run.run,
         by=by,
         part="policy",

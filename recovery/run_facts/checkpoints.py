@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import Q
 
+from amends.protocol.vocabulary import EventType
 from approvals.models import Approval, ApprovalState
 from ledger.models import Checkpoint, Event, Run
 
@@ -33,7 +34,7 @@ def known_at(run: Run, checkpoint: Checkpoint) -> Known:
     if run.started_at is not None:
         events = events.filter(received_at__gte=run.started_at)
     told = events.filter(event_id=checkpoint.event_id).first()
-    checked = events.filter(type="action.verified", place__lte=checkpoint.place)
+    checked = events.filter(type=EventType.ACTION_VERIFIED, place__lte=checkpoint.place)
     last = checked.filter(data__ok=True).order_by("-place").first()
     granted = Approval.objects.filter(
         Q(used_at=None) | Q(used_at__gt=checkpoint.at),

@@ -13,9 +13,10 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
+from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
 from approvals import denials, policy
 from approvals.models import PolicyVersion
-from approvals.policy import IRREVERSIBLE, Policy, PolicyDecision, ToolCall, class_of, judge
+from approvals.policy import Policy, PolicyDecision, ToolCall, class_of, judge
 from ledger import snapshots
 from ledger.models import (
     Action,
@@ -49,8 +50,12 @@ def policies_of(runs: Iterable[Run]) -> dict[int, tuple[Policy, datetime | None]
     return {pk: (policy.active(pk), since.get(pk)) for pk in workspaces}
 
 
-ATTEMPTS_ARE_TOLD_BY = ("action.started", "action.succeeded", "action.failed")
-READING = frozenset({"read_only", "draft"})
+ATTEMPTS_ARE_TOLD_BY = (
+    EventType.ACTION_STARTED,
+    EventType.ACTION_SUCCEEDED,
+    EventType.ACTION_FAILED,
+)
+READING = WITHOUT_EFFECT
 TROUBLED = frozenset({StepState.NEEDS_HUMAN, StepState.DRIFTED, StepState.UNKNOWN})
 UNDER_WAY = frozenset({StepState.INTENDED, StepState.APPLIED})
 ACTIONS_LOOKED_AT_MAX = 2_000
@@ -117,7 +122,7 @@ class RunFacts:
 
     def is_irreversible(self, action: Action, effect: Effect | None = None) -> bool:
         """Whether catalogue, agent or twin call it so; repairing a record does not change that."""
-        if class_of(self.policy, self.deed(action)) == IRREVERSIBLE:
+        if class_of(self.policy, self.deed(action)) == ActionClass.EXTERNAL_IRREVERSIBLE:
             return True
         if effect is None:
             return False

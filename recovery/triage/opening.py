@@ -12,6 +12,7 @@ from django.db.models import Value
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from amends.protocol.vocabulary import EventType
 from connectors import channels
 from connectors.channels import Message
 from connectors.models import Connection, Delivery
@@ -112,7 +113,7 @@ def _open(facts: RunFacts, reasons: Sequence[Reason], file: CaseProjection) -> C
     if cause is not None:
         causes.joined(cause)
     _searchable(case, file)
-    _say(case, facts, "case.opened", reasons)
+    _say(case, facts, EventType.CASE_OPENED, reasons)
     ring(case)
     return case
 
@@ -120,7 +121,7 @@ def _open(facts: RunFacts, reasons: Sequence[Reason], file: CaseProjection) -> C
 def _reopen(facts: RunFacts, case: Case, reasons: Sequence[Reason], file: CaseProjection) -> Case:
     move(case, CaseState.OPEN, reopened_at=timezone.now(), **REOPENED)
     _write(facts, case, file.columns, file)
-    _say(case, facts, "case.reopened", reasons)
+    _say(case, facts, EventType.CASE_REOPENED, reasons)
     ring(case)
     return case
 
@@ -139,7 +140,7 @@ def _renew(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
         ring(case)
     if set(case.reasons) != before:
         known = [Reason(code, "") for code in case.reasons if code not in before]
-        _say(case, facts, "case.renewed", known)
+        _say(case, facts, EventType.CASE_RENEWED, known)
     return case
 
 
@@ -185,7 +186,7 @@ def _plain(value: Any) -> Any:
     return getattr(value, "pk", value)
 
 
-def _say(case: Case, facts: RunFacts, what: str, reasons: Sequence[Reason]) -> None:
+def _say(case: Case, facts: RunFacts, what: EventType, reasons: Sequence[Reason]) -> None:
     desk_events.say(
         facts.run.workspace,
         what,

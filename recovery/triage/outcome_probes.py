@@ -13,6 +13,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
+from amends.protocol.vocabulary import EventType
 from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.document import Call
 from connectors import calls
@@ -117,7 +118,7 @@ def settle(case: Case, action: Action, asked: Asked) -> bool:
     }
     desk_events.say(
         case.workspace,
-        "action.settled",
+        EventType.ACTION_SETTLED,
         run=case.run.run,
         action=action.action,
         data=said,

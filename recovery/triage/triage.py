@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
 
+from amends.protocol.vocabulary import EventType
 from ledger.models import Event, Run, RunState
 from recovery.cases import lifecycle
 from recovery.cases.lifecycle import move, say
@@ -54,14 +55,18 @@ def _acknowledge(facts: RunFacts, case: Case, directive: Directive) -> bool:
     said = Event.objects.filter(
         workspace=facts.run.workspace_id,
         run=facts.run.run,
-        type="run.resumed",
+        type=EventType.RUN_RESUMED,
         received_at__gt=directive.issued_at,
     ).first()
     if said is None:
         return False
     directive.acknowledged_at = said.received_at
     directive.save(update_fields=["acknowledged_at"])
-    say(case, "resume.acknowledged", data={"directive": directive.pk, "event": said.event_id})
+    say(
+        case,
+        EventType.RESUME_ACKNOWLEDGED,
+        data={"directive": directive.pk, "event": said.event_id},
+    )
     return True
 
 
@@ -69,7 +74,7 @@ def _give_up(case: Case, directive: Directive) -> None:
     directive.withdrawn_at = database_time()
     directive.save(update_fields=["withdrawn_at"])
     move(case, CaseState.OPEN)
-    say(case, "resume.unanswered", data={"directive": directive.pk})
+    say(case, EventType.RESUME_UNANSWERED, data={"directive": directive.pk})
 
 
 def _close(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:

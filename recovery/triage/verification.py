@@ -15,6 +15,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
+from amends.protocol.vocabulary import EventType
 from approvals.policy import Policy
 from connectors import calls
 from connectors.contract import CannotRead, Observation, Refused, Target
@@ -129,7 +130,7 @@ def _settle(
         said = {"ok": all(check["ok"] for check in checks), "checks": checks}
         desk_events.say(
             run.workspace,
-            "action.verified",
+            EventType.ACTION_VERIFIED,
             run=run.run,
             action=action.action,
             data=said,

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from amends.protocol.vocabulary import EventType
 from approvals import inbox, pauses, versions
 from approvals.card_context import anomalies
 from approvals.models import Approval, ApprovalState, GateKey
@@ -131,7 +132,7 @@ def test_law_9a_a_compensated_key_is_dead_and_names_the_next_one(trip, acme):
     effect = {"target": {"type": "contact", "id": "c7"}, "before": None, "after": {"name": "Eve"}}
     trip.succeeded(trip.begin(attempt="a1"), attempt="a1", effects=[effect])
     undone = {"positions": [0], "position": 0, "outcome": "compensated", "step": 1}
-    desk_events.say(acme, "action.compensated", run="run_1", action="act_1", data=undone)
+    desk_events.say(acme, EventType.ACTION_COMPENSATED, run="run_1", action="act_1", data=undone)
 
     said = trip.begin(attempt="a2").json()
 
@@ -154,11 +155,11 @@ def test_law_9_a_stopped_run_gets_no_begin(trip, acme, ada, stop, code):
     if stop == "pause":
         pauses.pause(acme, "agent", "desk-agent", by=ada, reason="wrong bookings")
     elif stop == "ended":
-        trip.say("run.completed", summary="done")
+        trip.say(EventType.RUN_COMPLETED, summary="done")
     elif stop == "held":
         Run.objects.update(held_by="case 12")
     else:
-        trip.say("action.verified", action="act_1", ok=False, checks=[])
+        trip.say(EventType.ACTION_VERIFIED, action="act_1", ok=False, checks=[])
 
     said = trip.begin(action="act_2", key="key-2").json()
 

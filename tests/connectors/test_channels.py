@@ -8,6 +8,7 @@ from django.core import mail as outbox
 from django.db.models.functions import Now
 from standardwebhooks import Webhook
 
+from amends.protocol.vocabulary import EventType
 from connectors import channels
 from connectors.channels import Message
 from connectors.models import Delivery
@@ -97,11 +98,11 @@ def test_a_witness_gets_each_new_head_signed_and_can_check_it(acme, ada, receive
     everything = {"url": receiver.at["url"] + "/all", "secret": SECRET}
     channels.create(acme, "witness", "webhook", by=ada, secret=secret, subjects=["ledger.*"])
     channels.create(acme, "everything", "webhook", by=ada, secret=everything)
-    desk_events.say(acme, "case.opened", data={"case": 1})
+    desk_events.say(acme, EventType.CASE_OPENED, data={"case": 1})
     sealer.seal(acme)
 
     assert (witnesses.send_heads(), witnesses.send_heads()) == (1, 0)
-    desk_events.say(acme, "case.closed", data={"case": 1})
+    desk_events.say(acme, EventType.CASE_CLOSED, data={"case": 1})
     sealer.seal(acme)
     assert witnesses.send_heads() == 1
     send_all()

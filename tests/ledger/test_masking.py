@@ -18,6 +18,7 @@ from amends.protocol.masking import (
     masked,
     without_last4,
 )
+from amends.protocol.vocabulary import EventType
 from config.local.places import ROOT
 from ledger import desk_events
 from ledger.canonical import canonical, is_plain
@@ -110,7 +111,7 @@ def test_the_desk_masks_what_it_says_itself_and_leaves_what_it_was_given(northwi
     told = {"args": {"api_key": "k-123", "notes": ["card 4111 1111 1111 1111", "ok"], "n": 1}}
     before = copy.deepcopy(told)
 
-    desk_events.say(northwind, "case.opened", data=told)
+    desk_events.say(northwind, EventType.CASE_OPENED, data=told)
 
     said = Event.objects.get().data["args"]
     key = desk_events.masking_key(northwind)

@@ -6,6 +6,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from amends.protocol.vocabulary import EventType
 from ledger import audit, desk_events, entries, proofs, sealer
 from ledger.models import Leaf, Run
 from tests.ledger.conftest import event, tell
@@ -109,7 +110,7 @@ def test_payloads_are_revealed_to_those_who_may_and_it_is_recorded(client, vic, 
 
 
 def test_the_ledger_lists_everything_and_one_event_has_its_proof(client, sue, trip, northwind):
-    desk_events.say(northwind, "case.opened", run="run_1", by=sue, data={"case": 1})
+    desk_events.say(northwind, EventType.CASE_OPENED, run="run_1", by=sue, data={"case": 1})
     listed = get(client, sue, "ledger/")
     assert listed.text.count("<tr data-id") == 5
     assert "Sue" in listed.text
@@ -294,7 +295,7 @@ def test_of_what_was_changed_no_proof_is_handed_out_and_the_page_says_so(
 
 
 def test_a_run_of_the_desk_has_its_page(client, vic, northwind):
-    desk_events.say(northwind, "plan.started", run="desk-plan-1", data={"goal": "undo"})
+    desk_events.say(northwind, EventType.PLAN_STARTED, run="desk-plan-1", data={"goal": "undo"})
     assert Run.objects.get().agent is None
     assert "the desk itself" in get(client, vic, "runs/desk-plan-1/").text
 

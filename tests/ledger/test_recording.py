@@ -5,6 +5,7 @@ import json
 import pytest
 from django.db import transaction
 
+from amends.protocol.vocabulary import EventType
 from ledger import desk_events, drivers
 from ledger.append.events import record
 from ledger.desk_events import plain_connection
@@ -111,7 +112,7 @@ def test_the_same_id_with_other_content_is_refused_and_kept_by_digest(speaker):
 
 def test_the_desk_approves_settles_and_compensates(speaker, northwind, ada):
     tell(speaker, planned())
-    desk_events.say(northwind, "action.approved", run="run_1", action="act_1", by=ada)
+    desk_events.say(northwind, EventType.ACTION_APPROVED, run="run_1", action="act_1", by=ada)
     assert Action.objects.get().state == "approved"
 
     tell(speaker, event("action.failed", action="act_1", n=1, data={"error": {"type": "Timeout"}}))
@@ -120,7 +121,7 @@ def test_the_desk_approves_settles_and_compensates(speaker, northwind, ada):
 
     desk_events.say(
         northwind,
-        "action.settled",
+        EventType.ACTION_SETTLED,
         run="run_1",
         action="act_1",
         by=ada,
@@ -131,7 +132,7 @@ def test_the_desk_approves_settles_and_compensates(speaker, northwind, ada):
 
     desk_events.say(
         northwind,
-        "action.compensated",
+        EventType.ACTION_COMPENSATED,
         run="run_1",
         action="act_1",
         data={"position": 0, "outcome": "compensated"},
@@ -175,18 +176,18 @@ def test_law_9b_an_agent_cannot_say_a_word_of_the_desk(speaker, word):
 
 
 def test_a_plan_is_a_run_of_the_desk(northwind):
-    desk_events.say(northwind, "plan.started", run="plan_1", data={"goal": "undo"})
-    desk_events.say(northwind, "step.ready", run="plan_1", action="step_1")
+    desk_events.say(northwind, EventType.PLAN_STARTED, run="plan_1", data={"goal": "undo"})
+    desk_events.say(northwind, EventType.STEP_READY, run="plan_1", action="step_1")
     call = {"tool": "hotel.cancel", "targets": [HOTEL], "args": {"id": "H-7"}, "attempt": "1"}
-    desk_events.say(northwind, "step.intended", run="plan_1", action="step_1", data=call)
+    desk_events.say(northwind, EventType.STEP_INTENDED, run="plan_1", action="step_1", data=call)
     desk_events.say(
         northwind,
-        "step.applied",
+        EventType.STEP_APPLIED,
         run="plan_1",
         action="step_1",
         data={"attempt": "1", "effects": [{"target": HOTEL, "after": {"state": "cancelled"}}]},
     )
-    desk_events.say(northwind, "plan.finished", run="plan_1")
+    desk_events.say(northwind, EventType.PLAN_FINISHED, run="plan_1")
 
     run = Run.objects.get()
     assert (run.agent, run.state, run.effect_count) == (None, "completed", 1)

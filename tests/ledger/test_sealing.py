@@ -10,6 +10,7 @@ from django.db import connection, transaction
 
 from amends.protocol.proofs import LogKey as PublicKey
 from amends.protocol.proofs import NotProven, leaf_hash, verify
+from amends.protocol.vocabulary import EventType
 from bench.retention import is_consistent
 from ledger import audit, desk_events, logkeys, merkle, notes, proofs, sealer, witness
 from ledger.desk_events import plain_connection
@@ -145,8 +146,8 @@ def forget_the_last(workspace, count):
 
 
 def test_the_desk_and_people_are_named_in_the_leaf(northwind, ada):
-    by_engine = desk_events.say(northwind, "case.opened", data={"case": 1})
-    by_ada = desk_events.say(northwind, "case.closed", data={"case": 1}, by=ada)
+    by_engine = desk_events.say(northwind, EventType.CASE_OPENED, data={"case": 1})
+    by_ada = desk_events.say(northwind, EventType.CASE_CLOSED, data={"case": 1}, by=ada)
     seal(northwind)
     keys = public_keys(northwind)
     assert verify(proofs.proof_of(northwind, by_engine), keys).leaf["actor"] == "desk:engine"

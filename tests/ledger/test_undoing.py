@@ -6,6 +6,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
 
+from amends.protocol.vocabulary import EventType
 from ledger import desk_events
 from ledger.desk_events import EventDraft
 from ledger.erasure import ERASING
@@ -36,7 +37,7 @@ def undo(workspace, position, outcome="compensated"):
     data = {"positions": [position], "outcome": outcome, "verified": True}
     with transaction.atomic():
         said = desk_events.read_all(
-            workspace, [EventDraft("action.compensated", "run_1", "x", data)]
+            workspace, [EventDraft(EventType.ACTION_COMPENSATED, "run_1", "x", data)]
         )
         desk_events.end_all(workspace, said, {})
 
@@ -74,7 +75,9 @@ def test_an_action_of_which_something_was_erased_stands_as_it_is(changed):
 
 
 def test_a_run_that_is_not_there_is_opened_the_usual_way(northwind):
-    verified = EventDraft("step.verified", "desk-plan-9", "step-1", {"tool": "things.restore"})
+    verified = EventDraft(
+        EventType.STEP_VERIFIED, "desk-plan-9", "step-1", {"tool": "things.restore"}
+    )
 
     with transaction.atomic():
         said = desk_events.read_all(northwind, [verified])

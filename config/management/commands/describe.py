@@ -231,10 +231,10 @@ class Module:
         return [text for text in texts if text in DESK_EVENTS]
 
     def _texts(self, node: ast.expr) -> Iterable[str]:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            return [node.value]
         if isinstance(node, ast.Attribute) and _name(node.value) == "EventType":
             return [EventType[node.attr].value]
+        if isinstance(node, ast.Call) and _name(node.func) == "EventType":
+            return self._texts(node.args[0])
         if isinstance(node, ast.IfExp):
             return [*self._texts(node.body), *self._texts(node.orelse)]
         if isinstance(node, ast.Name) and node.id in self.constants:

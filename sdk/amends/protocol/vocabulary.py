@@ -78,6 +78,8 @@ class EventType(StrEnum):
     CORRECTION_REVOKED = "correction.revoked"
     CORRECTION_UNDELIVERED = "correction.undelivered"
 
+    INVITATION_WITHDRAWN = "invitation.withdrawn"
+
     KEY_CREATED = "key.created"
     KEY_REVOKED = "key.revoked"
 

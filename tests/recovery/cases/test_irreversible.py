@@ -2,6 +2,7 @@
 
 import pytest
 
+from amends.protocol.vocabulary import EventType
 from ledger import desk_events
 from ledger.models import Action, Effect, Event
 from ledger.rebuild import rebuild
@@ -71,7 +72,7 @@ def test_a_repaired_record_of_an_irreversible_call_is_not_a_restored_effect(
     said = {"reversibility": "irreversible"} if called_irreversible == "agent" else {}
     action = run.plans("tickets.update", PARCEL)
     effect = {"target": {"type": PARCEL[0], "id": PARCEL[1]}, "before": ticket, "after": high}
-    run.say("action.succeeded", action, attempt="1", effects=[effect | said])
+    run.say(EventType.ACTION_SUCCEEDED, action, attempt="1", effects=[effect | said])
     run.is_verified(action, ok=False)
     run.ends()
 
@@ -148,7 +149,7 @@ def test_a_killed_irreversible_call_that_happened_is_left_though_nobody_told_its
 def test_a_failed_run_of_one_irreversible_call_without_a_told_effect_is_a_case(tell, ada):
     run = tell()
     action = run.plans("mail.send")
-    run.say("action.succeeded", action, attempt="1")
+    run.say(EventType.ACTION_SUCCEEDED, action, attempt="1")
     run.ends("failed")
 
     case = run.case()
@@ -179,7 +180,7 @@ def test_the_word_about_an_effect_only_grows_and_a_rebuild_says_the_same(acme, t
     seen = []
     for outcome in ("repaired", "corrected", "repaired"):
         data = {"positions": [0], "outcome": outcome}
-        saying = desk_events.EventDraft("action.compensated", run.run, action, data)
+        saying = desk_events.EventDraft(EventType.ACTION_COMPENSATED, run.run, action, data)
         desk_events.end_all(acme, desk_events.read_all(acme, [saying]), {})
         seen.append((theirs().compensated, Action.objects.get().compensated))
 

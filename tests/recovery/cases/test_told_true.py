@@ -1,5 +1,6 @@
 """What lists and cards say of an undo is what happened: verified, by whom, for whom."""
 
+from amends.protocol.vocabulary import EventType
 from approvals import inventory, policy, versions
 from approvals.models import Approval
 from ledger import desk_events
@@ -29,7 +30,7 @@ def test_the_inventory_says_verified_only_of_what_was_read_back(
     run = tell("run_9")
     action = run.does("tickets.close", ("ticket", "main/T-9", ticket, None))
     said = {"positions": [0], "outcome": "compensated", "verified": False}
-    desk_events.say(acme, "action.compensated", run="run_9", action=action, data=said)
+    desk_events.say(acme, EventType.ACTION_COMPENSATED, run="run_9", action=action, data=said)
     undone(raised.case(), ada)
 
     receipt, read_back = line_of(acme, "tickets.close"), line_of(acme, "tickets.update")

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from amends.protocol.vocabulary import EventType
 from ledger import desk_events
 from ledger.models import Effect, Event, Run
 from recovery.models import Case, CaseState, Suggestion
@@ -139,7 +140,7 @@ def test_work_that_finishes_after_the_user_cancelled_is_found(tell):
     run.ends("cancelled", by="Eve")
     assert run.case().reasons == ["past_its_time"]
 
-    run.say("action.succeeded", action, attempt="1", before=TICKET[2], after=TICKET[3])
+    run.say(EventType.ACTION_SUCCEEDED, action, attempt="1", before=TICKET[2], after=TICKET[3])
 
     case = run.case()
     assert case.reasons[0] == "late_effect"
@@ -231,7 +232,7 @@ def test_a_broken_order_is_noticed_when_it_is_planned(tell, saga, why):
     run.n += 1
     planned = {"tool": "tickets.update", "targets": [{"type": "ticket", "id": "main/T-182"}]}
 
-    run.say("action.planned", "act_2", **planned, **({"saga": saga} if saga else {}))
+    run.say(EventType.ACTION_PLANNED, "act_2", **planned, **({"saga": saga} if saga else {}))
 
     case = run.case()
     assert (case.reasons, case.standing_count, run.row.state) == (["out_of_order"], 1, "running")
@@ -251,7 +252,9 @@ def test_what_may_be_retried_may_follow_the_pivot(tell):
 
 def contradicts_itself(run):
     action = run.does("tickets.update", TICKET)
-    run.say("action.failed", action, attempt="1", outcome="no_effect", error={"type": "Odd"})
+    run.say(
+        EventType.ACTION_FAILED, action, attempt="1", outcome="no_effect", error={"type": "Odd"}
+    )
 
 
 def cancels_after_an_effect(run):
@@ -267,14 +270,20 @@ def falls_silent_after_an_effect(run):
 
 def succeeds_twice(run):
     action = run.does("tickets.update", TICKET)
-    run.say("action.succeeded", action, attempt="2", before=TICKET[2], after=TICKET[3])
+    run.say(EventType.ACTION_SUCCEEDED, action, attempt="2", before=TICKET[2], after=TICKET[3])
     run.ends()
 
 
 def says_other_arguments_under_one_key(run):
     action = run.does("tickets.update", TICKET, planned={"args": {"to": "high"}})
     target = {"type": "ticket", "id": "main/T-182"}
-    run.say("action.planned", action, tool="tickets.update", targets=[target], args={"to": "low"})
+    run.say(
+        EventType.ACTION_PLANNED,
+        action,
+        tool="tickets.update",
+        targets=[target],
+        args={"to": "low"},
+    )
     run.ends()
 
 
@@ -353,7 +362,7 @@ def test_due_is_the_earlier_of_policy_and_undo_window(tell):
         "after": TICKET[3],
         "undo_until": soon.isoformat(),
     }
-    run.say("action.succeeded", action, attempt="1", effects=[effect])
+    run.say(EventType.ACTION_SUCCEEDED, action, attempt="1", effects=[effect])
     run.ends("failed")
 
     assert run.case().due_at == soon
@@ -393,7 +402,7 @@ def test_what_was_corrected_waits_for_a_person_to_close_it(tell, acme):
     said = {"positions": [effect.position], "outcome": "corrected", "verified": False}
 
     desk_events.say(
-        acme, "action.compensated", run="run_1", action=action, data=said, part="engine"
+        acme, EventType.ACTION_COMPENSATED, run="run_1", action=action, data=said, part="engine"
     )
 
     case = run.case()
