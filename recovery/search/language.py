@@ -5,24 +5,19 @@
     all    = term { term }
     term   = [ "-" ] ( "(" either ")" | key ":" value { "," value } | word | '"' text '"' )
 
-Nothing here knows of tables: `terms` makes conditions out of the tree.
+Nothing here knows of tables: `keys` says which keys there are, and makes conditions of the tree.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 QUERY_CHARACTERS_MAX = 1000
 TERMS_MAX = 50
 VALUES_MAX = 50
 DEPTH_MAX = 8
-
-KEYS = (
-    "is", "has", "tool", "target", "agent", "model", "customer", "run", "state", "cause", "claimed",
-    "connector", "opened", "age", "amount", "risk", "reason", "outcome",
-)  # fmt: skip
 
 
 class QueryError(ValueError):
@@ -119,14 +114,14 @@ _BARE = re.compile(r'[^\s,()"]+')
 _WORD = re.compile(r'[^\s()"]+')
 
 
-def parse(text: str) -> Query:
-    """Read a query; raises QueryError. Nothing or blanks is the query for everything."""
+def read(text: str, keys: Container[str]) -> Query:
+    """A query over these keys; raises QueryError. Nothing or blanks is the query for everything."""
     if len(text) > QUERY_CHARACTERS_MAX:
         raise QueryError(
             f"A query has at most {QUERY_CHARACTERS_MAX} characters.", QUERY_CHARACTERS_MAX
         )
     text = text.replace("\0", " ")
-    tokens = [*_tokens(text), Token("end", len(text), 1)]
+    tokens = [*_tokens(text, keys), Token("end", len(text), 1)]
     terms = [token for token in tokens if token.kind in {"text", "field", "phrase"}]
     if len(terms) > TERMS_MAX:
         raise QueryError(f"A query has at most {TERMS_MAX} terms.", terms[TERMS_MAX].position)
@@ -138,7 +133,7 @@ def parse(text: str) -> Query:
     return Query(text, tree, tuple(reader.terms))
 
 
-def _tokens(text: str) -> Iterator[Token]:
+def _tokens(text: str, keys: Container[str]) -> Iterator[Token]:
     place = 0
     while place < len(text):
         character = text[place]
@@ -155,14 +150,14 @@ def _tokens(text: str) -> Iterator[Token]:
             yield Token("phrase", place, after - place, value.text)
             place = after
         else:
-            token = _field_or_word(text, place)
+            token = _field_or_word(text, place, keys)
             yield token
             place += token.length
 
 
-def _field_or_word(text: str, place: int) -> Token:
+def _field_or_word(text: str, place: int, keys: Container[str]) -> Token:
     key = _KEY.match(text, place)
-    if key and key[1].lower() in KEYS:
+    if key and key[1].lower() in keys:
         values, after = _values(text, key.end(), place)
         return Token("field", place, after - place, key=key[1].lower(), values=values)
     found = _WORD.match(text, place)

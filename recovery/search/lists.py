@@ -21,8 +21,8 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.fields.tuple_lookups import TupleGreaterThan, TupleLessThan
 
 from recovery.models import Case, CaseState
-from recovery.search.language import Query, QueryError, parse
-from recovery.search.terms import WITHOUT_EFFECTS, Reader, condition
+from recovery.search.keys import WITHOUT_EFFECTS, Reader, condition, parse
+from recovery.search.language import Query, QueryError
 from workspaces import clock
 from workspaces.models import User, Workspace
 

@@ -7,7 +7,7 @@ from django.db.models import Q, QuerySet
 from django.utils.text import slugify
 
 from recovery.models import SavedView
-from recovery.search.language import parse
+from recovery.search.keys import parse
 from recovery.search.lists import matching
 from workspaces.access import may, require
 from workspaces.models import User, Workspace

@@ -18,7 +18,7 @@ from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import cases
 from recovery.models import Case, SavedView
 from recovery.search import saved
-from recovery.search.terms import WITHOUT_EFFECTS
+from recovery.search.keys import WITHOUT_EFFECTS
 from recovery.views import acts, lookup, story
 from recovery.views.queue_rows import COLUMNS, line, row
 from recovery.views.request_context import list_of, queue_url
@@ -308,6 +308,7 @@ def _frame(request: Request, here: Workspace, q: str) -> dict[str, Any]:
         "may": {"recover": recovers},
         "claim_url": f"{root}claim/" if recovers else "",
         "suggest_url": f"{root}suggest/",
+        "query_keys": " ".join(search.KEYS),
         "save_view_url": f"/w/{here.slug}/views/new/?{urlencode({'q': q})}",
         **(_bulk(here, q) if recovers else {}),
     }

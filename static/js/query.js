@@ -3,9 +3,13 @@
 
 import { whisper } from "./say.js";
 
-const token = /(-?)\b(?:is|has|risk|age|amount|tool|target|agent|model|customer|run|state|cause|claimed|connector|opened|reason|outcome):(?:"[^"]*"|\S+)/g;
+// Its keys are the server's: the field names them in data-query.
+function tokenOf(field) {
+  const keys = field.dataset.query.split(" ").join("|");
+  return new RegExp(`(-?)\\b(?:${keys}):(?:"[^"]*"|\\S+)`, "g");
+}
 
-function paint(field, mirror) {
+function paint(field, mirror, token) {
   mirror.replaceChildren();
   let done = 0;
   for (const found of field.value.matchAll(token)) {
@@ -25,7 +29,8 @@ function start(field) {
   mirror.className = "query-mirror";
   mirror.setAttribute("aria-hidden", "true");
   field.before(mirror);
-  const again = () => paint(field, mirror);
+  const token = tokenOf(field);
+  const again = () => paint(field, mirror, token);
   field.addEventListener("input", again);
   field.addEventListener("scroll", () => {
     mirror.scrollLeft = field.scrollLeft;

@@ -1,8 +1,9 @@
 """`manage.py describe`: writes the pages of docs/ that are drawn from the code.
 
 `docs/moves.md` comes from the tables of moves and the lists of states, `docs/events.md` from the
-schemas of what agents say and from the places at which the desk itself speaks. A test holds the
-committed pages against what this prints, so they cannot go stale.
+schemas of what agents say and from the places at which the desk itself speaks, `docs/query.md` from
+the keys of the queue's language. A test holds the committed pages against what this prints, so they
+cannot go stale.
 """
 
 import ast
@@ -27,6 +28,7 @@ from ledger.models.runs import RunState
 from ledger.schemas import AGENT_TYPES, RESERVED
 from recovery.models import CASE_MOVES, PLAN_MOVES, STEP_MOVES, CaseState, PlanState, StepState
 from recovery.models.bulk import CorrectionState
+from recovery.search.keys import HAS, IS, KEYS
 from workspaces.moves import BORN, pairs
 
 DRAWN = "<!-- Drawn from the code by `manage.py describe`: change the code, then run it. -->"
@@ -289,12 +291,36 @@ def _name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-PAGES = {"moves.md": moves_page, "events.md": events_page}
+def query_page() -> str:
+    """docs/query.md: every key of the queue's language, and the words of those that have any."""
+    lines = [
+        "# Keys of the query language",
+        "",
+        DRAWN,
+        "",
+        (
+            "For [the queue](queue.md) and the [API](recovery-api.md). `key:value`, `key:a,b` for"
+            " one of them, `-key:value` leaves out. Names take `*` for anything; what holds a blank"
+            ' stands in `"quotes"`.'
+        ),
+        "",
+        "| key | what it asks | written like |",
+        "|---|---|---|",
+    ]
+    for name, key in KEYS.items():
+        lines.append(f"| `{name}:` | {key.hint} | `{name}:{key.example}` |")
+    for name, words in (("is", IS), ("has", HAS)):
+        lines += ["", f"## `{name}:`", "", "| value | means |", "|---|---|"]
+        lines += [f"| `{value}` | {word.hint} |" for value, word in words.items()]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"moves.md": moves_page, "events.md": events_page, "query.md": query_page}
 
 
 class Command(BaseCommand):
     requires_system_checks = ()  # it reads the code, and asks no database
-    help = "Write docs/moves.md and docs/events.md anew from the code."
+    help = "Write docs/moves.md, docs/events.md and docs/query.md anew from the code."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--print", action="store_true", help="to the terminal, not to docs/")

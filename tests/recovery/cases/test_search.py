@@ -13,7 +13,8 @@ from recovery import search
 from recovery.casework import cases
 from recovery.models import Case
 from recovery.planning import plans
-from recovery.search.language import KEYS, QUERY_CHARACTERS_MAX, QueryError, parse
+from recovery.search.keys import KEYS, parse
+from recovery.search.language import QUERY_CHARACTERS_MAX, QueryError
 from recovery.search.lists import BY_HEART
 from tests.recovery.cases.cast import Told
 from workspaces import clock
@@ -232,6 +233,23 @@ def test_suggestions_as_one_types(queue):
         "tickets.close",
         "tickets.update",
     ]
+
+
+def test_the_browser_colours_the_keys_that_the_server_has(queue, client, ada):
+    client.force_login(ada)
+    shown = client.get("/w/acme/queue/").content.decode()
+
+    assert f'data-query="{" ".join(KEYS)}"' in shown
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_what_a_key_gives_as_an_example_and_what_it_offers_is_read(queue, ada, key):
+    row = KEYS[key]
+    offered = [one for one in row.offered(queue) if " " not in one]
+    for value in (row.example, *offered):
+        runs(queue, f"{key}:{value}", by=ada)
+    hints = {one.text: one.hint for one in search.suggest(queue, key)}
+    assert hints[f"{key}:"] == row.hint
 
 
 def test_an_empty_field_shows_every_key_and_values_say_what_they_mean(queue):

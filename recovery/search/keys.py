@@ -1,7 +1,8 @@
-"""Terms: each key of the query language as a condition on cases.
+"""Keys: what can be asked of cases, each key one row of `KEYS`, at the end.
 
-Values are data, never SQL. Every key is read by one function in the table at the end; what it
-cannot read it refuses with the position of the value.
+Parser, conditions, suggestions, what the browser colours and docs/query.md are made from that
+table. Values are data, never SQL. A key's function turns a value into a condition; what it cannot
+read it refuses with the position of the value.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models import Value as Constant
 from django.db.models.functions import Concat
 
+from amends.protocol.vocabulary import RISKS
 from approvals import pauses
 from approvals.models import Pause, PauseKind
 from ledger.models import Reversibility, Run
-from recovery.models import CaseOutcome, CaseState, Comment, Plan, Step, StepState
-from recovery.search.language import Either, Field, Node, Not, QueryError, Text, Value
-from workspaces.models import User, Workspace
+from recovery.models import Case, CaseOutcome, CaseState, Comment, Plan, Step, StepState
+from recovery.search import language
+from recovery.search.language import Either, Field, Node, Not, Query, QueryError, Text, Value
+from workspaces.models import Agent, User, Workspace
 
-RISKS = ("low", "medium", "high", "critical")
 AMOUNT_MAX = Decimal(10) ** 15
 STARS_MAX = 6
 RUNS_OF_A_NAME_MAX = 100
@@ -46,6 +48,14 @@ class Reader:
     workspace: Workspace
 
 
+def parse(text: str) -> Query:
+    """Read a query; raises QueryError. Nothing or blanks is the query for everything."""
+    return language.read(text, KEYS)
+
+
+Condition = Callable[[Value, Reader], Q]
+
+
 def condition(node: Node, reader: Reader) -> Q:
     """The condition that a tree stands for; raises QueryError."""
     if isinstance(node, Text):
@@ -53,7 +63,7 @@ def condition(node: Node, reader: Reader) -> Q:
     if isinstance(node, Not):
         return ~condition(node.part, reader)
     if isinstance(node, Field):
-        return _any(KEYS[node.key](value, reader) for value in node.values)
+        return _any(KEYS[node.key].condition(value, reader) for value in node.values)
     parts = [condition(part, reader) for part in node.parts]
     if isinstance(node, Either):
         return _any(parts)
@@ -96,7 +106,7 @@ def _pattern(value: Value) -> str:
     return "^" + ".*".join(re.escape(part) for part in parts) + "$"
 
 
-def _like(column: str) -> Callable[[Value, Reader], Q]:
+def _like(column: str) -> Condition:
     """Equal without case; `*` stands for anything."""
 
     def read(value: Value, reader: Reader) -> Q:
@@ -107,7 +117,7 @@ def _like(column: str) -> Callable[[Value, Reader], Q]:
     return read
 
 
-def _short(*columns: str) -> Callable[[Value, Reader], Q]:
+def _short(*columns: str) -> Condition:
     """As `_like`, of columns whose trigrams are indexed: those find patterns and whole values."""
 
     def read(value: Value, reader: Reader) -> Q:
@@ -117,14 +127,12 @@ def _short(*columns: str) -> Callable[[Value, Reader], Q]:
     return read
 
 
-def _either_like(*columns: str) -> Callable[[Value, Reader], Q]:
+def _either_like(*columns: str) -> Condition:
     readers = [_like(column) for column in columns]
     return lambda value, reader: _any(read(value, reader) for read in readers)
 
 
-def _one_of(
-    column: str, known: Mapping[str, str] | tuple[str, ...]
-) -> Callable[[Value, Reader], Q]:
+def _one_of(column: str, known: Iterable[str]) -> Condition:
     def read(value: Value, reader: Reader) -> Q:
         wanted = value.text.lower().replace("-", "_")
         if wanted not in known:
@@ -145,7 +153,7 @@ _AGE = re.compile(r"([<>]?)(\d{1,5})(m|h|d|w)")
 _UNIT = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def _age(column: str) -> Callable[[Value, Reader], Q]:
+def _age(column: str) -> Condition:
     def read(value: Value, reader: Reader) -> Q:
         found = _AGE.fullmatch(value.text.lower())
         if not found:
@@ -249,37 +257,57 @@ def _steps_to_run() -> QuerySet[Step]:
     return Step.objects.filter(plan__case=OuterRef("pk"), state__in=TO_RUN)
 
 
-IS: Mapping[str, Callable[[Reader], Q]] = {
-    "open": lambda _: ~Q(state=CaseState.CLOSED),
-    "closed": lambda _: Q(state=CaseState.CLOSED),
-    "mine": mine,
-    "unclaimed": lambda reader: Q(claimed_by=None) | Q(claimed_until__lte=reader.now),
-    "unknown": lambda _: Q(unknown_count__gt=0),
-    "irreversible": lambda _: Q(reversibility=Reversibility.IRREVERSIBLE),
-    "overdue": lambda reader: Q(due_at__lt=reader.now) & ~Q(state=CaseState.CLOSED),
-    "paused": paused,
-    WITHOUT_EFFECTS: lambda _: Q(without_effects=True),
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A value of `is:` or `has:`, and what it means in few words."""
+
+    condition: Callable[[Reader], Q]
+    hint: str
+
+
+IS: Mapping[str, Word] = {
+    "open": Word(lambda _: ~Q(state=CaseState.CLOSED), "not closed yet"),
+    "closed": Word(lambda _: Q(state=CaseState.CLOSED), "with an outcome"),
+    "mine": Word(mine, "you hold its claim"),
+    "unclaimed": Word(
+        lambda reader: Q(claimed_by=None) | Q(claimed_until__lte=reader.now),
+        "nobody holds its claim",
+    ),
+    "unknown": Word(lambda _: Q(unknown_count__gt=0), "an outcome is not known"),
+    "irreversible": Word(
+        lambda _: Q(reversibility=Reversibility.IRREVERSIBLE), "something cannot be undone"
+    ),
+    "overdue": Word(
+        lambda reader: Q(due_at__lt=reader.now) & ~Q(state=CaseState.CLOSED), "past its time"
+    ),
+    "paused": Word(paused, "its agent, tool or target is stopped"),
+    WITHOUT_EFFECTS: Word(lambda _: Q(without_effects=True), "failed, and nothing took effect"),
 }
 
-HAS: Mapping[str, Callable[[], Q]] = {
-    "approval": lambda: Q(Exists(Plan.objects.filter(case=OuterRef("pk"), state="waiting"))),
-    "comment": lambda: Q(Exists(Comment.objects.filter(case=OuterRef("pk")))),
-    "drift": lambda: Q(Exists(Step.objects.filter(plan__case=OuterRef("pk"), state="drifted"))),
+
+HAS: Mapping[str, Word] = {
+    "approval": Word(
+        lambda _: Q(Exists(Plan.objects.filter(case=OuterRef("pk"), state="waiting"))),
+        "a plan waits for people",
+    ),
+    "comment": Word(
+        lambda _: Q(Exists(Comment.objects.filter(case=OuterRef("pk")))),
+        "somebody wrote something",
+    ),
+    "drift": Word(
+        lambda _: Q(Exists(Step.objects.filter(plan__case=OuterRef("pk"), state="drifted"))),
+        "a target was changed since",
+    ),
 }
 
 
-def is_(value: Value, reader: Reader) -> Q:
-    try:
-        return IS[value.text.lower()](reader)
-    except KeyError:
-        raise unknown(value, IS) from None
+def _word(known: Mapping[str, Word]) -> Condition:
+    def read(value: Value, reader: Reader) -> Q:
+        if value.text.lower() not in known:
+            raise unknown(value, known)
+        return known[value.text.lower()].condition(reader)
 
-
-def has(value: Value, reader: Reader) -> Q:
-    try:
-        return HAS[value.text.lower()]()
-    except KeyError:
-        raise unknown(value, HAS) from None
+    return read
 
 
 def reason(value: Value, reader: Reader) -> Q:
@@ -306,23 +334,132 @@ def run(value: Value, reader: Reader) -> Q:
     return Q(run_id__in=found)
 
 
-KEYS: Mapping[str, Callable[[Value, Reader], Q]] = {
-    "is": is_,
-    "has": has,
-    "tool": tool,
-    "target": _short("failed_target"),
-    "agent": _like("agent__name"),
-    "model": _like("run__model"),
-    "customer": _short("customer", "customer_name"),
-    "run": run,
-    "state": _one_of("state", tuple(CaseState.values)),
-    "cause": cause,
-    "claimed": claimed,
-    "connector": connector,
-    "opened": opened,
-    "age": _age("failed_at"),
-    "amount": amount,
-    "risk": risk,
-    "reason": reason,
-    "outcome": _one_of("outcome", tuple(CaseOutcome.values)),
+# What is offered while somebody types a value.
+
+OFFERED_FROM_MAX = 2_000
+"""Values are gathered from the newest open cases, so that typing stays quick in a large queue."""
+
+Offers = Callable[[Workspace], Iterable[str]]
+
+
+def _of_cases(column: str) -> Offers:
+    def offer(workspace: Workspace) -> list[str]:
+        newest = (
+            Case.objects.filter(workspace=workspace, without_effects=False)
+            .exclude(state=CaseState.CLOSED)
+            .order_by("-failed_at", "-id")
+            .values_list(column, flat=True)[:OFFERED_FROM_MAX]
+        )
+        return sorted({value for value in newest if value})
+
+    return offer
+
+
+def _agents(workspace: Workspace) -> Iterable[str]:
+    agents = Agent.objects.filter(workspace=workspace)
+    return agents.order_by("name").values_list("name", flat=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key: its condition, what it asks in few words, and a value as it is written.
+
+    `offers` are values for who types: fixed ones, those with their meaning, or what is there now.
+    """
+
+    condition: Condition
+    hint: str
+    example: str
+    offers: Mapping[str, Word] | tuple[str, ...] | Offers = ()
+
+    def offered(self, workspace: Workspace) -> Iterable[str]:
+        return self.offers(workspace) if callable(self.offers) else self.offers
+
+    def meaning(self, value: str) -> str:
+        word = self.offers.get(value) if isinstance(self.offers, Mapping) else None
+        return word.hint if word else ""
+
+
+KEYS: Mapping[str, Key] = {
+    "is": Key(_word(IS), "open, mine, unknown, overdue …", "open", IS),
+    "has": Key(_word(HAS), "approval, comment, drift", "comment", HAS),
+    "tool": Key(tool, "the tool that failed", "payments.*", _of_cases("failed_tool")),
+    "target": Key(
+        _short("failed_target"), "what it was called on", "*T-182", _of_cases("failed_target")
+    ),
+    "agent": Key(_like("agent__name"), "who acted", "airline-*", _agents),
+    "model": Key(_like("run__model"), "which model it used", "large-*", _of_cases("run__model")),
+    "customer": Key(
+        _short("customer", "customer_name"),
+        "whom it concerns",
+        '"Nora Lindt"',
+        _of_cases("customer"),
+    ),
+    "run": Key(run, "a run's id, * for anything", "run_9*"),
+    "state": Key(
+        _one_of("state", CaseState.values),
+        "open, waiting, recovering …",
+        "waiting",
+        tuple(CaseState.values),
+    ),
+    "cause": Key(cause, "like failures, by fingerprint", "3fa9c1", _of_cases("cause__fingerprint")),
+    "claimed": Key(claimed, "me, or a name", "me", ("me",)),
+    "connector": Key(connector, "a connection of its plans", "payments"),
+    "opened": Key(opened, "when it came: <24h, a day", ">2026-11-01", ("<24h", "<7d")),
+    "age": Key(
+        _age("failed_at"),
+        "since it failed: <24h, >7d",
+        "<24h",
+        ("<1h", "<24h", "<7d", ">24h"),
+    ),
+    "amount": Key(amount, "money: >1000", ">1000"),
+    "risk": Key(risk, "low to critical, >medium", ">medium", RISKS),
+    "reason": Key(reason, "what opened it", "failed_with_effects"),
+    "outcome": Key(
+        _one_of("outcome", CaseOutcome.values),
+        "how it was closed",
+        "restored",
+        tuple(CaseOutcome.values),
+    ),
 }
+"""In the order in which they are offered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """`text` replaces the query from `start` to the cursor."""
+
+    text: str
+    start: int
+    hint: str = ""
+
+
+SUGGESTIONS_MAX = 10
+
+
+def suggest(workspace: Workspace, text: str, cursor: int | None = None) -> list[Suggestion]:
+    """What could stand where the cursor is; never raises."""
+    typed = text[: len(text) if cursor is None else max(cursor, 0)]
+    start = max(typed.rfind(" "), typed.rfind("(")) + 1
+    if typed[start:].startswith("-"):
+        start += 1
+    name, colon, value = typed[start:].partition(":")
+    if not colon:
+        asks = bool(name) or not text.strip()  # an empty field shows what there is
+        found = [
+            Suggestion(f"{one}:", start, key.hint)
+            for one, key in KEYS.items()
+            if asks and one.startswith(name.lower())
+        ]
+        return found[:SUGGESTIONS_MAX] if name else found
+    key = KEYS.get(name.lower())
+    if key is None:
+        return []
+    last = value.rpartition(",")[2]
+    known = [one for one in key.offered(workspace) if one.lower().startswith(last.lower())]
+    place = len(typed) - len(last)
+    return [Suggestion(_quoted(one), place, key.meaning(one)) for one in known[:SUGGESTIONS_MAX]]
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if any(mark in value for mark in " ,()") else value
