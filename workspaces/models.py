@@ -31,7 +31,7 @@ def new_masking_key() -> bytes:
 
 @lru_cache(maxsize=1_000)
 def opened_masking_key(sealed: bytes) -> bytes:
-    """The masking key in clear. Raises `crypt.CannotOpen` if no current key fits."""
+    """The masking key in clear. Raises `encryption.CannotOpen` if no current key fits."""
     return bytes.fromhex(encryption.open_sealed(sealed))
 
 
@@ -254,7 +254,7 @@ class Secret(models.Model):
         return self.name
 
     def open(self) -> dict[str, Any]:
-        """The value in clear. Raises `crypt.CannotOpen` if no current key fits."""
+        """The value in clear. Raises `encryption.CannotOpen` if no current key fits."""
         value: dict[str, Any] = json.loads(encryption.open_sealed(bytes(self.sealed)))
         return value
 

@@ -97,7 +97,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoCompensation:
-    """Off unless written; the other conditions of §9 are the engine's and always hold."""
+    """Off unless written; the other conditions (recovery/triage/automatic.py) always hold."""
 
     enabled: bool = False
     tools: tuple[str, ...] = ("*",)
