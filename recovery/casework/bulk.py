@@ -82,7 +82,11 @@ def tried(
     """
     if verb == COMPENSATE:
         return _compensated(cases, seconds)
-    return _resumed(cases, resume_from) if verb == RESUME else _closed(cases)
+    if verb == RESUME:
+        return _resumed(cases, resume_from)
+    if verb == CLOSE:
+        return _closed(cases)
+    raise ValueError(f"Nobody knows how to {verb} many cases.")
 
 
 def _compensated(cases: Sequence[Case], seconds: float) -> Iterator[Eligible | NotEligible]:
@@ -335,9 +339,11 @@ def _work(item: BulkItem) -> None:
             _close(item)
         elif job.verb == RESUME:
             _resume(item)
-        else:
+        elif job.verb == COMPENSATE:
             plan = _compensate(item)
             detail = plan.headline
+        else:
+            raise ValueError(f"Nobody knows how to {job.verb} many cases.")
     except access.NotAllowed as refused:
         state, detail = "refused", f"{job.started_by} may no longer do this: {refused}"
     except (OutOfDate, CannotSubmit, CannotResume, CannotClose, CannotMove, Empty) as refused:

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -96,7 +96,10 @@ def new(request: Request, workspace: str) -> HttpResponse:
 
 
 def _act(said: str) -> str:
-    return said if said in bulk.VERBS else bulk.COMPENSATE
+    """What is asked for; nothing means the usual, and what nobody knows is no page."""
+    if said and said not in bulk.VERBS:
+        raise Http404(f"There is no “{said[:20]}” for many cases.")
+    return said or bulk.COMPENSATE
 
 
 def _start(request: Request, here: Workspace) -> HttpResponse:

@@ -161,7 +161,12 @@ class Action:
         outcome: Outcome = "unknown",
         retryable: bool = False,
     ) -> None:
-        """Record the failure. Say `no_effect` only where you know that nothing happened."""
+        """Record the failure. Say `no_effect` only where you know that nothing happened.
+
+        A call that was made before has been recorded already, and what fails now is not it.
+        """
+        if self.replayed:
+            return
         kind = "Error" if isinstance(error, str) else type(error).__name__
         said = {"type": kind, "message": cut(str(error)), "retryable": retryable}
         self.run.failed_action = self.id

@@ -73,8 +73,10 @@ def test_a_second_call_answers_the_first_result_and_does_nothing(desk, small_des
 
     assert act.replayed
     assert calls == [1]
+    act.failed("what went wrong later is not the call")
     desk.flush()
     assert small_desk.types().count("action.succeeded") == 1
+    assert "action.failed" not in small_desk.types()
 
 
 def test_a_decorated_function_is_called_once_per_key(desk):

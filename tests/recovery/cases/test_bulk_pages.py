@@ -32,6 +32,10 @@ def test_the_dry_run_shows_who_is_meant_and_who_not_and_writes_nothing(desk, thr
     assert "nobody knows whether it happened" in page.context["not_eligible"][0]["why"]
     assert not BulkJob.objects.exists()
 
+    assert dry_run(desk, q="is:open", act="hand-over").status_code == 404
+    assert desk.post("/w/acme/bulk/new/", started(page, act="hand-over")).status_code == 404
+    assert not BulkJob.objects.exists()
+
 
 def test_exactly_what_was_left_ticked_is_started(desk, three, ada):
     page = dry_run(desk, q="is:open")
