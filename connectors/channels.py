@@ -320,13 +320,14 @@ def write_to(
     return delivery
 
 
+# `=` and not `IN`: PostgreSQL may ask a list anew for each row, and each time lock another.
 _CLAIM = """
 UPDATE connectors_delivery
 SET tries = tries + 1, next_try_at = statement_timestamp() + %s * interval '1 second'
-WHERE id IN (SELECT id FROM connectors_delivery
-             WHERE state = 'waiting' AND next_try_at <= statement_timestamp()
-               AND NOT coalesce(channel_id = ANY(%s), false) AND NOT kind = ANY(%s)
-             ORDER BY next_try_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+WHERE id = (SELECT id FROM connectors_delivery
+            WHERE state = 'waiting' AND next_try_at <= statement_timestamp()
+              AND NOT coalesce(channel_id = ANY(%s), false) AND NOT kind = ANY(%s)
+            ORDER BY next_try_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING id
 """
 
