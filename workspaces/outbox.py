@@ -10,7 +10,7 @@ from workspaces.models import Act, User, Workspace
 
 def record(
     workspace: Workspace,
-    type: EventType,  # noqa: A002 - the wire's word
+    kind: EventType,
     *,
     by: User | None,
     data: dict[str, Any] | None = None,
@@ -21,5 +21,5 @@ def record(
     `using` names the connection of that transaction, where it is the owner's.
     """
     return Act.objects.using(using).create(
-        workspace=workspace, type=type, person=by, data=data or {}
+        workspace=workspace, type=kind, person=by, data=data or {}
     )

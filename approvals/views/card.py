@@ -6,65 +6,21 @@ from typing import Any
 from allauth.account.authentication import get_authentication_records
 from django.contrib.auth.decorators import login_required
 from django.core import signing
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_POST
 
-from approvals import card_context, clarifications, consent_requests, deciders, inbox
-from approvals.models import Approval, ApprovalState, ConsentRequest
+from approvals import card_context, clarifications, deciders, inbox
+from approvals.models import Approval, ApprovalState
 from approvals.views.lists import approvals_of, context_of_list, zone_of
 from ledger import disclosure
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, page, workspace_or_404
-
-# The page of the affected person: a question, yes or no, and a line of their own; no account.
-#
-# Opening it decides nothing. A wrong, an expired and an over link look the same.
-
-
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-def asked(request: HttpRequest, token: str) -> HttpResponse:
-    wish = consent_requests.find(token)
-    if wish is None:
-        return _private(render(request, "approvals/asked_gone.html", {}, status=404))
-    if request.method != "POST":
-        return _page(request, wish, token)
-    try:
-        consent_requests.answer(wish, request.POST.get("answer", ""), request.POST.get("note", ""))
-    except CannotMove as over:
-        wish.refresh_from_db()
-        return _page(request, wish, token, error=f"Nothing was changed: {over}.", status=409)
-    return redirect("approvals:asked", token=token)
-
-
-def _page(
-    request: HttpRequest, wish: ConsentRequest, token: str, *, error: str = "", status: int = 200
-) -> HttpResponse:
-    context = {
-        "publisher": wish.approval.workspace.name,
-        "wish": wish,
-        "error": error,
-        "action": reverse("approvals:asked", args=[token]),
-    }
-    return _private(render(request, "approvals/asked.html", context, status=status))
-
-
-def _private(answer: HttpResponse) -> HttpResponse:
-    """Keep the address out of search engines and of other sites' logs.
-
-    To ourselves the browser says where it comes from: without an origin no form would be taken.
-    """
-    answer["X-Robots-Tag"] = "noindex, nofollow"
-    answer["Referrer-Policy"] = "same-origin"
-    return answer
-
 
 # When a person last proved who they are, by allauth's own record in the session.
 #

@@ -1,0 +1,52 @@
+"""The page of the affected person: a question, yes or no, and a line of their own; no account.
+
+Opening it decides nothing. A wrong, an expired and an over link look the same.
+"""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from approvals import consent_requests
+from approvals.models import ConsentRequest
+from workspaces.moves import CannotMove
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def asked(request: HttpRequest, token: str) -> HttpResponse:
+    wish = consent_requests.find(token)
+    if wish is None:
+        return _private(render(request, "approvals/asked_gone.html", {}, status=404))
+    if request.method != "POST":
+        return _page(request, wish, token)
+    try:
+        consent_requests.answer(wish, request.POST.get("answer", ""), request.POST.get("note", ""))
+    except CannotMove as over:
+        wish.refresh_from_db()
+        return _page(request, wish, token, error=f"Nothing was changed: {over}.", status=409)
+    return redirect("approvals:asked", token=token)
+
+
+def _page(
+    request: HttpRequest, wish: ConsentRequest, token: str, *, error: str = "", status: int = 200
+) -> HttpResponse:
+    context = {
+        "publisher": wish.approval.workspace.name,
+        "wish": wish,
+        "error": error,
+        "action": reverse("approvals:asked", args=[token]),
+    }
+    return _private(render(request, "approvals/asked.html", context, status=status))
+
+
+def _private(answer: HttpResponse) -> HttpResponse:
+    """Keep the address out of search engines and of other sites' logs.
+
+    To ourselves the browser says where it comes from: without an origin no form would be taken.
+    """
+    answer["X-Robots-Tag"] = "noindex, nofollow"
+    answer["Referrer-Policy"] = "same-origin"
+    return answer
