@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.core import mail as outbox
+from django.db import connection
 from django.db.models.functions import Now
 from standardwebhooks import Webhook
 
@@ -185,6 +186,20 @@ def test_a_receiver_that_is_away_is_asked_once_a_turn_and_holds_up_nobody(acme, 
     asked = [one["path"] for one in receiver.journal.entries() if "/turn-" in one["path"]]
     assert sorted(asked) == ["/turn-away", "/turn-here", "/turn-here", "/turn-here"]
     assert Delivery.objects.filter(state="waiting", tries=0).count() == 2
+
+
+def test_one_message_is_claimed_at_a_time_whatever_plan_the_database_makes(acme, ada, receiver):
+    """It may ask for the one that is due anew for each row that it looks at."""
+    channels.create(acme, "here", "slack", by=ada, secret={"url": receiver.at["url"] + "/planned"})
+    for number in range(3):
+        channels.announce(acme, "case.opened", NEWS, key=f"p-{number}")
+    with connection.cursor() as cursor:
+        for way in ("hashjoin", "mergejoin", "hashagg", "sort", "material", "memoize"):
+            cursor.execute(f"SET LOCAL enable_{way} = off")
+
+    assert channels.send_due() == 3
+
+    assert not Delivery.objects.exclude(state="sent").exists()
 
 
 def test_a_mail_server_that_is_away_is_asked_once_a_turn(acme, settings):
