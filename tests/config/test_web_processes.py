@@ -1,15 +1,28 @@
 """Two processes behind one socket: what belongs to web as a whole is right whichever answers."""
 
+import json
 import os
 import signal
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from approvals import inbox
+from approvals.models import Approval
+from tests.approvals.door import Agent as Trip
+from tests.approvals.test_waiting import IRREVERSIBLE
 from tests.config.test_door import ask
+from tests.config.test_vanished_hosts import listeners
 from tests.config.test_worker import soon
+from tests.people import acme, ada, ben, leads, operators
 from tests.processes import Process, Processes
+from workspaces import keys
+from workspaces.models import Agent
 
+__all__ = ["acme", "ada", "ben", "leads", "operators"]
 pytestmark = pytest.mark.django_db(transaction=True)
 ANSWERED = 'amends_hot_request_seconds_count{method="GET",path="/healthz",status="200"}'
 
@@ -59,6 +72,27 @@ def test_whichever_is_asked_tells_what_both_have_counted_also_once_one_was_kille
     assert soon(lambda: killed not in serving(web.pid) and len(serving(web.pid)) == 2)
     assert {answered(web) - before for _ in range(10)} == {40.0}
     assert ask(f"{web.url}/healthz")[0] == 200
+
+
+def test_who_waits_in_either_is_told_what_was_decided_elsewhere(
+    web: Process, acme: Any, ada: Any, ben: Any, leads: Any
+) -> None:
+    agent = Agent.objects.create(workspace=acme, name="trip-agent", owner=ada)
+    _, token = keys.create_key(agent, by=None, name="test")
+    Trip(token).begin(**IRREVERSIBLE)
+    approval = Approval.objects.get()
+
+    def waits() -> str:
+        path = f"{web.url}/api/v1/approvals/{approval.pk}?wait=60"
+        asked = urllib.request.Request(path, headers={"authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(asked, timeout=120) as answer:
+            return str(json.load(answer)["state"])
+
+    with ThreadPoolExecutor(32) as agents:
+        told = [agents.submit(waits) for _ in range(32)]
+        assert soon(lambda: listeners() == 2)  # the kernel has given some of them to each
+        inbox.grant(approval, by=ben, seen=approval.digest)
+        assert {one.result(timeout=120) for one in told} == {"granted"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
