@@ -14,7 +14,6 @@ from workspaces.moves import BORN, constraint
 class PlanState(models.TextChoices):
     """`waiting` for approval, `starting` while a live run is told to stop; then it runs."""
 
-    DRAFT = "draft"
     WAITING = "waiting"
     STARTING = "starting"
     RUNNING = "running"
@@ -29,8 +28,7 @@ OPEN_ENDED = (*LIVING, PlanState.STOPPED)
 """A stopped one may still have steps that wait for a person."""
 
 PLAN_MOVES: dict[str, frozenset[str]] = {
-    BORN: frozenset({PlanState.DRAFT, PlanState.WAITING}),
-    PlanState.DRAFT: frozenset({PlanState.WAITING}),
+    BORN: frozenset({PlanState.WAITING}),
     PlanState.WAITING: frozenset(
         {
             PlanState.STARTING,
@@ -56,7 +54,7 @@ class Plan(models.Model):
     case = models.ForeignKey(Case, on_delete=models.CASCADE, related_name="plans")
     number = models.PositiveIntegerField()
     was = models.CharField(max_length=10, blank=True, default=BORN)
-    state = models.CharField(max_length=10, choices=PlanState.choices, default=PlanState.DRAFT)
+    state = models.CharField(max_length=10, choices=PlanState.choices, default=PlanState.WAITING)
     digest = models.CharField(max_length=64)
     headline = models.CharField(max_length=400)
     reach = models.ForeignKey(
