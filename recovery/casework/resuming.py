@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from amends.protocol.vocabulary import EventType
+from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from connectors.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Run
 from recovery import signals
@@ -24,7 +24,7 @@ from recovery.engine.sql import database_time
 from recovery.models import Case, CaseState, Directive, Plan
 from recovery.models.plans import LIVING
 from recovery.planning.plan_drafting import is_behind
-from recovery.run_facts.runs import READING, RunFacts, facts_of
+from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import listed, target_words
 from workspaces import formatting
 from workspaces.models import User
@@ -194,7 +194,7 @@ def _label(facts: RunFacts, action: Action) -> tuple[str, str]:
 
 
 def _reads(facts: RunFacts, action: Action) -> bool:
-    return facts.judgement(action).action_class in READING
+    return facts.judgement(action).action_class in WITHOUT_EFFECT
 
 
 def _pending(

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from amends.protocol.masking import holds_mask
+from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.models import ApprovalState, Decision
 from ledger.models import Action, Compensated, Effect
 from recovery.models import Case, Plan, Step, StepState
-from recovery.run_facts.runs import READING, RunFacts
+from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import (
     capitalised,
     changed_fields,
@@ -309,7 +310,7 @@ def _untouched(run: RunFacts) -> list[dict[str, Any]]:
     for action in run.actions:
         if action.pk in happened:
             continue
-        if action.action_class in READING or not run.effects.get(action.pk):
+        if action.action_class in WITHOUT_EFFECT or not run.effects.get(action.pk):
             seen |= dict.fromkeys(_targets(action))
     return [
         {

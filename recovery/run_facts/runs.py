@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
+from amends.protocol.vocabulary import ActionClass, EventType
 from approvals import denials, policy
 from approvals.models import PolicyVersion
 from approvals.policy import Policy, PolicyDecision, ToolCall, class_of, judge
@@ -55,7 +55,6 @@ ATTEMPTS_ARE_TOLD_BY = (
     EventType.ACTION_SUCCEEDED,
     EventType.ACTION_FAILED,
 )
-READING = WITHOUT_EFFECT
 TROUBLED = frozenset({StepState.NEEDS_HUMAN, StepState.DRIFTED, StepState.UNKNOWN})
 UNDER_WAY = frozenset({StepState.INTENDED, StepState.APPLIED})
 ACTIONS_LOOKED_AT_MAX = 2_000

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from amends.protocol.masking import holds_bare
+from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.denials import OFTEN
 from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
 from recovery.models import Case, StepState
-from recovery.run_facts.runs import READING, RunFacts
+from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import clean, shortened, target_words
 from workspaces import formatting
 
@@ -107,7 +108,7 @@ def changing(facts: RunFacts, action: Action) -> bool:
     """Whether an action of this kind changes anything, as the policy's catalogue has it."""
     if facts.effects.get(action.pk):
         return True
-    return facts.judgement(action).action_class not in READING
+    return facts.judgement(action).action_class not in WITHOUT_EFFECT
 
 
 def steps_that_wait(facts: RunFacts) -> Iterator[Reason]:
