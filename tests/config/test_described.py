@@ -1,5 +1,7 @@
 """The pages that are drawn from the code say what the code says."""
 
+import re
+
 import pytest
 
 from amends.protocol.vocabulary import DESK_EVENTS
@@ -23,3 +25,19 @@ def test_the_pages_have_every_move_and_every_word_of_an_agent() -> None:
     for type_ in AGENT_TYPES:
         assert f"| `{type_}` |" in events
     assert describe.spoken().keys() == DESK_EVENTS
+
+
+def test_every_module_that_a_page_names_is_there() -> None:
+    floors = r"edge|workspaces|ledger|connectors|approvals|recovery|config|sdk|bench|demo|tests"
+    gone = []
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        named = re.findall(rf"`((?:{floors})/[\w/]+\.py)`", page.read_text())
+        if page.name != "CHANGELOG.md":  # it tells of what was
+            gone += [(page.name, one) for one in named if not (ROOT / one).exists()]
+    rooms = (ROOT / "docs" / "architecture.md").read_text().split("\n### ")
+    for room, text in (part.split("/: ", 1) for part in rooms if re.match(r"\w+/: ", part)):
+        named = re.findall(r"`([\w/]+\.py)`", text.split("\n## ")[0])
+        assert named
+        gone += [(room, one) for one in named if not any((ROOT / room).rglob(one))]
+
+    assert [one for one in gone if "NAME" not in one[1]] == []
