@@ -12,6 +12,7 @@ from itertools import chain
 
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import ActionClass
 from approvals import denials, grants
 from approvals.models import Approval, ApprovalState
 from approvals.policy import Policy, ToolCall, judge, strictest
@@ -169,7 +170,11 @@ def _deeds(approval: Approval) -> list[ToolCall]:
                 tool=f"{call['connection']}.{call['operation']}",
                 args=call.get("args"),
                 targets=[{"type": call.get("target_type", ""), "id": call.get("target_id", "")}],
-                action_class="external_irreversible" if irreversible else "external_reversible",
+                action_class=(
+                    ActionClass.EXTERNAL_IRREVERSIBLE
+                    if irreversible
+                    else ActionClass.EXTERNAL_REVERSIBLE
+                ),
                 is_step=True,
             )
         )

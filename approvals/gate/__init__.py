@@ -1,6 +1,6 @@
 """The gate: where agents ask whether a call may be made, and wait for people to say so."""
 
-from amends.protocol.vocabulary import EventType
+from amends.protocol.vocabulary import CLASSES, RISKS, EventType
 from approvals.gate.begin import begin
 from approvals.gate.policy_document import policy
 from approvals.gate.waiting import approval, reply, waiters
@@ -25,11 +25,10 @@ PLANNED = shape(
     key=TEXT,
     op=TEXT,
     saga=one_of("pivot", "retriable"),
-    risk=one_of("low", "medium", "high", "critical"),
+    risk=one_of(*RISKS),
     intent=shape(goal=TEXT, reason=TEXT, model=TEXT),
     before={"type": "array"},
-) | {"description": "`class`: read_only, draft, internal_update, external_reversible or "
-     "external_irreversible"}  # fmt: skip
+) | {"description": f"`class`: one of {', '.join(CLASSES)}"}  # fmt: skip
 
 documented = {
     "/api/v1/actions/begin": {

@@ -9,9 +9,10 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import Risk
 from connectors.models import Delivery
 from ledger.models import Action
-from ledger.models.actions import Risk
+from ledger.models.actions import choices_of
 from workspaces import moves
 from workspaces.access import workspaces_of
 from workspaces.models import Agent, Team, User, Workspace
@@ -101,7 +102,7 @@ class Approval(models.Model):
     agent_text = models.JSONField(
         null=True, help_text="What the agent wrote: goal, reason, confidence"
     )
-    risk = models.CharField(max_length=8, choices=Risk.choices)
+    risk = models.CharField(max_length=8, choices=choices_of(Risk))
     amount_minor = models.BigIntegerField(null=True)
     currency = models.CharField(max_length=3, blank=True)
 

@@ -1,11 +1,13 @@
 """Actions and their attempts, as folded from events."""
 
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
+from amends.protocol.vocabulary import ActionClass, Risk
 from ledger.models.events import ACTION_ID_CHARACTERS_MAX
 from ledger.models.runs import Run
 from workspaces import formatting
@@ -49,19 +51,9 @@ class Verified(models.TextChoices):
     FAILED = "failed"
 
 
-class ActionClass(models.TextChoices):
-    READ_ONLY = "read_only"
-    DRAFT = "draft"
-    INTERNAL_UPDATE = "internal_update"
-    EXTERNAL_REVERSIBLE = "external_reversible"
-    EXTERNAL_IRREVERSIBLE = "external_irreversible"
-
-
-class Risk(models.TextChoices):
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-    CRITICAL = "critical"
+def choices_of(words: type[StrEnum]) -> list[tuple[str, str]]:
+    """Words of the protocol as a field offers them."""
+    return [(one.value, one.value.replace("_", " ").title()) for one in words]
 
 
 class Action(models.Model):
@@ -86,8 +78,8 @@ class Action(models.Model):
     first_place = models.BigIntegerField(help_text="Breaks ties of n: the place of its first event")
 
     tool = models.CharField(max_length=200, blank=True)
-    action_class = models.CharField(max_length=24, choices=ActionClass.choices, blank=True)
-    risk = models.CharField(max_length=8, choices=Risk.choices, blank=True)
+    action_class = models.CharField(max_length=24, choices=choices_of(ActionClass), blank=True)
+    risk = models.CharField(max_length=8, choices=choices_of(Risk), blank=True)
     saga = models.CharField(max_length=10, blank=True, help_text="pivot, retriable or nothing")
     op = models.CharField(max_length=200, blank=True)
     key = models.CharField(max_length=200, blank=True)

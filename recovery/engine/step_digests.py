@@ -7,6 +7,7 @@ because something did.
 from collections.abc import Sequence
 from typing import Any
 
+from amends.protocol.vocabulary import ActionClass
 from approvals import digests
 from approvals.digests import CallFacts
 from approvals.policy import ToolCall
@@ -92,9 +93,9 @@ def of_undo(
 
 
 CLASSES = {
-    "exact": "external_reversible",
-    "compensable": "external_reversible",
-    "irreversible": "external_irreversible",
+    "exact": ActionClass.EXTERNAL_REVERSIBLE,
+    "compensable": ActionClass.EXTERNAL_REVERSIBLE,
+    "irreversible": ActionClass.EXTERNAL_IRREVERSIBLE,
 }
 
 

@@ -8,8 +8,9 @@ from django.contrib.postgres.search import SearchVectorField
 from django.db import models
 from django.db.models import F, Q
 
+from amends.protocol.vocabulary import Risk
 from ledger.models import Action, Reversibility, Run
-from ledger.models.actions import Risk
+from ledger.models.actions import choices_of
 from workspaces import moves
 from workspaces.models import Agent, User, Workspace
 from workspaces.moves import BORN
@@ -117,7 +118,7 @@ class Case(models.Model):
     brief = models.CharField(
         max_length=200, blank=True, help_text="The trouble alone, for a line of the queue"
     )
-    risk = models.CharField(max_length=8, choices=Risk.choices)
+    risk = models.CharField(max_length=8, choices=choices_of(Risk))
     risk_rank = models.PositiveSmallIntegerField(help_text="0 low … 3 critical, for sorting")
     failed_action = models.ForeignKey(
         Action, on_delete=models.SET_NULL, null=True, related_name="+"

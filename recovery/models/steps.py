@@ -12,9 +12,10 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import Risk
 from connectors.models import Connection
 from ledger.models import Effect, Reversibility
-from ledger.models.actions import Risk
+from ledger.models.actions import choices_of
 from ledger.parsed_events import StoredEvent
 from recovery.models.plans import Plan
 from workspaces.models import Workspace
@@ -103,7 +104,7 @@ class Step(models.Model):
     post_condition = models.JSONField(null=True)
     preview = models.JSONField(default=dict)
     digest = models.CharField(max_length=64, help_text="Of this one call")
-    risk = models.CharField(max_length=8, choices=Risk.choices)
+    risk = models.CharField(max_length=8, choices=choices_of(Risk))
     reversibility = models.CharField(max_length=12, choices=Reversibility.choices)
     rules = models.JSONField(default=list)
     override_drift = models.BooleanField(default=False)

@@ -12,12 +12,11 @@ from django.db.models import Value
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from amends.protocol.vocabulary import EventType
+from amends.protocol.vocabulary import EventType, Risk
 from connectors import channels
 from connectors.channels import Message
 from connectors.models import Connection, Delivery
 from ledger import desk_events
-from ledger.models.actions import Risk
 from recovery.cases.lifecycle import REOPENED, move
 from recovery.models import Case, CaseState
 from recovery.run_facts.runs import RunFacts
