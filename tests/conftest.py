@@ -58,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     import django
 
     django.setup()
+    hash_passwords_quickly()
     started["fresh"] = servers.look(os.environ["DATABASE_URL"])
     let_commits_be_cleaned()
 
@@ -108,6 +109,15 @@ def clean() -> None:
         return
     with redis.Redis.from_url(started["valkey"].url) as client:
         client.flushall()
+
+
+def hash_passwords_quickly() -> None:
+    """Half a second of each test was the hash of a password that everybody knows. Servers that a
+    test starts read these hashes as any other, and make and check their own at full strength.
+    """
+    from django.contrib.auth.hashers import PBKDF2PasswordHasher
+
+    PBKDF2PasswordHasher.iterations = 1
 
 
 def let_commits_be_cleaned() -> None:
