@@ -18,8 +18,8 @@ from config.health import WORKER
 from connectors import channels
 from connectors.channels import Message
 from connectors.models import Channel
-from recovery.engine.sql import database_time
 from workspaces import heartbeats, periodic
+from workspaces.clock import database_time
 from workspaces.models import Heartbeat, Workspace
 
 logger = logging.getLogger(__name__)

@@ -1,8 +1,10 @@
-"""The database's time, told without asking it each time: its clock is the one that decides.
+"""The two clocks: the database's, by which everybody agrees, and this process's own.
 
-Several web processes, each with a clock of its own, must agree on when a claim or a key is over. A
-statement that runs anyway compares with `Now()`; where none does, this tells the time: the database
-was asked once, and a clock that nobody sets has counted since then.
+Processes and machines, each with a clock of its own, must agree on when a lease or a key is over,
+so what decides is compared in SQL with `clock_timestamp()`. (`now()` would be the beginning of the
+transaction and `statement_timestamp()` that of the statement: after a wait for a row lock both
+lie.) Where no statement runs anyway, `now` here tells the database's time without asking it: it was
+asked once, and a clock that nobody sets has counted since then.
 """
 
 import time
@@ -10,9 +12,33 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection
+from django.db.models import DateTimeField, Func
 
 ASKED_SECONDS_MAX = 60.0
 """Then the database is asked again, for no two clocks go equally fast."""
+
+
+class Clock(Func):
+    """`clock_timestamp()`: the database's time at the moment in which the row is looked at."""
+
+    function = "clock_timestamp"
+    template = "%(function)s()"
+    output_field = DateTimeField()
+
+
+def database_time() -> datetime:
+    """The database's time, by a statement of its own."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        moment: datetime = cursor.fetchone()[0]
+    return moment
+
+
+def boot_seconds() -> float:
+    """Time that goes on while this process, or the machine, is stopped; only differences mean a
+    thing.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True)
@@ -28,11 +54,11 @@ _asked: dict[str, Asked] = {}
 
 def now() -> datetime:
     """The database's time, as exact as its answer was quick."""
-    boot_seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
+    moment = boot_seconds()
     asked = _asked.get(connection.alias)
-    if asked is None or boot_seconds - asked.boot_seconds > ASKED_SECONDS_MAX:
-        asked = _asked[connection.alias] = Asked(_ask(), boot_seconds)
-    return asked.said + timedelta(seconds=boot_seconds - asked.boot_seconds)
+    if asked is None or moment - asked.boot_seconds > ASKED_SECONDS_MAX:
+        asked = _asked[connection.alias] = Asked(_ask(), moment)
+    return asked.said + timedelta(seconds=moment - asked.boot_seconds)
 
 
 def _ask() -> datetime:

@@ -24,7 +24,6 @@ from recovery.cases.lifecycle import Empty, OutOfDate, held_by_another
 from recovery.casework import closing, resuming
 from recovery.casework.closing import CannotClose
 from recovery.casework.resuming import CannotResume
-from recovery.engine.sql import database_time
 from recovery.models import BulkItem, BulkJob, Case, CaseOutcome, Plan
 from recovery.models.bulk import RESUME_FROM_MAX
 from recovery.models.plans import LIVING
@@ -34,6 +33,7 @@ from recovery.planning.plans import CannotSubmit
 from recovery.planning.previews import drafts_of_each
 from recovery.run_facts.runs import facts_of_each
 from workspaces import access
+from workspaces.clock import database_time
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 

@@ -14,12 +14,12 @@ from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
 from ledger.models import Run
 from recovery.cases.lifecycle import REOPENED, Empty, holder_of, locked, move, say
-from recovery.engine.sql import database_time
 from recovery.models import Case, CaseState, Comment, Report, ReportSource
 from recovery.planning.plan_drafting import connections_of
 from recovery.run_facts.runs import facts_of
 from recovery.triage import case_projection, opening, triage
 from recovery.triage.detectors import reasons
+from workspaces.clock import database_time
 from workspaces.models import User
 from workspaces.moves import CannotMove
 

@@ -14,9 +14,9 @@ from django.utils.dateparse import parse_datetime
 
 from amends.protocol.vocabulary import EventType
 from recovery.cases.lifecycle import Empty, say
-from recovery.engine.sql import Clock
 from recovery.models import Residue
 from workspaces import access
+from workspaces.clock import Clock
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import is_number

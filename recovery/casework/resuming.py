@@ -20,13 +20,13 @@ from connectors.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Run
 from recovery import signals
 from recovery.cases.lifecycle import OutOfDate, held_by_another, locked, move, say
-from recovery.engine.sql import database_time
 from recovery.models import Case, CaseState, Directive, Plan
 from recovery.models.plans import LIVING
 from recovery.planning.plan_drafting import is_behind
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import listed, target_words
 from workspaces import formatting
+from workspaces.clock import database_time
 from workspaces.models import User
 from workspaces.moves import CannotMove
 

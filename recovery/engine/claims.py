@@ -24,8 +24,9 @@ from ledger.parsed_events import ParsedEvent
 from recovery.engine import faults, steps
 from recovery.engine.ordering_law import IN_HAND
 from recovery.engine.reading import copied
-from recovery.engine.sql import LEASE_OVER, PLAN_RUNS, ask, ask_all, boot_seconds, in_seconds
+from recovery.engine.sql import LEASE_OVER, PLAN_RUNS, ask, ask_all, in_seconds
 from recovery.models import Step, StepState
+from workspaces.clock import boot_seconds
 from workspaces.moves import CannotMove
 
 # Waiting: a step whose turn it is, and whose target is in other hands.

@@ -11,9 +11,9 @@ from approvals.policy import ToolCall, class_of
 from ledger.models import Action, ActionState, Compensated, Effect, Reversibility, Run
 from recovery.cases import lifecycle
 from recovery.engine import starting
-from recovery.engine.sql import Clock
 from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.models.steps import ENDED
+from workspaces.clock import Clock
 from workspaces.moves import CannotMove
 
 

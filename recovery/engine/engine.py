@@ -1,12 +1,11 @@
-"""The engine: one function decides what comes next.
+"""Running plans: one function does whatever can be done for a plan now.
 
-`advance(plan_id)` does whatever can be done for a plan now, and is idempotent: tasks, the sweeper,
-a decision and a bored operator may all call it, at once and as often as they like. PostgreSQL is
-the truth, a message only a hint.
+`run_together` is idempotent: tasks, the sweeper, a decision and a bored operator may all ask for
+it, at once and as often as they like. PostgreSQL is the truth, a message only a hint.
 
-A worker's task calls `run_together`, which takes other plans along that wait for the same
-connectors: their steps share their commits (see `step_batch`). A plan at which the engine itself
-fails leaves the others alone; it is told to people, and tried again by the next hint.
+It takes other plans along that wait for the same connectors: their steps share their commits (see
+`step_batch`). A plan at which the engine itself fails leaves the others alone; it is told to
+people, and tried again by the next hint.
 """
 
 import logging
@@ -98,22 +97,12 @@ Continuations = dict[int, str]
 """Plans to go on with at once, and in which queue."""
 
 
-def advance(plan_id: int, *, queue: str = "") -> str:
-    """Do what can be done now, and say in which queue to go on at once; mostly in none.
+def run_together(plan_id: int, *, queue: str) -> Continuations:
+    """Do what can be done now for a plan and its company, and say of each in which queue to go on
+    at once, if anywhere. What we failed with is in the log, and with the people of its plan.
 
     `queue` is the one whose worker we are: calls to other connectors than its own are left to
-    theirs. Without one, everything is done here. Raises what we failed with.
-    """
-    journey = PlanRunner(plan_id, queue, seats=1)
-    onward = journey.go()
-    for failure in journey.failures:
-        raise failure
-    return onward.get(plan_id, "")
-
-
-def run_together(plan_id: int, *, queue: str) -> Continuations:
-    """The same in company; says of each plan in which queue to go on, if anywhere. What we failed
-    with is in the log, and with the people of its plan.
+    theirs. Without one, everything is done here.
     """
     return PlanRunner(plan_id, queue, seats=CAPACITY).go()
 

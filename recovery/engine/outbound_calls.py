@@ -81,12 +81,6 @@ def drifted(step: Step, observation: Observation) -> list[FieldDiff]:
     return calls.drifted(*_call(step), observation, **_facts(step))
 
 
-def apply(step: Step, observation: Observation | None, sent_at: datetime) -> Answer:
-    """Send it. Never raises."""
-    known = _facts(step) | _limit(step)
-    return calls.apply(*_call(step), **known, observed=observation, sent_at=sent_at)
-
-
 def probe(step: Step, sent_at: datetime) -> Finding:
     """Look for the effect of an earlier try. Never raises."""
     return calls.probe(*_call(step), **_facts(step), sent_at=sent_at)

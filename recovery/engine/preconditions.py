@@ -21,8 +21,8 @@ from connectors.contract import (
 )
 from recovery.engine import outbound_calls
 from recovery.engine.outbound_calls import SnapshotGone
-from recovery.engine.sql import Clock
 from recovery.models import Step, StepAttempt
+from workspaces.clock import Clock
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,6 @@ class Unreadable:
 
 
 Finding = GoOn | AlreadyRestored | Drifted | Void | Unreadable
-
-
-def look(step: Step) -> Finding:
-    """Hold the target against what the step expects. Stands outside any transaction."""
-    operation = may_be_done(step)
-    if isinstance(operation, Void):
-        return operation
-    return seen(
-        step, operation, lambda: outbound_calls.observe(step) if operation.observes else None
-    )
 
 
 def may_be_done(step: Step) -> Operation | Void:

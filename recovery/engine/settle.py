@@ -20,8 +20,9 @@ from ledger.desk_events import EventDraft
 from recovery.engine import claims, faults, steps
 from recovery.engine.intents import Intent
 from recovery.engine.reading import copied
-from recovery.engine.sql import AT_REST, DATABASE_AWAY, Sql, ask_all, boot_seconds, in_seconds
+from recovery.engine.sql import AT_REST, DATABASE_AWAY, Sql, ask_all, in_seconds
 from recovery.models import Step, StepState
+from workspaces.clock import boot_seconds
 from workspaces.moves import CannotMove
 
 TRIES_MAX = 3
@@ -41,19 +42,6 @@ class Answered:
     intent: Intent
     operation: Operation
     answer: Answer
-
-
-def settle(intent: Intent, operation: Operation, answer: Answer) -> bool:
-    """Write the answer down and move the step; False if the step was taken from us meanwhile."""
-    with transaction.atomic():
-        moved = settle_all([Answered(intent, operation, answer)])
-    for step in moved:
-        intent.step.was, intent.step.state, intent.step.evidence = (
-            step.was,
-            step.state,
-            step.evidence,
-        )
-    return bool(moved)
 
 
 def keep(answered: Sequence[Answered], *, until: float) -> list[Step]:

@@ -20,10 +20,10 @@ from ledger.models import Action, ActionState, Run, RunState
 from recovery import signals
 from recovery.cases import lifecycle
 from recovery.engine import step_digests, steps
-from recovery.engine.sql import Clock
 from recovery.models import PLAN_MOVES, Case, CaseState, Directive, Plan, PlanState, Step, StepState
 from recovery.models.plans import OPEN_ENDED
 from workspaces import moves
+from workspaces.clock import Clock
 from workspaces.models import User
 from workspaces.moves import CannotMove
 

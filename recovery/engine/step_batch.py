@@ -37,9 +37,10 @@ from recovery.engine.intents import Checked, Intent
 from recovery.engine.outbound_calls import SnapshotGone
 from recovery.engine.preconditions import GoOn, Void
 from recovery.engine.settle import Answered
-from recovery.engine.sql import DATABASE_AWAY, boot_seconds
+from recovery.engine.sql import DATABASE_AWAY
 from recovery.engine.verifying import Ending
 from recovery.models import Step, StepState
+from workspaces.clock import boot_seconds
 
 GATHER_SECONDS = 0.005
 """After an answer, how long others are waited for that may share its commit."""

@@ -12,11 +12,11 @@ from ledger import desk_events
 from ledger.models import Checkpoint, Run
 from recovery.cases.lifecycle import OutOfDate, held_by_another, move
 from recovery.engine import starting, step_digests
-from recovery.engine.sql import Clock
 from recovery.models import Case, CaseState, Directive, Plan, PlanState, Step, StepState
 from recovery.planning import repeats
 from recovery.planning.previews import CHOICES, Draft, draft, next_number
 from recovery.tasks import run_plan
+from workspaces.clock import Clock
 from workspaces.models import User
 from workspaces.moves import BORN, CannotMove
 from workspaces.wakeups import wake_on_commit

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from django.db import connection
 
-from recovery.engine.sql import database_time
 from recovery.models import Plan, Step
 from recovery.planning.previews import Draft
 from recovery.planning.step_drafting import DraftStep
+from workspaces.clock import database_time
 
 AGAIN_SECONDS = 3600
 # The first half of the advisory lock's key; the second is the workspace.

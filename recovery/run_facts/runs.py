@@ -32,8 +32,8 @@ from ledger.models import (
     RunState,
 )
 from ledger.schemas import IMPORTED
-from recovery.engine.sql import database_time
 from recovery.models import Directive, PlanState, Readback, Report, Step, StepState
+from workspaces.clock import database_time
 from workspaces.models import APIKey
 
 # Which policy is in force where, and since when.

@@ -22,10 +22,10 @@ from connectors.models import Connection
 from ledger import desk_events
 from ledger.models import Action
 from recovery.cases.lifecycle import locked
-from recovery.engine.sql import database_time
 from recovery.models import Case, CaseState, Suggestion
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.triage import triage
+from workspaces.clock import database_time
 
 PROBES_MAX = 6
 PROBE_SECONDS = 5.0

@@ -17,13 +17,14 @@ from amends.protocol.vocabulary import EventType
 from ledger.models import Event, Run, RunState
 from recovery.cases import lifecycle
 from recovery.cases.lifecycle import move, say
-from recovery.engine.sql import DATABASE_AWAY, database_time
+from recovery.engine.sql import DATABASE_AWAY
 from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
 from recovery.planning.plan_drafting import connections_of
 from recovery.run_facts.runs import RunFacts, gather, policies_of
 from recovery.triage import opening, verification
 from recovery.triage.case_projection import case_file
 from recovery.triage.detectors import Reason, reasons
+from workspaces.clock import database_time
 
 # Following: how a run goes on that was told to resume. Triage calls it; nobody waits for it.
 

@@ -21,13 +21,13 @@ from connectors import calls
 from connectors.contract import CannotRead, Observation, Refused, Target
 from ledger import desk_events
 from ledger.models import Action, ActionState, Compensated, Run, Verified
-from recovery.engine.sql import database_time
 from recovery.models import Readback
 from recovery.planning import drifts
 from recovery.planning.plan_drafting import connections_of, draft_steps
 from recovery.planning.step_drafting import DraftStep
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import target_words
+from workspaces.clock import database_time
 
 TRIES_MAX = 4
 TRY_SECONDS = 5.0

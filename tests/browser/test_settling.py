@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from recovery.engine import engine
 from recovery.models import Case, Step, StepState
 from recovery.planning import plans
 from recovery.triage import triage
 from tests.browser.accessible import assert_accessible
 from tests.browser.conftest import Visit, press
 from tests.recovery.cases import conftest as cast
+from tests.recovery.engine import by_hand
 from workspaces.models import User
 
 acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
@@ -49,7 +49,7 @@ def lost(drifted: Case, shop: Any) -> Case:
 
 def advance(case: Case) -> None:
     """What the worker does, and triage after it."""
-    engine.advance(Step.objects.get().plan_id)
+    by_hand.advance(Step.objects.get().plan_id)
     triage.look([case.run_id])
 
 

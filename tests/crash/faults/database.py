@@ -9,7 +9,6 @@ from approvals import pauses
 from approvals.models import Pause
 from ledger.models import LogKey, TreeHead, Unsealed
 from ledger.sealer import seal_all
-from recovery.engine.sql import database_time
 from recovery.models import Step, StepAttempt
 from tests.conftest import started
 from tests.crash.catalogue import fault
@@ -19,6 +18,7 @@ from tests.crash.standby import Standby
 from tests.crash.storm import MENDING, PLANS, Storm, make_read_only, restart_database
 from tests.people import person, team
 from tests.proxy import CommitInDoubt
+from workspaces.clock import database_time
 
 READ_ONLY_SECONDS = 60
 FULL_SECONDS = 15

@@ -9,7 +9,6 @@ from pathlib import Path
 from approvals.models import Approval
 from recovery import tasks
 from recovery.engine.claims import CLAIMS_MAX
-from recovery.engine.sql import database_time
 from recovery.engine.steps import action_of, run_of
 from recovery.models import Case, Step, StepAttempt
 from tests.crash.catalogue import FAULTS, Fault, fault
@@ -17,6 +16,7 @@ from tests.crash.oracle import rest, until
 from tests.crash.storm import LOSSES, PLANS, Storm, children, stopped, talk_to_broker
 from tests.crash.versions import of_old, old_code
 from tests.recovery.engine.desk import plan_for
+from workspaces.clock import database_time
 from workspaces.wakeups import wake
 
 ASTRAY = Path(__file__).parent.parent / "astray"

@@ -6,7 +6,7 @@ import pytest
 
 from recovery.casework import cases
 from recovery.corrections import aftercare
-from recovery.engine import engine
+from tests.recovery.engine import by_hand
 from workspaces import keys
 from workspaces.models import Agent
 
@@ -47,7 +47,7 @@ def test_from_the_preview_to_the_published_correction(raised, shop, api):
         reason="Wrong priority",
     )
     assert status == 200, plan
-    engine.advance(plan["id"])
+    by_hand.advance(plan["id"])
 
     _, closed = api.get(f"/cases/{case.pk}")
     assert (closed["state"], closed["outcome"]) == ("closed", "restored")

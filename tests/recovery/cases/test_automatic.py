@@ -11,12 +11,12 @@ from django.utils import timezone
 
 from ledger.models import Run
 from recovery.corrections import aftercare
-from recovery.engine import engine
 from recovery.models import Case, Correction, Plan
 from recovery.planning import plans
 from recovery.triage import automatic, triage
 from tests.locks import waits
 from tests.recovery.cases.conftest import POLICY
+from tests.recovery.engine import by_hand
 
 AUTOMATIC = POLICY + "  autoCompensation: {enabled: true, tools: ['tickets.*'], publish: true}\n"
 
@@ -32,7 +32,7 @@ def swept():
     triage.look()
     started = automatic.sweep()
     for plan in Plan.objects.filter(state__in=["waiting", "starting", "running"]):
-        engine.advance(plan.pk)
+        by_hand.advance(plan.pk)
     triage.look()
     return started
 

@@ -10,12 +10,12 @@ from approvals import versions
 from ledger.models import Event
 from recovery.cases.lifecycle import Empty
 from recovery.casework import bulk, cases
-from recovery.engine import engine
 from recovery.models import BulkItem, Case, CaseState, Directive, Plan
 from recovery.planning import plans
 from recovery.triage import triage
 from recovery.views import dryrun
 from tests.recovery.cases.conftest import POLICY
+from tests.recovery.engine import by_hand
 from workspaces.models import Team
 
 
@@ -57,7 +57,7 @@ def test_law_14_each_case_gets_its_own_plan_and_done_is_not_fixed(three, acme, a
     assert bulk.sweep() == 2
     assert bulk.counts(job) == {"done": 2, "restored": 0}
     for plan in Plan.objects.all():
-        engine.advance(plan.pk)
+        by_hand.advance(plan.pk)
 
     assert bulk.counts(job) == {"done": 2, "restored": 2}
     job.refresh_from_db()

@@ -3,9 +3,9 @@
 import pytest
 
 from recovery.casework import bulk, cases
-from recovery.engine import engine
 from recovery.models import BulkItem, BulkJob, Plan
 from tests.people import person, team
+from tests.recovery.engine import by_hand
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_job_tells_of_each_case_what_became_of_it(desk, three, ada):
     counts = {one["name"]: one["value"] for one in page.context["counts"]}
     assert (counts["Submitted"], counts["Restored"], counts["Refused"]) == ("1", "0", "1")
     assert page.context["progress_url"], "submitted is not restored"
-    engine.advance(Plan.objects.get().pk)
+    by_hand.advance(Plan.objects.get().pk)
     page = desk.get(f"/w/acme/bulk/{job.pk}/")
     assert [one["case_word"] for one in page.context["items"]] == ["Open", "Restored"]
     assert page.context["progress_url"] == "", "it is over, so nobody asks any more"

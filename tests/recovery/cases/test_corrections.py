@@ -12,9 +12,9 @@ from ledger.models import Event
 from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
 from recovery.corrections import CannotPublish, aftercare, delivery, publishing
-from recovery.engine import engine
 from recovery.models import CaseState, Correction
 from recovery.planning import plans
+from tests.recovery.engine import by_hand
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def restored(raised, ada):
     plan = plans.submit(
         case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
     )
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     case.refresh_from_db()
     return case
 

@@ -224,7 +224,7 @@ def doubtful(tell, ticket):
 
 def drifted(tell, shop, ticket, ada):
     """A plan whose step found the target changed."""
-    from recovery.engine import engine
+    from tests.recovery.engine import by_hand
 
     row = ticket | {"id": "T-7"}
     shop.execute(
@@ -240,7 +240,7 @@ def drifted(tell, shop, ticket, ada):
         case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
     )
     shop.execute("UPDATE tickets SET assignee = %s WHERE id = 'T-7'", [SAID_OUTSIDE + PLAIN])
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     triage.look([case.run_id])
     return case
 

@@ -9,11 +9,12 @@ from approvals import versions
 from ledger.models import Action, Run
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import resuming, settling
-from recovery.engine import ending, engine
+from recovery.engine import ending
 from recovery.models import CaseState, Plan, Step, StepState
 from recovery.planning import plans
 from recovery.triage import triage, verification
 from tests.recovery.cases.conftest import POLICY
+from tests.recovery.engine import by_hand
 from workspaces.moves import CannotMove
 
 
@@ -115,7 +116,7 @@ def test_a_case_is_not_restored_while_a_call_of_its_run_is_in_doubt(raised, shop
     plan = submitted(case, ada)
     raised.plans("mail.send", ("mail", "late"))  # told late: it was under way as the run ended
 
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     case.refresh_from_db()
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
@@ -128,7 +129,7 @@ def test_a_step_that_may_have_happened_is_not_tried_again_unasked(raised, shop, 
     case = raised.case()
     plan = submitted(case, ada)
     shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     Step.objects.update(was=StepState.UNKNOWN, state=StepState.NEEDS_HUMAN, drift=None)
     triage.look([case.run_id])
     case.refresh_from_db()

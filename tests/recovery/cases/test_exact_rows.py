@@ -5,11 +5,11 @@ import json
 import pytest
 
 from amends.protocol.masking import holds_mask
-from recovery.engine import engine
 from recovery.models import CaseState, Plan, PlanState, StepState
 from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
 from tests.recovery.cases.test_plans import submitted
+from tests.recovery.engine import by_hand
 
 WIDE = 1152921504606846977
 IS = "SELECT tags::text, price::text, version FROM tickets"
@@ -50,7 +50,7 @@ def test_an_integer_of_any_size_in_a_json_column_is_restored_as_the_number_that_
     assert (step.drift_state, step.drift) == ("unchanged", [])
     assert step.step.args["to"]["tags"]["id"] == WIDE
     plan = submitted(case, ada)
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     plan.refresh_from_db()
     case.refresh_from_db()
@@ -124,7 +124,7 @@ def test_snapshots_that_hold_the_version_are_no_drift_nor_after_a_newer_step(tel
     assert (newer.drift_state, older.drift_state) == ("unchanged", "later")
     assert not holds_mask(newer.step.args)
     plan = submitted(case, ada)
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     plan.refresh_from_db()
     assert plan.state == PlanState.FINISHED

@@ -11,11 +11,11 @@ from ledger import audit, erasure, logkeys, proofs, retention, sealer
 from ledger.models import Run
 from recovery import corrections
 from recovery.corrections import aftercare, delivery
-from recovery.engine import engine
 from recovery.models import Case, CaseState, Correction
 from recovery.planning import plans
 from tests.ledger.test_erasure import tables_that_say
 from tests.ledger.test_retention import LATER, SOON
+from tests.recovery.engine import by_hand
 
 # Her name, her address, and who stands in the snapshot of her ticket.
 CANARIES = ("Eve Adams", "eve@example.com", "Nora")
@@ -29,7 +29,7 @@ def told(raised, ada):
     plan = plans.submit(
         case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Eve Adams asked"
     )
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     assert aftercare.draft_due() == 1
     correction = Correction.objects.get()
     found = corrections.publish(

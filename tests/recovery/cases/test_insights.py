@@ -6,12 +6,12 @@ import pytest
 from django.utils import timezone
 
 from recovery.casework import closing
-from recovery.engine import engine
 from recovery.insights import metrics
 from recovery.models import Case, Plan
 from recovery.planning import plans
 from recovery.triage import triage
 from recovery.views import insights
+from tests.recovery.engine import by_hand
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def restored(raised, ada):
     case = Case.objects.get()
     draft = plans.draft(case)
     plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="wrong")
-    engine.advance(Plan.objects.get().pk)
+    by_hand.advance(Plan.objects.get().pk)
     case.refresh_from_db()
     assert case.outcome == "restored"
     return case

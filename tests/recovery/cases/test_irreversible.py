@@ -8,11 +8,11 @@ from ledger.models import Action, Effect, Event
 from ledger.rebuild import rebuild
 from recovery import corrections
 from recovery.casework import closing, resuming, settling
-from recovery.engine import engine
 from recovery.models import Case, CaseState, Correction, Residue
 from recovery.planning import plans
 from recovery.triage import triage
 from tests.recovery.cases.conftest import POLICY
+from tests.recovery.engine import by_hand
 
 PARCEL = ("ticket", "main/T-182")
 CALLED_IRREVERSIBLE = (
@@ -57,7 +57,7 @@ def undone(case, ada):
     draft = plans.draft(case)
     assert draft.why_not == "", draft.why_not
     plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x")
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     triage.look()
     return Case.objects.get(pk=case.pk)
 

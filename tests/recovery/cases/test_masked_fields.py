@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from ledger.desk_events import masking_key
-from recovery.engine import engine
 from recovery.models import PlanState
 from recovery.planning import plans, step_drafting
 from recovery.planning.step_drafting import CannotUndo
 from tests.recovery.cases.test_plans import submitted
+from tests.recovery.engine import by_hand
 
 HIDES = ("before.assignee", "after.assignee")
 
@@ -40,7 +40,7 @@ def test_a_masked_field_that_nobody_touched_blocks_nothing_and_is_left_as_it_is(
     assert "assignee" not in step.step.args["to"]
     assert step.step.reversibility == "compensable"  # exact is only what is known as a whole
     plan = submitted(case, ada)
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     plan.refresh_from_db()
     assert plan.state == PlanState.FINISHED
@@ -69,7 +69,7 @@ def test_what_was_masked_without_a_mark_is_never_drift(hidden, shop, ada):
     (step,) = plans.draft(case).steps
     assert step.drift_state == "unchanged"
     plan = submitted(case, ada)
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("normal", "Nora")
 

@@ -7,11 +7,11 @@ import pytest
 from django.utils import timezone
 
 from recovery.casework import cases
-from recovery.engine import engine
 from recovery.models import Case, Plan
 from recovery.planning import plans
 from recovery.triage import triage
 from tests import people
+from tests.recovery.engine import by_hand
 
 pytestmark = pytest.mark.django_db
 
@@ -199,7 +199,7 @@ def test_when_a_plan_is_over_the_whole_page_is_new(desk, case, ada):
     asked = {"path": f"/w/acme/cases/{case.pk}/progress/", "headers": {"HX-Request": "true"}}
     assert "HX-Refresh" not in desk.get(**asked)
 
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     assert desk.get(**asked)["HX-Refresh"] == "true"
 

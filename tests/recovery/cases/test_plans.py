@@ -10,12 +10,13 @@ from approvals.models import Approval
 from ledger.models import Effect, Event
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import closing
-from recovery.engine import engine, starting
+from recovery.engine import starting
 from recovery.models import CaseState, Plan, PlanState, Step, StepState
 from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
 from tests.locks import waits
 from tests.people import person
+from tests.recovery.engine import by_hand
 from workspaces import teams
 from workspaces.models import Team
 
@@ -47,7 +48,7 @@ def test_the_worker_restores_the_row_and_the_case_closes(raised, ticket, shop, a
     case = raised.case()
 
     plan = submitted(case, ada)
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     plan.refresh_from_db()
     case.refresh_from_db()
@@ -99,7 +100,7 @@ def test_of_two_who_submit_in_one_moment_the_second_does_not_push_aside_the_firs
 
     plan = Plan.objects.get()
     assert plan.state == PlanState.RUNNING
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
 
 
@@ -127,7 +128,7 @@ def test_unresolved_drift_refuses_and_a_rebase_keeps_the_later_change(raised, sh
         submitted(case, ada)
 
     plan = submitted(case, ada, choices={step.effect.pk: "rebase"})
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("normal", "Finn")
 
@@ -143,7 +144,7 @@ def test_overriding_drift_takes_one_more_person(raised, shop, ada, ben):
     assert (plan.state, case.state) == (PlanState.WAITING, CaseState.WAITING)
     approval = Approval.objects.get()
     inbox.grant(approval, by=ben, seen=approval.digest, reason="Nora has it back")
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("normal", "Nora")
 
 
@@ -170,7 +171,7 @@ def test_who_overrides_drift_is_not_the_one_more_person(raised, shop, acme, ada,
             approval=approval, person=ada, granted=True, seen_digest=approval.digest
         )
 
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("high", "Finn")
     said = Event.objects.get(type="plan.submitted")
     assert (said.actor, said.data["steps"][0]["chosen"]) == (str(ada.pk), "override")
@@ -192,7 +193,7 @@ def test_what_one_run_wrote_twice_goes_back_newest_first(tell, shop, ticket, ada
     assert draft.steps[1].step.expected == high
     plan = submitted(run.case(), ada)
     assert [step.state for step in plan.steps.order_by("position")] == ["ready", "blocked"]
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("normal", "Nora")
 
 
@@ -210,7 +211,7 @@ def test_an_edit_between_two_writes_of_the_agent_is_drift(tell, shop, ticket, ad
     draft = plans.draft(case)
     assert [one.drift_state for one in draft.steps] == ["unchanged", "drifted"]
     plan = submitted(case, ada, choices={draft.steps[1].effect.pk: "rebase"})
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("normal", "Finn")
 
@@ -223,7 +224,7 @@ def test_what_the_agent_created_is_deleted(tell, shop, ticket, ada):
     run.ends("failed")
 
     plan = submitted(run.case(), ada)
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     assert shop.execute("SELECT id FROM tickets").fetchall() == [("T-182",)]
 
@@ -271,7 +272,7 @@ def test_law_9b_an_agent_does_not_choose_its_own_twin(tell, shop, ticket, ada):
     run.ends("failed")
 
     plan = submitted(run.case(), ada)
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     step = plan.steps.get()
     assert (step.operation, step.args["to"], step.state) == ("restore_row", ticket, "verified")
@@ -284,7 +285,7 @@ def test_law_9a_two_plans_for_one_effect_have_one_key(raised, ada, ben, shop):
     choices = {Effect.objects.get().pk: "override"}
     first = submitted(case, ada, choices=choices)
     inbox.reject(Approval.objects.get(), by=ben, seen=Approval.objects.get().digest, reason="no")
-    engine.advance(first.pk)
+    by_hand.advance(first.pk)
 
     second = submitted(case, ada, choices=choices)
 
@@ -327,7 +328,7 @@ def test_what_came_after_a_checkpoint_is_undone_and_the_run_goes_on_from_there(
     checkpoint = run.row.checkpoints.get()
 
     plan = submitted(run.case(), ada, reach=checkpoint)
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("high", "Nora")
     case = run.case()
@@ -407,7 +408,7 @@ def test_a_rejected_plan_leaves_the_case_open_and_another_may_follow(raised, sho
     approval = Approval.objects.get()
 
     inbox.reject(approval, by=ben, seen=approval.digest, reason="Finn's change is right")
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     plan.refresh_from_db()
     case.refresh_from_db()
@@ -423,7 +424,7 @@ def test_what_went_wrong_is_still_told_when_it_has_been_put_right(raised, tell, 
     case = raised.case()
     before = (case.headline, case.reasons, case.evidence)
     plan = submitted(case, ada)
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     Effect.objects.update(compensated="corrected")
     case.refresh_from_db()
     case.state = CaseState.OPEN
@@ -442,7 +443,7 @@ def test_who_closes_and_who_submits_in_one_moment_do_not_wait_for_each_other(rai
     case = raised.case()
     plan = submitted(case, ada)
     shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     starting.stop(plan, by=ada)
     shop.execute("UPDATE tickets SET assignee = 'Nora'")
     assert plan.steps.get().state == StepState.DRIFTED

@@ -13,14 +13,14 @@ from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import resuming
 from recovery.casework.resuming import CannotResume
 from recovery.directives import waiters
-from recovery.engine import engine
-from recovery.engine.sql import database_time
 from recovery.models import CaseState, Directive, Step
 from recovery.planning import plans
 from recovery.triage import triage
 from tests.approvals import door
 from tests.approvals.door import Agent, visit
+from tests.recovery.engine import by_hand
 from workspaces import keys
+from workspaces.clock import database_time
 
 only_bells = door.only_bells
 
@@ -219,7 +219,7 @@ def test_a_stale_checkpoint_is_noticed_and_what_was_undone_gets_a_new_key(tell, 
     case = run.case()
     draft = plans.draft(case)
     plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x")
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     seen = resuming.preview(run.case(), checkpoint=run.row.checkpoints.get())
 

@@ -6,13 +6,13 @@ from approvals import inbox
 from approvals.models import Approval
 from connectors import connections
 from recovery.casework import settling
-from recovery.engine import engine
 from recovery.models import Step, StepState
 from recovery.planning import plans
 from recovery.triage import triage
 from tests.approvals.cast import put_in_force
 from tests.connectors.conftest import server_of
 from tests.people import person, team
+from tests.recovery.engine import by_hand
 
 STRICTER = {
     "policies": {"shop.*": {"approval": "MANUAL", "requires": [{"group": "leads", "count": 1}]}},
@@ -38,7 +38,7 @@ def plan_of(run, by, *, changed):
         case, digest=draft.digest, revision=draft.case.revision, by=by, reason="Wrong"
     )
     changed()
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     triage.look([case.run_id])
     case.refresh_from_db()
     return case
@@ -188,7 +188,7 @@ def test_leads_are_asked_anew_by_the_new_plan(desk, raised, acme, ada, ben):
     approval = Approval.objects.get(pk=plan.approval_id)
     inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
 
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     case.refresh_from_db()
     assert case.outcome == "restored"

@@ -9,11 +9,12 @@ from ledger.models import Event, Run
 from recovery.cases.lifecycle import Empty, OutOfDate
 from recovery.casework import closing, settling
 from recovery.casework.closing import CannotClose
-from recovery.engine import engine, starting, steps
+from recovery.engine import starting, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState, Suggestion
 from recovery.planning import plans
 from recovery.triage import triage
 from tests.locks import waits
+from tests.recovery.engine import by_hand
 from workspaces.moves import CannotMove
 
 
@@ -81,7 +82,7 @@ def test_drift_between_approval_and_call_comes_back_to_people(raised, shop, ada)
     plan = submitted(case, ada)
     shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
 
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     triage.look()
 
     case.refresh_from_db()
@@ -90,7 +91,7 @@ def test_drift_between_approval_and_call_comes_back_to_people(raised, shop, ada)
     assert "found its target changed" in case.evidence[0]["words"]
     (step,) = settling.steps_in_doubt(case)
     settling.skip(step, reason="Finn is right", by=ada, seen=case.revision)
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     triage.look()
 
     plan.refresh_from_db()
@@ -106,7 +107,7 @@ def lost(raised, shop, ada):
     case = raised.case()
     plan = submitted(case, ada)
     shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     Step.objects.update(was=StepState.UNKNOWN, state=StepState.NEEDS_HUMAN, drift=None)
     shop.execute("UPDATE tickets SET assignee = 'Nora'")
     triage.look([case.run_id])
@@ -136,7 +137,7 @@ def test_one_more_try_is_authorised_by_name_and_has_a_new_key(lost, shop, ada):
     step.refresh_from_db()
     assert (step.generation, step.state) == (2, StepState.READY)
     assert step.key != key
-    engine.advance(step.plan_id)
+    by_hand.advance(step.plan_id)
 
     lost.refresh_from_db()
     assert lost.outcome == "restored"
@@ -157,7 +158,7 @@ def test_of_a_stopped_plan_nothing_is_tried_again(lost, shop, ada, client):
     assert "try once more" not in page
 
     settling.settle_step(step, outcome="no_effect", **said)
-    engine.advance(step.plan_id)
+    by_hand.advance(step.plan_id)
     triage.look()
     step.refresh_from_db()
     lost.refresh_from_db()
@@ -172,7 +173,7 @@ def test_a_step_that_happened_is_read_back(lost, shop, ada):
     settling.settle_step(
         step, outcome="applied", evidence="Reads normal", by=ada, seen=lost.revision
     )
-    engine.advance(step.plan_id)
+    by_hand.advance(step.plan_id)
 
     lost.refresh_from_db()
     assert lost.outcome == "restored"

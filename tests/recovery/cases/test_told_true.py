@@ -4,10 +4,10 @@ from amends.protocol.vocabulary import EventType
 from approvals import inventory, policy, versions
 from approvals.models import Approval
 from ledger import desk_events
-from recovery.engine import engine
 from recovery.models import CaseOutcome
 from recovery.planning import plans
 from tests.recovery.cases.conftest import POLICY
+from tests.recovery.engine import by_hand
 
 UNDO = "{connection: shop, operation: restore_row, args: {to: before}}"
 
@@ -16,7 +16,7 @@ def undone(case, by):
     draft = plans.draft(case)
     assert draft.why_not == "", draft.why_not
     plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=by, reason="x")
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     return plan
 
 

@@ -4,11 +4,12 @@ import pytest
 
 from ledger.models import Run
 from recovery.casework import cases
-from recovery.engine import engine, steps
+from recovery.engine import steps
 from recovery.models import Case, CaseState
 from recovery.planning import plans
 from recovery.triage import triage
 from tests.recovery.cases.conftest import POLICY
+from tests.recovery.engine import by_hand
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def undone(raised, acme, ada, shop):
     case = raised.case()
     draft = plans.draft(case)
     plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x")
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
     return Run.objects.get(run=steps.run_of(plan))
 
@@ -36,7 +37,7 @@ def test_a_wrong_undo_is_undone_once_a_person_reports_it(undone, shop, ada):
     [step] = draft.steps
     assert draft.why_not == "", draft.cannot
     plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x")
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     case.refresh_from_db()
     assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("high", "Nora")

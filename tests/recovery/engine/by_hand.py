@@ -1,16 +1,47 @@
 """The engine one act at a time: what a worker does in batches, for stories that stop in between."""
 
-from django.db import transaction
+from datetime import timedelta
 
-from connectors.contract import Observation, Operation
-from recovery.engine import claims, engine, intents, ordering_law, steps
+from django.db import transaction
+from django.db.models import Value
+from django.db.models.expressions import Combinable
+
+from connectors import calls
+from connectors.contract import Answer, Observation, Operation
+from recovery.engine import (
+    claims,
+    engine,
+    intents,
+    ordering_law,
+    outbound_calls,
+    preconditions,
+    settle,
+    steps,
+)
 from recovery.engine.claims import ClaimedStep
+from recovery.engine.engine import PlanRunner
 from recovery.engine.intents import Checked, Intent
 from recovery.engine.ordering_law import Act
+from recovery.engine.preconditions import Finding, Void
+from recovery.engine.settle import Answered
 from recovery.engine.sql import DATABASE_AWAY
 from recovery.engine.step_batch import StepBatch
-from recovery.models import StepState
+from recovery.models import Step, StepState
+from workspaces.clock import Clock
 from workspaces.moves import CannotMove
+
+
+def after(seconds: float) -> Combinable:
+    """So many seconds from now, by the database's clock."""
+    return Clock() + Value(timedelta(seconds=seconds))
+
+
+def advance(plan_id: int) -> None:
+    """Do what can be done for the plan now, whatever its connectors; raises what we failed with."""
+    runner = PlanRunner(plan_id, "", seats=1)
+    runner.go()
+    for failure in runner.failures:
+        raise failure
 
 
 def advance_once(plan_id: int) -> None:
@@ -53,3 +84,37 @@ def intend(
     if held.step.pk in found.refused:
         raise CannotMove(held.step, StepState.INTENDED)
     return found.intents.get(held.step.pk)
+
+
+def look(step: Step) -> Finding:
+    """Hold the target against what the step expects."""
+    operation = preconditions.may_be_done(step)
+    if isinstance(operation, Void):
+        return operation
+    return preconditions.seen(
+        step, operation, lambda: outbound_calls.observe(step) if operation.observes else None
+    )
+
+
+def send(intent: Intent, observation: Observation | None = None) -> Answer:
+    """The call of a committed intent, without anything that would withhold it."""
+    step = intent.step
+    return calls.apply(
+        step.connection,
+        step.operation,
+        step.args,
+        outbound_calls.target_of(step),
+        key=step.key,
+        before=outbound_calls.before_of(step.effect),
+        expected=outbound_calls.expected_of(step),
+        must_be_true=step.post_condition,
+        reason=step.plan.reason,
+        observed=observation,
+        sent_at=intent.attempt.intended_at,
+    )
+
+
+def settles(intent: Intent, operation: Operation, answer: Answer) -> bool:
+    """Write the answer down; whether the step moved, or had been taken from us meanwhile."""
+    with transaction.atomic():
+        return bool(settle.settle_all([Answered(intent, operation, answer)]))

@@ -24,7 +24,7 @@ from ledger.desk_events import plain_connection
 from ledger.models import Effect, Run
 from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read
-from recovery.engine import engine, preconditions, step_digests
+from recovery.engine import preconditions, step_digests
 from recovery.models import Case, Plan, PlanState, Step, StepState
 from tests.recovery.engine import by_hand
 from workspaces.models import Agent, User
@@ -214,7 +214,7 @@ def advance(plan: Plan) -> None:
     for _ in range(20):
         make_due(plan)
         before = counts(plan)
-        engine.advance(plan.pk)
+        by_hand.advance(plan.pk)
         if counts(plan) == before:
             return
 
@@ -228,6 +228,6 @@ def in_hand(plan: Plan, position: int = 1) -> Any:
 
 def looked_at(held: Any) -> Any:
     """The target, found as it should be."""
-    found = preconditions.look(held.step)
+    found = by_hand.look(held.step)
     assert isinstance(found, preconditions.GoOn), found
     return found

@@ -8,9 +8,9 @@ from connectors.models import Channel, Delivery
 from ledger import rebuild
 from ledger.models import Action, Attempt, Blob, Effect, Event, Run
 from recovery.engine import claims, engine, ordering_law, steps
-from recovery.engine.sql import after
 from recovery.models import Case, Step
 from tests.recovery.engine import by_hand
+from tests.recovery.engine.by_hand import after
 from tests.recovery.engine.desk import case_of, plan_for, run_that, states
 from workspaces.models import Secret
 
@@ -158,7 +158,7 @@ def test_a_claim_whose_time_has_not_come_is_not_taken_along(plan_of, outside):
 def test_what_is_noted_on_the_way_is_folded_with_the_end(plan_of, acme):
     """The row of a step's action lags behind its events until the step comes to rest, no longer."""
     plan = plan_of("w")
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     run = Run.objects.get(run=steps.run_of(plan))
     noted = Event.objects.filter(run=run.run, action="step-1").values_list("type", flat=True)
     assert {"step.claimed", "step.intended", "step.applied"} <= set(noted)

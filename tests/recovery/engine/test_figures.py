@@ -7,9 +7,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from connectors import breaker
 from connectors.models import Connection
-from recovery.engine import engine, metrics
-from recovery.engine.sql import after
+from recovery.engine import metrics
 from recovery.models import Case
+from tests.recovery.engine import by_hand
+from tests.recovery.engine.by_hand import after
 from tests.recovery.engine.desk import advance, make_due, plan_for, states
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -62,7 +63,7 @@ def test_a_connection_that_is_left_alone_shows(case, world, outside, told):
         outside.mischief("read c", status=503)
     plan = plan_for(case, world)
     for _ in range(breaker.FAILURES_MAX):
-        engine.advance(plan.pk)
+        by_hand.advance(plan.pk)
         make_due(plan)
 
     assert told("amends_connection_breaker", connection="world", workspace="acme") == 2

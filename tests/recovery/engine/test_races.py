@@ -9,12 +9,12 @@ from django.db import DatabaseError, connection, connections, transaction
 
 from connectors import breaker
 from recovery import sweeper
-from recovery.engine import claims, engine, faults, outbound_calls, settle, starting, steps
+from recovery.engine import claims, faults, outbound_calls, starting, steps
 from recovery.engine.claims import ClaimedStep
-from recovery.engine.sql import after, boot_seconds
 from recovery.models import Plan, Step
 from tests.locks import waits
 from tests.recovery.engine import by_hand
+from tests.recovery.engine.by_hand import after
 from tests.recovery.engine.desk import (
     case_of,
     in_hand,
@@ -24,6 +24,7 @@ from tests.recovery.engine.desk import (
     run_that,
     states,
 )
+from workspaces.clock import boot_seconds
 from workspaces.moves import CannotMove
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -57,7 +58,7 @@ def test_law_4_eight_workers_on_one_plan_have_one_effect_each_in_order(case, wor
     plan = plan_for(case, world)
 
     for _ in range(10):
-        assert together(lambda: engine.advance(plan.pk)) == []
+        assert together(lambda: by_hand.advance(plan.pk)) == []
         Step.objects.filter(plan=plan).update(wake_at=None)
 
     assert states(plan) == ["verified"] * 3
@@ -146,9 +147,9 @@ def test_an_answer_that_comes_after_the_lease_is_kept_as_evidence(case, world, o
     assert intent is not None
     make_due(plan)
     assert claims.take_back(held.step.pk)
-    answer = outbound_calls.apply(intent.step, found.observation, intent.attempt.intended_at)
+    answer = by_hand.send(intent, found.observation)
 
-    assert not settle.settle(intent, found.operation, answer)
+    assert not by_hand.settles(intent, found.operation, answer)
     make_due(plan)
     by_hand.advance_once(plan.pk)
 
@@ -163,7 +164,7 @@ def test_a_step_that_takes_its_worker_down_every_time_is_given_to_people(case, w
 
     for _ in range(30):
         with suppress(faults.Injected):
-            engine.advance(plan.pk)
+            by_hand.advance(plan.pk)
         make_due(plan)
 
     assert states(plan) == ["needs_human"] * 3
@@ -190,9 +191,9 @@ def test_a_connection_that_keeps_failing_is_left_alone_for_a_while(case, world, 
     plan = plan_for(case, world)
 
     for _ in range(breaker.FAILURES_MAX + 1):
-        engine.advance(plan.pk)
+        by_hand.advance(plan.pk)
         make_due(plan)
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     step = plan.steps.get(position=1)
     assert (step.state, step.claims) == ("ready", 0)
@@ -241,12 +242,12 @@ def test_a_step_that_found_its_connection_busy_is_found_again_when_its_time_come
         things = {f"{name}{number}": ({"v": 1}, {"v": 2}) for number in (1, 2)}
         outside.seed({thing: {"v": 2} for thing in things})
         plans.append(plan_for(case_of(run_that(handy, f"run_{name}", things)), world))
-    engine.advance(plans[0].pk)
+    by_hand.advance(plans[0].pk)
     plans[1].steps.filter(position=1).update(was="applied", state="verified")
     Plan.objects.filter(pk=plans[1].pk).update(was="waiting", state="running", started_at=after(0))
     world.concurrency = 0
     world.save()
-    engine.advance(plans[1].pk)
+    by_hand.advance(plans[1].pk)
     second = plans[1].steps.get(position=2)
     assert (second.state, "under way" in second.note) == ("blocked", True)
     assert sweeper.due() == []
@@ -259,10 +260,10 @@ def test_a_step_that_found_its_connection_busy_is_found_again_when_its_time_come
 def test_calls_are_made_in_the_queue_of_their_connector(case, world, outside):
     plan = plan_for(case, world)
 
-    assert engine.advance(plan.pk, queue="engine") == "connector.outside"
+    assert by_hand.advance(plan.pk, queue="engine") == "connector.outside"
     assert outside.effects() == []
 
-    assert engine.advance(plan.pk, queue="connector.outside") == ""
+    assert by_hand.advance(plan.pk, queue="connector.outside") == ""
     assert outside.effects() == ["c", "b", "a"]
 
 
@@ -275,13 +276,13 @@ def test_a_newer_step_that_is_tried_again_does_not_hide_an_older_one_whose_worke
     Step.objects.filter(plan=plan, position=1).update(was="claimed", state="needs_human")
     in_hand(plan, 2)
     Step.objects.filter(plan=plan, position=1).update(was="needs_human", state="ready")
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
     assert states(plan) == ["ready", "claimed", "blocked"]  # its lease is not over
     assert plan.steps.get(position=1).note == "Waits for another step of its plan."
 
     make_due(plan)
-    engine.advance(plan.pk)
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     assert states(plan) == ["verified"] * 3
     assert outside.effects() == ["c", "b", "a"]
@@ -292,10 +293,10 @@ def test_a_late_answer_to_the_first_try_is_not_taken_for_one_to_the_second(case,
     plan = plan_for(case, world)
     by_hand.advance_once(plan.pk)
     first, second = intended(plan), intended(plan)
-    late = outbound_calls.apply(first.step, None, first.attempt.intended_at)
+    late = by_hand.send(first)
     operation = outbound_calls.operation_of(first.step)
 
-    assert not settle.settle(first, operation, late)
+    assert not by_hand.settles(first, operation, late)
 
     assert plan.steps.get(position=1).state == "intended"
     first.attempt.refresh_from_db()
@@ -412,7 +413,7 @@ def test_an_intent_whose_commit_fails_has_sent_nothing(case, world, outside):
         cursor.execute(NO_COMMIT)
     try:
         with pytest.raises(DatabaseError, match="no intent today"):
-            engine.advance(plan.pk)
+            by_hand.advance(plan.pk)
     finally:
         with connection.cursor() as cursor:
             cursor.execute("DROP FUNCTION no_intent CASCADE")

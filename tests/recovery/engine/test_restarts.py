@@ -8,9 +8,10 @@ from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recovery.engine import engine, faults
+from recovery.engine import faults
 from recovery.engine.faults import Fault, Injected
 from recovery.models import Case, Plan
+from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, case_of, make_due, plan_for, run_that, states
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -43,7 +44,7 @@ def test_law_7_an_end_at_any_point_of_any_step_leaves_one_effect(
     fail_at(**{point: nth})
 
     with pytest.raises(Injected):
-        engine.advance(plan.pk)
+        by_hand.advance(plan.pk)
     advance(plan)
 
     assert set(states(plan)) <= {"verified", "reported"}
@@ -67,7 +68,7 @@ def test_law_3_killed_where_nothing_keeps_a_mail_from_going_twice_people_are_ask
     fail_at(**{point: 1})
 
     with suppress(Injected):
-        engine.advance(plan.pk)
+        by_hand.advance(plan.pk)
     advance(plan)
 
     assert states(plan) == [ends, "verified", "verified"]
@@ -127,7 +128,7 @@ def test_random_plans_crashes_and_drifts_keep_the_invariants(walk, handy, world,
 
     for _ in range(8):
         with suppress(Injected):
-            engine.advance(plan.pk)
+            by_hand.advance(plan.pk)
         make_due(plan)
     faults.FAULTS.clear()
     advance(plan)

@@ -8,10 +8,10 @@ from approvals import approval_requests, grants, inbox
 from approvals.models import Approval
 from ledger.models import Run
 from recovery.engine import starting
-from recovery.engine.sql import after
 from recovery.models import Directive, Plan
 from tests.people import person
 from tests.recovery.engine import by_hand
+from tests.recovery.engine.by_hand import after
 from tests.recovery.engine.desk import advance, asked, case_of, plan_for, run_that, states, tell
 from workspaces import teams
 from workspaces.moves import CannotMove

@@ -74,7 +74,7 @@ def test_what_is_read_back_is_shown(plan_of, outside, said):
     outside.seed({"x": {"v": said}})
 
     make_due(plan)
-    engine.advance(plan.pk)
+    by_hand.advance(plan.pk)
 
     assert states(plan) == ["needs_human"]
     assert plan.steps.get().evidence["checks"][1]["actual"]
