@@ -36,12 +36,15 @@ def after(seconds: float) -> Combinable:
     return Clock() + Value(timedelta(seconds=seconds))
 
 
-def advance(plan_id: int) -> None:
-    """Do what can be done for the plan now, whatever its connectors; raises what we failed with."""
-    runner = PlanRunner(plan_id, "", seats=1)
-    runner.go()
+def advance(plan_id: int, *, queue: str = "") -> str:
+    """Do what can be done now for one plan alone, by default whatever its connectors; in which
+    queue to go on, mostly in none. Raises what we failed with.
+    """
+    runner = PlanRunner(plan_id, queue, seats=1)
+    onward = runner.go()
     for failure in runner.failures:
         raise failure
+    return onward.get(plan_id, "")
 
 
 def advance_once(plan_id: int) -> None:
