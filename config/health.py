@@ -29,7 +29,7 @@ from approvals.policy import Unreadable
 from config import pooling
 from edge import pools, sockets
 from edge.asgi import Receive, Scope, Send, route
-from recovery.engine.metrics import EngineFigures
+from recovery.prometheus import EngineFigures
 from workspaces import heartbeats, periodic
 
 UNREADABLE = """

@@ -1,10 +1,10 @@
 """Outbound calls that are under way, many side by side if need be.
 
-An errand is made ready where the database may be asked, carried out in a thread that knows nothing
-of the database, and told of where the database may be asked again: three places, so that one worker
-can have many calls on the wire and one connection to PostgreSQL.
+One is made ready where the database may be asked, carried out in a thread that knows nothing of
+the database, and told of where the database may be asked again: three places, so that one worker can
+have many calls on the wire and one connection to PostgreSQL.
 
-An errand ends at its time limit whatever the connector does meanwhile. A method that hangs is left
+It ends at its time limit whatever the connector does meanwhile. A method that hangs is left
 behind in its thread; it can send nothing more, for everything that `Outbound` gives out ends at the
 same deadline.
 """
@@ -143,27 +143,27 @@ class CallPool:
     def may_spread(self) -> bool:
         return bool(self._left)
 
-    def start(self, errands: Iterable[OutboundCall[Any]]) -> None:
+    def start(self, calls: Iterable[OutboundCall[Any]]) -> None:
         """Carry them out; they come back through the answers, in any order."""
         shared = []
-        for errand in errands:
-            if errand.work is not None and errand.is_quick:
-                errand.began = time.monotonic()
-                shared.append(errand)
+        for call in calls:
+            if call.work is not None and call.is_quick:
+                call.began = time.monotonic()
+                shared.append(call)
             else:
-                errand.start(self._answers)
+                call.start(self._answers)
         if shared:
             self._left.extend(shared)
             lend(self._carry_out)
 
     def spread(self) -> None:
         """Give what has not begun yet hands of its own."""
-        while (errand := self._next()) is not None:
-            lend(partial(errand.carry_out, self._answers))
+        while (call := self._next()) is not None:
+            lend(partial(call.carry_out, self._answers))
 
     def _carry_out(self) -> None:
-        while (errand := self._next()) is not None:
-            errand.carry_out(self._answers)
+        while (call := self._next()) is not None:
+            call.carry_out(self._answers)
 
     def _next(self) -> OutboundCall[Any] | None:
         try:

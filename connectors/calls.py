@@ -79,14 +79,14 @@ class NoAnswer(Exception):
     """We stopped because a connector gave back what is not in the contract. We know nothing."""
 
 
-def as_read(errand: OutboundCall[T]) -> T:
-    if errand.failure is None and not isinstance(errand.came, READS[errand.line.method]):
-        errand.failure = NoAnswer(f"`{errand.line.method}` gave back no answer of its kind.")
-    if errand.failure is None:
-        return _kept(errand.came)  # type: ignore[return-value]
-    detail = errand.redaction.text(said(errand.failure))
-    errand.line.ended(CallOutcome.FAILED, detail, tells=tells(errand.failure))
-    kind = CannotRestore if isinstance(errand.failure, CannotRestore) else CannotRead
+def as_read(call: OutboundCall[T]) -> T:
+    if call.failure is None and not isinstance(call.came, READS[call.line.method]):
+        call.failure = NoAnswer(f"`{call.line.method}` gave back no answer of its kind.")
+    if call.failure is None:
+        return _kept(call.came)  # type: ignore[return-value]
+    detail = call.redaction.text(said(call.failure))
+    call.line.ended(CallOutcome.FAILED, detail, tells=tells(call.failure))
+    kind = CannotRestore if isinstance(call.failure, CannotRestore) else CannotRead
     raise kind(detail) from None
 
 
@@ -99,27 +99,27 @@ def _kept(read: T) -> T:
     return read
 
 
-def as_answer(errand: OutboundCall[Answer]) -> Answer:
-    answer, is_telling = _answer(errand)
-    redaction = errand.redaction
+def as_answer(call: OutboundCall[Answer]) -> Answer:
+    answer, is_telling = _answer(call)
+    redaction = call.redaction
     answer = replace(
         answer,
         evidence=redaction.evidence(answer.evidence),
         detail=redaction.text(answer.detail),
     )
-    errand.line.ended(CallOutcome(answer.outcome), answer.detail, tells=is_telling)
+    call.line.ended(CallOutcome(answer.outcome), answer.detail, tells=is_telling)
     return answer
 
 
-def _answer(errand: OutboundCall[Answer]) -> tuple[Answer, bool]:
+def _answer(call: OutboundCall[Answer]) -> tuple[Answer, bool]:
     """The answer, and whether it says something of the connection's health."""
-    failure = errand.failure
+    failure = call.failure
     if failure is None:
-        came = errand.came
+        came = call.came
         if isinstance(came, Answer) and came.outcome in OUTCOMES:
             return came, True
         failure = NoAnswer("`apply` gave back no answer of its kind.")
-    if errand.work is None:  # never opened
+    if call.work is None:  # never opened
         return Answer(outcome="no_effect", detail=str(failure)), False
     if isinstance(failure, Refused):
         return Answer(outcome="no_effect", detail=str(failure)), tells(failure)
@@ -127,17 +127,17 @@ def _answer(errand: OutboundCall[Answer]) -> tuple[Answer, bool]:
     return Answer(outcome="unknown", detail=said(failure)), True
 
 
-def as_finding(errand: OutboundCall[Finding]) -> Finding:
-    if errand.failure is not None:
-        detail = errand.redaction.text(said(errand.failure))
-        errand.line.ended(CallOutcome.FAILED, detail, tells=tells(errand.failure))
+def as_finding(call: OutboundCall[Finding]) -> Finding:
+    if call.failure is not None:
+        detail = call.redaction.text(said(call.failure))
+        call.line.ended(CallOutcome.FAILED, detail, tells=tells(call.failure))
         return Finding(found="cannot_tell", evidence={"error": detail})
-    came = errand.came
+    came = call.came
     if not isinstance(came, Finding) or came.found not in FINDINGS:
         detail = "`probe` gave back no finding."
-        errand.line.ended(CallOutcome.FAILED, detail, tells=True)
+        call.line.ended(CallOutcome.FAILED, detail, tells=True)
         return Finding(found="cannot_tell", evidence={"error": detail})
-    return replace(came, evidence=errand.redaction.evidence(came.evidence))
+    return replace(came, evidence=call.redaction.evidence(came.evidence))
 
 
 __all__ = ["GRACE_SECONDS", "Facts"]
@@ -247,34 +247,34 @@ def probe(
     (`limit_seconds` + `horizon_seconds` after `sent_at`).
     """
     line = Line(connection, "probe", operation, target)
-    return _errand(line, args, facts, "observe", Connector.probe, as_finding).here()
+    return _outbound(line, args, facts, "observe", Connector.probe, as_finding).here()
 
 
-# The same as errands, for whoever has many calls under way at once.
+# The same as outbound calls, for whoever has many calls under way at once.
 
 
 def observing(
     connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
 ) -> OutboundCall[Observation]:
     line = Line(connection, "observe", operation, target)
-    return _errand(line, args, facts, "observe", Connector.observe, as_read)
+    return _outbound(line, args, facts, "observe", Connector.observe, as_read)
 
 
 def verifying(
     connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
 ) -> OutboundCall[Check]:
     line = Line(connection, "verify", operation, target)
-    return _errand(line, args, facts, "observe", Connector.verify, as_read)
+    return _outbound(line, args, facts, "observe", Connector.verify, as_read)
 
 
 def applying(
     connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
 ) -> OutboundCall[Answer]:
     line = Line(connection, "apply", operation, target)
-    return _errand(line, args, facts, "compensate", Connector.apply, as_answer)
+    return _outbound(line, args, facts, "compensate", Connector.apply, as_answer)
 
 
-def _errand(
+def _outbound(
     line: Line,
     args: State,
     facts: Facts,

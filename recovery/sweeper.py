@@ -10,7 +10,7 @@ from django.dispatch import receiver
 
 from approvals.signals import approval_decided
 from recovery import tasks
-from recovery.engine import queues
+from recovery.engine import plan_runner
 from recovery.models import Plan
 from recovery.tasks import run_plan
 from workspaces.wakeups import wake
@@ -21,7 +21,7 @@ from workspaces.wakeups import wake
 @receiver(approval_decided, dispatch_uid="recovery.sweeper")
 def wake_the_plan(approval_id: int, **_: object) -> None:
     for plan_id in Plan.objects.filter(approval_id=approval_id).values_list("pk", flat=True):
-        wake(run_plan, plan_id, queue=queues.of_plan(plan_id))
+        wake(run_plan, plan_id, queue=plan_runner.queue_of_plan(plan_id))
 
 
 PLANS_MAX = 500

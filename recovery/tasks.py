@@ -2,12 +2,12 @@
 
 from celery import Task, shared_task
 
-from recovery.engine import engine, queues
+from recovery.engine import plan_runner
 from workspaces.wakeups import wake
 
 
 @shared_task(bind=True, acks_late=True, ignore_result=True)
 def run_plan(self: "Task[..., None]", plan_id: int) -> None:
-    queue = (self.request.delivery_info or {}).get("routing_key") or queues.ENGINE
-    for onward, where in engine.run_together(plan_id, queue=queue).items():
+    queue = (self.request.delivery_info or {}).get("routing_key") or plan_runner.ENGINE_QUEUE
+    for onward, where in plan_runner.run_together(plan_id, queue=queue).items():
         wake(run_plan, onward, queue=where)

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from ledger.models import Compensated, Effect, Run
 from recovery.cases.lifecycle import Empty, end, held_by_another, locked
-from recovery.engine import starting
+from recovery.engine import plan_lifecycle
 from recovery.models import (
     Case,
     CaseOutcome,
@@ -97,9 +97,9 @@ def close(
     itself: whoever settles a step or submits a new plan holds them before the case, and another
     order would meet them in a deadlock.
     """
-    starting.lock_leftovers(case)
+    plan_lifecycle.lock_leftovers(case)
     Run.objects.select_for_update(no_key=True).only("pk").get(pk=case.run_id)
-    starting.locked_of(case)
+    plan_lifecycle.locked_of(case)
     case = locked(case, seen=seen)
     other = held_by_another(case, by)
     if other is not None:
@@ -163,7 +163,7 @@ def _unfit_residue(case: Case, one: Remainder) -> str:
 def _forget_leftovers(case: Case, by: User) -> None:
     """Steps of a stopped plan that waited for a person wait no longer."""
     for plan in Plan.objects.filter(case=case, state=PlanState.STOPPED):
-        starting.supersede(plan, by=by, why="The case was closed.")
+        plan_lifecycle.supersede(plan, by=by, why="The case was closed.")
 
 
 def _run(case: Case) -> Run:

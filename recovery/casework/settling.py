@@ -16,7 +16,7 @@ from connectors.contract import Refused
 from ledger import desk_events
 from ledger.models import Action, Run
 from recovery.cases.lifecycle import Empty, OutOfDate, held_by_another, locked
-from recovery.engine import outbound_calls, starting, step_digests, steps
+from recovery.engine import approved_calls, outbound_calls, plan_lifecycle, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.tasks import run_plan
@@ -155,7 +155,7 @@ def _again(step: Step) -> dict[str, Any]:
     action = step.effect.action
     return changes | {
         "generation": generation,
-        "key": step_digests.of_undo(
+        "key": approved_calls.key_of_undo(
             workspace=step.workspace.slug,
             connection=step.connection.name,
             operation=step.operation,
@@ -180,7 +180,7 @@ def _move(step: Step, to: str, *, by: User, note: str, say: dict[str, Any], **ch
     steps.move(step, to, by=by, note=note, say=say, **changes)
     Run.objects.filter(pk=step.effect.action.run_id).update(revision=F("revision") + 1)
     if step.plan.state == PlanState.RUNNING:
-        starting.move_case(step.plan, CaseState.RECOVERING)
+        plan_lifecycle.move_case(step.plan, CaseState.RECOVERING)
     else:
         Case.objects.filter(pk=step.plan.case_id).update(revision=F("revision") + 1)
     wake_on_commit(run_plan, step.plan_id)

@@ -38,6 +38,8 @@ def _asked_for() -> dict[str, Fault]:
 
 
 FAULTS = _asked_for()
+
+
 _passed: dict[str, int] = {}
 
 

@@ -9,11 +9,15 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from recovery.engine.sql import LIVING, ask
+from recovery.engine.queries import TURNS_SQL, ask
 from recovery.models import PlanState, StepState
 
 WAIT_FOR_PEOPLE = frozenset({StepState.DRIFTED, StepState.NEEDS_HUMAN})
+
+
 WAIT_FOR_THEIR_TURN = frozenset({StepState.BLOCKED, StepState.READY})
+
+
 IN_HAND = frozenset({StepState.CLAIMED, StepState.INTENDED})
 
 
@@ -99,19 +103,6 @@ class NextAction:
     step: int = 0
     connector: str = ""
     claims: int = 0
-
-
-TURNS_SQL = f"""
-SELECT p.id, p.state, p.halt_on_failure, s.id, s.state, s.target_type, s.target_id,
-    s.wake_at IS NULL OR s.wake_at <= clock_timestamp(),
-    coalesce(s.lease_until < clock_timestamp(), false), s.connector, s.claims
-FROM recovery_plan p LEFT JOIN LATERAL (
-    SELECT r.*, c.connector FROM recovery_step r
-    JOIN connectors_connection c ON c.id = r.connection_id
-    WHERE r.plan_id = p.id AND {LIVING.format("r")}
-    ORDER BY r.position LIMIT %s) s ON true
-WHERE p.id = ANY(%s::bigint[]) ORDER BY p.id, s.position
-"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def verify(step: Step) -> Check:
     return calls.verify(*_call(step), **_facts(step))
 
 
-# The same as errands, for a convoy that has many calls under way.
+# Calls made ready, for a batch that has many under way.
 
 
 def observing(step: Step) -> OutboundCall[Observation]:

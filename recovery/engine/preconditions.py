@@ -1,16 +1,19 @@
-"""Checks inside the lease: what is found at the target before anything is sent.
+"""What must hold before a step goes on: may it be claimed now, and may it be sent.
 
-What is done is read after the claim, under it, and never before.
+A claim waits for pauses, for a system that is left alone or has enough calls in hand, and for
+another plan's step on the same target. Under the claim the target is read, and never before.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from django.db.models import QuerySet, Value
 
-from connectors import normalization
+from approvals import pauses
+from approvals.models import Pause
+from connectors import breaker, normalization
 from connectors.contract import (
     CannotRead,
     CannotRestore,
@@ -19,10 +22,81 @@ from connectors.contract import (
     Operation,
     Refused,
 )
-from recovery.engine import outbound_calls
+from recovery.engine import outbound_calls, steps
+from recovery.engine.approved_calls import Void
 from recovery.engine.outbound_calls import SnapshotGone
+from recovery.engine.queries import BUSY_SQL, ONE_BY_ONE_SQL, OTHER_ON_TARGET_SQL, ask
 from recovery.models import Step, StepAttempt
 from workspaces.clock import Clock
+
+# Before the claim.
+
+LOOK_AGAIN_SECONDS = 2.0
+"""Until a step that found its target in other hands, or a pause, looks again."""
+
+CLAIM_LOCK = 0xC1A1
+"""The space of advisory locks in which a connection's id is its own lock."""
+
+AT_ONCE_MAX = 32
+"""More workers than that do not claim over one connection in the same moment."""
+
+
+def allowed(wanted: Sequence[Step]) -> list[Step]:
+    """Those that need not wait: for a pause to be lifted, or for their system."""
+    concurrency = {step.connection_id: step.connection.concurrency for step in wanted}
+    busy = _busy(concurrency)
+    close = [pk for pk, most in concurrency.items() if busy[pk][1] + AT_ONCE_MAX > most]
+    for pk in sorted(close):
+        ask(ONE_BY_ONE_SQL, [CLAIM_LOCK, pk])
+    if close:
+        busy = _busy(concurrency)
+    free = []
+    for step in wanted:
+        paused, in_hand = busy[step.connection_id]
+        if not _must_wait(step, in_hand, paused=paused):
+            busy[step.connection_id] = paused, in_hand + 1
+            free.append(step)
+    return free
+
+
+def _busy(connections: Collection[int]) -> dict[int, tuple[bool, int]]:
+    """Of each connection whether there is a pause, and how many steps over it are in hand."""
+    found = ask(BUSY_SQL, [list(connections)])
+    return {pk: (paused, count) for pk, paused, count in found}
+
+
+def _must_wait(step: Step, in_hand: int, *, paused: bool) -> bool:
+    """Whether it is paused, or its system is left alone just now or has enough calls in hand."""
+    pause = pause_of(step) if paused else None
+    if pause is not None:
+        steps.put_off(step, LOOK_AGAIN_SECONDS, note=f"Paused: {pause.reason}")
+        return True
+    connection = step.connection
+    if connection.open_until is None and in_hand < connection.concurrency:
+        return False
+    wait = breaker.may_call(connection, under_way=in_hand)
+    if wait is not None:
+        steps.put_off(step, wait.seconds, note=wait.reason)
+    return wait is not None
+
+
+def pause_of(step: Step) -> Pause | None:
+    """The pause that stands in the way of the step, if any."""
+    return pauses.standing(
+        step.workspace_id,
+        tool=f"{step.connection.name}.{step.operation}",
+        connection=step.connection.name,
+    )
+
+
+def wait_for_the_other(step: Step) -> None:
+    """Let it look again in a while, and say for whom it waits."""
+    values = [step.workspace_id, step.target_type, step.target_id, step.plan_id]
+    for (case_id,) in ask(OTHER_ON_TARGET_SQL, values):
+        steps.put_off(step, LOOK_AGAIN_SECONDS, note=f"Waits for case {case_id}")
+
+
+# Under the claim.
 
 
 @dataclass(frozen=True)
@@ -49,20 +123,13 @@ class Drifted:
 
 
 @dataclass(frozen=True)
-class Void:
-    """What was approved cannot be done as it was approved, or not by us alone."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Unreadable:
+class TargetUnreadable:
     """Nothing is known of the target now; later perhaps."""
 
     why: str
 
 
-Finding = GoOn | AlreadyRestored | Drifted | Void | Unreadable
+Verdict = GoOn | AlreadyRestored | Drifted | Void | TargetUnreadable
 
 
 def may_be_done(step: Step) -> Operation | Void:
@@ -75,7 +142,7 @@ def may_be_done(step: Step) -> Operation | Void:
     return Void(doubt) if doubt else operation
 
 
-def seen(step: Step, operation: Operation, read: Callable[[], Observation | None]) -> Finding:
+def seen(step: Step, operation: Operation, read: Callable[[], Observation | None]) -> Verdict:
     """What the read says of the step, or that nothing can be said."""
     try:
         observation = read()
@@ -83,17 +150,17 @@ def seen(step: Step, operation: Operation, read: Callable[[], Observation | None
     except CannotRestore as refused:
         return Void(str(refused))
     except CannotRead as unreadable:
-        return Unreadable(str(unreadable))
+        return TargetUnreadable(str(unreadable))
     except (Refused, SnapshotGone) as refused:
         return Void(str(refused))
 
 
-def _held(step: Step, operation: Operation, observation: Observation) -> Finding:
+def _held(step: Step, operation: Operation, observation: Observation) -> Verdict:
     if outbound_calls.satisfied(step, observation):
         return AlreadyRestored(operation, observation)
     differences = outbound_calls.drifted(step, observation)
     if differences:
-        return Drifted([_told(step, one) for one in differences])
+        return Drifted([_drift_told(step, one) for one in differences])
     return GoOn(operation, observation)
 
 
@@ -128,7 +195,7 @@ def window_is_open(step: Step, operation: Operation) -> bool:
     return not too_old.exists()
 
 
-def _told(step: Step, difference: FieldDiff) -> dict[str, Any]:
+def _drift_told(step: Step, difference: FieldDiff) -> dict[str, Any]:
     before = outbound_calls.before_of(step.effect)
     name = difference.field
     was = before.get(name) if name and isinstance(before, dict) else (None if name else before)

@@ -1,11 +1,11 @@
-"""Convoys: the steps of several plans, taken through their commits side by side.
+"""Batches: the steps of several plans, taken through their commits side by side.
 
 Each step goes its own way: claim · look · intend · act · settle · read back · end, with a commit
-after each that writes. What moves at the same moment shares a transaction, so a convoy of thirty
+after each that writes. What moves at the same moment shares a transaction, so a batch of thirty
 pays for one commit where thirty workers would pay for thirty; and while a call is on the wire the
 others go on, so a slow system holds up nobody but itself.
 
-A step that needs anything out of the ordinary leaves the convoy through a verb of its own. A step
+A step that needs anything out of the ordinary leaves the batch through a verb of its own. A step
 at which we ourselves fail leaves it alone: what was to be committed for all is committed for each
 of the others, and the step waits for the end of its lease, as if its worker were gone.
 """
@@ -23,22 +23,12 @@ from connectors import calls
 from connectors.call_pool import QUICK_SECONDS, Answers, CallPool, OutboundCall
 from connectors.calllog import Log
 from connectors.contract import Answer, CannotRead, Check, Observation, Operation
-from recovery.engine import (
-    abandoning,
-    faults,
-    intents,
-    outbound_calls,
-    preconditions,
-    settle,
-    verifying,
-)
-from recovery.engine.claims import ClaimedStep
-from recovery.engine.intents import Checked, Intent
+from recovery.engine import failure_paths, faults, outbound_calls, preconditions, protocol
+from recovery.engine.approved_calls import Void
 from recovery.engine.outbound_calls import SnapshotGone
-from recovery.engine.preconditions import GoOn, Void
-from recovery.engine.settle import Answered
-from recovery.engine.sql import DATABASE_AWAY
-from recovery.engine.verifying import Ending
+from recovery.engine.preconditions import GoOn
+from recovery.engine.protocol import Answered, Checked, ClaimedStep, Ending, Intent
+from recovery.engine.queries import DATABASE_AWAY
 from recovery.models import Step, StepState
 from workspaces.clock import boot_seconds
 
@@ -63,7 +53,11 @@ class Failure(NamedTuple):
 
 
 Then = Callable[[OutboundCall[Any]], None]
+
+
 T = TypeVar("T")
+
+
 Done = TypeVar("Done")
 
 
@@ -98,7 +92,7 @@ class StepBatch:
     @property
     def is_quick(self) -> bool:
         """Whether some are waited for, who will all be back in a moment."""
-        return bool(self._calls) and all(errand.is_quick for errand in self._calls)
+        return bool(self._calls) and all(call.is_quick for call in self._calls)
 
     def take(self, held: Sequence[ClaimedStep]) -> None:
         """Steps that were just claimed: look at their targets."""
@@ -109,7 +103,7 @@ class StepBatch:
     def _take(self, held: ClaimedStep) -> None:
         found = preconditions.may_be_done(held.step)
         if isinstance(found, Void):
-            self._leave(held.step, partial(abandoning.left, held.step, found))
+            self._leave(held.step, partial(failure_paths.abandon, held.step, found))
             return
         member = BatchMember(held, held.step, found)
         self._unsent.add(member)
@@ -182,25 +176,27 @@ class StepBatch:
     ) -> None:
         """Make the call ready to leave, by `boot_seconds` not after `latest`."""
         try:
-            errand = made(member.step)
+            call = made(member.step)
         except SnapshotGone as gone:
-            self._leave(member.step, partial(abandoning.left, member.step, Void(str(gone))), member)
+            self._leave(
+                member.step, partial(failure_paths.abandon, member.step, Void(str(gone))), member
+            )
             return
-        self._calls[errand] = member, then
-        self._leaving.append((errand, latest))
+        self._calls[call] = member, then
+        self._leaving.append((call, latest))
 
     def _set_out(self) -> None:
         """What the last commit has allowed leaves now, if it ends before its lease does."""
         leaving, self._leaving = self._leaving, []
-        for errand, latest in leaving:
+        for call, latest in leaving:
             if boot_seconds() > latest:
-                errand.withhold("Not sent: the lease would not outlast the call.")
-        self._side.start(errand for errand, _ in leaving)
+                call.withhold("Not sent: the lease would not outlast the call.")
+        self._side.start(call for call, _ in leaving)
 
     def _hear(self, patience: float = float("inf")) -> None:
         """Wait for an answer, and then a moment for more."""
         heard: list[OutboundCall[Any]] = []
-        until = min((errand.ends_at for errand in self._calls), default=0.0)
+        until = min((call.ends_at for call in self._calls), default=0.0)
         until = min(until, time.monotonic() + patience)
         while len(heard) < len(self._calls):
             left = max(0.0, until - time.monotonic())
@@ -216,17 +212,17 @@ class StepBatch:
                 until = min(until, time.monotonic() + GATHER_SECONDS)
         now = time.monotonic()
         late = [one for one in self._calls if one not in heard and one.ends_at <= now]
-        for errand in late:
-            errand.give_up()
+        for call in late:
+            call.give_up()
         # Answers first, which ask the database nothing: should it be away, none of them is lost.
-        for errand in sorted((*heard, *late), key=lambda one: one.line.method != "apply"):
-            if errand in self._calls:  # else it was given up before
-                member, then = self._calls.pop(errand)
-                self._guard(member.step, partial(then, errand))
-        self._log.add(errand.line for errand in (*heard, *late))
+        for call in sorted((*heard, *late), key=lambda one: one.line.method != "apply"):
+            if call in self._calls:  # else it was given up before
+                member, then = self._calls.pop(call)
+                self._guard(member.step, partial(then, call))
+        self._log.add(call.line for call in (*heard, *late))
 
-    def _looked(self, member: BatchMember, errand: OutboundCall[Observation]) -> None:
-        self._look(member, errand.told)
+    def _looked(self, member: BatchMember, call: OutboundCall[Observation]) -> None:
+        self._look(member, call.told)
 
     def _look(self, member: BatchMember, read: Callable[[], Observation | None]) -> None:
         found = preconditions.seen(member.step, member.operation, read)
@@ -235,7 +231,7 @@ class StepBatch:
             checked = Checked(member.held, found.operation, found.observation)
             self._checked.append((member, checked))
         else:
-            self._leave(member.step, partial(abandoning.left, member.step, found), member)
+            self._leave(member.step, partial(failure_paths.abandon, member.step, found), member)
 
     def _intend(self) -> None:
         """Nothing has left before this commit."""
@@ -244,13 +240,13 @@ class StepBatch:
         self._checked = []
         if not going:
             return
-        for some, found in self._committed(going, transaction.atomic(intents.intend_all)):
+        for some, found in self._committed(going, transaction.atomic(protocol.intend_all)):
             for step, checked in some:
                 member = members[step.pk]
                 self._guard(step, partial(self._intended, member, checked, found))
         self._set_out()
 
-    def _intended(self, member: BatchMember, checked: Checked, found: intents.Intended) -> None:
+    def _intended(self, member: BatchMember, checked: Checked, found: protocol.Intended) -> None:
         step = member.step
         intent = found.intents.get(step.pk)
         if intent is not None:
@@ -258,7 +254,7 @@ class StepBatch:
             self._unsent.discard(member)
             self._send(member, intent, checked.observation)
         elif step.pk in found.refused:
-            self._leave(step, partial(abandoning.too_late, step), member)
+            self._leave(step, partial(failure_paths.too_late, step), member)
         else:  # given up, and it says why
             self._unsent.discard(member)
             self.rested.append((step, True))
@@ -268,7 +264,7 @@ class StepBatch:
         seconds = member.operation.limit_seconds + calls.GRACE_SECONDS
         sent_at = intent.attempt.intended_at
         made = partial(outbound_calls.applying, observation=observation, sent_at=sent_at)
-        heard: Then = lambda errand: self._answer(member, intent, errand.told())  # noqa: E731
+        heard: Then = lambda call: self._answer(member, intent, call.told())  # noqa: E731
         self._call(member, made, heard, latest=member.held.ends_at - seconds)
 
     def _answer(self, member: BatchMember, intent: Intent, answer: Answer) -> None:
@@ -288,7 +284,7 @@ class StepBatch:
         until = max(member.held.ends_at for member, _ in settling)
         members = {answered.intent.step.pk: member for member, answered in settling}
         going = [(answered.intent.step, answered) for _, answered in settling]
-        for some, moved in self._committed(going, partial(settle.keep, until=until)):
+        for some, moved in self._committed(going, partial(protocol.settle_until, until=until)):
             stand = {step.pk: step for step in moved}
             for step, _ in some:
                 yield members[step.pk], stand.get(step.pk)
@@ -304,24 +300,24 @@ class StepBatch:
         else:
             self.ending.append(Ending(member.step, member.operation, []))
 
-    def _read_back(self, member: BatchMember, errand: OutboundCall[Check]) -> None:
+    def _read_back(self, member: BatchMember, call: OutboundCall[Check]) -> None:
         step, operation = member.step, member.operation
         try:
-            check = errand.told()
+            check = call.told()
         except CannotRead as unreadable:
-            self._leave(step, partial(verifying.unreadable, step, str(unreadable)))
+            self._leave(step, partial(failure_paths.cannot_read_back, step, str(unreadable)))
             return
         if check.ok:
             self.ending.append(Ending(step, operation, check.checks))
         else:
-            self._leave(step, partial(verifying.differs, step, operation, check))
+            self._leave(step, partial(failure_paths.reads_otherwise, step, operation, check))
 
     def _leave(
         self, step: Step, verb: Callable[[], bool], member: BatchMember | None = None
     ) -> None:
         if member is not None:
             self._unsent.discard(member)
-        self.rested.append((step, abandoning.by(step, verb)))
+        self.rested.append((step, failure_paths.attempt(step, verb)))
 
     def close(self) -> None:
         """Nobody is under way any more."""
@@ -332,12 +328,12 @@ class StepBatch:
         what is on the wire is seen through."""
         connection.close()
         for member in self._unsent:
-            abandoning.give_back(member.step)
+            failure_paths.give_back(member.step)
         self._checked.clear()
         self._leaving = [one for one in self._leaving if one[0].line.method == "apply"]
         self._set_out()
         self._calls = {
-            errand: who for errand, who in self._calls.items() if errand.line.method == "apply"
+            call: who for call, who in self._calls.items() if call.line.method == "apply"
         }
         while self._calls or self._answered:
             if self._calls:
@@ -351,6 +347,6 @@ def _end(ending: Sequence[Ending]) -> None:
     for state in (StepState.VERIFIED, StepState.REPORTED):
         some = [one for one in ending if one.state == state]
         if some:
-            verifying.end_all(some, state)
+            protocol.end_all(some, state)
             for _ in some:
                 faults.point("ending")

@@ -27,7 +27,7 @@ from ledger.desk_events import EventDraft
 from ledger.models import Run
 from ledger.parsed_events import ParsedEvent
 from recovery.cases import lifecycle
-from recovery.engine.sql import DATABASE_AWAY, NOW, Sql, ask_all, in_seconds
+from recovery.engine.queries import DATABASE_AWAY, NOW, Sql, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepState
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -35,6 +35,7 @@ from workspaces.moves import CannotMove
 # Alerts: a step that needs a person must reach one, and so must a plan that we fail at.
 
 logger = logging.getLogger(__name__)
+
 
 FAILED = "compensation.failed"
 """The subject to which a channel subscribes."""
@@ -102,10 +103,17 @@ RECORDED: Final = (
     "effect__action__run",
 )
 
+
 # The desk's own runs are named so.
 PLAN_RUN = "desk-plan-"
+
+
 JSON_COLUMNS: Final = frozenset({"drift", "evidence"})
+
+
 COLUMNS: Final = JSON_COLUMNS | {"note"}
+
+
 TYPES: Final = {"id": "bigint", "fence": "bigint", "seconds": "float8"}
 
 
@@ -333,3 +341,9 @@ def release(step: Step, seconds: float, *, note: str, **changes: Any) -> None:
             claims=Sql("claims - 1"),
             **changes,
         )
+
+
+def needs_human(step: Step, why: str, **changes: Any) -> None:
+    """Give the step to people, and say so; the caller holds the transaction."""
+    move(step, StepState.NEEDS_HUMAN, note=why, lease_until=None, wake_at=None, **changes)
+    step_needs_a_person(step, why)

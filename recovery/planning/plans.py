@@ -11,7 +11,7 @@ from approvals import approval_requests
 from ledger import desk_events
 from ledger.models import Checkpoint, Run
 from recovery.cases.lifecycle import OutOfDate, held_by_another, move
-from recovery.engine import starting, step_digests
+from recovery.engine import approved_calls, plan_lifecycle
 from recovery.models import Case, CaseState, Directive, Plan, PlanState, Step, StepState
 from recovery.planning import repeats
 from recovery.planning.previews import CHOICES, Draft, draft, next_number
@@ -72,13 +72,13 @@ def submit(
     if drafted.undecided:
         raise Drifted(drafted)
     _make_room(drafted.case, by)
-    starting.take_questions_back(drafted.case, why=REPLACED)
+    plan_lifecycle.take_questions_back(drafted.case, why=REPLACED)
     return _write(drafted, by=by, reason=reason[:REASON_CHARACTERS_MAX], automatic=automatic)
 
 
-def stop(plan: Plan, *, by: User, reason: str = "") -> starting.Stopped:
+def stop(plan: Plan, *, by: User, reason: str = "") -> plan_lifecycle.Stopped:
     """Cancel what is not sent and say what is on the wire; raises CannotMove."""
-    return starting.stop(plan, by=by, reason=reason)
+    return plan_lifecycle.stop(plan, by=by, reason=reason)
 
 
 @transaction.atomic
@@ -101,7 +101,7 @@ def _write(drafted: Draft, *, by: User | None, reason: str, automatic: bool) -> 
         _move(case, CaseState.WAITING, plan)
     else:
         _move(case, CaseState.RECOVERING, plan)
-        starting.start(plan.pk)
+        plan_lifecycle.start(plan.pk)
     wake_on_commit(run_plan, plan.pk)
     plan.refresh_from_db()
     return plan
@@ -116,14 +116,14 @@ def _make_room(case: Case, by: User | None) -> None:
     plan that came
     since the draft was drawn is not ours to push aside: raises OutOfDate, and nothing has changed.
     """
-    starting.lock_leftovers(case)
-    known = starting.locked_of(case)
+    plan_lifecycle.lock_leftovers(case)
+    known = plan_lifecycle.locked_of(case)
     now = Case.objects.select_for_update(of=("self",)).get(pk=case.pk)
     if now.revision != case.revision:
         raise OutOfDate(now)
     for plan in known:
         try:
-            starting.supersede(plan, by=by, why=REPLACED)
+            plan_lifecycle.supersede(plan, by=by, why=REPLACED)
         except CannotMove as busy:
             raise CannotSubmit(f"Plan {plan.number} still runs: {busy.why}.") from busy
 
@@ -142,7 +142,7 @@ def _plan(
         reach=drafted.reach,
         case_revision=case.revision,
         run_revision=run.revision,
-        basis=step_digests.of_run(run),
+        basis=approved_calls.basis_of(run),
         policy_digest=drafted.policy.digest,
         halt_on_failure=drafted.policy.halt_on_failure,
         automatic=automatic,

@@ -19,7 +19,7 @@ from approvals.digests import call_digest
 from approvals.policy import Policy, PolicyDecision, RequiredApprovers
 from connectors.contract import Money
 from ledger.models import Checkpoint, Run
-from recovery.engine import step_digests
+from recovery.engine import approved_calls
 from recovery.models import Case, CaseState, Plan
 from recovery.planning import drifts
 from recovery.planning.plan_drafting import (
@@ -303,7 +303,7 @@ def _undecided_words(steps: Sequence[DraftStep]) -> str:
 
 
 def _digest(case: Case, reach: Checkpoint | None, drafted: Drafted) -> str:
-    return step_digests.plan_digest(
+    return approved_calls.plan_digest(
         Plan(case=case, reach=reach),
         case.workspace.slug,
         [call_digest(one.facts) for one in drafted.steps],

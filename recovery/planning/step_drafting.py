@@ -21,7 +21,7 @@ from connectors.contract import Operation, Preview, Recorded, Refused, Target
 from connectors.models import Connection
 from connectors.normalization import is_unchanged
 from ledger.models import Action, Effect, Reversibility, SnapshotSource
-from recovery.engine import outbound_calls, step_digests
+from recovery.engine import approved_calls, outbound_calls
 from recovery.models import Step
 from recovery.run_facts.runs import RunFacts
 from workspaces import formatting
@@ -237,7 +237,7 @@ class Maker:
             return None
 
     def _key(self, connection: Connection, operation: str, args: dict[str, Any]) -> str:
-        return step_digests.of_undo(
+        return approved_calls.key_of_undo(
             workspace=self.run.run.workspace.slug,
             connection=connection.name,
             operation=operation,
@@ -250,14 +250,16 @@ class Maker:
     def _judged(
         self, step: Step, operation: Operation, preview: Preview, *, by_agent: bool
     ) -> DraftStep:
-        judgement = judge(self.run.policy, step_digests.deed_of(step, step.connection, operation))
+        judgement = judge(
+            self.run.policy, approved_calls.tool_call_of(step, step.connection, operation)
+        )
         if by_agent:
             judgement = held(judgement, "The agent suggested this compensation")
         if step.override_drift:
             judgement = judgement.with_one_more(
                 "Somebody changed the target since, and is overridden"
             )
-        facts = step_digests.facts_of(step, step.connection)
+        facts = approved_calls.facts_of(step, step.connection)
         step.digest = call_digest(facts)
         step.risk = judgement.risk
         step.rules = list(judgement.rules)

@@ -17,7 +17,7 @@ from amends.protocol.vocabulary import EventType
 from ledger.models import Event, Run, RunState
 from recovery.cases import lifecycle
 from recovery.cases.lifecycle import move, say
-from recovery.engine.sql import DATABASE_AWAY
+from recovery.engine.queries import DATABASE_AWAY
 from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
 from recovery.planning.plan_drafting import connections_of
 from recovery.run_facts.runs import RunFacts, gather, policies_of

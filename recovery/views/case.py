@@ -16,7 +16,7 @@ from recovery import search
 from recovery.cases.lifecycle import Empty, OutOfDate, holder_of
 from recovery.casework import cases
 from recovery.casework import residues as left
-from recovery.engine import starting
+from recovery.engine import plan_lifecycle
 from recovery.models import Case, CaseOutcome, CaseState, Correction, Report
 from recovery.models.plans import LIVING
 from recovery.planning import plans
@@ -343,7 +343,7 @@ def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
         messages.info(request, "No plan was running any more.")
         return redirect(case_url(case))
     try:
-        stopped: starting.Stopped = plans.stop(plan, by=request.user)
+        stopped: plan_lifecycle.Stopped = plans.stop(plan, by=request.user)
     except CannotMove:  # it ended while we came; nothing was left to stop
         messages.info(request, "The plan had ended already: nothing was left to stop.")
         return redirect(case_url(case))

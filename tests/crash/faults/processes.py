@@ -8,7 +8,7 @@ from pathlib import Path
 
 from approvals.models import Approval
 from recovery import tasks
-from recovery.engine.claims import CLAIMS_MAX
+from recovery.engine.protocol import CLAIMS_MAX
 from recovery.engine.steps import action_of, run_of
 from recovery.models import Case, Step, StepAttempt
 from tests.crash.catalogue import FAULTS, Fault, fault

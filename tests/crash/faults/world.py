@@ -6,7 +6,7 @@ from typing import Any
 from approvals import versions
 from ledger.models import Event
 from recovery.casework import settling
-from recovery.engine import starting
+from recovery.engine import plan_lifecycle
 from recovery.engine.steps import run_of
 from recovery.models import Case, Plan, Step, StepAttempt
 from tests.crash.catalogue import fault
@@ -88,7 +88,7 @@ def nothing_ran(storm: Storm) -> None:
 
 def decided_anew(storm: Storm, old: Plan) -> None:
     """A new plan on what is there now; nothing of it runs before people have said yes to it."""
-    starting.supersede(old, by=storm.people.ada, why="on what is there now")
+    plan_lifecycle.supersede(old, by=storm.people.ada, why="on what is there now")
     present = {step.target_id: storm.outside.thing(step.target_id) for step in old.steps.all()}
     case = Case.objects.get(pk=old.case_id)
     approval = storm.ask_for(plan_for(case, storm.connection, expecting=present))

@@ -9,7 +9,7 @@ from approvals import versions
 from ledger.models import Action, Run
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import resuming, settling
-from recovery.engine import ending
+from recovery.engine import plan_lifecycle
 from recovery.models import CaseState, Plan, Step, StepState
 from recovery.planning import plans
 from recovery.triage import triage, verification
@@ -121,7 +121,7 @@ def test_a_case_is_not_restored_while_a_call_of_its_run_is_in_doubt(raised, shop
     case.refresh_from_db()
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
     assert Step.objects.get().state == StepState.VERIFIED
-    assert not ending.is_restored(case, raised.row)
+    assert not plan_lifecycle.is_restored(case, raised.row)
     assert (case.state, case.outcome) == (CaseState.OPEN, "")
 
 

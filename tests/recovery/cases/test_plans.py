@@ -10,7 +10,7 @@ from approvals.models import Approval
 from ledger.models import Effect, Event
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import closing
-from recovery.engine import starting
+from recovery.engine import plan_lifecycle
 from recovery.models import CaseState, Plan, PlanState, Step, StepState
 from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
@@ -108,7 +108,7 @@ def test_a_plan_that_was_pushed_aside_for_one_that_never_came_leaves_its_case_op
     case = raised.case()
     plan = submitted(case, ada)
 
-    starting.supersede(plan, by=ada, why="A new plan takes its place.")
+    plan_lifecycle.supersede(plan, by=ada, why="A new plan takes its place.")
 
     case.refresh_from_db()
     assert (case.state, plan.steps.get().state) == (CaseState.OPEN, StepState.CANCELLED)
@@ -444,7 +444,7 @@ def test_who_closes_and_who_submits_in_one_moment_do_not_wait_for_each_other(rai
     plan = submitted(case, ada)
     shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
     by_hand.advance(plan.pk)
-    starting.stop(plan, by=ada)
+    plan_lifecycle.stop(plan, by=ada)
     shop.execute("UPDATE tickets SET assignee = 'Nora'")
     assert plan.steps.get().state == StepState.DRIFTED
     case.refresh_from_db()

@@ -9,7 +9,7 @@ from ledger.models import Event, Run
 from recovery.cases.lifecycle import Empty, OutOfDate
 from recovery.casework import closing, settling
 from recovery.casework.closing import CannotClose
-from recovery.engine import starting, steps
+from recovery.engine import plan_lifecycle, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState, Suggestion
 from recovery.planning import plans
 from recovery.triage import triage
@@ -122,7 +122,7 @@ def test_a_lost_step_is_settled_before_anything_else(lost, ada):
     assert lost.suggestion == Suggestion.SETTLE
     assert plans.draft(lost).why_not.startswith("Settle step 1 first")
     with pytest.raises(CannotMove, match="under way"):
-        starting.supersede(step.plan, by=ada, why="A new plan takes its place.")
+        plan_lifecycle.supersede(step.plan, by=ada, why="A new plan takes its place.")
     with pytest.raises(CannotMove, match="First say whether it happened"):
         settling.skip(step, reason="x", by=ada, seen=lost.revision)
 
@@ -224,7 +224,7 @@ def test_who_settles_a_step_and_who_triages_its_run_do_not_wait_for_each_other(l
 def test_who_settles_a_step_and_who_closes_its_case_do_not_wait_for_each_other(lost, shop, ada):
     """What a stopped plan has left for people is cancelled by the closing."""
     (step,) = settling.steps_in_doubt(lost)
-    starting.stop(step.plan, by=ada)
+    plan_lifecycle.stop(step.plan, by=ada)
     Step.objects.update(was=StepState.CLAIMED, state=StepState.NEEDS_HUMAN)
     Case.objects.filter(pk=lost.pk).update(state=CaseState.OPEN)
     lost.refresh_from_db()

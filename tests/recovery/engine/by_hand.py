@@ -9,22 +9,19 @@ from django.db.models.expressions import Combinable
 from connectors import calls
 from connectors.contract import Answer, Observation, Operation
 from recovery.engine import (
-    claims,
-    engine,
-    intents,
     ordering_law,
     outbound_calls,
+    plan_runner,
     preconditions,
-    settle,
+    protocol,
     steps,
 )
-from recovery.engine.claims import ClaimedStep
-from recovery.engine.engine import PlanRunner
-from recovery.engine.intents import Checked, Intent
+from recovery.engine.approved_calls import Void
 from recovery.engine.ordering_law import Act
-from recovery.engine.preconditions import Finding, Void
-from recovery.engine.settle import Answered
-from recovery.engine.sql import DATABASE_AWAY
+from recovery.engine.plan_runner import PlanRunner
+from recovery.engine.preconditions import Verdict
+from recovery.engine.protocol import Answered, Checked, ClaimedStep, Intent
+from recovery.engine.queries import DATABASE_AWAY
 from recovery.engine.step_batch import StepBatch
 from recovery.models import Step, StepState
 from workspaces.clock import Clock
@@ -51,9 +48,9 @@ def advance_once(plan_id: int) -> None:
     """One act of the plan, or one step of it from its claim to its end."""
     for turn in ordering_law.of([plan_id]):
         if turn.act == Act.RUN:
-            take_through(claims.claim_each([steps.load(turn.step)]))
+            take_through(plan_runner.claim_each([steps.load(turn.step)]))
         else:
-            engine.carry_out(turn)
+            plan_runner.carry_out(turn)
 
 
 def take_through(held: list[ClaimedStep]) -> None:
@@ -75,7 +72,7 @@ def take_through(held: list[ClaimedStep]) -> None:
 
 def claim(step_id: int) -> ClaimedStep | None:
     """Take the step, whose turn the order law says it is; None is "not now"."""
-    return next(iter(claims.claim_each([steps.load(step_id)])), None)
+    return next(iter(plan_runner.claim_each([steps.load(step_id)])), None)
 
 
 def intend(
@@ -83,13 +80,13 @@ def intend(
 ) -> Intent | None:
     """Commit the intent, or give the step up and say why; raises CannotMove if it is not ours."""
     with transaction.atomic():
-        found = intents.intend_all([Checked(held, operation, observation)])
+        found = protocol.intend_all([Checked(held, operation, observation)])
     if held.step.pk in found.refused:
         raise CannotMove(held.step, StepState.INTENDED)
     return found.intents.get(held.step.pk)
 
 
-def look(step: Step) -> Finding:
+def look(step: Step) -> Verdict:
     """Hold the target against what the step expects."""
     operation = preconditions.may_be_done(step)
     if isinstance(operation, Void):
@@ -120,4 +117,4 @@ def send(intent: Intent, observation: Observation | None = None) -> Answer:
 def settles(intent: Intent, operation: Operation, answer: Answer) -> bool:
     """Write the answer down; whether the step moved, or had been taken from us meanwhile."""
     with transaction.atomic():
-        return bool(settle.settle_all([Answered(intent, operation, answer)]))
+        return bool(protocol.settle_all([Answered(intent, operation, answer)]))

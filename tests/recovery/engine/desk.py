@@ -24,7 +24,7 @@ from ledger.desk_events import plain_connection
 from ledger.models import Effect, Run
 from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read
-from recovery.engine import preconditions, step_digests
+from recovery.engine import approved_calls, preconditions
 from recovery.models import Case, Plan, PlanState, Step, StepState
 from tests.recovery.engine import by_hand
 from workspaces.models import Agent, User
@@ -106,7 +106,7 @@ def plan_for(
         headline="Put things back",
         case_revision=case.revision,
         run_revision=run.revision,
-        basis=step_digests.of_run(run),
+        basis=approved_calls.basis_of(run),
         policy_digest=policy.active(case.workspace).digest,
         reason="it broke",
         **more,
@@ -123,7 +123,7 @@ def plan_for(
         _step(plan, position, effect, connection, operation, expected)
         newer[effect.target_id] = effect.before
     found = list(plan.steps.order_by("position").values_list("digest", flat=True))
-    plan.digest = step_digests.plan_digest(plan, case.workspace.slug, found)
+    plan.digest = approved_calls.plan_digest(plan, case.workspace.slug, found)
     plan.save(update_fields=["digest"])
     return plan
 
@@ -153,7 +153,7 @@ def _step(
         risk="medium",
         reversibility=calls.operation_of(connection, operation).reversibility,
         state=StepState.READY if position == 1 else StepState.BLOCKED,
-        key=step_digests.of_undo(
+        key=approved_calls.key_of_undo(
             workspace=plan.workspace.slug,
             connection=connection.name,
             operation=operation,
@@ -163,7 +163,7 @@ def _step(
             args=args,
         ),
     )
-    step.digest = call_digest(step_digests.facts_of(step, connection))
+    step.digest = call_digest(approved_calls.facts_of(step, connection))
     step.save()
 
 
@@ -174,7 +174,7 @@ def asked(plan: Plan, by: User, **more: Any) -> Approval:
         plan.workspace,
         plan.pk,
         case_ref=str(plan.case_id),
-        calls=[step_digests.facts_of(step, step.connection) for step in steps],
+        calls=[approved_calls.facts_of(step, step.connection) for step in steps],
         judgement=PolicyDecision(
             approval="MANUAL",
             risk=Risk.HIGH,

@@ -3,7 +3,7 @@
 import pytest
 
 from connectors import connections
-from recovery.engine import starting
+from recovery.engine import plan_lifecycle
 from recovery.models import Step
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, case_of, plan_for, run_that, states
@@ -31,7 +31,7 @@ def test_law_6_a_second_decision_on_the_present_state_overrides_the_drift(case, 
     outside.seed({"b": {"v": 7}})
     first = plan_for(case, world)
     advance(first)
-    starting.supersede(first, by=None, why="A new plan on what is there now.")
+    plan_lifecycle.supersede(first, by=None, why="A new plan on what is there now.")
     second = plan_for(case, world, expecting={"b": {"v": 7}})
 
     advance(second)

@@ -7,7 +7,7 @@ from connectors import call_pool, connections
 from connectors.models import Channel, Delivery
 from ledger import rebuild
 from ledger.models import Action, Attempt, Blob, Effect, Event, Run
-from recovery.engine import claims, engine, ordering_law, steps
+from recovery.engine import plan_runner, queries, steps
 from recovery.models import Case, Step
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.by_hand import after
@@ -37,7 +37,7 @@ def plan_of(handy, world, outside):
 def test_plans_that_travel_together_have_one_effect_each_in_their_own_order(plan_of, outside):
     plans = [plan_of(name) for name in "wxyz"]
 
-    assert engine.run_together(plans[0].pk, queue=QUEUE) == {}
+    assert plan_runner.run_together(plans[0].pk, queue=QUEUE) == {}
 
     assert [states(plan) for plan in plans] == [["verified"] * 2] * 4
     effects = outside.effects()
@@ -47,10 +47,10 @@ def test_plans_that_travel_together_have_one_effect_each_in_their_own_order(plan
 
 
 def test_a_journey_whose_time_is_over_ends_while_others_still_wait(plan_of, outside, monkeypatch):
-    monkeypatch.setattr(engine, "CHAIN_SECONDS", 0.0)
+    monkeypatch.setattr(plan_runner, "CHAIN_SECONDS", 0.0)
     plans = [plan_of(name) for name in "wxyz"]
 
-    onward = engine.run_together(plans[0].pk, queue=QUEUE)
+    onward = plan_runner.run_together(plans[0].pk, queue=QUEUE)
 
     assert onward[plans[0].pk] == QUEUE
     assert outside.effects() == []
@@ -60,7 +60,7 @@ def test_a_call_that_hangs_leaves_the_others_to_go_on(plan_of, outside):
     hanging, *others = [plan_of(name) for name in "wxy"]
     outside.mischief("w2", sleep_after=30)
 
-    engine.run_together(hanging.pk, queue=QUEUE)
+    plan_runner.run_together(hanging.pk, queue=QUEUE)
 
     assert [states(plan) for plan in others] == [["verified"] * 2] * 2
     assert states(hanging) == ["unknown", "blocked"]
@@ -68,11 +68,11 @@ def test_a_call_that_hangs_leaves_the_others_to_go_on(plan_of, outside):
 
 def test_a_call_that_was_quick_and_now_hangs_holds_up_nobodys_end(plan_of, outside, monkeypatch):
     monkeypatch.setattr(call_pool, "QUICK_SECONDS", 60.0)
-    monkeypatch.setattr(engine, "END_SECONDS", 0.1)
+    monkeypatch.setattr(plan_runner, "END_SECONDS", 0.1)
     hanging, other = plan_of("w"), plan_of("x")
     outside.mischief("w1", sleep_after=30)
 
-    engine.run_together(hanging.pk, queue=QUEUE)
+    plan_runner.run_together(hanging.pk, queue=QUEUE)
 
     other.refresh_from_db()
     given_up = hanging.steps.get(position=2)
@@ -85,11 +85,11 @@ def test_a_step_that_was_lost_before_takes_nobody_with_it(plan_of, outside):
     suspect, other = plan_of("w"), plan_of("x")
     Step.objects.filter(plan=suspect, position=1).update(claims=1)
 
-    engine.run_together(other.pk, queue=QUEUE)
+    plan_runner.run_together(other.pk, queue=QUEUE)
     assert (states(suspect), states(other)) == (["ready", "blocked"], ["verified"] * 2)
 
     another = plan_of("y")
-    engine.run_together(suspect.pk, queue=QUEUE)
+    plan_runner.run_together(suspect.pk, queue=QUEUE)
     assert (states(suspect), states(another)) == (["verified"] * 2, ["ready", "blocked"])
 
 
@@ -97,7 +97,7 @@ def test_a_plan_that_somebody_else_has_in_hand_is_left_to_them(plan_of, outside)
     mine, theirs = plan_of("w"), plan_of("x")
     held = by_hand.claim(theirs.steps.get(position=1).pk)
 
-    engine.run_together(mine.pk, queue=QUEUE)
+    plan_runner.run_together(mine.pk, queue=QUEUE)
 
     assert (states(mine), states(theirs)) == (["verified"] * 2, ["claimed", "blocked"])
     by_hand.take_through([held])
@@ -112,7 +112,7 @@ def test_two_plans_on_one_target_do_not_share_a_claim(handy, world, outside):
         by_hand.advance_once(plan.pk)
     both = [steps.load(plan.steps.get().pk) for plan in (first, second)]
 
-    held = claims.claim_each(both)
+    held = plan_runner.claim_each(both)
 
     assert [one.step.plan_id for one in held] == [first.pk]
     assert second.steps.get().note == f"Waits for case {first.case_id}"
@@ -123,7 +123,7 @@ def test_one_step_that_cannot_be_sent_leaves_the_others_to_go_on(plan_of, outsid
     outside.seed({"w2": {"v": 99}})
     Step.objects.filter(plan=tampered, position=1).update(args={"id": "x2", "to": {"v": 7}})
 
-    engine.run_together(sound.pk, queue=QUEUE)
+    plan_runner.run_together(sound.pk, queue=QUEUE)
 
     assert states(sound) == ["verified"] * 2
     assert (states(drifted)[0], states(tampered)[0]) == ("drifted", "needs_human")
@@ -139,7 +139,7 @@ def test_a_credential_that_cannot_be_opened_is_a_trouble_of_its_own_connection(
     shut.save()
     locked_out, sound = plan_of("w", shut), plan_of("x")
 
-    engine.run_together(sound.pk, queue=QUEUE)
+    plan_runner.run_together(sound.pk, queue=QUEUE)
 
     assert states(sound) == ["verified"] * 2
     assert states(locked_out) == ["ready", "blocked"]
@@ -150,7 +150,7 @@ def test_a_claim_whose_time_has_not_come_is_not_taken_along(plan_of, outside):
     mine, later = plan_of("w"), plan_of("x")
     Step.objects.filter(plan=later, position=1).update(wake_at=after(600))
 
-    engine.run_together(mine.pk, queue=QUEUE)
+    plan_runner.run_together(mine.pk, queue=QUEUE)
 
     assert states(later) == ["ready", "blocked"]
 
@@ -183,8 +183,8 @@ def _rows(run):
 @pytest.mark.parametrize(
     ("asked", "values"),
     [
-        (ordering_law.TURNS_SQL, [1, [1, 2]]),
-        (engine.WAITING_SQL, [[1], 1, "outside", 8]),
+        (queries.TURNS_SQL, [1, [1, 2]]),
+        (queries.WAITING_SQL, [[1], 1, "outside", 8]),
     ],
 )
 def test_what_lives_of_a_plan_is_never_looked_for_among_all_that_lives(asked, values):
@@ -234,7 +234,7 @@ def test_a_step_at_which_the_engine_fails_costs_its_neighbours_nothing(
     broken, *others = [plan_of(name) for name in "wxyz"]
     breaks(table, when.format(step=broken.steps.get(position=1).pk))
 
-    engine.run_together(others[0].pk, queue=QUEUE)
+    plan_runner.run_together(others[0].pk, queue=QUEUE)
 
     assert [states(plan) for plan in others] == [["verified"] * 2] * 3
     assert [Case.objects.get(plans=plan).state for plan in others] == ["closed"] * 3
@@ -249,7 +249,7 @@ def test_a_look_at_which_the_engine_fails_costs_its_neighbours_nothing(plan_of, 
     Blob.objects.create(workspace=acme, sha256="0" * 64, byte_count=1, content=b"{")
     Effect.objects.filter(steps__plan=broken).update(before={"ref": "sha256:" + "0" * 64})
 
-    engine.run_together(others[0].pk, queue=QUEUE)
+    plan_runner.run_together(others[0].pk, queue=QUEUE)
 
     assert [states(plan) for plan in others] == [["verified"] * 2] * 2
     assert set(Step.objects.filter(plan__in=others).values_list("tries", "claims")) == {(1, 1)}
@@ -266,8 +266,8 @@ def test_the_end_of_a_plan_that_always_fails_is_told_once_and_its_neighbours_end
     breaks("recovery_plan", f"NEW.state = 'finished' AND NEW.id = {broken.pk}")
 
     for _ in range(3):
-        engine.run_together(other.pk, queue=QUEUE)
-        engine.run_together(broken.pk, queue=QUEUE)
+        plan_runner.run_together(other.pk, queue=QUEUE)
+        plan_runner.run_together(broken.pk, queue=QUEUE)
 
     for plan in (broken, other):
         plan.refresh_from_db()

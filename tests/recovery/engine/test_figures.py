@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from connectors import breaker
 from connectors.models import Connection
-from recovery.engine import metrics
+from recovery import prometheus as metrics
 from recovery.models import Case
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.by_hand import after

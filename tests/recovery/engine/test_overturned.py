@@ -5,7 +5,7 @@ from django.test import Client
 
 from approvals import health, inbox
 from ledger.models import Action
-from recovery.engine import starting, steps
+from recovery.engine import plan_lifecycle, steps
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, asked, plan_for
 
@@ -37,7 +37,7 @@ def test_a_plan_that_did_what_was_approved_is_not_overturned(granted, acme, ben)
 
 def test_a_plan_that_somebody_stopped_is(granted, acme, ada, ben):
     by_hand.advance_once(granted.pk)
-    starting.stop(granted, by=ada, reason="It was right after all")
+    plan_lifecycle.stop(granted, by=ada, reason="It was right after all")
 
     assert (health.of(acme).undone_later, listed(ben)) == (1, 1)
 

@@ -9,8 +9,8 @@ from django.db import DatabaseError, connection, connections, transaction
 
 from connectors import breaker
 from recovery import sweeper
-from recovery.engine import claims, faults, outbound_calls, starting, steps
-from recovery.engine.claims import ClaimedStep
+from recovery.engine import failure_paths, faults, outbound_calls, plan_lifecycle, protocol, steps
+from recovery.engine.protocol import ClaimedStep
 from recovery.models import Plan, Step
 from tests.locks import waits
 from tests.recovery.engine import by_hand
@@ -101,7 +101,7 @@ def test_a_worker_that_slept_past_its_lease_finds_its_writes_refused(case, world
     sleeper = in_hand(plan)
     found = looked_at(sleeper)
     make_due(plan)
-    assert claims.take_back(step.pk)
+    assert failure_paths.take_back(step.pk)
     newer = in_hand(plan)
 
     with pytest.raises(CannotMove):
@@ -146,7 +146,7 @@ def test_an_answer_that_comes_after_the_lease_is_kept_as_evidence(case, world, o
     intent = by_hand.intend(held, found.operation, found.observation)
     assert intent is not None
     make_due(plan)
-    assert claims.take_back(held.step.pk)
+    assert failure_paths.take_back(held.step.pk)
     answer = by_hand.send(intent, found.observation)
 
     assert not by_hand.settles(intent, found.operation, answer)
@@ -168,7 +168,7 @@ def test_a_step_that_takes_its_worker_down_every_time_is_given_to_people(case, w
         make_due(plan)
 
     assert states(plan) == ["needs_human"] * 3
-    assert all(step.claims == claims.CLAIMS_MAX for step in plan.steps.all())
+    assert all(step.claims == protocol.CLAIMS_MAX for step in plan.steps.all())
 
 
 def test_two_sweepers_give_one_hint(case, world):
@@ -319,18 +319,18 @@ def test_a_stop_counts_a_step_that_a_worker_claims_in_that_very_moment(case, wor
     plan = plan_for(case, world)
     by_hand.advance_once(plan.pk)
     claimed: list[ClaimedStep] = []
-    heard: list[starting.Stopped] = []
+    heard: list[plan_lifecycle.Stopped] = []
     looked, may_commit = threading.Event(), threading.Event()
 
     def work():
         with transaction.atomic():
-            claimed.extend(claims.claim_all([steps.load(plan.steps.get(position=1).pk)]))
+            claimed.extend(protocol.claim_all([steps.load(plan.steps.get(position=1).pk)]))
             looked.set()
             may_commit.wait(60)
         connections.close_all()
 
     def stop():
-        heard.append(starting.stop(plan, by=ada, reason="wrong customer"))
+        heard.append(plan_lifecycle.stop(plan, by=ada, reason="wrong customer"))
         connections.close_all()
 
     threads = [threading.Thread(target=one) for one in (work, stop)]
@@ -367,7 +367,7 @@ def test_a_sleeper_does_not_give_back_a_step_that_somebody_reclaimed(case, world
     by_hand.advance_once(plan.pk)
     sleeper = in_hand(plan)
     make_due(plan)
-    assert claims.take_back(sleeper.step.pk)
+    assert failure_paths.take_back(sleeper.step.pk)
     newer = in_hand(plan)
 
     with pytest.raises(CannotMove):
@@ -384,7 +384,7 @@ def test_a_living_workers_step_is_not_taken_back(case, world, state):
     by_hand.advance_once(plan.pk)
     held = in_hand(plan) if state == "claimed" else intended(plan)
 
-    assert not claims.take_back(held.step.pk)
+    assert not failure_paths.take_back(held.step.pk)
 
     step = plan.steps.get(position=1)
     assert (step.state, step.fence) == (state, held.step.fence)
@@ -397,7 +397,7 @@ def test_a_step_whose_worker_was_lost_is_not_probed_before_the_horizon(case, wor
     intended(plan)
     make_due(plan)
 
-    assert claims.take_back(plan.steps.get(position=1).pk)
+    assert failure_paths.take_back(plan.steps.get(position=1).pk)
     by_hand.advance_once(plan.pk)
 
     step = plan.steps.get(position=1)

@@ -7,7 +7,7 @@ import pytest
 from approvals import approval_requests, grants, inbox
 from approvals.models import Approval
 from ledger.models import Run
-from recovery.engine import starting
+from recovery.engine import plan_lifecycle
 from recovery.models import Directive, Plan
 from tests.people import person
 from tests.recovery.engine import by_hand
@@ -61,7 +61,7 @@ def test_law_2_a_grant_after_its_expiry_starts_nothing(case, world, outside, ada
     approval.digest = approval_requests.digest_of(approval)
     approval.save(update_fields=["expires_at", "digest"])
     run = Run.objects.get(run="run_1")
-    assert starting.why_outdated(Plan.objects.get(pk=plan.pk), run) == ""
+    assert plan_lifecycle.why_outdated(Plan.objects.get(pk=plan.pk), run) == ""
 
     advance(plan)
 
@@ -230,7 +230,7 @@ def test_a_stop_cancels_what_is_not_sent_and_sees_through_what_is(case, world, o
     by_hand.advance_once(plan.pk)
     assert states(plan) == ["unknown", "blocked", "blocked"]
 
-    stopped = starting.stop(plan, by=ada, reason="wrong customer")
+    stopped = plan_lifecycle.stop(plan, by=ada, reason="wrong customer")
 
     assert stopped.cancelled == 2
     assert [step.target_id for step in stopped.on_the_wire] == ["c"]
@@ -246,7 +246,7 @@ def test_a_plan_stopped_before_its_start_lets_the_run_go(live_case, world, ada):
     plan = plan_for(live_case, world)
     advance(plan)
 
-    starting.stop(plan, by=ada)
+    plan_lifecycle.stop(plan, by=ada)
 
     assert state_of(plan) == "stopped"
     assert Run.objects.get(run="run_live").held_by == ""
@@ -260,7 +260,7 @@ def test_nobody_is_asked_any_longer_about_a_plan_that_was_stopped(case, world, a
     if granted:
         inbox.grant(approval, by=ben, seen=approval.digest)
 
-    starting.stop(plan, by=ada, reason="wrong customer")
+    plan_lifecycle.stop(plan, by=ada, reason="wrong customer")
 
     approval.refresh_from_db()
     assert (approval.state, approval.closing_reason) == ("withdrawn", "wrong customer")
@@ -275,7 +275,7 @@ def test_a_new_plan_does_not_push_aside_one_that_has_a_call_on_the_wire(case, wo
     by_hand.advance_once(plan.pk)
 
     with pytest.raises(CannotMove):
-        starting.supersede(plan, by=None, why="another one")
+        plan_lifecycle.supersede(plan, by=None, why="another one")
 
 
 def test_a_stranger_does_not_become_entitled_by_being_named(case, world, ada, acme):

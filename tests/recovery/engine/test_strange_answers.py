@@ -3,7 +3,7 @@
 import pytest
 
 from ledger.models import Event
-from recovery.engine import engine, steps
+from recovery.engine import plan_runner, steps
 from recovery.models import Step
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import case_of, make_due, plan_for, run_that, states
@@ -39,7 +39,7 @@ def test_an_answer_is_kept(plan_of, outside, said):
     plan, other = plan_of("x"), plan_of("y")
     outside.mischief("x", says=said)
 
-    engine.run_together(other.pk, queue=QUEUE)
+    plan_runner.run_together(other.pk, queue=QUEUE)
 
     assert [states(one) for one in (plan, other)] == [["verified"]] * 2
     assert plan.steps.get().attempts.get().evidence["said"]
@@ -49,7 +49,7 @@ def test_an_answer_is_kept(plan_of, outside, said):
 def test_a_state_is_kept(plan_of, outside, said):
     plan, other = plan_of("x", there={"v": 2, "note": said}), plan_of("y")
 
-    engine.run_together(other.pk, queue=QUEUE)
+    plan_runner.run_together(other.pk, queue=QUEUE)
 
     assert [states(one) for one in (plan, other)] == [["verified"]] * 2
     told = Event.objects.get(run=steps.run_of(plan), type="step.intended")
@@ -60,7 +60,7 @@ def test_a_state_is_kept(plan_of, outside, said):
 def test_a_drift_is_shown(plan_of, outside, said):
     plan, other = plan_of("x", there={"v": said}), plan_of("y")
 
-    engine.run_together(other.pk, queue=QUEUE)
+    plan_runner.run_together(other.pk, queue=QUEUE)
 
     assert [states(one) for one in (plan, other)] == [["drifted"], ["verified"]]
     assert plan.steps.get().drift[0]["now"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ledger.models import Action, Effect, Event, Run
-from recovery.engine import starting, step_digests, steps
+from recovery.engine import approved_calls, plan_lifecycle, steps
 from recovery.models import STEP_MOVES
 from tests.recovery.engine.desk import advance, plan_for, states
 from workspaces.moves import BORN
@@ -72,11 +72,13 @@ def test_law_9a_an_undo_has_the_same_key_in_every_plan_and_database():
         "args": {"id": "a", "to": {"v": 1}},
     }
 
-    assert step_digests.of_undo(**undo) == step_digests.of_undo(**undo)
-    assert step_digests.of_undo(**undo).startswith("amends-")
+    assert approved_calls.key_of_undo(**undo) == approved_calls.key_of_undo(**undo)
+    assert approved_calls.key_of_undo(**undo).startswith("amends-")
     others: dict[str, Any] = {"position": 1, "args": {"id": "b"}, "generation": 2}
     for name, other in others.items():
-        assert step_digests.of_undo(**(undo | {name: other})) != step_digests.of_undo(**undo)
+        assert approved_calls.key_of_undo(**(undo | {name: other})) != approved_calls.key_of_undo(
+            **undo
+        )
 
 
 def test_law_5_a_retried_plan_skips_what_is_done(case, world, outside):
@@ -85,7 +87,7 @@ def test_law_5_a_retried_plan_skips_what_is_done(case, world, outside):
     first = plan_for(case, world)
     advance(first)
     assert states(first) == ["verified", "drifted", "verified"]
-    starting.supersede(first, by=None, why="again")
+    plan_lifecycle.supersede(first, by=None, why="again")
     second = plan_for(case, world, expecting={"b": {"v": 99}})
 
     advance(second)

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from connectors.models import Connection
 from ledger.models import Event
 from recovery.casework import settling
-from recovery.engine import faults, starting, steps
+from recovery.engine import faults, plan_lifecycle, steps
 from recovery.engine.faults import Fault, Injected
 from recovery.models import Case, Plan, Step, StepAttempt
 from recovery.planning import plans
@@ -134,7 +134,7 @@ class Walk(RuleBasedStateMachine):
         if any(step.key in keys for step in settling.steps_in_doubt(self.case)):
             return  # what was done and then edited would rightly be done anew, under the same key
         with suppress(CannotMove):
-            starting.supersede(self.plan, by=self.cast.ada, why="on the present state")
+            plan_lifecycle.supersede(self.plan, by=self.cast.ada, why="on the present state")
             now = {name: self.cast.outside.thing(name) for name in self.names}
             self.case.refresh_from_db()
             self.plan = plan_for(self.case, self.cast.world, self.operations, expecting=now)

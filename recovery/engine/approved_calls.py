@@ -1,22 +1,25 @@
-"""What binds a step to what people approved: the facts of its call, and how the policy judges it.
+"""What binds a step to what people approved: the facts of its call, and whether they still hold.
 
 Drafting and the intent's transaction both come through here, so that a digest can only differ
 because something did.
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from amends.protocol.vocabulary import ActionClass
-from approvals import digests
+from approvals import digests, grants, policy
 from approvals.digests import CallFacts
+from approvals.models import Approval, PolicyVersion
 from approvals.policy import ToolCall
 from connectors import calls
 from connectors.canonical import digest
-from connectors.contract import Operation
+from connectors.contract import Operation, Refused
 from connectors.models import Connection
 from connectors.models.connections import digest_of_settings
 from ledger.models import Action, ActionState, Effect, Run
+from recovery.engine.queries import Fresh
 from recovery.models import Plan, Step
 
 # The basis of a plan: which effects stand in a run, and of what nobody knows.
@@ -28,7 +31,7 @@ from recovery.models import Plan, Step
 DOUBTFUL = (ActionState.SUCCEEDED, ActionState.UNKNOWN)
 
 
-def of_run(run: Run) -> str:
+def basis_of(run: Run) -> str:
     """SHA-256 over the doubtful actions and the effects of `run` as they stand now."""
     actions = Action.objects.filter(run=run, state__in=DOUBTFUL).order_by("action")
     effects = Effect.objects.filter(action__run=run, action__state__in=DOUBTFUL).order_by(
@@ -68,7 +71,7 @@ def of_run(run: Run) -> str:
 PREFIX = "amends-"
 
 
-def of_undo(
+def key_of_undo(
     *,
     workspace: str,
     connection: str,
@@ -132,7 +135,7 @@ def subject_of(plan: Plan) -> dict[str, Any]:
     }
 
 
-def deed_of(step: Step, connection: Connection, operation: Operation) -> ToolCall:
+def tool_call_of(step: Step, connection: Connection, operation: Operation) -> ToolCall:
     """A step is judged by the same policy, as an action of the tool `connection.operation`."""
     return ToolCall(
         tool=f"{connection.name}.{step.operation}",
@@ -141,3 +144,93 @@ def deed_of(step: Step, connection: Connection, operation: Operation) -> ToolCal
         action_class=CLASSES[operation.reversibility],
         is_step=True,
     )
+
+
+# Whether what was approved is what would run.
+
+
+@dataclass(frozen=True)
+class Void:
+    """Why what was approved is not what would run; `diff` says it field by field."""
+
+    why: str
+    diff: list[dict[str, Any]] = field(default_factory=list)
+
+
+def why_void(step: Step, operation: Operation, fresh: Fresh) -> Void | None:
+    """What differs from what was approved: the call, the connector, the rules or the people."""
+    return _call_changed(step) or _approval_lost(step) or _rules_stricter(step, operation, fresh)
+
+
+def _call_changed(step: Step) -> Void | None:
+    try:
+        facts = facts_of(step, step.connection)
+    except Refused as refused:
+        return Void(str(refused))
+    if step.connection.is_disabled:
+        return Void(f"The connection {step.connection.name} is disabled.")
+    if digests.call_digest(facts) == step.digest:
+        return None
+    return Void("This is not the call that was approved.", _diff(step, facts))
+
+
+def _diff(step: Step, facts: digests.CallFacts) -> list[dict[str, Any]]:
+    """Against the approval's own copy of the call, or what the step was drafted with."""
+    approved: Any = None
+    if step.plan.approval_id is not None:
+        written = Approval.objects.values_list("calls", flat=True).get(pk=step.plan.approval_id)
+        approved = next((one for one in written if one.get("digest") == step.digest), None)
+    if approved is None:
+        approved = facts.as_json() | {
+            "connection_digest": step.connection_digest,
+            "connector_version": step.connector_version,
+        }
+    return [asdict(change) for change in digests.diff(approved, facts)]
+
+
+def _approval_lost(step: Step) -> Void | None:
+    if step.plan.approval_id is None:
+        return None
+    why = grants.lost(step.plan.approval_id, step.digest)
+    return Void(why) if why else None
+
+
+def _rules_stricter(step: Step, operation: Operation, fresh: Fresh) -> Void | None:
+    """The policy is evaluated again, but only where it is another one than at the drafting."""
+    if (fresh.policy_digest or policy.default().digest) == step.plan.policy_digest:
+        return None
+    now = policy.active(step.workspace_id)
+    if now.digest == step.plan.policy_digest:
+        return None
+    deed = tool_call_of(step, step.connection, operation)
+    judgement = policy.judge(now, deed)
+    then = _policy_of(step)
+    asked = None if then is None else policy.judge(then, deed)
+    if judgement.approval == "AUTO":
+        return None
+    if asked is not None and not (
+        judgement.stricter_than(asked) or _no_longer_own(step, judgement)
+    ):
+        return None
+    why = f"The policy has become stricter: {judgement.why}"
+    return Void(why, [asdict(one) for one in digests.differences(asked, judgement)])
+
+
+def _no_longer_own(step: Step, judgement: policy.PolicyDecision) -> bool:
+    """Whether somebody approved their own, which the policy does not let them any more."""
+    if judgement.self_approval or step.plan.approval_id is None:
+        return False
+    return grants.rests_on_own(Approval.objects.get(pk=step.plan.approval_id))
+
+
+def _policy_of(step: Step) -> policy.Policy | None:
+    """The policy under which the step was drafted, if its version is still kept."""
+    digest = step.plan.policy_digest
+    if not digest or digest == policy.default().digest:
+        return policy.default()
+    document = (
+        PolicyVersion.objects.filter(workspace_id=step.workspace_id, digest=digest)
+        .values_list("document", flat=True)
+        .first()
+    )
+    return None if document is None else policy.load(document)

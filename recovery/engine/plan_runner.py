@@ -15,15 +15,53 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
-from recovery.engine import claims, ending, ordering_law, queues, starting, steps, verifying
-from recovery.engine.claims import ClaimedStep
-from recovery.engine.ordering_law import Act, NextAction
-from recovery.engine.reading import Reader
-from recovery.engine.sql import DATABASE_AWAY, LIVING, ask
+from connectors import registry
+from recovery.engine import (
+    failure_paths,
+    ordering_law,
+    plan_lifecycle,
+    preconditions,
+    protocol,
+    steps,
+)
+from recovery.engine.ordering_law import IN_HAND, Act, NextAction
+from recovery.engine.preconditions import LOOK_AGAIN_SECONDS
+from recovery.engine.protocol import ClaimedStep
+from recovery.engine.queries import DATABASE_AWAY, WAITING_SQL, Reader, ask
 from recovery.engine.step_batch import StepBatch
+from recovery.models import Step
 from workspaces.moves import CannotMove
+
+# Queues: each class of connectors has its own, so that a slow system holds up nobody else.
+
+ENGINE_QUEUE = "engine"
+"""Where plans start and end, and where nothing is called."""
+
+
+def queue_of_connector(name: str) -> str:
+    """The queue of a connector; one that is not installed has none, so its plans end in ours."""
+    return f"connector.{name}" if name in registry.registry().connectors else ENGINE_QUEUE
+
+
+def queue_of_plan(plan_id: int) -> str:
+    """Where a plan's first call is made: it may start there, too, which saves a message."""
+    steps = Step.objects.filter(plan=plan_id).order_by("position")
+    connector = steps.values_list("connection__connector", flat=True).first()
+    return ENGINE_QUEUE if connector is None else queue_of_connector(connector)
+
+
+def connector_of_queue(queue: str) -> str:
+    """The connector whose queue it is."""
+    return queue.removeprefix("connector.")
+
+
+def queue_elsewhere(queue: str, connector: str) -> str:
+    """The queue in which calls to this connector are made, if it is another one than ours."""
+    wanted = queue_of_connector(connector)
+    return "" if not queue or wanted == queue else wanted
+
 
 # Company: which other plans a worker takes along, so that their steps share its commits.
 #
@@ -37,30 +75,14 @@ CAPACITY = 32
 LOOK_SECONDS = 0.25
 """Between two looks for company while nobody was found."""
 
-WAITING_SQL = f"""
-SELECT p.id, c.concurrency FROM recovery_plan p
-CROSS JOIN LATERAL (
-    SELECT state, wake_at, claims, connection_id FROM recovery_step s
-    WHERE s.plan_id = p.id AND {LIVING.format("s")}
-    ORDER BY position LIMIT 1) s
-JOIN connectors_connection c ON c.id = s.connection_id
-WHERE p.state = 'running' AND NOT p.id = ANY(%s::bigint[])
-    AND p.workspace_id = (SELECT workspace_id FROM recovery_plan WHERE id = %s)
-    AND s.state IN ('blocked', 'ready') AND s.claims = 0 AND c.connector = %s
-    AND (s.wake_at IS NULL OR s.wake_at <= clock_timestamp())
-    AND c.concurrency > (SELECT count(*) FROM recovery_step h
-        WHERE h.connection_id = c.id AND h.state IN ('claimed', 'intended'))
-ORDER BY p.id LIMIT %s
-"""  # noqa: S608
-
 
 class PlanBatcher:
     """The free seats beside one plan, in a worker of one queue."""
 
     def __init__(self, plan_id: int, queue: str, seats: int) -> None:
-        self.is_closed = seats == 1 or queue in {"", queues.ENGINE}
+        self.is_closed = seats == 1 or queue in {"", ENGINE_QUEUE}
         self._plan_id = plan_id
-        self._connector = queues.connector_of(queue)
+        self._connector = connector_of_queue(queue)
         self._seats = seats
         self._look_at = 0.0
 
@@ -88,10 +110,11 @@ CHAIN_SECONDS = 20.0
 """How long one task works on one plan, so that many plans share few workers."""
 
 TOGETHER_SECONDS = 0.03
-"""How long a plan waits for its next turn until the others of its convoy are ready for theirs."""
+"""How long a plan waits for its next turn until the others of its batch are ready for theirs."""
 
 END_SECONDS = 1.0
 """How long a plan's end may wait for steps of others whose calls are quick."""
+
 
 Continuations = dict[int, str]
 """Plans to go on with at once, and in which queue."""
@@ -113,8 +136,8 @@ class PlanRunner:
     def __init__(self, plan_id: int, queue: str, *, seats: int) -> None:
         self.failures: list[Exception] = []
         self._queue = queue
-        self._company = PlanBatcher(plan_id, queue, seats)
-        self._convoy = StepBatch()
+        self._batcher = PlanBatcher(plan_id, queue, seats)
+        self._batch = StepBatch()
         self._reader = Reader()
         self._plans = {plan_id}
         self._waiting = [plan_id]
@@ -125,41 +148,41 @@ class PlanRunner:
 
     def go(self) -> Continuations:
         """Go on until nothing moves, or our time is over."""
-        convoy = self._convoy
+        batch = self._batch
         try:
-            self._company.is_closed |= not all(map(_takes_company, ordering_law.of(self._waiting)))
+            self._batcher.is_closed |= not all(map(_takes_company, ordering_law.of(self._waiting)))
             self._gather()
             while self._has_work:
                 if self._is_time():
                     self._do(self._turn())
                 while self._finishing and self._may_end:
                     self._act(self._finishing.pop(0)[0])
-                convoy.go_on(self._patience)
+                batch.go_on(self._patience)
                 self._gather()
-            convoy.close()
+            batch.close()
         except DATABASE_AWAY:
-            convoy.disperse()
+            batch.disperse()
             raise
         return self._onward
 
     @property
     def _has_work(self) -> bool:
-        convoy = self._convoy
-        return bool(self._waiting or self._finishing or convoy.ending or convoy.is_under_way)
+        batch = self._batch
+        return bool(self._waiting or self._finishing or batch.ending or batch.is_under_way)
 
     @property
     def _may_end(self) -> bool:
         """Whether a plan may be ended now, which takes as long as a step of ten others: while their
         calls are on the wire, unless these are quick. They are waited for, but not for ever."""
         since = self._finishing[0][1]
-        is_due = not self._convoy.is_quick or time.monotonic() - since > END_SECONDS
-        return is_due and not self._convoy.has_answers
+        is_due = not self._batch.is_quick or time.monotonic() - since > END_SECONDS
+        return is_due and not self._batch.has_answers
 
     @property
     def _patience(self) -> float:
         """How long an answer is waited for: a call that was quick the last time may hang, and
         neither those whose turn it is nor the ends must wait for it."""
-        if self._waiting or self._convoy.ending:
+        if self._waiting or self._batch.ending:
             return TOGETHER_SECONDS
         return END_SECONDS if self._finishing else float("inf")
 
@@ -180,12 +203,12 @@ class PlanRunner:
     def _is_time(self) -> bool:
         """Whether those who wait for their turn go now, or wait a moment for the others, so as to
         go on in step with them: a commit is shared only by those who need it at one time."""
-        if not (self._waiting or self._convoy.ending):
+        if not (self._waiting or self._batch.ending):
             self._since = None
             return False
         now = time.monotonic()
         self._since = self._since or now
-        is_time = not self._convoy.is_under_way or now - self._since > TOGETHER_SECONDS
+        is_time = not self._batch.is_under_way or now - self._since > TOGETHER_SECONDS
         if is_time:
             self._since = None
         return is_time
@@ -194,31 +217,31 @@ class PlanRunner:
         """End what has come to its end and claim what follows, in one transaction, so that a plan
         which goes on is never seen between two steps. Gives the turns that need something else.
         """
-        convoy = self._convoy
-        plans = self._waiting + [one.step.plan_id for one in convoy.ending]
+        batch = self._batch
+        plans = self._waiting + [one.step.plan_id for one in batch.ending]
         self._waiting = []
         try:
             with transaction.atomic():
-                convoy.end()
+                batch.end()
                 wanted, others = self._sorted(plans)
-                held = claims.claim_all(self._reader.read(wanted)) if wanted else []
+                held = protocol.claim_all(self._reader.read(wanted)) if wanted else []
         except DATABASE_AWAY:
             raise
         except Exception as clash:  # noqa: BLE001 - mostly one of the targets is in other hands
             logger.info("%d plans go on one by one: %s", len(plans), type(clash).__name__)
             held, others = self._turn_each(plans)
         else:
-            convoy.ending.clear()
-            claims.passed(held)
-        convoy.take(held)
+            batch.ending.clear()
+            protocol.claims_committed(held)
+        batch.take(held)
         going = {one.step.plan_id for one in held} | {turn.plan_id for turn in others}
         self._plans -= set(plans) - going
         return others
 
     def _turn_each(self, plans: Sequence[int]) -> tuple[list[ClaimedStep], list[NextAction]]:
         """The same in transactions of their own, for what was not to be done in one."""
-        ending = {one.step.plan_id for one in self._convoy.ending}
-        ended = {step.plan_id for step in self._convoy.end_each()}
+        ending = {one.step.plan_id for one in self._batch.ending}
+        ended = {step.plan_id for step in self._batch.end_each()}
         held: list[ClaimedStep] = []
         others: list[NextAction] = []
         for plan_id in plans:
@@ -226,7 +249,7 @@ class PlanRunner:
                 continue
             with self._blaming(plan_id):
                 wanted, mine = self._sorted([plan_id])
-                held += claims.claim_each(self._reader.read(wanted)) if wanted else []
+                held += claim_each(self._reader.read(wanted)) if wanted else []
                 others += mine
         return held, others
 
@@ -257,11 +280,11 @@ class PlanRunner:
     def _sorted(self, plans: list[int]) -> tuple[list[int], list[NextAction]]:
         """The steps that are to be run now, and the turns of another kind."""
         if self._is_over:
-            self._onward |= dict.fromkeys(plans, self._queue or queues.ENGINE)
+            self._onward |= dict.fromkeys(plans, self._queue or ENGINE_QUEUE)
             return [], []
         run, others = [], []
         for turn in ordering_law.of(plans):
-            elsewhere = turn.act in CALLS and queues.elsewhere(self._queue, turn.connector)
+            elsewhere = turn.act in CALLS and queue_elsewhere(self._queue, turn.connector)
             if elsewhere:
                 self._onward[turn.plan_id] = elsewhere
             elif turn.act != Act.RUN:
@@ -272,7 +295,7 @@ class PlanRunner:
 
     def _goes_alone(self, turn: NextAction) -> bool:
         """Whether a step that was lost before has nobody beside it; else it goes on by itself."""
-        if self._plans == {turn.plan_id} and self._company.is_closed:
+        if self._plans == {turn.plan_id} and self._batcher.is_closed:
             return True
         self._onward[turn.plan_id] = self._queue
         return False
@@ -280,18 +303,18 @@ class PlanRunner:
     def _gather(self) -> None:
         """Those who rested go on if they moved, those at which we failed do not, and newcomers take
         the seats that are free."""
-        for step, failure in self._convoy.failed:
+        for step, failure in self._batch.failed:
             self._fail(step.plan_id, failure)
-        self._convoy.failed.clear()
-        for step, moved in self._convoy.rested:
+        self._batch.failed.clear()
+        for step, moved in self._batch.rested:
             if moved:
                 self._waiting.append(step.plan_id)
             else:
                 self._plans.discard(step.plan_id)
-        self._convoy.rested.clear()
+        self._batch.rested.clear()
         if self._is_over:  # whoever was given on would be met again, and given on, without end
             return
-        newcomers = self._company.newcomers(self._plans)
+        newcomers = self._batcher.newcomers(self._plans)
         self._plans |= set(newcomers)
         self._waiting += newcomers
 
@@ -301,6 +324,37 @@ def _takes_company(turn: NextAction) -> bool:
     return turn.act in {Act.START, Act.RUN} and not turn.claims
 
 
+def claim_each(wanted: Sequence[Step]) -> list[ClaimedStep]:
+    """Take what can be taken of steps of different plans, in a transaction of its own.
+
+    A partial unique index may refuse one (another plan has a step on this target, and was faster
+    than our look): then they are taken one by one.
+    """
+    try:
+        with transaction.atomic():
+            held = protocol.claim_all(wanted)
+    except IntegrityError:
+        if len(wanted) == 1:
+            _clashed(steps.load(wanted[0].pk))
+            return []
+        return [held for step in wanted for held in claim_each([steps.load(step.pk)])]
+    protocol.claims_committed(held)
+    return held
+
+
+def _clashed(step: Step) -> None:
+    """Another step is in the way: one on its target, or one of its own plan, whose turn it was
+    before a person let a newer one try again. The law names the newer one, so nobody else would
+    notice that the older one's worker is gone."""
+    in_hand = Step.objects.filter(plan_id=step.plan_id, state__in=IN_HAND).exclude(pk=step.pk)
+    sibling = in_hand.values_list("pk", flat=True).first()
+    if sibling is None:
+        preconditions.wait_for_the_other(step)
+    # Else its worker is still there, or somebody else takes it back.
+    elif not failure_paths.take_back(sibling):
+        steps.put_off(step, LOOK_AGAIN_SECONDS, note="Waits for another step of its plan.")
+
+
 def carry_out(turn: NextAction) -> bool:
     """One act of a plan; False if nothing moved, and nothing will until somebody wakes us."""
     act = ACTS.get(turn.act)
@@ -308,12 +362,12 @@ def carry_out(turn: NextAction) -> bool:
 
 
 def _finish(turn: NextAction) -> bool:
-    ending.finish(turn.plan_id)
+    plan_lifecycle.finish(turn.plan_id)
     return False
 
 
 def _wait_for_people(turn: NextAction) -> bool:
-    ending.wait_for_people(turn.plan_id)
+    plan_lifecycle.wait_for_people(turn.plan_id)
     return False
 
 
@@ -329,13 +383,14 @@ def _cancel(turn: NextAction) -> bool:
 # Acts that talk to the outside world: done by a worker of the connector's queue.
 CALLS: Final = frozenset({Act.RUN, Act.PROBE, Act.VERIFY})
 
+
 # What follows from the order law; each says whether anything moved.
 ACTS: Final[Mapping[Act, Callable[[NextAction], bool]]] = MappingProxyType(
     {
-        Act.START: lambda turn: starting.start(turn.plan_id),
-        Act.PROBE: lambda turn: verifying.probe(turn.step),
-        Act.VERIFY: lambda turn: verifying.verify(turn.step),
-        Act.RECLAIM: lambda turn: claims.take_back(turn.step),
+        Act.START: lambda turn: plan_lifecycle.start(turn.plan_id),
+        Act.PROBE: lambda turn: failure_paths.probe(turn.step),
+        Act.VERIFY: lambda turn: failure_paths.verify(turn.step),
+        Act.RECLAIM: lambda turn: failure_paths.take_back(turn.step),
         Act.CANCEL: _cancel,
         Act.PEOPLE: _wait_for_people,
         Act.FINISH: _finish,

@@ -1,27 +1,30 @@
-"""Starting and stopping a plan.
+"""The plan itself: starting, stopping and ending it, and what each means for its case.
 
 A plan starts in one transaction under its run's row lock: what it was drafted from still stands, no
 call of the run is under way, its grant is used, the run is held. A run that is alive is first told
 to stop; from then on the door denies it every `begin` and its lease is not renewed, so that an
-agent which does not listen cannot hold it up for ever.
+agent which does not listen cannot hold it up for ever. It ends when nothing of it lives any more.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, F, OuterRef, Q
 
-from amends.protocol.vocabulary import EventType
-from approvals import approval_requests, deciders, digests, grants
+from amends.protocol.vocabulary import ActionClass, EventType
+from approvals import approval_requests, deciders, digests, grants, policy
 from approvals.models import Approval, ApprovalState
+from approvals.policy import ToolCall, class_of
 from ledger import desk_events
-from ledger.models import Action, ActionState, Run, RunState
+from ledger.models import Action, ActionState, Compensated, Effect, Reversibility, Run, RunState
 from recovery import signals
 from recovery.cases import lifecycle
-from recovery.engine import step_digests, steps
+from recovery.engine import approved_calls, steps
 from recovery.models import PLAN_MOVES, Case, CaseState, Directive, Plan, PlanState, Step, StepState
 from recovery.models.plans import OPEN_ENDED
+from recovery.models.steps import ENDED
 from workspaces import moves
 from workspaces.clock import Clock
 from workspaces.models import User
@@ -32,9 +35,13 @@ ENDED_QUESTIONS = {
     ApprovalState.EXPIRED: "Nobody answered in time.",
     ApprovalState.WITHDRAWN: "The question was withdrawn.",
 }
+
 OPEN_QUESTIONS = (ApprovalState.WAITING, ApprovalState.GRANTED)
+
 UNSENT = (StepState.BLOCKED, StepState.READY, StepState.CLAIMED)
+
 UNDER_A_PLAN = (CaseState.WAITING, CaseState.RECOVERING)
+
 ON_THE_WIRE = (StepState.INTENDED, StepState.UNKNOWN, StepState.APPLIED)
 
 
@@ -126,10 +133,10 @@ def why_outdated(plan: Plan, run: Run) -> str:
     """Why the plan is not the one that would be drafted, or approved, now; or nothing."""
     if plan.case.state == CaseState.CLOSED:
         return "Its case was closed."
-    if run.revision != plan.run_revision and step_digests.of_run(run) != plan.basis:
+    if run.revision != plan.run_revision and approved_calls.basis_of(run) != plan.basis:
         return "The run has changed since the plan was drafted."
     found = list(plan.steps.order_by("position").values_list("digest", flat=True))
-    if step_digests.plan_digest(plan, plan.workspace.slug, found) != plan.digest:
+    if approved_calls.plan_digest(plan, plan.workspace.slug, found) != plan.digest:
         return "Its steps are not those that were drafted."
     if plan.approval_id is None:
         return ""
@@ -308,3 +315,85 @@ def say(
         by=by,
         part="engine",
     )
+
+
+# The end.
+
+
+def finish(plan_id: int) -> None:
+    """End a plan all of whose steps have ended.
+
+    The run is locked before its plan and its case, as triage and the start of a plan do; another
+    order would meet them in a deadlock.
+    """
+    try:
+        with transaction.atomic():
+            plan, run = locked(plan_id)
+            states = Counter(plan.steps.values_list("state", flat=True))
+            if states.keys() <= ENDED:
+                _finish(plan, run, states)
+    except CannotMove:
+        return
+
+
+def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
+    if plan.state == PlanState.STOPPED:
+        if Plan.objects.filter(pk=plan.pk, ended_at=None).update(ended_at=Clock()):
+            move_case(plan, CaseState.OPEN)
+            _let_triage_look(run)
+        return
+    move(plan, PlanState.FINISHED, ended_at=Clock())
+    told = (StepState.VERIFIED, StepState.REPORTED, StepState.SKIPPED)
+    say(plan, EventType.PLAN_FINISHED, data={str(state): ended[state] for state in told})
+    if ended.keys() == {StepState.VERIFIED} and is_restored(plan.case, run):
+        lifecycle.restored(plan.case)
+    else:
+        move_case(plan, CaseState.OPEN)
+    _let_triage_look(run)
+
+
+def is_restored(case: Case, run: Run) -> bool:
+    """Whether no effect stands, nothing is in doubt, and nothing happened that cannot be undone.
+
+    What an irreversible call did is not restored by undoing what is left of it here, and is there
+    even if nobody told it (`RunFacts.irreversible`, asked in three looks).
+    """
+    effects = Effect.objects.filter(action__run=run, withdrawn=False)
+    doubtful = Action.objects.filter(run=run, state__in=[ActionState.UNKNOWN, ActionState.RUNNING])
+    lasting = Step.objects.filter(
+        plan__case=case, state=StepState.VERIFIED, reversibility=Reversibility.IRREVERSIBLE
+    )
+    return not (
+        doubtful.exists()
+        or effects.filter(action__state=ActionState.SUCCEEDED)
+        .exclude(compensated=Compensated.COMPENSATED)
+        .exists()
+        or lasting.exists()
+        or _untold(run)
+    )
+
+
+def _untold(run: Run) -> bool:
+    """Whether an irreversible call succeeded of which nobody told what it did."""
+    told = Effect.objects.filter(action=OuterRef("pk"), withdrawn=False)
+    silent = Action.objects.filter(~Exists(told), run=run, state=ActionState.SUCCEEDED)
+    calls = silent.exclude(compensated=Compensated.CORRECTED).only(
+        "tool", "action_class", "trusted"
+    )
+    in_force = policy.active(run.workspace_id)
+    return any(
+        class_of(
+            in_force, ToolCall(tool=one.tool, action_class=one.action_class, trusted=one.trusted)
+        )
+        == ActionClass.EXTERNAL_IRREVERSIBLE
+        for one in calls
+    )
+
+
+def wait_for_people(plan_id: int) -> None:
+    """What is left of the plan waits for a person: the case goes back into the queue as open."""
+    lifecycle.follow(Case.objects.filter(plans=plan_id, state=CaseState.RECOVERING), CaseState.OPEN)
+
+
+def _let_triage_look(run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(revision=F("revision") + 1)

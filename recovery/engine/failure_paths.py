@@ -1,0 +1,317 @@
+"""Where the protocol cannot go on: each way in which a step leaves it, or is brought back to it.
+
+A step in hand that cannot be sent is abandoned. One whose worker is gone is taken back. One whose
+answer was lost is probed. One that was applied and not read back is read again. Each verb says
+whether anything moved, so that its plan may go on.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from django.db import DatabaseError, InterfaceError, connection, transaction
+
+from connectors import calls
+from connectors.contract import CannotRead, Check, Finding, Operation, Refused
+from ledger import desk_events
+from recovery.engine import outbound_calls, preconditions, protocol, steps
+from recovery.engine.approved_calls import Void
+from recovery.engine.outbound_calls import SnapshotGone
+from recovery.engine.preconditions import AlreadyRestored, Drifted, GoOn, TargetUnreadable, Verdict
+from recovery.engine.protocol import CLAIMS_MAX, Ending
+from recovery.engine.queries import LEASE_OVER, in_seconds
+from recovery.models import Step, StepState
+from workspaces.moves import CannotMove
+
+logger = logging.getLogger(__name__)
+
+UNREADABLE_SECONDS = 10.0
+"""Until a target that could not be read is tried again."""
+
+UNREADABLE_MAX = 20
+"""Then a person is asked: about an hour, for the pauses grow."""
+
+
+def attempt(step: Step, verb: Callable[[], bool]) -> bool:
+    """Leave by a verb; False, too, if the step was taken from us meanwhile."""
+    try:
+        return verb()
+    except CannotMove as lost:
+        logger.info("step %d was taken from us: %s", step.pk, lost)
+        return False
+
+
+def abandon(step: Step, found: Verdict) -> bool:
+    """By what was found at its target."""
+    match found:
+        case AlreadyRestored(operation, observation):
+            protocol.met_already(step, operation, observation)
+        case Drifted(diff):
+            _drifted(step, diff)
+        case Void(why):
+            _give_up(step, why)
+        case TargetUnreadable(why):
+            return _target_unreadable(step, why)
+        case GoOn():
+            return False
+    return True
+
+
+def too_late(step: Step) -> bool:
+    """Its lease was too short for the call, or it was no longer ours."""
+    steps.release(step, preconditions.LOOK_AGAIN_SECONDS, note="The lease was too short.")
+    return False
+
+
+def give_back(step: Step) -> None:
+    """If no intent was committed, nobody need wait for our lease; whether one was, the row itself
+    knows, so this is a compare and swap like any other."""
+    try:
+        steps.release(step, 0.0, note="The database went away before anything was sent.")
+    except (CannotMove, DatabaseError, InterfaceError) as failure:
+        logger.info("step %d stays as it is: %s", step.pk, failure)
+        connection.close_if_unusable_or_obsolete()
+
+
+@transaction.atomic
+def _drifted(step: Step, diff: list[dict[str, object]]) -> None:
+    note = "Changed since the agent wrote it."
+    steps.move(
+        step,
+        StepState.DRIFTED,
+        note=note,
+        say={"drift": diff},
+        drift=diff,
+        lease_until=None,
+    )
+    steps.step_needs_a_person(step, note)
+
+
+def _target_unreadable(step: Step, why: str) -> bool:
+    """Nothing was sent, and the connection is away: later, and not for ever."""
+    note = f"Its target could not be read: {why}"
+    if step.probes + 1 >= UNREADABLE_MAX:
+        _give_up(step, note)
+    else:
+        seconds = min(UNREADABLE_SECONDS * 2**step.probes, 300.0)
+        steps.release(step, seconds, note=note, probes=step.probes + 1)
+    return False
+
+
+# Taking a step back from a worker that is gone.
+
+
+def take_back(step_id: int) -> bool:
+    """Take a step from a worker whose lease is over; False if it is not, or somebody was faster."""
+    step = steps.load(step_id)
+    try:
+        with transaction.atomic():
+            if step.state == StepState.CLAIMED:
+                _take_back_claimed(step)
+            elif step.state == StepState.INTENDED:
+                _take_back_intended(step)
+            else:
+                return False
+    except CannotMove:
+        return False
+    return True
+
+
+def _take_back_claimed(step: Step) -> None:
+    """Nothing was sent, for nothing was intended."""
+    if step.claims >= CLAIMS_MAX:
+        steps.needs_human(step, f"Its worker was lost {step.claims} times.", where=[LEASE_OVER])
+    else:
+        steps.move(
+            step,
+            StepState.READY,
+            where=[LEASE_OVER],
+            note="The worker was lost before anything was sent.",
+            lease_until=None,
+        )
+
+
+def _take_back_intended(step: Step) -> None:
+    """The call may have left until the end of the lease, so the horizon counts from here."""
+    horizon = 0.0
+    try:
+        horizon = calls.operation_of(step.connection, step.operation).horizon_seconds
+    except Refused:
+        logger.warning("%s of a connector that is gone", step)
+    steps.move(
+        step,
+        StepState.UNKNOWN,
+        where=[LEASE_OVER],
+        note="The worker was lost; the call may have left.",
+        lease_until=None,
+        wake_at=in_seconds(horizon),
+    )
+
+
+# Probes: finding out whether a call whose answer was lost took effect.
+#
+# Found is found. Absence is proven only by a probe made after the call's limit and the connector's
+# horizon, which is when the step is due; and it leads to another try only where something keeps
+# that from doing it twice. Otherwise a person decides, with evidence.
+
+
+# Probes: finding out whether a call whose answer was lost took effect.
+#
+# Found is found. Absence is proven only by a probe made after the call's limit and the connector's
+# horizon, which is when the step is due; and it leads to another try only where something keeps
+# that from doing it twice. Otherwise a person decides, with evidence.
+
+PROBES_MAX = 6
+"""With the pauses below about five minutes, then a person is asked."""
+
+PROBE_SECONDS = 5.0
+"""Before the second probe; each further one waits twice as long."""
+
+
+def probe(step_id: int) -> bool:
+    """Probe once for an unknown step; False if nothing moved."""
+    step = steps.load(step_id)
+    if step.state != StepState.UNKNOWN:
+        return False
+    try:
+        return _probe(step)
+    except CannotMove:
+        return False
+
+
+def _probe(step: Step) -> bool:
+    try:
+        operation = outbound_calls.operation_of(step)
+    except Refused as refused:
+        return _give_up(step, str(refused))
+    tries = list(preconditions.tries_under(step.workspace_id, step.key).order_by("intended_at"))
+    kept = next((one for one in tries if one.outcome == "applied"), None)
+    if kept is not None:
+        return _present(step, kept.evidence or {}, "Its answer had come after all.")
+    if not tries:
+        return _absent(step, operation, "It is known that nothing was sent.")
+    if operation.probe == "none":
+        return _cannot_tell(step, operation, {})
+    finding = outbound_calls.probe(step, tries[0].intended_at)
+    return _found(step, operation, finding)
+
+
+def _found(step: Step, operation: Operation, finding: Finding) -> bool:
+    if finding.found == "present":
+        return _present(step, finding.evidence, "Found by a probe.")
+    if finding.found == "absent":
+        return _absent(step, operation, "A probe shows that it did not happen.")
+    if step.probes + 1 < PROBES_MAX:
+        pause = PROBE_SECONDS * 2**step.probes
+        steps.put_off(step, pause, note="Not found out yet.", probes=step.probes + 1)
+        return False
+    return _cannot_tell(step, operation, finding.evidence)
+
+
+@transaction.atomic
+def _present(step: Step, evidence: dict[str, object], note: str) -> bool:
+    protocol.mark_applied(step, evidence=evidence, say={"evidence": evidence}, note=note)
+    return True
+
+
+@transaction.atomic
+def _absent(step: Step, operation: Operation, note: str) -> bool:
+    if not operation.may_repeat:
+        return _give_up(step, f"{note} It is not tried again by itself.")
+    if not preconditions.window_is_open(step, operation):
+        return _give_up(step, f"{note} The provider no longer remembers the key.")
+    return _again(step, note)
+
+
+@transaction.atomic
+def _cannot_tell(step: Step, operation: Operation, evidence: dict[str, object]) -> bool:
+    """Without a probe only the provider itself can tell, where it remembers our key."""
+    if operation.idempotency == "native_key" and preconditions.window_is_open(step, operation):
+        return _again(step, "The provider remembers the key: asking again cannot do it twice.")
+    why = "Whether it happened cannot be found out from here: look, and say what you found."
+    return _give_up(step, why, evidence=evidence or None)
+
+
+def _again(step: Step, note: str) -> bool:
+    if step.tries >= protocol.TRIES_MAX:
+        return _give_up(step, f"{note} It was tried {step.tries} times.")
+    told = steps.moved(step, StepState.READY, note=note, wake_at=None)
+    desk_events.say_all(step.workspace, [steps.refused(step, note), told])
+    return True
+
+
+@transaction.atomic
+def _give_up(step: Step, why: str, **changes: Any) -> bool:
+    steps.needs_human(step, why, **changes)
+    return True
+
+
+# Reading back once more.
+
+
+READS_MAX = 8
+"""Of a target that cannot be read; with the pauses below about ten minutes."""
+
+READ_SECONDS = 5.0
+"""Before the second read; each further one waits twice as long."""
+
+
+def verify(step_id: int) -> bool:
+    """Read back an applied step; False if nothing moved."""
+    return verify_loaded(steps.load(step_id))
+
+
+def verify_loaded(step: Step) -> bool:
+    """Read back the step as it stands in our hands; False if nothing moved."""
+    if step.state != StepState.APPLIED:
+        return False
+    try:
+        operation = outbound_calls.operation_of(step)
+        check = outbound_calls.verify(step) if operation.reads_back else Check(ok=True, checks=[])
+        if not check.ok:
+            return reads_otherwise(step, operation, check)
+        return _end_one(Ending(step, operation, check.checks))
+    except CannotRead as why:
+        return cannot_read_back(step, str(why))
+    except (Refused, SnapshotGone) as refused:
+        return _give_up_verifying(step, str(refused), [])
+    except CannotMove:
+        return False
+
+
+def cannot_read_back(step: Step, why: str) -> bool:
+    """The call was made, and its target cannot be read just now."""
+    return _later(step, f"It could not be read back: {why}")
+
+
+def reads_otherwise(step: Step, operation: Operation, check: Check) -> bool:
+    """What was read is not what was to be restored; or not yet."""
+    if operation.probe == "eventual" and step.probes == 0:
+        return _later(step, "Not to be seen yet.", operation.horizon_seconds)
+    return _give_up_verifying(
+        step, "What was read back is not what was to be restored.", check.checks
+    )
+
+
+@transaction.atomic
+def _end_one(one: Ending) -> bool:
+    return bool(protocol.end_all([one], one.state))
+
+
+def _later(step: Step, note: str, seconds: float = 0.0) -> bool:
+    if step.probes + 1 >= READS_MAX:
+        return _give_up_verifying(step, note, [])
+    pause = seconds or READ_SECONDS * 2**step.probes
+    steps.put_off(step, pause, note=note, probes=step.probes + 1)
+    return False
+
+
+@transaction.atomic
+def _give_up_verifying(step: Step, why: str, checks: list[dict[str, Any]]) -> bool:
+    try:
+        steps.needs_human(
+            step, why, say={"checks": checks}, evidence=(step.evidence or {}) | {"checks": checks}
+        )
+    except CannotMove:
+        return False
+    return True

@@ -1,0 +1,500 @@
+"""The protocol: what a compensation step goes through from its claim to its end.
+
+claim · check · intend · act · settle · verify, with a commit after each that writes, so that a kill
+between any two leaves a row which says what may have happened:
+
+* A **claim** is a lease by the database's clock and a fencing token that rises with every claim.
+  What a worker that was paused for longer than its lease writes afterwards finds another fence, and
+  is refused.
+* The **check** reads the target under the claim, and never before (`preconditions`).
+* An **intent** commits before the first byte leaves. In its transaction everything that was
+  approved is held once more against what would be sent (`approved_calls`), and the lease must
+  outlast the call.
+* The **act** is the call, outside any transaction (`outbound_calls`).
+* **Settling** writes down what became of the call. The answer is kept on the attempt whatever has
+  happened to the step meanwhile, for it is evidence; the step moves only under the fence under
+  which the call was sent.
+* **Verifying** is a separate read, held against the post-condition that people approved. Only
+  `verified` counts as restored; where nothing can be read, the answer was a receipt and the step
+  ends `reported`.
+
+Every function takes steps of one workspace, mostly one, in one statement. Who takes them through,
+and how many side by side, is `step_batch`; where this cannot go on, `failure_paths` does.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from django.db import connection, transaction
+
+from amends.protocol.vocabulary import EventType
+from connectors import calls
+from connectors.contract import Answer, Observation, Operation, Refused
+from connectors.shapes import LIMIT_SECONDS_MAX
+from ledger import desk_events
+from ledger.append.statements import Statement
+from ledger.desk_events import EventDraft
+from ledger.models import Compensated, Reversibility
+from ledger.parsed_events import ParsedEvent
+from recovery.engine import approved_calls, faults, preconditions, queries, steps
+from recovery.engine.approved_calls import Void
+from recovery.engine.ordering_law import WAIT_FOR_THEIR_TURN
+from recovery.engine.queries import (
+    AT_REST,
+    ATTEMPTS_SQL,
+    CLAIM_SQL,
+    DATABASE_AWAY,
+    KEEP_SQL,
+    LEASE_OUTLASTS,
+    PLAN_RUNS,
+    Fresh,
+    Sql,
+    ask,
+    ask_all,
+    copied,
+    in_seconds,
+)
+from recovery.models import Step, StepAttempt, StepState
+from workspaces.clock import boot_seconds
+from workspaces.moves import CannotMove
+
+# Claim.
+
+CLAIMS_MAX = 5
+"""A step that takes its worker down with it must not take all of them."""
+
+MARGIN_SECONDS = 5.0
+"""What a claim lasts beyond one read and one call at their limits."""
+
+
+@dataclass(frozen=True)
+class ClaimedStep:
+    """A step in our hands, until `ends_at` by `boot_seconds`, which is not after the lease."""
+
+    step: Step
+    ends_at: float
+
+
+def lease_seconds(step: Step) -> float:
+    """Long enough for a read and the call; a connector that is gone gets the longest."""
+    try:
+        limit = calls.operation_of(step.connection, step.operation).limit_seconds
+    except Refused:
+        limit = LIMIT_SECONDS_MAX
+    return 2 * (limit + calls.GRACE_SECONDS) + MARGIN_SECONDS
+
+
+def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
+    """Take what can be taken of steps of different plans, in the caller's transaction; afterwards,
+    `claims_committed`.
+
+    Raises IntegrityError where a partial unique index refuses one: another plan has a step on this
+    target, and was faster than our look.
+    """
+    first = _one_of_each_target(wanted)
+    free = preconditions.allowed([step for step in first if step.state in WAIT_FOR_THEIR_TURN])
+    held, told = _claim(free) if free else ([], [])
+    mine = {one.step.pk for one in held}
+    goes = {step.pk for step in first}
+    second = [step for step in wanted if step.pk not in goes]
+    for step in (*second, *(step for step in free if step.pk not in mine)):
+        preconditions.wait_for_the_other(step)
+    if told:
+        desk_events.note_all(held[0].step.workspace, told)
+    return [one for one in held if not _claimed_too_often(one.step)]
+
+
+def _claim(free: Sequence[Step]) -> tuple[list[ClaimedStep], list[ParsedEvent]]:
+    """Those that are ours now, and what is to be told of them."""
+    mine = [copied(step) for step in free]
+    leases = {step.pk: lease_seconds(step) for step in free}
+    told: dict[int, list[ParsedEvent]] = {}
+    ids, fences = [one.pk for one in free], [one.fence for one in free]
+    values = [ids, fences, [one.state for one in free], [*leases.values()], ids]
+
+    def tell() -> None:
+        told.update(steps.read(mine, lambda step: _claim_events(step, leases[step.pk])))
+
+    begun = boot_seconds()  # read before the database does, so never too late
+    (rows,) = ask_all([(CLAIM_SQL, values)], tell)
+    taken = {pk for (pk,) in rows}
+    held = [ClaimedStep(step, begun + leases[step.pk]) for step in mine if step.pk in taken]
+    return held, [said for one in held for said in told[one.step.pk]]
+
+
+def _claim_events(step: Step, seconds: float) -> list[EventDraft]:
+    """Bring the step to what the claim has made of it; its events."""
+    told = []
+    if step.state == StepState.BLOCKED:
+        told.append(steps.saying(step, StepState.READY, {"was": step.state, "note": ""}))
+    step.was, step.state = StepState.READY, StepState.CLAIMED
+    # A whole number as one: of others the canonical form takes long to write.
+    lease = int(seconds) if seconds.is_integer() else seconds
+    said = {"was": step.was, "note": "", "lease_seconds": lease}
+    told.append(steps.saying(step, step.state, said))
+    step.told = () if step.fence == 0 else None
+    step.fence += 1
+    step.claims += 1
+    return told
+
+
+def _claimed_too_often(step: Step) -> bool:
+    too_often: bool = step.claims > CLAIMS_MAX
+    if too_often:
+        steps.needs_human(step, f"Claimed {CLAIMS_MAX} times, and never came to an end.")
+    return too_often
+
+
+def _one_of_each_target(wanted: Sequence[Step]) -> list[Step]:
+    """Two steps on one target are for two goes."""
+    return list({(one.target_type, one.target_id): one for one in reversed(wanted)}.values())[::-1]
+
+
+def claims_committed(held: Sequence[ClaimedStep]) -> None:
+    for _ in held:
+        faults.point("claimed")
+
+
+# Intend.
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A committed intent: the try, and the step as it goes out."""
+
+    step: Step
+    attempt: StepAttempt
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A step in hand that was looked at: what it needs to be sent."""
+
+    held: ClaimedStep
+    operation: Operation
+    observation: Observation | None
+
+
+@dataclass(frozen=True)
+class Intended:
+    """By step: the intents, and the steps that were no longer ours, or not for long enough. Those
+    in neither were given up, and they say why.
+    """
+
+    intents: dict[int, Intent]
+    refused: set[int]
+
+
+def intend_all(checked: Sequence[Checked]) -> Intended:
+    """Write the intents of steps of one workspace; nothing may be sent before the commit."""
+    mine = {one.held.step.pk: copied(one.held.step) for one in checked}
+    fresh = queries.read_anew(list(mine.values()))
+    sound = [one for one in checked if _is_sound(mine[one.held.step.pk], one.operation, fresh)]
+    intents = _write_intents(sound, [mine[one.held.step.pk] for one in sound])
+    refused = {one.held.step.pk for one in sound} - intents.keys()
+    for _ in intents:
+        faults.point("intending")
+    return Intended(intents, refused)
+
+
+def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, Fresh]) -> bool:
+    """Whether it is what was approved, may still be tried under its key, and nothing is paused; if
+    not, it is given up.
+    """
+    beside = fresh[step.pk]
+    pause = preconditions.pause_of(step) if beside.paused else None
+    if pause is not None:
+        steps.release(step, preconditions.LOOK_AGAIN_SECONDS, note=f"Paused: {pause.reason}")
+        return False
+    void = approved_calls.why_void(step, operation, beside)
+    # Asked here again: the provider's memory of the first try may have ended while we read.
+    if void is None and (why := preconditions.earlier_try(step, operation)):
+        void = Void(why)
+    if void is not None:
+        steps.needs_human(step, void.why, evidence={"diff": void.diff})
+    return void is None
+
+
+def _write_intents(sound: Sequence[Checked], copies: Sequence[Step]) -> dict[int, Intent]:
+    """Move the steps, count the tries and tell of both; by step, those that were still ours. The
+    copies of the steps count for nothing where they were not.
+    """
+    needed = [one.operation.limit_seconds + calls.GRACE_SECONDS for one in sound]
+    observed = {one.held.step.pk: one.observation for one in sound}
+    for step in copies:
+        step.tries += 1
+        step.probes = 0  # reads that failed before are no probes of this try
+    moved = steps.move_all(
+        copies,
+        StepState.INTENDED,
+        where=[PLAN_RUNS, LEASE_OUTLASTS],
+        each={"seconds": needed},
+        alike={"tries": Sql("tries + 1"), "probes": Sql("0"), "note": Sql("''")},
+        tell=lambda step: [steps.saying(step, step.state, _intent_facts(step, observed[step.pk]))],
+    )
+    if not moved:
+        return {}
+    tries = ask(
+        ATTEMPTS_SQL,
+        [list(one) for one in zip(*((s.pk, s.fence, s.key) for s, _ in moved), strict=True)],
+    )
+    steps.note(moved)
+    mine = {step.pk: step for step, _ in moved}
+    return {
+        step_id: _intent(mine[step_id], attempt_id, number, moment)
+        for step_id, attempt_id, number, moment in tries
+    }
+
+
+def _intent_facts(step: Step, observation: Observation | None) -> dict[str, Any]:
+    return {
+        "was": step.was,
+        "note": "",
+        "args": step.args,
+        "sent_under": step.key,
+        "before": [observation.state] if observation else None,
+        "fingerprint": observation.fingerprint if observation else "",
+    }
+
+
+def _intent(step: Step, pk: int, number: int, moment: datetime) -> Intent:
+    fence, key = step.fence, step.key
+    attempt = StepAttempt(pk=pk, step=step, number=number, fence=fence, key=key, intended_at=moment)
+    return Intent(step, attempt)
+
+
+# Settle.
+
+TRIES_MAX = 3
+"""Of calls that certainly had no effect. A person may authorise one more."""
+
+AGAIN_SECONDS = 0.5
+"""Between two tries to write answers down while the database is away."""
+
+RETRY_SECONDS = 2.0
+"""Before the second try; each further one waits twice as long."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A try that was answered."""
+
+    intent: Intent
+    operation: Operation
+    answer: Answer
+
+
+def settle_until(answered: Sequence[Answered], *, until: float) -> list[Step]:
+    """An answer is worth more than a probe: while a lease lasts, a database that is away is asked
+    again. If the lost commit came through after all, the swap finds nothing left to do.
+
+    `until` is by `boot_seconds`.
+    """
+    while True:
+        try:
+            with transaction.atomic():
+                return settle_all(answered)
+        except DATABASE_AWAY:
+            connection.close()
+            if boot_seconds() > until:
+                raise
+            time.sleep(AGAIN_SECONDS)
+
+
+def settle_all(answered: Sequence[Answered]) -> list[Step]:
+    """Write answers down and move their steps; those that moved, as they then stand.
+
+    They are copies: the caller's transaction may fail at its end, and be tried again.
+    """
+    mine = [
+        replace(one, intent=replace(one.intent, step=copied(one.intent.step))) for one in answered
+    ]
+    applied = [one for one in mine if one.answer.outcome == "applied"]
+    if not applied:
+        ask_all([_kept_answers(answered)])
+    moved = _settle_applied(applied, ahead=[_kept_answers(answered)])
+    for one in mine:
+        if one.answer.outcome != "applied":
+            with suppress(CannotMove):
+                _settle_one(one)
+                moved.append(one.intent.step)
+    for _ in moved:
+        faults.point("settling")
+    return moved
+
+
+def _kept_answers(answered: Sequence[Answered]) -> Statement:
+    return KEEP_SQL, [
+        [one.intent.attempt.pk for one in answered],
+        [one.answer.outcome for one in answered],
+        [one.answer.detail for one in answered],
+        [json.dumps(one.answer.evidence) if one.answer.evidence else None for one in answered],
+    ]
+
+
+def _settle_applied(answered: Sequence[Answered], ahead: Sequence[Statement]) -> list[Step]:
+    """The effects are there; what remains is to read them back, and to fold."""
+    answers = {one.intent.step.pk: one.answer for one in answered}
+
+    def tell(step: Step) -> list[EventDraft]:
+        said = {"was": step.was, "note": "", "effects": [_effect(step)]}
+        return [steps.saying(step, step.state, said | _answer_facts(answers[step.pk]))]
+
+    moved = steps.move_all(
+        [one.intent.step for one in answered],
+        StepState.APPLIED,
+        each={"evidence": [one.answer.evidence or None for one in answered]},
+        alike=AT_REST | {"probes": Sql("0"), "note": Sql("''")},
+        ahead=ahead,
+        tell=tell,
+    )
+    steps.note(moved)
+    for step, _ in moved:
+        step.probes = 0
+    return [step for step, _ in moved]
+
+
+def _settle_one(one: Answered) -> None:
+    step, answer = one.intent.step, one.answer
+    said = _answer_facts(answer)
+    if answer.outcome == "unknown":
+        steps.move(
+            step,
+            StepState.UNKNOWN,
+            note=answer.detail,
+            say=said,
+            lease_until=None,
+            # Not before the call's own limit, for what we sent may still be on its way.
+            wake_at=in_seconds(one.operation.limit_seconds + one.operation.horizon_seconds),
+        )
+    elif step.tries >= TRIES_MAX:
+        steps.needs_human(step, f"Refused {step.tries} times: {answer.detail}", say=said)
+    else:
+        told = steps.moved(
+            step,
+            StepState.READY,
+            note=answer.detail,
+            lease_until=None,
+            wake_at=in_seconds(RETRY_SECONDS * 2 ** (step.tries - 1)),
+        )
+        desk_events.say_all(step.workspace, [steps.refused(step, answer.detail), told])
+
+
+def mark_applied(
+    step: Step, *, evidence: dict[str, Any] | None, say: dict[str, Any], note: str = ""
+) -> None:
+    """The effect is there; what remains is to read it back. The caller holds the transaction."""
+    steps.move(
+        step,
+        StepState.APPLIED,
+        note=note,
+        say={"effects": [_effect(step)]} | say,
+        evidence=evidence or None,
+        lease_until=None,
+        wake_at=None,
+        probes=0,
+    )
+
+
+def _effect(step: Step) -> dict[str, Any]:
+    """What the call did, as the fold of the plan's own run wants it."""
+    wanted = step.post_condition or {}
+    effect = {
+        "target": {"type": step.target_type, "id": step.target_id},
+        "summary": (step.preview or {}).get("title", ""),
+        "reversibility": step.reversibility,
+    }
+    if wanted:
+        effect["after"] = wanted.get("fields", {}) if wanted.get("exists", True) else None
+    return effect
+
+
+def _answer_facts(answer: Answer) -> dict[str, Any]:
+    return {"outcome": answer.outcome, "detail": answer.detail, "evidence": answer.evidence}
+
+
+# Verify, and end.
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A step that comes to a good end, and what a read found."""
+
+    step: Step
+    operation: Operation
+    checks: list[dict[str, Any]]
+    say: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def state(self) -> str:
+        """`reported` is a receipt: nothing can be read back."""
+        return StepState.VERIFIED if self.operation.reads_back else StepState.REPORTED
+
+    @property
+    def outcome(self) -> str:
+        """What it means for the effect. A record that is put back does not call back what an
+        irreversible act did outside; a counter-action does cancel it, and leaves its trace.
+        """
+        if self.operation.reversibility == "irreversible":
+            return Compensated.CORRECTED
+        if (
+            self.operation.reversibility == "exact"
+            and self.step.reversibility == Reversibility.IRREVERSIBLE
+        ):
+            return Compensated.REPAIRED
+        return Compensated.COMPENSATED
+
+
+@transaction.atomic
+def met_already(step: Step, operation: Operation, observation: Observation) -> None:
+    """A claimed step whose post-condition a read found to hold: verified without a call."""
+    said = {"already": True, "fingerprint": observation.fingerprint}
+    note = "It was already so; nothing was sent."
+    if not end_all([Ending(step, operation, [], said, note)], StepState.VERIFIED):
+        raise CannotMove(step, StepState.VERIFIED)
+
+
+def end_all(ending: Sequence[Ending], state: str) -> list[Step]:
+    """End steps of one workspace, and tell the ledger that their effects are compensated, or
+    corrected; those that were still ours. The caller holds the transaction.
+    """
+    evidence = [(one.step.evidence or {}) | {"checks": one.checks} for one in ending]
+    by_step = {one.step.pk: one for one in ending}
+    moved = steps.move_all(
+        [copied(one.step) for one in ending],
+        state,
+        each={"note": [one.note for one in ending], "evidence": evidence},
+        alike=AT_REST,
+        tell=lambda step: _ending_events(by_step[step.pk], step),
+    )
+    if moved:
+        said = [one for _, some in moved for one in some]
+        told = {
+            (steps.run_of(step.plan), steps.action_of(step)): step.told
+            for step, _ in moved
+            if step.told is not None
+        }
+        desk_events.end_all(moved[0].step.workspace, said, told)
+    return [step for step, _ in moved]
+
+
+def _ending_events(one: Ending, step: Step) -> list[EventDraft]:
+    action = step.effect.action
+    said = {"was": step.was, "note": one.note, "ok": True, "checks": one.checks} | one.say
+    compensated = {
+        "positions": [step.effect.position],
+        "outcome": one.outcome,
+        "verified": step.state == StepState.VERIFIED,
+        "plan": steps.run_of(step.plan),
+        "step": steps.action_of(step),
+    }
+    return [
+        steps.saying(step, step.state, said),
+        EventDraft(EventType.ACTION_COMPENSATED, action.run.run, action.action, compensated),
+    ]
