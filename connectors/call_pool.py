@@ -1,8 +1,8 @@
 """Outbound calls that are under way, many side by side if need be.
 
 One is made ready where the database may be asked, carried out in a thread that knows nothing of
-the database, and told of where the database may be asked again: three places, so that one worker can
-have many calls on the wire and one connection to PostgreSQL.
+the database, and told of where the database may be asked again: three places, so that one worker
+can have many calls on the wire and one connection to PostgreSQL.
 
 It ends at its time limit whatever the connector does meanwhile. A method that hangs is left
 behind in its thread; it can send nothing more, for everything that `Outbound` gives out ends at the
