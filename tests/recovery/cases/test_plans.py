@@ -23,8 +23,8 @@ from workspaces.models import Team
 
 def submitted(case, by, **more):
     draft = plans.draft(case, **more)
-    seen = {"digest": draft.digest, "revision": draft.case.revision}
-    return plans.submit(case, **seen, by=by, reason="Wrong", **more)
+    digest, revision = draft.digest, draft.case.revision
+    return plans.submit(case, digest=digest, revision=revision, by=by, reason="Wrong", **more)
 
 
 def test_a_draft_shows_the_exact_call_and_that_nothing_has_drifted(raised, ticket):
