@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import Count, Min, Q
@@ -25,10 +26,9 @@ from recovery.casework import closing, resuming
 from recovery.casework.closing import CannotClose
 from recovery.casework.resuming import CannotResume
 from recovery.models import BulkItem, BulkJob, Case, CaseOutcome, Plan
-from recovery.models.bulk import RESUME_FROM_MAX
+from recovery.models.bulk import RESUME_FROM_MAX as CHOICE_CHARACTERS_MAX
 from recovery.models.plans import LIVING
 from recovery.planning import plans
-from recovery.planning.drifts import SECONDS_MAX
 from recovery.planning.plans import CannotSubmit
 from recovery.planning.previews import drafts_of_each
 from recovery.run_facts.runs import facts_of_each
@@ -39,8 +39,6 @@ from workspaces.moves import CannotMove
 
 # Trying an act on many cases: what it would do to each, in a constant number of queries.
 
-COMPENSATE, RESUME, CLOSE = "compensate", "resume", "close"
-VERBS = (COMPENSATE, RESUME, CLOSE)
 IN_SHORT = {
     "skip": "done",
     "repeat_same_key": "repeated under the same key",
@@ -69,27 +67,9 @@ class NotEligible:
     why: str
 
 
-def tried(
-    verb: str,
-    cases: Sequence[Case],
-    resume_from: str = resuming.FROM_LAST,
-    *,
-    seconds: float = SECONDS_MAX,
+def _compensated(
+    cases: Sequence[Case], chosen: str, seconds: float
 ) -> Iterator[Eligible | NotEligible]:
-    """What the act would do to each case, whoever has claimed it, by the checks of the act itself.
-
-    Where targets are read, that takes at most `seconds`.
-    """
-    if verb == COMPENSATE:
-        return _compensated(cases, seconds)
-    if verb == RESUME:
-        return _resumed(cases, resume_from)
-    if verb == CLOSE:
-        return _closed(cases)
-    raise ValueError(f"Nobody knows how to {verb} many cases.")
-
-
-def _compensated(cases: Sequence[Case], seconds: float) -> Iterator[Eligible | NotEligible]:
     for draft in drafts_of_each(cases, seconds=seconds):
         if draft.why_not:
             yield NotEligible(draft.case, draft.why_not)
@@ -105,7 +85,7 @@ def _compensated(cases: Sequence[Case], seconds: float) -> Iterator[Eligible | N
         )
 
 
-def _closed(cases: Sequence[Case]) -> Iterator[Eligible | NotEligible]:
+def _closed(cases: Sequence[Case], chosen: str, seconds: float) -> Iterator[Eligible | NotEligible]:
     plans = living(cases)
     for case, facts in zip(cases, facts_of_each([case.run for case in cases]), strict=True):
         hindrance = closing.why_not(case, facts, plans.get(case.pk))
@@ -117,12 +97,14 @@ def _closed(cases: Sequence[Case]) -> Iterator[Eligible | NotEligible]:
         )
 
 
-def _resumed(cases: Sequence[Case], resume_from: str) -> Iterator[Eligible | NotEligible]:
+def _resumed(
+    cases: Sequence[Case], chosen: str, seconds: float
+) -> Iterator[Eligible | NotEligible]:
     """Only where nothing could be done twice."""
     plans = living(cases)
     for case, facts in zip(cases, facts_of_each([case.run for case in cases]), strict=True):
         try:
-            checkpoint = resuming.chosen(facts.checkpoints, resume_from)
+            checkpoint = resuming.chosen(facts.checkpoints, chosen)
         except resuming.CannotResume as none:
             yield NotEligible(case, str(none))
             continue
@@ -146,8 +128,6 @@ def living(cases: Sequence[Case]) -> dict[int, Plan]:
     return {one.case_id: one for one in Plan.objects.filter(case__in=cases, state__in=LIVING)}
 
 
-__all__ = ["CLOSE", "COMPENSATE", "RESUME", "VERBS", "DryRun", "Eligible", "NotEligible", "dry_run"]
-
 CASES_MAX = 500
 """Of one job; a larger set is worked off in several, each with its own dry run."""
 
@@ -163,8 +143,6 @@ WORKING_SECONDS_MAX = 300
 """An item in hand for longer was lost with its worker; submitting it again does nothing twice."""
 
 DETAIL_CHARACTERS_MAX = 400
-ENDINGS = (CaseOutcome.EXPECTED, CaseOutcome.ALREADY_HANDLED, CaseOutcome.DUPLICATE)
-"""As which many cases may be closed at once; what is left, or was corrected, is told one by one."""
 
 
 class TooMany(Exception):
@@ -179,7 +157,8 @@ class DryRun:
     query: str
     eligible: list[Eligible] = field(default_factory=list)
     not_eligible: list[NotEligible] = field(default_factory=list)
-    resume_from: str = resuming.FROM_LAST
+    chosen: str = ""
+    """What the verb's choice was answered with."""
 
     @property
     def cases(self) -> list[Case]:
@@ -225,11 +204,11 @@ def dry_run(
     by: User,
     query: str = "",
     ids: Sequence[int] | None = None,
-    resume_from: str = resuming.FROM_LAST,
+    chosen: str = "",
 ) -> DryRun:
     """Who would be acted on, and who not and why. Raises TooMany or QueryError; writes nothing."""
     if verb not in VERBS:
-        raise Empty("Compensate, resume or close.")
+        raise Empty(f"Choose one: {', '.join(one.label for one in VERBS.values())}.")
     found = search.matching(workspace, search.parse(query), by=by)
     if ids is not None:
         found = Case.objects.filter(workspace=workspace, pk__in=list(ids)[: CASES_MAX + 1])
@@ -239,12 +218,12 @@ def dry_run(
     related = Case.objects.select_related(
         "workspace", "run__workspace", "run__agent", "claimed_by"
     ).order_by("pk")
-    seen = DryRun(verb, query, resume_from=resume_from)
+    seen = DryRun(verb, query, chosen=chosen)
     until = time.monotonic() + LOOKING_SECONDS_MAX
     for start in range(0, len(meant), CASES_AT_A_TIME):
         cases = list(related.filter(pk__in=meant[start : start + CASES_AT_A_TIME]))
         left = until - time.monotonic()
-        for one in tried(verb, cases, resume_from, seconds=left):
+        for one in VERBS[verb].tried(cases, chosen, left):
             other = held_by_another(one.case, by)
             if other is not None:
                 seen.not_eligible.append(NotEligible(one.case, f"{other} has claimed it."))
@@ -264,17 +243,16 @@ def start(
     reason: str,
     frozen: Sequence[tuple[int, int, str]],
     query: str = "",
-    ending: str = CaseOutcome.EXPECTED,
-    resume_from: str = resuming.FROM_LAST,
+    chosen: str = "",
 ) -> BulkJob:
     """Begin a job on what the dry run showed: (case id, revision, digest) of each.
 
-    `ending` is how the cases end where they are closed, `resume_from` where their runs go on.
+    `chosen` answers the verb's choice, if it has one; empty for the usual.
     """
     if verb not in VERBS or not reason.strip():
         raise Empty("Say what is to be done, and why.")
-    if verb == CLOSE and ending not in ENDINGS:
-        raise Empty("Say as what they are closed.")
+    choice = VERBS[verb].choice
+    kept = {choice.column: choice.taken(chosen)} if choice else {}
     if not 0 < len(frozen) <= CASES_MAX:
         raise TooMany(f"Between one and {CASES_MAX} cases at once.")
     known = set(
@@ -285,11 +263,10 @@ def start(
     job = BulkJob.objects.create(
         workspace=workspace,
         verb=verb,
-        ending=ending if verb == CLOSE else "",
-        resume_from=resume_from[:RESUME_FROM_MAX] if verb == RESUME else "",
         query=query[:1000],
         reason=reason[:4_000],
         started_by=by,
+        **kept,
     )
     items = {pk: (revision, digest) for pk, revision, digest in frozen if pk in known}
     BulkItem.objects.bulk_create(
@@ -334,16 +311,10 @@ def _work(item: BulkItem) -> None:
     state, detail, plan = "done", "", None
     job = item.job
     try:
-        access.require(job.started_by, "recover", job.workspace)
-        if job.verb == CLOSE:
-            _close(item)
-        elif job.verb == RESUME:
-            _resume(item)
-        elif job.verb == COMPENSATE:
-            plan = _compensate(item)
-            detail = plan.headline
-        else:
-            raise ValueError(f"Nobody knows how to {job.verb} many cases.")
+        verb = VERBS[job.verb]
+        access.require(job.started_by, verb.permission, job.workspace)
+        plan = verb.work(item)
+        detail = plan.headline if plan else ""
     except access.NotAllowed as refused:
         state, detail = "refused", f"{job.started_by} may no longer do this: {refused}"
     except (OutOfDate, CannotSubmit, CannotResume, CannotClose, CannotMove, Empty) as refused:
@@ -384,6 +355,117 @@ def _close(item: BulkItem) -> None:
         by=item.job.started_by,
         seen=item.revision,
     )
+
+
+# The verbs.
+
+
+class Option(NamedTuple):
+    value: str
+    label: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a person chooses once for all cases of a job; it is kept in a column of the job."""
+
+    name: str
+    """Of the field in the form and in the address."""
+
+    column: str
+    question: str
+    options: Callable[[DryRun], list[Option]]
+    default: str = ""
+    redraws: bool = False
+    """Each option is a dry run of its own, which also finds out what can be chosen."""
+
+    note: str = ""
+
+    def taken(self, chosen: str) -> str:
+        """What is kept in the column; raises Empty for what is not offered."""
+        value = chosen or self.default
+        if not self.redraws and value not in {one.value for one in self.options(DryRun("", ""))}:
+            raise Empty(self.question)
+        return value[:CHOICE_CHARACTERS_MAX]
+
+
+def _endings(seen: DryRun) -> list[Option]:
+    """As which many cases may be closed at once; what is left, or was corrected, is told one by
+    one.
+    """
+    several = (CaseOutcome.EXPECTED, CaseOutcome.ALREADY_HANDLED, CaseOutcome.DUPLICATE)
+    return [Option(one.value, one.label, closing.BY_PEOPLE[one]) for one in several]
+
+
+def _points(seen: DryRun) -> list[Option]:
+    named = [Option(f"{resuming.NAMED}{name}", name) for name in seen.checkpoints]
+    last = Option(resuming.FROM_LAST, "the last checkpoint of each")
+    return [last, *named, Option(resuming.FROM_START, "the start")]
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One act on many cases: all that the queue, the dry run and the job know of it."""
+
+    label: str
+    key: str
+    """Pressed in the queue."""
+
+    done: str
+    """What an item is called when the job has done its part."""
+
+    tried: Callable[[Sequence[Case], str, float], Iterator[Eligible | NotEligible]]
+    """(cases, chosen, seconds): what it would do to each, whoever has claimed it, by the checks of
+    the act itself and in a constant number of queries; targets are read for at most `seconds`.
+    """
+
+    work: Callable[[BulkItem], Plan | None]
+    choice: Choice | None = None
+    permission: access.Codename = "recover"
+    restores: bool = False
+    """Done is only submitted: how many cases are restored is counted apart."""
+
+    on_causes: bool = False
+    """Offered for all cases of a cause."""
+
+    alone: bool = True
+    """One case has a page for it, /cases/<id>/<verb>/, which shows each call."""
+
+
+VERBS: dict[str, Verb] = {
+    "compensate": Verb(
+        "Compensate", "u", "Submitted", _compensated, _compensate, restores=True, on_causes=True
+    ),
+    "resume": Verb(
+        "Resume",
+        "r",
+        "Told to go on",
+        _resumed,
+        _resume,
+        Choice(
+            "from",
+            "resume_from",
+            "From where?",
+            _points,
+            default=resuming.FROM_LAST,
+            redraws=True,
+            note="a checkpoint is offered by name where every run here has it",
+        ),
+    ),
+    "close": Verb(
+        "Close",
+        "e",
+        "Closed",
+        _closed,
+        _close,
+        Choice("ending", "ending", "How do they end?", _endings, default=CaseOutcome.EXPECTED),
+        on_causes=True,
+    ),
+}
+"""The usual one first."""
+
+USUAL = next(iter(VERBS))
 
 
 def _end_jobs() -> None:

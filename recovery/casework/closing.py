@@ -34,13 +34,13 @@ from workspaces.moves import CannotMove
 
 REASON_CHARACTERS_MAX = 4_000
 RESIDUES_MAX = 200
-BY_PEOPLE = (
-    CaseOutcome.CORRECTED,
-    CaseOutcome.PARTLY,
-    CaseOutcome.EXPECTED,
-    CaseOutcome.ALREADY_HANDLED,
-    CaseOutcome.DUPLICATE,
-)
+BY_PEOPLE = {
+    CaseOutcome.CORRECTED: "it cannot be undone, and the person was told",
+    CaseOutcome.PARTLY: "something could not be undone; it gets an owner and a date",
+    CaseOutcome.EXPECTED: "the agent did what it should; every effect stays",
+    CaseOutcome.ALREADY_HANDLED: "somebody put it right outside the desk",
+    CaseOutcome.DUPLICATE: "another case has it",
+}
 """`restored` and `resumed` are the desk's to find, not anybody's to say."""
 
 

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -16,19 +16,12 @@ from recovery.cases.lifecycle import Empty
 from recovery.casework import bulk
 from recovery.models import BulkItem, BulkJob, CaseOutcome, CaseState
 from recovery.run_facts.sentences import plural
-from recovery.views import dryrun
 from recovery.views.request_context import case_url, queue_url
 from workspaces import formatting
-from workspaces.access import may
+from workspaces.access import may, require
 from workspaces.models import Workspace
-from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
+from workspaces.pages import Request, is_number, page, workspace_or_404
 
-# What an item of each act is called when the job has done its part.
-DONE_WORDS = {
-    bulk.COMPENSATE: "Submitted",
-    bulk.RESUME: "Told to go on",
-    bulk.CLOSE: "Closed",
-}
 # What an item's state says to people. Submitted is not restored: that the case says itself.
 ITEM_WORDS = {
     "waiting": ("calm", "Queued"),
@@ -75,19 +68,19 @@ def jobs(request: Request, workspace: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def new(request: Request, workspace: str) -> HttpResponse:
     """GET tries it on the cases chosen or found and writes nothing; POST starts what was shown."""
-    here = workspace_to("recover", request, workspace)
+    here = workspace_or_404(request, workspace)
     if request.method == "POST":
         return _start(request, here)
     said = request.GET
-    act, q = _act(said.get("act", "")), said.get("q", "").strip()
+    act, q = _act(request, here, said.get("act", "")), said.get("q", "").strip()
     chosen = [int(pk) for pk in said.getlist("case") if is_number(pk)]
-    if len(chosen) == 1:  # one case has a preview of its own, which shows each call
+    if (
+        len(chosen) == 1 and bulk.VERBS[act].alone
+    ):  # one case has a preview of its own, which shows each call
         return redirect(f"/w/{here.slug}/cases/{chosen[0]}/{act}/")
-    reach = said.get("from", "")
+    answer = _answer(said, act)
     try:
-        seen = bulk.dry_run(
-            here, act, by=request.user, query=q, ids=chosen or None, resume_from=reach
-        )
+        seen = bulk.dry_run(here, act, by=request.user, query=q, ids=chosen or None, chosen=answer)
     except search.QueryError as wrong:
         return _show(request, here, bulk.DryRun(act, q), problem=str(wrong), status=422)
     except bulk.TooMany as many:  # a good question, to which the answer is: ask for less
@@ -95,16 +88,23 @@ def new(request: Request, workspace: str) -> HttpResponse:
     return _show(request, here, seen)
 
 
-def _act(said: str) -> str:
-    """What is asked for; nothing means the usual, and what nobody knows is no page."""
+def _act(request: Request, here: Workspace, said: str) -> str:
+    """What is asked for, if the person may; nothing means the usual, what nobody knows no page."""
     if said and said not in bulk.VERBS:
         raise Http404(f"There is no “{said[:20]}” for many cases.")
-    return said or bulk.COMPENSATE
+    require(request.user, bulk.VERBS[said or bulk.USUAL].permission, here)
+    return said or bulk.USUAL
+
+
+def _answer(said: QueryDict, act: str) -> str:
+    choice = bulk.VERBS[act].choice
+    return said.get(choice.name, "") if choice else ""
 
 
 def _start(request: Request, here: Workspace) -> HttpResponse:
     said = request.POST
-    act, q, reach = _act(said.get("act", "")), said.get("q", ""), said.get("from", "")
+    act, q = _act(request, here, said.get("act", "")), said.get("q", "")
+    answer = _answer(said, act)
     frozen = [one for item in said.getlist("item") if (one := _frozen(item))]
     try:
         job = bulk.start(
@@ -114,12 +114,11 @@ def _start(request: Request, here: Workspace) -> HttpResponse:
             reason=said.get("why", ""),
             frozen=frozen,
             query=q,
-            ending=said.get("ending", CaseOutcome.EXPECTED),
-            resume_from=reach,
+            chosen=answer,
         )
     except (Empty, bulk.TooMany) as wrong:
         ids = [pk for pk, *_ in frozen]
-        seen = bulk.dry_run(here, act, by=request.user, query=q, ids=ids, resume_from=reach)
+        seen = bulk.dry_run(here, act, by=request.user, query=q, ids=ids, chosen=answer)
         return _show(request, here, seen, problem=str(wrong), status=422)
     messages.success(request, f"Started: {plural(len(frozen), 'case')}, one after the other.")
     return redirect("recovery:bulk_job", workspace=here.slug, pk=job.pk)
@@ -134,19 +133,22 @@ def _frozen(item: str) -> tuple[int, int, str] | None:
     return int(pk), int(revision), digest[:64]
 
 
+UNREAD = "could not be read just now: it is looked at again when it is submitted"
+
+
 def _show(
     request: Request, here: Workspace, seen: bulk.DryRun, *, problem: str = "", status: int = 200
 ) -> HttpResponse:
-    number = len(seen.eligible)
+    number, verb = len(seen.eligible), bulk.VERBS[seen.verb]
     context: dict[str, Any] = {
         "workspace": here,
-        "queue_url": dryrun.list_url(here, seen.query),
+        "queue_url": _list_url(here, seen.query),
         "jobs_url": reverse("recovery:bulk", args=[here.slug]),
         "act": seen.verb,
         "q": seen.query,
-        "title": f"{dryrun.ACTS[seen.verb]} {plural(number, 'case')}",
-        "tiles": dryrun.tiles(seen),
-        "eligible": [dryrun.eligible(one) for one in seen.eligible],
+        "title": f"{verb.label} {plural(number, 'case')}",
+        "tiles": tiles(seen),
+        "eligible": [eligible(one) for one in seen.eligible],
         "not_eligible": [
             {"url": case_url(one.case), "headline": one.case.headline, "why": one.why}
             for one in seen.not_eligible
@@ -154,13 +156,83 @@ def _show(
         "why": request.POST.get("why", ""),
         "problem": problem,
         "why_not": "" if number else "no case is eligible",
-        "commit_label": f"{dryrun.ACTS[seen.verb]} {plural(number, 'case')}",
-        "others": dryrun.others(here, seen),
-        "endings": dryrun.endings(request) if seen.verb == bulk.CLOSE else [],
-        "points": dryrun.points(here, seen) if seen.verb == bulk.RESUME else [],
-        "resume_from": seen.resume_from,
+        "commit_label": f"{verb.label} {plural(number, 'case')}",
+        "others": _others(here, seen),
+        "choice": _choice(here, verb.choice, seen) if verb.choice else None,
     }
     return page(request, "recovery/bulk_new.html", context, status=status)
+
+
+def _list_url(here: Workspace, q: str) -> str:
+    return queue_url(here) + (f"?{urlencode({'q': q})}" if q else "")
+
+
+def _others(here: Workspace, seen: bulk.DryRun) -> list[dict[str, str]]:
+    """The same query with the other acts."""
+    url = reverse("recovery:bulk_new", args=[here.slug])
+    return [
+        {
+            "label": f"{verb.label} instead",
+            "url": f"{url}?{urlencode({'act': act, 'q': seen.query})}",
+        }
+        for act, verb in bulk.VERBS.items()
+        if seen.query and act != seen.verb
+    ]
+
+
+def _choice(here: Workspace, choice: bulk.Choice, seen: bulk.DryRun) -> dict[str, Any]:
+    """What can be chosen: in the form, or by another dry run of the same cases for each option."""
+    url = reverse("recovery:bulk_new", args=[here.slug])
+    same = {"act": seen.verb, "q": seen.query, "case": sorted(case.pk for case in seen.cases)}
+    chosen = seen.chosen or choice.default
+    return {
+        "name": choice.name,
+        "question": choice.question,
+        "note": choice.note,
+        "redraws": choice.redraws,
+        "chosen": chosen,
+        "options": [
+            {
+                "value": one.value,
+                "label": one.label,
+                "note": one.note,
+                "selected": one.value == chosen,
+                "url": f"{url}?{urlencode(same | {choice.name: one.value}, doseq=True)}",
+            }
+            for one in choice.options(seen)
+        ],
+    }
+
+
+def tiles(seen: bulk.DryRun) -> list[dict[str, str]]:
+    """What it adds up to, before anybody agrees to it."""
+    money = [formatting.money(minor, currency) for currency, minor in sorted(seen.amounts.items())]
+    return [
+        {"name": "Eligible", "value": formatting.count(len(seen.eligible))},
+        {"name": "Not eligible", "value": formatting.count(len(seen.not_eligible))},
+        {"name": "Customers", "value": formatting.count(seen.customers)},
+        {"name": "Money", "value": " + ".join(money) or "none"},
+        {"name": "Irreversible", "value": formatting.count(seen.irreversible)},
+        *(
+            [{"name": "Not read yet", "value": formatting.count(seen.unread)}]
+            if seen.unread
+            else []
+        ),
+    ]
+
+
+def eligible(one: bulk.Eligible) -> dict[str, Any]:
+    return {
+        "value": f"{one.case.pk}:{one.case.revision}:{one.digest}",
+        "url": case_url(one.case),
+        "headline": one.headline,
+        "run": one.case.run.run,
+        "customer": one.case.customer_name or one.case.customer,
+        "risk": one.case.risk,
+        "reversibility": one.reversibility,
+        "approval": one.approval or "None",
+        "note": UNREAD if one.unread else "",
+    }
 
 
 @login_required
@@ -181,8 +253,10 @@ def progress(request: Request, workspace: str, pk: int) -> HttpResponse:
 @login_required
 @require_POST
 def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
-    here = workspace_to("recover", request, workspace)
-    left = bulk.stop(get_object_or_404(BulkJob, workspace=here, pk=pk), by=request.user)
+    here = workspace_or_404(request, workspace)
+    found = get_object_or_404(BulkJob, workspace=here, pk=pk)
+    require(request.user, bulk.VERBS[found.verb].permission, here)
+    left = bulk.stop(found, by=request.user)
     words = f"Stopped. {plural(left, 'case')} that had not begun stay as they are."
     messages.success(request, words if left else "Nothing was left to stop.")
     return redirect("recovery:bulk_job", workspace=here.slug, pk=pk)
@@ -199,27 +273,26 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     url = reverse("recovery:bulk_job", args=[here.slug, pk])
     living = found.ended_at is None and found.stopped_at is None
     moving = living or any(item.case.state in MOVING for item in shown)
-    counts = bulk.counts(found)
+    counts, verb = bulk.counts(found), bulk.VERBS[found.verb]
     return {
         "workspace": here,
         "jobs_url": reverse("recovery:bulk", args=[here.slug]),
-        "job": _head(found)
-        | {"reason": found.reason, "list_url": dryrun.list_url(here, found.query)},
+        "job": _head(found) | {"reason": found.reason, "list_url": _list_url(here, found.query)},
         "counts": [
             {"name": name, "value": formatting.count(counts.get(key, 0))}
             for name, key in (
                 ("Queued", "waiting"),
-                (DONE_WORDS[found.verb], "done"),
+                (verb.done, "done"),
                 ("Restored", "restored"),
                 ("Refused", "refused"),
                 ("Stopped", "stopped"),
             )
-            if key != "restored" or found.verb == bulk.COMPENSATE
+            if key != "restored" or verb.restores
         ],
         "items": [_item(found, one) for one in shown],
         "pager": pager,
         "progress_url": f"{url}progress/?{urlencode({'after': after})}" if moving else "",
-        "stop_url": f"{url}stop/" if living and may(request.user, "recover", here) else "",
+        "stop_url": f"{url}stop/" if living and may(request.user, verb.permission, here) else "",
     }
 
 
@@ -228,7 +301,7 @@ def _head(one: BulkJob) -> dict[str, Any]:
     return {
         "id": one.pk,
         "url": reverse("recovery:bulk_job", args=[one.workspace.slug, one.pk]),
-        "title": f"{dryrun.ACTS.get(one.verb, one.verb)} {one.query or 'chosen cases'}",
+        "title": f"{bulk.VERBS[one.verb].label} {one.query or 'chosen cases'}",
         "tone": {"running": "busy", "ended": "calm", "stopped": "calm"}[state],
         "state": state.capitalize(),
         "reason": one.reason,
@@ -240,7 +313,7 @@ def _head(one: BulkJob) -> dict[str, Any]:
 def _item(job: BulkJob, item: BulkItem) -> dict[str, Any]:
     tone, word = ITEM_WORDS.get(item.state, ("calm", item.state))
     if item.state == "done":
-        word = DONE_WORDS[job.verb]
+        word = bulk.VERBS[job.verb].done
     case = item.case
     ending = case.get_outcome_display() if case.outcome else case.get_state_display()
     return {

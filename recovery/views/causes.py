@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET
 
 from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import search
+from recovery.casework import bulk
 from recovery.models import Cause
 from recovery.search import causes
 from recovery.triage.causes import title
@@ -136,13 +137,11 @@ def _acts(here: Workspace, q: str) -> list[dict[str, Any]]:
     url = reverse("recovery:bulk_new", args=[here.slug])
     return [
         {
-            "label": label,
-            "key": key,
-            "main": act == "compensate",
+            "label": f"{verb.label} all…",
+            "key": verb.key,
+            "main": act == bulk.USUAL,
             "url": f"{url}?{urlencode({'act': act, 'q': f'{q} is:open'})}",
         }
-        for act, label, key in (
-            ("compensate", "Compensate all…", "u"),
-            ("close", "Close all…", "e"),
-        )
+        for act, verb in bulk.VERBS.items()
+        if verb.on_causes
     ]

@@ -19,13 +19,6 @@ from workspaces.access import people_with, require
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number
 
-NOTES = {
-    CaseOutcome.EXPECTED: "the agent did what it should; every effect stays",
-    CaseOutcome.ALREADY_HANDLED: "somebody put it right outside the desk",
-    CaseOutcome.DUPLICATE: "another case has it",
-    CaseOutcome.PARTLY: "something could not be undone; it gets an owner and a date",
-    CaseOutcome.CORRECTED: "it cannot be undone, and the person was told",
-}
 DUE_DAYS = 7
 PEOPLE_MAX = 200
 
@@ -92,7 +85,7 @@ def _show(
             {
                 "value": outcome,
                 "label": CaseOutcome(outcome).label,
-                "note": NOTES[outcome],
+                "note": closing.BY_PEOPLE[outcome],
                 "selected": outcome == chosen,
                 "why_not": closing.why_not_as(case, outcome),
             }

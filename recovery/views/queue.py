@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from ledger.models import Effect, Run
 from recovery import search
 from recovery.cases.lifecycle import OutOfDate
-from recovery.casework import cases
+from recovery.casework import bulk, cases
 from recovery.models import Case, SavedView
 from recovery.search import saved
 from recovery.search.keys import WITHOUT_EFFECTS
@@ -310,7 +310,7 @@ def _frame(request: Request, here: Workspace, q: str) -> dict[str, Any]:
         "suggest_url": f"{root}suggest/",
         "query_keys": " ".join(search.KEYS),
         "save_view_url": f"/w/{here.slug}/views/new/?{urlencode({'q': q})}",
-        **(_bulk(here, q) if recovers else {}),
+        **_bulk(here, q, request.user, recovers=recovers),
     }
 
 
@@ -337,10 +337,16 @@ def _saved(here: Workspace, person: User) -> list[tuple[str, str]]:
     return [(name, query) for name, query, _ in mine_first]
 
 
-def _bulk(here: Workspace, q: str) -> dict[str, str]:
-    """Where the chosen cases go, and all that match: to a dry run."""
+def _bulk(here: Workspace, q: str, person: User, *, recovers: bool) -> dict[str, Any]:
+    """Where the chosen cases go, and all that match: to a dry run of what the person may do."""
     url = f"/w/{here.slug}/bulk/new/"
-    return {"bulk_url": url, "bulk_all_url": f"{url}?{urlencode({'q': q or 'is:open'})}"}
+    verbs = [
+        {"name": name, "label": verb.label, "key": verb.key, "main": name == bulk.USUAL}
+        for name, verb in bulk.VERBS.items()
+        if (recovers if verb.permission == "recover" else may(person, verb.permission, here))
+    ]
+    every = f"{url}?{urlencode({'q': q or 'is:open'})}"
+    return {"bulk_url": url, "bulk_all_url": every, "bulk_verbs": verbs} if verbs else {}
 
 
 def _sorts(q: str, order: str) -> dict[str, dict[str, str]]:

@@ -13,7 +13,7 @@ from recovery.casework import bulk, cases
 from recovery.models import BulkItem, Case, CaseState, Directive, Plan
 from recovery.planning import plans
 from recovery.triage import triage
-from recovery.views import dryrun
+from recovery.views import bulk as bulk_pages
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 from workspaces.models import Team
@@ -135,7 +135,7 @@ def test_many_runs_go_on_from_a_checkpoint_that_all_of_them_have(stopped_twice, 
     ids = [case.pk for case in stopped_twice]
 
     def seen(resume_from=""):
-        return bulk.dry_run(acme, "resume", by=ada, ids=ids, resume_from=resume_from)
+        return bulk.dry_run(acme, "resume", by=ada, ids=ids, chosen=resume_from)
 
     assert seen().checkpoints == ["booked"]
     assert [one.headline.split(":")[0] for one in seen().eligible] == [
@@ -146,9 +146,7 @@ def test_many_runs_go_on_from_a_checkpoint_that_all_of_them_have(stopped_twice, 
     assert [one.case.pk for one in alone.eligible] == ids[1:]
 
     both = seen("named:booked")
-    bulk.start(
-        acme, "resume", by=ada, reason="x", frozen=frozen(both), resume_from=both.resume_from
-    )
+    bulk.start(acme, "resume", by=ada, reason="x", frozen=frozen(both), chosen=both.chosen)
     bulk.sweep()
 
     told = Directive.objects.order_by("run__run").values_list("checkpoint__name", flat=True)
@@ -177,9 +175,9 @@ def test_many_cases_are_closed_as_what_they_are(three, acme, ada):
     seen = bulk.dry_run(acme, "close", by=ada, query="run:run_1 OR run:run_2")
     given = {"by": ada, "reason": "Support did it by hand", "frozen": frozen(seen)}
     with pytest.raises(Empty):
-        bulk.start(acme, "close", ending="restored", **given)
+        bulk.start(acme, "close", chosen="restored", **given)
 
-    bulk.start(acme, "close", ending="already_handled", **given)
+    bulk.start(acme, "close", chosen="already_handled", **given)
     bulk.sweep()
 
     assert Case.objects.filter(outcome="already_handled").count() == 2
@@ -232,10 +230,10 @@ def test_a_dry_run_names_the_team_that_nobody_can_be_asked_from(three, acme, ada
 def test_a_target_that_cannot_be_read_is_told_and_decided_at_the_submission(three, acme, ada):
     seen = bulk.dry_run(acme, "compensate", by=ada, query="run:run_1")
     assert seen.unread == 0
-    assert dryrun.tiles(seen)[-1]["name"] == "Irreversible"
+    assert bulk_pages.tiles(seen)[-1]["name"] == "Irreversible"
 
     unread = replace(seen.eligible[0], unread=1)
     seen.eligible[:] = [unread]
 
-    assert dryrun.tiles(seen)[-1] == {"name": "Not read yet", "value": "1"}
-    assert "when it is submitted" in dryrun.eligible(unread)["note"]
+    assert bulk_pages.tiles(seen)[-1] == {"name": "Not read yet", "value": "1"}
+    assert "when it is submitted" in bulk_pages.eligible(unread)["note"]

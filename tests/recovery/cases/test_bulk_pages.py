@@ -53,7 +53,7 @@ def test_exactly_what_was_left_ticked_is_started(desk, three, ada):
 
 def test_closing_asks_how_they_end_and_resuming_does_not(desk, three):
     page = dry_run(desk, act="close", q="run:run_1 OR run:run_2")
-    assert [one["value"] for one in page.context["endings"]] == [
+    assert [one["value"] for one in page.context["choice"]["options"]] == [
         "expected", "already_handled", "duplicate"
     ]  # fmt: skip
     desk.post("/w/acme/bulk/new/", started(page, act="close", ending="duplicate"))
@@ -62,20 +62,28 @@ def test_closing_asks_how_they_end_and_resuming_does_not(desk, three):
     shown = desk.get(f"/w/acme/bulk/{BulkJob.objects.get().pk}/")
     assert [one["case_word"] for one in shown.context["items"]] == ["Duplicate"] * 2
     other = dry_run(desk, act="resume", q="is:open")
-    assert other.context["endings"] == []
+    assert (other.context["choice"]["name"], 'name="ending"' in other.text) == ("from", False)
     assert [one["label"] for one in other.context["others"]] == [
         "Compensate instead", "Close instead"
     ]  # fmt: skip
 
 
+def test_the_queue_offers_every_act_that_there_is_for_many_cases(desk, three):
+    page = desk.get("/w/acme/queue/")
+
+    offered = {one["name"]: (one["label"], one["key"]) for one in page.context["bulk_verbs"]}
+    assert offered == {name: (verb.label, verb.key) for name, verb in bulk.VERBS.items()}
+    assert all(f'value="{name}"' in page.text for name in bulk.VERBS)
+
+
 def test_where_the_runs_go_on_is_chosen_and_kept(desk, three):
     page = dry_run(desk, act="resume", q="is:open")
-    assert [(one["label"], one["current"]) for one in page.context["points"]] == [
+    assert [(one["label"], one["selected"]) for one in page.context["choice"]["options"]] == [
         ("the last checkpoint of each", True), ("the start", False),
     ]  # fmt: skip
 
-    page = desk.get(page.context["points"][1]["url"])
-    assert [one["current"] for one in page.context["points"]] == [False, True]
+    page = desk.get(page.context["choice"]["options"][1]["url"])
+    assert [one["selected"] for one in page.context["choice"]["options"]] == [False, True]
     assert len(page.context["eligible"]) == 2
     assert 'name="from" value="start"' in page.text
     items = [one["value"] for one in page.context["eligible"]]
@@ -83,7 +91,7 @@ def test_where_the_runs_go_on_is_chosen_and_kept(desk, three):
     desk.post("/w/acme/bulk/new/", said)
 
     assert BulkJob.objects.get().resume_from == "start"
-    assert dry_run(desk, act="close", q="is:open").context["points"] == []
+    assert dry_run(desk, act="compensate", q="is:open").context["choice"] is None
 
 
 def test_a_job_tells_of_each_case_what_became_of_it(desk, three, ada):
