@@ -11,6 +11,8 @@ from django.urls import Resolver404, resolve
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+from workspaces import access
+from workspaces.access import Codename
 from workspaces.templatetags.formatting import icon
 
 register = template.Library()
@@ -73,6 +75,12 @@ def places(context: RequestContext) -> SafeString:
         '<section class="places"><h2>{}</h2><ul>{}</ul></section>',
         groups,
     )
+
+
+@register.simple_tag(takes_context=True)
+def may(context: RequestContext, codename: Codename) -> bool:
+    """Whether the person may, for a link to a page of its own: the page's view decides anew."""
+    return access.may(context["request"].user, codename, context["workspace"])
 
 
 @lru_cache(maxsize=32)
