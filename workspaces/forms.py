@@ -1,6 +1,6 @@
 """Forms of the entrance and the settings. They check words; the verbs check rules."""
 
-from typing import Any
+from typing import Any, ClassVar
 from zoneinfo import available_timezones
 
 from django import forms
@@ -184,7 +184,9 @@ class TokenForm(forms.Form):
     )
 
 
-class WorkspaceForm(forms.Form):
+class WorkspaceForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run time
+    """The settings that stand in no policy: what is named here is shown, checked and kept."""
+
     name = OneLine(label="Name", max_length=120)
     timezone = forms.ChoiceField(
         label="Time zone",
@@ -192,8 +194,14 @@ class WorkspaceForm(forms.Form):
         help_text="Shown where a person’s own is not known, as on a correction without script.",
     )
 
+    class Meta:
+        model = Workspace
+        fields: ClassVar = ["name", "timezone"]
 
-class PersonForm(forms.Form):
+
+class PersonForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run time
+    """What a person says of themselves, in every workspace."""
+
     name = OneLine(label="Your name", max_length=120)
     single_keys = forms.BooleanField(
         label="Single-key shortcuts", required=False, help_text="j, k, x, c … on lists and cases."
@@ -204,3 +212,7 @@ class PersonForm(forms.Form):
         help_text="When one waits for you, at half of its time, and how one ended that you asked "
         "for. A mail holds no arguments, and opening its link decides nothing.",
     )
+
+    class Meta:
+        model = User
+        fields: ClassVar = ["name", "single_keys", "mail_approvals"]

@@ -34,7 +34,7 @@ def _page(
     request: HttpRequest, wish: ConsentRequest, token: str, *, error: str = "", status: int = 200
 ) -> HttpResponse:
     context = {
-        "publisher": wish.approval.workspace.name,
+        "publisher": wish.approval.workspace,
         "wish": wish,
         "error": error,
         "action": reverse("approvals:asked", args=[token]),

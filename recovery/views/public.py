@@ -134,7 +134,7 @@ def verify(request: HttpRequest, token: str) -> HttpResponse:
         return gone(request)
     findings = check(correction)
     context = {
-        "publisher": correction.workspace.name,
+        "publisher": correction.workspace,
         "correction": {"title": correction.title, "number": correction.reference},
         "trail_url": reverse("recovery:trail", args=[token]),
         "download_url": reverse("recovery:trail_record", args=[token]),
@@ -176,7 +176,7 @@ def _form(
     status: int = 200,
 ) -> HttpResponse:
     context = {
-        "publisher": correction.workspace.name,
+        "publisher": correction.workspace,
         "correction": {"title": correction.title, "number": correction.reference},
         "trail_url": reverse("recovery:trail", args=[token]),
         "action": reverse("recovery:trail_report", args=[token]),
@@ -204,7 +204,7 @@ def trail_context(correction: Correction, links: dict[str, Any]) -> dict[str, An
     """What the trail's template shows, of a draft as of a published correction."""
     facts = correction.facts
     return {
-        "publisher": correction.workspace.name,
+        "publisher": correction.workspace,
         "correction": {
             "title": correction.title,
             "lead": correction.lead,

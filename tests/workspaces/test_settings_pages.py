@@ -1,12 +1,14 @@
 """The settings pages: who may change what, and what is shown once."""
 
+import re
+
 import pytest
 from django.core import mail
 
 from workspaces import entrance, teams
 from workspaces.access import may
 from workspaces.forms import OneLine
-from workspaces.models import Agent, APIKey, Invitation, User
+from workspaces.models import Act, Agent, APIKey, Invitation, User
 
 pytestmark = pytest.mark.django_db
 
@@ -45,6 +47,35 @@ def test_every_settings_page_opens_for_a_viewer_without_its_forms(client, ben, a
 
     assert answer.status_code == 200
     assert "administer" in answer.text
+
+
+def test_each_tab_of_the_settings_opens_for_whoever_is_shown_it(client, ada, ben, airline):
+    def tabs(person):
+        client.force_login(person)
+        shown = client.get("/w/airline/settings/").text
+        tabs = shown[shown.index('<nav class="tabs"') :]
+        return re.findall(r'href="([^"]+)"', tabs[: tabs.index("</nav>")])
+
+    kept = "/w/airline/settings/kept/"
+    assert kept in tabs(ada)
+    assert client.get(kept).status_code == 200
+    assert kept not in tabs(ben)
+    assert [client.get(one).status_code for one in tabs(ben)] == [200] * len(tabs(ben))
+
+
+def test_a_setting_is_shown_kept_and_told_by_being_named_in_the_form(desk, client, ben, airline):
+    said = {"name": "Flight   desk", "timezone": "Europe/Paris"}
+
+    assert desk.post("/w/airline/settings/", said).status_code == 302
+    assert desk.post("/w/airline/settings/", said | {"timezone": "Mars"}).status_code == 422
+
+    airline.refresh_from_db()
+    assert (airline.name, airline.timezone) == ("Flight desk", "Europe/Paris")
+    assert Act.objects.get(type="workspace.changed").data == said | {"name": "Flight desk"}
+    client.force_login(ben)
+    shown = client.get("/w/airline/settings/").text
+    assert "<dt>Time zone</dt><dd>Europe/Paris</dd>" in shown
+    assert client.post("/w/airline/settings/", said).status_code == 403
 
 
 @pytest.mark.parametrize("page", PAGES)

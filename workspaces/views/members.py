@@ -1,5 +1,6 @@
 """Members of a workspace: people, their teams, what teams may, and invitations."""
 
+from copy import copy
 from datetime import timedelta
 
 from django.conf import settings as configuration
@@ -28,34 +29,23 @@ from workspaces.pages import Request, is_number, page, workspace_or_404, workspa
 
 # Settings of a workspace: its name and zone, members and teams, agents and keys.
 
-OWN = ("name", "single_keys", "mail_approvals")
-"""What a person says of themselves, in every workspace."""
-
 
 @login_required
 @require_http_methods(["GET", "POST"])
 def settings(request: Request, workspace: str) -> HttpResponse:
     """The workspace's own settings, and the person's."""
     here = workspace_or_404(request, workspace)
-    form = WorkspaceForm(
-        request.POST if "timezone" in request.POST else None,
-        initial={"name": here.name, "timezone": here.timezone},
-    )
-    person = PersonForm(
-        request.POST if "single_keys_known" in request.POST else None,
-        initial={name: getattr(request.user, name) for name in OWN},
-    )
+    said, of_person = request.POST or None, "single_keys_known" in request.POST
+    form = WorkspaceForm(None if of_person else said, instance=copy(here))
+    person = PersonForm(said if of_person else None, instance=copy(request.user))
     if person.is_valid():
-        for name in OWN:
-            setattr(request.user, name, person.cleaned_data[name])
-        request.user.save(update_fields=OWN)
+        User.objects.filter(pk=request.user.pk).update(**person.cleaned_data)
         messages.success(request, "Saved for you, in every workspace.")
         return redirect("workspaces:settings", workspace=here.slug)
     if form.is_valid():
         require(request.user, "administer", here)
-        changed = {name: form.cleaned_data[name] for name in ("name", "timezone")}
-        Workspace.objects.filter(pk=here.pk).update(**changed)
-        outbox.record(here, EventType.WORKSPACE_CHANGED, by=request.user, data=changed)
+        Workspace.objects.filter(pk=here.pk).update(**form.cleaned_data)
+        outbox.record(here, EventType.WORKSPACE_CHANGED, by=request.user, data=form.cleaned_data)
         messages.success(request, "Saved.")
         return redirect("workspaces:settings", workspace=here.slug)
     return page(
