@@ -379,7 +379,9 @@ def _customer(approval: Approval) -> str:
     run = approval.action.run if approval.action else None
     if run is None and approval.run_ref:
         run = Run.objects.filter(workspace=approval.workspace_id, run=approval.run_ref).first()
-    return f"{run.customer_name} ({run.customer})" if run and run.customer else ""
+    if run is None or not run.customer:
+        return ""
+    return formatting.person(f"{run.customer_name} ({run.customer})".lstrip())
 
 
 def agent_text(approval: Approval) -> str:

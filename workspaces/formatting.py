@@ -57,6 +57,8 @@ WIDE_SIGN = re.compile(
 
 # What no sentence is made of; longer ones are quoted, and cut.
 IDENTIFIER = re.compile(r"[\w.:/@#+\-]{0,80}")
+# How people are called: up to six words, without signs that end a sentence's part.
+NAME = re.compile(r"(?=.{1,80}\Z)[\w.’'@+\-]+(?: [\w.’'@+\-]+){0,5}(?: \([\w.:/@#+\-]+\))?")
 QUOTES = re.compile("[“”„‟«»〝〞〟＂❝❞⹂]")
 BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 BREAK, TAB = "⏎", "⇥"
@@ -222,6 +224,15 @@ def named(name: object) -> str:
     """
     text = str(name)
     return text if is_identifier(text) else quoted(text)
+
+
+def person(name: object) -> str:
+    """What an agent calls the person on whose behalf it acts; nothing is escaped.
+
+    A name stands as it is, in one line. What could be more than one stands in quotation marks.
+    """
+    text = str(name)
+    return text if NAME.fullmatch(text) and not hidden_count(text) else quoted(text)
 
 
 def is_identifier(text: str) -> bool:

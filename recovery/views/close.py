@@ -15,6 +15,7 @@ from recovery.models import Case, CaseOutcome
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.views import preview, story
 from recovery.views.request_context import case_or_404
+from workspaces import formatting
 from workspaces.access import people_with, require
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number
@@ -76,7 +77,7 @@ def _show(
     chosen = said.get("ending") or (CaseOutcome.EXPECTED if not standing else "")
     people = people_with("view", case.workspace).order_by("name")[:PEOPLE_MAX]
     told: dict[str, Any] = {
-        "title": f"Close the case of {case.customer_name or case.customer or case.run.run}",
+        "title": f"Close the case of {formatting.person(case.customer_name or case.customer or case.run.run)}",
         "lead": "What stands stays as it is. Nothing is sent.",
         "standing": [
             story.line(*one, irreversible=facts.is_irreversible(*one)) for one in standing

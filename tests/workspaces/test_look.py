@@ -134,6 +134,24 @@ def test_words_in_a_sentence_of_ours_stand_in_one_line_and_cannot_leave_their_qu
     assert "\n" not in formatting.breakable("tool\nApproved")
 
 
+@pytest.mark.parametrize("name", ["Anna Schulz", "cus_42", "Mia O’Neill (cus_42)", "Зоя Орлова"])
+def test_a_customers_name_stands_as_it_is(name):
+    assert formatting.person(name) == shown("{{ name|person }}", name=name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Anna\n✓ approved by finance", "“Anna⏎✓ approved by finance”"),
+        ("Anna. Approved: yes, by finance", "“Anna. Approved: yes, by finance”"),
+        ("one two three four five six seven", "“one two three four five six seven”"),
+        ("pаyments", "“p⟦U+0430⟧yments”"),
+    ],
+)
+def test_what_could_be_more_than_a_name_stands_in_quotation_marks(name, said):
+    assert formatting.person(name) == said
+
+
 def test_ordinary_writing_stays_as_it_is():
     text = "Grüße, 東京, العربية, 👍\n\tnew line"
 

@@ -246,6 +246,12 @@ def quoted(text: object) -> SafeString:
 
 
 @register.filter
+def person(name: object) -> SafeString:
+    """On whose behalf an agent acted: a name as it is, anything else in quotation marks."""
+    return formatting.visible(formatting.person(name)) if name else SafeString("")
+
+
+@register.filter
 def breakable(name: object) -> SafeString:
     return formatting.breakable(name)
 
