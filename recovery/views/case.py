@@ -280,7 +280,9 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
     correction = correction_of(case)
     if correction is not None:
         state = "published" if correction["state"] == "published" else "a draft"
-        label = f"The correction for {formatting.person(case.customer_name or 'the person')} is {state}"
+        label = (
+            f"The correction for {formatting.person(case.customer_name or 'the person')} is {state}"
+        )
         notice["links"] = [{"label": label, "url": correction["url"]}]
     return [notice]
 

@@ -147,7 +147,9 @@ def _trouble(case: dict[str, Any]) -> str:
     asked = (
         f"“{formatting.visible(formatting.straight(case['request']))}”" if case["request"] else ""
     )
-    customer = f" · {formatting.visible(formatting.person(case['customer']))}" if case["customer"] else ""
+    customer = (
+        f" · {formatting.visible(formatting.person(case['customer']))}" if case["customer"] else ""
+    )
     return (
         f'<a class="row-link" href="{say(case["url"])}">{formatting.visible(case["headline"])}</a>'
         f' <span class="sub ask">{asked}</span>'
