@@ -76,8 +76,9 @@ def _show(
     standing, said = facts.remaining(), request.POST
     chosen = said.get("ending") or (CaseOutcome.EXPECTED if not standing else "")
     people = people_with("view", case.workspace).order_by("name")[:PEOPLE_MAX]
+    whose = formatting.person(case.customer_name or case.customer or case.run.run)
     told: dict[str, Any] = {
-        "title": f"Close the case of {formatting.person(case.customer_name or case.customer or case.run.run)}",
+        "title": f"Close the case of {whose}",
         "lead": "What stands stays as it is. Nothing is sent.",
         "standing": [
             story.line(*one, irreversible=facts.is_irreversible(*one)) for one in standing

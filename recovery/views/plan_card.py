@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from approvals import digests
-from approvals.models import Approval
+from approvals.models import Approval, ApprovalState
 from connectors import connections
 from ledger import disclosure
 from ledger.disclosure import HIDDEN
@@ -22,6 +22,15 @@ OUTCOMES = {
     "reported": "The other side says it is done; it cannot be read back.",
     "skipped": "Left as it is.",
     "cancelled": "Not done.",
+}
+
+APPROVAL_WORDS = {
+    ApprovalState.WAITING: "Waits for approval",
+    ApprovalState.GRANTED: "Approved, not begun yet",
+    ApprovalState.USED: "Approved, and begun",
+    ApprovalState.REJECTED: "Rejected",
+    ApprovalState.EXPIRED: "Nobody approved it in time",
+    ApprovalState.WITHDRAWN: "The question was withdrawn",
 }
 
 
@@ -115,5 +124,5 @@ def _approval(case: Case, plan: Plan) -> dict[str, str] | None:
         return None
     return {
         "url": f"/w/{case.workspace.slug}/approvals/{approval.pk}/",
-        "words": f"Approval: {approval.get_state_display().lower()}",
+        "words": APPROVAL_WORDS[ApprovalState(approval.state)],
     }

@@ -173,11 +173,12 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
     targets = ", ".join(f"{one.get('type')} {one.get('id')}" for one in action.targets or [])
     sent_at = action.started_at or action.planned_at
     error = action.error if isinstance(action.error, dict) else {}
+    said = error.get("message") or error.get("type")
     sent = [
         ("Tool", action.tool),
         ("Target", targets),
         ("Key", short_key(action.key)),
-        ("Answer", str(error.get("message") or error.get("type") or "none came")),
+        ("Answer", formatting.quoted(said) if said else "none came"),
     ]
     probes, found = _asked(facts, action, sensitive=sensitive)
     return {
@@ -190,7 +191,6 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
         "probes": probes,
         "ways": [LASTS if facts.is_irreversible(action) else HAPPENED, NEVER],
         "found": found,
-        "target_now": [],
         "evidence_label": "How do you know?",
         "commit_label": "Settle with this evidence",
     }
@@ -228,14 +228,7 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         "probes": _attempts(step),
         "ways": _ways(step, lost=lost),
         "stopped_by": stopped_by,
-        "target_now": disclosure.fields(
-            _target_now(step),
-            sensitive=True,
-            paths=step.workspace.mask,
-            among=("was", "now"),
-        )
-        if sensitive
-        else [],
+        **(_read_now(step) if sensitive else {}),
         **_replanned(step, stopped=bool(stopped_by)),
         "evidence_label": "How do you know?" if lost else "Why?",
         "commit_label": "Settle with this evidence" if lost else "Decide this step",
@@ -278,12 +271,19 @@ def _attempts(step: Step) -> list[dict[str, Any]]:
     ]
 
 
-def _target_now(step: Step) -> list[dict[str, Any]]:
-    """Before the call and now, of the fields that the step is about; nothing if it is not read."""
+def _read_now(step: Step) -> dict[str, Any]:
+    """What the target looks like, or why nobody can tell just now."""
     try:
-        seen = outbound_calls.observe(step)
-    except (CannotRead, Refused):
-        return []
+        rows = _target_now(step)
+    except (CannotRead, Refused) as why:
+        return {"target_unread": str(why)}
+    paths, among = step.workspace.mask, ("was", "now")
+    return {"target_now": disclosure.fields(rows, sensitive=True, paths=paths, among=among)}
+
+
+def _target_now(step: Step) -> list[dict[str, Any]]:
+    """Before the call and now, of the fields that the step is about; raises CannotRead, Refused."""
+    seen = outbound_calls.observe(step)
     wanted = (step.post_condition or {}).get("fields") or {}
     before = step.expected if isinstance(step.expected, dict) else {}
     now = seen.state or {}

@@ -133,6 +133,14 @@ def lost(raised, shop, ada):
     return case
 
 
+def test_a_target_that_cannot_be_read_just_now_says_so(desk, lost, shop):
+    shop.execute("ALTER TABLE tickets RENAME TO moved")
+
+    page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
+
+    assert "What the target looks like now could not be read: " in page.text
+
+
 def test_who_answers_second_learns_who_was_first_and_keeps_their_words(desk, lost, ada):
     (step,) = settling.steps_in_doubt(lost)
     revision = lost.revision
