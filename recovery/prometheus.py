@@ -17,6 +17,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from amends.protocol.vocabulary import RISKS
+from recovery.models.steps import DONE, TROUBLED
 
 logger = logging.getLogger(__name__)
 
@@ -63,9 +64,6 @@ MESSAGES = """
 SELECT state, count(*) FROM (
     SELECT state FROM connectors_delivery WHERE state <> 'sent' ORDER BY id DESC LIMIT %s)
 AS unsent GROUP BY state"""
-
-WELL = frozenset({"verified", "reported"})
-BADLY = frozenset({"needs_human", "drifted", "unknown"})
 
 
 class EngineFigures(Collector):
@@ -129,8 +127,8 @@ def figures() -> Iterator[Metric]:
 
 def success(steps: Sequence[tuple[str, str, int]]) -> Iterator[Metric]:
     """Of what came to an end or to people, the share that ended well; absent where nothing did."""
-    well = sum(number for _, state, number in steps if state in WELL)
-    badly = sum(number for _, state, number in steps if state in BADLY)
+    well = sum(number for _, state, number in steps if state in DONE)
+    badly = sum(number for _, state, number in steps if state in TROUBLED)
     if well + badly:
         words = "Share of the last hour's compensations that ended well."
         yield gauge("amends_compensation_success_ratio", words, (), [(well / (well + badly),)])

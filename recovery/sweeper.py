@@ -12,6 +12,7 @@ from approvals.signals import approval_decided
 from recovery import tasks
 from recovery.engine import plan_runner
 from recovery.models import Plan
+from recovery.models.steps import DUE_IN_TIME, IN_HAND, literals
 from recovery.tasks import run_plan
 from workspaces.wakeups import wake
 
@@ -39,13 +40,13 @@ IDLE_SECONDS = 30.0
 # What is due: a lease that is over, a time that has come (of a blocked step, too, whose turn came
 # while its connection was busy), a step whose turn nobody took, a plan whose question was decided,
 # or whose run has stopped. The hint's time is taken by compare and swap, so two sweepers send one.
-DUE_SQL = """
+DUE_SQL = f"""
 WITH due AS (
     SELECT DISTINCT s.plan_id AS id
     FROM recovery_step s JOIN recovery_plan p ON p.id = s.plan_id
     WHERE p.state IN ('running', 'stopped') AND (
-        (s.state IN ('claimed', 'intended') AND s.lease_until < clock_timestamp())
-        OR (s.state IN ('unknown', 'applied', 'ready')
+        (s.state IN ({literals(IN_HAND)}) AND s.lease_until < clock_timestamp())
+        OR (s.state IN ({literals(DUE_IN_TIME)})
             AND coalesce(s.wake_at, s.moved_at + %(quiet)s * interval '1 second')
                 < clock_timestamp())
         OR (s.state = 'blocked' AND s.wake_at < clock_timestamp()))
@@ -60,7 +61,7 @@ WITH due AS (
       AND coalesce(p.hinted_at, p.started_at) < clock_timestamp() - %(idle)s * interval '1 second'
       AND NOT EXISTS (
         SELECT FROM recovery_step s WHERE s.plan_id = p.id
-        AND s.state IN ('claimed', 'intended') AND s.lease_until >= clock_timestamp())
+        AND s.state IN ({literals(IN_HAND)}) AND s.lease_until >= clock_timestamp())
 )
 UPDATE recovery_plan SET hinted_at = clock_timestamp()
 WHERE id IN (
@@ -68,7 +69,7 @@ WHERE id IN (
     WHERE coalesce(p.hinted_at, '-infinity') < clock_timestamp() - %(hint)s * interval '1 second'
     ORDER BY p.hinted_at NULLS FIRST LIMIT %(most)s FOR UPDATE OF p SKIP LOCKED)
 RETURNING id
-"""
+"""  # noqa: S608 - our own words
 
 
 def sweep() -> int:

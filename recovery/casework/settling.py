@@ -18,6 +18,7 @@ from ledger.models import Action, Run
 from recovery.cases.lifecycle import Empty, OutOfDate, held_by_another, locked
 from recovery.engine import approved_calls, outbound_calls, plan_lifecycle, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState
+from recovery.models.steps import TROUBLED
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.tasks import run_plan
 from recovery.triage import triage
@@ -110,9 +111,9 @@ def _check_that_it_runs(step: Step) -> None:
 
 def steps_in_doubt(case: Case) -> list[Step]:
     """Steps of the case that wait for a person's word, newest plan first."""
-    waiting = Step.objects.filter(
-        plan__case=case, state__in=[StepState.UNKNOWN, StepState.NEEDS_HUMAN, StepState.DRIFTED]
-    ).exclude(plan__state=PlanState.SUPERSEDED)
+    waiting = Step.objects.filter(plan__case=case, state__in=TROUBLED).exclude(
+        plan__state=PlanState.SUPERSEDED
+    )
     return list(waiting.select_related(*steps.RECORDED).order_by("-plan__number", "position"))
 
 

@@ -16,6 +16,7 @@ from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.models import ApprovalState, Decision
 from ledger.models import Action, Compensated, Effect
 from recovery.models import Case, Plan, Step, StepState
+from recovery.models.steps import DONE, LEFT
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import (
     capitalised,
@@ -46,9 +47,7 @@ def reviewers(case: Case) -> dict[str, Any]:
         for one in decisions
         if one.requirement is not None and one.requirement.team is not None
     }
-    steps = Step.objects.filter(plan__in=plans).exclude(
-        state__in=[StepState.SKIPPED, StepState.CANCELLED]
-    )
+    steps = Step.objects.filter(plan__in=plans).exclude(state__in=LEFT)
     ended = list(steps.values_list("state", flat=True))
     return {
         "approvers": len({one.person_id for one in decisions}),
@@ -140,9 +139,7 @@ def facts_for(case: Case, run: RunFacts, person: Person, theirs: Theirs) -> dict
 
 def steps_of(case: Case, effects: Sequence[int]) -> dict[int, Step]:
     """The last step that ended well for each effect."""
-    ended = Step.objects.filter(
-        plan__case=case, effect__in=effects, state__in=[StepState.VERIFIED, StepState.REPORTED]
-    )
+    ended = Step.objects.filter(plan__case=case, effect__in=effects, state__in=DONE)
     return {step.effect_id: step for step in ended.select_related("plan").order_by("pk")}
 
 

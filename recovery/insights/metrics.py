@@ -14,6 +14,7 @@ from django.db import connection
 from django.utils import timezone
 
 from recovery.models import Residue
+from recovery.models.steps import LEFT, TROUBLED, literals
 from workspaces.models import Workspace
 
 WINDOW_DAYS = 30
@@ -65,7 +66,7 @@ SELECT closed_at::date AS day, count(*),
     count(*) FILTER (WHERE outcome IN ('restored', 'corrected', 'partly'))
 FROM seen GROUP BY ROLLUP (closed_at::date) ORDER BY day NULLS LAST"""
 
-STEPS = """
+STEPS = f"""
 WITH seen AS (
     SELECT id, started_at FROM recovery_plan
     WHERE workspace_id = %(workspace)s AND started_at > %(since)s
@@ -73,10 +74,10 @@ WITH seen AS (
 )
 SELECT seen.started_at::date AS day, count(DISTINCT seen.id),
     count(*) FILTER (WHERE s.state = 'verified'), count(*) FILTER (WHERE s.state = 'reported'),
-    count(*) FILTER (WHERE s.state IN ('unknown', 'drifted', 'needs_human')),
-    count(*) FILTER (WHERE s.state IN ('skipped', 'cancelled')), count(s.id)
+    count(*) FILTER (WHERE s.state IN ({literals(TROUBLED)})),
+    count(*) FILTER (WHERE s.state IN ({literals(LEFT)})), count(s.id)
 FROM seen JOIN recovery_step s ON s.plan_id = seen.id
-GROUP BY ROLLUP (seen.started_at::date) ORDER BY day NULLS LAST"""
+GROUP BY ROLLUP (seen.started_at::date) ORDER BY day NULLS LAST"""  # noqa: S608 - our own words
 
 UNWINDS = """
 WITH seen AS (

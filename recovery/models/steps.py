@@ -4,7 +4,7 @@ The table of moves below is the Python rule and, through a check constraint on t
 (`was`, `state`), the database's too: editing it without a migration fails `makemigrations --check`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -67,7 +67,35 @@ STEP_MOVES: dict[str, frozenset[str]] = {
     StepState.CANCELLED: frozenset(),
 }
 
+# What states have in common. Whoever asks for several at once, in Python or in SQL, asks for one of
+# these sets; a new state is put into those that it belongs to.
 ENDED = frozenset(state for state, moves in STEP_MOVES.items() if not moves)
+
+TO_RUN = (StepState.BLOCKED, StepState.READY, StepState.CLAIMED)
+"""Nothing is sent yet: a pause holds them."""
+
+IN_HAND = (StepState.CLAIMED, StepState.INTENDED)
+"""A worker has it, under a lease."""
+
+UNDER_WAY = (StepState.INTENDED, StepState.APPLIED)
+"""Sent, or done and not read back: nobody is needed yet."""
+
+DUE_IN_TIME = (StepState.UNKNOWN, StepState.APPLIED, StepState.READY)
+"""Its next try, probe or reading comes by its time (`wake_at`)."""
+
+HOLDS_TARGET = (*IN_HAND, StepState.UNKNOWN, StepState.APPLIED)
+"""No other step may act on the same target."""
+
+TROUBLED = (StepState.UNKNOWN, StepState.DRIFTED, StepState.NEEDS_HUMAN)
+"""In doubt, or waits for a person."""
+
+DONE = (StepState.VERIFIED, StepState.REPORTED)
+LEFT = (StepState.SKIPPED, StepState.CANCELLED)
+
+
+def literals(states: Iterable[StepState]) -> str:
+    """`'claimed', 'intended'`: for statements that are written out, once, as they are imported."""
+    return ", ".join(f"'{state.value}'" for state in states)
 
 
 def allowed_pairs() -> Q:
@@ -139,30 +167,30 @@ class Step(models.Model):
             models.UniqueConstraint(fields=["plan", "position"], name="step_position_in_plan"),
             models.UniqueConstraint(
                 fields=["plan"],
-                condition=Q(state__in=["claimed", "intended"]),
+                condition=Q(state__in=list(IN_HAND)),
                 name="one_active_step_of_a_plan",
             ),
             models.UniqueConstraint(
                 fields=["workspace", "target_type", "target_id"],
-                condition=Q(state__in=["claimed", "intended", "unknown", "applied"])
-                | Q(state="needs_human", was="unknown"),
+                condition=Q(state__in=list(HOLDS_TARGET))
+                | Q(state=StepState.NEEDS_HUMAN, was=StepState.UNKNOWN),
                 name="one_active_step_of_a_target",
             ),
             models.UniqueConstraint(
                 fields=["effect"],
-                condition=~Q(state__in=["verified", "reported", "skipped", "cancelled"]),
+                condition=~Q(state__in=[*DONE, *LEFT]),
                 name="one_living_step_of_an_effect",
             ),
         ]
         indexes: ClassVar = [
             models.Index(
                 fields=["state", "wake_at", "id"],
-                condition=~Q(state__in=["verified", "reported", "skipped", "cancelled"]),
+                condition=~Q(state__in=[*DONE, *LEFT]),
                 name="step_living",
             ),
             models.Index(
                 fields=["connection"],
-                condition=Q(state__in=["claimed", "intended"]),
+                condition=Q(state__in=list(IN_HAND)),
                 name="step_in_hand",
             ),
         ]

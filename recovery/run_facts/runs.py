@@ -32,7 +32,8 @@ from ledger.models import (
     RunState,
 )
 from ledger.schemas import IMPORTED
-from recovery.models import Directive, PlanState, Readback, Report, Step, StepState
+from recovery.models import Directive, PlanState, Readback, Report, Step
+from recovery.models.steps import TROUBLED, UNDER_WAY
 from workspaces.clock import database_time
 from workspaces.models import APIKey
 
@@ -55,8 +56,6 @@ ATTEMPTS_ARE_TOLD_BY = (
     EventType.ACTION_SUCCEEDED,
     EventType.ACTION_FAILED,
 )
-TROUBLED = frozenset({StepState.NEEDS_HUMAN, StepState.DRIFTED, StepState.UNKNOWN})
-UNDER_WAY = frozenset({StepState.INTENDED, StepState.APPLIED})
 ACTIONS_LOOKED_AT_MAX = 2_000
 """Of one run. A longer one is judged by its newest actions; its case says that it is long."""
 
@@ -295,7 +294,7 @@ def _past_the_gate(action_ids: Sequence[int]) -> Iterable[int]:
 def _steps(run_ids: Sequence[int]) -> dict[int, list[Step]]:
     """Steps that wait for a person or are under way, of plans that nobody has replaced."""
     waiting = Step.objects.filter(
-        plan__case__run__in=run_ids, state__in=TROUBLED | UNDER_WAY
+        plan__case__run__in=run_ids, state__in=[*TROUBLED, *UNDER_WAY]
     ).exclude(plan__state=PlanState.SUPERSEDED)
     found: dict[int, list[Step]] = defaultdict(list)
     for step in waiting.select_related("plan__case").order_by("pk"):

@@ -23,6 +23,7 @@ from approvals import pauses
 from approvals.models import Pause, PauseKind
 from ledger.models import Reversibility, Run
 from recovery.models import Case, CaseOutcome, CaseState, Comment, Plan, Step, StepState
+from recovery.models.steps import TO_RUN
 from recovery.search import language
 from recovery.search.language import Either, Field, Node, Not, Query, QueryError, Text, Value
 from workspaces.models import Agent, User, Workspace
@@ -34,9 +35,6 @@ RUNS_OF_A_NAME_MAX = 100
 
 WITHOUT_EFFECTS = "without-effects"
 """The view of runs that failed and did nothing; no other list holds them."""
-
-TO_RUN = (StepState.BLOCKED, StepState.READY, StepState.CLAIMED)
-"""Steps of which nothing is sent yet: a pause holds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +293,9 @@ HAS: Mapping[str, Word] = {
         "somebody wrote something",
     ),
     "drift": Word(
-        lambda _: Q(Exists(Step.objects.filter(plan__case=OuterRef("pk"), state="drifted"))),
+        lambda _: Q(
+            Exists(Step.objects.filter(plan__case=OuterRef("pk"), state=StepState.DRIFTED))
+        ),
         "a target was changed since",
     ),
 }

@@ -10,6 +10,7 @@ from ledger import disclosure
 from ledger.disclosure import HIDDEN
 from recovery.models import Case, Plan, Step
 from recovery.models.plans import LIVING
+from recovery.models.steps import TROUBLED
 from recovery.views.request_context import case_url
 from workspaces import formatting
 from workspaces.access import may
@@ -57,7 +58,7 @@ def card(case: Case, person: User) -> dict[str, Any] | None:
 
 
 def _step(case: Case, step: Step, *, sensitive: bool) -> dict[str, Any]:
-    waits_for_person = step.state in ("unknown", "needs_human", "drifted")
+    waits_for_person = step.state in TROUBLED
     return {
         "number": step.position,
         "title": step.preview.get("title")

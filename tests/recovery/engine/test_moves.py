@@ -6,6 +6,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from recovery.models import CASE_MOVES, PLAN_MOVES, STEP_MOVES, CaseState, PlanState, StepState
+from recovery.models.steps import DONE, ENDED, HOLDS_TARGET, LEFT, TO_RUN, TROUBLED
 from tests.recovery.engine.desk import case_of, plan_for, run_that
 from workspaces.moves import BORN
 
@@ -32,6 +33,11 @@ def test_the_database_allows_a_step_exactly_the_moves_of_the_table(case, world):
     for was, state in EVERY_STEP_PAIR:
         allowed = state in STEP_MOVES[was]
         assert can_be_written("recovery_step", step.pk, was, state) == allowed, (was, state)
+
+
+def test_every_state_of_a_step_belongs_to_a_set_so_that_no_page_or_sweep_leaves_one_out():
+    assert {*TO_RUN, *HOLDS_TARGET, *TROUBLED, *DONE, *LEFT} == set(StepState)
+    assert {*DONE, *LEFT} == ENDED
 
 
 def test_the_database_allows_a_plan_exactly_the_moves_of_the_table(case, world):
