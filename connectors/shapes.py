@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from connectors.canonical import digest, same
 from connectors.refusals import Refused
 from edge.pools import described
+from workspaces import formatting
 
 if TYPE_CHECKING:
     from connectors.outbound import Outbound
@@ -179,29 +180,6 @@ class DiffRow:
     now: Any
 
 
-SIGNS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥"}
-WITHOUT_MINOR_UNIT = frozenset(
-    [
-        "BIF",
-        "CLP",
-        "DJF",
-        "GNF",
-        "JPY",
-        "KMF",
-        "KRW",
-        "MGA",
-        "PYG",
-        "RWF",
-        "UGX",
-        "VND",
-        "VUV",
-        "XAF",
-        "XOF",
-        "XPF",
-    ]  # ISO 4217
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Money:
     """An amount in the currency's smallest unit, as payment APIs have it."""
@@ -209,14 +187,8 @@ class Money:
     amount_minor: int
     currency: str
 
-    def in_words(self) -> str:
-        """`$1 286.00`, `¥500`, `CHF 12.30`."""
-        sign = SIGNS.get(self.currency, f"{self.currency} ")
-        if self.currency in WITHOUT_MINOR_UNIT:
-            amount = f"{self.amount_minor:,}"
-        else:
-            amount = f"{self.amount_minor // 100:,}.{self.amount_minor % 100:02}"
-        return sign + amount.replace(",", "\N{NARROW NO-BREAK SPACE}")
+    def __str__(self) -> str:
+        return formatting.money(self.amount_minor, self.currency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """One thing that was looked at, in words for people."""
 
     name: str
@@ -56,7 +56,7 @@ class Seen:
             elif event.salt is None:
                 self.emptied.append(leaf.index)
 
-    def findings(self, out_of_order: list[int]) -> list[Finding]:
+    def findings(self, out_of_order: list[int]) -> list[AuditFinding]:
         return [
             _list("Every entry is there", self.gone, "missing", self.checked),
             _list("Every entry is as it was sealed", self.changed, "changed", self.checked),
@@ -66,7 +66,7 @@ class Seen:
             self._erasures(),
         ]  # fmt: skip
 
-    def _erasures(self) -> Finding:
+    def _erasures(self) -> AuditFinding:
         """An emptied payload has nothing that could be compared, so each must be accounted for.
 
         The registry is asked after the events: what is erased meanwhile is counted in both.
@@ -77,22 +77,22 @@ class Seen:
         if len(self.emptied) > erased:
             listed = _first(self.emptied)
             words = f"{len(self.emptied)} are empty, the registry knows of {erased}: {listed}"
-            return Finding(name, ok=False, words=words)
-        return Finding(name, ok=True, words=f"{len(self.emptied)} are empty.")
+            return AuditFinding(name, ok=False, words=words)
+        return AuditFinding(name, ok=True, words=f"{len(self.emptied)} are empty.")
 
 
-def _list(name: str, bad: list[int], word: str, checked: int) -> Finding:
+def _list(name: str, bad: list[int], word: str, checked: int) -> AuditFinding:
     if bad:
         words = f"{len(bad)} of {checked} are {word}: {_first(bad)}"
-        return Finding(name, ok=False, words=words)
-    return Finding(name, ok=True, words=f"{checked} entries checked.")
+        return AuditFinding(name, ok=False, words=words)
+    return AuditFinding(name, ok=True, words=f"{checked} entries checked.")
 
 
 def _first(bad: list[int]) -> str:
     return ", ".join(map(str, bad[:SHOWN])) + (" …" if len(bad) > SHOWN else "")
 
 
-def newest(workspace: Workspace, head: TreeHead) -> list[Finding]:
+def newest(workspace: Workspace, head: TreeHead) -> list[AuditFinding]:
     """The newest entries, and that the tree above them is theirs."""
     since, seen = max(0, head.size - NEWEST), Seen(workspace)
     seen.look(list(Leaf.objects.filter(workspace=workspace, index__gte=since).order_by("index")))
@@ -118,7 +118,7 @@ def _root_of_block(stored: dict[merkle.Node, bytes], block: int, width: int) -> 
     return row[0] == stored[merkle.STORED_EVERY, block]
 
 
-def every(workspace: Workspace, head: TreeHead) -> list[Finding]:
+def every(workspace: Workspace, head: TreeHead) -> list[AuditFinding]:
     """All entries, and the tree made anew out of their leaves: each node and each head of it."""
     seen, growth = Seen(workspace), merkle.Growth(0, [])
     misplaced: list[int] = []

@@ -68,16 +68,10 @@ QUOTED_CHARACTERS_MAX = 240
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
 
 # ISO 4217: how many digits stand behind the point, where it is not two.
-EXPONENTS = {
-    "JPY": 0,
-    "KRW": 0,
-    "VND": 0,
-    "CLP": 0,
-    "ISK": 0,
-    "KWD": 3,
-    "BHD": 3,
-    "TND": 3,
-}
+WHOLE = "BIF CLP DJF GNF ISK JPY KMF KRW MGA PYG RWF UGX VND VUV XAF XOF XPF"
+EXPONENTS = dict.fromkeys(WHOLE.split(), 0) | dict.fromkeys(
+    ["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"], 3
+)
 
 
 def money(minor: int, currency: str = "USD") -> str:

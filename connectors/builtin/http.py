@@ -75,7 +75,7 @@ class Http(Connector):
         described, facts = _described(call), facts_of(call)
         args = call.operation.check_args(call.args)
         money = _money(described, call)
-        facts["money"] = money.in_words() if money else "the whole amount"
+        facts["money"] = str(money) if money else "the whole amount"
         sent = built(described.apply, facts)
         wrote = call.expected if isinstance(call.expected, dict) else {}
         now = (call.observed.state if call.observed else None) or {}

@@ -190,7 +190,7 @@ def _title(declared: Declared, call: Call, known: State, money: Money | None) ->
     target = f"{call.target.type} {call.target.id}"
     if "{" not in declared.title:
         return f"{declared.title}: {target}"
-    words = {"target": target, "money": money.in_words() if money else "what was paid"}
+    words = {"target": target, "money": str(money) if money else "what was paid"}
 
     def filled(found: re.Match[str]) -> str:
         value = words.get(found[1], known.get(found[1]))
@@ -215,7 +215,7 @@ def _after(before: str, target: str) -> str:
 
 def _told(call: Call, money: Money | None) -> list[tuple[str, str]]:
     """Where it goes, what it is done to, and what it moves."""
-    moved = [("Amount", money.in_words())] if money else []
+    moved = [("Amount", str(money))] if money else []
     on = ("On", f"{call.target.type} {call.target.id}")
     return [("Service", call.connection.settings.url), on, *moved]
 

@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ledger import audit, logkeys, proofs
-from ledger.entries import Finding
+from ledger.entries import AuditFinding
 from recovery import corrections
 from recovery.cases.lifecycle import Empty
 from recovery.corrections import TooManyReports, publishing
@@ -52,13 +52,13 @@ def record_of(correction: Correction) -> dict[str, Any]:
     return found | sealed
 
 
-def check(correction: Correction) -> list[Finding]:
+def check(correction: Correction) -> list[AuditFinding]:
     """What a verifier would look at, looked at here: entry, event, and what the page says."""
     event = proofs.event_of(correction.workspace, correction.event_id)
     try:
         found = proofs.inclusion_of(correction.workspace, event) if event is not None else None
     except proofs.Tampered as tampered:
-        return [Finding("The entry", ok=False, words=str(tampered))]
+        return [AuditFinding("The entry", ok=False, words=str(tampered))]
     if event is None or found is None:
         return []
     entry = audit.check_file(correction.workspace, found.text)
@@ -68,9 +68,11 @@ def check(correction: Correction) -> list[Finding]:
         salt, correction.facts
     ) and data.get("words_digest") == publishing.facts_digest(salt, publishing.words_of(correction))
     return [
-        Finding("The entry is in the sealed log", ok=entry.ok, words=f"number {found.index}"),
-        Finding("It is as it was sealed", ok=proofs.is_as_digested(event), words=found.head.origin),
-        Finding("This page says what was published", ok=as_published, words=""),
+        AuditFinding("The entry is in the sealed log", ok=entry.ok, words=f"number {found.index}"),
+        AuditFinding(
+            "It is as it was sealed", ok=proofs.is_as_digested(event), words=found.head.origin
+        ),
+        AuditFinding("This page says what was published", ok=as_published, words=""),
     ]
 
 

@@ -9,6 +9,7 @@ import pytest
 from django.template import Context, Template
 from django.test import RequestFactory
 
+from connectors.contract import Money
 from workspaces import formatting
 from workspaces.templatetags import places
 
@@ -26,10 +27,12 @@ def shown(source: str, **context: object) -> str:
         (-500, "eur", "\u2212€5.00"),
         (5000, "JPY", "¥5\u202f000"),
         (1234567, "CHF", "12\u202f345.67\u202fCHF"),
+        (1500, "KWD", "1.500\u202fKWD"),
+        (1500, "UGX", "1\u202f500\u202fUGX"),
     ],
 )
 def test_money_is_written_in_its_own_digits(minor, currency, text):
-    assert formatting.money(minor, currency) == text
+    assert formatting.money(minor, currency) == text == str(Money(minor, currency))
 
 
 def test_money_keeps_every_cent_of_a_large_amount():
