@@ -133,6 +133,8 @@ class Service(BaseHTTPRequestHandler):
         honours = query.get("honours") == ["key"]
         done = self.world.change(name, key, verb, body, honours=honours)
         time.sleep(trouble.get("sleep_after", 0))
+        if "leaves" in trouble:  # somebody else is at it in the same moment
+            self.world.things[name] = trouble["leaves"]
         if "says" in trouble:
             self._answer(200, {"outcome": done, "said": trouble["says"]})
         elif trouble:

@@ -125,6 +125,17 @@ def test_a_case_is_not_restored_while_a_call_of_its_run_is_in_doubt(raised, shop
     assert (case.state, case.outcome) == (CaseState.OPEN, "")
 
 
+def test_a_case_is_not_restored_while_an_effect_of_its_run_stands(raised, shop, ada):
+    case = raised.case()
+    plan = submitted(case, ada)
+    by_hand.advance(plan.pk)
+    assert plan_lifecycle.is_restored(case, raised.row)
+
+    raised.does("tickets.update", ("ticket", "main/T-182", {"a": 1}, {"a": 2}))  # told late
+
+    assert not plan_lifecycle.is_restored(case, raised.row)
+
+
 def test_a_step_that_may_have_happened_is_not_tried_again_unasked(raised, shop, ada):
     case = raised.case()
     plan = submitted(case, ada)

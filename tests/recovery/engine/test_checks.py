@@ -2,11 +2,20 @@
 
 import pytest
 
+from approvals import pauses
 from connectors import connections
 from recovery.engine import plan_lifecycle
 from recovery.models import Step
 from tests.recovery.engine import by_hand
-from tests.recovery.engine.desk import advance, case_of, plan_for, run_that, states
+from tests.recovery.engine.desk import (
+    advance,
+    case_of,
+    in_hand,
+    looked_at,
+    plan_for,
+    run_that,
+    states,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -137,9 +146,47 @@ def test_a_target_that_cannot_be_read_is_tried_later_and_nothing_is_sent(case, w
     assert states(plan) == ["verified"] * 3
 
 
-def test_a_pause_of_the_connection_holds_everything_until_it_is_lifted(case, world, ada, outside):
-    from approvals import pauses
+def test_a_step_is_not_claimed_under_a_pause(case, world, ada):
+    plan = plan_for(case, world)
+    by_hand.advance_once(plan.pk)
+    pauses.pause(case.workspace, "connection", "world", by=ada, reason="moving house")
 
+    assert by_hand.claim(plan.steps.get(position=1).pk) is None
+
+
+def test_a_pause_that_comes_after_the_claim_keeps_the_step_from_being_sent(
+    case, world, ada, outside
+):
+    plan = plan_for(case, world)
+    by_hand.advance_once(plan.pk)
+    held = in_hand(plan)
+    found = looked_at(held)
+    pauses.pause(case.workspace, "connection", "world", by=ada, reason="moving house")
+
+    assert by_hand.intend(held, found.operation, found.observation) is None
+
+    step = plan.steps.get(position=1)
+    assert (step.state, step.note) == ("ready", "Paused: moving house")
+    assert outside.effects() == []
+
+
+def test_a_connection_that_was_disabled_after_the_claim_keeps_the_step_from_being_sent(
+    case, world, ada, outside
+):
+    plan = plan_for(case, world)
+    by_hand.advance_once(plan.pk)
+    held = in_hand(plan)
+    found = looked_at(held)
+    connections.disable(world, by=ada)
+
+    assert by_hand.intend(held, found.operation, found.observation) is None
+
+    step = plan.steps.get(position=1)
+    assert (step.state, step.note) == ("needs_human", "The connection world is disabled.")
+    assert outside.effects() == []
+
+
+def test_a_pause_of_the_connection_holds_everything_until_it_is_lifted(case, world, ada, outside):
     pause = pauses.pause(case.workspace, "connection", "world", by=ada, reason="moving house")
     plan = plan_for(case, world)
 

@@ -1,13 +1,14 @@
 """Many plans in one worker's hands: they share commits, and nothing else."""
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from connectors import call_pool, connections
 from connectors.models import Channel, Delivery
 from ledger import rebuild
 from ledger.models import Action, Attempt, Blob, Effect, Event, Run
-from recovery.engine import plan_runner, queries, steps
+from recovery.engine import faults, plan_runner, queries, steps
+from recovery.engine.faults import Fault
 from recovery.models import Case, Step
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.by_hand import after
@@ -64,6 +65,22 @@ def test_a_call_that_hangs_leaves_the_others_to_go_on(plan_of, outside):
 
     assert [states(plan) for plan in others] == [["verified"] * 2] * 2
     assert states(hanging) == ["unknown", "blocked"]
+
+
+def test_a_database_that_goes_away_gives_nothing_back_whose_call_is_on_the_wire(
+    plan_of, outside, monkeypatch
+):
+    """It is seen through, and its answer is kept as soon as there is a database again."""
+    hanging, other = plan_of("w"), plan_of("x")
+    outside.mischief("w2", sleep_after=0.3)
+    monkeypatch.setitem(faults.FAULTS, "settled", Fault("cut", "1"))
+    faults._passed.clear()
+
+    with pytest.raises(OperationalError):
+        plan_runner.run_together(hanging.pk, queue=QUEUE)
+
+    assert (states(hanging), states(other)[0]) == (["applied", "blocked"], "applied")
+    assert set(Step.objects.filter(position=1).values_list("fence", flat=True)) == {1}
 
 
 def test_a_call_that_was_quick_and_now_hangs_holds_up_nobodys_end(plan_of, outside, monkeypatch):

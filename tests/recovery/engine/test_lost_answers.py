@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from connectors import registry
-from recovery.models import Step
+from recovery.models import Plan, Step
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import (
     advance,
@@ -131,6 +131,7 @@ def test_a_proven_absence_does_not_repeat_what_nothing_keeps_from_doubling(
 
     assert outside.effects() == []
     assert states(plan) == ["needs_human"]
+    assert plan.steps.get().note.endswith("It is not tried again by itself.")
 
 
 def test_a_provider_that_remembers_the_key_heals_a_lost_answer_without_a_probe(
@@ -147,17 +148,49 @@ def test_a_provider_that_remembers_the_key_heals_a_lost_answer_without_a_probe(
 
 
 def test_after_the_provider_has_forgotten_the_key_nobody_tries_again(one_thing, world, outside):
-    """F23."""
+    """F23: the provider remembers for a minute, and a call may take twenty seconds of it."""
     outside.mischief("a", fail_after=1)
     plan = plan_for(one_thing, world, "refund_unseen")
     advance_once(plan)
     assert states(plan) == ["unknown"]
-    plan.steps.get().attempts.update(intended_at="2020-01-01T00:00:00Z")
+    plan.steps.get().attempts.update(intended_at=by_hand.after(-50))
 
     advance(plan)
 
     assert states(plan) == ["needs_human"]
     assert outside.effects() == ["a"]
+
+
+def test_a_new_plan_does_not_repeat_what_an_earlier_one_tried(one_thing, world, outside):
+    """The key of an undo outlives its plan, and nothing keeps this one from happening twice."""
+    outside.mischief("a", fail=1)
+    earlier = plan_for(one_thing, world, "charge_blindly")
+    advance(earlier)
+    assert earlier.steps.get().attempts.get().outcome == "unknown"
+    Step.objects.filter(plan=earlier).update(was="needs_human", state="skipped")
+    Plan.objects.filter(pk=earlier.pk).update(was="running", state="finished")
+    plan = plan_for(one_thing, world, "charge_blindly")
+
+    advance(plan)
+
+    assert outside.effects() == []
+    assert states(plan) == ["needs_human"]
+    assert plan.steps.get().note.startswith("It was tried before")
+
+
+def test_absence_that_is_proven_too_late_leads_to_no_other_try(one_thing, world, outside):
+    """F23: nothing was done, and the provider would not know a second try from a first."""
+    outside.mischief("a", fail=1)
+    plan = plan_for(one_thing, world, "refund")
+    advance_once(plan)
+    plan.steps.get().attempts.update(intended_at="2020-01-01T00:00:00Z")
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.state, step.attempts.count()) == ("needs_human", 1)
+    assert step.note.endswith("The provider no longer remembers the key.")
+    assert outside.effects() == []
 
 
 def test_a_key_that_the_provider_forgot_while_the_target_was_read_is_not_sent_again(
@@ -205,6 +238,18 @@ def test_absence_is_not_believed_before_the_horizon(one_thing, world, outside):
     assert step.state == "unknown"
     assert step.wake_at is not None
     assert (step.wake_at - step.attempts.get().intended_at).total_seconds() >= 3  # limit, horizon
+
+
+def test_what_is_read_back_at_once_must_be_what_was_to_be_restored(one_thing, world, outside):
+    """In the very go in which it was sent, as most are."""
+    outside.mischief("a", leaves={"v": 99})
+    plan = plan_for(one_thing, world)
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.state, outside.effects()) == ("needs_human", ["a"])
+    assert next(one for one in step.evidence["checks"] if not one["ok"])["actual"] == 99
 
 
 def test_what_is_read_back_must_be_what_was_to_be_restored(one_thing, world, outside):

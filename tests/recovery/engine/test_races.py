@@ -8,6 +8,7 @@ import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
 from connectors import breaker
+from connectors.contract import Answer
 from recovery import sweeper
 from recovery.engine import failure_paths, faults, outbound_calls, plan_lifecycle, protocol, steps
 from recovery.engine.protocol import ClaimedStep
@@ -288,12 +289,13 @@ def test_a_newer_step_that_is_tried_again_does_not_hide_an_older_one_whose_worke
     assert outside.effects() == ["c", "b", "a"]
 
 
-def test_a_late_answer_to_the_first_try_is_not_taken_for_one_to_the_second(case, world, outside):
+@pytest.mark.parametrize("outcome", ["applied", "no_effect", "unknown"])
+def test_a_late_answer_to_the_first_try_is_not_taken_for_one_to_the_second(case, world, outcome):
     """Both stand `intended`: only the fence tells one try from the other."""
     plan = plan_for(case, world)
     by_hand.advance_once(plan.pk)
     first, second = intended(plan), intended(plan)
-    late = by_hand.send(first)
+    late = Answer(outcome=outcome, detail="It came late.")
     operation = outbound_calls.operation_of(first.step)
 
     assert not by_hand.settles(first, operation, late)
@@ -301,7 +303,7 @@ def test_a_late_answer_to_the_first_try_is_not_taken_for_one_to_the_second(case,
     assert plan.steps.get(position=1).state == "intended"
     first.attempt.refresh_from_db()
     second.attempt.refresh_from_db()
-    assert (first.attempt.outcome, second.attempt.outcome) == ("applied", "")
+    assert (first.attempt.outcome, second.attempt.outcome) == (outcome, "")
 
 
 def intended(plan):
@@ -347,6 +349,15 @@ def test_a_stop_counts_a_step_that_a_worker_claims_in_that_very_moment(case, wor
     assert [(one.cancelled, one.on_the_wire) for one in heard] == [(3, [])]
     assert states(plan) == ["cancelled"] * 3
     assert outside.effects() == []
+
+
+def test_a_step_whose_plan_was_stopped_since_its_turn_came_is_not_claimed(case, world):
+    plan = plan_for(case, world)
+    by_hand.advance_once(plan.pk)
+    Plan.objects.filter(pk=plan.pk).update(was="running", state="stopped")
+
+    assert by_hand.claim(plan.steps.get(position=1).pk) is None
+    assert states(plan)[0] in {"blocked", "ready"}
 
 
 def test_a_claimed_step_of_a_plan_that_was_stopped_is_not_sent(case, world, outside):

@@ -1,0 +1,1 @@
+"""Mutants: small, dangerous changes to the code, each of which some test must notice."""
