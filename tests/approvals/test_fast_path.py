@@ -264,6 +264,16 @@ def test_after_a_pivot_the_order_law_is_the_general_ways(trip, acme, ada, agent)
     assert hear(retriable, quickly_only=True).body["answer"] == "proceed"
 
 
+def test_asking_what_would_be_begins_nothing_although_the_quick_way_could(trip, agent):
+    look_around(agent, tool="crm.update", key="k1")
+
+    assert hear(asking(agent, tool="crm.update", key="k1", explain=False), quickly_only=True)
+    assert (
+        hear(asking(agent, tool="crm.update", key="k2", action="act_2"), quickly_only=True) is None
+    )
+    assert Action.objects.count() == 1
+
+
 def test_eight_tries_of_one_usual_call_proceed_once(trip, agent):
     look_around(agent)
 

@@ -10,7 +10,7 @@ from approvals.deciders import awaiting, count_awaiting, entitled
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import RequiredApprovers
 from approvals.signals import approval_decided
-from tests.approvals.cast import now, refund, told
+from tests.approvals.cast import asker, now, refund, told
 from tests.people import person, team
 from workspaces import teams
 from workspaces.moves import CannotMove
@@ -25,6 +25,7 @@ def test_a_second_person_approves_and_the_grant_runs_once(ask, ben, acme):
 
     inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
 
+    assert grants.use(approval.pk, "0" * 64) is False
     assert grants.use(approval.pk, approval.digest) is True
     assert grants.use(approval.pk, approval.digest) is False
     assert [one["reason"] for one in told(acme, "approval.granted")] == ["checked"]
@@ -119,6 +120,30 @@ def test_the_badge_counts_what_the_inbox_lists(ask, ada, ben, cleo, dev, finance
     assert count_awaiting(acme, ben, limit=0) == 0
 
 
+def test_the_badge_does_not_count_a_neighbours_questions(ask, ben, acme, globex, dev):
+    treasury = team(globex, "treasury", "view", "approve")
+    teams.add(treasury, ben, by=None)
+    ask()
+    of_globex = asker(globex, dev)
+    of_globex(RequiredApprovers("treasury", 1))
+    of_globex(RequiredApprovers("treasury", 1))
+
+    assert count_awaiting(globex, ben, limit=10) == 2
+    assert count_awaiting(acme, ben, limit=10) == 1
+
+
+def test_only_the_calls_that_add_up_to_what_was_approved_are_made_under_it(ask, ben):
+    approval, forged = ask(), ask()
+    for one in (approval, forged):
+        inbox.grant(one, by=ben, seen=one.digest)
+        assert grants.use(one.pk, one.digest)
+    Approval.objects.filter(pk=forged.pk).update(calls=[forged.calls[0] | {"digest": "f" * 64}])
+
+    assert grants.lost(approval.pk, approval.calls[0]["digest"]) == ""
+    assert "not among those" in grants.lost(approval.pk, "0" * 64)
+    assert "not among those" in grants.lost(forged.pk, "f" * 64)
+
+
 def test_law_2_a_late_grant_is_refused_and_so_is_a_late_use(ask, ben):
     late, granted = ask(), ask()
     inbox.grant(granted, by=ben, seen=granted.digest)
@@ -205,6 +230,27 @@ def test_a_no_ends_it_and_its_reason_is_kept(ask, ben, cleo, django_capture_on_c
     assert heard == [approval.pk]
     with pytest.raises(CannotMove):
         inbox.grant(approval, by=cleo, seen=approval.digest)
+
+
+def test_a_no_says_why(ask, ben):
+    approval = ask()
+
+    with pytest.raises(inbox.NotYours, match="say why"):
+        inbox.reject(approval, by=ben, seen=approval.digest, reason=" ")
+
+    approval.refresh_from_db()
+    assert approval.state == "waiting"
+
+
+def test_who_neither_asked_nor_may_decide_withdraws_nothing(ask, acme):
+    approval = ask()
+    guest = person("guest", team(acme, "guests", "view"))
+
+    with pytest.raises(inbox.NotYours, match="only who asked"):
+        inbox.withdraw(approval, by=guest, reason="I do not like it")
+
+    approval.refresh_from_db()
+    assert approval.state == "waiting"
 
 
 def test_an_unused_grant_can_be_withdrawn_and_then_does_not_run(ask, ben):

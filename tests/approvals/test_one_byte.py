@@ -52,6 +52,10 @@ def test_rule_expiry_subject_and_workspace_are_in_it_too(ask):
     found = {name: digests.approval_digest(*other) for name, other in others.items()}
     assert approval.digest not in found.values()
     assert len(set(found.values())) == len(others)
+    two = [*calls, "f" * 64]
+    assert digests.approval_digest(*same[:2], two, *same[3:]) != digests.approval_digest(
+        *same[:2], two[::-1], *same[3:]
+    )
 
 
 def test_one_call_more_or_less_is_not_what_was_approved(ask):
