@@ -130,3 +130,13 @@ def test_a_call_under_another_action_id_is_the_first_ones(trip):
     assert (again["answer"], again["action"], again["fence"]) == ("proceed", "act_1", 1)
     assert first["action"] == "act_1"
     assert Action.objects.count() == 1
+
+
+def test_a_second_call_needs_an_action_id_of_its_own(trip):
+    trip.begin(key="k1", action="act_1", args={"amount": 1})
+
+    refused = trip.begin(key="k2", action="act_1", args={"amount": 2})
+
+    assert refused.status_code == 422
+    assert refused.json()["type"] == "urn:amends:problem:action-reused"
+    assert list(Action.objects.values_list("key", flat=True)) == ["k1"]
