@@ -14,6 +14,7 @@ from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import search
 from recovery.cases.lifecycle import Empty
 from recovery.casework import bulk
+from recovery.casework.bulk_verbs import USUAL, VERBS, Choice, DryRun, Eligible
 from recovery.models import BulkItem, BulkJob, CaseOutcome, CaseState
 from recovery.run_facts.sentences import plural
 from recovery.views.request_context import case_url, queue_url
@@ -75,29 +76,29 @@ def new(request: Request, workspace: str) -> HttpResponse:
     act, q = _act(request, here, said.get("act", "")), said.get("q", "").strip()
     chosen = [int(pk) for pk in said.getlist("case") if is_number(pk)]
     if (
-        len(chosen) == 1 and bulk.VERBS[act].alone
+        len(chosen) == 1 and VERBS[act].alone
     ):  # one case has a preview of its own, which shows each call
         return redirect(f"/w/{here.slug}/cases/{chosen[0]}/{act}/")
     answer = _answer(said, act)
     try:
         seen = bulk.dry_run(here, act, by=request.user, query=q, ids=chosen or None, chosen=answer)
     except search.QueryError as wrong:
-        return _show(request, here, bulk.DryRun(act, q), problem=str(wrong), status=422)
+        return _show(request, here, DryRun(act, q), problem=str(wrong), status=422)
     except bulk.TooMany as many:  # a good question, to which the answer is: ask for less
-        return _show(request, here, bulk.DryRun(act, q), problem=str(many))
+        return _show(request, here, DryRun(act, q), problem=str(many))
     return _show(request, here, seen)
 
 
 def _act(request: Request, here: Workspace, said: str) -> str:
     """What is asked for, if the person may; nothing means the usual, what nobody knows no page."""
-    if said and said not in bulk.VERBS:
+    if said and said not in VERBS:
         raise Http404(f"There is no “{said[:20]}” for many cases.")
-    require(request.user, bulk.VERBS[said or bulk.USUAL].permission, here)
-    return said or bulk.USUAL
+    require(request.user, VERBS[said or USUAL].permission, here)
+    return said or USUAL
 
 
 def _answer(said: QueryDict, act: str) -> str:
-    choice = bulk.VERBS[act].choice
+    choice = VERBS[act].choice
     return said.get(choice.name, "") if choice else ""
 
 
@@ -137,9 +138,9 @@ UNREAD = "could not be read just now: it is looked at again when it is submitted
 
 
 def _show(
-    request: Request, here: Workspace, seen: bulk.DryRun, *, problem: str = "", status: int = 200
+    request: Request, here: Workspace, seen: DryRun, *, problem: str = "", status: int = 200
 ) -> HttpResponse:
-    number, verb = len(seen.eligible), bulk.VERBS[seen.verb]
+    number, verb = len(seen.eligible), VERBS[seen.verb]
     context: dict[str, Any] = {
         "workspace": here,
         "queue_url": _list_url(here, seen.query),
@@ -167,7 +168,7 @@ def _list_url(here: Workspace, q: str) -> str:
     return queue_url(here) + (f"?{urlencode({'q': q})}" if q else "")
 
 
-def _others(here: Workspace, seen: bulk.DryRun) -> list[dict[str, str]]:
+def _others(here: Workspace, seen: DryRun) -> list[dict[str, str]]:
     """The same query with the other acts."""
     url = reverse("recovery:bulk_new", args=[here.slug])
     return [
@@ -175,12 +176,12 @@ def _others(here: Workspace, seen: bulk.DryRun) -> list[dict[str, str]]:
             "label": f"{verb.label} instead",
             "url": f"{url}?{urlencode({'act': act, 'q': seen.query})}",
         }
-        for act, verb in bulk.VERBS.items()
+        for act, verb in VERBS.items()
         if seen.query and act != seen.verb
     ]
 
 
-def _choice(here: Workspace, choice: bulk.Choice, seen: bulk.DryRun) -> dict[str, Any]:
+def _choice(here: Workspace, choice: Choice, seen: DryRun) -> dict[str, Any]:
     """What can be chosen: in the form, or by another dry run of the same cases for each option."""
     url = reverse("recovery:bulk_new", args=[here.slug])
     same = {"act": seen.verb, "q": seen.query, "case": sorted(case.pk for case in seen.cases)}
@@ -199,12 +200,12 @@ def _choice(here: Workspace, choice: bulk.Choice, seen: bulk.DryRun) -> dict[str
                 "selected": one.value == chosen,
                 "url": f"{url}?{urlencode(same | {choice.name: one.value}, doseq=True)}",
             }
-            for one in choice.options(seen)
+            for one in choice.options(here, seen)
         ],
     }
 
 
-def tiles(seen: bulk.DryRun) -> list[dict[str, str]]:
+def tiles(seen: DryRun) -> list[dict[str, str]]:
     """What it adds up to, before anybody agrees to it."""
     money = [formatting.money(minor, currency) for currency, minor in sorted(seen.amounts.items())]
     return [
@@ -221,7 +222,7 @@ def tiles(seen: bulk.DryRun) -> list[dict[str, str]]:
     ]
 
 
-def eligible(one: bulk.Eligible) -> dict[str, Any]:
+def eligible(one: Eligible) -> dict[str, Any]:
     return {
         "value": f"{one.case.pk}:{one.case.revision}:{one.digest}",
         "url": case_url(one.case),
@@ -255,7 +256,7 @@ def progress(request: Request, workspace: str, pk: int) -> HttpResponse:
 def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     found = get_object_or_404(BulkJob, workspace=here, pk=pk)
-    require(request.user, bulk.VERBS[found.verb].permission, here)
+    require(request.user, VERBS[found.verb].permission, here)
     left = bulk.stop(found, by=request.user)
     words = f"Stopped. {plural(left, 'case')} that had not begun stay as they are."
     messages.success(request, words if left else "Nothing was left to stop.")
@@ -273,7 +274,7 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     url = reverse("recovery:bulk_job", args=[here.slug, pk])
     living = found.ended_at is None and found.stopped_at is None
     moving = living or any(item.case.state in MOVING for item in shown)
-    counts, verb = bulk.counts(found), bulk.VERBS[found.verb]
+    counts, verb = bulk.counts(found), VERBS[found.verb]
     return {
         "workspace": here,
         "jobs_url": reverse("recovery:bulk", args=[here.slug]),
@@ -301,7 +302,7 @@ def _head(one: BulkJob) -> dict[str, Any]:
     return {
         "id": one.pk,
         "url": reverse("recovery:bulk_job", args=[one.workspace.slug, one.pk]),
-        "title": f"{bulk.VERBS[one.verb].label} {one.query or 'chosen cases'}",
+        "title": f"{VERBS[one.verb].label} {one.query or 'chosen cases'}",
         "tone": {"running": "busy", "ended": "calm", "stopped": "calm"}[state],
         "state": state.capitalize(),
         "reason": one.reason,
@@ -313,7 +314,7 @@ def _head(one: BulkJob) -> dict[str, Any]:
 def _item(job: BulkJob, item: BulkItem) -> dict[str, Any]:
     tone, word = ITEM_WORDS.get(item.state, ("calm", item.state))
     if item.state == "done":
-        word = bulk.VERBS[job.verb].done
+        word = VERBS[job.verb].done
     case = item.case
     ending = case.get_outcome_display() if case.outcome else case.get_state_display()
     return {

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET
 
 from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import search
-from recovery.casework import bulk
+from recovery.casework.bulk_verbs import USUAL, VERBS
 from recovery.models import Cause
 from recovery.search import causes
 from recovery.triage.causes import title
@@ -139,9 +139,9 @@ def _acts(here: Workspace, q: str) -> list[dict[str, Any]]:
         {
             "label": f"{verb.label} all…",
             "key": verb.key,
-            "main": act == bulk.USUAL,
+            "main": act == USUAL,
             "url": f"{url}?{urlencode({'act': act, 'q': f'{q} is:open'})}",
         }
-        for act, verb in bulk.VERBS.items()
+        for act, verb in VERBS.items()
         if verb.on_causes
     ]

@@ -15,7 +15,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from ledger.models import Effect, Run
 from recovery import search
 from recovery.cases.lifecycle import OutOfDate
-from recovery.casework import bulk, cases
+from recovery.casework import cases
+from recovery.casework.bulk_verbs import USUAL, VERBS
 from recovery.models import Case, SavedView
 from recovery.search import saved
 from recovery.search.keys import WITHOUT_EFFECTS
@@ -341,8 +342,8 @@ def _bulk(here: Workspace, q: str, person: User, *, recovers: bool) -> dict[str,
     """Where the chosen cases go, and all that match: to a dry run of what the person may do."""
     url = f"/w/{here.slug}/bulk/new/"
     verbs = [
-        {"name": name, "label": verb.label, "key": verb.key, "main": name == bulk.USUAL}
-        for name, verb in bulk.VERBS.items()
+        {"name": name, "label": verb.label, "key": verb.key, "main": name == USUAL}
+        for name, verb in VERBS.items()
         if (recovers if verb.permission == "recover" else may(person, verb.permission, here))
     ]
     every = f"{url}?{urlencode({'q': q or 'is:open'})}"
