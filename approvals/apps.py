@@ -6,4 +6,4 @@ class ApprovalsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from approvals import checks, receivers, rollback, starters  # noqa: F401 - they register themselves
+        from approvals import checks, receivers, rollback, versions  # noqa: F401 - they register themselves

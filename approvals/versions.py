@@ -12,6 +12,7 @@ from difflib import unified_diff
 from django.db import transaction
 from django.db.models import Max
 from django.db.models.functions import Now
+from django.dispatch import receiver
 
 from amends.protocol.vocabulary import EventType
 from approvals import team_coverage
@@ -19,6 +20,7 @@ from approvals.models import PolicyVersion
 from approvals.policy import Invalid, Policy, Problem, load_new
 from approvals.policy.reading import read
 from ledger import desk_events
+from workspaces.entrance import workspace_set_up
 from workspaces.models import User, Workspace
 
 NOTE_CHARACTERS_MAX = 400
@@ -125,3 +127,32 @@ def diff(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
     """Two documents line by line, as a unified diff of their sorted JSON."""
     before, after = (json.dumps(one, indent=2, sort_keys=True).splitlines() for one in (old, new))
     return list(unified_diff(before, after, "before", "after", lineterm="", n=3))
+
+
+# The policies that a new workspace starts with (workspaces/entrance.py names them).
+#
+# Both ask people of a tool that nobody has listed: a name that an agent made up, or that only
+# looks like another, does not go on by its class alone.
+
+ASKS = """\
+# A tool that stands neither under `policies` nor under `tools` asks a person who may approve.
+# List yours: https://cel.dev is for conditions, the page Tools shows what agents have called.
+# Whoever owns an agent does not approve its calls. While you are alone, this lets you:
+# selfApproval: true
+unknownTools: ASK
+"""
+QUICK_START = """
+policies:
+  update_flight: {approval: AUTO, compensation: SNAPSHOT}   # the ten lines of the guide
+  notes.write: {approval: AUTO}                             # the program that comes with a key
+"""
+SOURCES = {"quick-start": ASKS + QUICK_START, "ask-all": ASKS}
+
+
+@receiver(workspace_set_up, dispatch_uid="approvals.versions")
+def first_policy(
+    sender: object, workspace: Workspace, by: User, starter: str, **more: object
+) -> None:
+    """Put the chosen policy in force, as the founder's own first version."""
+    saved = save(workspace, SOURCES[starter], by=by, note="To start with")
+    activate(saved, by=by)

@@ -23,7 +23,7 @@ STARTERS = {
     "quick-start": "The tools of the quick start may act; people are asked of every other one",
     "ask-all": "People are asked of every tool until the policy lists it",
 }
-"""The policies that a new workspace may start with; approvals/starters.py has their text."""
+"""The policies that a new workspace may start with; approvals/versions.py has their text."""
 
 workspace_set_up = Signal()
 """Sent in the transaction with `workspace`, `by` and `starter`: the floor that knows of policies

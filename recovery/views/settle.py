@@ -13,26 +13,69 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from connectors.contract import CannotRead, Refused
 from ledger import disclosure
-from ledger.models import Action
+from ledger.models import Action, Event
 from recovery.cases.lifecycle import Empty, OutOfDate, held_by_another
 from recovery.casework import settling
-from recovery.engine import outbound_calls
+from recovery.engine import outbound_calls, steps
 from recovery.models import Case, PlanState, Step, StepState
 from recovery.run_facts.runs import RunFacts
 from recovery.triage import outcome_probes
-from recovery.views import already_settled, plan_card, preview
-from recovery.views.already_settled import TooLate
+from recovery.views import plan_card, preview
 from recovery.views.request_context import case_or_404, case_url
 from recovery.views.story import short_key
 from workspaces import formatting
 from workspaces.access import require
+from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.pages import Request
+from workspaces.pages import Request, is_number
+
+# A second answer to what somebody has settled already: who said what, and how it stands now.
+
+
+class TooLate(Exception):
+    """We stopped because it was answered before. Show how it stands, and keep what was typed."""
+
+
+def subject_of(request: HttpRequest, case: Case) -> Action | Step | None:
+    """What the form was about, though nobody asks for a word on it any more."""
+    said = request.POST
+    if is_number(said.get("step", "")):
+        found = Step.objects.filter(plan__case=case, pk=said["step"])
+        return found.select_related(*steps.RECORDED).first()
+    if is_number(said.get("action", "")):
+        return Action.objects.filter(run=case.run_id, pk=said["action"]).first()
+    return None
+
+
+def settled_meanwhile(case: Case, subject: Action | Step) -> str:
+    """“Ben answered it 2 min ago: “T-182 reads normal”. It is verified now.”"""
+    if isinstance(subject, Step):
+        run, action = steps.run_of(subject.plan), steps.action_of(subject)
+    else:
+        run, action = case.run.run, subject.action
+    told = Event.objects.filter(
+        workspace=case.workspace_id, run=run, action=action, actor_kind="person"
+    )
+    last = told.order_by("-place").first()
+    now = f"It is {subject.get_state_display().lower()} now."
+    if last is None:
+        return f"It is in doubt no longer. {now}"
+    person = User.objects.filter(pk=last.actor).first() if is_number(last.actor) else None
+    said = _said(last)
+    return f"{person or 'Somebody'} answered it {formatting.ago(last.received_at)}{said}. {now}"
+
+
+def _said(event: Event) -> str:
+    data = event.data or {}
+    evidence = data.get("evidence")
+    text = (evidence.get("text") if isinstance(evidence, dict) else "") or data.get("note") or ""
+    return f": {formatting.quoted(text)}" if text else ""
+
 
 ATTEMPTS_SHOWN_MAX = 20
 FIELDS_SHOWN_MAX = 30
@@ -70,11 +113,9 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
     require(request.user, "recover", case.workspace)
     doubts = OpenOutcomes.of(case)
     subject = _subject(request, doubts)
-    late = already_settled.subject_of(request, case) if subject is None else None
+    late = subject_of(request, case) if subject is None else None
     if late is not None:
-        return _show(
-            request, case, late, doubts, problem=TooLate(already_settled.words(case, late))
-        )
+        return _show(request, case, late, doubts, problem=TooLate(settled_meanwhile(case, late)))
     if subject is None:
         words = "Nothing is in doubt here any more."
         return preview.done(request, case, words, messages.INFO)
