@@ -274,7 +274,7 @@ def announce(
             kind=channel.kind,
             subject=subject,
             key=f"{key}/{channel.pk}",
-            message=(fuller if fuller and channel.tier == Tier.HEADLINE else message).cut(),
+            message=(fuller if fuller and channel.tier == Tier.IN_FULL else message).cut(),
         )
         for channel in channels[:CHANNELS_MAX]
         if not channel.subjects or any(fnmatchcase(subject, glob) for glob in channel.subjects)

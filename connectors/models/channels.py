@@ -21,7 +21,7 @@ class Tier(models.TextChoices):
     """How much of what happened may leave by a channel. Arguments never do, by any."""
 
     OUTLINE = "outline", "Outline: who asks, how risky, until when, and a link"
-    HEADLINE = "headline", "Headline: also what would happen, with amount and reason"
+    IN_FULL = "headline", "Headline: also what would happen, with amount and reason"
 
 
 class Channel(models.Model):
