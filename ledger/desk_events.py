@@ -13,9 +13,16 @@ from psycopg import Connection
 from amends.protocol.masking import MaskingKey
 from amends.protocol.vocabulary import EventType
 from ledger import drivers
-from ledger.append import deferred, statements
-from ledger.append.deferred import SequenceRange
-from ledger.append.events import OTHERS_AHEAD, new_id, record
+from ledger.append import statements
+from ledger.append.events import (
+    OTHERS_AHEAD,
+    SequenceRange,
+    facts,
+    new_id,
+    note,
+    noted,
+    record,
+)
 from ledger.append.projection import Folding, KnownRun, Name, Undone
 from ledger.append.statements import Meanwhile, Rows, Statement
 from ledger.fold.effects import undone_as
@@ -61,8 +68,8 @@ def end(
     folding.prior_of.update({name: list(known) for name, known in told.items()})
     drawn = SequenceRange(places, received)
     _, known, *found = yield Meanwhile(
-        [deferred.noted(speaker, events, drawn), folding.rows_of(told), *look],
-        lambda: folding.fold_ahead(events, deferred.facts(speaker, events, drawn), told.keys()),
+        [noted(speaker, events, drawn), folding.rows_of(told), *look],
+        lambda: folding.fold_ahead(events, facts(speaker, events, drawn), told.keys()),
     )
     folding.know(known)
     folding.undone = {
@@ -149,9 +156,12 @@ def read_all(
 def note_all(
     workspace: Workspace, said: Sequence[ParsedEvent], *, part: str = "engine"
 ) -> list[StoredEvent]:
-    """Record several events that are folded with the next one of their action; see `noting`."""
+    """Record several events that are folded with the next one of their action.
+
+    See "Deferring" in `ledger.append.events`.
+    """
     with connection.wrap_database_errors:
-        return deferred.note(plain_connection(), speaker(workspace, part=part), said)
+        return note(plain_connection(), speaker(workspace, part=part), said)
 
 
 def end_all(

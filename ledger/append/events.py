@@ -4,7 +4,7 @@ The core does no I/O. It is a generator that yields statements and is sent their
 hot door (psycopg's async pool), `begin` and the desk's own voice (Django's connection) share it.
 All of it happens in the caller's transaction: events, what they add up to, and their place in the
 queue of the sealer are durable together or not at all. The number of round trips does not depend on
-the number of events.
+the number of events. `note` alone sends its one statement itself.
 
 Rows are locked in one order: runs by their ids, then event ids, then what hangs from the runs.
 Whoever locks an action first must lock its run before.
@@ -16,9 +16,10 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+from psycopg import Connection, Cursor
 
 from amends.protocol.canonical import content_digest, salted_digest
 from edge.asgi import Problem, problem
@@ -26,6 +27,7 @@ from ledger import clocks
 from ledger.append import projection_rows, statements
 from ledger.append.projection import Folding, KnownRun, moves
 from ledger.append.statements import (
+    PARTED,
     LastWrites,
     Rows,
     Statement,
@@ -35,7 +37,7 @@ from ledger.append.statements import (
 )
 from ledger.fold import ActionRow
 from ledger.fold.actions import planned_alone
-from ledger.parsed_events import Actor, Answer, ParsedEvent
+from ledger.parsed_events import Actor, Answer, ParsedEvent, StoredEvent
 
 # UUIDv7 (RFC 9562): ids that sort by the time they were made, also within one millisecond.
 
@@ -71,6 +73,15 @@ NOT_YOURS = problem("not-your-run", "The run belongs to another agent", 403)
 FORGOTTEN = problem(
     "forgotten", "What was said in this run is erased", 410, "Nothing more is kept of it."
 )
+
+
+def salted(events: Sequence[ParsedEvent]) -> tuple[bytes, list[bytes]]:
+    """Fresh salts of SALT_BYTES each, end to end, and per event the digest that is sealed."""
+    salts = os.urandom(SALT_BYTES * len(events))
+    return salts, [
+        salted_digest(salts[SALT_BYTES * at : SALT_BYTES * (at + 1)], event.content)
+        for at, event in enumerate(events)
+    ]
 
 
 @dataclass
@@ -235,16 +246,14 @@ class Batch:
         if not events:
             return []
         speaker = self.speaker
-        noise = os.urandom(SALT_BYTES * len(events))
-        salts = [noise[i : i + SALT_BYTES] for i in range(0, len(noise), SALT_BYTES)]
-        digests = [salted_digest(s, e.content) for s, e in zip(salts, events, strict=True)]
+        salts, digests = salted(events)
         numbers = joined_numbers(places)
         return [
             (
                 statements.NEW_EVENTS,
                 [
                     self.received, speaker.workspace_id, speaker.kind, speaker.name,
-                    speaker.key_prefix, speaker.trusted, noise, b"".join(digests), numbers,
+                    speaker.key_prefix, speaker.trusted, salts, b"".join(digests), numbers,
                     joined([e.id for e in events]), joined([e.type for e in events]),
                     joined([e.time_text for e in events]),
                     joined([e.run for e in events]), joined([e.action for e in events]),
@@ -278,6 +287,67 @@ class Batch:
 
 def _opens(event: ParsedEvent) -> bool:
     return event.type.startswith(("plan.", "step."))
+
+
+# Deferring: the desk's events that go into the ledger and are not folded at once.
+#
+# A recovery says four things of each step on the way to its end, and only the end changes what
+# anybody does. So those on the way are written down in one statement, durable and sealed like all
+# others, and whoever speaks next of the action in the usual way (`record`) folds them with it: the
+# fold always looks at all events of an action. Until then the action's row lags behind its events;
+# every way on from a note must lead to an event that is said.
+
+
+class SequenceRange(NamedTuple):
+    """The places of some events, in their order, and the moment at which they were drawn."""
+
+    places: Sequence[int]
+    received: datetime
+
+
+def note(
+    connection: Connection[Any], speaker: Actor, events: Sequence[ParsedEvent]
+) -> list[StoredEvent]:
+    """Write down `events`, whose ids are new, in the transaction that is open; gives them as the
+    fold will see them, in their order.
+    """
+    cursor = Cursor(connection)
+    cursor.execute(*noted(speaker, events))
+    rows = cursor.fetchall()
+    places = {event_id: place for event_id, place, _ in rows}
+    received = datetime.fromisoformat(rows[0][2])
+    return facts(speaker, events, SequenceRange([places[event.id] for event in events], received))
+
+
+def noted(
+    speaker: Actor, events: Sequence[ParsedEvent], drawn: SequenceRange | None = None
+) -> Statement:
+    """The statement that writes `events` down, with the places that were drawn for them."""
+    salts, digests = salted(events)
+    ahead = [] if drawn is None else [drawn.received, joined_numbers(drawn.places)]
+    return statements.NOTE_DRAWING if drawn is None else statements.NOTE_DRAWN, [
+        *ahead,
+        joined([event.id for event in events]),
+        joined([event.type for event in events]),
+        joined([event.run for event in events]),
+        joined([event.action for event in events]),
+        joined_bytes([event.data_json for event in events]),
+        joined([content_digest(event.content).hex() for event in events]),
+        salts.hex(PARTED, SALT_BYTES),
+        joined([digest.hex() for digest in digests]),
+        *[speaker.workspace_id] * 3,
+        speaker.kind,
+        speaker.name,
+    ]
+
+
+def facts(speaker: Actor, events: Sequence[ParsedEvent], drawn: SequenceRange) -> list[StoredEvent]:
+    """The events that were noted, with the places and the one moment that they were given."""
+    return [
+        StoredEvent(event.id, event.type, event.n, event.data, place, drawn.received,
+                    speaker.is_desk, speaker.name, speaker.trusted, event.trace)
+        for event, place in zip(events, drawn.places, strict=True)
+    ]  # fmt: skip
 
 
 # The usual begin: an action of which nothing is known yet is planned and started at once.
@@ -341,6 +411,5 @@ def _text(value: Any) -> str | None:
 
 
 def _event(said: ParsedEvent) -> tuple[str, str, bytes, bytes, bytes]:
-    salt = os.urandom(SALT_BYTES)
-    digest = salted_digest(salt, said.content)
+    salt, (digest,) = salted([said])
     return said.id, said.data_json.decode(), content_digest(said.content), salt, digest

@@ -206,3 +206,31 @@ UPDATE ledger_action a SET
             WHEN bool_or(f.compensated = 'corrected') THEN 'corrected' ELSE 'compensated' END
         FROM ledger_effect f WHERE f.action_id = a.id AND NOT f.withdrawn)
 WHERE id = ANY(%b::bigint[])"""
+
+_EVENT = "event_id, type, run, action, data, content, salt, digest"
+# Events that are noted and folded later: where places and the moment are drawn by the way, and
+# where they were drawn before.
+_DRAWING = f"""
+WITH moment AS (SELECT clock_timestamp() AS received),
+noted AS MATERIALIZED (
+    SELECT nextval('ledger_place') AS place, u.* FROM unnest({", ".join([LIST] * 8)})
+    AS u ({_EVENT})),"""  # noqa: S608
+_DRAWN = f"""
+WITH moment AS (SELECT %b::timestamptz AS received),
+noted AS MATERIALIZED (
+    SELECT n::bigint AS place, {_EVENT} FROM unnest({", ".join([LIST] * 9)})
+    AS u (n, {_EVENT})),"""  # noqa: S608
+_NOTE = """
+keys AS (
+    INSERT INTO ledger_eventkey (workspace_id, event_id, content, place, received_at)
+    SELECT %b, event_id, decode(content, 'hex'), place, received FROM noted, moment),
+waiting AS (
+    INSERT INTO ledger_unsealed (place, workspace_id, received_at)
+    SELECT place, %b, received FROM noted, moment)
+INSERT INTO ledger_event (place, received_at, workspace_id, event_id, type, run, action, actor_kind,
+    actor, data, salt, digest)
+SELECT place, received, %b, event_id, type, coalesce(run, ''), coalesce(action, ''), %b, %b,
+    data::jsonb, decode(salt, 'hex'), decode(digest, 'hex')
+FROM noted, moment
+RETURNING event_id, place, received_at::text"""
+NOTE_DRAWING, NOTE_DRAWN = _DRAWING + _NOTE, _DRAWN + _NOTE
