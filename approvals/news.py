@@ -12,6 +12,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from approvals import deciders
 from approvals.views.lists import COUNT_MAX
 from edge.asgi import PassOn
 from workspaces import formatting
@@ -24,26 +25,9 @@ NEWS = """
         WHERE a.workspace_id = w.id AND a.decided_at > %(heard)s)
     OR EXISTS (SELECT FROM approvals_decision d WHERE d.person_id = u.id AND d.at > %(heard)s)"""
 
-# As approvals/deciders.py says who may decide, except that nobody has answered yet.
-AWAITING = """
+AWAITING = f"""
     SELECT FROM approvals_approval a
-    WHERE a.workspace_id = %(workspace)s AND a.state = 'waiting'
-        AND a.expires_at > statement_timestamp()
-        AND (a.self_approval OR (a.requested_by_id IS DISTINCT FROM %(person)s
-            AND a.agent_owner_id IS DISTINCT FROM %(person)s
-            AND workspaces_is_independent(%(person)s, ARRAY[a.requested_by_id, a.agent_owner_id],
-                %(workspace)s)))
-        AND (SELECT workspaces_address_is_proven(%(person)s))
-        AND EXISTS (SELECT FROM workspaces_workspacegrouppermission g
-            JOIN workspaces_user_groups m ON m.group_id = g.group_id AND m.user_id = %(person)s
-            JOIN auth_permission p ON p.id = g.permission_id AND p.codename = 'approve'
-            JOIN django_content_type t ON t.id = p.content_type_id AND t.app_label = 'workspaces'
-            WHERE g.content_object_id = %(workspace)s)
-        AND EXISTS (SELECT FROM approvals_requirement r LEFT JOIN workspaces_team t
-                ON t.id = r.team_id
-            LEFT JOIN workspaces_user_groups m
-                ON m.group_id = t.group_id AND m.user_id = %(person)s
-            WHERE r.approval_id = a.id AND (r.team_id IS NULL OR m.user_id IS NOT NULL))"""
+    WHERE a.workspace_id = %(workspace)s AND {deciders.asks("a", "%(person)s")}"""
 
 TOLD = f"""
 WITH gone AS (SELECT a.id, a.decided_at FROM approvals_approval a

@@ -1,0 +1,99 @@
+"""Who may approve is said once in Python and once in SQL, and guarded once more by the database.
+
+Here all of them are held against each other, over workspaces that chance has made.
+"""
+
+import random
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from approvals import deciders
+from approvals.models import Approval, Decision
+from approvals.policy import RequiredApprovers
+from tests.approvals.cast import asker
+from tests.people import person, team
+from workspaces.models import Membership, Workspace
+
+WORLDS = 12
+RIGHTS = (("view",), ("view", "approve"), ("view", "recover", "approve"))
+
+
+@pytest.mark.parametrize("seed", range(WORLDS))
+def test_python_sql_and_the_database_agree_on_who_may_approve(acme, globex, seed):
+    draw = random.Random(seed)  # noqa: S311 - the same worlds in every run
+    people = _people(draw, acme, globex)
+    ask = asker(acme, people[0])
+    approvals = [_asked(draw, ask, people) for _ in range(3)]
+
+    for approval in approvals:
+        for one in people:
+            entitled = one.pk in deciders.entitled(approval, [one.pk])
+            listed = deciders.awaiting(Approval.objects.filter(pk=approval.pk), one).exists()
+            assert listed == (entitled and approval.expires_at > timezone.now()), one
+            assert _may_write(approval, one) or not entitled, one
+    for one in people:
+        listed = deciders.awaiting(Approval.objects.filter(workspace=acme), one).count()
+        assert deciders.count_awaiting(acme, one, limit=10) == listed
+
+
+def test_the_worlds_have_those_who_may_and_those_who_may_not(acme, globex):
+    draw = random.Random(1)  # noqa: S311
+    people = _people(draw, acme, globex)
+    ask = asker(acme, people[0])
+    found = [deciders.entitled(_asked(draw, ask, people)) for _ in range(3)]
+
+    assert 0 < sum(map(len, found)) < len(found) * len(people)
+
+
+def _people(draw: random.Random, acme: Workspace, globex: Workspace) -> list:
+    """Eight, in teams of one workspace or two, new or not, active, proven and sponsored or not."""
+    rooms = [team(acme, name, "view", "approve") for name in ("finance", "leads")]
+    rooms.append(team(acme, "guests", *draw.choice(RIGHTS)))
+    rooms.append(team(globex, "finance", "view", "approve"))
+    people = [
+        person(f"person{number}", *draw.sample(rooms, draw.randint(0, 3))) for number in range(8)
+    ]
+    for one in people:
+        if draw.random() < 0.15:
+            type(one).objects.filter(pk=one.pk).update(is_active=False)
+        if draw.random() < 0.2:
+            EmailAddress.objects.filter(user=one).update(verified=False)
+    ago = timezone.now() - timedelta(hours=1)
+    for one in Membership.objects.filter(workspace=acme):
+        sponsors = [each.pk for each in draw.sample(people, draw.randint(0, 2))]
+        if draw.random() < 0.4:
+            Membership.objects.filter(pk=one.pk).update(added_at=ago, sponsors=sponsors)
+    if draw.random() < 0.3:
+        Workspace.objects.filter(pk=acme.pk).update(founder=draw.choice(people))
+    for one in people:
+        one.refresh_from_db()
+    acme.refresh_from_db()
+    return people
+
+
+def _asked(draw: random.Random, ask, people: list) -> Approval:
+    wanted = draw.sample([None, "finance", "leads"], draw.randint(1, 2))
+    approval = ask(
+        *(RequiredApprovers(name, draw.randint(1, 2)) for name in wanted),
+        by=draw.choice(people),
+        self_approval=draw.random() < 0.25,
+    )
+    changes = {"agent_owner": draw.choice([None, *people])}
+    if draw.random() < 0.2:
+        changes["expires_at"] = timezone.now() - timedelta(seconds=1)
+    Approval.objects.filter(pk=approval.pk).update(**changes)
+    return Approval.objects.get(pk=approval.pk)
+
+
+def _may_write(approval: Approval, one) -> bool:
+    """Whether the database itself takes a yes of this person, whatever the code says."""
+    with suppress(IntegrityError), transaction.atomic():
+        Decision.objects.create(approval=approval, person=one, granted=True)
+        transaction.set_rollback(True)
+        return True
+    return False
