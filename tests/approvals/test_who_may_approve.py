@@ -17,7 +17,7 @@ from approvals.models import Approval, Decision
 from approvals.policy import RequiredApprovers
 from tests.approvals.cast import asker
 from tests.people import person, team
-from workspaces.models import Membership, Workspace
+from workspaces.models import Membership, User, Workspace
 
 WORLDS = 12
 RIGHTS = (("view",), ("view", "approve"), ("view", "recover", "approve"))
@@ -37,8 +37,8 @@ def test_python_sql_and_the_database_agree_on_who_may_approve(acme, globex, seed
             assert listed == (entitled and approval.expires_at > timezone.now()), one
             assert _may_write(approval, one) or not entitled, one
     for one in people:
-        listed = deciders.awaiting(Approval.objects.filter(workspace=acme), one).count()
-        assert deciders.count_awaiting(acme, one, limit=10) == listed
+        waiting = deciders.awaiting(Approval.objects.filter(workspace=acme), one).count()
+        assert deciders.count_awaiting(acme, one, limit=10) == waiting
 
 
 def test_the_worlds_have_those_who_may_and_those_who_may_not(acme, globex):
@@ -50,7 +50,7 @@ def test_the_worlds_have_those_who_may_and_those_who_may_not(acme, globex):
     assert 0 < sum(map(len, found)) < len(found) * len(people)
 
 
-def _people(draw: random.Random, acme: Workspace, globex: Workspace) -> list:
+def _people(draw: random.Random, acme: Workspace, globex: Workspace) -> list[User]:
     """Eight, in teams of one workspace or two, new or not, active, proven and sponsored or not."""
     rooms = [team(acme, name, "view", "approve") for name in ("finance", "leads")]
     rooms.append(team(acme, "guests", *draw.choice(RIGHTS)))
@@ -64,10 +64,10 @@ def _people(draw: random.Random, acme: Workspace, globex: Workspace) -> list:
         if draw.random() < 0.2:
             EmailAddress.objects.filter(user=one).update(verified=False)
     ago = timezone.now() - timedelta(hours=1)
-    for one in Membership.objects.filter(workspace=acme):
+    for entry in Membership.objects.filter(workspace=acme):
         sponsors = [each.pk for each in draw.sample(people, draw.randint(0, 2))]
         if draw.random() < 0.4:
-            Membership.objects.filter(pk=one.pk).update(added_at=ago, sponsors=sponsors)
+            Membership.objects.filter(pk=entry.pk).update(added_at=ago, sponsors=sponsors)
     if draw.random() < 0.3:
         Workspace.objects.filter(pk=acme.pk).update(founder=draw.choice(people))
     for one in people:
@@ -76,7 +76,7 @@ def _people(draw: random.Random, acme: Workspace, globex: Workspace) -> list:
     return people
 
 
-def _asked(draw: random.Random, ask, people: list) -> Approval:
+def _asked(draw: random.Random, ask, people: list[User]) -> Approval:
     wanted = draw.sample([None, "finance", "leads"], draw.randint(1, 2))
     approval = ask(
         *(RequiredApprovers(name, draw.randint(1, 2)) for name in wanted),
