@@ -11,14 +11,7 @@ from enum import Enum
 
 from recovery.engine.queries import TURNS_SQL, ask
 from recovery.models import PlanState, StepState
-
-WAIT_FOR_PEOPLE = frozenset({StepState.DRIFTED, StepState.NEEDS_HUMAN})
-
-
-WAIT_FOR_THEIR_TURN = frozenset({StepState.BLOCKED, StepState.READY})
-
-
-IN_HAND = frozenset({StepState.CLAIMED, StepState.INTENDED})
+from recovery.models.steps import IN_HAND, WAITS_FOR_PEOPLE, WAITS_FOR_TURN
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +49,11 @@ def next_act(living: Iterable[Living], *, halt: bool) -> Next:
     """What a running plan needs now. `living` is in the order of the plan, newest effect first."""
     held: set[tuple[str, str]] = set()
     for step in living:
-        if step.state in WAIT_FOR_PEOPLE:
+        if step.state in WAITS_FOR_PEOPLE:
             if halt:
                 return Next(Act.PEOPLE, step.id)
             held.add(step.target)
-        elif step.state not in WAIT_FOR_THEIR_TURN:
+        elif step.state not in WAITS_FOR_TURN:
             return _on_the_way(step)
         elif step.target not in held:
             return Next(Act.RUN if step.due else Act.WAIT, step.id)
@@ -71,9 +64,9 @@ def next_act_of_stopped(living: Iterable[Living]) -> Next:
     """What a stopped plan needs: what is on the wire is seen through, the rest is cancelled."""
     people = False
     for step in living:
-        if step.state in WAIT_FOR_PEOPLE:
+        if step.state in WAITS_FOR_PEOPLE:
             people = True
-        elif step.state in WAIT_FOR_THEIR_TURN:
+        elif step.state in WAITS_FOR_TURN:
             return Next(Act.CANCEL, step.id)
         else:
             return _on_the_way(step)

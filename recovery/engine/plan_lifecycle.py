@@ -24,7 +24,7 @@ from recovery.cases import lifecycle
 from recovery.engine import approved_calls, steps
 from recovery.models import PLAN_MOVES, Case, CaseState, Directive, Plan, PlanState, Step, StepState
 from recovery.models.plans import OPEN_ENDED
-from recovery.models.steps import ENDED
+from recovery.models.steps import DONE, ENDED, ON_THE_WIRE, TO_RUN, WAITS_FOR_PEOPLE
 from workspaces import moves
 from workspaces.clock import Clock
 from workspaces.models import User
@@ -38,11 +38,7 @@ ENDED_QUESTIONS = {
 
 OPEN_QUESTIONS = (ApprovalState.WAITING, ApprovalState.GRANTED)
 
-UNSENT = (StepState.BLOCKED, StepState.READY, StepState.CLAIMED)
-
 UNDER_A_PLAN = (CaseState.WAITING, CaseState.RECOVERING)
-
-ON_THE_WIRE = (StepState.INTENDED, StepState.UNKNOWN, StepState.APPLIED)
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ def lock_leftovers(case: Case) -> None:
     left = Step.objects.filter(
         plan__case=case,
         plan__state__in=[PlanState.RUNNING, PlanState.STOPPED],
-        state__in=[StepState.DRIFTED, StepState.NEEDS_HUMAN],
+        state__in=WAITS_FOR_PEOPLE,
     )
     list(left.select_for_update(of=("self",), no_key=True).order_by("pk").values_list("pk"))
 
@@ -189,7 +185,7 @@ def end_unstarted(plan: Plan, state: str, why: str, *, by: User | None = None) -
     """End a plan of which nothing was sent; the caller holds both locks."""
     was = plan.state
     move(plan, state, ended_at=Clock())
-    for step in _steps(plan, UNSENT):
+    for step in _steps(plan, TO_RUN):
         steps.cancel(step, note=why, by=by)
     if was == PlanState.STARTING:
         let_go(plan)
@@ -260,7 +256,7 @@ def _cancel_unsent(plan: Plan, why: str, by: User | None) -> int:
     """Under their locks: a step that a worker claims in this very moment is met as claimed, and one
     that it sends is no longer among them. Nothing moves on behind our back, so what is on the wire
     is what we say."""
-    unsent = _steps(plan, UNSENT, lock=True)
+    unsent = _steps(plan, TO_RUN, lock=True)
     for step in unsent:
         steps.cancel(step, note=why, by=by)
     return len(unsent)
@@ -277,7 +273,7 @@ def supersede(plan: Plan, *, by: User | None, why: str) -> None:
     wire = plan.steps.filter(Q(state__in=[StepState.CLAIMED, *ON_THE_WIRE]) | lost).first()
     if wire is not None:
         raise CannotMove(plan, PlanState.SUPERSEDED, f"step {wire.position} is under way")
-    for step in _steps(plan, [*UNSENT, StepState.DRIFTED, StepState.NEEDS_HUMAN]):
+    for step in _steps(plan, [*TO_RUN, *WAITS_FOR_PEOPLE]):
         steps.cancel(step, note=why, by=by)
     if plan.state in PLAN_MOVES and PlanState.SUPERSEDED in PLAN_MOVES[plan.state]:
         move(plan, PlanState.SUPERSEDED, ended_at=Clock())
@@ -343,7 +339,7 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
             _let_triage_look(run)
         return
     move(plan, PlanState.FINISHED, ended_at=Clock())
-    told = (StepState.VERIFIED, StepState.REPORTED, StepState.SKIPPED)
+    told = (*DONE, StepState.SKIPPED)
     say(plan, EventType.PLAN_FINISHED, data={str(state): ended[state] for state in told})
     if ended.keys() == {StepState.VERIFIED} and is_restored(plan.case, run):
         lifecycle.restored(plan.case)

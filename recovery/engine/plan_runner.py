@@ -26,12 +26,13 @@ from recovery.engine import (
     protocol,
     steps,
 )
-from recovery.engine.ordering_law import IN_HAND, Act, NextAction
+from recovery.engine.ordering_law import Act, NextAction
 from recovery.engine.preconditions import LOOK_AGAIN_SECONDS
 from recovery.engine.protocol import ClaimedStep
 from recovery.engine.queries import DATABASE_AWAY, WAITING_SQL, Reader, ask
 from recovery.engine.step_batch import StepBatch
 from recovery.models import Step
+from recovery.models.steps import IN_HAND
 from workspaces.moves import CannotMove
 
 # Queues: each class of connectors has its own, so that a slow system holds up nobody else.

@@ -43,7 +43,6 @@ from ledger.models import Compensated, Reversibility
 from ledger.parsed_events import ParsedEvent
 from recovery.engine import approved_calls, faults, preconditions, queries, steps
 from recovery.engine.approved_calls import Void
-from recovery.engine.ordering_law import WAIT_FOR_THEIR_TURN
 from recovery.engine.queries import (
     AT_REST,
     ATTEMPTS_SQL,
@@ -60,6 +59,7 @@ from recovery.engine.queries import (
     in_seconds,
 )
 from recovery.models import Step, StepAttempt, StepState
+from recovery.models.steps import WAITS_FOR_TURN
 from workspaces.clock import boot_seconds
 from workspaces.moves import CannotMove
 
@@ -97,7 +97,7 @@ def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
     target, and was faster than our look.
     """
     first = _one_of_each_target(wanted)
-    free = preconditions.allowed([step for step in first if step.state in WAIT_FOR_THEIR_TURN])
+    free = preconditions.allowed([step for step in first if step.state in WAITS_FOR_TURN])
     held, told = _claim(free) if free else ([], [])
     mine = {one.step.pk for one in held}
     goes = {step.pk for step in first}

@@ -28,6 +28,14 @@ from ledger.append.statements import Rows, Statement, array
 from ledger.desk_events import plain_connection
 from ledger.models import Action, Effect, Run
 from recovery.models import Plan, Step
+from recovery.models.steps import (
+    DONE,
+    HOLDS_TARGET,
+    IN_HAND,
+    LEFT,
+    WAITS_FOR_TURN,
+    literals,
+)
 from workspaces.models import Secret
 
 DATABASE_AWAY = (OperationalError, InterfaceError)
@@ -60,7 +68,7 @@ PLAN_RUNS = Sql(
 # A step that has not ended, asked of the steps of one plan in their order. Of `state` itself the
 # planner would go to an index of all living steps, for each plan anew, whenever the statistics are
 # from a moment in which there were few.
-LIVING = "({0}.state || '') NOT IN ('verified', 'reported', 'skipped', 'cancelled')"
+LIVING = f"({{0}}.state || '') NOT IN ({literals((*DONE, *LEFT))})"
 
 
 def in_seconds(seconds: float) -> Sql:
@@ -114,10 +122,10 @@ CROSS JOIN LATERAL (
 JOIN connectors_connection c ON c.id = s.connection_id
 WHERE p.state = 'running' AND NOT p.id = ANY(%s::bigint[])
     AND p.workspace_id = (SELECT workspace_id FROM recovery_plan WHERE id = %s)
-    AND s.state IN ('blocked', 'ready') AND s.claims = 0 AND c.connector = %s
+    AND s.state IN ({literals(WAITS_FOR_TURN)}) AND s.claims = 0 AND c.connector = %s
     AND (s.wake_at IS NULL OR s.wake_at <= clock_timestamp())
     AND c.concurrency > (SELECT count(*) FROM recovery_step h
-        WHERE h.connection_id = c.id AND h.state IN ('claimed', 'intended'))
+        WHERE h.connection_id = c.id AND h.state IN ({literals(IN_HAND)}))
 ORDER BY p.id LIMIT %s
 """  # noqa: S608
 
@@ -125,18 +133,17 @@ ORDER BY p.id LIMIT %s
 # Claiming.
 
 # A step `o` that has its target to itself: it may be at work on it, or nobody knows.
-HOLDS_TARGET = (
-    "(o.state IN ('claimed', 'intended', 'unknown', 'applied')"
-    " OR (o.state = 'needs_human' AND o.was = 'unknown'))"
+HOLDS_TARGET_SQL = (
+    f"(o.state IN ({literals(HOLDS_TARGET)}) OR (o.state = 'needs_human' AND o.was = 'unknown'))"
 )
 
-BUSY_SQL = """
+BUSY_SQL = f"""
 SELECT c.id,
     EXISTS (SELECT FROM approvals_pause WHERE workspace_id = c.workspace_id AND lifted_at IS NULL),
     (SELECT count(*) FROM recovery_step
-     WHERE state IN ('claimed', 'intended') AND connection_id = c.id)
+     WHERE state IN ({literals(IN_HAND)}) AND connection_id = c.id)
 FROM connectors_connection c WHERE c.id = ANY(%s::bigint[])
-"""
+"""  # noqa: S608
 
 # Close to its bound, the claims of a connection are made one after the other: whoever counts sees
 # what those before it have committed. The lock ends with the claim's transaction.
@@ -158,14 +165,14 @@ WHERE recovery_step.id = u.id AND recovery_step.state = u.state AND recovery_ste
         SELECT FROM recovery_step o
         WHERE o.workspace_id = recovery_step.workspace_id
         AND o.target_type = recovery_step.target_type AND o.target_id = recovery_step.target_id
-        AND o.id <> recovery_step.id AND {HOLDS_TARGET})
+        AND o.id <> recovery_step.id AND {HOLDS_TARGET_SQL})
 RETURNING recovery_step.id
 """  # noqa: S608
 
 OTHER_ON_TARGET_SQL = f"""
 SELECT p.case_id FROM recovery_step o JOIN recovery_plan p ON p.id = o.plan_id
 WHERE o.workspace_id = %s AND o.target_type = %s AND o.target_id = %s AND o.plan_id <> %s
-    AND {HOLDS_TARGET}
+    AND {HOLDS_TARGET_SQL}
 LIMIT 1
 """  # noqa: S608
 

@@ -30,6 +30,7 @@ from recovery.engine.preconditions import GoOn
 from recovery.engine.protocol import Answered, Checked, ClaimedStep, Ending, Intent
 from recovery.engine.queries import DATABASE_AWAY
 from recovery.models import Step, StepState
+from recovery.models.steps import DONE
 from workspaces.clock import boot_seconds
 
 GATHER_SECONDS = 0.005
@@ -344,7 +345,7 @@ class StepBatch:
 
 
 def _end(ending: Sequence[Ending]) -> None:
-    for state in (StepState.VERIFIED, StepState.REPORTED):
+    for state in DONE:
         some = [one for one in ending if one.state == state]
         if some:
             protocol.end_all(some, state)

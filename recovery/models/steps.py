@@ -71,8 +71,11 @@ STEP_MOVES: dict[str, frozenset[str]] = {
 # these sets; a new state is put into those that it belongs to.
 ENDED = frozenset(state for state, moves in STEP_MOVES.items() if not moves)
 
-TO_RUN = (StepState.BLOCKED, StepState.READY, StepState.CLAIMED)
-"""Nothing is sent yet: a pause holds them."""
+WAITS_FOR_TURN = (StepState.BLOCKED, StepState.READY)
+"""Nobody has it in hand; the ordering law says when it is claimed."""
+
+TO_RUN = (*WAITS_FOR_TURN, StepState.CLAIMED)
+"""Nothing is sent yet: a pause holds them, and a stop cancels them."""
 
 IN_HAND = (StepState.CLAIMED, StepState.INTENDED)
 """A worker has it, under a lease."""
@@ -80,13 +83,18 @@ IN_HAND = (StepState.CLAIMED, StepState.INTENDED)
 UNDER_WAY = (StepState.INTENDED, StepState.APPLIED)
 """Sent, or done and not read back: nobody is needed yet."""
 
+ON_THE_WIRE = (StepState.INTENDED, StepState.UNKNOWN, StepState.APPLIED)
+"""It may have had its effect: a stop sees it through."""
+
 DUE_IN_TIME = (StepState.UNKNOWN, StepState.APPLIED, StepState.READY)
 """Its next try, probe or reading comes by its time (`wake_at`)."""
 
 HOLDS_TARGET = (*IN_HAND, StepState.UNKNOWN, StepState.APPLIED)
 """No other step may act on the same target."""
 
-TROUBLED = (StepState.UNKNOWN, StepState.DRIFTED, StepState.NEEDS_HUMAN)
+WAITS_FOR_PEOPLE = (StepState.DRIFTED, StepState.NEEDS_HUMAN)
+
+TROUBLED = (StepState.UNKNOWN, *WAITS_FOR_PEOPLE)
 """In doubt, or waits for a person."""
 
 DONE = (StepState.VERIFIED, StepState.REPORTED)

@@ -6,6 +6,7 @@ Here all of them are held against each other, over workspaces that chance has ma
 import random
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from allauth.account.models import EmailAddress
@@ -83,7 +84,7 @@ def _asked(draw: random.Random, ask, people: list[User]) -> Approval:
         by=draw.choice(people),
         self_approval=draw.random() < 0.25,
     )
-    changes = {"agent_owner": draw.choice([None, *people])}
+    changes: dict[str, Any] = {"agent_owner": draw.choice([None, *people])}
     if draw.random() < 0.2:
         changes["expires_at"] = timezone.now() - timedelta(seconds=1)
     Approval.objects.filter(pk=approval.pk).update(**changes)
