@@ -78,10 +78,8 @@ FORGOTTEN = problem(
 def salted(events: Sequence[ParsedEvent]) -> tuple[bytes, list[bytes]]:
     """Fresh salts of SALT_BYTES each, end to end, and per event the digest that is sealed."""
     salts = os.urandom(SALT_BYTES * len(events))
-    return salts, [
-        salted_digest(salts[SALT_BYTES * at : SALT_BYTES * (at + 1)], event.content)
-        for at, event in enumerate(events)
-    ]
+    each = [salts[i : i + SALT_BYTES] for i in range(0, len(salts), SALT_BYTES)]
+    return salts, [salted_digest(s, e.content) for s, e in zip(each, events, strict=True)]
 
 
 @dataclass

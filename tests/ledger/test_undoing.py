@@ -11,6 +11,7 @@ from ledger import desk_events
 from ledger.desk_events import EventDraft
 from ledger.erasure import ERASING
 from ledger.models import Action, Effect, Event
+from ledger.proofs import is_as_digested
 from tests.ledger.conftest import event, tell
 from tests.ledger.test_fold import rows
 
@@ -84,3 +85,26 @@ def test_a_run_that_is_not_there_is_opened_the_usual_way(northwind):
         desk_events.end_all(northwind, said, {("desk-plan-9", "step-1"): ()})
 
     assert Action.objects.get(run__run="desk-plan-9").tool == "things.restore"
+
+
+def test_what_is_folded_later_has_a_salt_and_a_digest_of_its_own(changed):
+    claims = [
+        EventDraft(EventType.STEP_CLAIMED, "desk-plan-9", name) for name in ("step-1", "step-2")
+    ]
+    undone = [
+        EventDraft(
+            EventType.ACTION_COMPENSATED,
+            "run_1",
+            "x",
+            {"positions": [position], "outcome": "compensated", "verified": True},
+        )
+        for position in (0, 1)
+    ]
+
+    with transaction.atomic():
+        desk_events.note_all(changed, desk_events.read_all(changed, claims))
+        desk_events.end_all(changed, desk_events.read_all(changed, undone), {})
+
+    kept = list(Event.objects.exclude(actor_kind="agent"))
+    assert len({bytes(one.salt) for one in kept}) == len(kept) == 4
+    assert all(is_as_digested(one) for one in kept)
