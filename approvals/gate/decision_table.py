@@ -339,8 +339,8 @@ def waiting(action: str, approval: int, expires_at: datetime) -> dict[str, Any]:
 def next_key(key: str) -> str:
     """The key after a compensated one: the same for whoever asks, and dead ones are never met."""
     stem, mark, number = key.rpartition(GENERATION)
-    if mark and number.isascii() and number.isdigit() and stem:
-        return f"{stem}{GENERATION}{int(number) + 1}"
-    if len(key) > KEY_CHARACTERS_MAX - NUMBER_CHARACTERS_MAX:
-        key = f"sha256:{digest(key)}"
-    return f"{key}{GENERATION}2"
+    is_numbered = mark and number.isascii() and number.isdigit() and stem
+    stem, generation = (stem, int(number) + 1) if is_numbered else (key, 2)
+    if len(stem) > KEY_CHARACTERS_MAX - NUMBER_CHARACTERS_MAX:
+        stem = f"sha256:{digest(stem)}"
+    return f"{stem}{GENERATION}{generation}"

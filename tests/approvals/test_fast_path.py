@@ -3,13 +3,16 @@
 import asyncio
 import datetime as dt
 import json
+import os
+import threading
 from typing import Any
 
+import psycopg
 import pytest
 from django.db.models import F
 
 from approvals import pauses, versions
-from approvals.gate.begin import begin_fast, steps
+from approvals.gate.begin import NeedsTime, begin_fast, steps
 from approvals.gate.begin_request import ask_of
 from approvals.models import Approval, GateKey, Pause
 from approvals.policy import active_policies
@@ -20,6 +23,7 @@ from ledger.models import Action, Attempt, Event, EventKey, Run, Unsealed
 from ledger.parsed_events import Actor
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
+from tests.locks import waits
 from workspaces import keys
 from workspaces.models import Agent
 
@@ -262,6 +266,31 @@ def test_after_a_pivot_the_order_law_is_the_general_ways(trip, acme, ada, agent)
     assert hear(asking(agent, explain=False), quickly_only=True) is None
     retriable = asking(agent, explain=False, saga="retriable")
     assert hear(retriable, quickly_only=True).body["answer"] == "proceed"
+
+
+@pytest.mark.parametrize("quickly", [True, False], ids=["quick", "general"])
+def test_a_call_waits_while_its_run_is_taken_into_recovery(trip, agent, quickly):
+    """Whoever begins a plan holds the run; no call slips in between their look and their word."""
+    assert trip.begin(key="k1", action="act_1").json()["answer"] == "proceed"
+    look_around(agent, tool="crm.update", key="k2", action="act_2")
+    told = []
+
+    def call():
+        asked = asking(agent, tool="crm.update", key="k2", action="act_2", explain=False)
+        told.append(hear(asked, quickly_only=quickly))
+
+    with psycopg.connect(os.environ["DATABASE_URL"]) as recovery:
+        recovery.execute("SELECT FROM ledger_run WHERE run = 'run_1' FOR UPDATE")
+        calling = threading.Thread(target=call)
+        calling.start()
+        waits(1)
+        recovery.execute("UPDATE ledger_run SET held_by = 'case 1' WHERE run = 'run_1'")
+    calling.join()
+
+    (said,) = told
+    assert said is None or isinstance(said, NeedsTime), said
+    assert trip.begin(key="k2", action="act_2").json()["code"] == "recovery"
+    assert Action.objects.count() == 1
 
 
 def test_asking_what_would_be_begins_nothing_although_the_quick_way_could(trip, agent):

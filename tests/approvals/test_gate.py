@@ -9,6 +9,7 @@ from django.utils import timezone
 from amends.protocol.vocabulary import EventType
 from approvals import inbox, pauses, versions
 from approvals.card_context import anomalies
+from approvals.gate import decision_table
 from approvals.models import Approval, ApprovalState, GateKey
 from ledger import desk_events
 from ledger.models import Action, Event, Run
@@ -103,6 +104,28 @@ def test_a_known_no_effect_may_be_tried_again_with_the_next_fence(trip):
 
     assert (said["answer"], said["fence"], said["action"]) == ("proceed", 2, "act_1")
     assert trip.begin(attempt="a1").status_code in {409, 422}
+
+
+def test_a_try_that_is_over_begins_nothing(trip):
+    trip.failed(trip.begin(attempt="a1"), attempt="a1", outcome="no_effect")
+
+    refused = trip.begin(attempt="a1")
+
+    assert refused.status_code == 422
+    assert refused.json()["type"] == "urn:amends:problem:attempt-reused"
+
+
+@pytest.mark.parametrize(
+    ("key", "following"),
+    [("k", "k~2"), ("k~2", "k~3"), ("k~9", "k~10"), ("k~x", "k~x~2"), ("~2", "~2~2")],
+)
+def test_the_next_key_is_one_that_was_never_used(key, following):
+    assert decision_table.next_key(key) == following
+
+
+@pytest.mark.parametrize("key", ["a" * 200, "a" * 198 + "~9", "~" * 200])
+def test_the_next_key_of_the_longest_is_no_longer(key):
+    assert len(decision_table.next_key(key)) <= 200
 
 
 def test_after_a_known_no_effect_new_arguments_replace_the_old(trip):

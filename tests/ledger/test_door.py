@@ -5,9 +5,11 @@ import contextlib
 import gzip
 import hashlib
 import json
+from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from config.edge import Edge
 from edge import pools
@@ -201,6 +203,32 @@ def test_the_right_prefix_with_a_wrong_secret_opens_no_door(
 
     assert before == after == [401] * len(stolen)
     assert true != 401
+
+
+@pytest.mark.parametrize(
+    "state", ["living", "revoked", "expired", "another secret", "another prefix", "no secret"]
+)
+def test_the_hot_routes_and_the_rest_of_the_api_know_a_key_alike(
+    at_the_door, trip_desk, ada, state
+):
+    key, token = keys.create_key(trip_desk, by=ada, name="another")
+    shown = {
+        "another secret": token[:-4] + "xxxx",
+        "another prefix": token.replace(key.prefix, key.prefix[::-1]),
+        "no secret": f"amends_{key.prefix}_",
+    }.get(state, token)
+    if state == "revoked":
+        keys.revoke(key, by=ada)
+    if state == "expired":
+        past = timezone.now() - timedelta(seconds=1)
+        APIKey.objects.filter(pk=key.pk).update(expires_at=past)
+
+    async def story(client):
+        return await client.post("/api/v1/events", content="[]", headers=bearer(shown))
+
+    is_open = at_the_door(story).status_code != 401
+
+    assert is_open == (keys.agent_of(shown) is not None) == (state == "living")
 
 
 def test_a_key_without_the_scope_is_refused(call, trip_desk, ada):

@@ -119,9 +119,25 @@ def test_a_revoked_persons_token_opens_nothing(airline, ada):
     kept, token = keys.create_token(airline, by=ada, name="script")
     assert keys.person_of(token) == kept
 
+    assert keys.person_of(token[:-4] + "xxxx") is None, "the prefix alone opens nothing"
+
     keys.revoke(kept, by=ada)
 
     assert keys.person_of(token) is None
+
+
+def test_the_token_of_a_person_who_was_shut_out_opens_nothing(airline, ada):
+    _, token = keys.create_token(airline, by=ada, name="script")
+    User.objects.filter(pk=ada.pk).update(is_active=False)
+
+    assert keys.person_of(token) is None
+
+
+def test_one_key_does_not_both_act_and_import(airline, ada):
+    desk = Agent.objects.create(workspace=airline, name="airline-desk", owner=ada)
+
+    with pytest.raises(ValueError, match="does not both act and import"):
+        keys.create_key(desk, by=ada, name="production", scopes=("begin", "import"))
 
 
 def test_a_team_that_lost_a_grant_loses_it_at_once(airline, ada):
