@@ -1,9 +1,11 @@
 """Ending a doubt with a person's evidence, and what is done with steps that wait."""
 
 import threading
+from datetime import timedelta
 
 import pytest
 from django.db import connections, transaction
+from django.utils import timezone
 
 from ledger.models import Event, Run
 from recovery.cases.lifecycle import Empty, OutOfDate
@@ -14,6 +16,7 @@ from recovery.models import Case, CaseState, PlanState, Step, StepState, Suggest
 from recovery.planning import plans
 from recovery.triage import triage
 from tests.locks import waits
+from tests.people import person, team
 from tests.recovery.engine import by_hand
 from workspaces.moves import CannotMove
 
@@ -142,6 +145,33 @@ def test_one_more_try_is_authorised_by_name_and_has_a_new_key(lost, shop, ada):
     lost.refresh_from_db()
     assert lost.outcome == "restored"
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
+
+
+@pytest.mark.parametrize(
+    ("operation", "repeats", "generation"), [("restore_row", True, 1), ("gone", False, 2)]
+)
+def test_a_step_that_did_not_happen_goes_on_under_its_key_only_where_that_cannot_double(
+    lost, ada, operation, repeats, generation
+):
+    """Of an operation that is gone nobody knows, so it counts as one that may."""
+    (step,) = settling.steps_in_doubt(lost)
+    Step.objects.update(was="intended", state=StepState.UNKNOWN, operation=operation)
+
+    settling.settle_step(step, outcome="no_effect", evidence="no", by=ada, seen=lost.revision)
+
+    changed = Step.objects.get()
+    assert (changed.state, changed.generation) == (StepState.READY, generation)
+    assert (changed.key == step.key) == repeats
+
+
+def test_who_has_not_claimed_the_case_settles_nothing_of_it(lost, ada):
+    (step,) = settling.steps_in_doubt(lost)
+    olga = person("olga", team(lost.workspace, "seniors", "view", "recover"))
+    hour = timezone.now() + timedelta(hours=1)
+    Case.objects.filter(pk=lost.pk).update(claimed_by=olga, claimed_until=hour)
+
+    with pytest.raises(CannotMove, match="Olga has claimed it"):
+        settling.settle_step(step, outcome="applied", evidence="x", by=ada, seen=lost.revision)
 
 
 def test_of_a_stopped_plan_nothing_is_tried_again(lost, shop, ada, client):
