@@ -6,6 +6,7 @@ import pytest
 from django.utils import timezone
 
 from approvals import inbox, pauses
+from approvals.gate import documented
 from approvals.models import Approval, ApprovalState
 from ledger.models import Action, Event
 from tests.approvals import test_gate
@@ -140,3 +141,38 @@ def test_a_second_call_needs_an_action_id_of_its_own(trip):
     assert refused.status_code == 422
     assert refused.json()["type"] == "urn:amends:problem:action-reused"
     assert list(Action.objects.values_list("key", flat=True)) == ["k1"]
+
+
+KINDS = {"string": str, "integer": int, "array": list, "object": dict, "null": type(None)}
+
+
+def kinds(types):
+    return tuple(KINDS[one] for one in ([types] if isinstance(types, str) else types)) or object
+
+
+def undocumented(answer, path, verb):
+    """What of an answer the API's own page does not say, or says otherwise."""
+    content = documented[path][verb]["responses"]["200"]["content"]
+    known = content["application/json"]["schema"]["properties"]
+    return {
+        name: value
+        for name, value in answer.json().items()
+        if name not in known or not isinstance(value, kinds(known[name].get("type", [])))
+    }
+
+
+def test_every_answer_is_as_the_page_of_the_api_says(trip, acme, ben):
+    begun = trip.begin(key="k1", action="act_1", attempt="a1")
+    trip.failed(begun, attempt="a1", outcome="unknown")
+    answers = [begun, trip.begin(key="k1", action="act_1", attempt="a2")]
+    asked = trip.begin(tool="pay.card", key="k2", action="act_2", attempt="b1")
+    approve(ben)
+    answers += [asked, trip.begin(tool="pay.card", key="k2", action="act_2", attempt="b1")]
+    trip.succeeded(answers[-1], attempt="b1", result={"ok": True})
+    answers += [trip.begin(tool="pay.card", key="k2", action="act_2", attempt="b2")]
+
+    said = [one.json()["answer"] for one in answers]
+    assert said == ["proceed", "in_doubt", "wait", "proceed", "replay"]
+    assert [undocumented(one, "/api/v1/actions/begin", "post") for one in answers] == [{}] * 5
+    approval = trip.request("GET", f"/api/v1/approvals/{asked.json()['approval']}")
+    assert undocumented(approval, "/api/v1/approvals/{id}", "get") == {}
