@@ -22,9 +22,9 @@ from django.conf import settings
 
 from config.local.postgres import Postgres
 from config.local.valkey import Valkey
-from tests import servers
+from tests import npm, servers
 from tests.processes import Processes
-from tests.whole import Whole, pytest_addoption  # noqa: F401 - pytest asks the conftest for it
+from tests.whole import Whole, is_whole, pytest_addoption  # noqa: F401 - pytest asks the conftest for it
 
 started: dict[str, Any] = {}
 
@@ -44,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if worker is None:
         folder = servers.home() / f"run-{os.getpid()}"
         started["postgres"] = servers.start(folder)
+        if is_whole(config):
+            started["npm"] = npm.install_ahead()
     else:
         folder = Path(worker["amends_folder"])
     started["folder"] = folder
@@ -82,6 +84,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    if "npm" in started:
+        started["npm"].wait()
     if "valkey" in started:
         started["valkey"].stop()
     if "postgres" in started:

@@ -7,7 +7,6 @@ from tests.mutants.running import KILLED, copy, run
 
 SAMPLE = {
     "approvals": "what was not shown is approved",
-    "client": "a gated call is made while the desk is away",
     "engine": "a single move takes no notice of the fence",
     "masking": "a card beside other digits is not masked",
 }

