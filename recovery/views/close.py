@@ -96,6 +96,7 @@ def _show(
         "people": [{"value": str(one.pk), "label": str(one)} for one in people] if standing else [],
         "owner": said.get("owner", str(request.user.pk)),
         "due": said.get("due", f"{timezone.localdate() + timedelta(days=DUE_DAYS)}"),
+        "zone": timezone.get_current_timezone_name(),
         "why_not": closing.why_not(case, facts, closing.living_plan(case)),
         "commit_label": "Close the case",
     }
