@@ -14,16 +14,19 @@ CARD = {"number": "4242424242424242", "exp_month": "12", "exp_year": "2030", "cv
 
 
 @contextmanager
-def serves(page):
+def serves(page, status=200):
     """A server that answers everything with one page."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self):
             body = json.dumps(page).encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def do_POST(self):
+            self.do_GET()
 
         def log_message(self, *words):
             pass
@@ -93,6 +96,35 @@ def test_a_page_with_more_behind_it_does_not_say_that_there_is_none(connect, out
         settings = {"manifest": "payments", "base_url": url}
         connection = connect("payments", "http", settings, {"token": "sk_test_canary"})
         assert probe(connection, Target("charge", "ch_1"), "r-1").found == found
+
+
+@pytest.fixture
+def answered(connect, outbound):
+    """Asks a service that answers everything with this page and status."""
+    outbound.append("127.0.0.1")
+
+    def ask(how, page, status=200):
+        with serves(page, status) as url:
+            settings = {"manifest": "payments", "base_url": url}
+            connection = connect("payments", "http", settings, {"token": "sk_test_canary"})
+            return how(connection, Target("charge", "ch_1"), "r-1")
+
+    return ask
+
+
+def test_a_probe_that_was_not_answered_cannot_tell(answered):
+    assert answered(probe, {"data": [], "has_more": False}, 503).found == "cannot_tell"
+
+
+@pytest.mark.parametrize(("status", "found"), [("failed", "absent"), ("succeeded", "present")])
+def test_a_refund_of_ours_that_failed_is_none(answered, status, found):
+    ours = {"id": "re_1", "status": status, "metadata": {"amends_key": "r-1"}}
+
+    assert answered(probe, {"data": [ours], "has_more": False}).found == found
+
+
+def test_an_answer_that_the_manifest_does_not_know_tells_nothing(answered):
+    assert answered(refund, {"object": "teapot"}, 418).outcome == "unknown"
 
 
 def test_somebody_elses_refund_is_not_taken_for_ours(payments, payments_connection, charge):
