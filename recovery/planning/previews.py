@@ -38,13 +38,14 @@ from recovery.run_facts.sentences import listed, plural, shortened
 HEADLINE_CHARACTERS_MAX = 400
 BRIEF_CHARACTERS_MAX = 90
 TITLES_NAMED_MAX = 3
+NOTHING = "Nothing can be undone from here"
 
 
 def headline(drafted: Drafted) -> str:
     """`Refund $1 286.00, then restore reservation XEHM4B`."""
     named = [one.preview.title.rstrip(".") for one in drafted.steps]
     if not named:
-        return "Nothing can be undone from here"
+        return NOTHING
     shown = named[:TITLES_NAMED_MAX]
     if len(named) > TITLES_NAMED_MAX:
         shown = [*named[: TITLES_NAMED_MAX - 1], plural(len(named) - 2, "step") + " more"]

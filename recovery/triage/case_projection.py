@@ -105,6 +105,7 @@ def _why(facts: RunFacts) -> str:
     return "the run fell silent" if facts.is_silent else "they are in doubt"
 
 
+NO_WAY_BACK = "Nothing that stands can be undone from here"
 REQUEST_CHARACTERS_MAX = 4_000
 # A run that calls more tools than this is found by the first ones.
 TOOLS_MAX = 200
@@ -179,13 +180,16 @@ def _person(facts: RunFacts) -> dict[str, Any]:
 
 def _advice(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
     suggestion, why = suggest(facts)
+    if suggestion == Suggestion.COMPENSATE and drafted.cannot and not drafted.steps:
+        suggestion, why = Suggestion.CLOSE, f"{NO_WAY_BACK}: say who looks after what is left."
     judgement = judgement_of(drafted)
     money = previews.money(drafted.steps)
     text = {
         Suggestion.SETTLE: "Find out what happened first",
         Suggestion.RESUME: "Resume the run",
-        Suggestion.CLOSE: "Nothing to undo",
-    }.get(suggestion, previews.brief(drafted))
+        Suggestion.COMPENSATE: previews.brief(drafted) if drafted.steps else "Undo to a checkpoint",
+        Suggestion.CLOSE: previews.NOTHING if facts.remaining() else "Nothing to undo",
+    }[suggestion]
     return {
         "suggestion": suggestion,
         "suggestion_reason": shortened(why, 400),

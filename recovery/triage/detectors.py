@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from amends.protocol.masking import holds_bare
 from amends.protocol.vocabulary import WITHOUT_EFFECT
@@ -250,7 +251,7 @@ def without_approval(facts: RunFacts) -> Iterator[Reason]:
         if action.pk not in facts.past_the_gate or (since and ran_at and ran_at < since):
             continue
         if not action.tool:
-            if facts.has_ended or facts.is_silent:  # its plan may still be on its way
+            if facts.has_ended or facts.is_silent or _plan_is_late(facts, ran_at):
                 yield Reason("unapproved", NAMELESS, action.action)
             continue
         judgement = facts.judgement(action)
@@ -261,6 +262,12 @@ def without_approval(facts: RunFacts) -> Iterator[Reason]:
             yield Reason(
                 "denied", f"{action.tool_words} ran although it is never allowed", action.action
             )
+
+
+def _plan_is_late(facts: RunFacts, ran_at: datetime | None) -> bool:
+    """Whether a plan that is still on its way would have come, though its run goes on and on."""
+    patience = timedelta(seconds=facts.policy.stuck_after_seconds)
+    return ran_at is not None and facts.now - ran_at > patience
 
 
 def denied_often(facts: RunFacts) -> Iterator[Reason]:

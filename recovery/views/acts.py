@@ -4,6 +4,9 @@ from typing import Any
 
 from recovery.cases.lifecycle import held_by_another
 from recovery.models import Case, CaseState, Suggestion
+from recovery.planning.plan_drafting import connections_of, draft_steps
+from recovery.planning.step_drafting import CannotUndo
+from recovery.run_facts.runs import facts_of
 from recovery.run_facts.sentences import listed
 from recovery.views.request_context import case_url
 from workspaces.access import may
@@ -22,7 +25,7 @@ def offered(case: Case, person: User) -> list[dict[str, Any]]:
     if case.state == CaseState.CLOSED:
         return []
     doubt = "settle the unknown outcome first" if case.unknown_count else ""
-    standing = "" if case.standing_count else "no effect stands"
+    standing = _why_nothing_is_undone(case)
     entries = [
         ("Resume…", "resume", "r", Suggestion.RESUME, blocked or doubt),
         ("Compensate…", "compensate", "u", Suggestion.COMPENSATE, blocked or doubt or standing),
@@ -41,6 +44,19 @@ def offered(case: Case, person: User) -> list[dict[str, Any]]:
         }
         for label, place, key, suggestion, why_not in entries
     ]
+
+
+def _why_nothing_is_undone(case: Case) -> str:
+    """Looked at anew where the row says so: a twin or a connection may have come since."""
+    if not case.standing_count:
+        return "no effect stands"
+    if case.suggestion != Suggestion.CLOSE:
+        return ""
+    try:
+        drafted = draft_steps(facts_of(case.run), connections_of([case.workspace_id]))
+    except CannotUndo:  # longer than one plan; the preview says how to go about it
+        return ""
+    return "" if drafted.steps else "nothing that stands can be undone from here"
 
 
 def why_not(acts: list[dict[str, Any]]) -> str:

@@ -6,14 +6,17 @@ from html import escape, unescape
 import pytest
 from django.utils import timezone
 
+from approvals import versions
 from recovery.casework import cases
 from recovery.models import Case, Plan
 from recovery.planning import plans
 from recovery.triage import triage
 from tests import people
+from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 
 pytestmark = pytest.mark.django_db
+TWIN = "{connection: shop, operation: restore_row, args: {to: before}}"
 
 
 @pytest.fixture
@@ -285,6 +288,36 @@ def test_what_is_left_gets_its_owner_on_the_page_and_says_what_it_is(desk, case,
     assert case.outcome == "partly"
     assert [one.text for one in case.residues.order_by("pk")] == [one["summary"] for one in shown]
     assert {one.owner for one in case.residues.all()} == {ada}
+
+
+def test_where_nothing_can_be_undone_no_page_offers_to_compensate_until_there_is_a_way(
+    desk, tell, acme, ticket
+):
+    run = tell()
+    run.does("rows.change", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    run.ends("failed")
+    case = run.case()
+
+    line, page = desk.get("/w/acme/queue/").text, desk.get(f"/w/acme/cases/{case.pk}/")
+
+    assert "Nothing can be undone from here" in line
+    assert f"/w/acme/cases/{case.pk}/compensate/" not in line
+    assert {act["label"]: act["why_not"] for act in page.context["acts"]} == {
+        "Resume…": "",
+        "Compensate…": "nothing that stands can be undone from here",
+        "Close…": "",
+    }
+    assert [act["label"] for act in page.context["acts"] if act["main"]] == ["Close…"]
+    assert "say who looks after what is left" in page.text
+
+    later = POLICY.replace("  twins:", f'  twins:\n    "rows.change": {TWIN}')
+    versions.activate(versions.save(acme, later, by=None), by=None)
+    acts = desk.get(f"/w/acme/cases/{case.pk}/").context["acts"]
+    assert all(not act["why_not"] for act in acts)
+
+
+def test_the_day_until_which_what_is_left_is_due_has_a_time_zone(desk, case):
+    assert "Until the end of (UTC)" in desk.get(f"/w/acme/cases/{case.pk}/close/").text
 
 
 def test_closing_without_a_reason_says_so(desk, case):

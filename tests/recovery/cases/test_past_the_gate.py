@@ -2,13 +2,16 @@
 
 import dataclasses
 import json
+from datetime import timedelta
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from approvals import reported
+from approvals.models import PolicyVersion
 from approvals.policy import active
-from ledger.models import Run
+from ledger.models import Action, Run
 from recovery.casework import closing
 from recovery.models import Case, CaseOutcome
 from recovery.triage import triage
@@ -105,6 +108,21 @@ def test_what_is_known_to_have_come_to_nothing_or_needs_nobody_is_none(tell):
     run.ends()
 
     assert run.case() is None
+
+
+def test_what_has_no_plan_is_not_hidden_by_a_run_that_goes_on(tell, ada):
+    """An agent that says from time to time that it lives ends no run, and is never silent."""
+    run = tell()
+    run.say("action.succeeded", "act_1", effects=[GONE])
+    assert run.case() is None, "the plan may be on its way"
+
+    PolicyVersion.objects.update(activated_at=timezone.now() - timedelta(hours=1))
+    Action.objects.update(finished_at=timezone.now() - timedelta(minutes=16))
+    run.say("run.checkpoint", name="still_here")
+
+    case = run.case()
+    assert case is not None
+    assert case.reasons == ["unapproved"]
 
 
 class Importer(Told):
