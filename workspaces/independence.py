@@ -100,6 +100,14 @@ def sponsors_of(added_by: User | None, person: User, workspace: Workspace) -> li
     return sorted((behind | {added_by.pk}) - {person.pk})[:SPONSORS_MAX]
 
 
+def who_brought_in(person: User, workspace: Workspace) -> User:
+    """Whoever put them into their first team here: putting oneself into others hides nobody."""
+    rows = Membership.objects.filter(workspace=workspace, person=person)
+    others = rows.exclude(added_by=None).exclude(added_by=person).select_related("added_by")
+    first = others.order_by("added_at", "pk").first()
+    return (first and first.added_by) or person
+
+
 def is_proven(person: User) -> bool:
     """Whether the address that they go by was proven."""
     same = EmailAddress.objects.filter(user=person, email__iexact=person.email)

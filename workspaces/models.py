@@ -166,7 +166,8 @@ class Team(models.Model):
 
 
 class Membership(models.Model):
-    """That a person was put into a team, and by whom.
+    """That a person was put into a team, and by whom; of those who put themselves into a team, by
+    whom they had been brought in.
 
     `sponsors` are whoever did it, and whoever had brought those in a short while ago: all of them
     could be one person at two keyboards. Of people who stood in a team before this was written down

@@ -76,7 +76,7 @@ def _write_down(team: Team, person: User, by: User | None) -> None:
         person=person,
         defaults={
             "workspace": team.workspace,
-            "added_by": by,
+            "added_by": independence.who_brought_in(person, team.workspace) if by == person else by,
             "sponsors": sponsors,
             "added_at": Now(),
             "vouched_at": None,

@@ -126,6 +126,30 @@ def test_the_second_account_of_an_administrator_approves_nothing_of_theirs(
 
 
 @pytest.mark.django_db
+def test_whoever_puts_themselves_into_another_team_still_says_who_brought_them_in(
+    client, acme, administrator, finance, ask
+):
+    approval, second = ask(), person("second")
+    administrators = acme.teams.get(name="administrators")
+    teams.add(administrators, second, by=administrator)
+    teams.add(finance, second, by=administrator)
+    teams.remove(finance, second, by=second)
+    teams.add(finance, second, by=second)
+
+    none_lets(approval, second)
+    assert [one.brought_in_by for one in deciders.newcomers(approval)] == [
+        f"was brought in by {administrator}"
+    ]
+
+    later(A_DAY)
+    teams.remove(administrators, second, by=second)
+    inbox.grant(approval, by=second, seen=approval.digest)
+    client.force_login(administrator)
+    decided = client.get(f"/w/acme/approvals/{approval.pk}/").content.decode()
+    assert f"brought in by {administrator} on" in decided
+
+
+@pytest.mark.django_db
 def test_an_address_is_proven_before_the_first_answer_also_before_a_no(acme, ask, finance):
     approval = ask()
     nobody = User.objects.create_user("nobody@example.com", PASSWORD)
