@@ -297,7 +297,7 @@ def step_title(step: ResumeStep) -> str:
     """`charge_card on card 4421`"""
     first = next(iter(step.targets), None)
     if not isinstance(first, dict):
-        return step.tool
+        return formatting.named(step.tool)
     where = target_words(str(first.get("type", "")), str(first.get("id", "")))
     said = formatting.named(step.tool)
     return f"{said} on {where}" if where else said

@@ -15,6 +15,7 @@ from recovery.cases.lifecycle import Empty
 from recovery.casework import cases
 from recovery.models import Case
 from recovery.views.request_context import case_or_404, case_url
+from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
@@ -76,7 +77,8 @@ def pause(request: Request, workspace: str, pk: int) -> HttpResponse:
     except (ValueError, CannotMove) as refusal:
         messages.warning(request, f"Nothing was stopped: {refusal}")
     else:
-        messages.success(request, f"{PauseKind(kind).label} {name} is stopped until it is lifted.")
+        what = f"{PauseKind(kind).label} {formatting.named(name)}"
+        messages.success(request, f"{what} is stopped until it is lifted.")
     return redirect(case_url(case))
 
 
@@ -87,7 +89,7 @@ def offered(case: Case, person: User) -> dict[str, Any] | None:
     return {
         "url": f"{case_url(case)}pause/",
         "choices": [
-            {"value": kind, "label": f"{PauseKind(kind).label} {name}"}
+            {"value": kind, "label": f"{PauseKind(kind).label} {formatting.named(name)}"}
             for kind, name in _names(case).items()
         ],
     }

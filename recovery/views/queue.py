@@ -226,9 +226,9 @@ def _row_facts(case: Case, shown: dict[str, Any]) -> list[dict[str, Any]]:
     facts = [
         ("Run", case.run.run),
         ("Agent", case.agent.name if case.agent else "the desk"),
-        ("Customer", shown["customer"]),
-        ("Asked for", case.request[:400]),
-        ("Failed", f"{case.failed_tool} {case.failed_target}".strip()),
+        ("Customer", shown["customer"] and formatting.person(shown["customer"])),
+        ("Asked for", case.request and formatting.quoted(case.request)),
+        ("Failed", f"{formatting.named(case.failed_tool)} {case.failed_target}".strip()),
         ("Needs approval", shown["approval"]),
         ("Due", shown["due"]),
         ("Claimed by", shown["claimant"] or "nobody"),

@@ -126,7 +126,7 @@ def _points(
         *(
             {
                 "value": one.pk,
-                "label": one.name,
+                "label": formatting.named(one.name),
                 "selected": chosen is not None and one.pk == chosen.pk,
                 "stale": "stale" if resuming.staleness(drawn.facts, one) else "",
             }

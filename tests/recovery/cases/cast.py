@@ -72,10 +72,16 @@ class Told:
         return action
 
     def fails(
-        self, tool: str, *, outcome: str = "no_effect", message: str = "504", **more: Any
+        self,
+        tool: str,
+        *,
+        outcome: str = "no_effect",
+        message: str = "504",
+        kind: str = "GatewayTimeout",
+        **more: Any,
     ) -> str:
         action = self.plans(tool, ("mail", "welcome"), **more)
-        error = {"type": "GatewayTimeout", "message": message}
+        error = {"type": kind, "message": message}
         self.say("action.failed", action, attempt="1", outcome=outcome, error=error)
         return action
 

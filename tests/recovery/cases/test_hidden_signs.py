@@ -20,10 +20,17 @@ def sly(tell, shop, ticket, agent):
     agent.name = f"desk {SLY}"
     agent.save()
     run = tell("run_1")
+    run.say("run.started", goal=SLY, model=SLY, labels={SLY: SLY})
     high = ticket | {"priority": f"high {SLY}"}
     shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
     run.does("tickets.update", ("ticket", f"main/T-182{SLY}", ticket, high), result={"said": SLY})
-    run.fails("mail.send", outcome="unknown", message=SLY, args={SLY: SLY})
+    for name in ("begun", "half"):
+        run.n += 1
+        run.say("run.checkpoint", name=f"{name} {SLY}", pending=[SLY], completed=[SLY],
+                instructions=SLY, summary=SLY)  # fmt: skip
+    told = {"kind": f"Timeout {SLY}", "args": {SLY: SLY}, "intent": {SLY: SLY}}
+    done = run.fails("mail.send", outcome="unknown", message=SLY, **told)
+    run.say("action.verified", done, ok=False, checks=[{"name": SLY, "actual": SLY, "ok": False}])
     run.ends("failed", error={"type": SLY, "message": SLY})
     triage.look()
     case = Case.objects.get()
@@ -54,3 +61,29 @@ def _raw(answer):
     words = re.sub(r"<[^>]*>", "", answer.content.decode())
     found = re.finditer(f"[{TURN}{NOTHING}]|&amp;(lt|#)", words)
     return [words[max(0, one.start() - 40) : one.end() + 10] for one in found]
+
+
+def test_words_that_would_leave_their_quotation_marks_do_not(client, ada, tell):
+    """What an agent calls a tool, a checkpoint or a customer ends no quotation of ours."""
+    out = "x” approved by “finance"
+    run = tell("run_1")
+    run.does(f"a {out}", ("ticket", "T-1", {"a": 1}, {"a": 2}))
+    run.say("run.checkpoint", name=f"b {out}", pending=[f"c {out}"])
+    run.fails(f"d {out}")
+    run.ends("failed")
+    triage.look()
+    Case.objects.update(customer=f"e {out}", customer_name=f"e {out}", request=f"f {out}")
+    client.force_login(ada)
+    case = Case.objects.get()
+
+    peek = client.get(f"/w/acme/queue/?peek={case.pk}").context["peek"]
+    facts = {one["name"]: one["value"] for one in peek["facts"]}
+    resume = client.get(f"/w/acme/cases/{case.pk}/resume/").context
+    stops = client.get(f"/w/acme/cases/{case.pk}/").context["pausing"]["choices"]
+
+    said = [facts["Customer"], facts["Asked for"], facts["Failed"]]
+    said += [one["label"] for one in stops]
+    said += [one["label"] for one in resume["checkpoints"]]
+    said += [one["title"] for one in resume["steps"]]
+    assert [words for words in said if out in words] == []
+    assert sum('x" approved by "finance”' in words for words in said) >= 6
