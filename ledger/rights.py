@@ -17,15 +17,19 @@ GROWING = (
     "ledger_event", "ledger_leaf", "ledger_treenode", "ledger_treehead",
     "ledger_eventkey", "ledger_eventconflict", "approvals_requirement",
 )  # fmt: skip
-# The registries of what was erased and let go: written by the owner, who alone erases.
-READ = ("ledger_erasure", "ledger_thinning")
-# What was asked and what people answered is written once; only how it goes on may change.
+# The registries of what was erased and let go, and of migrations: written by the owner alone.
+READ = ("ledger_erasure", "ledger_thinning", "django_migrations")
+# What was asked, what people answered and what a policy says is written once; only how it goes on
+# may change.
 MOVING = {
     "approvals_approval": (
         "was", "state", "decided_at", "used_at", "closing_reason", "closed_by_id", "remind_at",
         "reminded_at",
     ),
     "approvals_decision": ("requirement_id",),
+    "approvals_policyversion": (
+        "author_id", "activated_at", "active", "shadow_since", "unmet", "looked_at",
+    ),
 }  # fmt: skip
 
 TABLES = """

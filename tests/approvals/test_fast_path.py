@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.db import connection
 from django.db.models import F
 
 from approvals import pauses, versions
@@ -212,7 +213,10 @@ def obeying_another(trip, acme, ada, agent):
 
 def asked_before(trip, acme, ada, agent):
     trip.begin(tool="pay.card", action="act_0", run="run_0")
-    GateKey.objects.update(met_at=F("met_at") - dt.timedelta(days=400))
+    with connection.cursor() as owner:  # only the tables' owner turns the clock back
+        owner.execute("ALTER TABLE approvals_gatekey DISABLE TRIGGER gate_key_keeps_its_age")
+        GateKey.objects.update(met_at=F("met_at") - dt.timedelta(days=400))
+        owner.execute("ALTER TABLE approvals_gatekey ENABLE TRIGGER gate_key_keeps_its_age")
     GateKey.objects.all().delete()  # by its age, as retention does
     Action.objects.update(key="", action="act_0")
 

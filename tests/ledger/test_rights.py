@@ -5,6 +5,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 from django.conf import settings
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from approvals import inbox
@@ -46,6 +47,10 @@ def asked(ask, ben, agent):  # noqa: F811
         "DELETE FROM ledger_eventconflict",
         "DELETE FROM approvals_gatekey",
         "TRUNCATE approvals_gatekey",
+        # As though it were old, as though it had come just now, or as though it were another.
+        "UPDATE approvals_gatekey SET met_at = '2020-01-01'; DELETE FROM approvals_gatekey",
+        "UPDATE approvals_gatekey SET met_at = clock_timestamp(); DELETE FROM approvals_gatekey",
+        "UPDATE approvals_gatekey SET key = 'other'",
         "UPDATE approvals_approval SET digest = repeat('0', 64)",
         "UPDATE approvals_approval SET calls = '[]'",
         "UPDATE approvals_approval SET self_approval = true",
@@ -57,6 +62,10 @@ def asked(ask, ben, agent):  # noqa: F811
         "DELETE FROM approvals_decision",
         "DELETE FROM approvals_requirement",
         "UPDATE approvals_requirement SET count = 0",
+        "UPDATE approvals_policyversion SET document = '{}'",
+        "UPDATE approvals_policyversion SET digest = repeat('0', 64)",
+        "DELETE FROM approvals_policyversion",
+        "DELETE FROM django_migrations",
         "INSERT INTO ledger_erasure DEFAULT VALUES",
         "UPDATE ledger_erasure SET event_count = 1000000",
         "DELETE FROM ledger_thinning",
@@ -70,6 +79,15 @@ def test_the_runtime_role_may_not(asked, change):
     assert EventKey.objects.count() == keys
     assert (Decision.objects.count(), GateKey.objects.count()) == (1, 1)
     assert Approval.objects.get().digest == asked.digest
+
+
+def test_a_transaction_that_was_begun_before_takes_no_key_back_that_another_brought(asked, agent):  # noqa: F811
+    with psycopg.connect(as_runtime(settings.DATABASE_URL)) as runtime:
+        runtime.execute("SELECT transaction_timestamp()")
+        GateKey.objects.create(agent=agent, key="later", attempt="a1", denied="", met_at=Now())
+        with pytest.raises(REFUSED):
+            runtime.execute("DELETE FROM approvals_gatekey WHERE key = 'later'")
+    assert GateKey.objects.filter(key="later").exists()
 
 
 def test_the_runtime_role_moves_an_approval_and_takes_back_a_key_it_just_met(asked, agent):  # noqa: F811
