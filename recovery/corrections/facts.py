@@ -14,7 +14,7 @@ from typing import Any
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.models import ApprovalState, Decision
-from ledger.models import Action, Compensated, Effect
+from ledger.models import Action, ActionState, Compensated, Effect
 from recovery.models import Case, Plan, Step, StepState
 from recovery.models.steps import DONE, LEFT
 from recovery.run_facts.runs import RunFacts
@@ -295,8 +295,11 @@ def _said(value: Any) -> str:
     return formatting.quoted(value) if isinstance(value, str) else str(value)
 
 
+MAY_HAVE_HAPPENED = frozenset({ActionState.SUCCEEDED, ActionState.UNKNOWN, ActionState.RUNNING})
+
+
 def _untouched(run: RunFacts) -> list[dict[str, Any]]:
-    """What was looked at and not changed."""
+    """What was looked at and not changed; of what succeeded untold nobody can say that."""
     touched = {
         (effect.target_type, effect.target_id)
         for effects in run.effects.values()
@@ -307,7 +310,8 @@ def _untouched(run: RunFacts) -> list[dict[str, Any]]:
     for action in run.actions:
         if action.pk in happened:
             continue
-        if action.action_class in WITHOUT_EFFECT or not run.effects.get(action.pk):
+        came_to_nothing = action.state not in MAY_HAVE_HAPPENED and not run.effects.get(action.pk)
+        if came_to_nothing or run.class_of(action) in WITHOUT_EFFECT:
             seen |= dict.fromkeys(_targets(action))
     return [
         {

@@ -120,7 +120,7 @@ class RunFacts:
 
     def is_irreversible(self, action: Action, effect: Effect | None = None) -> bool:
         """Whether catalogue, agent or twin call it so; repairing a record does not change that."""
-        if class_of(self.policy, self.deed(action)) == ActionClass.EXTERNAL_IRREVERSIBLE:
+        if self.class_of(action) == ActionClass.EXTERNAL_IRREVERSIBLE:
             return True
         if effect is None:
             return False
@@ -190,6 +190,10 @@ class RunFacts:
     def deed(self, action: Action) -> ToolCall:
         """The action as the policy judges it."""
         return deed_of(action, self.run)
+
+    def class_of(self, action: Action) -> ActionClass:
+        """As the catalogue has it; an agent's own word may only raise it."""
+        return class_of(self.policy, self.deed(action))
 
     def judgement(self, action: Action) -> PolicyDecision:
         return judge(self.policy, self.deed(action))

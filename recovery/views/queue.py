@@ -18,6 +18,7 @@ from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import cases
 from recovery.casework.bulk_verbs import USUAL, VERBS
 from recovery.models import Case, SavedView
+from recovery.run_facts.runs import facts_of
 from recovery.search import saved
 from recovery.search.keys import WITHOUT_EFFECTS
 from recovery.views import acts, lookup, story
@@ -211,11 +212,15 @@ def peek(request: Request, here: Workspace, rows: list[dict[str, Any]]) -> dict[
         .order_by("-action__n", "-action__first_place", "-position")
     )
     shown, offered = row(found, request.user), acts.offered(found, request.user)
+    known = facts_of(found.run)
     return shown | {
         "headline": found.headline,
         "close_url": "?" + urlencode(kept) if kept else queue_url(here),
         "facts": _row_facts(found, shown),
-        "effects": [story.line(one.action, one) for one in done[:EFFECTS_SHOWN_MAX]],
+        "effects": [
+            story.line(one.action, one, irreversible=known.is_irreversible(one.action, one))
+            for one in done[:EFFECTS_SHOWN_MAX]
+        ],
         "reason": found.suggestion_reason,
         "acts": offered,
         "acts_why": acts.why_not(offered),

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.utils import timezone
@@ -112,8 +112,7 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
     settled = settlements_of(facts.run, shown)
     traces = traces_of(facts.run, shown)
     for action in shown:
-        effects = list(facts.effects.get(action.pk, ()))
-        item = _action(case, action, effects, attempts[action.pk], sensitive=sensitive)
+        item = _action(case, facts, action, attempts[action.pk], sensitive=sensitive)
         item |= _settled(settled.get(action.action), attempts[action.pk], sensitive=sensitive)
         item |= _trace(traces.get(action.action))
         told.append(((action.n or 0, action.first_place), item))
@@ -140,25 +139,26 @@ def _checkpoint(one: Checkpoint) -> dict[str, Any]:
 
 def _action(
     case: Case,
+    facts: RunFacts,
     action: Action,
-    effects: list[Effect],
     attempts: Iterable[Attempt],
     *,
     sensitive: bool,
 ) -> dict[str, Any]:
+    effects, action_class = facts.effects.get(action.pk, ()), facts.class_of(action)
     tone, sign = MARKS.get(action.state, ("calm", "○"))
     targets = ", ".join(f"{one.get('type')} {one.get('id')}" for one in action.targets or [])
     failed = case.failed_action_id == action.pk
-    reads = action.action_class in WORDS
+    reads = action_class in WORDS
     said = "; ".join(effect.summary for effect in effects if effect.summary)
     return {
         "kind": "action",
         "tool": action.tool,
-        "word": WORDS.get(action.action_class, ""),
+        "word": WORDS.get(action_class, ""),
         "tone": "bad" if failed else tone if not reads else "calm",
         "sign": "!" if failed and sign == "✓" else sign if not reads or failed else "○",
         "state": "" if reads and action.state == "succeeded" else action.state,
-        "reversibility": _weakest(effects),
+        "reversibility": _weakest(facts, action, effects),
         "pivot": action.saga == "pivot",
         "target": targets,
         "text": said or targets,
@@ -214,9 +214,12 @@ def short_key(key: str) -> str:
     return f"{key[:15]}…{key[-6:]}" if key.startswith("sha256:") else key
 
 
-def _weakest(effects: list[Effect]) -> str:
+def _weakest(facts: RunFacts, action: Action, effects: Sequence[Effect]) -> str:
     order = ("irreversible", "unknown", "compensable", "exact")
-    found = {effect.reversibility for effect in effects}
+    found = {
+        "irreversible" if facts.is_irreversible(action, effect) else effect.reversibility
+        for effect in effects
+    }
     return next((one for one in order if one in found), "")
 
 
@@ -260,7 +263,7 @@ def _checks(action: Action, *, sensitive: bool) -> list[dict[str, Any]]:
     ]
 
 
-def differences(effects: list[Effect], *, sensitive: bool, slug: str) -> list[dict[str, Any]]:
+def differences(effects: Sequence[Effect], *, sensitive: bool, slug: str) -> list[dict[str, Any]]:
     """What several effects changed, field by field; nothing of those without both snapshots."""
     rows: list[dict[str, Any]] = []
     for effect in effects:

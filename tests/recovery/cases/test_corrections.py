@@ -75,6 +75,23 @@ def test_each_affected_person_hears_only_of_what_is_theirs(tell, ticket):
     assert "T-182" not in str(gil.facts)
 
 
+def test_what_succeeded_untold_is_not_said_to_be_untouched(tell, shop, ticket):
+    """Neither because its agent told no effect, nor because it calls a change a reading."""
+    run = tell()
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    untold = run.plans("tickets.update", ("ticket", "main/T-301"))
+    run.say("action.succeeded", untold, attempt="1")
+    called = run.plans("tickets.update", ("ticket", "main/T-302"), **{"class": "read_only"})
+    run.say("action.succeeded", called, attempt="1")
+    run.fails("tickets.update", outcome="no_effect")
+    run.ends("failed")
+
+    [correction] = corrections.draft(run.case())
+
+    said = [one["what"] for one in correction.facts["unchanged"]]
+    assert not [words for words in said if "301" in words or "302" in words]
+
+
 def test_what_was_only_read_is_said_to_be_untouched(tell, shop, ticket):
     run = tell()
     run.does("tickets.read", planned={"targets": [{"type": "ticket", "id": "main/T-204"}],

@@ -174,6 +174,24 @@ def test_a_resumed_run_is_answered_the_first_result_of_what_only_its_record_was_
     assert step.label == "skip", "doing it again would do it twice outside"
 
 
+def test_no_page_takes_an_agents_milder_word_over_the_catalogues(acme, tell, policy, browser):
+    """It calls a mail a reading that can be undone exactly; the catalogue calls mails otherwise."""
+    run = tell()
+    action = run.plans("mail.send", ("mail", "M-1"), **{"class": "read_only"})
+    mail = {"target": {"type": "mail", "id": "M-1"}, "after": {"to": "eve"}, "summary": "sent"}
+    run.say("action.succeeded", action, attempt="1", effects=[mail | {"reversibility": "exact"}])
+    run.ends("failed")
+    case = run.case()
+
+    page = browser.get(f"/w/acme/cases/{case.pk}/").context
+    [item] = [one for one in page["story"]["items"] if one["kind"] == "action"]
+    peek = browser.get(f"/w/acme/queue/?peek={case.pk}").context["peek"]
+
+    assert (item["word"], item["reversibility"]) == ("", "irreversible")
+    assert [one["reversibility"] for one in page["effects"]] == ["irreversible"]
+    assert [one["reversibility"] for one in peek["effects"]] == ["irreversible"]
+
+
 def test_the_word_about_an_effect_only_grows_and_a_rebuild_says_the_same(acme, tell, ticket):
     run = tell()
     action = run.does("tickets.update", (*PARCEL, ticket, ticket | {"priority": "high"}))
