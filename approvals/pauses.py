@@ -79,6 +79,13 @@ def lift(standing_pause: Pause, *, by: User) -> None:
         )
 
 
+def what(one: Pause) -> str:
+    """`Everything here`, `Tool payments.*`: what a pause stops, for pages."""
+    if one.kind == PauseKind.WORKSPACE:
+        return "Everything here"
+    return f"{one.get_kind_display()} {formatting.named(one.name)}"
+
+
 def told(one: Pause) -> dict[str, str]:
     return {"kind": one.kind, "name": one.name, "reason": one.reason}
 

@@ -119,7 +119,7 @@ def _pauses(here: Workspace) -> list[dict[str, Any]]:
     standing = Pause.objects.filter(workspace=here, lifted_at=None).select_related("paused_by")
     return [
         {
-            "what": f"{one.get_kind_display()} {one.name}".strip(),
+            "what": pauses.what(one),
             "by": pauses.placed_by(one),
             "reason": one.reason,
             "since": formatting.ago(one.paused_at, timezone.now()),

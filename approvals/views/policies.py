@@ -109,7 +109,7 @@ def _page(
         "pauses": [
             {
                 "id": one.pk,
-                "what": f"{one.get_kind_display()} {one.name}".strip(),
+                "what": pauses.what(one),
                 "reason": one.reason,
                 "by": pauses.placed_by(one),
                 "is_ours": one.paused_by_id is None,

@@ -4,6 +4,7 @@ from typing import Any
 
 from recovery.cases.lifecycle import held_by_another
 from recovery.models import Case, CaseState, Suggestion
+from recovery.planning import previews
 from recovery.planning.plan_drafting import connections_of, draft_steps
 from recovery.planning.step_drafting import CannotUndo
 from recovery.run_facts.runs import facts_of
@@ -50,7 +51,7 @@ def _why_nothing_is_undone(case: Case) -> str:
     """Looked at anew where the row says so: a twin or a connection may have come since."""
     if not case.standing_count:
         return "no effect stands"
-    if case.suggestion != Suggestion.CLOSE:
+    if case.suggestion != Suggestion.CLOSE and case.suggestion_text != previews.NOTHING:
         return ""
     try:
         drafted = draft_steps(facts_of(case.run), connections_of([case.workspace_id]))

@@ -166,7 +166,9 @@ def test_a_log_that_went_back_holds_everything_until_an_administrator_has_looked
         inbox.grant(waiting, by=ben, seen=waiting.digest)
     assert not grants.use(given.pk, given.digest)
     client.force_login(ben)
-    assert "The ledger went back" in client.get("/w/acme/queue/").content.decode()
+    page = client.get("/w/acme/queue/").content.decode()
+    assert "The ledger went back" in page
+    assert "Everything here is paused" in page
     with pytest.raises(NotAllowed):
         pauses.lift(held, by=olaf)
     client.force_login(olaf)

@@ -62,6 +62,8 @@ def asked(ask, ben, agent):  # noqa: F811
         "DELETE FROM approvals_decision",
         "DELETE FROM approvals_requirement",
         "UPDATE approvals_requirement SET count = 0",
+        "DELETE FROM approvals_pause",
+        "UPDATE approvals_pause SET kind = 'tool', name = 'nothing'",
         "UPDATE approvals_policyversion SET document = '{}'",
         "UPDATE approvals_policyversion SET digest = repeat('0', 64)",
         "DELETE FROM approvals_policyversion",
