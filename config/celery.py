@@ -23,9 +23,10 @@ from kombu.transport import redis as broker
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from workspaces.wakeups import ENGINE_QUEUE, connector_queue
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-ENGINE_QUEUE = "engine"
 # A publisher is a person's click: it gives up soon, a sweep finds what was not said.
 PUBLISH_SECONDS_MAX = 0.2
 # One more try to connect, without a pause before it; kombu's own would be two seconds.
@@ -81,10 +82,10 @@ app = Celery("amends")
 
 
 def queues() -> list[str]:
-    """The engine's own queue, and one for each class of connectors: a slow one starves no other."""
+    """Every queue that a worker may serve."""
     from connectors import registry
 
-    return [ENGINE_QUEUE, *(f"connector.{name}" for name in registry.names())]
+    return [ENGINE_QUEUE, *map(connector_queue, registry.names())]
 
 
 def queue(name: str) -> Queue:

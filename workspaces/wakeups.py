@@ -16,6 +16,25 @@ from redis import TimeoutError as BrokerIsSilent
 
 logger = logging.getLogger(__name__)
 
+# Queues: the engine's own, and one for each class of connectors, so that a slow system holds up
+# nobody else.
+
+ENGINE_QUEUE = "engine"
+"""Where plans start and end, and where nothing is called."""
+
+_OF_CONNECTOR = "connector."
+
+
+def connector_queue(name: str) -> str:
+    """The queue in which calls to this class of connectors are made."""
+    return f"{_OF_CONNECTOR}{name}"
+
+
+def connector_of_queue(queue: str) -> str:
+    """The class of connectors whose queue it is."""
+    return queue.removeprefix(_OF_CONNECTOR)
+
+
 # After a failure nobody tries again for a moment: a hundred decisions must not each wait for a dead
 # broker.
 PAUSE_SECONDS = 2.0
@@ -47,8 +66,8 @@ def wake_on_commit(task: "Task[..., Any]", *args: Any, queue: str | None = None)
     """After the commit of the present transaction, hint to a worker. Never raises, never waits
     long.
 
-    `args` are ids, nothing else: a task decides by what it reads. `queue` is "engine" unless the
-    work is for one class of connectors ("connector.sql").
+    `args` are ids, nothing else: a task decides by what it reads. `queue` is the engine's unless
+    the work is for one class of connectors (`connector_queue`).
     """
     transaction.on_commit(lambda: wake(task, *args, queue=queue), robust=True)
 

@@ -34,16 +34,14 @@ from recovery.engine.step_batch import StepBatch
 from recovery.models import Step
 from recovery.models.steps import IN_HAND
 from workspaces.moves import CannotMove
+from workspaces.wakeups import ENGINE_QUEUE, connector_of_queue, connector_queue
 
-# Queues: each class of connectors has its own, so that a slow system holds up nobody else.
-
-ENGINE_QUEUE = "engine"
-"""Where plans start and end, and where nothing is called."""
+# In which queue a plan goes on.
 
 
 def queue_of_connector(name: str) -> str:
     """The queue of a connector; one that is not installed has none, so its plans end in ours."""
-    return f"connector.{name}" if name in registry.registry().connectors else ENGINE_QUEUE
+    return connector_queue(name) if name in registry.registry().connectors else ENGINE_QUEUE
 
 
 def queue_of_plan(plan_id: int) -> str:
@@ -51,11 +49,6 @@ def queue_of_plan(plan_id: int) -> str:
     steps = Step.objects.filter(plan=plan_id).order_by("position")
     connector = steps.values_list("connection__connector", flat=True).first()
     return ENGINE_QUEUE if connector is None else queue_of_connector(connector)
-
-
-def connector_of_queue(queue: str) -> str:
-    """The connector whose queue it is."""
-    return queue.removeprefix("connector.")
 
 
 def queue_elsewhere(queue: str, connector: str) -> str:

@@ -75,9 +75,7 @@ def new(request: Request, workspace: str) -> HttpResponse:
     said = request.GET
     act, q = _act(request, here, said.get("act", "")), said.get("q", "").strip()
     chosen = [int(pk) for pk in said.getlist("case") if is_number(pk)]
-    if (
-        len(chosen) == 1 and VERBS[act].alone
-    ):  # one case has a preview of its own, which shows each call
+    if len(chosen) == 1 and VERBS[act].alone:  # a preview of its own, which shows each call
         return redirect(f"/w/{here.slug}/cases/{chosen[0]}/{act}/")
     answer = _answer(said, act)
     try:

@@ -154,35 +154,34 @@ def test_a_step_is_not_claimed_under_a_pause(case, world, ada):
     assert by_hand.claim(plan.steps.get(position=1).pk) is None
 
 
-def test_a_pause_that_comes_after_the_claim_keeps_the_step_from_being_sent(
-    case, world, ada, outside
+def disabled(case, world, by):
+    connections.disable(world, by=by)
+
+
+def paused(case, world, by):
+    pauses.pause(case.workspace, "connection", "world", by=by, reason="moving house")
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "stands"),
+    [
+        (paused, ("ready", "Paused: moving house")),
+        (disabled, ("needs_human", "The connection world is disabled.")),
+    ],
+)
+def test_what_comes_after_the_claim_keeps_the_step_from_being_sent(
+    case, world, ada, outside, meanwhile, stands
 ):
     plan = plan_for(case, world)
     by_hand.advance_once(plan.pk)
     held = in_hand(plan)
     found = looked_at(held)
-    pauses.pause(case.workspace, "connection", "world", by=ada, reason="moving house")
+    meanwhile(case, world, ada)
 
     assert by_hand.intend(held, found.operation, found.observation) is None
 
     step = plan.steps.get(position=1)
-    assert (step.state, step.note) == ("ready", "Paused: moving house")
-    assert outside.effects() == []
-
-
-def test_a_connection_that_was_disabled_after_the_claim_keeps_the_step_from_being_sent(
-    case, world, ada, outside
-):
-    plan = plan_for(case, world)
-    by_hand.advance_once(plan.pk)
-    held = in_hand(plan)
-    found = looked_at(held)
-    connections.disable(world, by=ada)
-
-    assert by_hand.intend(held, found.operation, found.observation) is None
-
-    step = plan.steps.get(position=1)
-    assert (step.state, step.note) == ("needs_human", "The connection world is disabled.")
+    assert (step.state, step.note) == stands
     assert outside.effects() == []
 
 
