@@ -54,15 +54,27 @@ def test_it_did_not_happen_and_nothing_is_left_to_do(doubtful, ada):
     assert told.data["evidence"] == {"text": "T-182 reads normal"}
 
 
-def test_it_happened_so_it_stands_and_can_be_undone(doubtful, ada):
-    case = doubtful.case()
+@pytest.mark.parametrize(
+    ("is_known", "suggestion"),
+    [(True, Suggestion.COMPENSATE), (False, Suggestion.CLOSE)],
+    ids=["a way back is known", "nobody knows a way back"],
+)
+def test_it_happened_so_it_stands_and_is_undone_where_a_way_back_is_known(
+    tell, ada, ticket, is_known, suggestion
+):
+    run = tell()
+    undo = {"connection": "shop", "operation": "restore_row", "args": {"to": ticket}}
+    planned = {"compensation": undo} if is_known else {}
+    run.plans("odd.tool", ("ticket", "main/T-182"), **planned)
+    run.ends("failed")
+    case = run.case()
     (action,) = settling.facts_now(case).unknown()
 
     settled = settling.settle_action(
         case, action, outcome="applied", evidence="T-182 reads high", by=ada, seen=case.revision
     )
 
-    assert (settled.standing_count, settled.suggestion) == (1, Suggestion.COMPENSATE)
+    assert (settled.standing_count, settled.suggestion) == (1, suggestion)
 
 
 def test_a_settlement_needs_evidence_and_the_page_as_it_is(doubtful, ada):
