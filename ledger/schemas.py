@@ -121,6 +121,7 @@ class ActionSucceeded(ParsedEffect):
     attempt: Short | None = None
     fence: Whole | None = None
     result: Any = None
+    compensation: dict[str, Any] | None = None
     effects: Annotated[list[ParsedEffect], Meta(max_length=EFFECTS_MAX)] | None = None
 
 

@@ -150,6 +150,8 @@ def _outcome(row: ActionRow, kinds: dict[str, list[StoredEvent]], flags: set[str
     if len(successes) > 1:
         successes.sort(key=lambda fact: fact.event_id)
     row.result = said(successes, "result", flags)
+    if row.compensation is None:  # what only the result tells how to undo
+        row.compensation = said(successes, "compensation", flags)
     if row.state in {"failed", "unknown"}:
         errors = [attempt.error for attempt in row.attempts if attempt.error is not None]
         row.error = errors[-1] if errors else None

@@ -23,6 +23,7 @@ from amends.errors import (
     Refused,
     SpoolFull,
     Stopped,
+    Terminated,
     TooLarge,
     WrongSpool,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "Run",
     "SpoolFull",
     "Stopped",
+    "Terminated",
     "TooLarge",
     "WrongSpool",
     "connect",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+from amends.drivers import Steps, awaits, blocking, called, waits
 from amends.errors import (
     AmendsError,
     ArgumentsChanged,
@@ -22,7 +24,7 @@ from amends.errors import (
 )
 from amends.events import cut, new_id
 from amends.gate import BeginRequest
-from amends.policy import is_gated
+from amends.policy import is_gated, keeps_order
 from amends.protocol.canonical import canonical, idempotency_key
 from amends.protocol.masking import Unfit, holds_bare, holds_mask, without_last4
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
@@ -34,6 +36,7 @@ log = logging.getLogger("amends")
 
 Outcome = Literal["no_effect", "unknown"]
 Answer = TypeVar("Answer")
+CANCELLED = "cancelled before the call was made"
 CHANGED = "the arguments were changed while the desk was asked: the call is not made"
 # In the desk's own words, for it is said while the desk is away, too.
 MASKED_KEY: dict[str, Any] = {
@@ -45,16 +48,25 @@ MASKED_KEY: dict[str, Any] = {
 
 
 class Action:
-    """Use it with `with`: it asks the desk on entering, and an exception inside is a failure.
+    """Use it with `with`: it asks the desk on entering, and an exception inside is a failure. With
+    `async with` the methods that begin with `a` are awaited.
 
     `replayed` is true if this call was made before: then `result` is what it answered, and the body
     should do nothing. `perform` keeps that rule by itself.
     """
 
     def __init__(
-        self, run: Record, tool: str, *, key: str | None, wait_seconds: float, **planned: Any
+        self,
+        run: Record,
+        tool: str,
+        *,
+        key: str | None,
+        wait_seconds: float,
+        time_limit_seconds: float | None,
+        **planned: Any,
     ) -> None:
         self.run, self.tool = run, tool
+        self.driver, self.async_driver = run.driver, run.async_driver
         self.targets: list[dict[str, str]] = planned["targets"]
         self.effect_class: str = planned["class"]
         self._planned = {name: value for name, value in planned.items() if value is not UNSET}
@@ -62,6 +74,7 @@ class Action:
         self._given = planned["args"]
         self._planned["args"] = plain(self._given)
         self._key, self._wait_seconds = key, wait_seconds
+        self._time_limit_seconds = time_limit_seconds
         self._retry: str | None = self._planned.pop("retry", None)
         self._row: KeyRow | None = None
         self._returned: Any = UNSET
@@ -87,60 +100,97 @@ class Action:
         """What the call answered, in its masked form."""
         return self.row.result
 
-    def begin(self) -> Self:
+    def beginning(self) -> Steps[Self]:
         """Ask whether the call may be made. See `amends.gate.Gate.begin` for what it raises."""
-        key = self._key or self._own_key()
+        key = self._key or (yield from blocking(self._own_key))
         self.run.last_action = None
         for _ in range(2):
-            ask = self._ask(key)
+            ask = yield from blocking(self._ask, key)
             self.run.last_action = str(ask.planned.event["action"])
             try:
-                self._row = self._gate(ask)
+                self._row = yield from self._gate(ask)
             except Compensated as undone:
                 if not self.run.repeats(key):
                     raise
                 key = undone.next_key  # The desk has told this run to do it anew.
             else:
                 self.run.last_action = self._row.action
+                if self._planned.get("saga") == "pivot":
+                    self.run.pivot = key
                 if self._row.state == "running" and self._has_changed():
                     changed = ArgumentsChanged(CHANGED)
-                    self.failed(changed, outcome="no_effect")
+                    yield from self.failing(changed, outcome="no_effect")
                     raise changed
                 return self
         raise AmendsError("the desk has undone this call twice while it was asked for")
+
+    begin, abegin = waits(beginning), awaits(beginning)
 
     def perform(self, call: Callable[..., Answer], *args: Any, **kwargs: Any) -> Answer:
         """Make the call, unless it was made before: then give its first (masked) result.
 
         If nothing else is said before the body ends, what it returns is recorded as the result.
+        TimeoutError where it takes longer than `time_limit_seconds`.
         """
-        if self.replayed:
-            first: Answer = self.result
-            return first
-        if self._has_changed():
-            raise ArgumentsChanged(CHANGED)
-        answer = call(*args, **kwargs)
-        self._returned = answer
+        answer: Answer = self.driver.run(self.performing(call, *args, **kwargs))
         return answer
 
-    def succeeded(
+    async def aperform(
         self,
+        call: Callable[..., Awaitable[Answer]] | Callable[..., Answer],
+        *args: Any,
+        **kwargs: Any,
+    ) -> Answer:
+        """The same, awaited. What is not a coroutine function is called in a thread."""
+        answer: Answer = await self.async_driver.run(self.performing(call, *args, **kwargs))
+        return answer
+
+    def performing(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Steps[Any]:
+        if self.replayed:
+            return self.result
+        if self._has_changed():
+            raise ArgumentsChanged(CHANGED)
+        limit = self._time_limit_seconds
+        self._returned = yield from called(call, *args, limit_seconds=limit, **kwargs)
+        return self._returned
+
+    def succeeding(
+        self,
+        /,
         result: Any = UNSET,
         *,
         before: Any = UNSET,
         after: Any = UNSET,
         effects: Sequence[Mapping[str, Any]] | None = None,
+        undo: Mapping[str, Any] | None = None,
         **more: Any,
-    ) -> None:
+    ) -> Steps[None]:
         """Record the success. `before` and `after` are snapshots of the target, one per target.
 
         `more` holds `summary`, `reversibility`, `undo_until` or `affects` of each effect. For
-        effects that differ give `effects` instead: each with `target` and any of these. A call
-        that was made before has been recorded already.
+        effects that differ give `effects` instead: each with `target` and any of these. `undo` is
+        what only the result tells how to undo; what was planned comes first. A call that was made
+        before has been recorded already.
         """
         if self.replayed:
             return
         told: dict[str, Any] = {} if result is UNSET else {"result": result}
+        if undo is not None:
+            told["compensation"] = undo
+        yield from blocking(self._tell_success, told, before, after, effects, more)
+        for listener in list(self.run.on_success):
+            listener(self.tool)
+
+    succeeded, asucceeded = waits(succeeding), awaits(succeeding)
+
+    def _tell_success(
+        self,
+        told: dict[str, Any],
+        before: Any,
+        after: Any,
+        effects: Sequence[Mapping[str, Any]] | None,
+        more: dict[str, Any],
+    ) -> None:
         try:
             if effects is not None:
                 told["effects"] = [
@@ -151,16 +201,14 @@ class Action:
             self._settle(EventType.ACTION_SUCCEEDED, told, "succeeded")
         except (TooLarge, Unfit, ValueError, KeyError) as error:
             self._succeeded_bare(error)
-        for listener in list(self.run.on_success):
-            listener(self.tool)
 
-    def failed(
+    def failing(
         self,
         error: BaseException | str,
         *,
         outcome: Outcome = "unknown",
         retryable: bool = False,
-    ) -> None:
+    ) -> Steps[None]:
         """Record the failure. Say `no_effect` only where you know that nothing happened.
 
         A call that was made before has been recorded already, and what fails now is not it.
@@ -170,19 +218,32 @@ class Action:
         kind = "Error" if isinstance(error, str) else type(error).__name__
         said = {"type": kind, "message": cut(str(error)), "retryable": retryable}
         self.run.failed_action = self.id
-        self._settle(EventType.ACTION_FAILED, {"error": said, "outcome": outcome}, outcome)
+        told = {"error": said, "outcome": outcome}
+        yield from blocking(self._settle, EventType.ACTION_FAILED, told, outcome)
 
-    def verified(self, checks: Sequence[Mapping[str, Any] | tuple[str, Any, Any]]) -> bool:
+    failed, afailed = waits(failing), awaits(failing)
+
+    def verifying(self, checks: Sequence[Mapping[str, Any] | tuple[str, Any, Any]]) -> Steps[bool]:
         """Record a read-back: checks of name, expected and actual. Whether all of them hold."""
         told = [_check(check) for check in checks]
         ok = all(check["ok"] for check in told)
-        self.run.say(
+        yield from self.run.saying(
             EventType.ACTION_VERIFIED, {"ok": ok, "checks": told}, n=self.row.n, action=self.id
         )
         return ok
 
+    verified, averified = waits(verifying), awaits(verifying)
+
     def __enter__(self) -> Self:
         return self.begin()
+
+    async def __aenter__(self) -> Self:
+        try:
+            return await self.abegin()
+        except asyncio.CancelledError:
+            if self._row is not None and self._row.state == "running" and not self.settled:
+                await self.afailed(CANCELLED, outcome="no_effect")
+            raise
 
     def __exit__(
         self,
@@ -190,17 +251,28 @@ class Action:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.driver.run(self.leaving(error))
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.async_driver.run(self.leaving(error))
+
+    def leaving(self, error: BaseException | None) -> Steps[None]:
         if self.settled or self.replayed:
             return
         if isinstance(error, NoEffect):
-            self.failed(error, outcome="no_effect", retryable=error.retryable)
+            yield from self.failing(error, outcome="no_effect", retryable=error.retryable)
         elif error is not None:
-            self.failed(error)
+            yield from self.failing(error)
         elif self._returned is not UNSET:
-            self.succeeded(self._returned)
+            yield from self.succeeding(self._returned)
         else:
             missing = MissingOutcome(f"{self.tool} ended without succeeded(...) or failed(...)")
-            self.failed(missing)
+            yield from self.failing(missing)
             raise missing
 
     def _has_changed(self) -> bool:
@@ -238,19 +310,29 @@ class Action:
         gated = is_gated(
             self.run.desk.policy, tool=self.tool, effect_class=self.effect_class,
             risk=data.get("risk"),
-        )  # fmt: skip
+        ) or (self._breaks_order(key) and keeps_order(self.run.desk.policy))  # fmt: skip
         return BeginRequest(
             planned, key, _asked_digest(asked), new_id(), self._retry, gated,
             is_comparable=not holds_bare(asked),
         )  # fmt: skip
 
-    def _gate(self, ask: BeginRequest) -> KeyRow:
+    def _breaks_order(self, key: str) -> bool:
+        """Whether this comes after the run's pivot and is not such as can be retried."""
+        is_after = self.run.pivot not in (None, key)
+        is_retriable = self._planned.get("saga") == "retriable"
+        return is_after and not is_retriable and self.effect_class not in WITHOUT_EFFECT
+
+    def _gate(self, ask: BeginRequest) -> Steps[KeyRow]:
         event = ask.planned.event
         told = {"attempt": ask.attempt} | ({"retry": ask.retry} if ask.retry else {})
         started = self.run.build(
             EventType.ACTION_STARTED, told, n=event["n"], action=event["action"]
         )
-        return self.run.desk.gate.begin(ask, started=started, wait_seconds=self._wait_seconds)
+        return (
+            yield from self.run.desk.gate.begin(
+                ask, started=started, wait_seconds=self._wait_seconds
+            )
+        )
 
     def _settle(self, event: str, data: dict[str, Any], state: KeyState) -> None:
         if self.settled:
@@ -262,6 +344,8 @@ class Action:
         row = replace(self.row, state=state, result=told.data.get("result"))
         self.run.desk.send(told, key=row)
         self._row, self.settled = row, True
+        if state == "no_effect" and self.run.pivot == row.key:
+            self.run.pivot = None
 
     def _succeeded_bare(self, error: Exception) -> None:
         """The call was made, so that much is recorded, whatever is wrong with what was said of it.

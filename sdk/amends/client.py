@@ -6,14 +6,17 @@ import atexit
 import hashlib
 import os
 import re
+import signal
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self
 
-from amends.errors import AmendsError, Stopped
+from amends.drivers import Steps, called, waits
+from amends.errors import AmendsError, Terminated
 from amends.events import short_id
 from amends.gate import Replies, Waits
 from amends.link import FLUSH_SECONDS, Link
@@ -23,6 +26,8 @@ from amends.tools import Tool, tool
 
 # How long a call waits for people, unless it says otherwise.
 WAIT_SECONDS = 3600.0
+# The exit status of a process that a signal has ended, less the signal's number.
+SHELL_SIGNAL = 128
 RUN_ID = re.compile(r"[\x21-\x7e]{1,120}")
 
 
@@ -40,20 +45,26 @@ class Desk(Link):
         on_wait: Waits | None = None,
         on_question: Replies | None = None,
         on_parked: Parked | None = None,
+        heeds_sigterm: bool = True,
     ) -> None:
         """`spool` is the file that keeps what is not sent yet; by default one per address and key.
 
         `workspace` is needed only where the very first call may come while the desk is away.
         `on_wait` hears of approvals that are waited for, `on_parked` of events that were refused.
         `on_question` is given what a person asks back before deciding, and returns an answer.
+        `heeds_sigterm`: where nobody else handles SIGTERM, it ends the process by an exception, so
+        that open calls and runs are told as ended instead of falling silent.
         """
         super().__init__(
             url, key, workspace=workspace, wait_seconds=wait_seconds,
             spool=Path(spool) if spool else default_spool(url, key),
             on_wait=on_wait, on_question=on_question, on_parked=on_parked,
         )  # fmt: skip
+        self._is_closed = False
         self._at_exit = partial(_close_at_exit, weakref.ref(self), os.getpid())
         atexit.register(self._at_exit)
+        if heeds_sigterm:
+            _heed_sigterm()
         self.sender.wake()
 
     def run(
@@ -73,10 +84,8 @@ class Desk(Link):
         """
         if run is not None and not RUN_ID.fullmatch(run):
             raise ValueError("a run's id is 1 to 120 printable ASCII characters without spaces")
-        self.freshen()
-        said = {"agent": self.agent, "request": request, "goal": goal,
-                "model": model, "on_behalf_of": on_behalf_of, "labels": labels}  # fmt: skip
-        told = {name: value for name, value in said.items() if value}
+        told = {"request": request, "goal": goal, "model": model, "on_behalf_of": on_behalf_of,
+                "labels": labels}  # fmt: skip
         return Run(self, run or f"run_{short_id()}", told=told, trace=dict(trace or {}))
 
     def tool(self, name: str, **how: Any) -> Callable[[Callable[..., Any]], Tool]:
@@ -89,29 +98,40 @@ class Desk(Link):
     def resume(self, run: str, *, wait_seconds: float = 0) -> Run:
         """The run, to be gone on with as the desk says: use it with `with`, from its `state`.
 
-        Calls that are done answer their first result, undone ones get a new key. Raises Stopped if
-        the desk wants the run to stop, AmendsError if it wants nothing.
+        Calls that are done answer their first result, undone ones get a new key. Entering it raises
+        Stopped if the desk wants the run to stop, AmendsError if it wants nothing; it waits for so
+        long for the desk to want something.
         """
-        self.freshen()
-        directive = self.directive(run, wait_seconds=wait_seconds)
-        if directive is None:
-            raise AmendsError(f"the desk wants nothing of {run}")
-        if directive.get("kind") != "resume":
-            raise Stopped(str(directive.get("reason") or "no reason is given"))
-        return Run(self, run, told={}, directive=directive)
+        return Run(self, run, told=None, directive_seconds=wait_seconds)
 
-    def close(self, *, seconds: float = FLUSH_SECONDS) -> None:
+    def closing(self, *, seconds: float = FLUSH_SECONDS) -> Steps[None]:
         """Send what waits if the desk is there, and let go. The spool keeps the rest.
 
-        A process that ends without it does the same at its exit.
+        A process that ends without it does the same at its exit. Twice is once.
         """
+        if self._is_closed:
+            return
+        self._is_closed = True
         atexit.unregister(self._at_exit)
-        self.flush(seconds)
+        yield from called(self._let_go, seconds)
+
+    close = waits(closing)
+
+    async def aclose(self, *, seconds: float = FLUSH_SECONDS) -> None:
+        """The same, awaited; what this event loop has opened is closed, too."""
+        await self.async_driver.run(self.closing(seconds=seconds))
+        await self.async_driver.close()
+
+    def _let_go(self, seconds: float) -> None:
+        self.sender.flush(seconds)
         self.sender.close()
         self.wire.close()
         self.spool.close()
 
     def __enter__(self) -> Self:
+        return self
+
+    async def __aenter__(self) -> Self:
         return self
 
     def __exit__(
@@ -122,6 +142,14 @@ class Desk(Link):
     ) -> None:
         self.close()
 
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
 
 def connect(url: str | None = None, key: str | None = None, **options: Any) -> Desk:
     """The desk at AMENDS_URL under AMENDS_KEY, with the options of `Desk`."""
@@ -131,6 +159,17 @@ def connect(url: str | None = None, key: str | None = None, **options: Any) -> D
             "set AMENDS_URL and AMENDS_KEY, or give url and key: Settings → Agents and keys"
         )
     return Desk(url, key, **options)
+
+
+def _heed_sigterm() -> None:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(signum: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whoever asks twice is in a hurry
+    raise Terminated(SHELL_SIGNAL + signum)
 
 
 def _close_at_exit(desk: weakref.ref[Desk], process: int) -> None:

@@ -134,3 +134,7 @@ class MissingOutcome(AmendsError):
 
 class NoRun(AmendsError):
     """A tool was called outside any run. Open one with `with desk.run(...)`."""
+
+
+class Terminated(SystemExit):
+    """The process was asked to end (SIGTERM): calls and runs say so on their way out."""

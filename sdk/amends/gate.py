@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from amends.drivers import Pause, Steps, blocking, called
 from amends.errors import (
     ApprovalTimeout,
     Compensated,
@@ -28,7 +29,7 @@ from amends.errors import (
 from amends.events import Statement
 from amends.sender import Sender
 from amends.spool import KeyRow, KeyState, Spool, compact
-from amends.wire import Wire
+from amends.wire import get, post
 
 log = logging.getLogger("amends")
 
@@ -53,8 +54,8 @@ NOT_COMPARABLE = (
 )
 UNDONE = "this call was made once and undone since; it was not made again. `next_key` makes it anew"
 
-Waits = Callable[[dict[str, Any]], None]
-Replies = Callable[[str], str | None]
+Waits = Callable[[dict[str, Any]], Awaitable[None] | None]
+Replies = Callable[[str], str | Awaitable[str | None] | None]
 
 
 @dataclass
@@ -87,46 +88,50 @@ class Gate:
     def __init__(
         self,
         spool: Spool,
-        wire: Wire,
         sender: Sender,
         *,
         on_wait: Waits | None,
         on_question: Replies | None = None,
     ) -> None:
-        self._spool, self._wire, self._sender = spool, wire, sender
+        self._spool, self._sender = spool, sender
         self._on_wait, self._on_question = on_wait, on_question
 
-    def begin(self, ask: BeginRequest, *, started: Statement, wait_seconds: float) -> KeyRow:
+    def begin(self, ask: BeginRequest, *, started: Statement, wait_seconds: float) -> Steps[KeyRow]:
         """The row of the key: `running` if the call is to be made now, `succeeded` if it was.
 
         `started` is the statement of this try, kept in the spool if the desk is away. Raises
         Denied, Stopped, ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated or
         DeskUnreachable.
         """
-        self._spool.need_room()
         try:
-            self._sender.drain(ask.planned.event["run"])
-            answer = self._ask(ask)
+            yield from blocking(self._make_ready, ask)
+            answer = yield from self._ask(ask)
         except DeskUnreachable as away:
-            return self._alone(ask, started, away)
+            return (yield from blocking(self._alone, ask, started, away))
         if answer["answer"] == "wait":
-            answer = self._wait(ask, answer, wait_seconds)
-        return self._heed(ask, answer)
+            answer = yield from self._wait(ask, answer, wait_seconds)
+        return (yield from blocking(self._heed, ask, answer))
 
-    def _ask(self, ask: BeginRequest) -> dict[str, Any]:
-        """Send `begin`, again with the same attempt where the answer was lost."""
+    def _make_ready(self, ask: BeginRequest) -> None:
+        """What was said before is there before the question is, and so are its snapshots."""
+        self._spool.need_room()
+        self._sender.drain(ask.planned.event["run"])
         self._spool.keep(ask.planned.blobs)
+
+    def _ask(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
+        """Send `begin`, again with the same attempt where the answer was lost."""
         body = {**ask.planned.event, "attempt": ask.attempt}
         if ask.retry:
             body["retry"] = ask.retry
         for left in reversed(range(BEGIN_TRIES)):
             try:
-                self._sender.upload(tuple(ask.planned.blobs))
-                answer = self._wire.post("actions/begin", compact(body).encode())
+                if ask.planned.blobs:
+                    yield from blocking(self._sender.upload, tuple(ask.planned.blobs))
+                answer: dict[str, Any] = yield post("actions/begin", compact(body).encode())
             except DeskUnreachable as away:
                 if not left:
                     raise
-                time.sleep(away.retry_after or BEGIN_PAUSE_SECONDS)
+                yield Pause(away.retry_after or BEGIN_PAUSE_SECONDS)
             except Refused as refused:
                 raise _meaning(refused) from refused
             else:
@@ -135,12 +140,14 @@ class Gate:
                 return answer
         raise AssertionError("the last try returns or raises")
 
-    def _wait(self, ask: BeginRequest, answer: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def _wait(
+        self, ask: BeginRequest, answer: dict[str, Any], seconds: float
+    ) -> Steps[dict[str, Any]]:
         """Poll until people have decided, then ask anew: the answer to that decides."""
         end, heard = time.monotonic() + seconds, 0
         met: set[str] = set()
         if self._on_wait is not None:
-            self._on_wait(answer)
+            yield from called(self._on_wait, answer)
         log.info("waiting for an approval: %s", answer.get("url") or answer["approval"])
         while answer["answer"] == "wait":
             left = end - time.monotonic()
@@ -150,30 +157,30 @@ class Gate:
                 path = f"approvals/{answer['approval']}"
                 asks = {"heard": str(heard)} if self._on_question else {}
                 wait = max(1, min(POLL_SECONDS, left))
-                seen = self._wire.get(path, wait_seconds=wait, params=asks)
+                seen: dict[str, Any] = yield get(path, wait_seconds=wait, params=asks)
                 if seen.get("state") != "waiting":
-                    answer = self._ask(ask)
+                    answer = yield from self._ask(ask)
                     continue
-                self._reply(path, seen, met)
+                yield from self._reply(path, seen, met)
                 heard = int(seen.get("asked") or 0)
             except DeskUnreachable as away:
                 if time.monotonic() >= end:
                     raise
-                time.sleep(max(away.retry_after, AWAY_PAUSE_SECONDS))
+                yield Pause(max(away.retry_after, AWAY_PAUSE_SECONDS))
         return answer
 
-    def _reply(self, path: str, seen: dict[str, Any], met: set[str]) -> None:
+    def _reply(self, path: str, seen: dict[str, Any], met: set[str]) -> Steps[None]:
         """Answer what people asked back, once. Without an answer an operator may give one."""
         for one in seen.get("questions") or ():
             if self._on_question is None or one["id"] in met:
                 continue
             met.add(one["id"])
-            words = self._on_question(str(one["question"]))
+            words = yield from called(self._on_question, str(one["question"]))
             if not words:
                 continue
             try:
                 said = compact({"question": int(one["id"]), "answer": words})
-                self._wire.post(f"{path}/answers", said.encode())
+                yield post(f"{path}/answers", said.encode())
             except Refused as refused:  # somebody was faster, or it is decided meanwhile
                 log.info("an answer was not taken: %s", refused)
 

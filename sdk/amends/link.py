@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from amends.drivers import AsyncDriver, Driver, Steps, awaits, called, waits
 from amends.errors import DeskUnreachable, KeyRefused, Refused, WrongSpool
 from amends.events import Statement, statement
 from amends.gate import Gate, Replies, Waits
@@ -19,7 +20,7 @@ from amends.policy import mask_paths, shows_last4
 from amends.protocol.masking import MaskingKey, masked
 from amends.sender import SET_ASIDE, Parked, Sender
 from amends.spool import KeyRow, Spool
-from amends.wire import Wire
+from amends.wire import AsyncWire, Wire, get, post
 
 log = logging.getLogger("amends")
 
@@ -57,9 +58,8 @@ class Link:
         self._key_digest = hashlib.sha256(key.encode()).hexdigest()[:16]
         self._claimed = False
         self.sender = Sender(self.spool, self.wire, on_parked=on_parked, before=self.claim)
-        self.gate = Gate(
-            self.spool, self.wire, self.sender, on_wait=on_wait, on_question=on_question
-        )
+        self.gate = Gate(self.spool, self.sender, on_wait=on_wait, on_question=on_question)
+        self.driver, self.async_driver = Driver(self.wire), AsyncDriver(AsyncWire(url, key))
         self._known: dict[str, Any] = self.spool.recall("policy") or {}
         if aside := self.spool.count_parked():
             log.warning(SET_ASIDE, aside, self.spool.path)
@@ -131,11 +131,13 @@ class Link:
             log.info("the policy cannot be fetched (%s); the last one holds", reason)
             self._policy_at = time.monotonic()
 
-    def directive(self, run: str, *, wait_seconds: float = 0) -> dict[str, Any] | None:
+    def asking_directive(
+        self, run: str, *, wait_seconds: float = 0
+    ) -> Steps[dict[str, Any] | None]:
         """What the desk wants of a run: `stop`, or `resume` from a checkpoint; None for nothing."""
         path = f"runs/{quote(run, safe='')}/directive"
         try:
-            answer = self.wire.get(path, wait_seconds=wait_seconds)
+            answer: dict[str, Any] = yield get(path, wait_seconds=wait_seconds)
         except Refused as refused:
             if refused.status != NOT_FOUND:
                 raise
@@ -143,12 +145,17 @@ class Link:
         directive: dict[str, Any] | None = answer.get("directive")
         return directive
 
-    def report(self, run: str, text: str) -> int:
+    directive, adirective = waits(asking_directive), awaits(asking_directive)
+
+    def reporting(self, run: str, text: str) -> Steps[int]:
         """Say that a run of this agent did wrong; it opens a case, whose number is returned."""
-        self.flush()
+        yield from self.flushing()
         said = {"text": masked(text, (), self.masking_key, nuls=False)}
         path = f"runs/{quote(run, safe='')}/report"
-        return int(self.wire.post(path, json.dumps(said).encode())["case"])
+        answer: dict[str, Any] = yield post(path, json.dumps(said).encode())
+        return int(answer["case"])
+
+    report, areport = waits(reporting), awaits(reporting)
 
     def build(
         self,
@@ -191,6 +198,9 @@ class Link:
         self.sender.wake()
         return found
 
-    def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
+    def flushing(self, seconds: float = FLUSH_SECONDS) -> Steps[bool]:
         """Try for so long to send what waits; whether all of it is sent."""
-        return self.sender.flush(seconds)
+        found: bool = yield from called(self.sender.flush, seconds)
+        return found
+
+    flush, aflush = waits(flushing), awaits(flushing)

@@ -39,6 +39,15 @@ def is_gated(
     return verdict
 
 
+def keeps_order(document: Mapping[str, Any] | None) -> bool:
+    """Whether a call that breaks the order of a saga needs the desk, too. Without a policy it does.
+
+    The order is: what can be undone, one pivot, and then only what can be retried.
+    """
+    safety = (document or {}).get("agentSafety")
+    return not isinstance(safety, Mapping) or safety.get("order") in ("ASK", "DENY")
+
+
 def mask_paths(document: Mapping[str, Any] | None) -> tuple[str, ...]:
     """The paths that the workspace wants masked."""
     safety = (document or {}).get("agentSafety") or {}

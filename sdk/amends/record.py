@@ -7,10 +7,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from amends.drivers import Steps, awaits, blocking, waits
 from amends.events import Statement
 from amends.link import Link
-
-# The trace that the code runs in, if the agent is traced with OpenTelemetry.
 
 
 def current_span() -> dict[str, str] | None:
@@ -37,18 +36,14 @@ class Record:
     that succeeds, as soon as that is recorded.
     """
 
-    def __init__(
-        self,
-        desk: Link,
-        run: str,
-        *,
-        trace: dict[str, Any] | None,
-        directive: Mapping[str, Any] | None,
-    ) -> None:
+    def __init__(self, desk: Link, run: str, *, trace: dict[str, Any] | None) -> None:
         self.desk, self.id = desk, run
-        self.directive = directive
+        self.driver, self.async_driver = desk.driver, desk.async_driver
+        self.directive: Mapping[str, Any] | None = None
         self.failed_action: str | None = None
         self.last_action: str | None = None
+        self.pivot: str | None = None
+        """The key of the call after which there is no way back, once it may have been made."""
         self.on_success: list[Callable[[str], None]] = []
         self._trace = trace
 
@@ -68,7 +63,15 @@ class Record:
         trace = self._trace or current_span()
         return self.desk.build(kind, run=self.id, data=data, n=n, action=action, trace=trace)
 
-    def say(
+    def saying(
         self, kind: str, data: dict[str, Any], *, n: int | None = None, action: str | None = None
-    ) -> None:
-        self.desk.send(self.build(kind, data, n=n, action=action))
+    ) -> Steps[None]:
+        """Put a statement in the spool, under the run's next number if none is given."""
+
+        def say() -> None:
+            number = self.next_n() if n is None else n
+            self.desk.send(self.build(kind, data, n=number, action=action))
+
+        yield from blocking(say)
+
+    say, asay = waits(saying), awaits(saying)

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from amends.actions import Action
-from amends.errors import DeskUnreachable, NoRun, Stopped
+from amends.drivers import Steps, awaits, blocking, waits
+from amends.errors import AmendsError, DeskUnreachable, NoRun, Stopped
 from amends.events import cut
 from amends.link import Link
 from amends.protocol.vocabulary import EventType
@@ -21,6 +22,7 @@ EffectClass = Literal[
     "read_only", "draft", "internal_update", "external_reversible", "external_irreversible"
 ]
 Retry = Literal["model", "tool", "workflow", "human"]
+NO_REASON = "no reason is given"
 
 
 def current_run() -> Run:
@@ -32,9 +34,11 @@ def current_run() -> Run:
 
 
 class Run(Record):
-    """Use it with `with`: completed at the end, failed by an exception, cancelled by `cancel`.
+    """Use it with `with`, or with `async with` and the methods that begin with `a`: completed at
+    the end, failed by an exception, cancelled by `cancel` or as its task is.
 
-    `directive` is what the desk wants of a resumed run, `state` what its checkpoint held.
+    `directive` is what the desk wants of a resumed run, `state` what its checkpoint held; both are
+    known once it is entered.
     """
 
     def __init__(
@@ -42,25 +46,45 @@ class Run(Record):
         desk: Link,
         run: str,
         *,
-        told: Mapping[str, Any],
+        told: Mapping[str, Any] | None,
         trace: dict[str, Any] | None = None,
-        directive: Mapping[str, Any] | None = None,
+        directive_seconds: float = 0,
     ) -> None:
-        super().__init__(desk, run, trace=trace, directive=directive)
-        self.state: Any = (directive or {}).get("state")
+        """`told` is what is said as the run begins; None for one that is resumed.
+
+        `directive_seconds` is how long a resumed one waits for what the desk wants of it.
+        """
+        super().__init__(desk, run, trace=trace)
+        self.state: Any = None
         self.summary = ""
         self.ended = False
-        self._told = told
+        self._told, self._directive_seconds = told, directive_seconds
         self._outer: Token[Run | None] | None = None
 
-    def start(self) -> Self:
-        """Say that the run begins, or that it goes on. `with` does it for you."""
-        if self.directive is None:
-            self.say(EventType.RUN_STARTED, dict(self._told), n=0)
-        else:
-            said = {"directive": self.directive.get("id"), "from": self.directive.get("from")}
-            self.say(EventType.RUN_RESUMED, said, n=self.next_n())
+    def starting(self) -> Steps[Self]:
+        """Say that the run begins, or that it goes on. `with` does it for you.
+
+        Of a run that is resumed it raises Stopped where the desk wants it to stop, and AmendsError
+        where it wants nothing of it.
+        """
+        yield from blocking(self.desk.freshen)
+        if self._told is not None:
+            told = {"agent": self.desk.agent, **self._told}
+            said = {name: value for name, value in told.items() if value}
+            yield from self.saying(EventType.RUN_STARTED, said, n=0)
+            return self
+        waited = self._directive_seconds
+        directive = yield from self.desk.asking_directive(self.id, wait_seconds=waited)
+        if directive is None:
+            raise AmendsError(f"the desk wants nothing of {self.id}")
+        if directive.get("kind") != "resume":
+            raise Stopped(str(directive.get("reason") or NO_REASON))
+        self.directive, self.state = directive, directive.get("state")
+        said = {"directive": directive.get("id"), "from": directive.get("from")}
+        yield from self.saying(EventType.RUN_RESUMED, said)
         return self
+
+    start, astart = waits(starting), awaits(starting)
 
     def action(
         self,
@@ -78,13 +102,15 @@ class Run(Record):
         intent: Mapping[str, Any] | None = None,
         retry: Retry | None = None,
         wait_seconds: float | None = None,
+        time_limit_seconds: float | None = None,
     ) -> Action:
-        """One call of a tool, to be used with `with`.
+        """One call of a tool, to be used with `with` or `async with`.
 
         `before` is the target as it was (None: it was not there; a list for several targets).
         `op` names the logical operation where one tool does several on one target in one run.
         `undo` is `amends.undo(...)` or `amends.no_undo(...)`. `wait_seconds` bounds the wait for an
-        approval.
+        approval, `time_limit_seconds` the call that `perform` makes: after it the outcome is
+        unknown, and the call may still happen.
         """
         self._must_be_open()
         targets = as_targets(target)
@@ -94,12 +120,12 @@ class Run(Record):
         given = {name: value for name, value in optional.items() if value is not None}
         return Action(
             self, tool, key=key, targets=targets, args=args or {}, before=snapshots,
-            op=op or tool,
+            op=op or tool, time_limit_seconds=time_limit_seconds,
             wait_seconds=self.desk.wait_seconds if wait_seconds is None else wait_seconds,
             **{"class": effect_class}, **given,
         )  # fmt: skip
 
-    def checkpoint(
+    def checkpointing(
         self,
         name: str,
         *,
@@ -109,7 +135,7 @@ class Run(Record):
         summary: str = "",
         instructions: str = "",
         recovery_mode: str | None = None,
-    ) -> None:
+    ) -> Steps[None]:
         """Mark a safe place to pause and to come back to. Raises Stopped if the desk wants a stop.
 
         `state` is what the run needs to go on from here without asking a model where it was.
@@ -119,20 +145,27 @@ class Run(Record):
                 "pending": list(pending), "summary": summary, "instructions": instructions,
                 "recovery_mode": recovery_mode}  # fmt: skip
         given = {key: value for key, value in said.items() if value not in (None, "", [])}
+        yield from blocking(self._send_checkpoint, given)
+        yield from self.heeding()
+
+    checkpoint, acheckpoint = waits(checkpointing), awaits(checkpointing)
+
+    def _send_checkpoint(self, given: dict[str, Any]) -> None:
         told = self.build(EventType.RUN_CHECKPOINT, given, n=self.next_n())
         if told.blobs:
             told.data["state_ref"] = told.data.pop("state")["ref"]
         self.desk.send(told)
-        self.heed()
 
-    def heed(self) -> None:
+    def heeding(self) -> Steps[None]:
         """Ask what the desk wants of this run. Raises Stopped; does nothing if it is away."""
         try:
-            directive = self.desk.directive(self.id)
+            directive = yield from self.desk.asking_directive(self.id)
         except DeskUnreachable:
             return
         if directive and directive.get("kind") == "stop":
-            raise Stopped(str(directive.get("reason") or "no reason is given"))
+            raise Stopped(str(directive.get("reason") or NO_REASON))
+
+    heed, aheed = waits(heeding), awaits(heeding)
 
     def is_done(self, tool: str, *, target: Target | None = None) -> bool:
         """In a resumed run: whether the desk says that this call is done and to be skipped."""
@@ -145,31 +178,44 @@ class Run(Record):
             for step in steps
         )
 
-    def complete(self, summary: str = "") -> None:
+    def completing(self, summary: str = "") -> Steps[None]:
         """End the run well. `with` does it for you, with `run.summary`."""
-        self._end(EventType.RUN_COMPLETED, {"summary": summary or self.summary})
+        yield from self.ending(EventType.RUN_COMPLETED, {"summary": summary or self.summary})
 
-    def fail(self, error: BaseException, *, failed_action: str | None = None) -> None:
+    complete, acomplete = waits(completing), awaits(completing)
+
+    def failing(self, error: BaseException, *, failed_action: str | None = None) -> Steps[None]:
         """End the run as failed. `with` does it for you."""
         said: dict[str, Any] = {"error": {"type": type(error).__name__, "message": cut(str(error))}}
         action = failed_action or self.failed_action or self.last_action
         if action:
             said["failed_action"] = action
-        self._end(EventType.RUN_FAILED, said)
+        yield from self.ending(EventType.RUN_FAILED, said)
 
-    def cancel(self, *, by: str, reason: str = "") -> None:
+    fail, afail = waits(failing), awaits(failing)
+
+    def cancelling(self, *, by: str, reason: str = "") -> Steps[None]:
         """End the run because somebody wants it to end; no further call is made in it."""
-        self._end(EventType.RUN_CANCELLED, {"by": by, "reason": reason})
+        yield from self.ending(EventType.RUN_CANCELLED, {"by": by, "reason": reason})
 
-    def report(self, text: str) -> int:
+    cancel, acancel = waits(cancelling), awaits(cancelling)
+
+    def reporting(self, text: str) -> Steps[int]:
         """Say that this run did wrong, ended or not, so that people look at it; the case's number.
 
         What is still to be sent goes first. Raises DeskUnreachable where the desk is away.
         """
-        return self.desk.report(self.id, text)
+        return (yield from self.desk.reporting(self.id, text))
+
+    report, areport = waits(reporting), awaits(reporting)
 
     def __enter__(self) -> Self:
         self.start()
+        self._outer = _current.set(self)
+        return self
+
+    async def __aenter__(self) -> Self:
+        await self.astart()
         self._outer = _current.set(self)
         return self
 
@@ -179,23 +225,34 @@ class Run(Record):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.driver.run(self.leaving(error))
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.async_driver.run(self.leaving(error))
+
+    def leaving(self, error: BaseException | None) -> Steps[None]:
         if self._outer is not None:
             _current.reset(self._outer)
         if self.ended:
             return
         if error is None:
-            self.complete()
+            yield from self.completing()
         elif isinstance(error, Stopped):
-            self.cancel(by="the desk", reason=error.reason)
+            yield from self.cancelling(by="the desk", reason=error.reason)
         elif isinstance(error, Exception):
-            self.fail(error)
+            yield from self.failing(error)
         else:
-            self.cancel(by="the process", reason=type(error).__name__)
+            yield from self.cancelling(by="the process", reason=type(error).__name__)
 
-    def _end(self, kind: str, said: dict[str, Any]) -> None:
+    def ending(self, kind: str, said: dict[str, Any]) -> Steps[None]:
         self._must_be_open()
         self.ended = True
-        self.say(kind, {name: value for name, value in said.items() if value}, n=self.next_n())
+        yield from self.saying(kind, {name: value for name, value in said.items() if value})
 
     def _must_be_open(self) -> None:
         if self.ended:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -21,70 +23,63 @@ CHECK = "Is AMENDS_URL right, and is the desk up?"
 NO_DESK = "this does not look like a desk: is AMENDS_URL right?"
 
 
-class Wire:
-    """A connection to one desk under one key. Safe to use from several threads."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request to the desk. With `wait_seconds` the desk may take that long to answer."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    params: Mapping[str, str] | None = None
+    wait_seconds: float = 0
+
+
+def get(path: str, *, wait_seconds: float = 0, params: Mapping[str, str] | None = None) -> Request:
+    return Request("GET", path, params=params, wait_seconds=wait_seconds)
+
+
+def post(path: str, body: bytes) -> Request:
+    return Request("POST", path, body)
+
+
+class _Address:
+    """Where the desk is and how it is spoken to, whether its answer blocks or is awaited."""
 
     def __init__(self, url: str, key: str) -> None:
         if not url.startswith(("http://", "https://")):
             raise ValueError("the address of the desk starts with https:// or http://")
-        self._url, self._key = url.rstrip("/") + "/api/v1/", key
-        self._client = self._open()
-        spoken = self._client.base_url
+        self.options: dict[str, Any] = {
+            "base_url": url.rstrip("/") + "/api/v1/",
+            "headers": {"Authorization": f"Bearer {key}", "Accept": "application/json"},
+            "timeout": httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
+            "follow_redirects": False,
+            # Each call that waits for people holds one; httpx's own hundred would be the end of it.
+            "limits": httpx.Limits(max_connections=None, max_keepalive_connections=20),
+        }
+        spoken = httpx.URL(self.options["base_url"])
         # As it is told in errors and logs: without a name and password that may stand in it.
         self.address = f"{spoken.scheme}://{spoken.netloc.decode()}{spoken.path}"
-        self._of_parents: list[httpx.Client] = []
-        forks.tell(self)
 
-    def _open(self) -> httpx.Client:
-        return httpx.Client(
-            base_url=self._url,
-            headers={"Authorization": f"Bearer {self._key}", "Accept": "application/json"},
-            timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
-            follow_redirects=False,
-        )
+    def asked(self, request: Request) -> dict[str, Any]:
+        """What httpx is asked with."""
+        found: dict[str, Any] = {"method": request.method, "url": request.path}
+        if request.body is not None:
+            found["content"] = request.body
+            found["headers"] = {"Content-Type": "application/json"}
+        if request.wait_seconds:
+            limit = request.wait_seconds + POLL_GRACE_SECONDS
+            found["timeout"] = httpx.Timeout(limit, connect=CONNECT_SECONDS)
+            found["params"] = {**(request.params or {}), "wait": str(int(request.wait_seconds))}
+        elif request.params:
+            found["params"] = request.params
+        return found
 
-    def before_fork(self) -> None:
-        """Whoever waits for an answer goes on waiting."""
+    def no_answer(self, error: httpx.HTTPError) -> DeskUnreachable:
+        why = f"{type(error).__name__}: {error}"
+        return DeskUnreachable(f"no answer from {self.address} ({why}). {CHECK}")
 
-    def after_fork(self) -> None:
-        pass
-
-    def born_of_fork(self) -> None:
-        """The parent reads what comes over its connections, so they are not even closed here."""
-        self._of_parents.append(self._client)
-        self._client = self._open()
-
-    def get(
-        self,
-        path: str,
-        *,
-        wait_seconds: float = 0,
-        params: Mapping[str, str] | None = None,
-    ) -> dict[str, Any]:
-        """One JSON object. With `wait_seconds` the desk may take that long to answer."""
-        if not wait_seconds:
-            return self._call("GET", path, params=params)
-        limit = httpx.Timeout(wait_seconds + POLL_GRACE_SECONDS, connect=CONNECT_SECONDS)
-        asked = {**(params or {}), "wait": str(int(wait_seconds))}
-        return self._call("GET", path, params=asked, timeout=limit)
-
-    def post(self, path: str, body: bytes) -> dict[str, Any]:
-        return self._call("POST", path, content=body, headers={"Content-Type": "application/json"})
-
-    def put_blob(self, sha256: str, body: bytes) -> None:
-        kind = {"Content-Type": "application/json"}
-        self._call("PUT", f"blobs/{sha256}", content=body, headers=kind)
-
-    def close(self) -> None:
-        self._client.close()
-
-    def _call(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+    def read(self, answer: httpx.Response) -> dict[str, Any]:
         """Raises DeskUnreachable, KeyRefused, or Refused with the status and the problem."""
-        try:
-            answer = self._client.request(method, path, **more)
-        except httpx.HTTPError as error:
-            why = f"{type(error).__name__}: {error}"
-            raise DeskUnreachable(f"no answer from {self.address} ({why}). {CHECK}") from error
         if answer.status_code in NOT_NOW:
             raise DeskUnreachable(
                 f"{self.address} answers {answer.status_code}: not now, try again.",
@@ -118,6 +113,88 @@ class Wire:
             at = f"{self.address}{f', which points to {to[:200]}' if to else ''}"
             content["title"] = f"{said} ({at}); {NO_DESK}"
         return content
+
+
+class Wire(_Address):
+    """A connection to one desk under one key. Safe to use from several threads."""
+
+    def __init__(self, url: str, key: str) -> None:
+        super().__init__(url, key)
+        self._client = httpx.Client(**self.options)
+        self._of_parents: list[httpx.Client] = []
+        forks.tell(self)
+
+    def before_fork(self) -> None:
+        """Whoever waits for an answer goes on waiting."""
+
+    def after_fork(self) -> None:
+        pass
+
+    def born_of_fork(self) -> None:
+        """The parent reads what comes over its connections, so they are not even closed here."""
+        self._of_parents.append(self._client)
+        self._client = httpx.Client(**self.options)
+
+    def send(self, request: Request) -> dict[str, Any]:
+        """One JSON object. Raises as `read` does; DeskUnreachable where no answer comes."""
+        try:
+            answer = self._client.request(**self.asked(request))
+        except httpx.HTTPError as error:
+            raise self.no_answer(error) from error
+        return self.read(answer)
+
+    def get(self, path: str, *, params: Mapping[str, str] | None = None) -> dict[str, Any]:
+        return self.send(get(path, params=params))
+
+    def post(self, path: str, body: bytes) -> dict[str, Any]:
+        return self.send(post(path, body))
+
+    def put_blob(self, sha256: str, body: bytes) -> None:
+        self.send(Request("PUT", f"blobs/{sha256}", body))
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class AsyncWire(_Address):
+    """The same, awaited: a connection for each event loop, opened when the loop first asks."""
+
+    def __init__(self, url: str, key: str) -> None:
+        super().__init__(url, key)
+        self._clients: dict[asyncio.AbstractEventLoop, httpx.AsyncClient] = {}
+        self._of_parents: list[httpx.AsyncClient] = []
+        forks.tell(self)
+
+    def before_fork(self) -> None:
+        """Whoever waits for an answer goes on waiting."""
+
+    def after_fork(self) -> None:
+        pass
+
+    def born_of_fork(self) -> None:
+        """As of `Wire`: what the parent reads from is neither used nor closed here."""
+        self._of_parents += self._clients.values()
+        self._clients = {}
+
+    async def send(self, request: Request) -> dict[str, Any]:
+        try:
+            answer = await self._client().request(**self.asked(request))
+        except httpx.HTTPError as error:
+            raise self.no_answer(error) from error
+        return self.read(answer)
+
+    def _client(self) -> httpx.AsyncClient:
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            for over in [one for one in self._clients if one.is_closed()]:
+                del self._clients[over]
+            self._clients[loop] = httpx.AsyncClient(**self.options)
+        return self._clients[loop]
+
+    async def close(self) -> None:
+        """Close this loop's connection."""
+        if client := self._clients.pop(asyncio.get_running_loop(), None):
+            await client.aclose()
 
 
 def _retry_after(answer: httpx.Response) -> float:

@@ -9,7 +9,8 @@ one decides is tested against the real one.
 seconds, `lose` (how many answers of `begin` to lose after they took effect), `directive`,
 `compensated` keys with their next ones, `decided` approvals, `elsewhere` (the status
 of another server's page), `minds` (a text that a proxy does not let through; it says `says`) and
-`minds_blobs`.
+`minds_blobs`,
+`slow`: seconds that `begin` takes, and `safety`: more of the policy.
 """
 
 import json
@@ -140,9 +141,11 @@ class Desk(BaseHTTPRequestHandler):
         if control.get("elsewhere"):
             return self.page(int(control["elsewhere"]))
         if path.endswith("/policy"):
-            agent = control.get("agent", "trip-desk")
-            return self.answer(200, {"workspace": "northwind", "agent": agent,
-                                     "digest": "sha256:0", "document": POLICY})  # fmt: skip
+            safety = {**POLICY["agentSafety"], **control.get("safety", {})}
+            return self.answer(200, {
+                "workspace": "northwind", "agent": control.get("agent", "trip-desk"),
+                "digest": "sha256:0", "document": {"agentSafety": safety},
+            })  # fmt: skip
         if path.endswith("/directive"):
             return self.answer(200, {"directive": control["directive"]})
         end = time.time() + min(2, int(query.partition("=")[2] or 0))
@@ -172,6 +175,7 @@ class Desk(BaseHTTPRequestHandler):
         if self.path.endswith("/events"):
             return receive(body)
         write("begin", body)
+        time.sleep(control.get("slow", 0))
         answer = begin(body)
         if control["lose"] > 0:
             control["lose"] -= 1

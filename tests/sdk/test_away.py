@@ -4,14 +4,18 @@ Law 11 of docs/faults.md: a gated call is blocked; an ungated one is spooled and
 once.
 """
 
+import contextlib
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 
 import pytest
 
 import amends
 from amends.spool import Spool
-from tests.sdk.conftest import KEY, NEW, act_and_die, move
+from tests.sdk.conftest import ENVIRONMENT, KEY, NEW, act_and_die, move
 
 
 @pytest.fixture
@@ -233,7 +237,7 @@ def test_a_new_key_goes_on_with_the_spool_and_another_agents_is_refused(small_de
     small_desk.control(agent="somebody-else")
     with amends.connect(small_desk.url, "amends_other", spool=spool_file) as theirs:
         with pytest.raises(amends.WrongSpool, match="trip-desk"):
-            theirs.run("Move mine")
+            theirs.run("Move mine").start()
         assert not theirs.flush(0.2)
     assert small_desk.types() == []
 
@@ -303,3 +307,46 @@ def test_an_address_that_is_not_the_desk_costs_no_event(small_desk, spool_file, 
         assert desk.parked() == []
         small_desk.control(gone=False)
         assert desk.flush(60)
+
+
+@pytest.mark.parametrize(("order", "is_made"), [("WARN", True), ("DENY", False)])
+def test_the_order_of_a_saga_holds_while_the_desk_is_away(desk, small_desk, order, is_made):
+    small_desk.control(safety={"order": order})
+    made = list[str]()
+    desk.fetch_policy()
+    with desk.run("Note it") as run:
+        for name, saga in (("n1", "pivot"), ("n2", "retriable"), ("n3", None)):
+            with (
+                contextlib.suppress(amends.DeskUnreachable),
+                run.action("note.add", target=("note", name), saga=saga) as act,
+            ):
+                made.append(name)
+                act.succeeded()
+            small_desk.stop()
+
+    assert made == (["n1", "n2", "n3"] if is_made else ["n1", "n2"])
+
+
+TERMINATED = """
+import sys, time, amends
+desk = amends.connect(sys.argv[1], sys.argv[2], spool=sys.argv[3])
+with desk.run("Move it") as run, run.action("update_flight", target=("reservation", "X")) as act:
+    print("acting", flush=True)
+    act.perform(time.sleep, 60)
+"""
+
+
+def test_a_process_that_is_asked_to_end_says_so(small_desk, spool_file):
+    agent = subprocess.Popen(
+        [sys.executable, "-c", TERMINATED, small_desk.url, KEY, str(spool_file)],
+        env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert agent.stdout is not None
+    assert agent.stdout.readline() == "acting\n"
+    agent.terminate()
+
+    assert agent.wait(30) == 128 + signal.SIGTERM
+    agent.stdout.close()
+    failed, ended = small_desk.journal()[-2:]
+    assert (failed["type"], failed["data"]["outcome"]) == ("action.failed", "unknown")
+    assert ended["data"] == {"by": "the process", "reason": "Terminated"}

@@ -1,9 +1,11 @@
 """The guide's own lines are run, as a newcomer would."""
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,21 @@ def test_the_decorated_tool_of_the_guide_runs(desk, small_desk):
     assert planned["compensation"] == {
         "connection": "airline", "operation": "restore", "args": {"id": "XEHM4B"}
     }  # fmt: skip
+
+
+def test_the_async_lines_of_the_guide_run(desk, small_desk):
+    awaited = (
+        AIRLINE
+        + "    @classmethod\n    async def aupdate(cls, id, **f): return cls.update(id, **f)\n"
+    )
+    story = textwrap.indent(blocks("agents.md")[2], "    ")
+    names: dict[str, Any] = {"desk": desk}
+    exec(f"{awaited}\nasync def story():\n{story}", names)  # noqa: S102
+
+    asyncio.run(names["story"]())
+
+    assert small_desk.types() == ["run.started", "action.succeeded", "run.checkpoint",
+                                  "run.completed"]  # fmt: skip
 
 
 def test_every_exception_of_the_guide_exists():

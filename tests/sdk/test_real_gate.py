@@ -1,5 +1,6 @@
 """The client at the desk's own gate: Mia's agent acts, Ben decides, processes are killed."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -108,6 +109,27 @@ def test_a_risky_call_waits_for_ben_and_runs_once_he_agrees(real_desk, ben):
 
     kept = action_of("run_4", "charge_card")
     assert kept.state == "succeeded"
+    assert [approval.state for approval in kept.approvals.all()] == ["used"]
+
+
+def test_an_awaited_call_waits_for_ben_and_runs_once_he_agrees(real_desk, ben):
+    from approvals import inbox
+
+    thread = when_asked(
+        lambda asked: inbox.grant(asked, by=ben, seen=asked.digest, reason="checked with Mia")
+    )
+
+    async def story():
+        async with real_desk.run("Charge it", run="run_4a") as run, charge(run) as act:
+            await act.asucceeded(await act.aperform(lambda: "charged"), after={"amount": 100})
+        await real_desk.async_driver.close()
+
+    asyncio.run(story())
+    thread.join()
+    assert real_desk.flush(60)
+
+    kept = action_of("run_4a", "charge_card")
+    assert (kept.state, kept.result) == ("succeeded", "charged")
     assert [approval.state for approval in kept.approvals.all()] == ["used"]
 
 

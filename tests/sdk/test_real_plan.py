@@ -14,6 +14,7 @@ agentSafety:
   policies:
     "assign_licence": {risk: LOW, approval: AUTO, compensation: DELETE}
     "licences.*":     {risk: LOW, approval: AUTO}
+    "order_licence":  {risk: LOW, approval: AUTO}
   twins:
     "assign_licence": {connection: licences, operation: release_licence, args: {}}
 """
@@ -31,7 +32,11 @@ def person_token(northwind, token, licences):
     teams.add(teams.create(northwind, "operators", by=None, may=["view", "recover"]), ada, by=None)
     versions.activate(versions.save(northwind, POLICY, by=ada), by=ada)
     declared = {"title": "Release the licence", "args": {}, "leaves": "gone"}
-    settings = {"url": licences.at["url"], "operations": {"release_licence": declared}}
+    ordered = declared | {"args": {"licence": "text"}}
+    settings = {
+        "url": licences.at["url"],
+        "operations": {"release_licence": declared, "cancel_order": ordered},
+    }
     connection = connections.create(northwind, "licences", "webhook", settings, by=ada)
     for purpose in ("observe", "compensate"):
         connections.set_secret(connection, purpose, {"secret": licences.at["secret"]}, by=ada)
@@ -73,6 +78,38 @@ def test_the_plan_of_a_run_that_failed_after_a_step(real_desk, operator):
     operator.assert_plan("run_on", [("licences.release_licence", "L-7")])
     with pytest.raises(AssertionError, match="L-7"):
         operator.assert_plan("run_on", [])
+
+
+def test_an_undo_that_knows_what_its_call_answered(real_desk, operator):
+    """The service names the licence, so only the result says how it is released."""
+    from recovery.models import Case
+    from recovery.planning import plans
+    from recovery.triage import triage
+
+    calls = list[int]()
+
+    @real_desk.tool(
+        "order_licence",
+        target=("order", "{order}"),
+        effect_class="internal_update",
+        undo=lambda result, **_: amends.undo("licences.cancel_order", licence=result["id"]),
+    )
+    def order_licence(order):
+        calls.append(order)
+        return {"id": "L-9"}
+
+    with real_desk.run("Order one", run="run_order") as run:
+        for _ in range(2):
+            assert order_licence(4711) == {"id": "L-9"}
+        run.fail(RuntimeError("the mail cannot be sent"))
+    assert real_desk.flush(60)
+    triage.look()
+
+    assert calls == [4711]
+    [step] = plans.draft(Case.objects.get()).steps
+    assert (step.step.operation, step.step.args) == ("cancel_order", {"licence": "L-9"})
+    assert step.suggested_by_agent
+    operator.assert_plan("run_order", [("licences.cancel_order", "4711")])
 
 
 def test_the_agents_own_key_reads_no_cases(real_desk, web, token):

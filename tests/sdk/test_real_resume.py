@@ -68,7 +68,7 @@ def test_a_restarted_agent_goes_on_from_its_checkpoint(real_desk, web, token, ad
 
     fail_after_the_flight(real_desk)
     with pytest.raises(amends.AmendsError, match="wants nothing"):
-        real_desk.resume("no-such-run")
+        real_desk.resume("no-such-run").start()
     resume(ada)
 
     # Another machine: it has never seen the run.
@@ -164,7 +164,7 @@ def test_a_large_state_comes_back_whole(real_desk, ada):
     fail_after_the_flight(real_desk, state)
     resume(ada)
 
-    assert real_desk.resume("order-4711").state == state
+    assert real_desk.resume("order-4711").start().state == state
 
 
 def test_a_run_under_recovery_is_told_to_stop_while_it_waits(real_desk):

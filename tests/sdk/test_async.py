@@ -1,0 +1,301 @@
+"""The same client, awaited: one story for both, and what only a cancelled task can do."""
+
+import asyncio
+import threading
+import time
+from functools import partial
+
+import pytest
+
+import amends
+from amends.protocol.canonical import idempotency_key
+from tests.crash.oracle import until
+from tests.sdk.conftest import KEY, NEW, OLD, move
+
+
+def ran(desk, story):
+    """Run a story in an event loop of its own; what the loop has opened is closed with it."""
+
+    async def to_its_end():
+        try:
+            return await story
+        finally:
+            await desk.async_driver.close()
+
+    return asyncio.run(to_its_end())
+
+
+def test_an_awaited_run_tells_what_a_waiting_one_tells(desk, small_desk):
+    def told(run):
+        events = [one for one in small_desk.journal() if one["run"] == run]
+        return [(one["type"], one.get("n"), one["data"]) for one in events]
+
+    with desk.run("Move it", run="run_waits", on_behalf_of={"id": "mia"}) as run:
+        with move(run, key="one") as act:
+            act.succeeded(act.perform(lambda: dict(NEW)), after=NEW)
+            act.verified([("flight", "HAT019", "HAT019")])
+        run.checkpoint("moved", state={"next": "mail"})
+
+    async def awaited():
+        async with desk.run("Move it", run="run_awaits", on_behalf_of={"id": "mia"}) as run:
+            async with move(run, key="two") as act:
+                await act.asucceeded(await act.aperform(airline), after=NEW)
+                await act.averified([("flight", "HAT019", "HAT019")])
+            await run.acheckpoint("moved", state={"next": "mail"})
+        assert await desk.aflush()
+
+    async def airline():
+        await asyncio.sleep(0)
+        return dict(NEW)
+
+    ran(desk, awaited())
+
+    attempts = [one["attempt"] for one in small_desk.journal("begin")]
+    first, second = told("run_waits"), told("run_awaits")
+    for events, attempt in zip((first, second), attempts, strict=True):
+        assert events[1][2].pop("attempt") == attempt
+    assert first == second
+    assert len(first) == 5
+
+
+def test_many_calls_wait_for_people_at_once_and_none_holds_a_thread(small_desk, spool_file):
+    small_desk.control(modes={"update_flight": "wait"})
+    asked = []
+
+    async def told(answer):
+        asked.append(answer["approval"])
+
+    async def moved(run, number):
+        async with move(run, op=f"seat {number}") as act:
+            await act.asucceeded(after=NEW)
+
+    async def story():
+        async with amends.connect(
+            small_desk.url, KEY, spool=spool_file, wait_seconds=30, on_wait=told
+        ) as desk, desk.run("Move them") as run:  # fmt: skip
+            calls = [asyncio.create_task(moved(run, number)) for number in range(40)]
+            await asyncio.to_thread(until, lambda: len(asked) == 40, 30, "forty are asked for")
+            names = [one.name for one in threading.enumerate() if one.name.startswith("amends_")]
+            keys = [one["data"]["key"] for one in small_desk.journal("begin")]
+            small_desk.control(decided=keys)
+            await asyncio.gather(*calls)
+            return names
+
+    held = asyncio.run(story())
+
+    assert len(held) <= 16
+    assert small_desk.types().count("action.succeeded") == 40
+
+
+def test_a_tool_that_is_a_coroutine_function_stays_one(desk, small_desk):
+    calls = list[str]()
+
+    async def seen(reservation, **_):
+        await asyncio.sleep(0)
+        return OLD
+
+    @desk.tool(
+        "update_flight",
+        target=("reservation", "{reservation}"),
+        before=seen,
+        after=lambda result, **_: result,
+        verify=lambda result, **_: [("flight", "HAT019", result["flight"])],
+    )
+    async def update_flight(reservation, flight="HAT019"):
+        calls.append(reservation)
+        return {"flight": flight}
+
+    async def story():
+        async with desk.run("Move it"):
+            first = await update_flight("XEHM4B")
+            return first, await update_flight("XEHM4B")
+        await desk.aflush()
+        return None
+
+    assert ran(desk, story()) == (NEW, NEW)
+    assert calls == ["XEHM4B"]
+    assert desk.flush(5)
+    assert small_desk.journal("begin")[0]["data"]["before"] == [OLD]
+    assert small_desk.types().count("action.verified") == 1
+
+
+def test_a_waiting_tool_works_in_an_awaited_run(desk, small_desk):
+    """Frameworks call the tools that are not coroutine functions in a thread."""
+
+    @desk.tool("update_flight", target=("reservation", "{reservation}"))
+    def update_flight(reservation):
+        return NEW
+
+    async def story():
+        async with desk.run("Move it"):
+            return await asyncio.to_thread(update_flight, "XEHM4B")
+
+    assert ran(desk, story()) == NEW
+
+
+def test_a_task_that_is_cancelled_while_people_decide_leaves_nothing_open(desk, small_desk):
+    small_desk.control(modes={"update_flight": "wait"})
+
+    async def story():
+        async with desk.run("Move it") as run, asyncio.timeout(0.5), move(run):
+            raise AssertionError("the body ran")
+
+    with pytest.raises(TimeoutError):
+        ran(desk, story())
+    desk.flush(5)
+
+    assert small_desk.types() == ["run.started", "run.failed"]
+
+
+def test_a_call_that_is_cancelled_as_it_is_allowed_is_told_as_not_made(desk, small_desk):
+    """The desk's answer is on its way while the task is cancelled."""
+    small_desk.control(slow=0.5)
+
+    async def story():
+        async with desk.run("Move it") as run:
+            task = asyncio.create_task(entered(run))
+            began = partial(small_desk.journal, "begin")
+            await asyncio.to_thread(until, began, 30, "the desk is asked")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    async def entered(run):
+        async with move(run):
+            raise AssertionError("the body ran")
+
+    ran(desk, story())
+    desk.flush(5)
+
+    [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
+    assert failed["data"]["outcome"] == "no_effect"
+    assert "cancelled" in failed["data"]["error"]["message"]
+
+
+def test_a_call_that_is_cancelled_on_its_way_has_an_unknown_outcome(desk, small_desk):
+    started = asyncio.Event()
+
+    async def hangs():
+        started.set()
+        await asyncio.sleep(60)
+
+    async def story():
+        async with desk.run("Move it") as run, move(run) as act:
+            await act.aperform(hangs)
+
+    async def cancels():
+        task = asyncio.create_task(story())
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    ran(desk, cancels())
+    desk.flush(5)
+
+    failed, ended = small_desk.journal()[-2:]
+    assert (failed["type"], failed["data"]["outcome"]) == ("action.failed", "unknown")
+    assert ended["type"] == "run.cancelled"
+
+
+def test_an_outcome_that_is_being_written_is_written_though_the_task_is_cancelled(desk, small_desk):
+    """And it is one outcome: the success is not followed by a failure."""
+
+    async def story():
+        async with desk.run("Move it") as run, move(run) as act:
+            slow(desk.spool, writing)
+            saying = asyncio.create_task(act.asucceeded(after=NEW))
+            await asyncio.to_thread(writing.wait)
+            saying.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await saying
+
+    writing = threading.Event()
+    ran(desk, story())
+    desk.flush(5)
+
+    told = [one for one in small_desk.types() if one.startswith("action.")]
+    assert told == ["action.succeeded"]
+
+
+def slow(spool, writing):
+    """The disk takes its time over the next write."""
+    write = spool.write
+
+    def slowly(*args, **kwargs):
+        spool.write = write
+        writing.set()
+        time.sleep(0.3)
+        write(*args, **kwargs)
+
+    spool.write = slowly
+
+
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["waits", "awaits"])
+def test_a_call_that_takes_too_long_is_left_and_its_outcome_unknown(desk, small_desk, is_awaited):
+    over = threading.Event()
+
+    def waits():
+        with desk.run("Move it") as run, move(run, time_limit_seconds=0.2) as act:
+            act.perform(over.wait, 30)
+
+    async def awaits():
+        async with desk.run("Move it") as run, move(run, time_limit_seconds=0.2) as act:
+            await act.aperform(asyncio.sleep, 30)
+
+    with pytest.raises(TimeoutError):
+        ran(desk, awaits()) if is_awaited else waits()
+    over.set()
+    desk.flush(5)
+
+    [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
+    assert (failed["data"]["error"]["type"], failed["data"]["outcome"]) == (
+        "TimeoutError", "unknown")  # fmt: skip
+
+
+def test_a_coroutine_function_in_a_waiting_call_is_refused_in_words(desk):
+    async def airline():
+        return NEW
+
+    with (
+        desk.run("Move it") as run,
+        pytest.raises(TypeError, match="async with"),
+        move(run) as act,
+    ):
+        act.perform(airline)
+
+
+def test_one_desk_serves_one_event_loop_after_the_other(desk, small_desk):
+    async def story(run):
+        async with desk.run("Move it", run=run) as one, move(one) as act:
+            await act.asucceeded(after=NEW)
+
+    for run in ("run_1", "run_2"):
+        ran(desk, story(run))
+    desk.flush(5)
+
+    assert small_desk.types().count("run.completed") == 2
+
+
+def test_an_awaited_call_goes_on_from_the_spool_while_the_desk_is_away(desk, small_desk):
+    desk.fetch_policy()
+    small_desk.stop()
+
+    async def story():
+        async with desk.run("Note it", run="run_n") as run:
+            async with run.action("note.add", target=("note", "n1")) as act:
+                await act.asucceeded(await act.aperform(lambda: "kept"))
+            with pytest.raises(amends.DeskUnreachable):
+                async with run.action("charge_card", target=("card", "c1")):
+                    raise AssertionError("the card was charged")
+
+    ran(desk, story())
+    small_desk.start()
+    assert desk.flush(20)
+
+    key = idempotency_key(
+        workspace="northwind", run="run_n", tool="note.add", op="note.add",
+        targets=[{"type": "note", "id": "n1"}],
+    )  # fmt: skip
+    assert desk.spool.find(key).state == "succeeded"
+    assert small_desk.types()[-1] == "run.completed"
