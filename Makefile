@@ -32,6 +32,9 @@ bench: $(DEV) ## Measure, print one line of JSON, write bench/latest.json
 chaos: $(DEV) ## Every fault of the list, seeded, against the invariants (ARGS="--seed 7")
 	@exec $(PY) -m pytest tests/crash -m chaos $(ARGS)
 
+adapters: $(DEV) ## An agent of each framework against the gate, each in an environment that is kept
+	@exec $(PY) -m pytest tests/adapters -m "adapters or not adapters" $(ARGS)
+
 mutants: $(DEV) ## Dangerous changes to the code, each of which a test must notice (ARGS="--room gate")
 	@exec $(PY) -m tests.mutants --jobs $(JOBS) $(ARGS)
 
@@ -44,4 +47,4 @@ $(RUNTIME): requirements/runtime.lock config/local/bootstrap.sh
 $(DEV): requirements/dev.lock config/local/bootstrap.sh
 	@sh config/local/bootstrap.sh requirements/dev.lock $@
 
-.PHONY: help up test check bench chaos mutants screenshots
+.PHONY: help up test check adapters bench chaos mutants screenshots

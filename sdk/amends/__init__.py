@@ -28,7 +28,7 @@ from amends.errors import (
     WrongSpool,
 )
 from amends.runs import Run, current_run
-from amends.tools import no_undo, undo
+from amends.tools import Declaration, declare, no_undo, undo
 
 __all__ = [
     "Action",
@@ -36,6 +36,7 @@ __all__ = [
     "ApprovalTimeout",
     "ArgumentsChanged",
     "Compensated",
+    "Declaration",
     "Denied",
     "Desk",
     "DeskUnreachable",
@@ -55,6 +56,7 @@ __all__ = [
     "WrongSpool",
     "connect",
     "current_run",
+    "declare",
     "no_undo",
     "undo",
 ]

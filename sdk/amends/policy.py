@@ -15,6 +15,7 @@ from amends.protocol.vocabulary import (
     RISK_OF_CLASS,
     RISKS,
     ActionClass,
+    EffectClass,
     Risk,
     glob_matches,
     glob_specificity,
@@ -37,6 +38,14 @@ def is_gated(
     if verdict is None:
         return base >= ASKED_FROM or _is_unknown(safety, tool)
     return verdict
+
+
+def catalogued_class(document: Mapping[str, Any] | None, tool: str) -> EffectClass | None:
+    """The class that the workspace's catalogue has of a tool, by its most specific entry."""
+    safety = (document or {}).get("agentSafety")
+    entry = _entry(safety, tool) if isinstance(safety, Mapping) else {}
+    found: EffectClass | None = entry.get("class") if entry.get("class") in CLASSES else None
+    return found
 
 
 def keeps_order(document: Mapping[str, Any] | None) -> bool:
@@ -97,9 +106,7 @@ def _asks(rule: Mapping[str, Any], base: int, said: int) -> bool:
 
 def _base_risk(safety: Mapping[str, Any], tool: str, said_class: str, said: str | None) -> int:
     """The catalogue's class and risk may be raised by what the agent says, never lowered."""
-    tools = safety.get("tools") or {}
-    fitting = [(glob_specificity(glob), tools[glob]) for glob in tools if glob_matches(glob, tool)]
-    entry = max(fitting, key=lambda one: (one[0], *_strictness(one[1])))[1] if fitting else {}
+    entry = _entry(safety, tool)
     known = [ActionClass(name) for name in (said_class, entry.get("class")) if name in CLASSES]
     found = max(known, key=CLASSES.index)
     if not entry.get("risk"):
@@ -107,6 +114,16 @@ def _base_risk(safety: Mapping[str, Any], tool: str, said_class: str, said: str 
     stands_for = entry.get("class") if entry.get("class") in CLASSES else UNCATALOGUED
     raised = CLASSES.index(found) > CLASSES.index(stands_for)
     return max(_risk(entry["risk"]), _risk(RISK_OF_CLASS[found]) if raised else 0, _risk(said))
+
+
+def _entry(safety: Mapping[str, Any], tool: str) -> Mapping[str, Any]:
+    """What the catalogue has of a tool: the most specific glob, among equals the strictest."""
+    tools = safety.get("tools") or {}
+    fitting = [(glob_specificity(glob), tools[glob]) for glob in tools if glob_matches(glob, tool)]
+    found: Mapping[str, Any] = {}
+    if fitting:
+        found = max(fitting, key=lambda one: (one[0], *_strictness(one[1])))[1]
+    return found
 
 
 def _strictness(entry: Mapping[str, Any]) -> tuple[int, int]:

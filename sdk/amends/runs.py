@@ -12,15 +12,12 @@ from amends.drivers import Steps, awaits, blocking, waits
 from amends.errors import AmendsError, DeskUnreachable, NoRun, Stopped
 from amends.events import cut
 from amends.link import Link
-from amends.protocol.vocabulary import EventType
+from amends.protocol.vocabulary import EffectClass, EventType
 from amends.record import Record
 from amends.values import UNSET, Target, as_targets, per_target
 
 _current: ContextVar[Run | None] = ContextVar("amends_run", default=None)
 
-EffectClass = Literal[
-    "read_only", "draft", "internal_update", "external_reversible", "external_irreversible"
-]
 Retry = Literal["model", "tool", "workflow", "human"]
 NO_REASON = "no reason is given"
 
@@ -242,8 +239,8 @@ class Run(Record):
             return
         if error is None:
             yield from self.completing()
-        elif isinstance(error, Stopped):
-            yield from self.cancelling(by="the desk", reason=error.reason)
+        elif stopped := _stopped(error):
+            yield from self.cancelling(by="the desk", reason=stopped.reason)
         elif isinstance(error, Exception):
             yield from self.failing(error)
         else:
@@ -257,3 +254,10 @@ class Run(Record):
     def _must_be_open(self) -> None:
         if self.ended:
             raise NoRun(f"the run {self.id} has ended")
+
+
+def _stopped(error: BaseException | None) -> Stopped | None:
+    """The desk's word to stop, also where a framework has wrapped it in an error of its own."""
+    while error is not None and not isinstance(error, Stopped):
+        error = error.__cause__
+    return error

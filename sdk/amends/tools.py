@@ -5,105 +5,115 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from amends.actions import Action
 from amends.drivers import Steps, called
 from amends.errors import NoEffect
-from amends.runs import EffectClass, current_run
+from amends.protocol.vocabulary import EffectClass
+from amends.runs import Run, current_run
 from amends.values import UNSET
 
 Tool = Callable[..., Any]
 Said = Callable[..., Any]
+EFFECT_CLASS: EffectClass = "external_reversible"
 
 
 @dataclass(frozen=True)
-class _Declared:
-    """What is said of a tool, and the steps of one call of it."""
+class Declaration:
+    """What the desk should know of a tool, and the steps of one call of it. See `declare`."""
 
-    name: str
-    function: Tool
-    target: tuple[str, str] | Said | None
-    before: Said | None
-    after: Said | None
-    verify: Said | None
-    undo: Said | Mapping[str, Any] | None
-    tries: int
-    how: Mapping[str, Any]
+    target: tuple[str, str] | Said | None = None
+    before: Said | None = None
+    after: Said | None = None
+    verify: Said | None = None
+    undo: Said | Mapping[str, Any] | None = None
+    effect_class: EffectClass | None = None
+    how: Mapping[str, Any] = field(default_factory=dict)
 
-    def calling(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Any]:
-        """Up to `tries` actions of the current run, each a call of the function."""
-        given = self._given(args, kwargs)
-        run = current_run()
-        for attempt in range(1, self.tries + 1):
-            before = (yield from called(self.before, **given)) if self.before else UNSET
-            action = run.action(
-                self.name,
-                target=_target(self.target, given),
-                args=given,
-                before=before,
-                undo=None if self._undo_knows_result else self._undo(given),
-                **({**self.how, "retry": "tool"} if attempt > 1 else self.how),
-            )
-            try:
-                return (yield from self._once(action, args, kwargs, given))
-            except NoEffect as refusal:
-                if not refusal.retryable or attempt == self.tries:
-                    raise
-        raise AssertionError("the last try returns or raises")
+    def calling(
+        self,
+        run: Run,
+        name: str,
+        given: Mapping[str, Any],
+        call: Callable[[], Any],
+        *,
+        told: Callable[[Any], Any] | None = None,
+        **how: Any,
+    ) -> Steps[Performed]:
+        """One action of a run: ask, call, read what is there now, and say it.
 
-    def _once(
-        self, action: Action, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any]
-    ) -> Steps[Any]:
+        `given` are the arguments by name; `told` makes of what the call returns what is recorded as
+        its result; `how` comes before what was declared.
+        """
+        before = (yield from called(self.before, **given)) if self.before else UNSET
+        knows_result = "result" not in given and self._undo_knows_result
+        action = run.action(
+            name,
+            target=_target(self.target, given),
+            args=given,
+            before=before,
+            undo=None if knows_result else self._undo(given),
+            **({"effect_class": self.effect_class or EFFECT_CLASS} | {**self.how} | how),
+        )
         yield from action.beginning()
         try:
-            result = yield from action.performing(self.function, *args, **kwargs)
+            answer = yield from action.performing(call)
             if action.replayed:
-                return result
+                return Performed(answer, is_first=False)
+            result = told(answer) if told else answer
             seen = (yield from called(self.after, result, **given)) if self.after else UNSET
-            undo = self._undo(given, result) if self._undo_knows_result else None
+            undo = self._undo(given, result) if knows_result else None
             yield from action.succeeding(result, after=seen, undo=undo)
         except BaseException as error:
             yield from action.leaving(error)
             raise
         if self.verify is not None:
             yield from action.verifying((yield from called(self.verify, result, **given)))
-        return result
-
-    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        bound = inspect.signature(self.function).bind(*args, **kwargs)
-        bound.apply_defaults()
-        return dict(bound.arguments)
+        return Performed(answer, is_first=True)
 
     @functools.cached_property
     def _undo_knows_result(self) -> bool:
-        """Whether the undo wants what the call answered: its first parameter is `result`, which
-        the function itself does not have.
-        """
+        """Whether the undo wants what the call answered: its first parameter is `result`."""
         if not callable(self.undo):
             return False
-        first = next(iter(inspect.signature(self.undo).parameters), "")
-        return first == "result" and first not in inspect.signature(self.function).parameters
+        return next(iter(inspect.signature(self.undo).parameters), "") == "result"
 
-    def _undo(self, given: dict[str, Any], *result: Any) -> Mapping[str, Any] | None:
+    def _undo(self, given: Mapping[str, Any], *result: Any) -> Mapping[str, Any] | None:
         if not callable(self.undo):
             return self.undo
         found: Mapping[str, Any] = self.undo(*result, **given)
         return found
 
 
-def tool(
-    name: str,
+class Performed(NamedTuple):
+    """What a call answered: now, or in its masked form when it was first made."""
+
+    answer: Any
+    is_first: bool
+
+
+def declare(
     *,
     target: tuple[str, str] | Said | None = None,
     before: Said | None = None,
     after: Said | None = None,
     verify: Said | None = None,
-    effect_class: EffectClass = "external_reversible",
+    effect_class: EffectClass | None = None,
     undo: Said | Mapping[str, Any] | None = None,
-    tries: int = 1,
     **how: Any,
+) -> Declaration:
+    """What the desk should know of a tool that a framework calls; the arguments are those of
+    `tool`. Without an `effect_class` that of the workspace's catalogue counts.
+    """
+    return Declaration(target, before, after, verify, undo, effect_class, how)
+
+
+def tool(
+    name: str,
+    *,
+    tries: int = 1,
+    **declared: Any,
 ) -> Callable[[Tool], Tool]:
     """Decorate a function. A call that was made before gives its first result and runs nothing.
 
@@ -112,29 +122,42 @@ def tool(
     arguments; `after` and `verify` get the result first, and so does an `undo` whose first
     parameter is `result`: it is then suggested once the call has succeeded. `verify` reads back and
     gives checks, as for `Action.verified`. Of `tries`, only those that end in a retryable
-    `NoEffect` are followed by another. `how` holds more of `Run.action`, such as `op`, `saga`,
-    `risk` or `time_limit_seconds`.
+    `NoEffect` are followed by another. More of `Run.action` may be given, such as `effect_class`,
+    `op`, `saga`, `risk` or `time_limit_seconds`.
 
     A coroutine function stays one: its calls are awaited, and `before`, `after` and `verify` may be
     coroutine functions, too.
     """
+    declaration = declare(**declared)
 
     def decorate(function: Tool) -> Tool:
-        declared = _Declared(
-            name, function, target, before, after, verify, undo, tries,
-            {**how, "effect_class": effect_class},
-        )  # fmt: skip
+        signature = inspect.signature(function)
+
+        def calling(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Any]:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given, call = dict(bound.arguments), functools.partial(function, *args, **kwargs)
+            run, how = current_run(), dict[str, Any]()
+            for attempt in range(1, tries + 1):
+                try:
+                    return (yield from declaration.calling(run, name, given, call, **how)).answer
+                except NoEffect as refusal:
+                    if not refusal.retryable or attempt == tries:
+                        raise
+                how = {"retry": "tool"}
+            raise AssertionError("the last try returns or raises")
+
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
             async def call_async(*args: Any, **kwargs: Any) -> Any:
-                return await current_run().async_driver.run(declared.calling(args, kwargs))
+                return await current_run().async_driver.run(calling(args, kwargs))
 
             return call_async
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            return current_run().driver.run(declared.calling(args, kwargs))
+            return current_run().driver.run(calling(args, kwargs))
 
         return call
 
@@ -154,7 +177,7 @@ def no_undo(reason: str) -> dict[str, Any]:
     return {"none": reason}
 
 
-def _target(target: tuple[str, str] | Said | None, given: dict[str, Any]) -> Any:
+def _target(target: tuple[str, str] | Said | None, given: Mapping[str, Any]) -> Any:
     if target is None or callable(target):
         return target(**given) if callable(target) else None
     kind, template = target

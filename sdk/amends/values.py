@@ -41,6 +41,8 @@ def plain(value: Any) -> Any:
         value = value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {part.name: getattr(value, part.name) for part in dataclasses.fields(value)}
+    if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):
+        value = dump(mode="json")  # Pydantic's models, which most frameworks hand to tools
     if isinstance(value, Mapping):
         return {_text(str(name)): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

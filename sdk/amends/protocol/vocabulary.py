@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from functools import lru_cache
+from typing import Literal
 
 
 class EventType(StrEnum):
@@ -180,6 +181,10 @@ class Risk(StrEnum):
 
 CLASSES, RISKS = tuple(ActionClass), tuple(Risk)
 
+# As it is written where an agent says it.
+EffectClass = Literal[
+    "read_only", "draft", "internal_update", "external_reversible", "external_irreversible"
+]
 WITHOUT_EFFECT = frozenset({ActionClass.READ_ONLY, ActionClass.DRAFT})
 """Classes of calls that leave nothing to undo."""
 

@@ -1,0 +1,108 @@
+"""Adapters: the agent's framework calls its tools through the desk, and no tool is rewritten.
+
+One module for each framework, imported by its name (`amends.adapters.langchain`), which needs the
+framework that it is for. Each fails closed: whatever goes wrong with the desk or in here, the tool
+is not called.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from amends.client import Desk
+from amends.drivers import AsyncDriver, Driver, Steps, awaits, waits
+from amends.errors import (
+    AmendsError,
+    ApprovalTimeout,
+    ArgumentsChanged,
+    Compensated,
+    Denied,
+    DeskUnreachable,
+    InDoubt,
+    InProgress,
+    KeyRefused,
+    KeyReused,
+    Refused,
+    SpoolFull,
+    Stopped,
+)
+from amends.policy import catalogued_class
+from amends.protocol.canonical import canonical
+from amends.protocol.vocabulary import WITHOUT_EFFECT
+from amends.runs import current_run
+from amends.tools import EFFECT_CLASS, Declaration, Performed
+from amends.values import plain
+
+# What means that this call was not made, and that the model may go on without it. Stopped is none
+# of them: the run is over.
+NOT_MADE = (
+    ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, InDoubt, InProgress,
+    KeyRefused, KeyReused, Refused, SpoolFull,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GatedTools:
+    """The tools of one framework, behind one desk.
+
+    `declared` says of tools, by name, what the desk should know of them (`amends.declare`); a tool
+    that is not declared is asked for all the same, without a target. `repeatable` names tools that
+    may be called twice with the same arguments in one run and do it twice: of all others that have
+    an effect the second such call is answered with the first one's result, since a model that says
+    it again is far more often repeating itself.
+    """
+
+    desk: Desk
+    declared: Mapping[str, Declaration] = field(default_factory=dict)
+    repeatable: frozenset[str] = frozenset()
+    wait_seconds: float | None = None
+
+    def calling(
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        call_id: str,
+        call: Callable[[], Any],
+        *,
+        told: Callable[[Any], Any] | None = None,
+        wait_seconds: float | None = None,
+    ) -> Steps[Performed]:
+        """One call of a tool in the current run. Raises what `NOT_MADE` names, Stopped, NoRun, and
+        whatever the tool raises. `call_id` is the framework's own name of the call.
+        """
+        run = current_run()
+        declaration = self.declared.get(name, Declaration())
+        found = declaration.effect_class or catalogued_class(self.desk.policy, name) or EFFECT_CLASS
+        anew = found in WITHOUT_EFFECT or name in self.repeatable
+        limit = self.wait_seconds if wait_seconds is None else wait_seconds
+        how: dict[str, Any] = {"effect_class": found, "wait_seconds": limit}
+        if "op" not in declaration.how:
+            how["op"] = f"{name} {call_id if anew else _digest(args)}"
+        return (yield from declaration.calling(run, name, args, call, told=told, **how))
+
+    call, acall = waits(calling), awaits(calling)
+
+    @property
+    def driver(self) -> Driver:
+        return self.desk.driver
+
+    @property
+    def async_driver(self) -> AsyncDriver:
+        return self.desk.async_driver
+
+
+def not_made(error: AmendsError) -> str:
+    """For the model: that the call was not made, and why."""
+    return f"This call was NOT made: {error}"
+
+
+def is_over(error: BaseException) -> bool:
+    """Whether the desk has stopped the run: then no message to a model is of use."""
+    return isinstance(error, Stopped)
+
+
+def _digest(args: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(plain(dict(args)))).hexdigest()[:32]

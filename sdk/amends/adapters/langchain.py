@@ -1,0 +1,130 @@
+"""LangChain and LangGraph: middleware that puts every tool call of an agent to the desk.
+
+    agent = create_agent(model, tools, middleware=[AmendsMiddleware(desk)])
+    with desk.run("Move my return flight"):
+        agent.invoke(...)
+
+For a `ToolNode` of your own give `middleware.wrap_tool_call` and `middleware.awrap_tool_call`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.tools.tool_node import ToolCallRequest
+from langchain_core.messages import ToolMessage
+from langgraph.types import Command, interrupt
+
+from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
+from amends.client import Desk
+from amends.errors import AmendsError, ApprovalTimeout
+from amends.tools import Declaration, Performed
+
+Answer: TypeAlias = ToolMessage | Command[Any]
+
+
+class ToolError(AmendsError):
+    """The tool said that it failed. Whether it had an effect by then, nobody knows."""
+
+    def __init__(self, answer: ToolMessage) -> None:
+        super().__init__(str(answer.content))
+        self.answer = answer
+
+
+class AmendsMiddleware(AgentMiddleware[Any, Any]):
+    """Asks the desk before each tool call and says afterwards how it went.
+
+    `declared`, `repeatable` and `wait_seconds` are those of `amends.adapters.GatedTools`. With
+    `interrupts` a call that waits for people pauses the graph (`interrupt()` with the approval and
+    its address) instead of waiting: whatever it is resumed with, the desk is asked anew.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        declared: Mapping[str, Declaration] | None = None,
+        *,
+        repeatable: Iterable[str] = (),
+        wait_seconds: float | None = None,
+        interrupts: bool = False,
+    ) -> None:
+        super().__init__()
+        waits = 0.0 if interrupts else wait_seconds
+        self._tools = GatedTools(desk, declared or {}, frozenset(repeatable), waits)
+        self._interrupts = interrupts
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]
+    ) -> Answer:
+        def call() -> Answer:
+            return _heard(handler(request))
+
+        while True:
+            try:
+                done = self._tools.call(*_asked(request), call, told=_result)
+            except Exception as error:  # noqa: BLE001 - told, or raised again
+                if (said := self._said(request, error)) is not None:
+                    return said
+            else:
+                return _message(request, done)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answer]]
+    ) -> Answer:
+        async def call() -> Answer:
+            return _heard(await handler(request))
+
+        while True:
+            try:
+                done = await self._tools.acall(*_asked(request), call, told=_result)
+            except Exception as error:  # noqa: BLE001 - told, or raised again
+                if (said := self._said(request, error)) is not None:
+                    return said
+            else:
+                return _message(request, done)
+
+    def _said(self, request: ToolCallRequest, error: Exception) -> ToolMessage | None:
+        """What the model reads of an error; None where the desk is to be asked anew. Raises what is
+        none of the model's business, and what pauses the graph.
+        """
+        if isinstance(error, ToolError):
+            return error.answer
+        if self._interrupts and isinstance(error, ApprovalTimeout):
+            # Pauses the graph; resumed, it gives what the graph was resumed with, which is no word
+            # of the desk's.
+            interrupt({"approval": error.approval, "url": error.url})
+            return None
+        if is_over(error) or not isinstance(error, NOT_MADE):
+            raise error
+        return ToolMessage(
+            not_made(error), name=request.tool_call["name"],
+            tool_call_id=str(request.tool_call["id"]), status="error",
+        )  # fmt: skip
+
+
+def _asked(request: ToolCallRequest) -> tuple[str, dict[str, Any], str]:
+    return request.tool_call["name"], request.tool_call["args"], str(request.tool_call["id"])
+
+
+def _heard(answer: Answer) -> Answer:
+    """`ToolNode` makes a message of what a tool raises, and that is no success."""
+    if isinstance(answer, ToolMessage) and answer.status == "error":
+        raise ToolError(answer)
+    return answer
+
+
+def _result(answer: Answer) -> Any:
+    return answer.content if isinstance(answer, ToolMessage) else str(answer)
+
+
+def _message(request: ToolCallRequest, done: Performed) -> Answer:
+    """The tool's own answer, or a message of what it answered when the call was first made."""
+    if done.is_first:
+        answer: Answer = done.answer
+        return answer
+    return ToolMessage(
+        done.answer if isinstance(done.answer, str | list) else str(done.answer),
+        name=request.tool_call["name"], tool_call_id=str(request.tool_call["id"]),
+    )  # fmt: skip

@@ -1,0 +1,72 @@
+"""Pydantic AI: a toolset that puts each call to the desk.
+
+    toolset = AmendsToolset(FunctionToolset([update_flight]), desk)
+    agent = Agent(model, toolsets=[toolset])
+    async with desk.run("Move my return flight"):
+        await agent.run("Move my return flight")
+
+Tools that are given to the agent itself (`tools=`, `@agent.tool`) are not in the toolset: put them
+in one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_ai import ModelRetry, RunContext
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
+from pydantic_ai.toolsets import WrapperToolset
+from pydantic_ai.toolsets.abstract import ToolsetTool
+
+from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
+from amends.client import Desk
+from amends.errors import ApprovalTimeout, NoEffect
+from amends.tools import Declaration
+from amends.values import plain
+
+
+@dataclass
+class AmendsToolset(WrapperToolset[Any]):
+    """Asks the desk before each call of the wrapped toolset and says afterwards how it went.
+
+    `declared`, `repeatable` and `wait_seconds` are those of `amends.adapters.GatedTools`. With
+    `defers` a call that waits for people ends the run with a deferred request (`ApprovalRequired`,
+    with the approval and its address) instead of waiting. Whatever it is resumed with, the desk is
+    asked anew: an approval from elsewhere is none, and a durable retry does nothing twice.
+    """
+
+    desk: Desk
+    declared: dict[str, Declaration] = field(default_factory=dict)
+    repeatable: frozenset[str] = frozenset()
+    wait_seconds: float | None = None
+    defers: bool = False
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        async def call() -> Any:
+            try:
+                return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+            except (ModelRetry, ApprovalRequired, CallDeferred) as error:
+                # The tool itself says that it has not done it, and wants to be called again.
+                raise _NotDone(str(error), retryable=True) from error
+
+        waits = 0.0 if self.defers else self.wait_seconds
+        tools = GatedTools(self.desk, self.declared, frozenset(self.repeatable), waits)
+        asked = name, tool_args, str(ctx.tool_call_id)
+        try:
+            return (await tools.acall(*asked, call, told=plain)).answer
+        except _NotDone as error:
+            raise error.__cause__ or error from None
+        except NOT_MADE as error:
+            if is_over(error):
+                raise
+            if self.defers and isinstance(error, ApprovalTimeout):
+                waits_for = {"approval": error.approval, "url": error.url}
+                raise ApprovalRequired(metadata=waits_for) from error
+            raise ToolFailed(not_made(error)) from error
+
+
+class _NotDone(NoEffect):
+    """What the tool raised to be called again."""

@@ -1,0 +1,75 @@
+"""What the agents of all frameworks share: their tools, and what is told of them afterwards.
+
+    python with_langchain.py '{"url": …, "key": …, "spool": …, "service": …, "calls": […]}'
+
+Each plays the calls that are given (a scripted model asks for them one after the other, each as
+`[tool, arguments]` or `[tool, arguments, id]`) and prints one line of JSON: which tools `ran`, what
+the model was `told` of each call, and the error that ended it, if any.
+"""
+
+import json
+import sys
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import amends
+
+ASKED = json.loads(sys.argv[1])
+CALLS: list[tuple[str, dict[str, Any], str]] = [
+    (call[0], call[1], call[2] if len(call) > 2 else f"call_{number}")
+    for number, call in enumerate(ASKED["calls"])
+]
+ran: list[list[Any]] = []
+
+
+def assign_licence(licence: str, holder: str) -> dict[str, str]:
+    """Give a licence to somebody."""
+    ran.append(["assign_licence", licence])
+    if service := ASKED.get("service"):
+        said = json.dumps({"id": licence, "holder": holder, "seat": 1}).encode()
+        urllib.request.urlopen(f"{service}/hold", data=said, timeout=10).close()
+    return {"licence": licence, "holder": holder}
+
+
+def send_welcome(to: str) -> str:
+    """Send a letter of welcome."""
+    ran.append(["send_welcome", to])
+    raise amends.NoEffect("the mail server does not take it")
+
+
+def look_up(name: str) -> str:
+    """Look somebody up."""
+    ran.append(["look_up", name])
+    return f"{name} is seen for the {len(ran)}. time"
+
+
+DECLARED = {
+    "assign_licence": amends.declare(
+        target=("licence", "{licence}"),
+        before=lambda **_: None,
+        after=lambda _result, holder, **_: {"holder": holder, "seat": 1},
+        effect_class="internal_update",
+    ),
+    "send_welcome": amends.declare(target=("mail", "{to}"), effect_class="internal_update"),
+    "look_up": amends.declare(effect_class="read_only"),
+}
+
+
+def play(agent: Callable[[amends.Desk], list[str]]) -> None:
+    """`agent` makes the calls and returns what the model was told of each."""
+    desk = amends.connect(
+        ASKED["url"], ASKED["key"], spool=ASKED["spool"],
+        wait_seconds=float(ASKED.get("wait_seconds", 30)),
+    )  # fmt: skip
+    told, error = list[str](), ""
+    try:
+        mia = {"id": "mia", "name": "Mia Li"}
+        with desk.run("Onboard Mia and Tom", run=ASKED["run"], on_behalf_of=mia) as run:
+            told = agent(desk)
+            if ["send_welcome"] in [one[:1] for one in ran]:
+                run.fail(RuntimeError("the welcome could not be sent"))
+    except Exception as wrong:  # noqa: BLE001 - it is what the test asks about
+        error = f"{type(wrong).__name__}: {wrong}"
+    desk.close(seconds=20 if not ASKED.get("is_away") else 0)
+    sys.stdout.write(json.dumps({"ran": ran, "told": told, "error": error}) + "\n")

@@ -1,0 +1,38 @@
+"""A scripted model for the lines of docs/frameworks.md: it asks once for `update_flight`."""
+
+import json
+import os
+from typing import Any
+
+ASKED = {"reservation": "XEHM4B", "flight": "HAT019"}
+
+if os.environ["FRAMEWORK"] == "langchain":
+    from langchain_core.language_models import GenericFakeChatModel
+    from langchain_core.messages import AIMessage
+
+    class Scripted(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **_: Any) -> "Scripted":
+            return self
+
+    call = {"name": "update_flight", "args": ASKED, "id": "call_1", "type": "tool_call"}
+    model: Any = Scripted(messages=iter([AIMessage("", tool_calls=[call]), AIMessage("Done.")]))
+
+elif os.environ["FRAMEWORK"] == "openai_agents":
+    from agents import function_tool, set_tracing_disabled
+    from agents.testing import ModelStep, ScriptedModel
+    from agents.testing.model import assistant_message, function_call
+
+    set_tracing_disabled(True)
+    asks = ModelStep(output=[function_call("update_flight", ASKED, call_id="call_1")])
+    model = ScriptedModel([asks, ModelStep(output=[assistant_message("Done.")])])
+    update_flight = function_tool(update_flight)  # noqa: F821 - it stands before these lines
+
+else:
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.models.function import FunctionModel
+
+    said = iter([
+        ModelResponse([ToolCallPart("update_flight", json.dumps(ASKED), tool_call_id="call_1")]),
+        ModelResponse([TextPart("Done.")]),
+    ])  # fmt: skip
+    model = FunctionModel(lambda _messages, _info: next(said))

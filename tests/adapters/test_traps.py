@@ -1,0 +1,129 @@
+"""Whatever goes wrong, no tool runs without the desk's yes, and none runs twice for one."""
+
+import pytest
+
+from tests.adapters.conftest import each
+from tests.sdk.conftest import KEY
+
+MIA = ["assign_licence", {"licence": "L-21", "holder": "mia"}]
+pytestmark = [pytest.mark.timeout(900)]
+of_each = pytest.mark.parametrize("agents", each(), indirect=True)
+of_those_that_pause = pytest.mark.parametrize(
+    "agents", each(["langchain", "pydantic_ai"]), indirect=True
+)
+
+
+@of_each
+def test_a_call_is_asked_for_made_and_told(agents, small_desk):
+    said = agents.plays(small_desk.url, KEY, [MIA])
+
+    assert said["ran"] == [("assign_licence", "L-21")]
+    assert small_desk.types() == ["run.started", "action.succeeded", "run.completed"]
+    [planned] = small_desk.journal("begin")
+    assert planned["data"]["args"] == MIA[1]
+    assert planned["data"]["targets"] == [{"type": "licence", "id": "L-21"}]
+    [effect] = small_desk.journal()[1]["data"]["effects"]
+    assert effect["after"] == {"holder": "mia", "seat": 1}
+
+
+@of_each
+def test_a_no_reaches_the_model_with_its_reason(agents, small_desk):
+    small_desk.control(modes={"assign_licence": "denied"})
+
+    said = agents.plays(small_desk.url, KEY, [MIA])
+
+    assert said["ran"] == []
+    assert "NOT made" in said["told"][0]
+    assert "not on Fridays" in said["told"][0]
+
+
+@of_each
+def test_a_stopped_run_is_left(agents, small_desk):
+    small_desk.control(modes={"assign_licence": "denied"}, code="recovery")
+
+    said = agents.plays(small_desk.url, KEY, [MIA, MIA])
+
+    assert (said["ran"], said["told"]) == ([], [])
+    assert "the desk has stopped this run" in said["error"]
+    assert small_desk.types()[-1] == "run.cancelled"
+
+
+@of_each
+def test_the_same_call_again_is_answered_and_not_made(agents, small_desk):
+    """A model that repeats itself, under another id of the framework's; what reads is done anew."""
+    look = ["look_up", {"name": "mia"}]
+
+    said = agents.plays(small_desk.url, KEY, [MIA, MIA, look, look])
+
+    assert said["ran"] == [("assign_licence", "L-21"), ("look_up", "mia"), ("look_up", "mia")]
+    assert "L-21" in said["told"][1]
+    assert said["told"][2] != said["told"][3]
+
+
+@of_each
+def test_a_retry_after_a_crash_does_not_make_it_again(agents, small_desk):
+    for _ in range(2):
+        said = agents.plays(small_desk.url, KEY, [MIA])
+
+    assert said["ran"] == []
+    assert "L-21" in said["told"][0]
+
+
+@of_each
+def test_without_the_desk_nothing_that_needs_it_is_done(agents, small_desk):
+    agents.plays(small_desk.url, KEY, [["look_up", {"name": "mia"}]])
+    small_desk.control(safety={"policies": {"*": {"risk": "HIGH", "approval": "MANUAL"}}})
+    agents.plays(small_desk.url, KEY, [["look_up", {"name": "tom"}]], run="run_2")
+    small_desk.stop()
+
+    said = agents.plays(small_desk.url, KEY, [MIA], run="run_3", is_away=True)
+
+    assert said["ran"] == []
+    assert "NOT made" in said["told"][0]
+
+
+@of_each
+def test_nobody_decides_and_the_call_is_not_made(agents, small_desk):
+    small_desk.control(modes={"assign_licence": "wait"})
+
+    said = agents.plays(small_desk.url, KEY, [MIA], wait_seconds=0.3)
+
+    assert said["ran"] == []
+    assert "nobody has decided" in said["told"][0]
+
+
+@of_each
+def test_what_a_tool_raises_is_a_failure_and_reaches_the_model(agents, small_desk):
+    said = agents.plays(small_desk.url, KEY, [["send_welcome", {"to": "mia"}]])
+
+    [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
+    assert failed["data"]["outcome"] == "no_effect"
+    assert said["ran"] == [("send_welcome", "mia")]
+    assert said["told"] or "mail server" in said["error"], "in the framework's own way"
+    assert small_desk.types()[-1] == "run.failed"
+
+
+@of_those_that_pause
+def test_a_pause_is_gone_on_from_once_the_desk_agrees(agents, small_desk):
+    small_desk.control(modes={"assign_licence": "wait"})
+    said = agents.plays(small_desk.url, KEY, [MIA], interrupts=True)
+    assert said["ran"] == []
+
+    small_desk.control(decided=[small_desk.journal("begin")[0]["data"]["key"]])
+    said = agents.plays(small_desk.url, KEY, [MIA], interrupts=True)
+
+    assert said["ran"] == [("assign_licence", "L-21")]
+
+
+@of_those_that_pause
+def test_a_pause_that_is_answered_elsewhere_is_no_approval(agents, small_desk):
+    """The framework is told to go on, twice; the desk is asked anew each time."""
+    small_desk.control(modes={"assign_licence": "wait"})
+
+    said = agents.plays(
+        small_desk.url, KEY, [MIA], interrupts=True, resumes=["yes", {"approved": True}]
+    )
+
+    assert said["ran"] == []
+    assert said["told"][:2] == ["waits for ap_1", "waits for ap_1"]
+    assert len(small_desk.journal("begin")) >= 3
