@@ -86,8 +86,9 @@ def what(one: Pause) -> str:
     return f"{one.get_kind_display()} {formatting.named(one.name)}"
 
 
-def told(one: Pause) -> dict[str, str]:
-    return {"kind": one.kind, "name": one.name, "reason": one.reason}
+def told(one: Pause) -> dict[str, str | int]:
+    """What the record says of it; the database lifts none without an event that has its id."""
+    return {"pause": one.pk, "kind": one.kind, "name": one.name, "reason": one.reason}
 
 
 def standing(

@@ -5,6 +5,7 @@ The hot endpoints are served in front of Django (config/edge.py); their floors d
 """
 
 import logging
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -17,12 +18,22 @@ from approvals.policy import Unreadable
 from config.edge import HOT_MODULES
 from config.error_pages import come_back
 from workspaces.access import NotAllowed
+from workspaces.api_authentication import LacksScope
 from workspaces.moves import CannotMove
 
 logger = logging.getLogger(__name__)
 
 ROUTERS = ("ledger.api", "recovery.api", "recovery.reports_api", "recovery.agents_api")
 PROBLEM = "application/problem+json"
+REFUSALS = {
+    "401": {"description": "There is no such key or token, or it has expired"},
+    "403": {"description": "The key lacks the scope that this needs, or its owner the permission"},
+}
+
+
+def _operations(schema: OpenAPISchema) -> Iterator[dict[str, Any]]:
+    for path in schema["paths"].values():
+        yield from (one for one in path.values() if isinstance(one, dict))
 
 
 class DeskAPI(NinjaAPI):
@@ -30,6 +41,9 @@ class DeskAPI(NinjaAPI):
         self, *, path_prefix: str | None = None, path_params: dict[str, Any] | None = None
     ) -> OpenAPISchema:
         schema = super().get_openapi_schema(path_prefix=path_prefix, path_params=path_params)
+        for operation in _operations(schema):
+            if operation.get("security"):
+                operation["responses"] = {**REFUSALS, **operation["responses"]}
         for name in HOT_MODULES:
             described = getattr(import_module(name), "documented", {})  # news are the console's
             schema["paths"].update(described)
@@ -68,6 +82,11 @@ def problem(request: HttpRequest, status: int, title: str, detail: str) -> HttpR
 @api.exception_handler(NotAllowed)
 def not_allowed(request: HttpRequest, refusal: NotAllowed) -> HttpResponse:
     return problem(request, 403, "Not allowed", str(refusal))
+
+
+@api.exception_handler(LacksScope)
+def lacks_scope(request: HttpRequest, refusal: LacksScope) -> HttpResponse:
+    return problem(request, 403, "The key may not do this", str(refusal))
 
 
 @api.exception_handler(CannotMove)

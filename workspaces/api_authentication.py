@@ -5,6 +5,7 @@ For django-ninja's `auth=`. The call's workspace is the key's own: nothing else 
 
 from dataclasses import dataclass, field
 
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from ninja.security import HttpBearer
 
@@ -30,8 +31,15 @@ class ByPerson(HttpBearer):
         return Caller(found.workspace, person=found.person) if found else None
 
 
+class LacksScope(PermissionDenied):
+    """We stopped because the key is known and does not have the scope that this needs."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"It lacks the scope “{scope}”.")
+
+
 class ByAgent(HttpBearer):
-    """An agent's key with one scope."""
+    """An agent's key with one scope; raises LacksScope for one that is without."""
 
     def __init__(self, scope: str) -> None:
         super().__init__()
@@ -39,8 +47,10 @@ class ByAgent(HttpBearer):
 
     def authenticate(self, request: HttpRequest, token: str) -> Caller | None:
         found = keys.agent_of(token)
-        if found is None or self.scope not in found.scopes:
+        if found is None:
             return None
+        if self.scope not in found.scopes:
+            raise LacksScope(self.scope)
         return Caller(found.workspace, agent=found.agent, scopes=frozenset(found.scopes))
 
 

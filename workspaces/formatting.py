@@ -37,6 +37,12 @@ MASKED = re.compile(
 # Default_Ignorable_Code_Point (Unicode 16) of the category Mn: drawn as nothing, or changes only
 # how its neighbour is drawn.
 IGNORED = re.compile("[\u034f\u17b4\u17b5\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+# Strokes, rings and bars through or around the sign before them: struck out words read otherwise
+# than they are written, and o with a stroke is no ø. U+20E3 makes pictures of digits: 1️⃣.
+OVERLAID = re.compile(
+    "[\u0334-\u0338\u0488\u0489\u1abe\u20d2\u20d3\u20d8-\u20da\u20dd-\u20e0\u20e2\u20e4-\u20e6"
+    "\u20ea\u20eb\ua670-\ua672]"
+)
 # The two that choose between a sign and its picture say nothing false behind a sign: ❤️, ↩️.
 PICTURE = frozenset("\ufe0e\ufe0f")
 
@@ -159,6 +165,7 @@ def visible(text: object, characters_max: int | None = VISIBLE_CHARACTERS_MAX) -
     - what hides or reorders: the categories Cf (format: bidirectional marks, zero width, tags), Cc
       (control, but for new line and tab), Co, Cs, Cn, Zl and Zp, variation selectors and the rest
       of Default_Ignorable_Code_Point, but for the selector of a picture behind a sign;
+    - what strikes a sign through or encloses it, as in a̶pproved;
     - letters of another script in one word, as а in pаy; the Latin ones stay as they are;
     - a word that is all letters that look Latin, in a text that is Latin otherwise;
     - letters and digits of full width or of a mathematical font, and other signs of full width
@@ -255,6 +262,8 @@ def is_all_seen(name: str) -> bool:
 
 
 def _is_hidden(character: str) -> bool:
+    if OVERLAID.match(character):
+        return True
     if character in "\u115f\u1160\u3164\uffa0\u2800":  # letters that are drawn as nothing
         return True
     return unicodedata.category(character) in {"Cf", "Cc", "Co", "Cs", "Cn", "Zl", "Zp"}

@@ -129,6 +129,8 @@ class Expression:
             raise CannotEvaluate(f"too much to loop over: {self.source}")
         try:
             return self._program.execute(used)
+        except KeyError as missing:  # CEL names the member alone, not whose it is
+            raise CannotEvaluate(f"{self.source}: {missing.args[0]} is not known") from missing
         except Exception as wrong:
             reason = str(wrong).split("\n", 1)[0][:200]
             raise CannotEvaluate(f"{self.source}: {type(wrong).__name__} {reason}") from wrong
@@ -141,7 +143,7 @@ class Expression:
         value: Any = facts
         for name in self._path:
             if not isinstance(value, Mapping) or name not in value:
-                raise CannotEvaluate(f"{self.source}: there is no {name}")
+                raise CannotEvaluate(f"{self.source}: {name} is not known")
             value = value[name]
         return deepcopy(value)
 

@@ -350,7 +350,8 @@ def _of_cases(column: str) -> Offers:
             .order_by("-failed_at", "-id")
             .values_list(column, flat=True)[:OFFERED_FROM_MAX]
         )
-        return sorted({value for value in newest if value})
+        found = {one for value in newest for one in (value if isinstance(value, list) else [value])}
+        return sorted(found - {"", None})
 
     return offer
 
@@ -414,7 +415,7 @@ KEYS: Mapping[str, Key] = {
     ),
     "amount": Key(amount, "money: >1000", ">1000"),
     "risk": Key(risk, "low to critical, >medium", ">medium", RISKS),
-    "reason": Key(reason, "what opened it", "failed_with_effects"),
+    "reason": Key(reason, "what opened it", "failed_with_effects", _of_cases("reasons")),
     "outcome": Key(
         _one_of("outcome", CaseOutcome.values),
         "how it was closed",

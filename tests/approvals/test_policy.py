@@ -257,8 +257,13 @@ def test_a_twin_takes_an_integer_of_any_size_from_its_facts_with_every_digit():
 
 def test_a_twin_without_its_facts_says_so():
     twin = load(FIELDS_OWN_FORM).twin("crm.update_contact", "contact")
-    with pytest.raises(CannotEvaluate):
+    with pytest.raises(CannotEvaluate, match=r"id is not known"):
         twin.arguments({"target": {}})
+    document = {"twins": {"t": {"connection": "c", "operation": "o",
+                                "args": {"to": "'Re: ' + args.subject"}}}}  # fmt: skip
+    with pytest.raises(CannotEvaluate) as refused:
+        load(document).twin("t", "x").arguments({"args": {}})
+    assert str(refused.value) == "'Re: ' + args.subject: subject is not known"
 
 
 @given(

@@ -58,7 +58,8 @@ def test_an_agent_reads_its_own_run_and_nobody_elses(trip, northwind, agent_key,
     stranger = keys.create_key(other, by=ada, name="x")[1]
     assert get("runs/run_1", stranger).status_code == 404
     blind = keys.create_key(other, by=ada, name="y", scopes=["ingest"])[1]
-    assert get("runs/run_1", blind).status_code == 401
+    refused = get("runs/run_1", blind)
+    assert (refused.status_code, refused.json()["detail"]) == (403, "It lacks the scope “read”.")
 
 
 def test_payloads_are_shown_to_those_who_may_and_it_is_recorded(trip, person):
@@ -113,6 +114,9 @@ def test_a_tree_with_holes_gives_no_proof_and_says_why(trip, northwind, agent_ke
 def test_the_openapi_page_tells_of_the_hot_door_too(client):
     paths = json.loads(client.get("/api/v1/openapi.json").content)["paths"]
     assert {"/api/v1/events", "/api/v1/blobs/{sha256}", "/api/v1/runs/{run}"} <= paths.keys()
+    closed = [one for path in paths.values() for one in path.values() if one.get("security")]
+    assert len(closed) > 10
+    assert all({"401", "403"} <= {str(code) for code in one["responses"]} for one in closed)
 
 
 def test_the_right_prefix_with_a_wrong_secret_reads_nothing(trip, agent_key, person):

@@ -5,12 +5,13 @@ from datetime import timedelta
 import psycopg
 import pytest
 from django.conf import settings
+from django.db import DatabaseError, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from approvals import inbox
-from approvals.models import Approval, Decision, GateKey
-from ledger.models import EventKey
+from approvals import inbox, pauses
+from approvals.models import Approval, Decision, GateKey, Pause
+from ledger.models import Event, EventKey
 from tests.approvals.conftest import (  # noqa: F401 - fixtures
     acme,
     ada,
@@ -35,6 +36,7 @@ def asked(ask, ben, agent):  # noqa: F811
     inbox.grant(approval, by=ben, seen=approval.digest)
     GateKey.objects.create(agent=agent, key="k", attempt="a1", denied="",
                            met_at=timezone.now() - timedelta(hours=1))  # fmt: skip
+    pauses.pause(approval.workspace, "tool", "payments.*", by=ben, reason="Look first")
     return approval
 
 
@@ -64,6 +66,7 @@ def asked(ask, ben, agent):  # noqa: F811
         "UPDATE approvals_requirement SET count = 0",
         "DELETE FROM approvals_pause",
         "UPDATE approvals_pause SET kind = 'tool', name = 'nothing'",
+        "UPDATE approvals_pause SET lifted_at = now(), lifted_by_id = paused_by_id",
         "UPDATE approvals_policyversion SET document = '{}'",
         "UPDATE approvals_policyversion SET digest = repeat('0', 64)",
         "DELETE FROM approvals_policyversion",
@@ -76,11 +79,42 @@ def asked(ask, ben, agent):  # noqa: F811
 def test_the_runtime_role_may_not(asked, change):
     keys = EventKey.objects.count()
     assert keys
-    with psycopg.connect(as_runtime(settings.DATABASE_URL)) as runtime, pytest.raises(REFUSED):
-        runtime.execute(change)
+    with psycopg.connect(as_runtime(settings.DATABASE_URL)) as runtime:
+        runtime.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        with pytest.raises(REFUSED):
+            runtime.execute(change)
     assert EventKey.objects.count() == keys
     assert (Decision.objects.count(), GateKey.objects.count()) == (1, 1)
     assert Approval.objects.get().digest == asked.digest
+
+
+def test_a_pause_is_lifted_by_whose_word_is_on_the_record_and_stays_lifted(asked, ada, ben):  # noqa: F811
+    [standing] = Pause.objects.all()
+    other = pauses.pause(standing.workspace, "tool", "mail.*", by=ben, reason="Look first")
+
+    for row, said, why in (
+        (
+            other,
+            {"lifted_at": Now(), "lifted_by": ada},
+            "on the record",
+        ),  # told of one, not of both
+        (standing, {"lifted_by": ben}, "stays so"),
+        (standing, {"lifted_at": None}, "stays so"),
+    ):
+        with pytest.raises(DatabaseError, match=why):
+            _lifted_and(standing, ada, row, said)
+    assert Pause.objects.filter(lifted_at=None).count() == 2
+
+    pauses.lift(standing, by=ada)
+
+    told = Event.objects.get(type="pause.lifted")
+    assert (told.actor, told.data["pause"]) == (str(ada.pk), standing.pk)
+
+
+@transaction.atomic
+def _lifted_and(standing, person, row, said):
+    pauses.lift(standing, by=person)
+    Pause.objects.filter(pk=row.pk).update(**said)
 
 
 def test_a_transaction_that_was_begun_before_takes_no_key_back_that_another_brought(asked, agent):  # noqa: F811

@@ -89,6 +89,8 @@ def test_what_hides_or_reorders_text_is_made_visible(hidden):
         ("\uff50ay \U0001d429ay", "⟦U+FF50⟧ay ⟦U+1D429⟧ay"),
         ("payments\uff0etransfer", "payments⟦U+FF0E⟧transfer"),
         ("pay\ufe0fments 1\ufe0f2 \U000e0100", "pay⟦U+FE0F⟧ments 1⟦U+FE0F⟧2 ⟦U+E0100⟧"),
+        ("a\u0336pproved p\u0338ay", "a⟦U+0336⟧pproved p⟦U+0338⟧ay"),
+        ("1\u20d2000 \u20e0 pay\u0489ments", "1⟦U+20D2⟧000 ⟦U+20E0⟧ pay⟦U+0489⟧ments"),
         ("soft\u00adhyphen", "soft⟦U+00AD⟧hyphen"),
     ],
 )

@@ -151,7 +151,7 @@ def test_an_agent_reads_the_cases_of_its_own_runs_and_of_nobody_else(
     for other in (neighbour, abroad):
         assert read("/cases", other) == (200, {"cases": [], "after": ""})
         assert read(f"/cases/{case.pk}", other)[0] == 404
-    assert read("/cases", agent, "ingest")[0] == 401
+    assert read("/cases", agent, "ingest")[0] == 403
 
 
 def test_two_people_cannot_both_act(raised, api, finn):

@@ -50,7 +50,7 @@ def test_nobody_reports_the_run_of_another(raised, acme, agent, say):
 
     assert say(other, "run_1").status_code == 404
     assert say(agent, "run_9").status_code == 404
-    assert say(agent, "run_1", scopes=("read",)).status_code == 401
+    assert say(agent, "run_1", scopes=("read",)).status_code == 403
     assert say(agent, "run_1", "  ").status_code == 422
     assert say(agent, "run_1", "\x00").status_code == 422
     assert not Report.objects.exists()

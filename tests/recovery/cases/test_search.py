@@ -233,6 +233,7 @@ def test_suggestions_as_one_types(queue):
         "tickets.close",
         "tickets.update",
     ]
+    assert [one.text for one in search.suggest(queue, "reason:fai")] == ["failed_with_effects"]
 
 
 def test_the_browser_colours_the_keys_that_the_server_has(queue, client, ada):
