@@ -103,6 +103,35 @@ def test_somebody_elses_edit_after_the_agents_is_not_overwritten(shop_connection
     assert now(shop) == ("high", "zoe", 2)
 
 
+def test_a_key_that_names_two_rows_names_none(shop_connection, shop):
+    shop.execute("ALTER TABLE customers DROP CONSTRAINT customers_pkey")
+    shop.execute("INSERT INTO customers (id, name) VALUES (7, 'Mia'), (7, 'Mia')")
+    mia, to = Target("customers", "7"), {"name": "Maria"}
+
+    answer = restore(shop_connection, mia, to, expected={"name": "Mia"})
+
+    assert answer.outcome == "no_effect"
+    assert "more than one row" in answer.detail
+    assert shop.execute("SELECT name FROM customers").fetchall() == [("Mia",), ("Mia",)]
+
+
+def test_a_column_that_is_as_wanted_is_not_written(shop_connection, shop, ticket):
+    """Somebody's triggers, and rights to single columns, tell a write of the same from none."""
+    shop.execute(
+        "CREATE TABLE written (what text);"
+        "CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$BEGIN INSERT INTO written VALUES (TG_ARGV[0]); RETURN NULL; END$$;"
+        "CREATE TRIGGER a AFTER UPDATE OF priority ON tickets"
+        " FOR EACH ROW EXECUTE FUNCTION tell('priority');"
+        "CREATE TRIGGER b AFTER UPDATE OF assignee, price, tags ON tickets"
+        " FOR EACH ROW EXECUTE FUNCTION tell('another')"
+    )
+
+    assert restore(shop_connection).outcome == "applied"
+
+    assert shop.execute("SELECT what FROM written").fetchall() == [("priority",)]
+
+
 def test_an_edit_between_the_look_and_the_write_is_noticed_by_its_version(
     shop_connection, shop, ticket
 ):

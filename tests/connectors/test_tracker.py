@@ -75,6 +75,21 @@ def test_a_change_between_the_look_and_the_write_fails_its_condition(
     assert priority(tracker, issue) == "2"
 
 
+def test_an_issue_that_somebody_changed_before_the_look_is_left_alone(
+    tracker, tracker_connection, issue
+):
+    """Its ETag is fresh, so the tracker itself would take the write."""
+    change(tracker, issue, {"title": "It is the coffee machine"})
+
+    answer = calls.apply(
+        tracker_connection, "restore", {"to": NORMAL}, issue, key="k", expected=URGENT
+    )
+
+    assert answer.outcome == "no_effect"
+    assert "not as the agent left it" in answer.detail
+    assert priority(tracker, issue) == "2"
+
+
 def test_an_issue_that_the_agent_made_is_retired_and_gone_is_success(
     tracker, tracker_connection, issue
 ):

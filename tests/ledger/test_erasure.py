@@ -181,6 +181,21 @@ def test_a_snapshot_that_came_first_is_emptied_too(speaker, northwind):
         None, b"other"]  # fmt: skip
 
 
+def test_the_same_snapshot_of_another_workspace_stays(speaker, northwind):
+    elsewhere = Workspace.objects.create(slug="southwind", name="Southwind")
+    for workspace in (northwind, elsewhere):
+        Blob.objects.create(workspace=workspace, sha256="a" * 64, content=b"same", byte_count=4)
+    tell(speaker, event("run.started", run="eve", data={"on_behalf_of": EVE}),
+         event("action.planned", run="eve", action="a", data={
+             "tool": "t", "before": [{"ref": f"sha256:{'a' * 64}"}]}))  # fmt: skip
+    Run.objects.update(lease_until=None)
+
+    erasure.erase(northwind, person="cust_eve", by=None)
+
+    assert Blob.objects.get(workspace=northwind).content is None
+    assert bytes(Blob.objects.get(workspace=elsewhere).content) == b"same"
+
+
 def test_a_run_whose_agent_still_works_is_left_alone(speaker, northwind):
     tell(speaker, event("run.started", run="eve", data={"on_behalf_of": EVE}))
     with pytest.raises(erasure.StillWorkedOn, match="eve"):

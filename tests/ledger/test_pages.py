@@ -11,7 +11,7 @@ from ledger import audit, desk_events, entries, proofs, sealer
 from ledger.models import Leaf, Run
 from tests.ledger.conftest import event, tell
 from workspaces import teams
-from workspaces.models import Act, User
+from workspaces.models import Act, User, Workspace
 
 
 @pytest.fixture
@@ -132,6 +132,17 @@ def test_the_ledger_lists_everything_and_one_event_has_its_proof(client, sue, tr
     assert client.post(facts).json()["event"]["n"] == 1
     assert Act.objects.filter(type="payload.revealed").count() == revealed + 1
     assert get(client, sue, "ledger/none/").status_code == 404
+
+
+def test_an_event_of_another_workspace_is_none_here(client, trip):
+    southwind = Workspace.objects.create(slug="southwind", name="Southwind")
+    client.force_login(member(southwind, "dan", "view", "view_sensitive"))
+    there = f"/w/southwind/ledger/{trip[0]['id']}/"
+
+    looked = [client.get(there), client.get(f"{there}proof/")]
+    taken = [client.post(f"{there}reveal/"), client.post(f"{there}download/")]
+
+    assert [one.status_code for one in (*looked, *taken)] == [404] * 4
 
 
 def test_a_clock_far_off_is_said_on_the_page(client, vic, speaker):
