@@ -17,7 +17,7 @@ from recovery.planning.step_drafting import CannotUndo
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import listed, plural, shortened, target_words
 from recovery.triage.causes import Fingerprint, likeness
-from recovery.triage.detectors import Reason, is_without_effects
+from recovery.triage.detectors import Reason, changing, is_without_effects
 from recovery.triage.headlines import blamed_action, brief, headline
 
 # Suggestion: what to do next with a case, and why in one sentence.
@@ -53,6 +53,17 @@ def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
     if facts.run.state in {RunState.FAILED, RunState.CANCELLED} or facts.is_silent:
         if any(action.compensated != Compensated.NONE for action in facts.actions):
             return Suggestion.CLOSE, _nothing_stands(facts, "Everything that stood was put right")
+        untold = [
+            one.tool_words
+            for one in facts.actions
+            if one.state == ActionState.SUCCEEDED and changing(facts, one)
+        ]
+        if untold:
+            tools = listed(list(dict.fromkeys(untold)))
+            return (
+                Suggestion.CLOSE,
+                f"{tools} happened, and nobody told what it changed: look there.",
+            )
         return Suggestion.RESUME, "Nothing has taken effect, so the run can be taken up again."
     return Suggestion.CLOSE, _nothing_stands(facts, "No effect stands and no outcome is unknown")
 

@@ -190,6 +190,25 @@ def test_no_page_takes_an_agents_milder_word_over_the_catalogues(acme, tell, pol
     assert (item["word"], item["reversibility"]) == ("", "irreversible")
     assert [one["reversibility"] for one in page["effects"]] == ["irreversible"]
     assert [one["reversibility"] for one in peek["effects"]] == ["irreversible"]
+    replayed = browser.get(f"/w/acme/runs/{run.run}/").content.decode()
+    assert "as the agent told" in replayed, "what is on the record there is the agent's own word"
+
+
+def test_a_change_that_an_agent_calls_a_reading_and_tells_nothing_of_may_have_taken_effect(
+    tell, policy
+):
+    """The catalogue calls it a change: it is not said that nothing took effect, so do it again."""
+    run = tell()
+    action = run.plans("tickets.update", PARCEL, **{"class": "read_only"})
+    run.say(EventType.ACTION_SUCCEEDED, action, attempt="1")
+    run.is_verified(action, ok=False)
+    run.ends("failed")
+
+    case = run.case()
+
+    assert "failed_without_effects" not in case.reasons
+    assert case.suggestion == "close"
+    assert case.suggestion_reason.endswith("happened, and nobody told what it changed: look there.")
 
 
 def test_the_word_about_an_effect_only_grows_and_a_rebuild_says_the_same(acme, tell, ticket):
