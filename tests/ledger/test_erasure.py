@@ -12,7 +12,7 @@ from django.db import connection
 from amends.protocol.proofs import LogKey, NotProven, verify
 from ledger import audit, erasure, logkeys, proofs, schemas, sealer
 from ledger.desk_events import take_in
-from ledger.models import Action, Blob, Checkpoint, Effect, Erasure, Event, Run
+from ledger.models import Action, Blob, Checkpoint, Effect, Erasure, Event, EventKey, Run
 from ledger.parsed_events import Actor
 from ledger.rebuild import rebuild
 from tests.ledger.conftest import event, tell
@@ -93,6 +93,18 @@ def test_nothing_of_her_is_left_and_others_keep_theirs(said, northwind, ada):
     assert Act.objects.get(type="ledger.erased").person == ada
     assert erasure.erased_before(northwind, "cust_eve") == [done]
     assert erasure.erased_before(northwind, "cust_bob") == []
+
+
+def test_no_digest_is_left_by_which_her_words_could_be_guessed(said, northwind):
+    """A leaf has a salt, which goes; the digest that knows a repeated event again has none."""
+    hers = EventKey.objects.filter(event_id__in=[one["id"] for one in said if one["run"] == "eve"])
+    bobs = EventKey.objects.filter(event_id=said[-1]["id"])
+    assert all(len(bytes(one.content)) == 32 for one in (*hers, *bobs))
+
+    erasure.erase(northwind, person="cust_eve", by=None)
+
+    assert {bytes(one.content) for one in hers.all()} == {b""}
+    assert len(bytes(bobs.get().content)) == 32
 
 
 def test_an_emptied_snapshot_is_never_taken_for_a_thing_that_was_not_there(said, northwind):

@@ -44,7 +44,9 @@ def told(raised, ada):
 def test_the_canary_sings_before(told):
     for word in CANARIES:
         assert len(tables_that_say(word)) >= 3, word
+    _, link = told
     assert Delivery.objects.filter(recipient="eve@example.com").exists()
+    assert tables_that_say(link.split("/")[2]) == {"connectors_delivery": 1}
 
 
 def test_nothing_of_her_is_left_on_any_floor(told, ada, client, acme):
@@ -54,6 +56,7 @@ def test_nothing_of_her_is_left_on_any_floor(told, ada, client, acme):
     erasure.erase(case.workspace, person="eve", by=ada)
 
     assert {word: tables_that_say(word) for word in CANARIES} == {word: {} for word in CANARIES}
+    assert tables_that_say(link.split("/")[2]) == {}
     assert client.get(link).status_code == 404
     client.force_login(ada)
     root = f"/w/{acme.slug}"
