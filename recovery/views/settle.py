@@ -79,7 +79,7 @@ def _said(event: Event) -> str:
 
 ATTEMPTS_SHOWN_MAX = 20
 FIELDS_SHOWN_MAX = 30
-HAPPENED = ("applied", "It happened", "Its effect stands and can be undone like any other.")
+HAPPENED = ("applied", "It happened", "Its effect stands, to be undone if a way back is known.")
 LASTS = ("applied", "It happened", "It cannot be undone: what is left of it gets an owner.")
 NEVER = ("no_effect", "It did not happen", "Nothing of it stands. A resume may repeat it.")
 READ_BACK = ("applied", "It is done", "It is read back, and counts only if that shows it.")

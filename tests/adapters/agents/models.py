@@ -27,6 +27,19 @@ elif os.environ["FRAMEWORK"] == "openai_agents":
     model = ScriptedModel([asks, ModelStep(output=[assistant_message("Done.")])])
     update_flight = function_tool(update_flight)  # noqa: F821 - it stands before these lines
 
+elif os.environ["FRAMEWORK"] == "google_adk":
+    from google.adk.models import BaseLlm, LlmResponse
+    from google.genai import types
+
+    class Adk(BaseLlm):
+        left: list[Any]
+
+        async def generate_content_async(self, *_: Any, **__: Any) -> Any:
+            yield LlmResponse(content=types.Content(role="model", parts=[self.left.pop(0)]))
+
+    asked = types.FunctionCall(name="update_flight", args=ASKED, id="call_1")
+    model = Adk(model="scripted", left=[types.Part(function_call=asked), types.Part(text="Done.")])
+
 else:
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import FunctionModel

@@ -117,7 +117,7 @@ def test_a_killed_irreversible_call_that_happened_is_left_though_nobody_told_its
     (action,) = settling.facts_now(case).unknown()
     page = browser.get(f"/w/acme/cases/{case.pk}/settle/").content.decode()
     assert "It cannot be undone" in page
-    assert "can be undone like any other" not in page
+    assert "to be undone if a way back is known" not in page
     case = settling.settle_action(
         case, action, outcome="applied", evidence="in the log", by=ada, seen=case.revision
     )

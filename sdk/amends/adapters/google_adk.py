@@ -1,0 +1,117 @@
+"""Google's Agent Development Kit: the tools of an agent, each behind the desk.
+
+agent = Agent(name="trips", model=model, tools=gated(desk, [update_flight]))
+with desk.run("Move my return flight"):
+    async for event in runner.run_async(...): ...
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.adk.agents.readonly_context import ReadonlyContext
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.base_toolset import BaseToolset
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.tool_context import ToolContext
+
+from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
+from amends.client import Desk
+from amends.errors import AmendsError, ApprovalTimeout
+from amends.tools import Declaration
+from amends.values import plain
+
+AdkTool = BaseTool | BaseToolset | Callable[..., Any]
+
+
+class ToolError(AmendsError):
+    """The tool answered `{"error": …}`. Whether it had an effect by then, nobody knows."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__(str(answer["error"]))
+        self.answer = answer
+
+
+def gated(
+    desk: Desk,
+    tools: Iterable[AdkTool],
+    declared: Mapping[str, Declaration] | None = None,
+    *,
+    repeatable: Iterable[str] = (),
+    wait_seconds: float | None = None,
+    confirms: bool = False,
+) -> list[AdkTool]:
+    """The tools for an agent: each asks the desk before it runs, and says how it went.
+
+    `declared`, `repeatable` and `wait_seconds` are those of `amends.adapters.GatedTools`. With
+    `confirms` a call that waits for people ends the turn with a request for confirmation, which
+    holds the approval and its address, instead of waiting; whatever is confirmed, the desk is asked
+    anew. ValueError for a tool that the model's provider runs by itself.
+
+    Tools are wrapped and no plug-in is used: a plug-in's yes would be given before others may still
+    change the arguments, or answer in the tool's place.
+    """
+    waits = 0.0 if confirms else wait_seconds
+    gate = _Gate(GatedTools(desk, declared or {}, frozenset(repeatable), waits), confirms)
+    return [gate.wrapped(one) for one in tools]
+
+
+@dataclass(frozen=True)
+class _Gate:
+    tools: GatedTools
+    confirms: bool
+
+    def wrapped(self, tool: AdkTool) -> AdkTool:
+        if isinstance(tool, BaseToolset):
+            return _GatedToolset(tool, self)
+        return self.tool(tool if isinstance(tool, BaseTool) else FunctionTool(tool))
+
+    def tool(self, tool: BaseTool) -> BaseTool:
+        if type(tool).run_async is BaseTool.run_async:
+            raise ValueError(f"{tool.name} is run by the model's provider, past the desk")
+        copied = copy.copy(tool)
+
+        async def run_async(*, args: dict[str, Any], tool_context: ToolContext) -> Any:
+            return await self.run(tool, args, tool_context)
+
+        copied.run_async = run_async  # type: ignore[method-assign]
+        return copied
+
+    async def run(self, tool: BaseTool, args: dict[str, Any], context: ToolContext) -> Any:
+        async def call() -> Any:
+            answer = await tool.run_async(args=args, tool_context=context)
+            if isinstance(answer, dict) and set(answer) == {"error"}:
+                raise ToolError(answer)
+            return answer
+
+        try:
+            asked = tool.name, args, str(context.function_call_id)
+            return (await self.tools.acall(*asked, call, told=plain)).answer
+        except ToolError as error:
+            return error.answer
+        except NOT_MADE as error:
+            if is_over(error):
+                raise
+            if self.confirms and isinstance(error, ApprovalTimeout):
+                context.request_confirmation(
+                    hint=str(error), payload={"approval": error.approval, "url": error.url}
+                )
+            return {"error": not_made(error)}
+
+
+class _GatedToolset(BaseToolset):
+    """A toolset whose tools are gated as they are listed."""
+
+    def __init__(self, inner: BaseToolset, gate: _Gate) -> None:
+        super().__init__()
+        self._inner, self._gate = inner, gate
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        found = await self._inner.get_tools_with_prefix(readonly_context)
+        return [self._gate.tool(one) for one in found]
+
+    async def close(self) -> None:
+        await self._inner.close()
