@@ -168,6 +168,14 @@ def test_the_log_is_checked_in_the_page(client, vic, trip, northwind):
     assert "Not proven" in client.post(path, {"proof": "hello", "check": "proof"}).text
 
 
+def test_a_proof_of_another_log_is_none_of_this(client, trip, northwind):
+    southwind = Workspace.objects.create(slug="southwind", name="Southwind")
+    client.force_login(member(southwind, "dan", "view"))
+    brought = {"proof": proofs.proof_of(northwind, trip[0]["id"]), "check": "proof"}
+
+    assert not client.post("/w/southwind/ledger/verify/", brought).context["verdict"].ok
+
+
 def test_a_download_is_checked_in_the_page_with_its_facts(client, vic, trip, northwind):
     client.force_login(vic)
 

@@ -5,6 +5,7 @@ import json
 from functools import partial
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.core.management import call_command
 from django.db import connection, transaction
 
@@ -247,6 +248,48 @@ def test_a_tree_that_was_rewritten_in_itself_is_not_signed_over(speaker, northwi
     heads = TreeHead.objects.filter(origin=witnessed.origin).order_by("-size")
     assert heads.first() == witnessed
     assert not all(one.ok for one in audit.audit(northwind))
+
+
+def past_every_wall(statement, *given):
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute(statement, given)
+        cursor.execute("SET session_replication_role = origin")
+
+
+def found_wrong(workspace):
+    return [one.name for one in audit.audit(workspace) if not one.ok]
+
+
+def test_an_older_head_that_forks_off_is_named(northwind, said):
+    past_every_wall("UPDATE ledger_treehead SET root = sha256('x') WHERE size = 24")
+
+    assert found_wrong(northwind) == ["Older heads"]
+
+
+def test_a_head_that_no_key_of_the_log_has_signed_is_named(northwind, said):
+    head = proofs.newest_head(northwind)
+    text = head.note.partition("\n\n")[0] + "\n"
+    forged = notes.Signer(head.origin, Ed25519PrivateKey.generate(), 0).sign(text)
+    past_every_wall("UPDATE ledger_treehead SET note = %s WHERE size = 40", forged)
+
+    assert found_wrong(northwind) == ["Signature of the newest head"]
+
+
+def test_a_head_under_the_signature_of_another_is_named(northwind, said):
+    signed = TreeHead.objects.get(workspace=northwind, size=24).note
+    past_every_wall("UPDATE ledger_treehead SET note = %s WHERE size = 40", signed)
+
+    assert found_wrong(northwind) == ["Signature of the newest head"]
+
+
+def test_a_tail_of_which_only_the_file_knows_is_missed(northwind, said, remembering):
+    """Cut off with its head: what is left is a whole log, and every part of it fits."""
+    witness.remember(proofs.newest_head(northwind).note, logkeys.signer(northwind))
+    past_every_wall("DELETE FROM ledger_leaf WHERE index >= 24")
+    past_every_wall("DELETE FROM ledger_treehead WHERE size = 40")
+
+    assert found_wrong(northwind) == ["Nothing cut off the end"]
 
 
 def test_a_salt_that_was_taken_away_from_a_payload_is_found(northwind, said):

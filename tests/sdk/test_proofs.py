@@ -1,5 +1,6 @@
 """Eve downloads a correction and checks it on her own machine, with nothing but the public key."""
 
+import base64
 import json
 import subprocess
 import sys
@@ -183,6 +184,19 @@ def test_a_known_key_of_another_log_proves_nothing(log):
 
     with pytest.raises(proofs.NotProven, match="no known key"):
         proofs.verify(log.proof(2), [other.key])
+
+
+def test_a_log_signs_for_no_other(log):
+    """A neighbour whose key is known, too, puts its own name under a head that is not its own."""
+    neighbour = trees.Log("desk.example/contoso", log.leaves)
+    text = neighbour.head().partition("\n\n")[0].replace(neighbour.origin, log.origin) + "\n"
+    signature = neighbour.key.key_id + neighbour.private.sign(text.encode())
+    signed = f"{text}\n— {neighbour.origin} {base64.b64encode(signature).decode()}\n"
+    forged = log.proof(2).replace(log.head(), signed)
+    assert signed in forged
+
+    with pytest.raises(proofs.NotProven, match="no known key of this log"):
+        proofs.verify(forged, [log.key, neighbour.key])
 
 
 def test_without_cryptography_it_says_what_to_install(log, monkeypatch):
