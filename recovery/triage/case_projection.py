@@ -254,7 +254,9 @@ def _failed_at(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None
 def _searched(facts: RunFacts, columns: Mapping[str, Any], blamed: Action | None) -> str:
     """Everything that free text looks through, in one string."""
     error = (blamed.error if blamed else None) or facts.run.error or {}
-    said = [str(value) for value in error.values()] if isinstance(error, dict) else [str(error)]
+    # No more of an error than every viewer is shown, or the search would tell the rest.
+    shown = error if isinstance(error, dict) else {}
+    said = [str(shown[name]) for name in ("type", "message") if shown.get(name)]
     targets = [effect.target_id for _, effect in facts.standing()[:50]]
     words = [
         *(str(columns[name]) for name in ("headline", "failed_tool", "failed_target", "customer")),

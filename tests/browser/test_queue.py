@@ -1,6 +1,7 @@
 """Working the queue: by keys alone, without scripts, and two people at once."""
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from recovery.triage import triage
 from tests.browser.accessible import assert_accessible
 from tests.browser.conftest import PHONE, Visit, press
 from tests.recovery.cases import conftest as cast
+from workspaces import clock
 from workspaces.models import User
 
 acme, operators, leads = cast.acme, cast.operators, cast.leads
@@ -150,6 +152,26 @@ def test_every_page_of_a_case_is_for_everybody(
     page.get_by_role("button", name="Show the plan with this choice").click()
     page.locator("[data-commits]:not([disabled])").wait_for()
     assert_accessible(page)
+
+
+@pytest.mark.parametrize("width", [1280, 1440, 390])
+def test_a_row_of_long_words_makes_the_queue_no_wider_than_the_window(
+    visit: Visit, case: Case, ada: User, finn: User, width: int
+) -> None:
+    User.objects.filter(pk=finn.pk).update(name="margarethe.lindqvist@operations.example.com")
+    Case.objects.filter(pk=case.pk).update(
+        claimed_by=finn,
+        claimed_until=clock.now() + timedelta(hours=1),
+        customer="customer_01JD3Q7M0000000000000000000000000000",
+        headline="update_reservation_flights_and_baggages_of_everybody_aboard failed",
+        brief="update_reservation_flights_and_baggages_of_everybody_aboard failed",
+    )
+    page = visit(ada, viewport={"width": width, "height": 900})
+
+    page.goto("/w/acme/queue/")
+
+    assert page.get_by_text("margarethe.lindqvist").count() == 1
+    assert too_wide(page) <= 0
 
 
 def too_wide(page: Page) -> int:

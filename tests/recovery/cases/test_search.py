@@ -226,6 +226,17 @@ def test_a_place_that_no_page_gave_out_is_refused(queue, after):
         search.find(queue, "", by=None, after=after)
 
 
+def test_words_of_an_error_that_no_page_shows_are_not_found(agent, policy):
+    """An answer's body, say, which is a payload: whoever may not see it could guess at it here."""
+    run = Told(agent, "run_1").begins("Refund me")
+    run.does("tickets.update", ("ticket", "T-182", {"a": 1}, {"a": 2}))
+    run.ends("failed", error={"type": "Gone", "message": "no such seat", "body": "iban zebra"})
+    run.case()
+
+    assert runs(agent.workspace, "seat") == runs(agent.workspace, "Gone") == ["run_1"]
+    assert runs(agent.workspace, "zebra") == []
+
+
 def test_suggestions_as_one_types(queue):
     assert [one.text for one in search.suggest(queue, "ri")] == ["risk:"]
     assert [one.text for one in search.suggest(queue, "is:open risk:h")] == ["high"]
