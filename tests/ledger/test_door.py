@@ -16,6 +16,7 @@ from edge import pools
 from ledger import desk_events, drivers
 from ledger.intake import INLINE_BYTES_MAX
 from ledger.models import Blob, Event, EventKey, Run, Unsealed
+from ledger.wire import BATCH_BYTES_MAX
 from tests.ledger.conftest import CONNECTIONS, bearer, event, post
 from workspaces import keys
 from workspaces.models import APIKey
@@ -45,6 +46,34 @@ def test_ndjson_and_gzip_are_read(call, token):
 
     assert answer.status_code == 200
     assert Run.objects.count() == 700
+
+
+def test_of_a_body_that_does_not_say_its_length_no_more_is_read_than_may_be(at_the_door, token):
+    sent = 0
+
+    async def endless():
+        nonlocal sent
+        for _ in range(64):
+            sent += 1
+            yield b" " * 2**20
+
+    async def talk(client):
+        return await client.post("/api/v1/events", content=endless(), headers=bearer(token))
+
+    assert at_the_door(talk).status_code == 413
+    assert sent <= BATCH_BYTES_MAX // 2**20 + 1
+
+
+@pytest.mark.parametrize(("trusted", "status"), [(False, 308), (True, 401)])
+def test_who_says_that_it_came_over_tls_is_believed_only_behind_a_proxy(
+    at_the_door, settings, trusted, status
+):
+    settings.SECURE_SSL_REDIRECT, settings.AMENDS_TRUST_PROXY = True, trusted
+
+    async def talk(client):
+        return await client.post("/api/v1/events", headers={"x-forwarded-proto": "https"})
+
+    assert at_the_door(talk).status_code == status
 
 
 def test_without_a_key_or_a_fitting_verb_nothing_is_read(call, token):

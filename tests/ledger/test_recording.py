@@ -1,6 +1,7 @@
 """Events come in, are kept once, and add up."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from django.db import transaction
@@ -32,6 +33,16 @@ def planned(action="act_1", **data):
         }
         | data,
     )
+
+
+def test_intent_that_the_workspace_wants_none_of_is_not_kept(speaker):
+    said = [planned(f"act_{n}", key=f"k{n}", intent={"reason": "Eve asked"}) for n in (1, 2)]
+    tell(speaker, said[0])
+    tell(replace(speaker, capture_intent=False), said[1])
+
+    kept = Event.objects.order_by("place").values_list("data", flat=True)
+    assert ["intent" in one for one in kept] == [True, False]
+    assert Action.objects.get(action="act_2").intent is None
 
 
 def test_a_run_and_its_action_add_up(speaker):
