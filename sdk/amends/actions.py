@@ -259,7 +259,8 @@ class Action:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.async_driver.run(self.leaving(error))
+        if not isinstance(error, GeneratorExit):  # else its event loop is gone: nothing can be said
+            await self.async_driver.run(self.leaving(error))
 
     def leaving(self, error: BaseException | None) -> Steps[None]:
         if self.settled or self.replayed:

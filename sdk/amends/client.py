@@ -125,6 +125,7 @@ class Desk(Link):
     def _let_go(self, seconds: float) -> None:
         self.sender.flush(seconds)
         self.sender.close()
+        self.async_driver.let_go()
         self.wire.close()
         self.spool.close()
 

@@ -148,6 +148,9 @@ class AsyncDriver:
             while True:
                 try:
                     found = await self._carry_out(need, missed)
+                except GeneratorExit:  # the loop is gone, and nothing can be carried out any more
+                    steps.close()
+                    raise
                 except BaseException as error:  # noqa: BLE001 - whoever asked decides what it means
                     need = steps.throw(error)
                 else:
@@ -188,6 +191,12 @@ class AsyncDriver:
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, context.run, work)
+
+    def let_go(self) -> None:
+        """End the threads, once each has done what it is at."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+            self._threads = None
 
     async def close(self) -> None:
         """Close what this loop has opened."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar, Token
 from types import TracebackType
@@ -230,11 +231,13 @@ class Run(Record):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.async_driver.run(self.leaving(error))
+        if not isinstance(error, GeneratorExit):  # else its event loop is gone: nothing can be said
+            await self.async_driver.run(self.leaving(error))
 
     def leaving(self, error: BaseException | None) -> Steps[None]:
         if self._outer is not None:
-            _current.reset(self._outer)
+            with contextlib.suppress(ValueError):  # entered in another task than this one
+                _current.reset(self._outer)
         if self.ended:
             return
         if error is None:

@@ -65,6 +65,8 @@ class Declaration:
             seen = (yield from called(self.after, result, **given)) if self.after else UNSET
             undo = self._undo(given, result) if knows_result else None
             yield from action.succeeding(result, after=seen, undo=undo)
+        except GeneratorExit:  # its event loop is gone: the desk notices the silence
+            raise
         except BaseException as error:
             yield from action.leaving(error)
             raise

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amends.client import Desk
-from amends.drivers import AsyncDriver, Driver, Steps, awaits, waits
+from amends.drivers import AsyncDriver, Driver, Steps, awaits, blocking, waits
 from amends.errors import (
     AmendsError,
     ApprovalTimeout,
@@ -31,10 +31,9 @@ from amends.errors import (
 )
 from amends.policy import catalogued_class
 from amends.protocol.canonical import canonical
-from amends.protocol.vocabulary import WITHOUT_EFFECT
-from amends.runs import current_run
+from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
+from amends.runs import Run, current_run
 from amends.tools import EFFECT_CLASS, Declaration, Performed
-from amends.values import plain
 
 # What means that this call was not made, and that the model may go on without it. Stopped is none
 # of them: the run is over.
@@ -80,7 +79,7 @@ class GatedTools:
         limit = self.wait_seconds if wait_seconds is None else wait_seconds
         how: dict[str, Any] = {"effect_class": found, "wait_seconds": limit}
         if "op" not in declaration.how:
-            how["op"] = f"{name} {call_id if anew else _digest(args)}"
+            how["op"] = f"{name} {call_id if anew else (yield from blocking(_digest, run, args))}"
         return (yield from declaration.calling(run, name, args, call, told=told, **how))
 
     call, acall = waits(calling), awaits(calling)
@@ -104,5 +103,8 @@ def is_over(error: BaseException) -> bool:
     return isinstance(error, Stopped)
 
 
-def _digest(args: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical(plain(dict(args)))).hexdigest()[:32]
+def _digest(run: Run, args: Mapping[str, Any]) -> str:
+    """Of the arguments as the ledger has them: a card number is not to be found by trying all."""
+    run.desk.need_masking_key()
+    told = run.build(EventType.ACTION_PLANNED, {"args": dict(args)})
+    return hashlib.sha256(canonical(told.data["args"])).hexdigest()[:32]

@@ -1,0 +1,102 @@
+"""What the adapters share, with a framework of four lines: that of docs/frameworks.md."""
+
+import asyncio
+import gc
+import hashlib
+
+import pytest
+
+import amends
+from amends.adapters import GatedTools
+from amends.protocol.canonical import canonical
+from tests.sdk.test_docs import blocks
+
+CARD = {"card_number": "4111 1111 1111 1111", "amount": 5}
+
+
+def test_the_four_lines_of_the_guide_work_with_any_framework(desk, small_desk):
+    made = list[str]()
+
+    def update_flight(reservation, flight):
+        made.append(reservation)
+        return flight
+
+    names = {"desk": desk, "amends": amends, "TOOLS": {"update_flight": update_flight}}
+    exec(blocks("frameworks.md")[-1], names)  # noqa: S102
+    call_tool = names["call_tool"]
+    asked = {"reservation": "XEHM4B", "flight": "HAT019"}
+
+    with desk.run("Move it"):
+        assert call_tool("update_flight", asked, "call_1") == "HAT019"
+        assert call_tool("update_flight", asked, "call_2") == "HAT019"
+        small_desk.control(modes={"update_flight": "denied"})
+        refused = call_tool("update_flight", asked | {"flight": "HAT777"}, "call_3")
+
+    assert made == ["XEHM4B"]
+    assert desk.flush(5)
+    assert refused == "This call was NOT made: not allowed, and not done: not on Fridays"
+    assert small_desk.types() == ["run.started", "action.succeeded", "run.completed"]
+
+
+def test_the_name_of_a_call_does_not_tell_its_arguments(desk, small_desk):
+    """Whoever reads the ledger could else try all cards until one fits."""
+    with desk.run("Pay it"):
+        GatedTools(desk).call("note.pay", CARD, "call_1", lambda: "paid")
+
+    [begun] = small_desk.journal("begin")
+    assert begun["data"]["op"].startswith("note.pay ")
+    for args in (CARD, {"args": CARD}):
+        assert hashlib.sha256(canonical(args)).hexdigest()[:32] not in begun["data"]["op"]
+
+
+def test_a_tool_that_the_catalogue_says_only_reads_is_run_each_time(desk, small_desk):
+    small_desk.control(safety={"tools": {"crm.*": {"class": "read_only"}}})
+    tools, read = GatedTools(desk), list[str]()
+
+    with desk.run("Look"):
+        for call in ("call_1", "call_2"):
+            tools.call("crm.find", {"name": "mia"}, call, lambda: read.append("mia"))
+
+    assert read == ["mia", "mia"]
+
+
+def test_a_tool_that_may_be_called_twice_alike_is_named(desk):
+    tools, made = GatedTools(desk, repeatable=frozenset({"note.add"})), list[str]()
+
+    with desk.run("Note it twice"):
+        for call in ("call_1", "call_2"):
+            tools.call("note.add", {"text": "x"}, call, lambda: made.append("x"))
+
+    assert made == ["x", "x"]
+
+
+def test_outside_a_run_nothing_is_called(desk):
+    with pytest.raises(amends.NoRun):
+        GatedTools(desk).call("note.add", {}, "call_1", lambda: pytest.fail("it was called"))
+
+
+def test_a_call_whose_event_loop_is_gone_is_left_without_noise(desk, small_desk):
+    """An abandoned coroutine cannot say how it went; the desk notices the silence."""
+
+    async def hangs():
+        await asyncio.sleep(60)
+
+    async def story():
+        run = await desk.run("Note it").astart()
+        async with run.action("note.add", target=("note", "n1")) as act:
+            await act.aperform(hangs)
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(story())
+    loop.call_later(1.0, loop.stop)
+    loop.run_forever()
+    loop.run_until_complete(desk.async_driver.close())
+    coroutine = task.get_coro()
+    loop.close()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine.close()
+    del task
+    gc.collect()
+    assert desk.flush(5)
+
+    assert "action.succeeded" not in small_desk.types()
