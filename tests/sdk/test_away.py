@@ -309,6 +309,22 @@ def test_an_address_that_is_not_the_desk_costs_no_event(small_desk, spool_file, 
         assert desk.flush(60)
 
 
+def test_masked_values_that_cannot_be_compared_are_not_taken_for_the_same(desk, small_desk):
+    """This desk gives no masking key: two cards look alike, and a second payment is another one."""
+    with desk.run("Note it") as run:
+        for card in ("4111 1111 1111 1111", "5500 0000 0000 0004"):
+            if card.startswith("5"):
+                small_desk.stop()
+                with (
+                    pytest.raises(amends.KeyReused, match="cannot be compared"),
+                    run.action("note.add", target=("note", "n1"), args={"to": card}),
+                ):
+                    raise AssertionError("the body ran")
+            else:
+                with run.action("note.add", target=("note", "n1"), args={"to": card}) as act:
+                    act.succeeded()
+
+
 @pytest.mark.parametrize(("order", "is_made"), [("WARN", True), ("DENY", False)])
 def test_the_order_of_a_saga_holds_while_the_desk_is_away(desk, small_desk, order, is_made):
     small_desk.control(safety={"order": order})

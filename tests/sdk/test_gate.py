@@ -17,6 +17,19 @@ def test_a_denied_call_is_not_made(desk, small_desk):
         raise AssertionError("the body ran")
 
 
+@pytest.mark.parametrize("answer", ["maybe", "garbled"])
+def test_an_answer_that_is_no_yes_is_none(desk, small_desk, answer):
+    """A later desk's word, or something else's page: what needs the desk is not done."""
+    small_desk.control(modes={"charge_card": answer})
+
+    with (
+        pytest.raises(amends.DeskUnreachable),
+        desk.run("Pay it") as run,
+        run.action("charge_card", target=("card", "c1")),
+    ):
+        raise AssertionError("the body ran")
+
+
 def test_a_stopped_run_ends_as_cancelled(desk, small_desk):
     small_desk.control(modes={"update_flight": "denied"}, code="recovery")
 
