@@ -52,6 +52,17 @@ def test_a_low_exact_trusted_undo_runs_and_is_told_without_anybody(by_itself, ra
     assert swept() == 0
 
 
+def test_what_a_person_had_a_hand_in_is_not_published_by_itself(by_itself, raised, ada):
+    assert swept() == 1
+    plan = Plan.objects.get()
+    plan.pk, plan.number, plan.automatic, plan.drafted_by = None, 2, False, ada
+    plan.save(force_insert=True)
+    aftercare.draft_due()
+
+    assert aftercare.publish_due() == 0
+    assert Correction.objects.get().state == "draft"
+
+
 def test_not_twice_an_hour_for_the_same_agent_tool_and_target(
     by_itself, raised, tell, shop, ticket
 ):

@@ -8,13 +8,15 @@ from django.db import connection
 from django.utils import timezone
 
 from connectors import channels as outgoing
-from ledger.models import Event
+from connectors.models import Delivery
+from ledger.models import Effect, Event
 from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
-from recovery.corrections import CannotPublish, aftercare, delivery, publishing
-from recovery.models import CaseState, Correction
+from recovery.corrections import CannotPublish, aftercare, delivery, facts, publishing
+from recovery.models import CaseState, Correction, Step
 from recovery.planning import plans
 from tests.recovery.engine import by_hand
+from workspaces.moves import CannotMove
 
 
 @pytest.fixture
@@ -104,6 +106,118 @@ def test_what_was_only_read_is_said_to_be_untouched(tell, shop, ticket):
     assert [one["what"] for one in correction.facts["unchanged"]] == [
         "Ticket T-204 was not touched."
     ]
+
+
+def test_what_was_looked_at_for_one_is_not_told_to_another(tell, shop, ticket):
+    run = tell()
+    run.does("tickets.read", planned={"targets": [{"type": "ticket", "id": "main/T-204"}],
+                                      "class": "read_only"})  # fmt: skip
+    action = run.plans("tickets.update", ("ticket", "main/T-182"))
+    effect = {
+        "target": {"type": "ticket", "id": "main/T-182"},
+        "before": ticket,
+        "after": ticket | {"priority": "high"},
+        "affects": {"id": "gil", "name": "Gil"},
+    }
+    run.say("action.succeeded", action, attempt="1", effects=[effect])
+    run.ends("failed")
+
+    (gils,) = corrections.draft(run.case())
+
+    assert (gils.person_id, gils.facts["unchanged"]) == ("gil", [])
+
+
+@pytest.mark.parametrize(
+    ("state", "reversibility", "lasting", "outcome"),
+    [
+        ("verified", "exact", False, "restored"),
+        ("reported", "exact", False, "compensated"),
+        ("verified", "compensable", False, "compensated"),
+        ("verified", "exact", True, "compensated"),
+    ],
+)
+def test_only_what_is_exact_and_was_read_back_is_called_restored(
+    state, reversibility, lasting, outcome
+):
+    step = Step(state=state, reversibility=reversibility)
+
+    assert facts.outcome_of(Effect(compensated="compensated"), step, lasting=lasting) == outcome
+
+
+@pytest.mark.parametrize(
+    ("reversibility", "lasting", "outcome"),
+    [
+        ("exact", False, "left"),
+        ("exact", True, "not_undone"),
+        ("irreversible", False, "not_undone"),
+    ],
+)
+def test_what_cannot_be_undone_is_not_said_to_have_been_left(reversibility, lasting, outcome):
+    effect = Effect(compensated="none", reversibility=reversibility)
+
+    assert facts.outcome_of(effect, None, lasting=lasting) == outcome
+
+
+def test_what_was_published_is_said_in_no_other_words(drafted, ada):
+    correction, _ = published(drafted, ada)
+
+    with pytest.raises(CannotMove, match="published already"):
+        corrections.edit(
+            correction, by=ada, seen=correction.revision, title="No", lead="No", words={}
+        )
+    correction.refresh_from_db()
+    assert correction.title == "We changed your ticket by mistake, and put it back"
+
+
+def test_that_it_was_read_back_is_said_where_every_step_was(tell, shop, ticket, ada):
+    other = ticket | {"id": "T-204"}
+    shop.execute("INSERT INTO tickets SELECT world, 'T-204', 'high', assignee FROM tickets")
+    shop.execute("UPDATE tickets SET priority = 'high'")
+    run = tell()
+    changed = [
+        ("ticket", f"main/{one['id']}", one, one | {"priority": "high"}) for one in (ticket, other)
+    ]
+    run.does("tickets.update", *changed)
+    run.ends("failed")
+    case = run.case()
+    draft = plans.draft(case)
+    plan = plans.submit(
+        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
+    )
+    by_hand.advance(plan.pk)
+    case.refresh_from_db()
+    assert facts.reviewers(case)["read_back"]
+
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE recovery_step SET state = 'reported' WHERE position = 1")
+        cursor.execute("SET LOCAL session_replication_role = origin")
+
+    assert not facts.reviewers(case)["read_back"]
+
+
+def test_nothing_is_published_while_its_recovery_runs(raised, ada):
+    case = raised.case()
+    draft = plans.draft(case)
+    plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong")
+    case.refresh_from_db()
+    (correction,) = corrections.draft(case)
+
+    with pytest.raises(CannotPublish, match="has not ended"):
+        published(correction, ada)
+
+
+def test_a_correction_goes_to_webhooks_of_its_own_workspace_alone(drafted, ada, acme, globex, dev):
+    secret = {"url": "https://hooks.example/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+    subjects = ["correction.*"]
+    outgoing.create(globex, "theirs", "webhook", by=dev, secret=secret, subjects=subjects)
+    with pytest.raises(CannotPublish, match="No signed webhook"):
+        published(drafted, ada, ways=["webhook"])
+    ours = outgoing.create(acme, "ours", "webhook", by=ada, secret=secret, subjects=subjects)
+
+    published(drafted, ada, ways=["webhook"])
+
+    assert Delivery.objects.get(subject="correction.published").channel == ours
 
 
 def test_the_words_can_be_edited_and_the_facts_cannot(drafted, ada):
