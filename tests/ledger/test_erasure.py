@@ -213,6 +213,7 @@ def test_a_run_whose_agent_still_works_is_left_alone(speaker, northwind):
     with pytest.raises(erasure.StillWorkedOn, match="eve"):
         erasure.erase(northwind, person="cust_eve", by=None)
     assert Event.objects.get().data is not None
+    assert not Erasure.objects.exists()
 
 
 def test_the_command_shows_first_and_then_does_it(said, capsys, northwind):

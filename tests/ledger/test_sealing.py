@@ -195,6 +195,24 @@ def test_a_tail_cut_off_while_nobody_looked_is_not_signed_over(speaker, northwin
     assert last_good.origin in bad.words
 
 
+def test_leaves_cut_off_below_nodes_that_stayed_are_not_signed_over(
+    speaker, northwind, said, settings
+):
+    """Of 48 leaves the inner nodes alone lead to the signed root: only the size tells."""
+    settings.AMENDS_HEADS_FOLDER = ""
+    tell(speaker, *(event("run.completed", run=f"run_{n}") for n in range(8)))
+    seal(northwind)
+    last_good = TreeHead.objects.latest("size")
+    Leaf.objects.filter(workspace=northwind, index__gte=35).delete()
+    witness._last.clear()
+
+    tell(speaker, event("run.completed", run="run_9"))
+    seal(northwind)
+
+    head = TreeHead.objects.latest("pk")
+    assert (last_good.size, head.origin, head.size) == (48, f"{last_good.origin}/2", 36)
+
+
 def test_of_a_long_backlog_only_what_is_sealed_next_is_read(speaker, northwind):
     tell(speaker, *[event("run.started", run=f"run_{n}") for n in range(50)])
     with transaction.atomic():
