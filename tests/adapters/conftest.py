@@ -1,5 +1,6 @@
 """Each framework in an environment of its own, and an agent of it that is given calls to make."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -32,12 +33,16 @@ def environment_of(framework):
     folder = ROOT / ".venv" / "adapters" / framework
     python, stamp = folder / "bin" / "python", folder / "installed"
     wanted = str(zlib.crc32(lock.read_bytes()))
-    if not stamp.exists() or stamp.read_text("utf-8") != wanted:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, timeout=60)
-        command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-                   "--no-input", "--require-hashes", "-r", lock]  # fmt: skip
-        subprocess.run(command, check=True, timeout=INSTALL_SECONDS_MAX)
-        stamp.write_text(wanted, "utf-8")
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / f"{framework}.turn").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # two runners of one run want the same
+        if not stamp.exists() or stamp.read_text("utf-8") != wanted:
+            make = [sys.executable, "-m", "venv", "--clear", folder]
+            subprocess.run(make, check=True, timeout=60)
+            install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+                       "--no-input", "--require-hashes", "-r", lock]  # fmt: skip
+            subprocess.run(install, check=True, timeout=INSTALL_SECONDS_MAX)
+            stamp.write_text(wanted, "utf-8")
     return python
 
 
