@@ -133,7 +133,9 @@ class Gate:
                     raise
                 yield Pause(away.retry_after or BEGIN_PAUSE_SECONDS)
             except Refused as refused:
-                raise _meaning(refused) from refused
+                if meaning := _meaning(refused):
+                    raise meaning from refused
+                raise
             else:
                 if not isinstance(answer.get("answer"), str):
                     raise DeskUnreachable("the answer is not the desk's")
@@ -225,9 +227,10 @@ class Gate:
         return running
 
 
-def _meaning(refused: Refused) -> Exception:
+def _meaning(refused: Refused) -> InProgress | KeyReused | None:
+    """What a refusal says of the key, if it is about that."""
     if refused.status == CONFLICT:
         return InProgress(f"{in_words(refused.problem)}. {NOT_TWICE}")
     if str(refused.problem.get("type", "")).endswith("key-reused"):
         return KeyReused(REUSED)
-    return refused
+    return None

@@ -259,8 +259,13 @@ class Run(Record):
             raise NoRun(f"the run {self.id} has ended")
 
 
-def _stopped(error: BaseException | None) -> Stopped | None:
+def _stopped(error: BaseException) -> Stopped | None:
     """The desk's word to stop, also where a framework has wrapped it in an error of its own."""
-    while error is not None and not isinstance(error, Stopped):
-        error = error.__cause__
-    return error
+    seen = set[int]()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:  # an error may be its own cause
+        if isinstance(cause, Stopped):
+            return cause
+        seen.add(id(cause))
+        cause = cause.__cause__
+    return None

@@ -5,10 +5,11 @@ one decides is tested against the real one.
 
     python desk_server.py PORT JOURNAL
 
-`POST /control` merges into its settings: `modes` per tool (`proceed`, `wait`, `denied`, `maybe` and
-`garbled`), `lease` seconds, `lose` (how many answers of `begin` to lose after they took effect),
-`directive`, `compensated` keys with their next ones, `decided` approvals, `elsewhere` (the status
-of another server's page), `minds` (a text that a proxy does not let through; it says `says`) and
+`POST /control` merges into its settings: `modes` per tool (`proceed`, `wait`, `denied`, `maybe`,
+`refused` and `garbled`), `lease` seconds, `lose` (how many answers of `begin` to lose after they
+took effect), `directive`, `compensated` keys with their next ones, `decided` approvals, `elsewhere`
+(the status of another server's page), `minds` (a text that a proxy does not let through; it says
+`says`) and
 `minds_blobs`, `slow`: seconds that `begin` takes, and `safety`: more of the policy.
 """
 
@@ -24,6 +25,13 @@ POLICY = {"agentSafety": {
     "policies": {"charge_card": {"risk": "HIGH", "approval": "MANUAL"},
                  "note.*": {"risk": "LOW", "approval": "AUTO"}},
     "audit": {"mask": ["args.card.*"]}}}  # fmt: skip
+
+# What a desk may answer that says neither yes nor no.
+ODD: dict[str, Any] = {
+    "refused": (422, {"type": "/problems/policy", "title": "no policy can be read", "status": 422}),
+    "garbled": (200, {"items": []}),
+    "maybe": (200, {"answer": "maybe"}),
+}
 
 lock = threading.RLock()
 control: dict[str, Any] = {
@@ -94,10 +102,8 @@ def begin(body):  # noqa: PLR0911 - one row of the table each
     if mode == "denied":
         code = control.get("code", "rule")
         return 200, {"answer": "denied", "reason": "not on Fridays", "code": code}
-    if mode == "garbled":
-        return 200, {"items": []}
-    if mode == "maybe":
-        return 200, {"answer": "maybe", "action": row["action"]}
+    if mode in ODD:
+        return ODD[mode]
     if mode == "wait" and key not in control["decided"]:
         return 200, {"answer": "wait", "action": row["action"], "approval": "ap_1",
                      "url": "http://desk/approvals/1", "expires_at": "2027-01-01"}  # fmt: skip

@@ -30,6 +30,29 @@ def test_an_answer_that_is_no_yes_is_none(desk, small_desk, answer):
         raise AssertionError("the body ran")
 
 
+def test_what_the_desk_refuses_ends_the_run_as_failed(desk, small_desk):
+    small_desk.control(modes={"update_flight": "refused"})
+
+    with pytest.raises(amends.Refused, match="no policy"), desk.run("Move it") as run, move(run):
+        raise AssertionError("the body ran")
+    desk.flush()
+
+    assert small_desk.types() == ["run.started", "run.failed"]
+
+
+@pytest.mark.timeout(60)
+def test_an_error_that_is_its_own_cause_ends_the_run_as_every_other(desk, small_desk):
+    error = RuntimeError("circular")
+    error.__cause__ = ValueError("of another")
+    error.__cause__.__cause__ = error
+
+    with pytest.raises(RuntimeError), desk.run("Move it"):
+        raise error
+    desk.flush()
+
+    assert small_desk.types() == ["run.started", "run.failed"]
+
+
 def test_a_stopped_run_ends_as_cancelled(desk, small_desk):
     small_desk.control(modes={"update_flight": "denied"}, code="recovery")
 
