@@ -59,8 +59,10 @@ def test_three_calls_the_third_fails_and_what_was_done_is_undone(
 
     ada, ben = people
     service = licences.at["url"].removesuffix("/amends")
-    web = processes.web(**ENVIRONMENT)
-    processes.worker(**ENVIRONMENT)
+    with processes.side_by_side():
+        web = processes.web(**ENVIRONMENT)
+        processes.worker(**ENVIRONMENT)
+        processes.sweeper(**ENVIRONMENT)
 
     said = agents.plays(
         web.url, token, service=service,
@@ -83,7 +85,7 @@ def test_three_calls_the_third_fails_and_what_was_done_is_undone(
     before = released(licences)
     inbox.grant(approval, by=ben, seen=approval.digest, reason="Mia has not started yet")
 
-    until(lambda: closed(case), 90, "the case is closed")
+    until(lambda: closed(case), 240, "the case is closed")
     assert released(licences) == [*before, "L-22", "L-21"], "the newest first, each once"
     assert case.outcome == "restored"
     [correction] = drafting.draft(case)  # what the scheduler does
