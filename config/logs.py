@@ -18,3 +18,11 @@ class Redacting(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return KEY.sub(r"\1…", LINK.sub(r"\1…", super().format(record)))
+
+
+class WithoutTraceback(logging.Filter):
+    """Leaves one line of what a stranger can have logged at will, such as a foreign `Host`."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.exc_info = None
+        return True

@@ -290,9 +290,11 @@ LOGGING = {
             "format": "%(asctime)s %(levelname)s %(name)s: %(message)s",
         }
     },
+    "filters": {"without_traceback": {"()": "config.logs.WithoutTraceback"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["stderr"], "level": env.text("AMENDS_LOG_LEVEL", "INFO")},
     "loggers": {
+        "django.security.DisallowedHost": {"filters": ["without_traceback"]},
         "django.server": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
         # uvicorn's own would write whole addresses.
         "uvicorn": {"handlers": ["stderr"], "propagate": False},

@@ -103,7 +103,7 @@ def begin(ask: BeginRequest) -> Reply:  # noqa: PLR0911 - one per kind of decisi
         case Proceed():
             return _proceed(ask, found, decision)
         case Denied():
-            if judgement.approval == "DENY":
+            if decision.code == BY_RULE:
                 _remember(ask, found)
             return _denied(ask, found, decision)
         case InDoubt():

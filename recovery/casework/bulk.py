@@ -41,10 +41,12 @@ WORKING_SECONDS_MAX = 300
 """An item in hand for longer was lost with its worker; submitting it again does nothing twice."""
 
 DETAIL_CHARACTERS_MAX = 400
+REASON_CHARACTERS_MAX = 4_000
+QUERY_CHARACTERS_MAX = 1_000
 
 
 class TooMany(Exception):
-    """We stopped because the query means more cases than one job may hold: narrow it down."""
+    """We stopped because it is more than one job may hold: fewer cases, or a shorter reason."""
 
 
 def dry_run(
@@ -101,6 +103,8 @@ def start(
     """
     if verb not in VERBS or not reason.strip():
         raise Empty("Say what is to be done, and why.")
+    if len(reason) > REASON_CHARACTERS_MAX:
+        raise TooMany(f"Say why in at most {REASON_CHARACTERS_MAX} characters.")
     choice = VERBS[verb].choice
     kept = {choice.column: choice.taken(workspace, chosen)} if choice else {}
     if not 0 < len(frozen) <= CASES_MAX:
@@ -113,8 +117,8 @@ def start(
     job = BulkJob.objects.create(
         workspace=workspace,
         verb=verb,
-        query=query[:1000],
-        reason=reason[:4_000],
+        query=query[:QUERY_CHARACTERS_MAX],
+        reason=reason,
         started_by=by,
         **kept,
     )

@@ -46,6 +46,8 @@ def test_a_pause_is_no_rule_so_no_policy_is_tried_on_it(trip, acme, ada):
     pauses.pause(acme, "agent", "desk-agent", by=ada, reason="wrong bookings")
 
     assert trip.begin(attempt="a1").json()["code"] == "paused"
+    denied_by_rule_too = trip.begin(tool="never.delete", key="key-2", action="act_2").json()
+    assert denied_by_rule_too["code"] == "paused"
 
     assert not Denial.objects.exists()
 

@@ -52,3 +52,14 @@ def test_no_browser_keeps_a_page_of_a_workspace(client: Client, acme: Workspace,
     for path in ("queue/", "approvals/", "ledger/", "settings/members/", "cases/404/"):
         assert "no-store" in client.get(f"/w/acme/{path}")["Cache-Control"], path
     assert "no-store" in client.get("/accounts/login/")["Cache-Control"]
+
+
+def test_a_foreign_host_is_one_line_in_the_log(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anybody can send one with every request: no traceback for each."""
+    assert client.get("/", headers={"host": "elsewhere.example"}).status_code == 400
+
+    [said] = [one for one in caplog.records if one.name == "django.security.DisallowedHost"]
+    assert "elsewhere.example" in said.getMessage()
+    assert "\n" not in Redacting().format(said)

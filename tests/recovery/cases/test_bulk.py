@@ -11,7 +11,7 @@ from ledger.models import Event
 from recovery.cases.lifecycle import Empty
 from recovery.casework import bulk, cases
 from recovery.casework.bulk_verbs import VERBS
-from recovery.models import BulkItem, Case, CaseState, Directive, Plan
+from recovery.models import BulkItem, BulkJob, Case, CaseState, Directive, Plan
 from recovery.planning import plans
 from recovery.triage import triage
 from recovery.views import bulk as bulk_pages
@@ -170,6 +170,17 @@ def test_a_checkpoint_that_came_since_the_dry_run_is_not_resumed_from(raises, ac
 
     assert BulkItem.objects.get().detail == "What would happen has changed since you saw it."
     assert not Directive.objects.exists()
+
+
+def test_a_reason_is_kept_whole_or_refused_in_words(three, acme, ada):
+    seen = bulk.dry_run(acme, "close", by=ada, query="run:run_1 OR run:run_2")
+    given = {"by": ada, "frozen": frozen(seen)}
+    longest = "x" * bulk.REASON_CHARACTERS_MAX
+    with pytest.raises(bulk.TooMany, match="at most 4000 characters"):
+        bulk.start(acme, "close", reason=longest + "x", **given)
+    assert not BulkJob.objects.exists()
+
+    assert bulk.start(acme, "close", reason=longest, **given).reason == longest
 
 
 def test_many_cases_are_closed_as_what_they_are(three, acme, ada):
