@@ -19,7 +19,7 @@ from ninja.security import HttpBearer
 from ledger import disclosure
 from ledger.models import Checkpoint
 from recovery import search, serializers
-from recovery.cases.lifecycle import Empty, OutOfDate
+from recovery.cases.lifecycle import InvalidInput, OutOfDate
 from recovery.casework import cases, closing, residues, resuming
 from recovery.casework.closing import CannotClose, Remainder
 from recovery.casework.resuming import CannotResume
@@ -110,7 +110,7 @@ def answering(operation: F) -> F:
             return problem(422, "The query cannot be read", wrong.message, position=wrong.position)
         except Drifted as drifted:
             return _drifted(args[0], drifted)
-        except (CannotSubmit, CannotClose, CannotResume, CannotPublish, Empty) as stopped:
+        except (CannotSubmit, CannotClose, CannotResume, CannotPublish, InvalidInput) as stopped:
             return problem(422, "Not possible now", str(stopped))
         except search.BadPlace as wrong:
             return problem(400, "No such place", str(wrong))

@@ -19,9 +19,26 @@ from workspaces import clock
 from workspaces.models import User
 from workspaces.moves import CannotMove
 
+REASON_CHARACTERS_MAX = 2_000
+"""Of why somebody submits a plan, has a run go on, or acts on many cases."""
 
-class Empty(ValueError):
-    """We stopped because there is nothing to write down. Ask for a few words."""
+
+class InvalidInput(ValueError):
+    """We stopped because what a person has to say is missing, or too long to be kept whole."""
+
+
+def kept_text(text: str, characters_max: int, *, asking: str = "") -> str:
+    """What a person wrote, as it is kept: whole, without NUL, its lines ended as browsers count.
+
+    Raises InvalidInput with `asking` where nothing was written and something has to be, and where
+    it is longer than `characters_max`: what somebody said is never cut.
+    """
+    text = text.replace("\x00", "").replace("\r\n", "\n").strip()
+    if asking and not text:
+        raise InvalidInput(asking)
+    if len(text) > characters_max:
+        raise InvalidInput(f"At most {characters_max} characters: these are {len(text)}.")
+    return text
 
 
 class OutOfDate(Exception):

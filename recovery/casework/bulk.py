@@ -16,7 +16,13 @@ from django.db.models import Count, Q
 from amends.protocol.vocabulary import EventType
 from ledger import desk_events
 from recovery import search
-from recovery.cases.lifecycle import Empty, OutOfDate, held_by_another
+from recovery.cases.lifecycle import (
+    REASON_CHARACTERS_MAX,
+    InvalidInput,
+    OutOfDate,
+    held_by_another,
+    kept_text,
+)
 from recovery.casework.bulk_verbs import VERBS, DryRun, Eligible, NotEligible
 from recovery.casework.closing import CannotClose
 from recovery.casework.resuming import CannotResume
@@ -41,12 +47,10 @@ WORKING_SECONDS_MAX = 300
 """An item in hand for longer was lost with its worker; submitting it again does nothing twice."""
 
 DETAIL_CHARACTERS_MAX = 400
-REASON_CHARACTERS_MAX = 4_000
-QUERY_CHARACTERS_MAX = 1_000
 
 
 class TooMany(Exception):
-    """We stopped because it is more than one job may hold: fewer cases, or a shorter reason."""
+    """We stopped because the query means more cases than one job may hold: narrow it down."""
 
 
 def dry_run(
@@ -60,9 +64,10 @@ def dry_run(
 ) -> DryRun:
     """Who would be acted on, and who not and why. Raises TooMany or QueryError; writes nothing."""
     if verb not in VERBS:
-        raise Empty(f"Choose one: {', '.join(one.label for one in VERBS.values())}.")
-    found = search.matching(workspace, search.parse(query), by=by)
-    if ids is not None:
+        raise InvalidInput(f"Choose one: {', '.join(one.label for one in VERBS.values())}.")
+    if ids is None:
+        found = search.matching(workspace, search.parse(query), by=by)
+    else:
         found = Case.objects.filter(workspace=workspace, pk__in=list(ids)[: CASES_MAX + 1])
     meant = sorted(found.order_by().values_list("pk", flat=True)[: CASES_MAX + 1])
     if len(meant) > CASES_MAX:
@@ -101,10 +106,10 @@ def start(
 
     `chosen` answers the verb's choice, if it has one; empty for the usual.
     """
-    if verb not in VERBS or not reason.strip():
-        raise Empty("Say what is to be done, and why.")
-    if len(reason) > REASON_CHARACTERS_MAX:
-        raise TooMany(f"Say why in at most {REASON_CHARACTERS_MAX} characters.")
+    if verb not in VERBS:
+        raise InvalidInput("Say what is to be done, and why.")
+    reason = kept_text(reason, REASON_CHARACTERS_MAX, asking="Say what is to be done, and why.")
+    query = kept_text(query, search.QUERY_CHARACTERS_MAX)
     choice = VERBS[verb].choice
     kept = {choice.column: choice.taken(workspace, chosen)} if choice else {}
     if not 0 < len(frozen) <= CASES_MAX:
@@ -117,7 +122,7 @@ def start(
     job = BulkJob.objects.create(
         workspace=workspace,
         verb=verb,
-        query=query[:QUERY_CHARACTERS_MAX],
+        query=query,
         reason=reason,
         started_by=by,
         **kept,
@@ -161,6 +166,9 @@ def sweep() -> int:
     return done
 
 
+REFUSALS = (OutOfDate, CannotSubmit, CannotResume, CannotClose, CannotMove, InvalidInput)
+
+
 def _work(item: BulkItem) -> None:
     state, detail, plan = "done", "", None
     job = item.job
@@ -171,7 +179,7 @@ def _work(item: BulkItem) -> None:
         detail = plan.headline if plan else ""
     except access.NotAllowed as refused:
         state, detail = "refused", f"{job.started_by} may no longer do this: {refused}"
-    except (OutOfDate, CannotSubmit, CannotResume, CannotClose, CannotMove, Empty) as refused:
+    except REFUSALS as refused:
         state, detail = "refused", str(refused)
     BulkItem.objects.filter(pk=item.pk).update(
         state=state, detail=detail[:DETAIL_CHARACTERS_MAX], plan_id=plan.pk if plan else None

@@ -14,7 +14,7 @@ from django.db.models import Count, Min
 
 from connectors.contract import Money
 from ledger.models import Checkpoint, Reversibility
-from recovery.cases.lifecycle import Empty
+from recovery.cases.lifecycle import InvalidInput
 from recovery.casework import closing, resuming
 from recovery.models import BulkItem, Case, CaseOutcome, Plan
 from recovery.models.bulk import RESUME_FROM_MAX as CHOICE_CHARACTERS_MAX
@@ -225,10 +225,10 @@ class Choice:
     note: str = ""
 
     def taken(self, workspace: Workspace, chosen: str) -> str:
-        """What is kept in the column; raises Empty for what is not offered."""
+        """What is kept in the column; raises InvalidInput for what is not offered."""
         value, none = chosen or self.default, DryRun("", "")
         if not self.redraws and value not in {it.value for it in self.options(workspace, none)}:
-            raise Empty(self.question)
+            raise InvalidInput(self.question)
         return value[:CHOICE_CHARACTERS_MAX]
 
 

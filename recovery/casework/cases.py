@@ -13,7 +13,7 @@ from django.db import transaction
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
 from ledger.models import Run
-from recovery.cases.lifecycle import REOPENED, Empty, holder_of, locked, move, say
+from recovery.cases.lifecycle import REOPENED, holder_of, kept_text, locked, move, say
 from recovery.models import Case, CaseState, Comment, Report, ReportSource
 from recovery.planning.plan_drafting import connections_of
 from recovery.run_facts.runs import facts_of
@@ -132,8 +132,5 @@ def _until() -> datetime:
 
 
 def plain(text: str) -> str:
-    """What somebody wrote, without secrets and cut to what is kept; raises Empty."""
-    text = text.replace("\x00", "").strip()
-    if not text:
-        raise Empty("A few words are needed.")
-    return str(masked(text[:TEXT_CHARACTERS_MAX]))
+    """What somebody wrote, without secrets; raises InvalidInput."""
+    return str(masked(kept_text(text, TEXT_CHARACTERS_MAX, asking="A few words are needed.")))

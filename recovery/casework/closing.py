@@ -13,7 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from ledger.models import Compensated, Effect, Run
-from recovery.cases.lifecycle import Empty, end, held_by_another, locked
+from recovery.cases.lifecycle import end, held_by_another, kept_text, locked
 from recovery.engine import plan_lifecycle
 from recovery.models import (
     Case,
@@ -32,7 +32,7 @@ from workspaces import access
 from workspaces.models import User
 from workspaces.moves import CannotMove
 
-REASON_CHARACTERS_MAX = 4_000
+TEXT_CHARACTERS_MAX = 4_000
 RESIDUES_MAX = 200
 BY_PEOPLE = {
     CaseOutcome.CORRECTED: "it cannot be undone, and the person was told",
@@ -91,7 +91,8 @@ def close(
     seen: int,
     left: Sequence[Remainder] = (),
 ) -> Case:
-    """End the case as `outcome`; raises CannotClose, OutOfDate, or CannotMove if another has it.
+    """End the case as `outcome`; raises CannotClose, OutOfDate, InvalidInput, or
+    CannotMove if another has it.
 
     What its plans have left for people is locked before its run, and the plans between its run and
     itself: whoever settles a step or submits a new plan holds them before the case, and another
@@ -108,14 +109,13 @@ def close(
     hindrance = why_not(case, facts, living_plan(case)) or _unfit(case, outcome, left)
     if hindrance:
         raise CannotClose(hindrance)
-    if not reason.strip():
-        raise Empty("Say why it is closed.")
+    reason = kept_text(reason, TEXT_CHARACTERS_MAX, asking="Say why it is closed.")
     _hand_over(case, left)
     _forget_leftovers(case, by)
     end(
         case,
         outcome,
-        reason.strip()[:REASON_CHARACTERS_MAX],
+        reason,
         by=by,
         present=reasons(facts, case),
         standing=facts.remaining(),
@@ -131,7 +131,7 @@ def _hand_over(case: Case, left: Sequence[Remainder]) -> None:
         Residue.objects.create(
             case=case,
             effect_id=one.effect_id,
-            text=one.text[:REASON_CHARACTERS_MAX],
+            text=kept_text(one.text, TEXT_CHARACTERS_MAX),
             owner=one.owner,
             due_at=one.due_at,
         )

@@ -8,7 +8,7 @@ from django.db import transaction
 from amends.protocol.vocabulary import EventType
 from ledger import desk_events
 from ledger.models import Action, ActionState, Verified
-from recovery.cases.lifecycle import Empty, held_by_another, locked
+from recovery.cases.lifecycle import held_by_another, kept_text, locked
 from recovery.casework.settling import EVIDENCE_CHARACTERS_MAX
 from recovery.models import Case
 from recovery.run_facts.runs import RunFacts, facts_of
@@ -30,14 +30,12 @@ def awaited(facts: RunFacts) -> list[Action]:
 
 @transaction.atomic
 def confirm(case: Case, action: Action, *, ok: bool, evidence: str, by: User, seen: int) -> Case:
-    """Say what was seen of a call; raises OutOfDate, CannotMove or Empty."""
+    """Say what was seen of a call; raises OutOfDate, CannotMove or InvalidInput."""
     case = locked(case, seen=seen)
     other = held_by_another(case, by)
     if other is not None:
         raise CannotMove(case, "verified", f"{other} has claimed it.")
-    text = evidence.strip()[:EVIDENCE_CHARACTERS_MAX]
-    if not text:
-        raise Empty("Say what you saw, and where.")
+    text = kept_text(evidence, EVIDENCE_CHARACTERS_MAX, asking="Say what you saw, and where.")
     if action.pk not in {one.pk for one in awaited(facts_of(case.run))}:
         raise CannotMove(action, "verified", f"{action.tool_words} has been verified meanwhile.")
     check = {"name": f"seen by {by}", "expected": "as it should be", "actual": text, "ok": ok}

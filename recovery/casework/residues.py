@@ -13,7 +13,7 @@ from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
 
 from amends.protocol.vocabulary import EventType
-from recovery.cases.lifecycle import Empty, say
+from recovery.cases.lifecycle import kept_text, say
 from recovery.models import Residue
 from workspaces import access
 from workspaces.clock import Clock
@@ -61,14 +61,12 @@ def may_end(residue: Residue, person: User) -> bool:
 
 @transaction.atomic
 def done(residue: Residue, *, note: str, by: User) -> Residue:
-    """What was left is dealt with, and how. Raises NotAllowed, Empty, or CannotMove where somebody
-    has said so already.
+    """What was left is dealt with, and how. Raises NotAllowed, InvalidInput, or CannotMove
+    where somebody has said so already.
     """
     if not may_end(residue, by):
         access.require(by, "recover", residue.case.workspace)
-    words = note.replace("\x00", "").strip()[:NOTE_CHARACTERS_MAX]
-    if not words:
-        raise Empty("Say what was done about it.")
+    words = kept_text(note, NOTE_CHARACTERS_MAX, asking="Say what was done about it.")
     living = Residue.objects.filter(pk=residue.pk, done_at=None)
     if not living.update(done_at=Clock(), done_by=by, done_note=words):
         residue.refresh_from_db()

@@ -19,7 +19,15 @@ from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from connectors.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Run
 from recovery import signals
-from recovery.cases.lifecycle import OutOfDate, held_by_another, locked, move, say
+from recovery.cases.lifecycle import (
+    REASON_CHARACTERS_MAX,
+    OutOfDate,
+    held_by_another,
+    kept_text,
+    locked,
+    move,
+    say,
+)
 from recovery.models import Case, CaseState, Directive, Plan
 from recovery.models.plans import LIVING
 from recovery.planning.plan_drafting import is_behind
@@ -248,7 +256,10 @@ def commit(
     reason: str = "",
     checkpoint: Checkpoint | None = None,
 ) -> Directive:
-    """Issue the directive that was previewed; raises OutOfDate, CannotResume, CannotMove."""
+    """Issue the directive that was previewed.
+
+    Raises OutOfDate, CannotResume, CannotMove, or InvalidInput for a reason that is too long.
+    """
     with transaction.atomic():
         case = locked(case, seen=revision)
         other = held_by_another(case, by)
@@ -259,7 +270,7 @@ def commit(
             raise OutOfDate(case, "What would happen has changed since you saw it.")
         if resume.why_not:
             raise CannotResume(resume.why_not)
-        return _issue(case, resume, by, reason)
+        return _issue(case, resume, by, kept_text(reason, REASON_CHARACTERS_MAX))
 
 
 def _issue(case: Case, resume: Resume, by: User, reason: str) -> Directive:
@@ -281,7 +292,7 @@ def _issue(case: Case, resume: Resume, by: User, reason: str) -> Directive:
         "directive": directive.pk,
         "from": resume.checkpoint.name if resume.checkpoint else None,
         "steps": directive.steps,
-        "reason": reason[:4_000],
+        "reason": reason,
         "digest": resume.digest,
     }
     say(case, EventType.RESUME_DIRECTED, by=by, data=data)

@@ -15,7 +15,7 @@ from amends.protocol.vocabulary import EventType
 from connectors.contract import Refused
 from ledger import desk_events
 from ledger.models import Action, Run
-from recovery.cases.lifecycle import Empty, OutOfDate, held_by_another, locked
+from recovery.cases.lifecycle import InvalidInput, OutOfDate, held_by_another, kept_text, locked
 from recovery.engine import approved_calls, outbound_calls, plan_lifecycle, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState
 from recovery.models.steps import TROUBLED
@@ -35,7 +35,7 @@ EVIDENCE_CHARACTERS_MAX = 8_000
 def settle_action(
     case: Case, action: Action, *, outcome: str, evidence: str, by: User, seen: int
 ) -> Case:
-    """Say whether an agent's call happened; raises OutOfDate, CannotMove or Empty."""
+    """Say whether an agent's call happened; raises OutOfDate, CannotMove or InvalidInput."""
     case = locked(case, seen=seen)
     _check(case, by, outcome)
     doubtful = {one.pk for one in facts_of(case.run).unknown()}
@@ -59,7 +59,7 @@ def settle_action(
 def settle_step(
     step: Step, *, outcome: str, evidence: str, by: User, seen: int, again: bool = False
 ) -> Step:
-    """Say whether a compensating call happened; raises OutOfDate, CannotMove or Empty.
+    """Say whether a compensating call happened; raises OutOfDate, CannotMove or InvalidInput.
 
     What happened is read back. What did not is tried once more if the person says so (`again`), and
     else the step is skipped; of a step that is still unknown the absence itself leads to a try.
@@ -141,7 +141,7 @@ def _locked_step(step: Step, by: User, outcome: str, seen: int) -> Step:
 
 def _check(case: Case, by: User, outcome: str) -> None:
     if outcome not in OUTCOMES:
-        raise Empty("Say whether it happened or not.")
+        raise InvalidInput("Say whether it happened or not.")
     other = held_by_another(case, by)
     if other is not None:
         raise CannotMove(case, outcome, f"{other} has claimed it.")
@@ -188,7 +188,4 @@ def _move(step: Step, to: str, *, by: User, note: str, say: dict[str, Any], **ch
 
 
 def _text(text: str) -> str:
-    text = text.strip()
-    if not text:
-        raise Empty("Say what you saw, and where.")
-    return text[:EVIDENCE_CHARACTERS_MAX]
+    return kept_text(text, EVIDENCE_CHARACTERS_MAX, asking="Say what you saw, and where.")

@@ -10,7 +10,7 @@ from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
 from approvals import policy
-from recovery.cases.lifecycle import OutOfDate
+from recovery.cases.lifecycle import OutOfDate, kept_text
 from recovery.casework import cases
 from recovery.corrections import delivery, drafting, publishing
 from recovery.corrections.publishing import CannotPublish
@@ -38,15 +38,15 @@ class TooManyReports(Exception):
 
 @transaction.atomic
 def still_wrong(correction: Correction, text: str) -> Case:
-    """Bring the case back with what the person says; raises TooManyReports or cases.Empty."""
+    """Bring the case back with what the person says; raises TooManyReports or InvalidInput."""
     correction = Correction.objects.select_for_update(of=("self",)).get(pk=correction.pk)
     reports = correction.case.reports.filter(source=ReportSource.END_USER).count()
     if reports >= REPORTS_MAX:
         raise TooManyReports
-    text = text[:TEXT_CHARACTERS_MAX]
+    text = kept_text(text, TEXT_CHARACTERS_MAX, asking="Write a few words, please.")
     case = cases.report(correction.case.run, text=text, source=ReportSource.END_USER)
     Correction.objects.filter(pk=correction.pk).update(
-        still_wrong_at=timezone.now(), still_wrong_text=text.strip(), revision=F("revision") + 1
+        still_wrong_at=timezone.now(), still_wrong_text=text, revision=F("revision") + 1
     )
     return case
 

@@ -10,7 +10,13 @@ from amends.protocol.vocabulary import EventType
 from approvals import approval_requests
 from ledger import desk_events
 from ledger.models import Checkpoint, Run
-from recovery.cases.lifecycle import OutOfDate, held_by_another, move
+from recovery.cases.lifecycle import (
+    REASON_CHARACTERS_MAX,
+    OutOfDate,
+    held_by_another,
+    kept_text,
+    move,
+)
 from recovery.engine import approved_calls, plan_lifecycle
 from recovery.models import Case, CaseState, Directive, Plan, PlanState, Step, StepState
 from recovery.planning import repeats
@@ -23,7 +29,6 @@ from workspaces.wakeups import wake_on_commit
 
 __all__ = ["CHOICES", "CannotSubmit", "Draft", "Drifted", "draft", "stop", "submit"]
 
-REASON_CHARACTERS_MAX = 2_000
 REPLACED = "A new plan takes its place."
 UNDONE_LATELY = "It was undone within the hour already."
 
@@ -57,8 +62,10 @@ def submit(
 
     Raises OutOfDate where the draft is no longer the one of this digest and revision, CannotSubmit
     where it may not run, Drifted where a choice about a drifted target is missing, CannotMove where
-    somebody else has claimed the case. `automatic` and no `by`: the policy itself compensates.
+    somebody else has claimed the case, InvalidInput where the reason is too long. `automatic` and
+    no `by`: the policy itself compensates.
     """
+    reason = kept_text(reason, REASON_CHARACTERS_MAX)
     drafted = draft(case, reach=reach, choices=choices)
     other = held_by_another(drafted.case, by)
     if other is not None:
@@ -73,7 +80,7 @@ def submit(
         raise Drifted(drafted)
     _make_room(drafted.case, by)
     plan_lifecycle.take_questions_back(drafted.case, why=REPLACED)
-    return _write(drafted, by=by, reason=reason[:REASON_CHARACTERS_MAX], automatic=automatic)
+    return _write(drafted, by=by, reason=reason, automatic=automatic)
 
 
 def stop(plan: Plan, *, by: User, reason: str = "") -> plan_lifecycle.Stopped:

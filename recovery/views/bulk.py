@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import search
-from recovery.cases.lifecycle import Empty
+from recovery.cases.lifecycle import InvalidInput
 from recovery.casework import bulk
 from recovery.casework.bulk_verbs import USUAL, VERBS, Choice, DryRun, Eligible
 from recovery.models import BulkItem, BulkJob, CaseOutcome, CaseState
@@ -115,7 +115,7 @@ def _start(request: Request, here: Workspace) -> HttpResponse:
             query=q,
             chosen=answer,
         )
-    except (Empty, bulk.TooMany) as wrong:
+    except (InvalidInput, bulk.TooMany) as wrong:
         ids = [pk for pk, *_ in frozen]
         seen = bulk.dry_run(here, act, by=request.user, query=q, ids=ids, chosen=answer)
         return _show(request, here, seen, problem=str(wrong), status=422)

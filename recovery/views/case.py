@@ -13,7 +13,7 @@ from django_htmx.http import HttpResponseClientRefresh
 from ledger import disclosure
 from ledger.models import Event
 from recovery import search
-from recovery.cases.lifecycle import Empty, OutOfDate, holder_of
+from recovery.cases.lifecycle import InvalidInput, OutOfDate, holder_of
 from recovery.casework import cases
 from recovery.casework import residues as left
 from recovery.engine import plan_lifecycle
@@ -329,8 +329,8 @@ def comment(request: Request, workspace: str, pk: int) -> HttpResponse:
     require(request.user, "recover", case.workspace)
     try:
         cases.comment(case, by=request.user, text=request.POST.get("comment", ""))
-    except Empty as empty:
-        messages.warning(request, str(empty))
+    except InvalidInput as refusal:
+        messages.warning(request, str(refusal))
     return redirect(f"{case_url(case)}?tab=activity#more")
 
 
@@ -365,6 +365,6 @@ def reopen(request: Request, workspace: str, pk: int) -> HttpResponse:
             seen=preview.revision(request),
             reason=request.POST.get("why", ""),
         )
-    except (CannotMove, OutOfDate, Empty) as refusal:
+    except (CannotMove, OutOfDate, InvalidInput) as refusal:
         messages.warning(request, str(refusal))
     return redirect(case_url(case))

@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.views.decorators.http import require_http_methods
 
-from recovery.cases.lifecycle import Empty, OutOfDate
+from recovery.cases.lifecycle import InvalidInput, OutOfDate
 from recovery.casework import closing
 from recovery.models import Case, CaseOutcome
 from recovery.run_facts.runs import RunFacts, facts_of
@@ -42,7 +42,7 @@ def close(request: Request, workspace: str, pk: int) -> HttpResponse:
             seen=preview.revision(request),
             left=_left(request, case, facts),
         )
-    except (OutOfDate, CannotMove, closing.CannotClose, Empty) as refusal:
+    except (OutOfDate, CannotMove, closing.CannotClose, InvalidInput) as refusal:
         return _show(request, case, facts, problem=refusal)
     return preview.done(request, case, "The case is closed.")
 

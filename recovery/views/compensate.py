@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods
 from connectors.contract import Preview
 from ledger import disclosure
 from ledger.models import Checkpoint
-from recovery.cases.lifecycle import OutOfDate, held_by_another
+from recovery.cases.lifecycle import InvalidInput, OutOfDate, held_by_another
 from recovery.models import Case
 from recovery.planning import plans, previews
 from recovery.planning.step_drafting import DraftStep
@@ -64,7 +64,7 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
             reach=reach,
             choices=choices,
         )
-    except (OutOfDate, CannotMove, plans.CannotSubmit) as refusal:
+    except (OutOfDate, CannotMove, InvalidInput, plans.CannotSubmit) as refusal:
         return _show(request, case, reach, choices, problem=refusal)
     words = "It waits for approval." if plan.state == "waiting" else "It runs now."
     return preview.done(request, case, f"Plan {plan.number} is submitted. {words}")

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_http_methods
 
 from ledger import disclosure
 from ledger.models import Action, Effect
-from recovery.cases.lifecycle import Empty, OutOfDate
+from recovery.cases.lifecycle import InvalidInput, OutOfDate
 from recovery.casework import confirming
 from recovery.models import Case
 from recovery.run_facts.runs import RunFacts, facts_of
@@ -49,7 +49,7 @@ def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
             by=request.user,
             seen=preview.revision(request),
         )
-    except (OutOfDate, CannotMove, Empty) as refusal:
+    except (OutOfDate, CannotMove, InvalidInput) as refusal:
         return _show(request, case, facts, action, problem=refusal)
     return preview.done(request, case, "Written down, in your name.")
 
@@ -57,7 +57,7 @@ def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
 def _way(request: Request) -> str:
     way = request.POST.get("outcome", "")
     if way not in {"ok", "wrong"}:
-        raise Empty("Say whether it is as it should be.")
+        raise InvalidInput("Say whether it is as it should be.")
     return way
 
 

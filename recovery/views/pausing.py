@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from approvals import pauses
 from approvals.models import PauseKind
 from ledger.models import Run
-from recovery.cases.lifecycle import Empty
+from recovery.cases.lifecycle import InvalidInput
 from recovery.casework import cases
 from recovery.models import Case
 from recovery.views.request_context import case_or_404, case_url
@@ -36,8 +36,8 @@ def report(request: Request, workspace: str, run: str) -> HttpResponse:
         return _show(request, here, found)
     try:
         case = cases.report(found, text=request.POST.get("why", ""), by=request.user)
-    except Empty as empty:
-        return _show(request, here, found, problem=str(empty))
+    except InvalidInput as refusal:
+        return _show(request, here, found, problem=str(refusal))
     messages.success(request, "Written down, in your name. This is its case.")
     return redirect(case_url(case))
 

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from ledger import audit, logkeys, proofs
 from ledger.entries import AuditFinding
 from recovery import corrections
-from recovery.cases.lifecycle import Empty
+from recovery.cases.lifecycle import InvalidInput
 from recovery.corrections import TooManyReports, publishing
 from recovery.corrections.delivery import was_read
 from recovery.corrections.facts import review_words
@@ -93,7 +93,6 @@ def words(correction: Correction) -> str:
 
 DONE = frozenset({"restored", "compensated", "corrected"})
 LASTING = frozenset({"corrected", "repaired", "not_undone"})
-TEXT_CHARACTERS_MAX = 4_000
 
 
 @never_cache
@@ -157,11 +156,11 @@ def report(request: HttpRequest, token: str) -> HttpResponse:
         return gone(request)
     if request.method != "POST":
         return _form(request, correction, token)
-    text = request.POST.get("text", "")[:TEXT_CHARACTERS_MAX]
+    text = request.POST.get("text", "")
     try:
         corrections.still_wrong(correction, text)
-    except Empty:
-        return _form(request, correction, token, error="Write a few words, please.", status=422)
+    except InvalidInput as refusal:
+        return _form(request, correction, token, error=str(refusal), text=text, status=422)
     except TooManyReports:
         error = "We have heard from you several times, and a person is looking at it."
         return _form(request, correction, token, error=error, text=text, status=429)

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
-from recovery.cases.lifecycle import Empty
+from recovery.cases.lifecycle import InvalidInput
 from recovery.casework import residues
 from recovery.models import Residue
 from recovery.views.request_context import case_url
@@ -88,7 +88,7 @@ def residue(request: Request, workspace: str, pk: int) -> HttpResponse:
     note = request.POST.get("note", "")
     try:
         residues.done(found, note=note, by=request.user)
-    except (CannotMove, Empty) as refusal:
+    except (CannotMove, InvalidInput) as refusal:
         problem = {"tone": "bad", "title": "Nothing was written down.", "text": str(refusal)}
         status = 409 if isinstance(refusal, CannotMove) else 422
         return _show(request, found, problem=problem, note=note, status=status)

@@ -7,7 +7,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from ledger.models import Checkpoint
-from recovery.cases.lifecycle import OutOfDate
+from recovery.cases.lifecycle import InvalidInput, OutOfDate
 from recovery.casework import resuming
 from recovery.models import Case
 from recovery.run_facts import checkpoints
@@ -50,7 +50,7 @@ def resume(request: Request, workspace: str, pk: int) -> HttpResponse:
             reason=said.get("why", ""),
             checkpoint=chosen,
         )
-    except (OutOfDate, CannotMove, resuming.CannotResume) as refusal:
+    except (OutOfDate, CannotMove, InvalidInput, resuming.CannotResume) as refusal:
         return _show(request, case, points, chosen, problem=refusal)
     words = "The run is told to go on. If the agent does not answer, it returns."
     return preview.done(request, case, words)

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_http_methods
 from connectors.contract import CannotRead, Refused
 from ledger import disclosure
 from ledger.models import Action, Event
-from recovery.cases.lifecycle import Empty, OutOfDate, held_by_another
+from recovery.cases.lifecycle import InvalidInput, OutOfDate, held_by_another
 from recovery.casework import settling
 from recovery.engine import outbound_calls, steps
 from recovery.models import Case, PlanState, Step, StepState
@@ -123,7 +123,7 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
         return _show(request, case, subject, doubts)
     try:
         _decide(request, case, subject)
-    except (OutOfDate, CannotMove, Empty) as refusal:
+    except (OutOfDate, CannotMove, InvalidInput) as refusal:
         return _show(request, case, subject, OpenOutcomes.of(case), problem=refusal)
     return preview.done(request, case, "Written down, in your name.")
 

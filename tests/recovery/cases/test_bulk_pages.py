@@ -2,6 +2,7 @@
 
 import pytest
 
+from recovery.cases.lifecycle import REASON_CHARACTERS_MAX
 from recovery.casework import bulk, cases
 from recovery.casework.bulk_verbs import VERBS
 from recovery.models import BulkItem, BulkJob, Plan
@@ -50,6 +51,26 @@ def test_exactly_what_was_left_ticked_is_started(desk, three, ada):
     assert (job.started_by, job.reason) == (ada, "Same cause")
     assert [one.case.run.run for one in job.items.all()] == ["run_2"]
     assert not Plan.objects.exists(), "the page only writes down what the sweeper does"
+
+
+def test_what_is_too_long_is_refused_with_nothing_lost(desk, three):
+    page = dry_run(desk, q="is:open")
+    long = {"why": "x" * (REASON_CHARACTERS_MAX + 1)}
+
+    refused = desk.post("/w/acme/bulk/new/", started(page, **long))
+
+    assert refused.status_code == 422
+    assert "At most 2000 characters: these are 2001." in refused.text
+    assert refused.context["why"] == long["why"]
+    assert not BulkJob.objects.exists()
+
+
+@pytest.mark.parametrize("q", ["is:", "(", "is:open " * 200])
+def test_a_query_of_no_dry_run_is_refused_in_words(desk, three, q):
+    said = started(dry_run(desk, q="is:open"), q=q, why=" ")
+
+    assert desk.post("/w/acme/bulk/new/", said).status_code == 422
+    assert not BulkJob.objects.exists()
 
 
 def test_closing_asks_how_they_end_and_resuming_does_not(desk, three):

@@ -13,7 +13,7 @@ from ledger.models import Effect, Event
 from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
 from recovery.corrections import CannotPublish, aftercare, delivery, facts, publishing
-from recovery.models import CaseState, Correction, Step
+from recovery.models import CaseState, Correction, Report, Step
 from recovery.planning import plans
 from tests.recovery.engine import by_hand
 from workspaces.moves import CannotMove
@@ -295,6 +295,23 @@ def test_something_is_still_wrong_brings_the_case_back(drafted, ada, client):
     for _ in range(4):
         client.post(f"{path}report/", {"text": "Still"})
     assert client.post(f"{path}report/", {"text": "Still"}).status_code == 429
+
+
+def test_what_she_writes_is_kept_whole_as_her_browser_counts_it_or_refused_with_nothing_lost(
+    drafted, ada, client
+):
+    _, path = published(drafted, ada)
+    longest = "\n".join(["wrong"] * 666) + "\n1234"  # 4,000, and 4,666 as a browser sends it
+    sent = longest.replace("\n", "\r\n")
+
+    refused = client.post(f"{path}report/", {"text": f"{sent}5"})
+
+    assert refused.status_code == 422
+    assert "At most 4000 characters: these are 4001." in refused.text
+    assert "wrong\r\n12345" in refused.text
+    assert not Report.objects.exists()
+    assert client.post(f"{path}report/", {"text": sent}).status_code == 302
+    assert Report.objects.get().text == longest
 
 
 def test_the_mail_goes_out_and_its_delivery_is_on_the_record(drafted, ada):

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from ledger.models import Event
 from recovery import personal_data
-from recovery.cases.lifecycle import Empty
+from recovery.cases.lifecycle import InvalidInput
 from recovery.casework import closing, residues
 from recovery.models import Residue
 from tests import people
@@ -87,7 +87,7 @@ def test_it_ends_once_and_nothing_typed_is_lost(left, ada, browser):
     assert Event.objects.filter(type="case.residue_done").count() == 1
     with pytest.raises(CannotMove):
         residues.done(left, note="third", by=ada)
-    with pytest.raises(Empty):
+    with pytest.raises(InvalidInput):
         residues.done(left, note="", by=ada)
 
 

@@ -8,7 +8,7 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from ledger.models import Event, Run
-from recovery.cases.lifecycle import Empty, OutOfDate
+from recovery.cases.lifecycle import InvalidInput, OutOfDate
 from recovery.casework import closing, settling
 from recovery.casework.closing import CannotClose
 from recovery.engine import plan_lifecycle, steps
@@ -82,7 +82,7 @@ def test_a_settlement_needs_evidence_and_the_page_as_it_is(doubtful, ada):
     (action,) = settling.facts_now(case).unknown()
     given = {"outcome": "applied", "by": ada}
 
-    with pytest.raises(Empty):
+    with pytest.raises(InvalidInput):
         settling.settle_action(case, action, evidence=" ", seen=case.revision, **given)
     with pytest.raises(OutOfDate):
         settling.settle_action(case, action, evidence="seen", seen=99, **given)

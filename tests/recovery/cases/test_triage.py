@@ -370,11 +370,11 @@ def test_due_is_the_earlier_of_policy_and_undo_window(tell):
 
 @pytest.mark.parametrize("text", ["", "   "])
 def test_a_report_needs_words(tell, ada, text):
-    from recovery.cases.lifecycle import Empty
+    from recovery.cases.lifecycle import InvalidInput
     from recovery.casework import cases
 
     run = tell()
-    with pytest.raises(Empty):
+    with pytest.raises(InvalidInput):
         cases.report(run.row, text=text, by=ada)
 
 
