@@ -37,7 +37,8 @@ def kept_text(text: str, characters_max: int, *, asking: str = "") -> str:
     if asking and not text:
         raise InvalidInput(asking)
     if len(text) > characters_max:
-        raise InvalidInput(f"At most {characters_max} characters: these are {len(text)}.")
+        long = f"{len(text):,} characters, of which {characters_max:,} can be kept"
+        raise InvalidInput(f"Shorten what you wrote: it has {long}.")
     return text
 
 

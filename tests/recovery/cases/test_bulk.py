@@ -176,7 +176,7 @@ def test_a_reason_is_kept_whole_or_refused_in_words(three, acme, ada):
     seen = bulk.dry_run(acme, "close", by=ada, query="run:run_1 OR run:run_2")
     given = {"by": ada, "frozen": frozen(seen)}
     longest = "x" * REASON_CHARACTERS_MAX
-    with pytest.raises(InvalidInput, match="At most 2000 characters: these are 2001"):
+    with pytest.raises(InvalidInput, match="it has 2,001 characters, of which 2,000 can be kept"):
         bulk.start(acme, "close", reason=longest + "x", **given)
     assert not BulkJob.objects.exists()
 

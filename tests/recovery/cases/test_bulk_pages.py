@@ -60,7 +60,7 @@ def test_what_is_too_long_is_refused_with_nothing_lost(desk, three):
     refused = desk.post("/w/acme/bulk/new/", started(page, **long))
 
     assert refused.status_code == 422
-    assert "At most 2000 characters: these are 2001." in refused.text
+    assert "it has 2,001 characters, of which 2,000 can be kept." in refused.text
     assert refused.context["why"] == long["why"]
     assert not BulkJob.objects.exists()
 

@@ -307,7 +307,7 @@ def test_what_she_writes_is_kept_whole_as_her_browser_counts_it_or_refused_with_
     refused = client.post(f"{path}report/", {"text": f"{sent}5"})
 
     assert refused.status_code == 422
-    assert "At most 4000 characters: these are 4001." in refused.text
+    assert "it has 4,001 characters, of which 4,000 can be kept." in refused.text
     assert "wrong\r\n12345" in refused.text
     assert not Report.objects.exists()
     assert client.post(f"{path}report/", {"text": sent}).status_code == 302
