@@ -20,6 +20,7 @@ from approvals.models import PolicyVersion
 from approvals.policy import Invalid, Policy, Problem, load_new
 from approvals.policy.reading import read
 from ledger import desk_events
+from workspaces import row_locks
 from workspaces.entrance import workspace_set_up
 from workspaces.models import User, Workspace
 
@@ -30,7 +31,7 @@ NOTE_CHARACTERS_MAX = 400
 def save(workspace: Workspace, source: str, *, by: User | None, note: str = "") -> PolicyVersion:
     """Keep a document as the next version, not yet in force. Raises Invalid with every problem."""
     policy = check(workspace, source)
-    Workspace.objects.select_for_update(of=("self",)).get(pk=workspace.pk)  # numbers in order
+    row_locks.locked(Workspace.objects.all()).get(pk=workspace.pk)  # numbers in order
     versions = PolicyVersion.objects.filter(workspace=workspace)
     last = versions.aggregate(last=Max("number"))["last"] or 0
     version = PolicyVersion.objects.create(
@@ -49,7 +50,7 @@ def save(workspace: Workspace, source: str, *, by: User | None, note: str = "") 
 @transaction.atomic
 def activate(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
     """Put a version in force from the next judgement on; nothing needs a restart."""
-    workspace = Workspace.objects.select_for_update(of=("self",)).get(pk=version.workspace_id)
+    workspace = row_locks.locked(Workspace.objects.all()).get(pk=version.workspace_id)
     policy = check(workspace, version.source or json.dumps(version.document))
     versions = PolicyVersion.objects.filter(workspace=workspace)
     previous = versions.filter(active=True).first()
@@ -67,7 +68,7 @@ def activate(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
 @transaction.atomic
 def shadow(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
     """Judge with this version beside the one in force, without a say. Raises Invalid."""
-    workspace = Workspace.objects.select_for_update(of=("self",)).get(pk=version.workspace_id)
+    workspace = row_locks.locked(Workspace.objects.all()).get(pk=version.workspace_id)
     check(workspace, version.source or json.dumps(version.document))
     if version.active:
         raise Invalid([Problem("it is in force already")])

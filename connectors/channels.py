@@ -33,6 +33,7 @@ from connectors.redaction import Redaction
 from connectors.signing import headers_of, signer
 from workspaces import outbox
 from workspaces.models import Secret, User, Workspace
+from workspaces.row_locks import ROW_LOCK
 
 # How a message leaves by each kind of channel.
 
@@ -321,15 +322,15 @@ def write_to(
 
 
 # `=` and not `IN`: PostgreSQL may ask a list anew for each row, and each time lock another.
-_CLAIM = """
+_CLAIM = f"""
 UPDATE connectors_delivery
 SET tries = tries + 1, next_try_at = statement_timestamp() + %s * interval '1 second'
 WHERE id = (SELECT id FROM connectors_delivery
             WHERE state = 'waiting' AND next_try_at <= statement_timestamp()
               AND NOT coalesce(channel_id = ANY(%s), false) AND NOT kind = ANY(%s)
-            ORDER BY next_try_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+            ORDER BY next_try_at LIMIT 1 {ROW_LOCK} SKIP LOCKED)
 RETURNING id
-"""
+"""  # noqa: S608 - our own words
 
 
 def send_due() -> int:

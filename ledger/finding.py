@@ -14,6 +14,7 @@ from django.db.models import QuerySet
 
 from ledger.models import Run
 from workspaces.models import Workspace
+from workspaces.row_locks import ROW_LOCK
 
 RUNS_AT_A_TIME = 500
 ROUNDS_MAX = 20
@@ -23,10 +24,10 @@ WORDS_MAX = 20
 # More hits than this are found sooner by walking the runs by date: every few of them fit.
 HITS_MAX = 2_000
 
-CATCH_UP = """
+CATCH_UP = f"""
 WITH due AS MATERIALIZED (
     SELECT id FROM ledger_run WHERE is_unsearchable ORDER BY id LIMIT %s
-    FOR UPDATE SKIP LOCKED
+    {ROW_LOCK} SKIP LOCKED
 )
 UPDATE ledger_run r SET search_revision = r.revision,
     search = to_tsvector('simple', left(concat_ws(' ', r.request, r.goal, r.run, r.customer,
@@ -40,7 +41,7 @@ UPDATE ledger_run r SET search_revision = r.revision,
         || array_to_tsvector(ARRAY['inworkspace' || r.workspace_id, 'instate' || r.state])
 FROM due LEFT JOIN ledger_run own ON own.id = due.id
 LEFT JOIN workspaces_agent g ON g.id = own.agent_id
-WHERE r.id = due.id"""
+WHERE r.id = due.id"""  # noqa: S608 - our own words
 
 
 def catch_up() -> int:

@@ -14,6 +14,7 @@ from recovery.engine import plan_runner
 from recovery.models import Plan
 from recovery.models.steps import DUE_IN_TIME, IN_HAND, literals
 from recovery.tasks import run_plan
+from workspaces.row_locks import ROW_LOCK
 from workspaces.wakeups import wake
 
 # Bells from below: a decision shortens the wait of its plan. The sweeper would find it anyway.
@@ -67,7 +68,7 @@ UPDATE recovery_plan SET hinted_at = clock_timestamp()
 WHERE id IN (
     SELECT p.id FROM recovery_plan p JOIN due USING (id)
     WHERE coalesce(p.hinted_at, '-infinity') < clock_timestamp() - %(hint)s * interval '1 second'
-    ORDER BY p.hinted_at NULLS FIRST LIMIT %(most)s FOR UPDATE OF p SKIP LOCKED)
+    ORDER BY p.hinted_at NULLS FIRST LIMIT %(most)s {ROW_LOCK} OF p SKIP LOCKED)
 RETURNING id
 """  # noqa: S608 - our own words
 

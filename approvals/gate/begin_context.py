@@ -16,6 +16,7 @@ from approvals.denials import OFTEN
 from approvals.gate.begin_request import BeginRequest
 from ledger.append.statements import Statement
 from ledger.drivers import Rows
+from workspaces.row_locks import ROW_LOCK
 
 LOCK_KEY = """
 INSERT INTO approvals_gatekey (agent_id, key, attempt, denied, met_at)
@@ -27,8 +28,8 @@ SEE_KEY = """
 SELECT coalesce(max(attempt), ''), max(lease_until), coalesce(max(denied), ''), clock_timestamp()
 FROM approvals_gatekey WHERE agent_id = %b AND key = %b"""
 
-LOCK_RUN = """
-SELECT id FROM ledger_run WHERE workspace_id = %b AND run = %b FOR NO KEY UPDATE"""
+LOCK_RUN = f"""
+SELECT id FROM ledger_run WHERE workspace_id = %b AND run = %b {ROW_LOCK}"""  # noqa: S608 - our own words
 
 # One statement, for each costs the door a tenth of a millisecond; every part is one look by index.
 # Of several actions under one key the one of which most is known speaks; of those that came to

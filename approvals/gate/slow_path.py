@@ -35,10 +35,12 @@ from approvals.models import Approval, ApprovalState, GateKey, PolicyVersion
 from approvals.policy import Policy, PolicyDecision, active_policies
 from edge.asgi import refuse
 from ledger import desk_events, drivers, intake
+from ledger.append.events import Batch, Recorded
 from ledger.append.statements import Statement
 from ledger.drivers import Rows
 from ledger.models import Action, Event, Run, RunState
 from ledger.parsed_events import ParsedEvent
+from workspaces import row_locks
 from workspaces.models import Agent, Workspace
 
 THREADS_MAX = 8  # asking people is rare beside proceeding
@@ -123,7 +125,7 @@ def _use(
 ) -> Reply:
     """Use the grant if everything is still as it was approved; otherwise people are asked anew."""
     approval = (
-        Approval.objects.select_for_update(of=("self",))
+        row_locks.locked(Approval.objects.all())
         .select_related("workspace", "action")
         .get(pk=decision.approval)
     )
@@ -169,9 +171,9 @@ def _question(
     judgement: PolicyDecision,
     decision: Question,
 ) -> Reply:
-    if _open_questions(ask) >= OPEN_PER_AGENT_MAX:
-        return Reply({"answer": "denied", "code": "too_many_open", "reason": TOO_MANY_OPEN})
     action = _planned(ask, decision.proceed)
+    if action is None:
+        return Reply({"answer": "denied", "code": "too_many_open", "reason": TOO_MANY_OPEN})
     try:
         shown, money = call_previews.preview(
             policy, tool=ask.tool, args=ask.data.get("args"), targets=ask.targets,
@@ -199,7 +201,7 @@ def _question(
 def _open_questions(ask: BeginRequest) -> int:
     """How many wait for people, counted under the agent's lock: two that ask at once are two."""
     agent = Agent.objects.filter(pk=ask.speaker.agent_id or 0)
-    list(agent.select_for_update(no_key=True).values("pk"))
+    list(row_locks.locked(agent).values("pk"))
     waits = Approval.objects.open().filter(
         workspace=ask.speaker.workspace_id,
         agent_id=ask.speaker.agent_id or 0,
@@ -213,10 +215,21 @@ def _person(found: BeginContext) -> Any:
     return found.run.on_behalf_of if found.run else None
 
 
-def _planned(ask: BeginRequest, proceed: Proceed) -> Action:
-    """The action in the ledger, planned now if it was not."""
-    if not proceed.is_planned:
-        _record(ask, [_plan(ask, proceed)])
+def _planned(ask: BeginRequest, proceed: Proceed) -> Action | None:
+    """The action in the ledger, planned now if it was not; None where too many questions are open.
+
+    The run is locked before the agent, also where this call is the first that is said of it.
+    """
+    plain = desk_events.plain_connection()
+    batch = None if proceed.is_planned else Batch(ask.speaker, [_plan(ask, proceed)])
+    if batch is not None:
+        drivers.run(batch.meet_runs(), plain)
+    if _open_questions(ask) >= OPEN_PER_AGENT_MAX:
+        if batch is not None:
+            drivers.run(batch.leave(), plain)
+        return None
+    if batch is not None:
+        _check(drivers.run(batch.keep(), plain))
     return Action.objects.select_related("run", "agent__owner", "workspace").get(
         workspace_id=ask.speaker.workspace_id, run__run=proceed.run, action=proceed.action
     )
@@ -325,7 +338,10 @@ def _key_reused(ask: BeginRequest, decision: KeyReused) -> Reply:
 
 
 def _record(ask: BeginRequest, events: list[ParsedEvent]) -> None:
-    recorded = intake.record(desk_events.plain_connection(), ask.speaker, events)
+    _check(intake.record(desk_events.plain_connection(), ask.speaker, events))
+
+
+def _check(recorded: Recorded) -> None:
     for one in recorded.answers:
         if one.problem is not None:
             what = one.problem

@@ -94,13 +94,7 @@ def record(speaker: Actor, events: Sequence[ParsedEvent]) -> Steps:
     """Write down `events`, fold them, and say per event what became of it."""
     batch = Batch(speaker, events)
     yield from batch.meet_runs()
-    yield from batch.meet_keys()
-    if not batch.accepted and not batch.conflicts:
-        if opened := batch.folding.new_runs():
-            yield LastWrites([(statements.FORGET_RUNS, [opened])])
-        return Recorded(batch.answered())
-    yield LastWrites(batch.writes())
-    return Recorded(batch.answered(), batch.folding.folded)
+    return (yield from batch.keep())
 
 
 class Batch:
@@ -128,6 +122,20 @@ class Batch:
             elif known != index:
                 self.problems[index] = CONFLICT
         return first
+
+    def keep(self) -> Steps:
+        """All that follows once the runs are locked."""
+        yield from self.meet_keys()
+        if not self.accepted and not self.conflicts:
+            yield from self.leave()
+            return Recorded(self.answered())
+        yield LastWrites(self.writes())
+        return Recorded(self.answered(), self.folding.folded)
+
+    def leave(self) -> Generator[list[Statement], list[Rows], None]:
+        """Write nothing, and let go of the runs that were opened for it."""
+        if opened := self.folding.new_runs():
+            yield LastWrites([(statements.FORGET_RUNS, [opened])])
 
     # Runs first: they are locked in one order, and a key may speak only of its own agent's.
 

@@ -9,6 +9,8 @@ comes back as none, so texts are read through `coalesce`.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from workspaces.row_locks import ROW_LOCK
+
 Statement = tuple[str, Sequence[Any]]
 Rows = list[tuple[Any, ...]]
 
@@ -66,13 +68,13 @@ class Meanwhile(list[Statement]):
 
 
 # One probe per run, in the given (sorted) order, whatever the statistics say.
-LOCK_RUNS = """
+LOCK_RUNS = f"""
 SELECT r.id, r.run, r.agent_id, r.started_at, r.forgotten_at IS NOT NULL
 FROM unnest(%b::text[]) AS n (run)
 CROSS JOIN LATERAL (
     SELECT id, run, agent_id, started_at, forgotten_at FROM ledger_run
-    WHERE workspace_id = %b AND run = n.run LIMIT 1 FOR UPDATE
-) r"""
+    WHERE workspace_id = %b AND run = n.run LIMIT 1 {ROW_LOCK}
+) r"""  # noqa: S608 - our own words
 
 NEW_RUNS = """
 INSERT INTO ledger_run (workspace_id, run, agent_id, model, request, goal, customer, customer_name,

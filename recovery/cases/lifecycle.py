@@ -15,7 +15,7 @@ from amends.protocol.vocabulary import EventType
 from ledger import desk_events
 from ledger.models import Action, Effect, Run
 from recovery.models import CASE_MOVES, Case, CaseOutcome, CaseState, Cause, Directive
-from workspaces import clock
+from workspaces import clock, row_locks
 from workspaces.models import User
 from workspaces.moves import CannotMove
 
@@ -70,9 +70,9 @@ def locked(case: Case, *, seen: int | None = None) -> Case:
 
     Raises OutOfDate unless it is as it was seen.
     """
-    Run.objects.select_for_update(no_key=True).only("pk").get(pk=case.run_id)
+    row_locks.locked(Run.objects.only("pk")).get(pk=case.run_id)
     now = (
-        Case.objects.select_for_update(of=("self",))
+        row_locks.locked(Case.objects.all())
         .select_related("workspace", "run__agent", "claimed_by")
         .get(pk=case.pk)
     )
@@ -148,8 +148,8 @@ def restored(case: Case) -> bool:
     taken beyond the case's own row, for the caller holds its plan's. What is answered is what the
     case told of; a reason that triage has not met yet brings it back, as any new one does.
     """
-    locking = Case.objects.select_for_update(of=("self",))
-    case = locking.select_related("workspace", "run").get(pk=case.pk)
+    rows = Case.objects.select_related("workspace", "run")
+    case = row_locks.locked(rows).get(pk=case.pk)
     if case.state == CaseState.CLOSED:
         return False
     end(case, CaseOutcome.RESTORED, "Every effect was undone, and read back.")

@@ -28,7 +28,7 @@ from recovery.models.plans import LIVING
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import plural
 from recovery.triage.detectors import reasons
-from workspaces import access
+from workspaces import access, row_locks
 from workspaces.models import User
 from workspaces.moves import CannotMove
 
@@ -99,7 +99,7 @@ def close(
     order would meet them in a deadlock.
     """
     plan_lifecycle.lock_leftovers(case)
-    Run.objects.select_for_update(no_key=True).only("pk").get(pk=case.run_id)
+    row_locks.locked(Run.objects.only("pk")).get(pk=case.run_id)
     plan_lifecycle.locked_of(case)
     case = locked(case, seen=seen)
     other = held_by_another(case, by)

@@ -39,7 +39,7 @@ class TooManyReports(Exception):
 @transaction.atomic
 def still_wrong(correction: Correction, text: str) -> Case:
     """Bring the case back with what the person says; raises TooManyReports or InvalidInput."""
-    correction = Correction.objects.select_for_update(of=("self",)).get(pk=correction.pk)
+    correction = drafting.lock(correction)
     reports = correction.case.reports.filter(source=ReportSource.END_USER).count()
     if reports >= REPORTS_MAX:
         raise TooManyReports

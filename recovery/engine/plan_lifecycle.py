@@ -25,7 +25,7 @@ from recovery.engine import approved_calls, steps
 from recovery.models import PLAN_MOVES, Case, CaseState, Directive, Plan, PlanState, Step, StepState
 from recovery.models.plans import OPEN_ENDED
 from recovery.models.steps import DONE, ENDED, ON_THE_WIRE, TO_RUN, WAITS_FOR_PEOPLE
-from workspaces import moves
+from workspaces import moves, row_locks
 from workspaces.clock import Clock
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -60,7 +60,7 @@ def start(plan_id: int) -> bool:
 
 def locked(plan_id: int) -> tuple[Plan, Run]:
     """The plan and its run, both locked, the run first, like everybody who starts or drafts."""
-    run = Run.objects.select_for_update(of=("self",)).get(case__plans=plan_id)
+    run = row_locks.locked(Run.objects.all()).get(case__plans=plan_id)
     return locked_alone(plan_id), run
 
 
@@ -68,7 +68,7 @@ def locked_alone(plan_id: int) -> Plan:
     """The plan alone. A worker holds a step while it writes to the run, so whoever goes on to steps
     that may be in hand must not hold the run."""
     return (
-        Plan.objects.select_for_update(of=("self",))
+        row_locks.locked(Plan.objects.all())
         .select_related("case__run", "workspace", "reach", "drafted_by")
         .get(pk=plan_id)
     )
@@ -77,7 +77,7 @@ def locked_alone(plan_id: int) -> Plan:
 def locked_of(case: Case) -> list[Plan]:
     """The case's plans that may be pushed aside, locked; the caller locks what they have left for
     people before them (`lock_leftovers`), then its run or not at all, and the case itself last."""
-    plans = case.plans.filter(state__in=OPEN_ENDED).select_for_update(of=("self",))
+    plans = row_locks.locked(case.plans.filter(state__in=OPEN_ENDED))
     return list(plans.order_by("number"))
 
 
@@ -89,7 +89,7 @@ def lock_leftovers(case: Case) -> None:
         plan__state__in=[PlanState.RUNNING, PlanState.STOPPED],
         state__in=WAITS_FOR_PEOPLE,
     )
-    list(left.select_for_update(of=("self",), no_key=True).order_by("pk").values_list("pk"))
+    list(row_locks.locked(left).order_by("pk").values_list("pk"))
 
 
 def _start(plan: Plan, run: Run) -> bool:
@@ -285,7 +285,7 @@ def supersede(plan: Plan, *, by: User | None, why: str) -> None:
 
 def _steps(plan: Plan, states: "list[str] | tuple[str, ...]", *, lock: bool = False) -> list[Step]:
     found = Step.objects.filter(plan=plan, state__in=list(states)).order_by("position")
-    found = found.select_for_update(of=("self",)) if lock else found
+    found = row_locks.locked(found) if lock else found
     return list(found.select_related(*steps.RECORDED))
 
 

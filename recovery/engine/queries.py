@@ -37,6 +37,7 @@ from recovery.models.steps import (
     literals,
 )
 from workspaces.models import Secret
+from workspaces.row_locks import ROW_LOCK
 
 DATABASE_AWAY = (OperationalError, InterfaceError)
 
@@ -158,7 +159,7 @@ UPDATE recovery_step SET was = 'ready', state = 'claimed', moved_at = clock_time
 FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::float8[]) AS u (id, fence, state, seconds)
 WHERE recovery_step.id = u.id AND recovery_step.state = u.state AND recovery_step.fence = u.fence
     AND recovery_step.id IN (
-        SELECT id FROM recovery_step WHERE id = ANY(%s::bigint[]) FOR UPDATE SKIP LOCKED)
+        SELECT id FROM recovery_step WHERE id = ANY(%s::bigint[]) {ROW_LOCK} SKIP LOCKED)
     AND (wake_at IS NULL OR wake_at <= clock_timestamp())
     AND {PLAN_RUNS.text}
     AND NOT EXISTS (

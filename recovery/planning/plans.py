@@ -22,6 +22,7 @@ from recovery.models import Case, CaseState, Directive, Plan, PlanState, Step, S
 from recovery.planning import repeats
 from recovery.planning.previews import CHOICES, Draft, draft, next_number
 from recovery.tasks import run_plan
+from workspaces import row_locks
 from workspaces.clock import Clock
 from workspaces.models import User
 from workspaces.moves import BORN, CannotMove
@@ -94,8 +95,8 @@ def _write(drafted: Draft, *, by: User | None, reason: str, automatic: bool) -> 
         repeats.one_by_one(drafted.case.workspace_id)
         if any(repeats.undone_lately(drafted, one) for one in drafted.steps):
             raise CannotSubmit(UNDONE_LATELY)
-    run = Run.objects.select_for_update().get(pk=drafted.run.pk)
-    case = Case.objects.select_for_update().get(pk=drafted.case.pk)
+    run = row_locks.locked(Run.objects.all()).get(pk=drafted.run.pk)
+    case = row_locks.locked(Case.objects.all()).get(pk=drafted.case.pk)
     if case.revision != drafted.case.revision:
         raise OutOfDate(case)
     if run.revision != drafted.run.revision:
@@ -125,7 +126,7 @@ def _make_room(case: Case, by: User | None) -> None:
     """
     plan_lifecycle.lock_leftovers(case)
     known = plan_lifecycle.locked_of(case)
-    now = Case.objects.select_for_update(of=("self",)).get(pk=case.pk)
+    now = row_locks.locked(Case.objects.all()).get(pk=case.pk)
     if now.revision != case.revision:
         raise OutOfDate(now)
     for plan in known:

@@ -9,6 +9,7 @@ from django.utils.text import slugify
 from recovery.models import SavedView
 from recovery.search.keys import parse
 from recovery.search.lists import matching
+from workspaces import row_locks
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
 
@@ -42,7 +43,7 @@ def save(workspace: Workspace, *, by: User, name: str, query: str, shared: bool)
     matching(workspace, parse(query), by=by)
     if shared:
         require(by, "recover", workspace)
-    Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)  # one slug at a time
+    row_locks.locked(Workspace.objects.all()).get(pk=workspace.pk)  # one slug at a time
     own = SavedView.objects.filter(workspace=workspace, owner=by)
     view = own.filter(name=name).first()
     if view is None:

@@ -24,6 +24,7 @@ from recovery.run_facts.runs import RunFacts, gather, policies_of
 from recovery.triage import opening, verification
 from recovery.triage.case_projection import case_file
 from recovery.triage.detectors import Reason, reasons
+from workspaces import row_locks
 from workspaces.clock import database_time
 
 # Following: how a run goes on that was told to resume. Triage calls it; nobody waits for it.
@@ -169,7 +170,7 @@ def _beside_each_other(wanted: QuerySet[Run]) -> int:
 def _look_at(wanted: QuerySet[Run]) -> int:
     """One batch: what nobody else is looking at."""
     runs = list(
-        wanted.select_for_update(no_key=True, skip_locked=True, of=("self",))
+        row_locks.not_in_hand(wanted)
         .select_related("workspace", "agent")
         .order_by("pk")[:BATCH_RUNS]
     )
@@ -178,7 +179,7 @@ def _look_at(wanted: QuerySet[Run]) -> int:
     now = database_time()
     cases = {
         case.run_id: case
-        for case in Case.objects.select_for_update(of=("self",))
+        for case in row_locks.locked(Case.objects.all())
         .filter(run__in=[run.pk for run in runs])
         .order_by("pk")
     }

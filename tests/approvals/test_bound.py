@@ -4,6 +4,7 @@ And how questions end: with their run, with their call, and at twenty of one age
 """
 
 import asyncio
+import threading
 
 import psycopg
 import pytest
@@ -11,12 +12,16 @@ from django.conf import settings
 
 from approvals import denials, inbox, withdrawals
 from approvals.models import Approval, ApprovalState, Denial
+from ledger.append import statements
 from ledger.models import Action, Event
 from recovery.models import Case
 from recovery.triage import triage
 from tests.approvals import test_gate
 from tests.approvals.cast import told
 from tests.approvals.door import planned, visit
+from tests.locks import waits
+from workspaces import row_locks
+from workspaces.models import Agent
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -180,6 +185,24 @@ def test_twenty_are_twenty_though_all_ask_at_once(trip):
 
     assert sorted(one["answer"] for one in answers) == ["denied"] * 6 + ["wait"] * 2
     assert Approval.objects.filter(state="waiting").count() == 20
+
+
+def test_a_question_of_a_new_run_locks_the_run_before_the_agent(trip):
+    """Somebody opens the run just now. Whoever asks meanwhile waits for the run, with the agent
+    free, or the two would wait for each other as soon as the other one asks, too.
+    """
+    asks = threading.Thread(target=trip.begin, kwargs={"tool": "pay.card", "run": "run_new"})
+    with psycopg.connect(settings.DATABASE_URL) as other:
+        agent = Agent.objects.get()
+        other.execute(statements.NEW_RUNS, [agent.workspace_id, agent.pk, ["run_new"]])
+        asks.start()
+        waits(1)
+
+        other.execute(f"SELECT id FROM workspaces_agent {row_locks.ROW_LOCK} NOWAIT")
+
+        other.commit()
+    asks.join(60)
+    assert Approval.objects.get().state == ApprovalState.WAITING
 
 
 def run_behind(story, barrier):

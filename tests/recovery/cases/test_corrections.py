@@ -1,21 +1,24 @@
 """What Eve is told: facts from the ledger, words from people, a record that can be checked."""
 
+import threading
 from datetime import timedelta
 
 import pytest
 from django.core import mail
-from django.db import connection
+from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from connectors import channels as outgoing
 from connectors.models import Delivery
-from ledger.models import Effect, Event
+from ledger.models import Effect, Event, Run
 from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
 from recovery.corrections import CannotPublish, aftercare, delivery, facts, publishing
 from recovery.models import CaseState, Correction, Report, Step
 from recovery.planning import plans
+from tests.locks import waits
 from tests.recovery.engine import by_hand
+from workspaces import row_locks
 from workspaces.moves import CannotMove
 
 
@@ -295,6 +298,29 @@ def test_something_is_still_wrong_brings_the_case_back(drafted, ada, client):
     for _ in range(4):
         client.post(f"{path}report/", {"text": "Still"})
     assert client.post(f"{path}report/", {"text": "Still"}).status_code == 429
+
+
+@pytest.mark.django_db(transaction=True)
+def test_whoever_reports_waits_for_the_run_with_the_correction_free(drafted, ada, client):
+    """Who edits a correction has its run and its case, and takes it next: the other way round the
+    two would wait for each other.
+    """
+    correction, path = published(drafted, ada)
+    answers = []
+
+    def report():
+        answers.append(client.post(f"{path}report/", {"text": "The assignee is wrong, too"}))
+        connections.close_all()
+
+    reporting = threading.Thread(target=report)
+    with transaction.atomic():
+        row_locks.locked(Run.objects.all()).get(pk=correction.case.run_id)
+        reporting.start()
+        waits(1)
+        Correction.objects.select_for_update(nowait=True).get(pk=correction.pk)
+    reporting.join(60)
+
+    assert [one.status_code for one in answers] == [302]
 
 
 def test_what_she_writes_is_kept_whole_as_her_browser_counts_it_or_refused_with_nothing_lost(
