@@ -206,6 +206,9 @@ class PersonForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run time
     single_keys = forms.BooleanField(
         label="Single-key shortcuts", required=False, help_text="j, k, x, c … on lists and cases."
     )
+    compact = forms.BooleanField(
+        label="Compact lists", required=False, help_text="Smaller text, and more rows on a screen."
+    )
     mail_approvals = forms.BooleanField(
         label="Write to me about approvals",
         required=False,
@@ -215,4 +218,4 @@ class PersonForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run time
 
     class Meta:
         model = User
-        fields: ClassVar = ["name", "single_keys", "mail_approvals"]
+        fields: ClassVar = ["name", "single_keys", "compact", "mail_approvals"]

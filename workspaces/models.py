@@ -122,6 +122,9 @@ class User(AbstractBaseUser, PermissionsMixin):
     name = models.CharField(max_length=120, blank=True)
     timezone = models.CharField(max_length=64, blank=True)
     single_keys = models.BooleanField(default=True, help_text="Single-key shortcuts (WCAG 2.1.4)")
+    compact = models.BooleanField(
+        default=False, db_default=False, help_text="Lists with less air, for those who live in them"
+    )
     mail_approvals = models.BooleanField(
         default=True, help_text="Write to them when an approval waits for them, and of its end"
     )

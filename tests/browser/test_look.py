@@ -63,3 +63,36 @@ def test_everybody_can_use_the_pages_of_their_account_and_workspace(
         page.goto(path)
         assert_accessible(page)
         assert overflow(page) <= 0, path
+
+
+def test_the_pages_bring_their_own_letters_and_load_only_those_that_they_hold(
+    visit: Visit, ada: User
+) -> None:
+    page = visit(ada)
+    page.goto("/w/airline/settings/")
+
+    loaded = page.evaluate(
+        """() => document.fonts.ready.then(fonts => [...fonts]
+            .filter(face => face.family.replaceAll('"', "") === "Inter" && face.status === "loaded")
+            .map(face => face.unicodeRange.split(",")[0]))"""
+    )
+
+    assert loaded == ["U+0-FF"]
+
+
+def test_who_lives_in_lists_may_have_them_compact(visit: Visit, ada: User) -> None:
+    page = visit(ada)
+    page.goto("/w/airline/audit/")
+    row = page.locator(".listing-table tbody tr").first
+    airy = row.bounding_box()
+
+    page.goto("/w/airline/settings/")
+    page.get_by_label("Compact lists").check()
+    page.get_by_role("button", name="Save for me").click()
+    page.goto("/w/airline/audit/")
+    compact = row.bounding_box()
+
+    assert airy
+    assert compact
+    assert compact["height"] < airy["height"]
+    assert_accessible(page)
