@@ -17,6 +17,7 @@ from workspaces.models import Workspace
 RUNS_MAX = 500
 ACTIONS_MAX = 5_000
 ROWS_MAX = 200
+MISSING = "args_missing"
 NOT_RUN = (ActionState.PLANNED, ActionState.APPROVED, ActionState.FAILED)
 
 
@@ -65,7 +66,8 @@ def would_have_asked(workspace: Workspace, policy: Policy) -> Reported:
         answers[judgement.approval] += 1
         if len(rows) < ROWS_MAX:
             at = action.started_at or action.finished_at
-            told = (action.tool, judgement.approval, judgement.why, at)
+            why = judgement.why + "; its arguments were not told" * (MISSING in action.flags)
+            told = (action.tool, judgement.approval, why, at)
             rows.append(WouldHave(action.run.run, action.action, *told))
     capped = len(runs) == RUNS_MAX or judged == ACTIONS_MAX
     return Reported(rows, len(runs), judged, answers["MANUAL"], answers["DENY"], capped)

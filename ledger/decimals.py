@@ -1,6 +1,7 @@
 """Decimals in JSON: one with more digits than a double holds is rounded by decoders, in silence."""
 
 from decimal import Decimal
+from typing import Any
 
 import msgspec
 
@@ -43,4 +44,17 @@ def _same_or_stop(text: str) -> float:
     return double
 
 
+def _same_or_text(text: str) -> float | str:
+    try:
+        return _same_or_stop(text)
+    except _Rounded:
+        return text
+
+
 _exact = msgspec.json.Decoder(float_hook=_same_or_stop)
+_exactly = msgspec.json.Decoder(float_hook=_same_or_text)
+
+
+def exactly(raw: bytes) -> Any:
+    """The JSON value, with every number that a decoder would change as its text."""
+    return _exactly.decode(raw)

@@ -87,6 +87,7 @@ class ActionPlanned(msgspec.Struct, rename={"class_": "class"}):
     targets: Annotated[list[Target], Meta(max_length=TARGETS_MAX)] = []
     target: Target | None = None
     args: Any = None
+    args_missing: bool | None = None
     key: Name | None = None
     op: Name | None = None
     class_: ActionClass | None = None

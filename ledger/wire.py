@@ -269,6 +269,8 @@ def _checked(said: ParsedEvent, speaker: Actor, *, reserved: bool) -> None:
             "reserved", "“source” says that the run is imported", 403,
             "That takes a key with the scope import.",
         )  # fmt: skip
+    if reserved and said.data.get("args_missing"):
+        raise _Wrong("schema", "begin is asked about arguments: send them")
     if not reserved:
         for name in schemas.RESERVED.get(said.type, ()):
             if name in said.data:

@@ -129,6 +129,8 @@ def _plan(row: ActionRow, planned: list[StoredEvent], flags: set[str]) -> None:
     row.op = text(said(planned, "op", flags), 200)
     row.key = text(said(planned, "key", flags), 200)
     row.args = said(planned, "args", flags)
+    if any(fact.data.get("args_missing") for fact in planned):
+        flags.add("args_missing")
     row.intent = said(planned, "intent", set())  # worded anew at every try: no disagreement
     row.compensation = said(planned, "compensation", flags)
     row.before = said(planned, "before", set())

@@ -100,8 +100,14 @@ class RunFacts:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the run has not ended and its lease has."""
+        """Whether the run has not ended and its lease has. Nobody listens to what was imported: it
+        is told of when it is over, and perhaps its end never is.
+        """
         lease = self.run.lease_until
+        if IMPORTED in self.run.flags and all(
+            (self.run.pk, one.action) in self.imported for one in self.actions
+        ):
+            return False
         return self.run.state == RunState.RUNNING and lease is not None and lease < self.now
 
     @property

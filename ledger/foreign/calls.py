@@ -1,0 +1,272 @@
+"""Runs that others tell of, call by call: what transcripts and traces both come to.
+
+Such a run passed no gate here, and its events say so. Every id is made of what was told, so that
+telling it twice changes nothing. What the ledger does not keep of a call is left out of it and
+told; the call itself is never lost.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from amends.protocol.canonical import canonical
+from amends.protocol.masking import Unfit, masked
+from amends.protocol.vocabulary import EventType
+from ledger import decimals, wire
+from ledger.append.events import Recorded
+from ledger.desk_events import masking_key
+from ledger.intake import BLOB_BYTES_MAX
+from ledger.parsed_events import Actor, Answer, ParsedEvent
+from ledger.schemas import IMPORTED
+from workspaces import keys
+from workspaces.models import Agent
+
+EVENT_ID_CHARACTERS = 40
+TOOL_CHARACTERS_MAX = 200
+REQUEST_CHARACTERS_MAX = 8_000
+"""Of what the user asked; the ledger is no archive of conversations."""
+MESSAGE_CHARACTERS_MAX = 2_000
+INLINE_BYTES_MAX = 24 * 1024
+"""Larger arguments and results are kept as blobs: with two of this size an event still fits."""
+
+NOT_TOLD: Any = object()
+
+_json = msgspec.json.Encoder()
+
+
+class NotKept(ValueError):
+    """We stopped because the ledger does not keep such a value; the text says what is wrong."""
+
+
+@dataclass(slots=True)
+class ToldCall:
+    """One call of a tool. `where` names its place in what was sent; `identity` is the same each
+    time it is told."""
+
+    identity: str
+    tool: str
+    where: str
+    n: int | None = None
+    args: Any = NOT_TOLD
+    result: Any = NOT_TOLD
+    error: dict[str, Any] | None = None
+    has_ended: bool = True
+    started: str | None = None
+    ended: str | None = None
+    trace: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class ToldRun:
+    """One run. `beginning` is the data of its start, `end` the type and data of its end, if told;
+    `remarks` are what could not be read, each with its place."""
+
+    run: str
+    where: str
+    beginning: dict[str, Any] = field(default_factory=dict)
+    began: str | None = None
+    end: tuple[EventType, dict[str, Any]] | None = None
+    ended: str | None = None
+    calls: list[ToldCall] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    trace: dict[str, Any] | None = None
+    identity: str = ""
+
+
+class ToldEvent(NamedTuple):
+    """An event as it would come over the wire, and the place that it came from."""
+
+    where: str
+    event: dict[str, Any]
+
+
+def importer(agent: Agent, *, name: str) -> Actor:
+    """The agent, told of at the server: by a key of this name, as everybody who imports has one.
+
+    The key is made where there is none, and nobody ever sees its token.
+    """
+    here = agent.workspace
+    scopes = ["ingest", "import"]
+    key = agent.keys.filter(keys.LIVING, name=name, scopes=scopes).first()
+    if key is None:
+        key, _ = keys.create_key(agent, by=None, name=name, scopes=scopes)
+    return Actor(
+        here.pk, here.slug, "agent", agent.name, agent.pk, key.prefix, mask=tuple(here.mask),
+        capture_intent=here.capture_intent, capture_snapshot=here.capture_snapshot,
+        stuck_after_seconds=here.stuck_after_seconds, scopes=frozenset(scopes),
+        masking_key=masking_key(here),
+    )  # fmt: skip
+
+
+def name_of(*parts: str) -> str:
+    """An id made of what names the thing, and nothing else."""
+    told = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(told).hexdigest()[:EVENT_ID_CHARACTERS]
+
+
+def value_of(text: str) -> Any:
+    """What a JSON text holds, for masking goes by names; raises `NotKept`.
+
+    ValueError where it is no JSON.
+    """
+    raw = text.encode("utf-8", "surrogatepass")
+    try:
+        value = decimals.exactly(raw)
+    except RecursionError as deep:
+        raise NotKept("it is nested too deep") from deep
+    except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
+        raise ValueError("it is no JSON") from wrong
+    if name := wire.repeated(raw):
+        raise NotKept(f"the name “{name}” stands twice in one object")
+    return value
+
+
+def events_of(run: ToldRun) -> Iterator[ToldEvent]:
+    """The events that a run comes to."""
+    start = {name: value for name, value in run.beginning.items() if value not in (None, "", {})}
+    yield _event(run, run.where, EventType.RUN_STARTED, None, run.identity, run.began,
+                 {"source": IMPORTED, **start})  # fmt: skip
+    for call in run.calls:
+        yield from _events_of_call(run, call)
+    if run.end:
+        type_, data = run.end
+        yield _event(run, run.where, type_, None, run.identity, run.ended, data)
+
+
+def _events_of_call(run: ToldRun, call: ToldCall) -> Iterator[ToldEvent]:
+    planned: dict[str, Any] = {"tool": call.tool[:TOOL_CHARACTERS_MAX]}
+    planned |= {"args_missing": True} if call.args is NOT_TOLD else {"args": call.args}
+    yield _event(run, call.where, EventType.ACTION_PLANNED, call, "", call.started, planned)
+    if call.error is not None:
+        # That it failed does not say that it did nothing.
+        failed = {"error": call.error, "outcome": "unknown"}
+        yield _event(run, call.where, EventType.ACTION_FAILED, call, "", call.ended, failed)
+    elif call.has_ended:
+        result = {} if call.result is NOT_TOLD else {"result": call.result}
+        yield _event(run, call.where, EventType.ACTION_SUCCEEDED, call, "", call.ended, result)
+    else:
+        started = {"attempt": call.identity}
+        yield _event(run, call.where, EventType.ACTION_STARTED, call, "", call.started, started)
+
+
+def _event(
+    run: ToldRun, where: str, type_: EventType, call: ToldCall | None, more: str,
+    time: str | None, data: dict[str, Any],
+) -> ToldEvent:  # fmt: skip
+    action = call.identity if call else ""
+    event: dict[str, Any] = {"id": name_of(run.run, action, type_, more), "type": type_.value,
+                             "run": run.run, "data": data}  # fmt: skip
+    if call:
+        event["action"] = action
+        if call.n is not None:
+            event["n"] = call.n
+    if time:
+        event["time"] = time
+    if trace := (call.trace if call else run.trace):
+        event["trace"] = trace
+    return ToldEvent(where, event)
+
+
+class Batch(NamedTuple):
+    """What goes into the ledger together: blobs first, by their digest."""
+
+    speaker: Actor
+    said: Sequence[ParsedEvent]
+    blobs: dict[str, bytes]
+
+
+Keep = Callable[[Batch], Recorded]
+"""Records a batch in a transaction of its own."""
+
+
+@dataclass(slots=True)
+class Import:
+    """Takes told events into the ledger by `keep`, and remembers what became of them."""
+
+    speaker: Actor
+    keep: Keep
+    accepted: int = 0
+    known: int = 0
+    refused: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def take(self, told: Iterable[ToldEvent]) -> None:
+        """Record the events, as many at a time as an agent may send."""
+        places: list[str] = []
+        said: list[ParsedEvent] = []
+        blobs: dict[str, bytes] = {}
+        bytes_ = 0
+        for where, event in told:
+            read = self._read(where, event, blobs)
+            if read is None:
+                continue
+            places.append(where)
+            said.append(read)
+            bytes_ += len(read.data_json)
+            if len(said) == wire.BATCH_EVENTS_MAX or bytes_ > wire.BATCH_BYTES_MAX:
+                self._keep(places, Batch(self.speaker, said, blobs))
+                places, said, blobs, bytes_ = [], [], {}, 0
+        if said:
+            self._keep(places, Batch(self.speaker, said, blobs))
+
+    def _keep(self, places: Sequence[str], batch: Batch) -> None:
+        answers: Sequence[Answer] = self.keep(batch).answers
+        for where, answer in zip(places, answers, strict=True):
+            if answer.status == "accepted":
+                self.accepted += 1
+            elif answer.status == "duplicate":
+                self.known += 1
+            elif answer.problem:
+                self.refused.append(f"{where}: {_words(answer.problem)}")
+
+    def _read(
+        self, where: str, event: dict[str, Any], blobs: dict[str, bytes]
+    ) -> ParsedEvent | None:
+        for member in ("args", "result", "error"):
+            try:
+                _fit(event["data"], member, self.speaker, blobs)
+            except NotKept as why:
+                self.remarks.append(f"{where}: the call is recorded without its {member}: {why}.")
+                del event["data"][member]
+                event["data"] |= {"args_missing": True} if member == "args" else {}
+        found = wire.read(_json.encode(event), self.speaker)
+        if isinstance(found, ParsedEvent):
+            return found
+        self.refused.append(f"{where}: {_words(found[1])}")
+        return None
+
+
+def _words(problem: Any) -> str:
+    return f"{problem.title}: {problem.detail}" if problem.detail else str(problem.title)
+
+
+def _fit(data: dict[str, Any], member: str, speaker: Actor, blobs: dict[str, bytes]) -> None:
+    """Mask a value, and put a large one into `blobs`; raises `NotKept`."""
+    if member not in data:
+        return
+    inside = [rest for path in speaker.mask if (rest := path.removeprefix(f"{member}.")) != path]
+    try:
+        value = masked(data[member], inside, speaker.masking_key)
+        body = _json.encode(value)
+        if len(body) > INLINE_BYTES_MAX:
+            body = canonical(value)
+    except (Unfit, ValueError, TypeError, RecursionError) as wrong:
+        raise NotKept(str(wrong) or type(wrong).__name__) from wrong
+    if len(body) > BLOB_BYTES_MAX:
+        raise NotKept(f"it has {len(body)} bytes, and at most {BLOB_BYTES_MAX} are kept")
+    if len(body) > INLINE_BYTES_MAX:
+        sha256 = hashlib.sha256(body).hexdigest()
+        blobs[sha256] = body
+        value = {"ref": f"sha256:{sha256}"}
+        if member == "args":
+            data["args_missing"] = True
+    data[member] = value
+
+
+def error_of(text: str, type_: str = "") -> dict[str, Any]:
+    """An error as events tell it."""
+    error: dict[str, Any] = {"message": text[:MESSAGE_CHARACTERS_MAX]}
+    return error | ({"type": type_[:TOOL_CHARACTERS_MAX]} if type_ else {})
