@@ -143,6 +143,7 @@ logger = logging.getLogger(__name__)
 # `opened()` and `closing()`, awaited at the start and end of the process.
 HOT_MODULES = (
     "ledger.intake",
+    "ledger.foreign",
     "approvals.gate",
     "approvals.news",
     "recovery.directives",

@@ -181,8 +181,7 @@ async def events(scope: Scope, receive: Receive, send: Send) -> None:
         results = msgspec.Raw(await pools.in_thread(take_in, body, speaker, media in NDJSON_TYPES))
     else:
         read = read_batch(body, speaker, media in NDJSON_TYPES)
-        recorded = await _recorded(speaker, [one for one in read if isinstance(one, ParsedEvent)])
-        results = _in_order(read, recorded.answers)
+        results = await record_read(speaker, read)
     await answer(send, 200, {"results": results})
 
 
@@ -209,11 +208,12 @@ def take_in(
     """
     read = read_batch(body, speaker, ndjson)
     said = [one for one in read if isinstance(one, ParsedEvent)]
-    recorded = _record_waiting(speaker, said) if said else Recorded([])
+    recorded = record_waiting(speaker, said) if said else Recorded([])
     return _json.encode(_in_order(read, recorded.answers))
 
 
-def _record_waiting(speaker: Actor, said: Sequence[ParsedEvent]) -> Recorded:
+def record_waiting(speaker: Actor, said: Sequence[ParsedEvent]) -> Recorded:
+    """Record in a thread, in a transaction of its own."""
     for tries_left in reversed(range(TRIES_MAX)):
         try:
             with pools.threads_pool().connection() as connection:
@@ -225,6 +225,12 @@ def _record_waiting(speaker: Actor, said: Sequence[ParsedEvent]) -> Recorded:
             pools.threads_pool().check()  # the database went away, and with it every connection
             raise
     raise AssertionError("unreachable")
+
+
+async def record_read(speaker: Actor, read: Read) -> list[Answer]:
+    """Record what could be read; one answer for each, in order."""
+    recorded = await _recorded(speaker, [one for one in read if isinstance(one, ParsedEvent)])
+    return _in_order(read, recorded.answers)
 
 
 async def _recorded(speaker: Actor, said: Sequence[ParsedEvent]) -> Recorded:

@@ -1,0 +1,389 @@
+"""Traces: calls of tools in the spans that others export (OTLP/HTTP, `POST /v1/traces`).
+
+Read are `execute_tool` spans of OpenTelemetry's GenAI conventions and TOOL spans of OpenInference;
+a trace is a run, and ends with its root span. Other spans are taken and left out. A trace comes in
+parts and in any order, so an event is made of one span alone and has always the same id.
+
+Protocol: opentelemetry.io/docs/specs/otlp (OTLP/HTTP; failures answer with google.rpc.Status).
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags, Status
+from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
+
+from amends.protocol.vocabulary import EventType
+from edge import pools
+from edge.asgi import (
+    RETRY_AFTER_SECONDS,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    body_of,
+    media_type,
+    refuse,
+)
+from ledger import clocks, wire
+from ledger.agent_keys import speaker_of
+from ledger.append.events import Recorded
+from ledger.foreign.calls import (
+    NOT_TOLD,
+    REQUEST_CHARACTERS_MAX,
+    Batch,
+    Import,
+    NotKept,
+    ToldCall,
+    ToldRun,
+    error_of,
+    events_of,
+    value_of,
+)
+from ledger.intake import KEEP_BLOB, record_waiting
+from ledger.parsed_events import Actor
+
+PROTOBUF = "application/x-protobuf"
+JSON = "application/json"
+SPANS_MAX = 10_000
+TEXT_CHARACTERS_MAX = 120
+TOLD_CHARACTERS_MAX = 1_000
+DEPTH_MAX = 16
+TRACE_ID_BYTES, SPAN_ID_BYTES = 16, 8
+
+OF_AGENTS = frozenset({"invoke_agent", "invoke_workflow"})
+KINDS_OF_AGENTS = frozenset({"AGENT", "CHAIN"})
+NAMES = ("gen_ai.tool.name", "tool.name")
+ARGUMENTS = ("gen_ai.tool.call.arguments", "input.value")
+RESULTS = ("gen_ai.tool.call.result", "output.value")
+MODELS = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name")
+CONVERSATIONS = ("gen_ai.conversation.id", "session.id")
+PEOPLE = ("user.id", "enduser.id")
+FROM_ELSEWHERE = (
+    SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK | SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
+)
+IDS_IN_JSON = frozenset({"traceId", "spanId", "parentSpanId"})
+
+RUNS_HERE = "SELECT run FROM ledger_run WHERE workspace_id = %s AND run = ANY(%s)"
+
+documented: dict[str, Any] = {
+    "/v1/traces": {
+        "post": {
+            "tags": ["ledger"],
+            "operationId": "ledger_intake_traces",
+            "summary": "Calls of tools in traces (OTLP/HTTP)",
+            "description": "An ExportTraceServiceRequest, gzip or not, at most 8 MiB, with a key of"
+            " the scopes ingest and import. Answers and failures are those of OTLP.",
+            "security": [{"ByAgent": []}],
+            "requestBody": {
+                "required": True,
+                "content": {
+                    PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
+                    JSON: {"schema": {"type": "object"}},
+                },
+            },
+            "responses": {
+                "200": {
+                    "description": "An ExportTraceServiceResponse; what was refused is told",
+                    "content": {JSON: {"schema": {"type": "object"}}},
+                },
+                "default": {
+                    "description": "google.rpc.Status in the form of the request",
+                    "content": {JSON: {"schema": {"type": "object"}}},
+                },
+            },
+        }
+    }
+}
+
+
+async def traces(scope: Scope, receive: Receive, send: Send) -> None:
+    """`POST /v1/traces`."""
+    media = media_type(scope)
+    try:
+        body = await _taken_in(scope, receive, media)
+    except Refused as refused:
+        problem = refused.problem
+        words = f"{problem.title}: {problem.detail}" if problem.detail else problem.title
+        await _answer(send, problem.status, _status(words, media), media, refused.headers)
+    except (DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure):
+        again = (("retry-after", str(RETRY_AFTER_SECONDS)),)
+        await _answer(send, 503, _status("Overloaded", media), media, again)
+    else:
+        await _answer(send, 200, body, media)
+
+
+async def _taken_in(scope: Scope, receive: Receive, media: str) -> bytes:
+    if media not in {PROTOBUF, JSON}:
+        raise refuse("media-type", "Send OTLP as protobuf or JSON", 415, media[:80])
+    speaker = await speaker_of(scope, "import")
+    if "ingest" not in speaker.scopes:
+        raise refuse("scope", "The key may not do this", 403, "It lacks the scope “ingest”.")
+    body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
+    answered: bytes = await pools.in_thread(take_in, body, speaker, media)
+    return answered
+
+
+async def _answer(
+    send: Send, status: int, body: bytes, media: str, headers: tuple[tuple[str, str], ...] = ()
+) -> None:
+    kind = media if media in {PROTOBUF, JSON} else JSON
+    raw = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+    raw += [(name.encode(), text.encode()) for name, text in headers]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _status(words: str, media: str) -> bytes:
+    """google.rpc.Status with a message alone, which is its second field; OTLP uses no codes."""
+    if media != PROTOBUF:
+        return json.dumps({"message": words}).encode()
+    text = words.encode()[:127]
+    while text and text[-1] & 0xC0 == 0x80:  # noqa: PLR2004 - cut between characters
+        text = text[:-1]
+    return b"\x12" + bytes([len(text)]) + text
+
+
+def take_in(body: bytes, speaker: Actor, media: str) -> bytes:
+    """Record the calls in an export; the answer in the form of the request."""
+    told = Told()
+    told.read(_request(body, media))
+    names = sorted({run.run for run in told.ends.values()} - told.runs.keys())
+    if names:
+        with pools.threads_pool().connection() as connection:
+            rows = connection.execute(RUNS_HERE, [speaker.workspace_id, names]).fetchall()
+        names = [name for (name,) in rows]
+    taking = Import(speaker, _keep)
+    for run in told.runs.values():
+        taking.take(events_of(run))
+    for run in told.ends.values():
+        if run.run in told.runs or run.run in names:
+            taking.take(events_of(run))
+    refused = [*told.refused, *taking.refused]
+    answered = ExportTraceServiceResponse()
+    if words := [*refused, *told.remarks, *taking.remarks]:
+        spans = {line.split(":")[0] for line in refused if line.startswith("span ")}
+        answered.partial_success.rejected_spans = len(spans)
+        answered.partial_success.error_message = "; ".join(words)[:TOLD_CHARACTERS_MAX]
+    if media == JSON:
+        return json_format.MessageToJson(answered, indent=None).encode()
+    return bytes(answered.SerializeToString())
+
+
+def _keep(batch: Batch) -> Recorded:
+    if batch.blobs:
+        with pools.threads_pool().connection() as connection:
+            for sha256, body in batch.blobs.items():
+                values = [batch.speaker.workspace_id, sha256, body, len(body)]
+                connection.execute(KEEP_BLOB, values)
+    return record_waiting(batch.speaker, batch.said)
+
+
+def _request(body: bytes, media: str) -> ExportTraceServiceRequest:
+    found = ExportTraceServiceRequest()
+    try:
+        if media == PROTOBUF:
+            found.ParseFromString(body)
+        else:
+            json_format.ParseDict(_with_bytes(json.loads(body)), found, ignore_unknown_fields=True)
+    except RecursionError as deep:
+        raise refuse("malformed", "Nested too deep", 400) from deep
+    except (DecodeError, json_format.ParseError, ValueError, AttributeError, TypeError) as wrong:
+        kind = "protobuf" if media == PROTOBUF else "JSON"
+        raise refuse(
+            "malformed", f"The body is no OTLP in {kind}", 400, str(wrong)[:200]
+        ) from wrong
+    count = sum(len(s.spans) for r in found.resource_spans for s in r.scope_spans)
+    if count > SPANS_MAX:
+        raise refuse("too-many", "Too many spans", 413, f"At most {SPANS_MAX} in an export.")
+    return found
+
+
+def _with_bytes(value: Any) -> Any:
+    """OTLP's JSON has ids in hex, where that of protobuf has base64."""
+    if isinstance(value, list):
+        return [_with_bytes(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for name, inside in value.items():
+        if name in IDS_IN_JSON and isinstance(inside, str):
+            try:
+                found[name] = base64.b64encode(binascii.unhexlify(inside)).decode()
+            except binascii.Error as wrong:
+                raise ValueError(f"{name} is not in hex") from wrong
+        else:
+            found[name] = _with_bytes(inside)
+    return found
+
+
+@dataclass
+class Told:
+    """What an export tells: calls by their trace, and the ends of traces, of which nobody knows
+    yet whether they are runs of an agent."""
+
+    runs: dict[str, ToldRun] = field(default_factory=dict)
+    ends: dict[str, ToldRun] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def read(self, request: ExportTraceServiceRequest) -> None:
+        spans = [
+            span
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+        for span in sorted(spans, key=lambda one: one.start_time_unix_nano):
+            where = f"span {span.span_id.hex()}"
+            if len(span.trace_id) != TRACE_ID_BYTES or len(span.span_id) != SPAN_ID_BYTES:
+                self.refused.append(f"{where}: its ids are none")
+                continue
+            said = {one.key: one.value for one in span.attributes}
+            operation, kind = _text(said, "gen_ai.operation.name"), _text(said, OPENINFERENCE)
+            is_of_agent = operation in OF_AGENTS or kind in KINDS_OF_AGENTS
+            if operation == "execute_tool" or kind == "TOOL":
+                self._run(span).calls.append(self._call(span, said, where))
+            if is_of_agent:
+                self._run(span)
+            if not span.parent_span_id or span.flags & FROM_ELSEWHERE == FROM_ELSEWHERE:
+                self.ends[span.span_id.hex()] = _end(span, said if is_of_agent else {})
+
+    def _run(self, span: Span) -> ToldRun:
+        name = _run_of(span)
+        trace = {"trace_id": span.trace_id.hex()}
+        return self.runs.setdefault(
+            name, ToldRun(name, f"trace {span.trace_id.hex()}", trace=trace)
+        )
+
+    def _call(self, span: Span, said: Mapping[str, AnyValue], where: str) -> ToldCall:
+        name = _text(said, *NAMES) or span.name.removeprefix("execute_tool ").strip() or "unnamed"
+        call = ToldCall(f"span_{span.span_id.hex()}", name, where)
+        call.trace = {"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex()}
+        call.started, call.ended = _time(span.start_time_unix_nano), _time(span.end_time_unix_nano)
+        call.has_ended = bool(span.end_time_unix_nano)
+        call.args = self._value(said, ARGUMENTS, where, "args")
+        if span.status.code == Status.STATUS_CODE_ERROR or "error.type" in said:
+            call.error = _error(span, said)
+        else:
+            call.result = self._value(said, RESULTS, where, "result")
+        return call
+
+    def _value(
+        self, said: Mapping[str, AnyValue], names: tuple[str, ...], where: str, member: str
+    ) -> Any:
+        told = next((said[name] for name in names if name in said), None)
+        if told is None:
+            return NOT_TOLD
+        try:
+            value = _plain(told)
+            if isinstance(value, str) and (member == "args" or value.lstrip()[:1] in {"{", "["}):
+                value = value_of(value) if value.strip() else {}
+        except NotKept as why:
+            self.remarks.append(f"{where}: the call is recorded without its {member}: {why}")
+            return NOT_TOLD
+        except ValueError:
+            # Arguments that are no JSON could hold what masking finds by its name.
+            if member == "args":
+                self.remarks.append(f"{where}: the call is recorded without its args: no JSON")
+                return NOT_TOLD
+            return value
+        return value
+
+
+OPENINFERENCE = "openinference.span.kind"
+
+
+def _run_of(span: Span) -> str:
+    return f"trace_{span.trace_id.hex()}"
+
+
+def _end(span: Span, said: Mapping[str, AnyValue]) -> ToldRun:
+    """The root of a trace, with what it says of the run where it is an agent's."""
+    identity = span.span_id.hex()
+    run = ToldRun(_run_of(span), f"span {identity}", identity=identity)
+    run.trace = {"trace_id": span.trace_id.hex(), "span_id": identity}
+    run.began, run.ended = _time(span.start_time_unix_nano), _time(span.end_time_unix_nano)
+    conversation, person = _text(said, *CONVERSATIONS), _text(said, *PEOPLE)
+    run.beginning = {
+        "request": _asked(said)[:REQUEST_CHARACTERS_MAX],
+        "model": _text(said, *MODELS)[:TEXT_CHARACTERS_MAX],
+        "labels": {"conversation": conversation[:TEXT_CHARACTERS_MAX]} if conversation else {},
+        "on_behalf_of": {"id": person[:TEXT_CHARACTERS_MAX]} if person else None,
+    }
+    if span.status.code == Status.STATUS_CODE_ERROR:
+        run.end = (EventType.RUN_FAILED, {"error": _error(span, said)})
+    elif span.end_time_unix_nano:
+        run.end = (EventType.RUN_COMPLETED, {})
+    return run
+
+
+def _asked(said: Mapping[str, AnyValue]) -> str:
+    """The first words of a user, in the messages of the conventions or as they came in."""
+    told = said.get("gen_ai.input.messages")
+    if told is None:
+        return _text(said, "input.value")
+    with suppress(ValueError):
+        messages = _plain(told)
+        messages = value_of(messages) if isinstance(messages, str) else messages
+        return "\n".join(next(filter(None, map(list, map(_parts, messages))), []))
+    return ""
+
+
+def _parts(message: Any) -> Iterator[str]:
+    if isinstance(message, dict) and message.get("role") == "user":
+        for part in message.get("parts") or ():
+            if isinstance(part, dict) and isinstance(part.get("content"), str):
+                yield part["content"]
+
+
+def _error(span: Span, said: Mapping[str, AnyValue]) -> dict[str, Any]:
+    kind, words = _text(said, "error.type"), span.status.message
+    for event in span.events:
+        if event.name == "exception":
+            more = {one.key: one.value for one in event.attributes}
+            kind = kind or _text(more, "exception.type")
+            words = words or _text(more, "exception.message")
+    return error_of(words or "The span has the status ERROR.", kind)
+
+
+def _text(said: Mapping[str, AnyValue], *names: str) -> str:
+    return next((said[name].string_value for name in names if name in said), "")
+
+
+def _plain(value: AnyValue, depth: int = 0) -> Any:
+    """The value as JSON has it; raises `NotKept`."""
+    if depth > DEPTH_MAX:
+        raise NotKept("it is nested too deep")
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_plain(one, depth + 1) for one in value.array_value.values]
+    if kind == "kvlist_value":
+        return {one.key: _plain(one.value, depth + 1) for one in value.kvlist_value.values}
+    if kind == "bytes_value":
+        return base64.b64encode(value.bytes_value).decode()
+    return getattr(value, kind) if kind else None
+
+
+def _time(nanoseconds: int) -> str | None:
+    if not nanoseconds:
+        return None
+    with suppress(ValueError, OverflowError, OSError):
+        moment = datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
+        moment = moment.replace(microsecond=nanoseconds % 1_000_000_000 // 1_000)
+        clocks.check(moment)
+        return clocks.written(moment)
+    return None

@@ -1,0 +1,100 @@
+"""CloudEvents are our events in another envelope, in each of the three modes of HTTP."""
+
+from datetime import UTC, datetime
+
+import pytest
+from cloudevents.core.bindings.http import to_binary_event, to_structured_event
+from cloudevents.core.v1.event import CloudEvent
+
+from ledger.foreign.cloud_events import BATCH, STRUCTURED
+from ledger.models import Action, Event, Run
+from tests.ledger.conftest import bearer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def told(type_, data=None, id_="1", source="/desk/é", **more):
+    attributes = {"id": id_, "source": source, "type": f"amends.{type_}", "run": "run_1",
+                  "specversion": "1.0", "datacontenttype": "application/json",
+                  "time": datetime(2026, 11, 24, 10, 0, tzinfo=UTC)}  # fmt: skip
+    return CloudEvent(attributes | more, data if data is not None else {})
+
+
+def post(message, token):
+    headers = {name.lower(): value for name, value in message.headers.items()}
+    headers["authorization"] = f"Bearer {token}"
+    return "POST", "/api/v1/cloudevents", {"content": message.body, "headers": headers}
+
+
+def raw(body, token, media=STRUCTURED, **headers):
+    return (
+        "POST",
+        "/api/v1/cloudevents",
+        {"content": body, "headers": bearer(token, media) | headers},
+    )
+
+
+def test_each_mode_says_the_same_event_and_the_same_one_once(call, token):
+    planned = told("action.planned", {"tool": "pay", "args": {"to": "Éve"}}, action="act_1", n=1,
+                   traceparent=PARENT)  # fmt: skip
+    other = told("run.completed", {"summary": "done"}, source="/elsewhere")
+
+    answers = call(
+        post(to_binary_event(planned), token),
+        post(to_structured_event(planned), token),
+        raw(b"[" + to_structured_event(planned).body + b"," + to_structured_event(other).body
+            + b"]", token, BATCH),
+    )  # fmt: skip
+
+    assert [one.status_code for one in answers] == [200, 200, 200], answers[0].text
+    assert answers[0].json() == {"id": "1", "status": "accepted"}
+    assert answers[1].json() == {"id": "1", "status": "duplicate"}
+    assert [one["status"] for one in answers[2].json()["results"]] == ["duplicate", "accepted"]
+    paid = Action.objects.get()
+    assert (paid.tool, paid.args, paid.n) == ("pay", {"to": "Éve"}, 1)
+    assert Run.objects.get().state == "completed"
+    said = Event.objects.get(type="action.planned")
+    assert said.trace == {"trace_id": PARENT[3:35], "span_id": PARENT[36:52]}
+    assert said.time == datetime(2026, 11, 24, 10, 0, tzinfo=UTC)
+
+
+def test_what_is_no_event_of_ours_is_refused_with_what_is_wrong(call, token):
+    good = to_structured_event(told("run.started")).body
+    answers = call(
+        post(to_structured_event(told("run.flew")), token),
+        raw(good.replace(b"amends.run.started", b"com.example.order"), token),
+        raw(good.replace(b'"1.0"', b'"0.3"'), token),
+        raw(good.replace(b'"source"', b'"sauce"'), token),
+        raw(good.replace(b'"data": {}', b'"data_base64": "AA=="'), token),
+        raw(good.replace(b'"data": {}', b'"data": {"a": 1, "a": 2}'), token),
+        raw(good.replace(b'"data": {}', b'"data": {"source": "reported"}'), token),
+        raw(b'{"a":' * 10_000, token),
+        raw(b"{", token),
+        raw(b"{}", token, "application/json"),
+        raw(b"{", token, "application/json", **{"ce-specversion": "1.0"}),
+        raw(good, "amends_0123456789_wrong"),
+    )
+
+    statuses = [one.status_code for one in answers]
+    assert statuses == [422, 422, 422, 422, 415, 422, 403, 422, 400, 415, 400, 401]
+    assert {one.headers["content-type"] for one in answers} == {"application/problem+json"}
+    assert "Ours begin with “amends.”" in answers[1].json()["detail"]
+    assert not Run.objects.exists()
+
+
+def test_in_a_batch_each_is_answered_by_itself(call, token):
+    good = to_structured_event(told("run.started", id_="good")).body
+    many = b"[" + b",".join([good] * 1_001) + b"]"
+    batch, large = call(
+        raw(b'[{"id": "odd"},7,' + good + b"]", token, BATCH), raw(many, token, BATCH)
+    )
+
+    assert [one["status"] for one in batch.json()["results"]] == [
+        "rejected",
+        "rejected",
+        "accepted",
+    ]
+    assert [one["id"] for one in batch.json()["results"]] == ["odd", "", "good"]
+    assert large.status_code == 413
