@@ -179,7 +179,7 @@ def take_in(body: bytes, speaker: Actor, media: str) -> bytes:
         answered.partial_success.rejected_spans = len(spans)
         answered.partial_success.error_message = "; ".join(words)[:TOLD_CHARACTERS_MAX]
     if media == JSON:
-        return json_format.MessageToJson(answered, indent=None).encode()
+        return str(json_format.MessageToJson(answered, indent=None)).encode()
     return bytes(answered.SerializeToString())
 
 
