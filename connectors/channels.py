@@ -3,6 +3,12 @@
 `announce` and `write_to` only write rows, in the transaction of the deed that they tell of; a
 periodic job sends them. A message says what happened and where to look. It carries no arguments and
 no snapshots, and its link opens a page: nothing is decided by following it.
+
+Signed heads go to witnesses, so that no one here can go back behind them: a webhook channel that
+names the subject `ledger.head` gets the newest signed head of its workspace's log at most once a
+minute, as a signed, repeated delivery like any other; the head stands verbatim in its text.
+Channels for everything are not witnesses: nobody wants a mail a minute. A folder of files is the
+other kind (AMENDS_HEADS_FOLDER), written by the sealer itself.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
+from django.conf import settings
 from django.conf import settings as deployment
 from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage
@@ -28,10 +35,10 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import EventType
 from connectors.models import Channel, Delivery
 from connectors.models.channels import ChannelKind, DeliveryState, Tier
-from connectors.outbound import Deadline, Outbound
+from connectors.outbound import Deadline, Outbound, headers_of, signer
 from connectors.redaction import Redaction
-from connectors.signing import headers_of, signer
-from workspaces import outbox
+from ledger import proofs
+from workspaces import formatting, outbox
 from workspaces.models import Secret, User, Workspace
 from workspaces.row_locks import ROW_LOCK
 
@@ -390,3 +397,34 @@ def forget_old() -> int:
     old = list(over.order_by("pk").values_list("pk", flat=True)[:FORGOTTEN_AT_A_TIME])
     Delivery.objects.filter(pk__in=old).delete()  # rows upstairs that point at them let go
     return len(old)
+
+
+SUBJECT = "ledger.head"
+WITNESSES_MAX = 1_000
+
+
+def send_heads() -> int:
+    """Put the newest heads on their way to the witnesses; returns how many are new."""
+    channels = Channel.objects.filter(kind=ChannelKind.WEBHOOK, disabled_at=None)
+    made = [
+        delivery
+        for channel in channels.exclude(subjects=[]).select_related("workspace")[:WITNESSES_MAX]
+        if any(fnmatchcase(SUBJECT, glob) for glob in channel.subjects)
+        and (delivery := _delivery(channel)) is not None
+    ]
+    Delivery.objects.bulk_create(made, ignore_conflicts=True)
+    return len(made)
+
+
+def _delivery(channel: Channel) -> Delivery | None:
+    """The newest head for a witness, unless it is on its way already."""
+    head = proofs.newest_head(channel.workspace)
+    key = f"head {head.pk}/{channel.pk}" if head else ""
+    if head is None or Delivery.objects.filter(workspace=channel.workspace, key=key).exists():
+        return None
+    page = f"{settings.AMENDS_URL}/w/{channel.workspace.slug}/ledger/verify/"
+    message = Message(f"{formatting.count(head.size)} entries of {head.origin}", head.note, page)
+    return Delivery(
+        workspace=channel.workspace, channel=channel, kind=channel.kind, subject=SUBJECT, key=key,
+        message=message.cut(),
+    )  # fmt: skip

@@ -12,9 +12,19 @@ from msgspec import UNSET
 
 from connectors.canonical import same
 from connectors.contract import Call, CannotRead, Refused, State
-from connectors.manifest import Described, Manifest, Read, Request, Rule, manifests
+from connectors.manifest import (
+    Described,
+    Manifest,
+    Read,
+    Request,
+    Rule,
+    facts_of,
+    filled,
+    looked_up,
+    manifests,
+    path,
+)
 from connectors.outbound import Response
-from connectors.templating import facts_of, filled, looked_up, path
 
 OK = range(200, 300)
 

@@ -1,7 +1,8 @@
 """The only way out over HTTP: one address rule, one deadline and one size cap for every connector.
 
 Redirects are not followed. The deadline covers the whole call, a silent name server and a body that
-drips in a byte a second included.
+drips in a byte a second included. What is signed is signed as Standard Webhooks say
+(https://www.standardwebhooks.com).
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import socket
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 import httpcore
 import httpx
 import msgspec
+from standardwebhooks import Webhook
 
 from connectors.addresses import (
     CONNECT_SECONDS_MAX,
@@ -211,3 +214,27 @@ class _Stream(httpcore.NetworkStream):
         if info == "ssl_object" and isinstance(self._sock, ssl.SSLSocket):
             return self._sock
         return None
+
+
+class BadSecret(ValueError):
+    """We stopped because the signing secret is no `whsec_…` secret."""
+
+
+def headers_of(secret: str, body: bytes, *, message_id: str) -> dict[str, str]:
+    """The three headers that sign a body now; raises BadSecret."""
+    now = datetime.now(UTC)
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": signer(secret).sign(
+            msg_id=message_id, timestamp=now, data=body.decode()
+        ),
+    }
+
+
+def signer(secret: str) -> Webhook:
+    """The library's signer; raises BadSecret."""
+    try:
+        return Webhook(secret)
+    except Exception:  # noqa: BLE001 - it raises of three kinds, one of them its own and not exported
+        raise BadSecret("The signing secret has to be a whsec_… secret.") from None

@@ -1,6 +1,6 @@
 """What this floor does again and again."""
 
-from connectors import calllog, channels, witnesses
+from connectors import calllog, channels
 from workspaces.periodic import every
 
 
@@ -16,7 +16,7 @@ def prune_calls() -> None:
 
 @every(60, name="connectors.heads")
 def send_heads() -> None:
-    witnesses.send_heads()
+    channels.send_heads()
 
 
 @every(3600, name="connectors.forget_messages")

@@ -3,7 +3,8 @@
 A package offers a connector through the entry-point group `amends.connectors`; the entry point
 names a subclass of `Connector`. Whatever is wrong with one is logged and a system check's error at
 start, and that one is left out: a broken plug-in must not stop the desk from undoing things
-elsewhere. A built-in one that cannot be imported is our own fault, and raises.
+elsewhere, so a fault in a package's connector is a warning. A built-in one that cannot be imported
+is our own fault, and raises.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
+from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004 - Django's name
 
 from connectors.contract import Connector
 from edge.pools import described
@@ -131,3 +134,14 @@ def _broken_promises(connector: Connector) -> Iterator[str]:
             yield f"operation {key!r} has another name in itself"
         elif operation.probe != "none" and type(connector).probe is Connector.probe:
             yield f"operation {key!r} declares a probe, but probe is not implemented"
+
+
+@register("connectors")
+def connectors_are_whole(**_: Any) -> list[CheckMessage]:
+    hint = "It is left out. Remove or mend its package; docs/connectors.md has the contract."
+    return [
+        Error(fault, hint=hint, id="connectors.E001")
+        if fault.split(maxsplit=1)[0] in BUILT_IN
+        else Warning(fault, hint=hint, id="connectors.W001")
+        for fault in registry().faults
+    ]

@@ -45,9 +45,8 @@ from connectors.exchange import (
     state_of,
     version_of,
 )
-from connectors.manifest import Described, Read, operation_of
+from connectors.manifest import Described, Read, facts_of, filled, looked_up, operation_of
 from connectors.outbound import Response
-from connectors.templating import facts_of, filled, looked_up
 
 
 class Http(Connector):

@@ -1,20 +1,41 @@
-"""A session on somebody else's PostgreSQL, under the address rule and the call's deadline."""
+"""Somebody else's PostgreSQL: a session under the address rule and the deadline, and its columns.
+
+An agent records what its driver gave it: a decimal as "12.50", bytes in base64, a moment in another
+offset. Whether that is what stands in the column is not for us to guess, so PostgreSQL reads it as
+the column's own type (`jsonb_to_record`), and both are compared as PostgreSQL writes them. JSON
+columns are compared as JSON, in which a number is never a text.
+
+A driver may have lost what it could not hold: the months of an interval, 1e400 in JSON. What it
+recorded then may mean more than one value, and is not written back: `Doubtful` says why.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+from math import isfinite
 from typing import Any, Literal
 
 import certifi
 import msgspec
 import psycopg
 from psycopg import sql
+from psycopg.adapt import Transformer
+from psycopg.pq import Format
 from psycopg.rows import tuple_row
+from psycopg.types.json import Jsonb
 
+from amends.protocol.canonical import INTEGER_DIGITS_MAX, INTEGER_MAX
 from connectors.addresses import AddressRefused, Deadline, NotSent, is_allowed_by_name
-from connectors.contract import Call, Refused
+from connectors.canonical import canonical
+from connectors.contract import Call, Refused, State
 from connectors.outbound import Outbound
 
 Database = psycopg.Connection[tuple[Any, ...]]
@@ -151,3 +172,246 @@ def columns_of(database: Database, table: str) -> dict[str, Column]:
     if not rows:
         raise Refused(f"There is no table {table} in the database.")
     return {row[0]: Column(*row) for row in rows}
+
+
+JSON_TYPES = frozenset({"json", "jsonb"})
+NUMBER_TYPES = frozenset({"numeric", "int2", "int4", "int8", "float4", "float8", "oid"})
+DAY = timedelta(days=1)
+# Python's own text of a timedelta, which is how the client records an interval.
+TIMEDELTA = re.compile(r"(?:(-?\d+) days?, )?(\d{1,2}):(\d\d):(\d\d(?:\.\d{1,6})?)")
+# How the client records a float that is no JSON number; 1e400 is infinite to a driver.
+NO_JSON_NUMBERS = frozenset({"nan", "inf", "-inf"})
+WORDS_CHARACTERS_MAX = 200
+
+
+class Doubtful(Exception):
+    """We stopped because a recorded value cannot be given back as it was; the text says why."""
+
+
+class NoDouble(str):
+    """The digits of a number in JSON that no driver holds, such as 1e400."""
+
+    __slots__ = ()
+
+
+def parsed(document: str, columns: Mapping[str, Column]) -> State:
+    """A row out of `to_jsonb(row)::text`. A number that no double holds is a text of its digits,
+    but for those in JSON columns, which every driver rounds.
+    """
+    state: State = json.loads(document, parse_float=Decimal, parse_int=_whole)
+    return {name: _fitted(value, columns[name]) for name, value in state.items()}
+
+
+def _whole(digits: str) -> int | Decimal:
+    return int(digits) if len(digits) <= INTEGER_DIGITS_MAX else Decimal(digits)
+
+
+def _fitted(value: Any, column: Column) -> Any:
+    if isinstance(value, dict):
+        return {name: _fitted(inner, column) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_fitted(inner, column) for inner in value]
+    if not isinstance(value, Decimal):
+        return value
+    double = float(value)
+    if column.kind in JSON_TYPES:
+        return double if isfinite(double) else NoDouble(value)
+    return double if isfinite(double) and Decimal(repr(double)) == value else str(value)
+
+
+def readings(
+    database: Database, columns: Mapping[str, Column], recorded: State
+) -> dict[str, str | Doubtful | None]:
+    """Each recorded value as PostgreSQL writes it in its column; JSON columns are left out."""
+    found: dict[str, str | Doubtful | None] = {}
+    readable: State = {}
+    for name, value in recorded.items():
+        if columns[name].kind in JSON_TYPES:
+            continue
+        try:
+            readable[name] = written_out(columns[name], value)
+        except Doubtful as doubtful:
+            found[name] = doubtful
+    for name, text in _read(database, columns, readable).items():
+        found[name] = text
+        if isinstance(text, str) and not _is_kept(columns[name], recorded[name], text):
+            found[name] = Doubtful(f"the column would take it as {text[:WORDS_CHARACTERS_MAX]}")
+    return found
+
+
+def _read(
+    database: Database, columns: Mapping[str, Column], values: State
+) -> dict[str, str | Doubtful | None]:
+    """All at once, and one by one where that fails."""
+    if not values:
+        return {}
+    texts = sql.SQL(", ").join(sql.SQL("r.{}::text").format(sql.Identifier(n)) for n in values)
+    query = sql.SQL("SELECT {} FROM {}").format(texts, record(columns, values))
+    try:
+        with database.transaction():
+            row = database.execute(query, [Jsonb(values)]).fetchone()
+    except (psycopg.DataError, psycopg.IntegrityError, psycopg.NotSupportedError) as wrong:
+        if len(values) == 1:
+            why = str(wrong).partition("\n")[0][:WORDS_CHARACTERS_MAX]
+            return {name: Doubtful(f"the column does not read it ({why})") for name in values}
+        each = (_read(database, columns, {name: value}) for name, value in values.items())
+        return {name: text for one in each for name, text in one.items()}
+    return dict(zip(values, row or (), strict=True))
+
+
+def record(columns: Mapping[str, Column], values: State) -> sql.Composed:
+    """The FROM item `r` that reads a JSON parameter as these columns, and as no others."""
+    declared = (
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(columns[name].declared))
+        for name in values
+    )
+    return sql.SQL("jsonb_to_record(%s) AS r({})").format(sql.SQL(", ").join(declared))
+
+
+def written_out(column: Column, value: Any) -> Any:
+    """The recorded value as JSON that PostgreSQL reads as what was meant; raises Doubtful."""
+    if column.kind in JSON_TYPES or value is None:
+        return value
+    if isinstance(value, list) and column.is_array:
+        return [written_out(column, item) for item in value]
+    if column.is_text and not isinstance(value, str):
+        raise Doubtful("the column holds text, and something else was recorded")
+    if isinstance(value, str) and column.kind == "bytea":
+        return _hex(value)
+    if isinstance(value, str) and column.kind == "interval":
+        return _interval(value)
+    return value
+
+
+def _hex(text: str) -> str:
+    """Bytes as PostgreSQL writes them, or in base64, as the client does."""
+    if text.startswith(("\\x", "{")):
+        return text
+    try:
+        return "\\x" + base64.b64decode(text, validate=True).hex()
+    except (binascii.Error, ValueError):
+        raise Doubtful("it is neither hex (\\x…) nor base64") from None
+
+
+def _interval(text: str) -> str:
+    """Below a day a timedelta is one interval; above it could be days, months or hours."""
+    moment = TIMEDELTA.fullmatch(text)
+    if moment is None:
+        return text
+    days, hours, minutes, seconds = (Decimal(part or 0) for part in moment.groups())
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if abs(total) >= DAY.total_seconds():
+        raise Doubtful(
+            f"“{text}” is how a program tells an interval, and could be months, days or hours:"
+            " record such a column as text"
+        )
+    return f"{total} seconds"
+
+
+def _is_kept(column: Column, value: Any, text: str) -> bool:
+    """Whether the column took the value as it is: rounded, or in another money, it is not."""
+    if column.is_array:
+        return True
+    if column.kind == "money":
+        return bool(value == text)
+    return column.kind != "numeric" or _decimal(value) == _decimal(text)
+
+
+def agrees(
+    column: Column,
+    value: Any,
+    reading: str | Doubtful | None,
+    found: tuple[Any, str | None],
+    *,
+    spelled: bool,
+) -> bool:
+    """Whether a recorded value is what was found: `found` as JSON and as PostgreSQL writes it.
+
+    With `spelled`, a decimal that was recorded as text has to have the same digits, zeros and all.
+    """
+    state, text = found
+    if column.kind in JSON_TYPES:
+        return _holds(value, state)
+    if column.kind == "interval" and isinstance(value, str) and TIMEDELTA.fullmatch(value):
+        return text is not None and value == _as_a_driver_has_it(text)
+    if isinstance(reading, Doubtful):
+        return False
+    if reading == text:
+        return True
+    is_number = column.kind in NUMBER_TYPES and not column.is_array
+    if not is_number or (isinstance(value, str) and (spelled or column.kind != "numeric")):
+        return False
+    return _decimal(reading) is not None and _decimal(reading) == _decimal(text)
+
+
+def _holds(value: Any, state: Any) -> bool:
+    try:
+        return canonical(value) == canonical(state)
+    except ValueError:
+        return False
+
+
+def _as_a_driver_has_it(text: str) -> str:
+    """An interval as psycopg makes a timedelta of it, which the client records as its text."""
+    loader = Transformer().get_loader(psycopg.adapters.types["interval"].oid, Format.TEXT)
+    try:
+        return str(loader.load(text.encode()))
+    except psycopg.DataError:
+        return text
+
+
+def _decimal(value: Any) -> Decimal | None:
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def doubt_of_json(recorded: Any, found: Any, left: Any) -> str:
+    """Why a recorded JSON value may have been another one; empty if nothing speaks for it.
+
+    Older clients told integers beyond 2^53 as text, and a float beyond doubles is told as `inf`.
+    `found` is what stands there now, `left` what the agent says that it left.
+    """
+    for path, text in _texts(recorded):
+        here, there = _at(found, path), _at(left, path)
+        if isinstance(here, NoDouble):
+            return f"the column holds the number {here[:WORDS_CHARACTERS_MAX]}, beyond all doubles"
+        if isinstance(here, str):
+            continue  # it is a text in this place
+        number = _decimal(text)
+        is_wide = number is not None and abs(number) > INTEGER_MAX
+        if (told := _number(there)) is not None:  # whoever told this tells numbers as numbers
+            is_doubtful = is_wide and abs(told) <= INTEGER_MAX
+        else:
+            stands = _number(here)
+            is_doubtful = stands is not None and (is_wide or stands == number)
+        if is_doubtful or text in NO_JSON_NUMBERS:
+            return f"“{text[:WORDS_CHARACTERS_MAX]}” was recorded as text, and may be a number"
+    return ""
+
+
+def _number(value: Any) -> Decimal | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return _decimal(value) if is_number else None
+
+
+def _texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _texts(inner, (*path, name))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _texts(inner, (*path, index))
+    elif isinstance(value, str):
+        yield path, value
+
+
+def _at(value: Any, path: tuple[Any, ...]) -> Any:
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value

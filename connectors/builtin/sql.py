@@ -22,11 +22,11 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from amends.protocol.masking import holds_mask
-from connectors.builtin import columns as columns_of_a_row
-from connectors.builtin.columns import Doubtful
+from connectors.builtin import postgres
 from connectors.builtin.postgres import (
     Column,
     Database,
+    Doubtful,
     Login,
     Server,
     columns_of,
@@ -151,7 +151,7 @@ def read(
     rows = database.execute(query, list(key.values())).fetchmany(2)
     if len(rows) > 1:
         raise Refused(f"{table.table}: the key names more than one row.")
-    state = columns_of_a_row.parsed(rows[0][0], columns) if rows else {}
+    state = postgres.parsed(rows[0][0], columns) if rows else {}
     version = state.pop(table.version, None) if table.version else None
     for name in table.ignore:
         state.pop(name, None)
@@ -159,10 +159,10 @@ def read(
     row = Row(Observation(found=False, state=None), columns)
     readings: dict[str, list[tuple[Any, bool]]] = {}
     for recorded in (left, *wanted):
-        taken = columns_of_a_row.readings(database, columns, recorded)
+        taken = postgres.readings(database, columns, recorded)
         for name, value in recorded.items():
             found = (state.get(name), spellings.get(name))
-            is_so = bool(rows) and columns_of_a_row.agrees(
+            is_so = bool(rows) and postgres.agrees(
                 columns[name], value, taken.get(name), found, spelled=recorded is not left
             )
             readings.setdefault(name, []).append((value, is_so))
@@ -197,7 +197,7 @@ def _doubt(value: Any, reading: str | Doubtful | None, found: Any, left: Any) ->
     if isinstance(reading, Doubtful):
         return str(reading)
     if reading is None and value is not None:  # JSON, which is compared as such
-        return columns_of_a_row.doubt_of_json(value, found, left)
+        return postgres.doubt_of_json(value, found, left)
     return ""
 
 
@@ -272,12 +272,12 @@ def write(
     if unknown:
         raise Refused(f"The table {table.table} has no column {', '.join(unknown)}.")
     values = {
-        name: columns_of_a_row.written_out(columns[name], value)
+        name: postgres.written_out(columns[name], value)
         for name, value in values.items()
         if not columns[name].is_generated and not (is_there and row.found.agrees(name, value))
     }
     names = [sql.Identifier(name) for name in values]
-    given = columns_of_a_row.record(columns, values)
+    given = postgres.record(columns, values)
     if not is_there:
         query = sql.SQL("INSERT INTO {0} ({1}) OVERRIDING SYSTEM VALUE SELECT {1} FROM {2}").format(
             place, sql.SQL(", ").join(names), given

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connectors import signing
+from connectors import outbound
 from connectors.contract import (
     Answer,
     Call,
@@ -258,8 +258,8 @@ def _ask(call: Call, do: Literal["observe", "apply", "probe"]) -> TwinAnswer:
     body = msgspec.json.encode(_message(call, do))
     secret, message_id = call.connection.credentials.secret, f"msg_{uuid.uuid4().hex}"
     try:
-        signature = signing.headers_of(secret, body, message_id=message_id)
-    except signing.BadSecret as wrong:
+        signature = outbound.headers_of(secret, body, message_id=message_id)
+    except outbound.BadSecret as wrong:
         raise Refused(str(wrong)) from wrong
     headers = {"content-type": "application/json", **signature}
     answer = call.connection.outbound.request(

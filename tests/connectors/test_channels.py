@@ -92,7 +92,7 @@ def test_a_signed_webhook_can_be_checked_by_its_receiver(acme, ada, receiver):
 
 def test_a_witness_gets_each_new_head_signed_and_can_check_it(acme, ada, receiver):
     from amends.protocol.proofs import Checkpoint, LogKey
-    from connectors import witnesses
+    from connectors import channels
     from ledger import desk_events, logkeys, sealer
 
     secret = {"url": receiver.at["url"] + "/heads", "secret": SECRET}
@@ -102,10 +102,10 @@ def test_a_witness_gets_each_new_head_signed_and_can_check_it(acme, ada, receive
     desk_events.say(acme, EventType.CASE_OPENED, data={"case": 1})
     sealer.seal(acme)
 
-    assert (witnesses.send_heads(), witnesses.send_heads()) == (1, 0)
+    assert (channels.send_heads(), channels.send_heads()) == (1, 0)
     desk_events.say(acme, EventType.CASE_CLOSED, data={"case": 1})
     sealer.seal(acme)
-    assert witnesses.send_heads() == 1
+    assert channels.send_heads() == 1
     send_all()
 
     got = [one for one in receiver.journal.entries() if one["path"] in {"/heads", "/all"}]
