@@ -1,10 +1,16 @@
 """Pauses: what is stopped. While one stands, `begin` is denied and nothing is claimed; a run of
 which no call may begin is told to stop when it asks what is wanted of it.
+
+A log that went back pauses its workspace by itself. A database that forgot events may have
+forgotten intents, answers and withdrawals, too. The sealer finds it (ledger/witness.py), and the
+pause stands in the same transaction: no step is claimed, no grant is given or used. Channels are
+told, and every page has the banner. Lifting it is the acknowledgement, an administrator's alone.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
@@ -12,8 +18,11 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import EventType, glob_matches
 from approvals import signals
 from approvals.models import Pause, PauseKind
-from approvals.policy import Unreadable, active, globs
-from ledger import desk_events
+from approvals.policy import Unreadable, active, document
+from connectors import channels
+from connectors.channels import Message
+from ledger import desk_events, witness
+from ledger.merkle import Head
 from ledger.models import Action, Run
 from workspaces import access, formatting
 from workspaces.models import User, Workspace
@@ -39,7 +48,7 @@ def pause(workspace: Workspace, kind: str, name: str = "", *, by: User, reason: 
     kind = PauseKind(kind)
     if (kind == PauseKind.WORKSPACE) != (not name):
         raise ValueError("a workspace is paused without a name, everything else with one")
-    if kind == PauseKind.TOOL and (mistake := globs.mistake(name)):
+    if kind == PauseKind.TOOL and (mistake := document.mistake(name)):
         raise ValueError(mistake)
     if not reason.strip():
         raise ValueError("say why, for whoever meets the pause")
@@ -179,7 +188,7 @@ def paused_tools(one: Pause) -> str:
     expression for PostgreSQL over whole names; one that no name fits where it stops none.
     """
     tools = [one.name] if one.kind == PauseKind.TOOL else _undone_over(one)
-    patterns = "|".join(globs.posix(tool) for tool in tools)
+    patterns = "|".join(document.posix(tool) for tool in tools)
     return f"^({patterns})$" if patterns else "^$a"
 
 
@@ -190,3 +199,35 @@ def _undone_over(one: Pause) -> list[str]:
     except Unreadable:
         return []  # nothing begins there at all
     return sorted({twin.tool for twin in policy.twins if twin.connection == one.name})
+
+
+WENT_BACK = "ledger.went_back"
+ALERT = EventType.ALERT_LOG_WENT_BACK
+PAUSED = "ledger"
+"""The name of the desk's own pause of a workspace; people's have none."""
+
+
+@witness.when_it_goes_back
+def hold(workspace: Workspace, last: Head, size: int) -> None:
+    """Hold everything here and tell people; once, however often it is found again."""
+    lost = f"{last.size - size} of {last.size} signed entries" if size < last.size else "history"
+    reason = (
+        f"The ledger went back: {lost} of {last.origin} are gone or were rewritten. Calls that "
+        "were made may be unknown here; an administrator looks, then lifts this."
+    )
+    row, is_new = Pause.objects.get_or_create(
+        workspace=workspace, kind=PauseKind.WORKSPACE, name=PAUSED, lifted_at=None,
+        defaults={"reason": reason, "paused_by": None},
+    )  # fmt: skip
+    data = {"origin": last.origin, "size": last.size, "left": size}
+    desk_events.say(
+        workspace, ALERT, part="sealer", data=data | {"pause": row.pk, "reason": row.reason}
+    )
+    message = Message(
+        title=f"The ledger of {workspace.name} went back",
+        text=f"{reason}\nUntil then nothing begins there, and nothing is approved or undone.",
+        url=f"{settings.AMENDS_URL}/w/{workspace.slug}/policies/",
+    )
+    channels.announce(workspace, WENT_BACK, message, key=f"{WENT_BACK}/{row.pk}")
+    if is_new:
+        signals.ring_for_paused_on_commit()

@@ -6,7 +6,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
-from approvals import deciders, denials, notifications, team_coverage, withdrawals
+from approvals import approval_requests, deciders, denials, notifications, team_coverage
 from approvals.deciders import locked
 from approvals.digests import say
 from approvals.models import Approval, ApprovalState, GateKey
@@ -73,8 +73,8 @@ def forget_old_keys() -> int:
 
 
 every(2, name="approvals.expire", process=SWEEPER)(expire_due)
-every(1, name="approvals.withdraw", process=SWEEPER)(withdrawals.sweep)
-every(30, name="approvals.withdraw_old")(withdrawals.sweep_old_forms)
+every(1, name="approvals.withdraw", process=SWEEPER)(approval_requests.sweep)
+every(30, name="approvals.withdraw_old")(approval_requests.sweep_old_forms)
 every(30, name="approvals.remind")(remind_due)
 every(5, name="approvals.note_told")(notifications.note_due)
 every(10, name="approvals.look_at_teams")(team_coverage.sweep)

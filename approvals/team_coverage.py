@@ -1,16 +1,20 @@
 """Whether the people of a workspace can meet what its policy asks, now and after teams change.
 
 Looked at when a version is saved, when somebody joins or leaves a team, and by a sweep that also
-finds what no bell tells of (a person deactivated, a permission withdrawn).
+finds what no signal tells of (a person deactivated, a permission withdrawn).
 """
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
+from django.db.models.signals import m2m_changed
+from django.dispatch import receiver
 
 from amends.protocol.vocabulary import EventType
 from approvals.deciders import assign
@@ -23,7 +27,7 @@ from connectors import channels
 from connectors.channels import Message
 from ledger import desk_events
 from workspaces.access import people_with
-from workspaces.models import Team, Workspace
+from workspaces.models import Team, User, Workspace
 
 LOOK_EVERY_SECONDS = 30
 BATCH = 50
@@ -144,3 +148,19 @@ def sweep() -> int:
     for version in rows:
         look(version)
     return len(rows)
+
+
+CHANGES = frozenset({"post_add", "post_remove", "post_clear"})
+
+
+@receiver(m2m_changed, sender=User.groups.through, dispatch_uid="approvals.receivers")
+def teams_changed(
+    sender: object, action: str, instance: Any, pk_set: set[int] | None, **more: object
+) -> None:
+    """Somebody joined or left groups: look at the workspaces whose teams these are."""
+    if action not in CHANGES:
+        return
+    groups = set(pk_set or ()) if isinstance(instance, User) else {instance.pk}
+    found = Team.objects.filter(group__in=groups).values_list("workspace", flat=True)
+    for workspace in set(found):
+        transaction.on_commit(partial(look_at, workspace), robust=True)

@@ -21,11 +21,16 @@ from django.test import Client
 
 django.setup()
 
-from bench import stories  # noqa: E402 - models come after Django
-from bench.asking import Made  # noqa: E402
-from bench.copying import chunks, restart_sequences  # noqa: E402
-from bench.life import Life  # noqa: E402
-from bench.stories import EVERY_OPEN, Setting, ToolTemplate  # noqa: E402
+from bench.asking import Made  # noqa: E402 - models come after Django
+from bench.life import (  # noqa: E402
+    DEEDS,
+    EVERY_OPEN,
+    Life,
+    Setting,
+    ToolTemplate,
+    chunks,
+    restart_sequences,
+)
 from workspaces import independence, keys, teams  # noqa: E402
 from workspaces.access import Codename  # noqa: E402
 from workspaces.models import Agent, Team, User, Workspace  # noqa: E402
@@ -137,7 +142,7 @@ def fill(connection: psycopg.Connection[Any], people: "Cast", runs: int) -> Life
     begun = time.monotonic()
     for weeks in (13, 9, 4):
         partitions.make_ahead(datetime.now(UTC) - timedelta(weeks=weeks))
-    causes = {deed.tool: _cause(people.workspace, deed, runs) for deed in stories.DEEDS}
+    causes = {deed.tool: _cause(people.workspace, deed, runs) for deed in DEEDS}
     team_id = people.workspace.teams.get(name="approvers").pk
     agents = [(agent.pk, agent.name) for agent in people.agents]
     life = Life(Setting(people.workspace.pk, agents, causes, team_id, runs))
@@ -180,9 +185,7 @@ def _cause(workspace: Any, deed: ToolTemplate, runs: int) -> int:
     from recovery.triage.causes import Fingerprint, keep
 
     cause = keep(workspace, Fingerprint(deed.tool, deed.error, deed.message))
-    Cause.objects.filter(pk=cause.pk).update(
-        case_count=runs // EVERY_OPEN * 2 // len(stories.DEEDS)
-    )
+    Cause.objects.filter(pk=cause.pk).update(case_count=runs // EVERY_OPEN * 2 // len(DEEDS))
     return cause.pk
 
 

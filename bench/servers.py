@@ -24,7 +24,7 @@ import psycopg
 
 from config.local.places import ROOT, local_home
 from config.local.postgres import Postgres
-from config.local.valkey import Valkey
+from config.local.servers import Valkey
 from config.processes import process_list
 
 READY_SECONDS_MAX = 90.0

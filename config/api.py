@@ -16,9 +16,9 @@ from ninja.openapi.schema import OpenAPISchema
 
 from approvals.policy import Unreadable
 from config.edge import HOT_MODULES
-from config.error_pages import come_back
+from config.middleware import come_back
 from workspaces.access import NotAllowed
-from workspaces.api_authentication import LacksScope
+from workspaces.keys import LacksScope
 from workspaces.moves import CannotMove
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 from ledger import disclosure
-from workspaces.api_authentication import Caller
+from workspaces.keys import Caller
 from workspaces.models import PersonToken, User, Workspace
 
 Answer = Callable[[HttpRequest], HttpResponseBase]

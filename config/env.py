@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from config.local.places import local_home
 from config.local.postgres import RUNTIME, Postgres
-from config.local.valkey import Valkey
+from config.local.servers import Valkey
 from edge import sockets
 
 # The secrets of a local desk, made once and kept in a file that only this user can read.

@@ -1,13 +1,24 @@
-"""What is said of every page of Django's. In the event loop or in a thread, as the view is."""
+"""What every page of Django's is given, and what is answered when one fails.
 
+A database that is away, full of callers or holding on to a row is no failure of the desk's: 503,
+and when to come back. Nor is a text that cannot be kept: 400. Middleware runs in the event loop or
+in a thread, as the view does.
+"""
+
+import sys
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlencode, urlsplit
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
+from django.db import DataError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
+from django.template import loader
+from django.views.defaults import bad_request, server_error
+
+from approvals.policy import Unreadable
 
 REDIRECT = 302
 Answer = HttpResponse | Awaitable[HttpResponse]
@@ -79,4 +90,36 @@ def page_of_form(request: HttpRequest) -> str:
 
 def marked(answer: HttpResponse) -> HttpResponse:
     answer.headers.setdefault("Cache-Control", "no-store")
+    return answer
+
+
+DATABASE_AWAY = (OperationalError, InterfaceError)
+RETRY_SECONDS = 2
+
+
+def failed(request: HttpRequest) -> HttpResponse:
+    """Django's `handler500`, called while the error is handled."""
+    error = sys.exc_info()[1]
+    if isinstance(error, Unreadable):
+        return unreadable(request, error)
+    if isinstance(error, DataError) and "NUL" in str(error):
+        return bad_request(request, error)
+    if not isinstance(error, DATABASE_AWAY):
+        return server_error(request)
+    page = loader.get_template("503.html").render()
+    return come_back(HttpResponse(page, status=503))
+
+
+def unreadable(request: HttpRequest, error: Unreadable) -> HttpResponse:
+    """Nothing here can be judged: what is wrong with the policy, and the way to its page."""
+    match = request.resolver_match
+    told = {"slug": match.kwargs.get("workspace", "") if match else "", "problems": error.problems}
+    page = loader.get_template("policy_unreadable.html").render(told)
+    return come_back(HttpResponse(page, status=503))
+
+
+def come_back(answer: HttpResponse) -> HttpResponse:
+    """Say when to try again."""
+    answer["Retry-After"] = str(RETRY_SECONDS)
+    answer["Cache-Control"] = "no-store"
     return answer

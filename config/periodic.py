@@ -1,7 +1,160 @@
-"""What is done again and again for the desk as a whole."""
+"""What is done again and again for the desk as a whole: the watch.
 
-from config.watch import LOOK_SECONDS, Watch
+A loop or process that stopped is told to people, not only to who asks /statusz. Scheduler and
+sweeper both keep the watch, for neither can say that it has stopped itself; and where the scheduler
+no longer sends what is written, the sweeper does. When both are gone /statusz and the operators'
+pages say so (config.context).
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+
+from config.health import WORKER
+from connectors import channels
+from connectors.channels import Message
+from connectors.models import Channel
+from workspaces import heartbeats, periodic
+from workspaces.clock import database_time
+from workspaces.models import Heartbeat, Workspace
 from workspaces.periodic import SWEEPER, every
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 15.0
+STOPPED, GOES_AGAIN = "desk.stopped", "desk.goes_again"
+"""The subjects to which a channel subscribes."""
+
+SENDER = "connectors.send"
+WORKSPACES_MAX = 1_000
+FAILING_SECONDS_MIN = 30.0
+"""An error that is over sooner (a database that restarts) wakes nobody."""
+
+NEVER_RAN_SECONDS = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with one loop ("has stopped"), and more of it; no `row` where it never ran."""
+
+    name: str
+    what: str
+    more: str = ""
+    row: Heartbeat | None = None
+
+
+class Watch:
+    """One process's eye on all loops; it remembers only since when it has been looking.
+
+    Silence counts from then on: while the database was away nobody could give a sign of life.
+    """
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._since: datetime | None = None
+
+    def look(self) -> int:
+        """Tell once of each loop that stopped or fails, and once when it goes again; how many."""
+        now = database_time()
+        since = self._looking_since(now)
+        known, told = heartbeats.known(), 0
+        for fault in faults(known, since, now):
+            told += _tell(fault)
+        for row in known.values():
+            if row.told_at is not None and _goes(row, now):
+                told += _tell_again(row)
+        if heartbeats.silent_since(SENDER) is not None:
+            channels.send_due()
+        return told
+
+    def _looking_since(self, now: datetime) -> datetime:
+        last, self._last = self._last, time.monotonic()
+        if self._since is None or last is None or self._last - last > 2 * LOOK_SECONDS:
+            self._since = now
+        return self._since
+
+
+def faults(known: dict[str, Heartbeat], since: datetime, now: datetime) -> list[Fault]:
+    """What is wrong. Of a process that stopped only itself is named, not each of its jobs."""
+    processes = [WORKER, periodic.SCHEDULER, periodic.SWEEPER]
+    found = {name: _fault(name, known.get(name), since, now) for name in processes}
+    for job in periodic.jobs():
+        if found[job.process] is None:
+            found[job.name] = _fault(job.name, known.get(job.name), since, now)
+    return [fault for fault in found.values() if fault is not None]
+
+
+def _fault(name: str, row: Heartbeat | None, since: datetime, now: datetime) -> Fault | None:
+    if row is None:
+        is_late = now - since > timedelta(seconds=NEVER_RAN_SECONDS)
+        return Fault(name, "never ran") if is_late else None
+    if not _is_heard(row, since, now):
+        return Fault(name, "has stopped", f"No sign of life since {_exact(row.beat_at)}.", row)
+    failing = row.failing_since
+    if failing is not None and now - failing >= timedelta(seconds=FAILING_SECONDS_MIN):
+        return Fault(name, "fails", f"Since {_exact(failing)}: {row.last_error}.", row)
+    return None
+
+
+def _is_heard(row: Heartbeat, since: datetime, now: datetime) -> bool:
+    patience = timedelta(seconds=heartbeats.patience(row.every_seconds))
+    return now - max(row.beat_at, since) <= patience
+
+
+def _goes(row: Heartbeat, now: datetime) -> bool:
+    return row.failing_since is None and _is_heard(row, row.beat_at, now)
+
+
+def _exact(moment: datetime) -> str:
+    return f"{moment:%d %b %H:%M:%S} UTC"
+
+
+@transaction.atomic
+def _tell(fault: Fault) -> bool:
+    """Of any number of watchers one tells."""
+    since = "ever"
+    if fault.row is not None:
+        if not Heartbeat.objects.filter(pk=fault.name, told_at=None).update(told_at=Now()):
+            return False
+        since = fault.row.beat_at.isoformat()
+    logger.error("%s %s. %s", fault.name, fault.what, fault.more)
+    message = Message(
+        title=f"Amends: {fault.name} {fault.what}",
+        text=f"{fault.more}\nWhat it does waits until it goes again; what agents and people say"
+        " is kept.".strip(),
+        url=f"{settings.AMENDS_URL}/statusz",
+        facts={"loop": fault.name},
+    )
+    _announce(STOPPED, message, key=f"{STOPPED}/{fault.name}/{since}")
+    return True
+
+
+@transaction.atomic
+def _tell_again(row: Heartbeat) -> bool:
+    told_at = row.told_at
+    if not Heartbeat.objects.filter(pk=row.name, told_at=told_at).update(told_at=None):
+        return False
+    message = Message(
+        title=f"Amends: {row.name} goes again",
+        text=f"{row.name} goes again, and takes up what has waited.",
+        url=f"{settings.AMENDS_URL}/statusz",
+        facts={"loop": row.name},
+    )
+    _announce(GOES_AGAIN, message, key=f"{GOES_AGAIN}/{row.name}/{told_at}")
+    return True
+
+
+def _announce(subject: str, message: Message, *, key: str) -> None:
+    """To every workspace that has a channel: it concerns them all."""
+    having = Channel.objects.filter(disabled_at=None).values("workspace")
+    for workspace in Workspace.objects.filter(pk__in=having).order_by("pk")[:WORKSPACES_MAX]:
+        channels.announce(workspace, subject, message, key=key)
+
 
 every(LOOK_SECONDS, name="desk.watch")(Watch().look)
 every(LOOK_SECONDS, name="desk.watch_too", process=SWEEPER)(Watch().look)

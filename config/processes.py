@@ -29,8 +29,7 @@ from config import env
 from config.local.parent_death_signal import die_with_parent, leashed
 from config.local.places import ROOT, local_home, private_folder
 from config.local.postgres import RUNTIME, Postgres
-from config.local.servers import DidNotStart
-from config.local.valkey import Valkey
+from config.local.servers import DidNotStart, Valkey
 
 # A worker gets this long to bring its call to an end, then everything left is killed.
 honcho.manager.KILL_WAIT = 10

@@ -5,7 +5,7 @@ from django.views.generic import RedirectView
 
 from config.api import api
 
-handler500 = "config.error_pages.failed"
+handler500 = "config.middleware.failed"
 FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery")
 
 urlpatterns: list[URLPattern | URLResolver] = [

@@ -7,11 +7,11 @@ from django.db.models import F, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import Router
 
-from ledger import disclosure, logkeys, notes, proofs
+from ledger import disclosure, logkeys, merkle, proofs
 from ledger.models import Action, Checkpoint, Effect, Event, Run
 from ledger.settlements import Settlement, settlements_of
 from workspaces.access import require
-from workspaces.api_authentication import ByAgent, ByPerson, Caller, caller_of
+from workspaces.keys import ByAgent, ByPerson, Caller, caller_of
 
 # Reading runs, actions and effects: what other floors and the API ask of the projections.
 
@@ -199,7 +199,7 @@ def read_consistency(request: HttpRequest, old: int, new: int) -> HttpResponse |
         found = proofs.consistency(workspace, old, new)
     except proofs.Tampered as tampered:
         return text(f"{tampered}\n", status=409)
-    return {"old": old, "new": new, "proof": [notes.base64_text(one) for one in found]}
+    return {"old": old, "new": new, "proof": [merkle.base64_text(one) for one in found]}
 
 
 def text(body: str, status: int = 200) -> HttpResponse:

@@ -27,10 +27,11 @@ from edge.asgi import (
     refuse,
     route,
 )
-from ledger import decimals, drivers, wire
+from ledger import drivers, wire
 from ledger.agent_keys import speaker_of
 from ledger.append import events as core
 from ledger.append.events import Recorded
+from ledger.canonical import rounded
 from ledger.parsed_events import Actor, Answer, ParsedEvent
 from ledger.schemas import AGENT_TYPES
 
@@ -286,7 +287,7 @@ def check_blob(body: bytes, sha256: str, speaker: Actor) -> None:
         raise refuse("unfit", "The blob cannot be kept", 422, str(unfit)) from unfit
     except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
         raise refuse("malformed", "The blob is not JSON", 400, str(wrong)) from wrong
-    if number := decimals.rounded(body):
+    if number := rounded(body):
         detail = f"{number} has more digits than a double: write it as text."
         raise refuse("unfit", "The blob cannot be kept", 422, detail)
     if clean != value:

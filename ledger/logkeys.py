@@ -11,9 +11,9 @@ from django.db.models.functions import Now
 from amends.protocol.proofs import Checkpoint, NotProven
 from amends.protocol.proofs import LogKey as PublicKey
 from amends.protocol.vocabulary import EventType
-from ledger import desk_events, notes
+from ledger import desk_events, merkle
+from ledger.merkle import Head, Signer
 from ledger.models import LogKey
-from ledger.notes import Head, Signer
 from workspaces.models import Secret, User, Workspace
 
 
@@ -70,7 +70,7 @@ def begin_anew(workspace: Workspace, last_good: Head) -> Signer:
     desk_events.say(
         workspace, EventType.LEDGER_ORIGIN_CHANGED, part="sealer",
         data={"from": last_good.origin, "to": new.origin, "size": last_good.size,
-              "root": notes.base64_text(last_good.root)},
+              "root": merkle.base64_text(last_good.root)},
     )  # fmt: skip
     return new
 

@@ -1,15 +1,22 @@
-"""The Merkle tree of RFC 6962, section 2.1, over stored nodes.
+"""The Merkle tree of RFC 6962, section 2.1, over stored nodes, and how its head is written.
 
-Pure arithmetic and hashing. A node (level, index) is the root of the 2**level leaves from
+Arithmetic, hashing and signing alone. A node (level, index) is the root of the 2**level leaves from
 index * 2**level on; a full node never changes. Any aligned run of leaves is covered by a few full
 nodes, its peaks; proofs are lists of such runs, so one query for the peaks of all of them answers a
 proof. Which levels are stored is the caller's business (`parts_of`).
+
+A head is a signed note (https://c2sp.org/signed-note) that holds a checkpoint
+(https://c2sp.org/tlog-checkpoint), with Ed25519.
 """
 
+import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from amends.protocol.proofs import node_hash
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from amends.protocol.proofs import LogKey, node_hash
 
 Node = tuple[int, int]
 Range = tuple[int, int]
@@ -134,3 +141,44 @@ class Growth:
     @property
     def root(self) -> bytes:
         return bag([found for _, found in self._peaks])
+
+
+def base64_text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+@dataclass(frozen=True)
+class Signer:
+    """The living key of a log. `log_key_id` is its row."""
+
+    origin: str
+    private: Ed25519PrivateKey
+    log_key_id: int
+
+    @property
+    def public(self) -> bytes:
+        return self.private.public_key().public_bytes_raw()
+
+    def sign(self, text: str) -> str:
+        """The note: the text, an empty line, and one signature line."""
+        signature = LogKey.id_of(self.origin, self.public) + self.private.sign(text.encode())
+        return f"{text}\n— {self.origin} {base64_text(signature)}\n"
+
+
+def checkpoint(origin: str, size: int, root: bytes, more: Iterable[str] = ()) -> str:
+    """The text of a tree head; `more` are extension lines."""
+    return "\n".join([origin, str(size), base64_text(root), *more]) + "\n"
+
+
+@dataclass(frozen=True)
+class Head:
+    """The signed text of a note, read back. Only for notes that we wrote ourselves."""
+
+    origin: str
+    size: int
+    root: bytes
+
+    @classmethod
+    def of(cls, note: str) -> "Head":
+        origin, size, root = note.split("\n")[:3]
+        return cls(origin, int(size), base64.b64decode(root))

@@ -9,7 +9,7 @@ from django.db import connection
 
 from amends.protocol.canonical import salted_digest
 from amends.protocol.proofs import HEADER, leaf_hash
-from ledger import logkeys, merkle, notes
+from ledger import logkeys, merkle
 from ledger.canonical import canonical
 from ledger.merkle import Node
 from ledger.models import Event, EventKey, Leaf, TreeHead
@@ -155,8 +155,8 @@ def entry_of(workspace: Workspace, event: Event) -> Entry:
 
 
 def proof_text(entry: bytes, index: int, path: list[bytes], note: str) -> str:
-    lines = [HEADER, f"extra {notes.base64_text(entry)}", f"index {index}"]
-    return "\n".join([*lines, *map(notes.base64_text, path)]) + "\n\n" + note
+    lines = [HEADER, f"extra {merkle.base64_text(entry)}", f"index {index}"]
+    return "\n".join([*lines, *map(merkle.base64_text, path)]) + "\n\n" + note
 
 
 def hashes(workspace: Workspace, ranges: list[merkle.Range]) -> list[bytes]:

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from psycopg import Cursor
 
 from amends.protocol.proofs import leaf_hash
-from ledger import logkeys, merkle, notes, witness
+from ledger import logkeys, merkle, witness
 from ledger.append.statements import LIST, joined_numbers
 from ledger.desk_events import plain_connection
 from ledger.models import TreeHead
@@ -92,7 +92,7 @@ def seal(workspace: Workspace) -> int:
     size = tree_size(workspace)
     signer, extension = witness.checked(workspace, logkeys.signer(workspace), size)
     growth = _grow(workspace, size, rows)
-    note = signer.sign(notes.checkpoint(signer.origin, growth.size, growth.root, extension))
+    note = signer.sign(merkle.checkpoint(signer.origin, growth.size, growth.root, extension))
     TreeHead.objects.create(
         workspace=workspace, origin=signer.origin, size=growth.size, root=growth.root, note=note
     )

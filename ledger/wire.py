@@ -16,8 +16,8 @@ from msgspec import UNSET, Raw, UnsetType
 from amends.protocol.masking import Look, Unfit, mask_in_place
 from amends.protocol.vocabulary import DESK_EVENTS, EventType
 from edge.asgi import Problem, problem
-from ledger import clocks, decimals, schemas
-from ledger.canonical import canonical
+from ledger import clocks, schemas
+from ledger.canonical import canonical, rounded
 from ledger.parsed_events import Actor, ParsedEvent
 from workspaces.formatting import is_all_seen
 
@@ -308,7 +308,7 @@ def _no_name_twice(raw: bytes, envelope: Envelope, look: Look) -> None:
 
 
 def _no_number_rounded(raw: bytes) -> None:
-    if number := decimals.rounded(raw):
+    if number := rounded(raw):
         detail = f"{number} has more digits than a double: send it as text."
         raise _Wrong("unfit", "The event holds what the ledger does not keep", 422, detail)
 

@@ -3,7 +3,7 @@
 After a failover to a standby that lagged, the database may have forgotten events whose head was
 already signed. Signing another head of that size would fork the log; so the old origin is left as
 it is, and a new one starts, whose first head names the last good one. Floors above register what
-they do then (approvals/rollback.py holds everything until a person has looked).
+they do then (approvals/pauses.py holds everything until a person has looked).
 """
 
 import hashlib
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from django.conf import settings
 
-from ledger import logkeys, merkle, notes
+from ledger import logkeys, merkle
+from ledger.merkle import Head, Signer
 from ledger.models import TreeHead
-from ledger.notes import Head, Signer
 from ledger.proofs import stored_nodes
 from workspaces.models import Workspace
 
@@ -44,7 +44,7 @@ def checked(workspace: Workspace, signer: Signer, size: int) -> tuple[Signer, li
     if last is None or _still_there(workspace, last, size):
         return signer, []
     logger.error("the log of %s went back behind %s of %s", workspace, last.size, last.origin)
-    root = notes.base64_text(last.root)
+    root = merkle.base64_text(last.root)
     for tell in _when_back:
         tell(workspace, last, size)
     new = logkeys.begin_anew(workspace, last)

@@ -14,7 +14,7 @@ from ninja import Router
 from recovery import serializers
 from recovery.api import answering, problem
 from recovery.models import Case
-from workspaces.api_authentication import ByAgent, caller_of
+from workspaces.keys import ByAgent, caller_of
 from workspaces.pages import is_number
 
 router = Router(auth=ByAgent("read"), tags=["agents"])

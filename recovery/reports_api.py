@@ -14,7 +14,7 @@ from ledger.models import Run
 from recovery.api import answering, problem
 from recovery.casework import cases
 from recovery.models import CaseState, Report, ReportSource
-from workspaces.api_authentication import ByAgent, caller_of
+from workspaces.keys import ByAgent, caller_of
 
 router = Router(auth=ByAgent("ingest"), tags=["agents"])
 

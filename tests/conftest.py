@@ -21,7 +21,7 @@ import redis
 from django.conf import settings
 
 from config.local.postgres import Postgres
-from config.local.valkey import Valkey
+from config.local.servers import Valkey
 from tests import npm, servers
 from tests.processes import Processes
 from tests.whole import Whole, is_whole, pytest_addoption  # noqa: F401 - pytest asks the conftest for it

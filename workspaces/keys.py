@@ -1,14 +1,22 @@
-"""Bearer tokens: made once, shown once, proven by digest."""
+"""Bearer tokens: made once, shown once, proven by digest; and who calls the HTTP API with one.
+
+An agent calls by its key, a person's script by its token. The call's workspace is the key's own:
+nothing else can be named.
+"""
 
 import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.http import HttpRequest
+from ninja.security import HttpBearer
 
 from amends.protocol.vocabulary import EventType
 from workspaces import outbox
@@ -137,3 +145,50 @@ def agent_of(token: str) -> APIKey | None:
     living = APIKey.objects.select_related("workspace", "agent").filter(LIVING)
     found = living.filter(prefix=prefix).first()
     return found if found is not None and proves(token, found.digest) else None
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Exactly one of `agent` and `person` is set."""
+
+    workspace: Workspace
+    agent: Agent | None = None
+    person: User | None = None
+    scopes: frozenset[str] = field(default_factory=frozenset)
+
+
+class ByPerson(HttpBearer):
+    """A person's API token; it may do what the person may, and never decide an approval."""
+
+    def authenticate(self, request: HttpRequest, token: str) -> Caller | None:
+        found = person_of(token)
+        return Caller(found.workspace, person=found.person) if found else None
+
+
+class LacksScope(PermissionDenied):
+    """We stopped because the key is known and does not have the scope that this needs."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"It lacks the scope “{scope}”.")
+
+
+class ByAgent(HttpBearer):
+    """An agent's key with one scope; raises LacksScope for one that is without."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__()
+        self.scope = scope
+
+    def authenticate(self, request: HttpRequest, token: str) -> Caller | None:
+        found = agent_of(token)
+        if found is None:
+            return None
+        if self.scope not in found.scopes:
+            raise LacksScope(self.scope)
+        return Caller(found.workspace, agent=found.agent, scopes=frozenset(found.scopes))
+
+
+def caller_of(request: HttpRequest) -> Caller:
+    caller = getattr(request, "auth", None)
+    assert isinstance(caller, Caller), "the route lacks its auth"  # noqa: S101
+    return caller

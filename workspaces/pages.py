@@ -1,15 +1,19 @@
 """Pages: how a view finds its workspace and shows its answer.
 
 The view names the part that an htmx request gets, never the client; whoever comes without
-JavaScript gets the whole page.
+JavaScript gets the whole page. A page of a list starts after the last row seen, so page 40,000
+costs what page 1 costs.
 """
 
+from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django_htmx.middleware import HtmxDetails
 
+from workspaces import formatting
 from workspaces.access import Codename, require, workspaces_of
 from workspaces.models import User, Workspace
 
@@ -66,3 +70,28 @@ def page(
     htmx: HtmxDetails | None = getattr(request, "htmx", None)
     alone = part is not None and htmx and not htmx.history_restore_request and not htmx.boosted
     return render(request, f"{template}#{part}" if alone else template, context, status=status)
+
+
+ROWS_A_PAGE = 50
+
+
+def page_of(
+    request: HttpRequest, rows: Sequence[Any], key: Any, *, word: str = "shown"
+) -> tuple[list[Any], dict[str, str]]:
+    """Rows of this page and what parts/pager.html needs; `rows` hold one more than a page.
+
+    `key(row)` is the text after which the next page starts.
+    """
+    shown = list(rows[:ROWS_A_PAGE])
+    has_more = len(rows) > ROWS_A_PAGE
+    label = f"{formatting.count(len(shown))} {word}"
+    newer = _url(request, None) if request.GET.get("after") else ""
+    older = _url(request, key(shown[-1])) if has_more else ""
+    return shown, {"label": label, "previous": newer, "next": older, "note": "", "all_url": ""}
+
+
+def _url(request: HttpRequest, after: str | None) -> str:
+    query = {name: value for name, value in request.GET.items() if name != "after" and value}
+    if after is not None:
+        query["after"] = after
+    return f"{request.path}?{urlencode(query)}" if query else request.path

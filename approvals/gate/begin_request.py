@@ -18,8 +18,8 @@ from approvals.digests import FORWARD_FORM, CallFacts
 from approvals.policy import ToolCall
 from connectors.canonical import digest
 from edge.asgi import Problem, Refused, refuse
-from ledger import decimals
 from ledger.append.events import new_id
+from ledger.canonical import rounded
 from ledger.fold.actions import args_digest
 from ledger.fold.effects import planned_targets
 from ledger.parsed_events import Actor, ParsedEvent
@@ -140,7 +140,7 @@ def _made(said: ParsedEvent | tuple[str, Problem]) -> ParsedEvent:
 def ask_of(body: bytes, speaker: Actor, *, explain: bool) -> BeginRequest:
     """The ask in a body. Raises Refused (400, 422) with what does not fit."""
     loose = _object(body)
-    if number := decimals.rounded(body):
+    if number := rounded(body):
         detail = f"{number} has more digits than a double: send it as text."
         raise refuse("unfit", "The body holds what the ledger does not keep", 422, detail)
     attempt, retry = loose.pop("attempt", None), loose.pop("retry", None)

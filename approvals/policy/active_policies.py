@@ -2,13 +2,19 @@
 
 There is no signal and no restart: each look asks the database for the digest of the active version,
 which is one row by a unique index, and only an unknown digest is read and compiled.
+
+Bounds of a newer version may refuse what an older one has saved. Then nothing is judged there,
+which is safe; a check at the start says so to whoever deploys, before agents hear of it.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from threading import Lock
 from typing import Any
+
+from django.core.checks import CheckMessage, Tags, Warning, register  # noqa: A004
+from django.db import DatabaseError
 
 from approvals.models import PolicyVersion
 from approvals.policy.document import Policy
@@ -72,3 +78,36 @@ def active(workspace: Workspace | int) -> Policy:
         return found
     document = versions.values_list("digest", "document").get()
     return keep(*document)
+
+
+POLICIES_MAX = 1_000
+
+
+@register(Tags.database)
+def policies_can_be_read(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    if "default" not in (databases or ()):
+        return []
+    try:
+        return unreadable()
+    except DatabaseError:
+        return []  # other checks say that the database is away, or has no tables yet
+
+
+def unreadable() -> list[CheckMessage]:
+    """One warning for each workspace: the others are judged as ever."""
+    found: list[CheckMessage] = []
+    versions = PolicyVersion.objects.filter(active=True).order_by("workspace__slug")
+    rows = versions.values_list("workspace__slug", "number", "document")[:POLICIES_MAX]
+    for slug, number, document in rows.iterator(chunk_size=50):
+        try:
+            load(document)
+        except Invalid as wrong:
+            found.append(
+                Warning(
+                    f"The policy in force in {slug} (version {number}) cannot be read: {wrong}",
+                    hint="No agent is let through there until its policy page has a version in"
+                    " force that can be.",
+                    id="approvals.W001",
+                )
+            )
+    return found

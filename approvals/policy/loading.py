@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from amends.protocol.vocabulary import CLASSES, RISKS, Risk
-from approvals.policy import globs
+from approvals.policy import document
 from approvals.policy.decisions import (
     COMPENSATIONS,
     CONDITION_FACTS,
@@ -33,7 +33,7 @@ def tools(form: Form, value: Any, path: Path) -> list[Tool]:
     found = []
     for glob, given in form.mapping(value, path).items():
         at = (*path, glob)
-        if mistake := globs.mistake(glob):
+        if mistake := document.mistake(glob):
             form.wrong(at, mistake)
         tool = form.mapping(given, at, ("class", "risk", "target", "title", "preview"))
         found.append(
@@ -170,7 +170,7 @@ def _rules(form: Form, value: Any, path: Path) -> list[Rule]:
     found: list[Rule] = []
     for glob, given in form.mapping(value, path).items():
         at = (*path, glob)
-        if mistake := globs.mistake(glob):
+        if mistake := document.mistake(glob):
             form.wrong(at, mistake)
         listed = isinstance(given, list)
         for place, rule in enumerate(given if listed else [given]):
@@ -227,7 +227,7 @@ def _twins(form: Form, value: Any, path: Path) -> list[Twin]:
     found: list[Twin] = []
     for tool, given in form.mapping(value, path).items():
         at = (*path, tool)
-        if mistake := globs.mistake(tool):
+        if mistake := document.mistake(tool):
             form.wrong(at, mistake)
         listed = isinstance(given, list)
         for place, twin in enumerate(given if listed else [given]):

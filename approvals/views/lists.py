@@ -16,7 +16,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 
-from approvals import card_context, deciders, health, reported
+from approvals import card_context, deciders, dry_run, health
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.models.approvals import ApprovalQuerySet
 from approvals.policy import active
@@ -312,7 +312,7 @@ def _past(one: Approval, zone: ZoneInfo, root: str) -> dict[str, Any]:
 def would_have_asked(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     zone = zone_of(request.user)
-    found = reported.would_have_asked(here, active(here))
+    found = dry_run.would_have_asked(here, active(here))
     rows = [
         {
             "line": one,

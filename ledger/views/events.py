@@ -11,13 +11,12 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from amends.protocol.vocabulary import EventType
 from ledger import audit, clocks, logkeys, proofs
-from ledger.keyset import ROWS_A_PAGE, page_of
 from ledger.models import Action, Blob, Event, Run
 from ledger.replaying import pretty, words_of
 from workspaces import formatting, outbox
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
-from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
 
 KINDS = ("run", "action", "approval", "case", "plan", "step", "correction", "policy", "key")
 AGENTS_KINDS = ("run", "action")

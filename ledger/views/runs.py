@@ -12,13 +12,12 @@ from django.views.decorators.http import require_GET, require_POST
 
 from amends.protocol.vocabulary import EventType
 from ledger import finding, replaying
-from ledger.keyset import ROWS_A_PAGE, page_of
 from ledger.models import Run, RunState
 from ledger.schemas import IMPORTED
 from workspaces import formatting, outbox
 from workspaces.access import may, require
 from workspaces.models import Workspace
-from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
 
 QUERY_CHARACTERS_MAX = 200
 STEP_DIGITS_MAX = 6

@@ -10,7 +10,6 @@ from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import search
 from recovery.cases.lifecycle import InvalidInput
 from recovery.casework import bulk
@@ -21,7 +20,7 @@ from recovery.views.request_context import case_url, queue_url
 from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.models import Workspace
-from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
 
 # What an item's state says to people. Submitted is not restored: that the case says itself.
 ITEM_WORDS = {

@@ -11,7 +11,6 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
-from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import search
 from recovery.casework.bulk_verbs import USUAL, VERBS
 from recovery.models import Cause
@@ -22,7 +21,7 @@ from recovery.views.request_context import queue_url
 from workspaces import formatting
 from workspaces.access import may
 from workspaces.models import Workspace
-from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
 
 NAMES = {"": "All", "new": "New", "regressed": "Regressed", "growing": "Growing"}
 EMPTY = {

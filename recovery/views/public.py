@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ledger import audit, logkeys, proofs
-from ledger.entries import AuditFinding
+from ledger.audit import AuditFinding
 from recovery import corrections
 from recovery.cases.lifecycle import InvalidInput
 from recovery.corrections import TooManyReports, publishing

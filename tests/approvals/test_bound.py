@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from django.conf import settings
 
-from approvals import denials, inbox, withdrawals
+from approvals import approval_requests, denials, inbox
 from approvals.models import Approval, ApprovalState, Denial
 from ledger.append import statements
 from ledger.models import Action, Event
@@ -107,14 +107,14 @@ def test_what_else_is_bound_is_asked_anew_with_the_difference(trip, ben, what):
 
 
 def test_questions_of_before_the_upgrade_are_taken_back_before_anybody_answers(trip, monkeypatch):
-    monkeypatch.setattr(withdrawals, "OLD_FORM_SECONDS", 0)
+    monkeypatch.setattr(approval_requests, "OLD_FORM_SECONDS", 0)
     trip.begin(tool="pay.card")
-    assert withdrawals.sweep_old_forms() == 0
+    assert approval_requests.sweep_old_forms() == 0
     old = Approval.objects.get()
     old.calls[0]["more"] = {"agent": "desk-agent"}
     Approval.objects.update(calls=old.calls)
 
-    assert (withdrawals.sweep_old_forms(), withdrawals.sweep_old_forms()) == (1, 0)
+    assert (approval_requests.sweep_old_forms(), approval_requests.sweep_old_forms()) == (1, 0)
 
     assert "asked before" in reason(old)
     assert trip.begin(tool="pay.card").json()["answer"] == "wait"
@@ -125,7 +125,7 @@ def test_a_question_ends_with_its_run_and_whoever_asked_is_told_why(trip, acme):
     trip.begin(tool="pay.card", run="run_2", key="key-2")
     trip.say("run.failed", error={"type": "Crash"})
 
-    assert (withdrawals.sweep(), withdrawals.sweep()) == (1, 0)
+    assert (approval_requests.sweep(), approval_requests.sweep()) == (1, 0)
 
     ended, stands = Approval.objects.order_by("pk")
     assert (ended.state, stands.state) == (ApprovalState.WITHDRAWN, ApprovalState.WAITING)
@@ -147,10 +147,10 @@ def test_an_approval_ends_where_its_call_was_made_without_it(trip, ben, action, 
         )
     trip.say("action.succeeded", action=action, attempt="a1")
 
-    withdrawals.sweep()
+    approval_requests.sweep()
 
     assert states() == [ApprovalState.WITHDRAWN]
-    assert reason(Approval.objects.get()) == withdrawals.RAN_WITHOUT
+    assert reason(Approval.objects.get()) == approval_requests.RAN_WITHOUT
     triage.look()
     assert Case.objects.get().reasons == ["unapproved"]
 

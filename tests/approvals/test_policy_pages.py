@@ -5,9 +5,9 @@ import json
 import pytest
 from django.test import Client
 
-from approvals import checks, inbox, pauses, team_coverage, versions
+from approvals import inbox, pauses, team_coverage, versions
 from approvals.models import Pause, PolicyVersion
-from approvals.policy import ToolCall, active, judge
+from approvals.policy import ToolCall, active, active_policies, judge
 from connectors import channels
 from connectors.canonical import digest
 from connectors.models import Delivery
@@ -331,7 +331,7 @@ def test_a_policy_that_an_upgrade_refuses_is_told_and_others_are_looked_at_all_t
 
     [event] = told(acme, "policy.unmeetable")
     assert "The policy in force cannot be read" in str(event)
-    [warning] = checks.unreadable()
+    [warning] = active_policies.unreadable()
     assert "The policy in force in acme" in warning.msg
     assert "The policy in force cannot be read." in ada_s.get("/w/acme/settings/").content.decode()
     ada_s.raise_request_exception = False

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.db import connection
 
 from amends.protocol.vocabulary import EventType
-from approvals import grants, inbox, pauses, rollback
+from approvals import grants, inbox, pauses
 from approvals.models import Approval, Decision, Pause
 from approvals.policy import RequiredApprovers
 from connectors import channels
@@ -154,9 +154,9 @@ def test_a_log_that_went_back_holds_everything_until_an_administrator_has_looked
     assert (held.kind, held.paused_by) == ("workspace", None)
     assert "went back" in held.reason
     assert LogKey.objects.values("origin").distinct().count() == 2
-    [alert] = told(acme, rollback.ALERT)
+    [alert] = told(acme, pauses.ALERT)
     assert alert["left"] < alert["size"]
-    assert Delivery.objects.get(subject=rollback.WENT_BACK).message["title"] == (
+    assert Delivery.objects.get(subject=pauses.WENT_BACK).message["title"] == (
         "The ledger of Acme went back"
     )
     answer = Trip(key).begin(attempt="a1").json()

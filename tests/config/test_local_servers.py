@@ -14,10 +14,8 @@ import pytest
 import redis
 
 from config import env
-from config.local import unprivileged
-from config.local.postgres import Postgres
-from config.local.servers import DidNotStart
-from config.local.valkey import Valkey
+from config.local.postgres import NOBODY, Postgres
+from config.local.servers import DidNotStart, Valkey
 
 START_SECONDS_MAX = 90.0  # one on a quiet machine; this one may be running everything
 
@@ -103,20 +101,21 @@ def test_two_checkouts_run_side_by_side_whatever_their_folders_are_called(tmp_pa
 def test_root_on_a_kernel_without_user_namespaces_runs_it_as_the_account_that_owns_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unprivileged, "namespace", lambda: ["false"])
-    monkeypatch.setattr(unprivileged, "ELSEWHERE", Path("/tmp") / f"amends-elsewhere-{os.getpid()}")  # noqa: S108
+    elsewhere = Path("/tmp") / f"amends-elsewhere-{os.getpid()}"  # noqa: S108
+    monkeypatch.setattr("config.local.postgres.namespace", lambda: ["false"])
+    monkeypatch.setattr("config.local.postgres.ELSEWHERE", elsewhere)
     server = Postgres(tmp_path / "home", durable=False)
     try:
         server.start()
 
         assert one(server) == 1
         assert server.pid is not None
-        assert Path(f"/proc/{server.pid}").stat().st_uid == unprivileged.NOBODY
+        assert Path(f"/proc/{server.pid}").stat().st_uid == NOBODY
         assert stat.S_IMODE(server.data.stat().st_mode) == 0o700
         assert Postgres(tmp_path / "home").url("x") == server.url("x")
     finally:
         server.stop()
-        shutil.rmtree(unprivileged.ELSEWHERE)
+        shutil.rmtree(elsewhere)
 
 
 def test_a_server_that_cannot_start_says_why(postgres: Postgres) -> None:

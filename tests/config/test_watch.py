@@ -7,9 +7,8 @@ from django.core import mail
 from django.db.models import F
 from django.db.models.functions import Now
 
-from config import watch
 from config.health import expected
-from config.watch import Watch
+from config.periodic import SENDER, Watch
 from connectors import channels
 from connectors.models import Delivery
 from tests import people
@@ -116,7 +115,7 @@ def test_what_never_ran_is_told_after_a_while(desk: Watch) -> None:
 
 
 def test_where_the_scheduler_sends_nothing_the_watch_does(desk: Watch) -> None:
-    ago(watch.SENDER, beat_at=timedelta(minutes=5))
+    ago(SENDER, beat_at=timedelta(minutes=5))
 
     desk.look()
 

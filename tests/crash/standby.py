@@ -9,8 +9,7 @@ from typing import Any
 import psycopg
 
 from config.local.places import private_folder
-from config.local.postgres import OWNER, Postgres
-from config.local.unprivileged import way_to_run
+from config.local.postgres import OWNER, Postgres, way_to_run
 from tests.crash.oracle import until
 
 COPY_SECONDS_MAX = 120

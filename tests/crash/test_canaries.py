@@ -13,7 +13,7 @@ import pytest
 import redis
 from django.test import Client
 
-from config.local.unprivileged import way_to_run
+from config.local.postgres import way_to_run
 from ledger.append.events import new_id
 from recovery.models import Case
 from recovery.planning import plans

@@ -7,7 +7,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from amends.protocol.vocabulary import EventType
-from ledger import audit, desk_events, entries, proofs, sealer
+from ledger import audit, desk_events, proofs, sealer
 from ledger.models import Leaf, Run
 from tests.ledger.conftest import event, tell
 from workspaces import teams
@@ -260,8 +260,8 @@ OLD = {
 def test_what_is_older_than_the_page_looks_is_found_by_the_command(
     northwind, speaker, crime, monkeypatch, capsys
 ):
-    monkeypatch.setattr(entries, "NEWEST", 4)
-    monkeypatch.setattr(entries, "ENTRIES_AT_A_TIME", 7)
+    monkeypatch.setattr(audit, "NEWEST", 4)
+    monkeypatch.setattr(audit, "ENTRIES_AT_A_TIME", 7)
     monkeypatch.setattr(audit, "HEADS_CHECKED", 0)
     for since in (0, 20):
         tell(speaker, *(event("run.started", run=f"r{n}") for n in range(since, since + 20)))

@@ -13,10 +13,10 @@ from amends.protocol.proofs import LogKey as PublicKey
 from amends.protocol.proofs import NotProven, leaf_hash, verify
 from amends.protocol.vocabulary import EventType
 from bench.retention import is_consistent
-from ledger import audit, desk_events, logkeys, merkle, notes, proofs, sealer, witness
+from ledger import audit, desk_events, logkeys, merkle, proofs, sealer, witness
 from ledger.desk_events import plain_connection
+from ledger.merkle import Head
 from ledger.models import Event, Leaf, LogKey, TreeHead, Unsealed
-from ledger.notes import Head
 from tests.ledger.conftest import event, tell
 from tests.ledger.test_pages import member
 
@@ -261,7 +261,7 @@ def test_a_tree_that_was_rewritten_in_itself_is_not_signed_over(speaker, northwi
 
     head = proofs.newest_head(northwind)
     assert head.origin != witnessed.origin
-    root = notes.base64_text(bytes(witnessed.root))
+    root = merkle.base64_text(bytes(witnessed.root))
     assert f"after {witnessed.origin} {witnessed.size} {root}" in head.note
     heads = TreeHead.objects.filter(origin=witnessed.origin).order_by("-size")
     assert heads.first() == witnessed
@@ -288,7 +288,7 @@ def test_an_older_head_that_forks_off_is_named(northwind, said):
 def test_a_head_that_no_key_of_the_log_has_signed_is_named(northwind, said):
     head = proofs.newest_head(northwind)
     text = head.note.partition("\n\n")[0] + "\n"
-    forged = notes.Signer(head.origin, Ed25519PrivateKey.generate(), 0).sign(text)
+    forged = merkle.Signer(head.origin, Ed25519PrivateKey.generate(), 0).sign(text)
     past_every_wall("UPDATE ledger_treehead SET note = %s WHERE size = 40", forged)
 
     assert found_wrong(northwind) == ["Signature of the newest head"]

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from approvals import reported
+from approvals import dry_run
 from approvals.models import PolicyVersion
 from approvals.policy import active
 from ledger.models import Action, Run
@@ -149,7 +149,7 @@ def test_an_imported_run_opens_no_case_for_it_and_is_listed_as_would_have_asked(
 
     assert imported.case() is None
 
-    found = reported.would_have_asked(acme, active(acme))
+    found = dry_run.would_have_asked(acme, active(acme))
     assert (found.runs, found.judged, found.asked, found.denied) == (1, 2, 1, 0)
     assert [(one.run, one.tool, one.answer) for one in found.rows] == [
         ("run_old", "repos.delete", "MANUAL")
