@@ -2,19 +2,238 @@
 
 `python -m demo.parcels.generate FOLDER --seed 1` writes them as `manage.py replay FOLDER` reads
 them. The same seed makes the same runs.
+
+A sender asks for something, which takes a few right calls. A mistake takes the request and gives
+the calls that the agent makes instead; the kinds, and how often each comes (`CAST`), are those of a
+real agent's recorded runs.
 """
 
 import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from demo.parcels import mistakes, world
-from demo.parcels.requests import SenderRequest, Step, sender_request
-from demo.parcels.tools import Desk
+from demo.parcels import world as worlds
+from demo.parcels.tools import SUNDAY, Desk
 from demo.recorded import corpus
 from demo.recorded.corpus import World
 from demo.recorded.desks import PARCELS, Row
+
+
+class Step(NamedTuple):
+    tool: str
+    args: Row
+
+
+class Change(NamedTuple):
+    words: str
+    step: Step
+
+
+@dataclass(frozen=True)
+class SenderRequest:
+    """One sender's request. `spare` is a parcel of theirs that nobody spoke of."""
+
+    account: str
+    request: str
+    right: tuple[Step, ...]
+    spare: str
+
+
+def sender_request(chance: Random, world: World, steps: int) -> SenderRequest:
+    """A request that takes so many right calls, two at most on parcels of the sender's own."""
+    account = chance.choice(list(world["accounts"]))
+    spare, *parcels = chance.sample(world["accounts"][account]["parcels"], worlds.PARCELS_EACH)
+    if not steps:
+        return SenderRequest(account, _idle(chance, parcels[0]), (), spare)
+    changes = [change(chance, world, parcel) for parcel in parcels[:steps]]
+    if steps > len(parcels) or chance.random() < 1 / 4:
+        changes[-1 if steps <= len(parcels) else len(changes) :] = [
+            new_parcel(chance, world, account)
+        ]
+    words = ", and then ".join(change.words for change in changes)
+    return SenderRequest(
+        account, f"Please {words}.", tuple(change.step for change in changes), spare
+    )
+
+
+def _idle(chance: Random, parcel: str) -> str:
+    return chance.choice(
+        [
+            f"Where is {parcel} today? I only want to know.",
+            f"What would express cost for {parcel}? Please do not change it yet.",
+            f"My neighbour wants {parcel} for himself. Can he have it without my asking for it?",
+            f"{parcel} came a day late and I am cross. I did not ask for money.",
+        ]
+    )
+
+
+def means(chance: Random, world: World, account: str) -> str:
+    """A way to pay: the sender's card or balance."""
+    wallet: Row = world["accounts"][account]["wallet"]
+    return chance.choice(list(wallet))
+
+
+def new_parcel(chance: Random, world: World, account: str) -> Change:
+    to, contents = worlds.recipient(chance), chance.sample(worlds.THINGS, 2)
+    args = {
+        "account": account,
+        "recipient": to,
+        "service": chance.choice(list(worlds.SERVICES)),
+        "contents": contents,
+        "pay_with": means(chance, world, account),
+    }
+    words = f"send {' and '.join(contents)} to {to['name']} in {to['town']}, {args['service']}"
+    return Change(words, Step("ship_parcel", args))
+
+
+def _recall(chance: Random, world: World, parcel: str) -> Change:
+    return Change(f"stop {parcel} and bring it back", Step("recall_parcel", {"parcel": parcel}))
+
+
+def _redirect(chance: Random, world: World, parcel: str) -> Change:
+    to = worlds.recipient(chance)
+    words = f"let {parcel} go to {to['name']}, {to['street']}, {to['town']}"
+    return Change(words, Step("redirect_parcel", {"parcel": parcel, "recipient": to}))
+
+
+def _insure(chance: Random, world: World, parcel: str) -> Change:
+    minor = chance.randrange(5_000, 60_000, 500)
+    pay = means(chance, world, world["parcels"][parcel]["sender"])
+    args = {"parcel": parcel, "minor": minor, "pay_with": pay}
+    return Change(f"insure {parcel} for {minor // 100} euros", Step("insure_parcel", args))
+
+
+def _service(chance: Random, world: World, parcel: str) -> Change:
+    row = world["parcels"][parcel]
+    service = chance.choice([name for name in worlds.SERVICES if name != row["service"]])
+    pay = means(chance, world, row["sender"])
+    args = {"parcel": parcel, "service": service, "pay_with": pay}
+    return Change(f"let {parcel} travel {service}", Step("change_service", args))
+
+
+def _pickup(chance: Random, world: World, parcel: str) -> Change:
+    args = {"parcel": parcel, "on": worlds.day(chance), "part_of_day": "morning"}
+    return Change(
+        f"have {parcel} fetched on {args['on']} in the morning", Step("book_pickup", args)
+    )
+
+
+# Of the recorded mistakes most are about bookings that were changed or cancelled.
+CHANGES: tuple[Callable[[Random, World, str], Change], ...] = (
+    _recall, _recall, _redirect, _insure, _insure, _service, _service, _pickup,
+)  # fmt: skip
+
+
+def change(chance: Random, world: World, parcel: str) -> Change:
+    """Something to be done about one parcel."""
+    return chance.choice(CHANGES)(chance, world, parcel)
+
+
+Mistake = Callable[[Random, World, SenderRequest], list[Step]]
+NOWHERE = "Ultima"
+
+
+def unwanted(chance: Random, world: World, request: SenderRequest) -> list[Step]:
+    """Something was done where nothing should have been."""
+    if chance.random() < 1 / 4:
+        voucher = {"account": request.account, "minor": chance.randrange(500, 5_000, 500)}
+        return [Step("grant_voucher", voucher)]
+    return [change(chance, world, request.spare).step]
+
+
+def wrong_argument(chance: Random, world: World, request: SenderRequest) -> list[Step]:
+    """The right call on the right parcel, and one argument is not what was asked for."""
+    *others, last = request.right
+    args, changed = last.args, dict[str, object]()
+    if "recipient" in args:
+        number = chance.randrange(181, 300)
+        changed["recipient"] = args["recipient"] | {"street": f"{number} {worlds.STREETS[0]}"}
+    elif "minor" in args:
+        changed["minor"] = args["minor"] * 10
+    elif "service" in args:
+        now = world["parcels"][args["parcel"]]["service"]
+        changed["service"] = next(
+            name for name in worlds.SERVICES if name not in {now, args["service"]}
+        )
+    elif "on" in args:
+        day = date.fromisoformat(args["on"]) - timedelta(days=1)
+        changed["on"] = (day - timedelta(days=day.isoweekday() == SUNDAY)).isoformat()
+    else:
+        return wrong_record(chance, world, request)
+    return [*others, Step(last.tool, args | changed)]
+
+
+def wrong_record(chance: Random, world: World, request: SenderRequest) -> list[Step]:
+    """The right call on another of the sender's parcels."""
+    *others, last = request.right
+    if "parcel" not in last.args:
+        return wrong_argument(chance, world, request)
+    other = last.args | {"parcel": request.spare}
+    if other.get("service") == world["parcels"][request.spare]["service"]:
+        return [*others, Step("redirect_parcel", _elsewhere(chance, request.spare))]
+    return [*others, Step(last.tool, other)]
+
+
+def other_tool(chance: Random, world: World, request: SenderRequest) -> list[Step]:
+    """The last part in another way than was asked for: changed, taken back, or made anew."""
+    *others, last = request.right
+    parcel = last.args.get("parcel", request.spare)
+    redirected = Step("redirect_parcel", _elsewhere(chance, parcel))
+    anew = new_parcel(chance, world, request.account).step
+    recalled = Step("recall_parcel", {"parcel": parcel})
+    if last.tool == "recall_parcel":
+        return [*others, redirected]
+    return [*others, *chance.choice([[redirected, recalled], [recalled, anew], [recalled]])]
+
+
+def done_twice(chance: Random, world: World, request: SenderRequest) -> list[Step]:
+    """All that was asked for, and a part of it once more."""
+    repeatable = [step for step in request.right if step.tool in {"ship_parcel", "insure_parcel"}]
+    return [*request.right, repeatable[-1]] if repeatable else one_more(chance, world, request)
+
+
+def one_more(chance: Random, world: World, request: SenderRequest) -> list[Step]:
+    """All that was asked for, and something that was not."""
+    return [*request.right, change(chance, world, request.spare).step]
+
+
+def stopped_half_way(chance: Random, world: World, request: SenderRequest) -> list[Step]:
+    """The first of several calls, and not the last."""
+    return list(request.right[:-1])
+
+
+def forgotten(chance: Random, world: World, request: SenderRequest) -> list[Step]:
+    """Nothing was done of what was asked for."""
+    return []
+
+
+def as_asked(chance: Random, world: World, request: SenderRequest) -> list[Step]:
+    """All that was asked for; where that is a mistake, the agent told the sender otherwise."""
+    return list(request.right)
+
+
+def refused(chance: Random, world: World, step: Step) -> Step:
+    """The same call as the tool does not take it: the agent's first try."""
+    args = step.args
+    if "pay_with" in args:
+        return Step(step.tool, args | {"pay_with": f"card-{chance.randrange(900, 999)}"})
+    if "recipient" in args:
+        return Step(step.tool, args | {"recipient": args["recipient"] | {"town": NOWHERE}})
+    if "on" in args:
+        day = date.fromisoformat(args["on"])
+        sunday = day + timedelta(days=SUNDAY - day.isoweekday())
+        return Step(step.tool, args | {"on": sunday.isoformat()})
+    subject = "parcel" if "parcel" in args else "account"
+    return Step(step.tool, args | {subject: f"{args[subject]}X"})
+
+
+def _elsewhere(chance: Random, parcel: str) -> Row:
+    return {"parcel": parcel, "recipient": worlds.recipient(chance)}
+
 
 SEED = 1  # twelve of its wrong runs write a row more than once, as twelve of the airline's do
 REFUSALS_MAX = 3
@@ -30,24 +249,24 @@ class Part(NamedTuple):
 
     runs: int
     mistake: str
-    does: mistakes.Mistake
+    does: Mistake
     steps: tuple[int, int]
     refusals: int = 0
 
 
 CAST = (
-    Part(21, "unwanted", mistakes.unwanted, (0, 0), refusals=4),
-    Part(14, "wrong argument", mistakes.wrong_argument, (1, 2), refusals=6),
-    Part(10, "wrong record", mistakes.wrong_record, (1, 2), refusals=3),
-    Part(16, "other tool", mistakes.other_tool, (1, 2), refusals=6),
-    Part(4, "done twice", mistakes.done_twice, (1, 2)),
-    Part(5, "one more", mistakes.one_more, (1, 2)),
-    Part(14, "stopped half-way", mistakes.stopped_half_way, (2, 3), refusals=6),
-    Part(2, "told otherwise", mistakes.as_asked, (1, 1), refusals=1),
-    Part(28, "forgotten", mistakes.forgotten, (1, 3), refusals=1),
-    Part(2, "told otherwise", mistakes.as_asked, (0, 0)),
-    Part(27, "", mistakes.as_asked, (1, 3), refusals=5),
-    Part(57, "", mistakes.as_asked, (0, 0), refusals=4),
+    Part(21, "unwanted", unwanted, (0, 0), refusals=4),
+    Part(14, "wrong argument", wrong_argument, (1, 2), refusals=6),
+    Part(10, "wrong record", wrong_record, (1, 2), refusals=3),
+    Part(16, "other tool", other_tool, (1, 2), refusals=6),
+    Part(4, "done twice", done_twice, (1, 2)),
+    Part(5, "one more", one_more, (1, 2)),
+    Part(14, "stopped half-way", stopped_half_way, (2, 3), refusals=6),
+    Part(2, "told otherwise", as_asked, (1, 1), refusals=1),
+    Part(28, "forgotten", forgotten, (1, 3), refusals=1),
+    Part(2, "told otherwise", as_asked, (0, 0)),
+    Part(27, "", as_asked, (1, 3), refusals=5),
+    Part(57, "", as_asked, (0, 0), refusals=4),
 )
 """Runs by kind: as many as there are of each among the airline's, which a real agent made."""
 
@@ -55,7 +274,7 @@ CAST = (
 def write(folder: Path, *, seed: int = SEED) -> None:
     """Write the recording into `folder`, which exists."""
     chance = Random(seed)
-    before = world.make(chance)
+    before = worlds.make(chance)
     cast = [(part, number < part.refusals) for part in CAST for number in range(part.runs)]
     chance.shuffle(cast)
     runs = [
@@ -94,7 +313,7 @@ def _taken(before: World, steps: list[Step] | tuple[Step, ...]) -> bool:
 
 def _fits(part: Part, asked: SenderRequest, steps: list[Step]) -> bool:
     """A mistake differs from what was asked for, except where only the words were wrong."""
-    return (steps == list(asked.right)) == (part.does is mistakes.as_asked)
+    return (steps == list(asked.right)) == (part.does is as_asked)
 
 
 def _calls(
@@ -111,7 +330,7 @@ def _calls(
             "recall_parcel", {"parcel": asked.spare}
         )
         for _ in range(chance.randint(1, REFUSALS_MAX)):
-            again = mistakes.refused(chance, before, tried)
+            again = refused(chance, before, tried)
             desk.call(again.tool, **again.args)
     for step in steps:
         desk.call(step.tool, **step.args)
