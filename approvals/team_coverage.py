@@ -21,8 +21,7 @@ from approvals.deciders import assign
 from approvals.models import PolicyVersion
 from approvals.policy import Policy, Problem, RequiredApprovers, Unreadable, active
 from approvals.policy.evaluation import needs
-from approvals.policy.problems import spelled
-from approvals.policy.reading import Text
+from approvals.policy.reading import Text, spelled
 from connectors import channels
 from connectors.channels import Message
 from ledger import desk_events

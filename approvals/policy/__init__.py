@@ -11,7 +11,7 @@ from approvals.policy.document import Call, Policy, Twin
 from approvals.policy.evaluation import class_of, judge, strictest, verdict
 from approvals.policy.expressions import CannotEvaluate
 from approvals.policy.loading import load, load_new
-from approvals.policy.problems import Invalid, Problem, Unreadable
+from approvals.policy.reading import Invalid, Problem, Unreadable
 
 __all__ = [
     "Call",

@@ -19,7 +19,7 @@ from django.db import DatabaseError
 from approvals.models import PolicyVersion
 from approvals.policy.document import Policy
 from approvals.policy.loading import load
-from approvals.policy.problems import Invalid, Unreadable
+from approvals.policy.reading import Invalid, Unreadable
 from workspaces.models import Workspace
 
 COMPILED_MAX = 500  # policies kept per process; the largest takes about a megabyte

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 
 from amends.protocol.vocabulary import RISKS, ActionClass, Risk
 from approvals.policy.expressions import CannotEvaluate, Expression
-from approvals.policy.problems import Path
+from approvals.policy.reading import Path
 
 T = TypeVar("T")
 Verdict = Literal["AUTO", "MANUAL", "DENY"]

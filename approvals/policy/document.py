@@ -126,7 +126,6 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     tools: tuple[Tool, ...] = ()
     twins: tuple[Twin, ...] = ()
-    probes: Mapping[str, Call] = field(default_factory=dict)
     audit: Audit = field(default_factory=Audit)
     auto_compensation: AutoCompensation = field(default_factory=AutoCompensation)
     halt_on_failure: bool = False

@@ -48,13 +48,13 @@ def can_ask(facts: RunFacts, action: Action) -> bool:
 
 
 def probe_of(policy: Policy, action: Action) -> Call | None:
-    """The probe that the policy names for the tool: with its twin, or by itself."""
+    """The probe that the policy names with the tool's twin."""
     kinds = [str(one.get("type", "")) for one in action.targets or [] if isinstance(one, dict)]
     for kind in kinds or [""]:
         twin = policy.twin(action.tool, kind)
         if twin is not None and twin.probe is not None:
             return twin.probe
-    return policy.probes.get(action.tool)
+    return None
 
 
 def ask(facts: RunFacts, action: Action) -> Asked:
