@@ -15,8 +15,9 @@ import msgspec
 from amends.protocol.canonical import canonical
 from amends.protocol.masking import Unfit, masked
 from amends.protocol.vocabulary import EventType
-from ledger import decimals, wire
+from ledger import wire
 from ledger.append.events import Recorded
+from ledger.canonical import exactly
 from ledger.desk_events import masking_key
 from ledger.intake import BLOB_BYTES_MAX
 from ledger.parsed_events import Actor, Answer, ParsedEvent
@@ -114,7 +115,7 @@ def value_of(text: str) -> Any:
     """
     raw = text.encode("utf-8", "surrogatepass")
     try:
-        value = decimals.exactly(raw)
+        value = exactly(raw)
     except RecursionError as deep:
         raise NotKept("it is nested too deep") from deep
     except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:

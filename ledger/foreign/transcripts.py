@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from amends.protocol.vocabulary import EventType
-from ledger import clocks, decimals, wire
+from ledger import canonical, clocks, wire
 from ledger.foreign.calls import (
     NOT_TOLD,
     REQUEST_CHARACTERS_MAX,
@@ -134,7 +134,7 @@ def _decoded(raw: bytes) -> Any:
     if len(raw) > FILE_BYTES_MAX:
         raise Unreadable("it is too large")
     try:
-        value = decimals.exactly(raw)
+        value = canonical.exactly(raw)
     except RecursionError as deep:
         raise Unreadable("it is nested too deep") from deep
     except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:

@@ -10,8 +10,8 @@ from django.urls import reverse
 from rich.console import Console
 from rich.progress import Progress
 
+from approvals.dry_run import would_have_asked
 from approvals.policy import active
-from approvals.reported import would_have_asked
 from ledger import drivers
 from ledger.append.events import Recorded, record
 from ledger.desk_events import plain_connection

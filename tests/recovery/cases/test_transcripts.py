@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from approvals import reported
+from approvals import dry_run
 from approvals.policy import active
 from ledger.models import Action, Blob, Event, Run
 from recovery.models import Case
@@ -159,7 +159,7 @@ def test_the_team_sees_what_its_agents_would_have_needed(agent, policy, files, a
 
     assert "would have asked people about 2 and denied 0" in out
     assert "http://localhost/w/acme/policies/reported/" in out
-    found = reported.would_have_asked(acme, active(acme))
+    found = dry_run.would_have_asked(acme, active(acme))
     assert {(one.tool, one.answer) for one in found.rows} == {("repos.delete", "MANUAL")}
     reasons = [*Case.objects.values_list("reasons", flat=True)]
     unsure = [["outcome_unknown"], ["outcome_unknown", "past_its_time"]]
