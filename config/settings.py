@@ -96,6 +96,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "config.context.desk",
+                *(["demo.guide.context"] if DEMO else []),
             ],
         },
     }

@@ -1,5 +1,6 @@
 """The pages of every floor, and nothing else: each app names its own below."""
 
+from django.conf import settings
 from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 
@@ -14,3 +15,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/", api.urls),
     *(path("", include(f"{app}.urls")) for app in FLOORS),
 ]
+if settings.DEMO:
+    urlpatterns.append(path("", include("demo.urls")))

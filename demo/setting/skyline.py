@@ -60,11 +60,21 @@ POLICY = Path(__file__).parents[1] / "policies" / "skyline.yaml"
 SLUG = "skyline"
 # Address, name, what the greeting says of them, teams.
 PEOPLE = [
-    ("ada@skyline.example", "Ada Nilsson", "administrator", ["administrators"]),
-    ("rina@skyline.example", "Rina Okafor", "operator", ["operators"]),
-    ("moreau@skyline.example", "Jeanne Moreau", "approver (finance)", ["finance"]),
-    ("lindqvist@skyline.example", "Tor Lindqvist", "approver (leads)", ["leads"]),
-    ("vik@skyline.example", "Vik Petrov", "viewer", ["viewers"]),
+    (
+        "ada@skyline.example",
+        "Ada Nilsson",
+        "administrator: people, keys and policy",
+        ["administrators"],
+    ),
+    ("rina@skyline.example", "Rina Okafor", "operator: works the recovery queue", ["operators"]),
+    (
+        "moreau@skyline.example",
+        "Jeanne Moreau",
+        "approver of finance: decides about money",
+        ["finance"],
+    ),
+    ("lindqvist@skyline.example", "Tor Lindqvist", "approver of the leads", ["leads"]),
+    ("vik@skyline.example", "Vik Petrov", "viewer: sees, and decides nothing", ["viewers"]),
 ]
 STRANGER = ("dev@harbor.example", "Dev Anand")
 MORE_TEAMS: dict[str, tuple[Codename, ...]] = {

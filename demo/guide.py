@@ -1,0 +1,127 @@
+"""The guide of the demo: whom one can be, and four steps from a failed trip to its finished trail.
+
+Only a desk that runs with the demo has it, and only for a browser on the same machine: its buttons
+type the demo's password for whoever presses them.
+"""
+
+import ipaddress
+from typing import Any, NamedTuple
+
+from allauth.account.forms import LoginForm
+from django.contrib.auth import logout
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.functional import SimpleLazyObject
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST
+
+from demo import places
+from demo.setting import skyline
+from demo.stories import trip
+from recovery.models import Case, CorrectionState, Plan, PlanState
+
+HIDDEN = "demo_guide_hidden"
+OPERATOR, APPROVER = skyline.PEOPLE[1:3]
+TRAVELLER = "Amelia Davis"
+
+
+class Step(NamedTuple):
+    """`person` is (address, name) of who takes it; `is_theirs`: that is who is logged in."""
+
+    number: int
+    words: str
+    url: str
+    person: tuple[str, str]
+    is_done: bool
+    is_current: bool
+    is_theirs: bool
+
+
+def context(request: HttpRequest) -> dict[str, Any]:
+    """`demo` for templates: people, and where in its steps the story of the first trip is."""
+    if not _is_here(request):
+        return {}
+    steps = SimpleLazyObject(lambda: _steps(request))
+    return {"demo": {"people": skyline.PEOPLE, "first": OPERATOR[0], "steps": steps}}
+
+
+def _is_here(request: HttpRequest) -> bool:
+    """Whether the browser runs on this machine. Without an address (a socket) it is not known."""
+    address = request.META.get("REMOTE_ADDR", "")
+    return bool(address) and ipaddress.ip_address(address).is_loopback
+
+
+def _steps(request: HttpRequest) -> list[Step]:
+    """None once the correction is published, where the guide is hidden, or before the trip."""
+    match = request.resolver_match
+    is_skyline = bool(match and match.kwargs.get("workspace") == skyline.SLUG)
+    if not (is_skyline and request.user.is_authenticated) or request.session.get(HIDDEN):
+        return []
+    trips = Case.objects.filter(
+        workspace__slug=skyline.SLUG, agent__name=trip.AGENT, customer_name=TRAVELLER
+    )
+    case = trips.order_by("pk").first()
+    if case is None:
+        return []
+    plan = case.plans.order_by("-number").first()
+    correction = case.corrections.order_by("pk").first()
+    if correction is not None and correction.state != CorrectionState.DRAFT:
+        return []
+    home = f"/w/{skyline.SLUG}/"
+    at = f"{home}cases/{case.pk}/"
+    told = [
+        (f"{TRAVELLER.partition(' ')[0]}’s trip failed half-way: see what stands", at, OPERATOR),
+        ("See what undoing it would do, and ask for approval", f"{at}compensate/", OPERATOR),
+        (
+            "Approve the refund, as finance",
+            f"{home}approvals/{plan.approval_id}/" if plan and plan.approval_id else at,
+            APPROVER,
+        ),
+        (
+            "Publish the correction, and read what the customer reads",
+            f"{home}corrections/{correction.pk}/" if correction else at,
+            OPERATOR,
+        ),
+    ]
+    now = _current(plan, is_open=request.path.startswith(at))
+    me = getattr(request.user, "email", "")
+    return [
+        Step(i + 1, words, url, (who[0], who[1]), i < now, i == now, who[0] == me)
+        for i, (words, url, who) in enumerate(told)
+    ]
+
+
+def _current(plan: Plan | None, *, is_open: bool) -> int:
+    """The place of the step that is next; `is_open`: the person looks at the case."""
+    match plan.state if plan else None:
+        case PlanState.WAITING:
+            return 2
+        case PlanState.STARTING | PlanState.RUNNING | PlanState.FINISHED:
+            return 3
+        case _:
+            return int(is_open)
+
+
+@require_POST
+def enter(request: HttpRequest) -> HttpResponse:
+    """Log in as one of the demo's people, with the password that `make up` prints."""
+    asked = request.POST.get("person", "")
+    if not _is_here(request) or asked not in {address for address, *_ in skyline.PEOPLE}:
+        raise Http404
+    logout(request)
+    password = places.SharedFacts().read().get("password", "")
+    form = LoginForm({"login": asked, "password": password}, request=request)
+    if not form.is_valid():
+        return redirect("account_login")  # somebody has changed the password
+    wanted = request.POST.get("next", "")
+    is_ours = url_has_allowed_host_and_scheme(wanted, {request.get_host()})
+    answer: HttpResponse = form.login(
+        request, redirect_url=wanted if is_ours else f"/w/{skyline.SLUG}/queue/"
+    )
+    return answer
+
+
+@require_POST
+def hide(request: HttpRequest) -> HttpResponse:
+    request.session[HIDDEN] = True
+    return redirect(f"/w/{skyline.SLUG}/queue/")

@@ -1,0 +1,60 @@
+"""The first minutes in the demo: one click to be somebody, four steps to a finished trail."""
+
+import re
+
+import pytest
+
+from demo.stories import trip
+from tests.browser.trails import for_everybody
+from tests.examples.desk import commit, until
+
+
+@pytest.fixture
+def newcomer(skyline, processes, browser):
+    """A browser at the demo's door, which knows nobody's password."""
+    desk = processes.web(AMENDS_DEMO="1")
+    context = browser.new_context(base_url=desk.url)
+    yield context.new_page()
+    context.close()
+
+
+def test_a_newcomer_is_led_from_the_failed_trip_to_what_its_customer_reads(skyline, newcomer):
+    case = skyline.case_of(trip.play(skyline.stage()))
+
+    newcomer.goto("/")
+    for_everybody(newcomer)
+    newcomer.get_by_role("button", name="Rina Okafor").click()
+    guide = newcomer.locator(".guide")
+    for_everybody(newcomer)
+    guide.get_by_role("link", name=re.compile("^Amelia’s trip failed")).click()
+    guide.get_by_role("link", name=re.compile("^See what undoing")).click()
+    commit(newcomer, "She has a flight and no hotel", "^Ask for approval")
+    for_everybody(newcomer)
+
+    guide.get_by_role("button", name="Go on as Jeanne Moreau").click()
+    newcomer.get_by_label(re.compile("Reason")).first.fill("Checked with the customer")
+    newcomer.get_by_role("button", name=re.compile("^Approve")).click()
+    assert skyline.outcome_of(case) == "restored"
+    until(case.corrections.first)
+
+    newcomer.goto(f"/w/skyline/cases/{case.pk}/")
+    guide.get_by_role("button", name="Go on as Rina Okafor").click()
+    assert newcomer.url.endswith(f"/corrections/{case.corrections.first().pk}/")
+    newcomer.get_by_role("button", name=re.compile("^Publish")).first.click()
+    until(lambda: case.corrections.first().state == "published")
+    newcomer.goto("/w/skyline/queue/")
+    assert guide.count() == 0, "the story is told"
+
+
+def test_a_guide_that_is_hidden_stays_away_and_nobody_else_is_let_in(skyline, newcomer):
+    skyline.case_of(trip.play(skyline.stage()))
+    newcomer.goto("/")
+    newcomer.get_by_role("button", name="Vik Petrov").click()
+
+    newcomer.locator(".guide").get_by_role("button", name="Hide").click()
+
+    assert newcomer.locator(".guide").count() == 0
+    stranger = newcomer.request.post("/demo/enter/", form={"person": "dev@harbor.example"})
+    assert stranger.status == 403, "without a token of the page nothing is taken"
+    plain = newcomer.request.get(f"{skyline.url}/accounts/login/")
+    assert "This is the demo" not in plain.text(), "a desk without the demo has no such door"
