@@ -32,8 +32,8 @@ bench: $(DEV) ## Measure, print one line of JSON, write bench/latest.json
 chaos: $(DEV) ## Every fault of the list, seeded, against the invariants (ARGS="--seed 7")
 	@exec $(PY) -m pytest tests/crash -m chaos $(ARGS)
 
-adapters: $(DEV) ## An agent of each framework against the gate, each in an environment that is kept
-	@exec $(PY) -m pytest tests/adapters -n $(JOBS) -m "adapters or not adapters" $(ARGS)
+adapters: $(DEV) ## An agent of each framework, and MCP, against the gate, each in an environment that is kept
+	@exec $(PY) -m pytest tests/adapters tests/mcp -n $(JOBS) -m "adapters or not adapters" $(ARGS)
 
 mutants: $(DEV) ## Dangerous changes to the code, each of which a test must notice (ARGS="--room gate")
 	@exec $(PY) -m tests.mutants --jobs $(JOBS) $(ARGS)

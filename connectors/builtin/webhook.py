@@ -195,7 +195,10 @@ def _title(declared: Declared, call: Call, known: State, money: Money | None) ->
     def filled(found: re.Match[str]) -> str:
         value = words.get(found[1], known.get(found[1]))
         if isinstance(value, str | int):
-            return str(value)[:WORD_CHARACTERS_MAX]
+            word = str(value)
+            return (
+                word if len(word) <= WORD_CHARACTERS_MAX else f"{word[: WORD_CHARACTERS_MAX - 1]}…"
+            )
         return _after(declared.title[: found.start()], target)
 
     return re.sub(r"\{(\w+)\}", filled, declared.title)

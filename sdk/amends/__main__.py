@@ -1,4 +1,6 @@
-"""`python -m amends`: `verify` checks a proof offline, `aside` shows what could not be sent."""
+"""`amends`, or `python -m amends`: `verify` checks a proof offline, `aside` shows what could not be
+sent, `mcp-gateway`, `mcp-twins` and `mcp-server` are for MCP (docs/mcp.md).
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,14 @@ from pathlib import Path
 
 from amends.client import default_spool
 from amends.errors import in_words
+from amends.mcp import commands as mcp
 from amends.protocol import proofs
 from amends.spool import Spool
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0 if proven or nothing is set aside, 1 if not, 2 if it could not be checked."""
-    parser = argparse.ArgumentParser(prog="python -m amends")
+    parser = argparse.ArgumentParser(prog="amends")
     commands = parser.add_subparsers(required=True)
     verify = commands.add_parser("verify", help="check a proof or a downloaded correction offline")
     verify.add_argument("file", type=Path, help="a .tlog-proof file or a downloaded correction")
@@ -31,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     aside.add_argument("--retry", action="store_true", help="put them back in line to be sent")
     aside.set_defaults(act=_aside)
+    mcp.add(commands)
     options = parser.parse_args(arguments)
     found: int = options.act(options)
     return found

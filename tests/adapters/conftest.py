@@ -27,9 +27,9 @@ def each(frameworks=FRAMEWORKS):
     ]
 
 
-def environment_of(framework):
+def environment_of(framework, locks=HERE / "environments"):
     """Python with the framework as it is locked; made once, in .venv, and kept."""
-    lock = HERE / "environments" / f"{framework}.lock"
+    lock = locks / f"{framework}.lock"
     folder = ROOT / ".venv" / "adapters" / framework
     python, stamp = folder / "bin" / "python", folder / "installed"
     wanted = str(zlib.crc32(lock.read_bytes()))

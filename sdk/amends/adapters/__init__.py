@@ -79,7 +79,9 @@ class GatedTools:
         limit = self.wait_seconds if wait_seconds is None else wait_seconds
         how: dict[str, Any] = {"effect_class": found, "wait_seconds": limit}
         if "op" not in declaration.how:
-            how["op"] = f"{name} {call_id if anew else (yield from blocking(_digest, run, args))}"
+            how["op"] = (
+                f"{name} {call_id if anew else (yield from blocking(args_digest, run, args))}"
+            )
         return (yield from declaration.calling(run, name, args, call, told=told, **how))
 
     call, acall = waits(calling), awaits(calling)
@@ -103,7 +105,7 @@ def is_over(error: BaseException) -> bool:
     return isinstance(error, Stopped)
 
 
-def _digest(run: Run, args: Mapping[str, Any]) -> str:
+def args_digest(run: Run, args: Mapping[str, Any]) -> str:
     """Of the arguments as the ledger has them: a card number is not to be found by trying all."""
     run.desk.need_masking_key()
     told = run.build(EventType.ACTION_PLANNED, {"args": dict(args)})

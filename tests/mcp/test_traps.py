@@ -1,0 +1,218 @@
+"""Whatever breaks, no call runs without the desk's yes, and none runs twice for one."""
+
+import json
+import subprocess
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.mcp.conftest import Gateway, odd, words
+from tests.sdk.conftest import KEY
+
+BY_URL: dict[str, Any] = {"elicitation": {"url": {}, "form": {}}}
+
+
+def decide(desk):
+    """A person says yes to what was asked first."""
+    desk.control(decided=[desk.journal("begin")[0]["data"]["key"]])
+
+
+def outcomes(desk):
+    return [
+        one["data"].get("outcome", "succeeded")
+        for one in desk.journal()
+        if one["type"] in ("action.succeeded", "action.failed")
+    ]
+
+
+@pytest.fixture
+def asking(desk_that_allows):
+    desk_that_allows.control(modes={"note": "wait"})
+    return desk_that_allows
+
+
+def test_a_client_is_sent_to_the_card_and_told_that_it_still_waits(through, asking, journal):
+    client = through(capabilities=BY_URL)
+
+    call = client.send_call("note", meta={"progressToken": 7}, text="one")
+    elicited = client.next(lambda one: one.get("method") == "elicitation/create")
+    assert (elicited["params"]["mode"], elicited["params"]["url"]) == (
+        "url",
+        "http://desk/approvals/1",
+    )
+    client.say(id=elicited["id"], result={"action": "accept"})
+    if not any(one["method"] == "notifications/progress" for one in client.heard):
+        client.next(lambda one: one.get("method") == "notifications/progress")
+    assert journal.lines == [], "that somebody opens the card is no approval"
+    decide(asking)
+
+    assert words(client.answer(call)["result"]) == "note is done"
+    assert journal.lines == ['note {"text": "one"}']
+
+
+def test_a_client_that_declines_to_ask_makes_no_call(through, asking, journal):
+    client = through(capabilities=BY_URL)
+
+    call = client.send_call("note", text="one")
+    elicited = client.next(lambda one: one.get("method") == "elicitation/create")
+    client.say(id=elicited["id"], result={"action": "decline"})
+
+    assert "NOT made" in words(client.answer(call)["result"])
+    decide(asking)
+    assert words(client.call("note", text="one")) == "note is done", "a retry after the yes"
+    assert words(client.call("note", text="one")).startswith("note is done This call was made")
+    assert journal.lines == ['note {"text": "one"}']
+
+
+def test_nobody_decides_in_time_or_other_arguments_come_after_the_yes(through, asking, journal):
+    client = through("--wait-seconds", "0.5")
+    assert "nobody has decided yet" in words(client.call("note", text="one"))
+    decide(asking)
+
+    assert "nobody has decided yet" in words(client.call("note", text="two"))
+    assert journal.lines == []
+    assert words(client.call("note", text="one")) == "note is done"
+
+
+def test_a_cancelled_wait_makes_no_call_although_a_yes_comes_later(through, asking, journal):
+    client = through()
+    call = client.send_call("note", meta={"progressToken": 1}, text="one")
+    client.next(lambda one: one.get("method") == "notifications/progress")
+
+    client.say(method="notifications/cancelled", params={"requestId": call})
+    client.ask("ping")
+    decide(asking)
+    client.leave()
+
+    assert [one for one in journal.lines if one.startswith("note")] == []
+    assert "succeeded" not in outcomes(asking)
+
+
+def test_a_call_that_is_cancelled_while_the_server_is_at_it_is_told_as_unknown(
+    through, desk_that_allows, journal
+):
+    client = through()
+    call = client.send_call("slow", seconds=30)
+    journal.had('slow {"seconds": 30}')
+
+    client.say(method="notifications/cancelled", params={"requestId": call})
+    client.leave()
+
+    [failed] = [one["data"] for one in desk_that_allows.journal() if one["type"] == "action.failed"]
+    assert failed["outcome"] == "unknown"
+    assert "cancelled while the server was at it" in failed["error"]["message"]
+
+
+def test_a_client_that_leaves_while_the_server_is_at_it_does_not_lose_the_outcome(
+    through, desk_that_allows, journal
+):
+    client = through()
+    client.send_call("slow", seconds=1)
+    journal.had('slow {"seconds": 1}')
+
+    client.leave()
+
+    assert outcomes(desk_that_allows) == ["succeeded"]
+
+
+def test_a_server_that_dies_in_mid_call_leaves_it_unknown_and_it_is_not_repeated(
+    through, desk_that_allows, journal
+):
+    client = through("--run", "run_7")
+    said = words(client.call("die"))
+    assert "It is NOT known whether this call of die took effect" in said
+    client.process.wait(30)
+    assert outcomes(desk_that_allows) == ["unknown"]
+
+    client = through("--run", "run_7")
+
+    assert "may have happened" in words(client.call("die"))
+    assert journal.lines == ["die {}"]
+
+
+def test_a_gateway_that_is_killed_in_mid_call_does_not_make_it_again(
+    through, desk_that_allows, journal
+):
+    desk_that_allows.control(lease=0)
+    client = through("--run", "run_7")
+    client.send_call("slow", seconds=2)
+    journal.had('slow {"seconds": 2}')
+
+    client.gateway.kill()
+    client = through("--run", "run_7")
+
+    assert "may have happened" in words(client.call("slow", seconds=2))
+    assert journal.lines.count('slow {"seconds": 2}') == 1
+
+
+def test_two_clients_on_one_gateway_are_two_runs(listening, desk_that_allows, journal):
+    """Each has its session, and the same call of the other is not its own."""
+    url = listening()
+    first, second = HttpClient(url), HttpClient(url)
+
+    for client in (first, second, second):
+        client.call("note", text="one")
+    first.leave()
+    second.leave()
+
+    assert journal.lines == ['note {"text": "one"}'] * 2
+    assert len({one["run"] for one in desk_that_allows.journal("begin")}) == 2
+
+
+def test_a_page_of_somewhere_else_and_one_without_the_token_reach_nothing(listening, journal):
+    url = listening(AMENDS_GATEWAY_TOKEN="of-the-gateway")
+    bearer = {"Authorization": "Bearer of-the-gateway"}
+
+    assert httpx.post(url, json={}).status_code == 401
+    there = httpx.post(url, json={}, headers=bearer | {"Origin": "https://elsewhere.example"})
+    assert there.status_code == 403
+    there = httpx.post(url, json={}, headers=bearer | {"Host": "elsewhere.example"})
+    assert there.status_code == 421
+    unknown = bearer | {"Mcp-Session-Id": "0" * 32}
+    assert httpx.post(url, json={}, headers=unknown).status_code == 404
+    client = HttpClient(url, bearer)
+    assert client.initialized["serverInfo"]["name"] == "odd"
+    client.leave()
+
+
+def test_a_gateway_is_not_opened_to_others_without_a_token(desk_that_allows, tmp_path, journal):
+    here = desk_that_allows.url, KEY, tmp_path / "agent.sqlite", odd(journal.path)
+    gateway = Gateway(*here, "--listen", "0.0.0.0:1")
+    gateway.start(stderr=subprocess.PIPE, text=True)
+
+    _, said = gateway.process.communicate(timeout=60)
+
+    assert (gateway.process.returncode, said) == (
+        2,
+        "to listen where others can reach it, set AMENDS_GATEWAY_TOKEN\n",
+    )
+
+
+class HttpClient:
+    """A session over streamable HTTP, of a few lines."""
+
+    def __init__(self, url, headers=()):
+        accept = {"Accept": "application/json, text/event-stream", **dict(headers)}
+        self._http, self._number = httpx.Client(base_url=url, headers=accept, timeout=60), 0
+        self.initialized = self.ask(
+            "initialize", protocolVersion="2025-11-25", capabilities={},
+            clientInfo={"name": "raw", "version": "1"},
+        )  # fmt: skip
+
+    def ask(self, method, **params):
+        self._number += 1
+        said = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        answer = self._http.post("", json=said)
+        assert answer.status_code == 200, answer.text
+        if session := answer.headers.get("mcp-session-id"):
+            self._http.headers["Mcp-Session-Id"] = session
+        told = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
+        return json.loads(told[-1])["result"]
+
+    def call(self, tool, **args):
+        return self.ask("tools/call", name=tool, arguments=args)
+
+    def leave(self):
+        assert self._http.delete("").status_code == 200
+        self._http.close()
