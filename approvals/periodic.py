@@ -9,6 +9,7 @@ from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, deciders, denials, notifications, team_coverage
 from approvals.deciders import locked
 from approvals.digests import say
+from approvals.interchange import aap_requests
 from approvals.models import Approval, ApprovalState, GateKey
 from approvals.signals import ring_on_commit
 from workspaces.periodic import SWEEPER, every
@@ -79,4 +80,5 @@ every(30, name="approvals.remind")(remind_due)
 every(5, name="approvals.note_told")(notifications.note_due)
 every(10, name="approvals.look_at_teams")(team_coverage.sweep)
 every(3600, name="approvals.forget_keys")(forget_old_keys)
+every(3600, name="approvals.forget_requests")(aap_requests.forget_old)
 every(600, name="approvals.forget_denials")(denials.forget_old)

@@ -145,6 +145,7 @@ HOT_MODULES = (
     "ledger.intake",
     "ledger.foreign",
     "approvals.gate",
+    "approvals.interchange",
     "approvals.news",
     "recovery.directives",
     "recovery.news",

@@ -21,6 +21,7 @@ from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
     Answer,
+    Decision,
     Denied,
     InDoubt,
     KeyReused,
@@ -39,7 +40,7 @@ from ledger.append.events import Batch, Recorded
 from ledger.append.statements import Statement
 from ledger.drivers import Rows
 from ledger.models import Action, Event, Run, RunState
-from ledger.parsed_events import ParsedEvent
+from ledger.parsed_events import Actor, ParsedEvent
 from workspaces import row_locks
 from workspaces.models import Agent, Workspace
 
@@ -114,6 +115,12 @@ def begin(ask: BeginRequest) -> Reply:  # noqa: PLR0911 - one per kind of decisi
             return _key_reused(ask, decision)
         case Answer():
             return Reply(decision.body)
+
+
+def looked(ask: BeginRequest) -> tuple[Decision, PolicyDecision]:
+    """What would be answered, under the locks of the transaction that is open; begins nothing."""
+    found = drivers.run(_look(ask), desk_events.plain_connection())
+    return decide(ask, found, active_policies.active(ask.speaker.workspace_id))
 
 
 def _look(ask: BeginRequest) -> Generator[list[Statement], list[Rows], BeginContext]:
@@ -338,7 +345,12 @@ def _key_reused(ask: BeginRequest, decision: KeyReused) -> Reply:
 
 
 def _record(ask: BeginRequest, events: list[ParsedEvent]) -> None:
-    _check(intake.record(desk_events.plain_connection(), ask.speaker, events))
+    record(ask.speaker, events)
+
+
+def record(speaker: Actor, events: list[ParsedEvent]) -> None:
+    """Record in the transaction that is open; raises `Refused` for the first that is not kept."""
+    _check(intake.record(desk_events.plain_connection(), speaker, events))
 
 
 def _check(recorded: Recorded) -> None:

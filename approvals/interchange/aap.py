@@ -1,0 +1,176 @@
+"""The Agent Approval Protocol (agentapprovalprotocol on PyPI): its endpoints below `/aap/v1/`.
+
+An unmodified client puts its calls before our policy and our people. Where the protocol asks for
+less than our gate, the gate's law holds: an approval binds its digest, is used once, and what has
+changed since is asked anew, whatever the document says.
+"""
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qs
+
+from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
+
+from approvals.gate import slow_path
+from approvals.gate.begin_request import BODY_BYTES_MAX
+from approvals.gate.waiting import gone, waiters, waiting_agents
+from approvals.interchange import aap_requests as requests
+from approvals.interchange.aap_requests import Conflict, Seen, Unknown
+from edge.asgi import (
+    RETRY_AFTER_SECONDS,
+    Handler,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    answer,
+    body_of,
+    header,
+    refuse,
+)
+from ledger import decimals, wire
+from ledger.agent_keys import speaker_of
+
+WAIT = re.compile(r"([0-9]{1,4})s?")
+WAIT_SECONDS_MAX = 60
+KEY_CHARACTERS_MAX = 256
+KINDS = {400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found",
+         409: "conflict", 429: "rate_limited", 503: "unavailable"}  # fmt: skip
+
+
+def in_its_words(handler: Callable[[Scope, Receive, Send], Awaitable[None]]) -> Handler:
+    """The handler with all that can be wrong as the protocol's error document."""
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await handler(scope, receive, send)
+        except Conflict as conflict:
+            await _error(send, 409, conflict.code, "The request does not stand so.")
+        except Unknown:
+            await _error(send, 404, "not_found", "There is no such request, or no longer.")
+        except Refused as refused:
+            problem = refused.problem
+            status = problem.status if problem.status in KINDS or problem.status >= 500 else 400  # noqa: PLR2004
+            words = f"{problem.title} {problem.detail}".strip()
+            await _error(send, status, problem.type.rpartition(":")[2], words, refused.headers)
+        except (DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure):
+            again = (("retry-after", str(RETRY_AFTER_SECONDS)),)
+            await _error(send, 503, "overloaded", "Come back in a moment.", again)
+
+    return answered
+
+
+async def _error(
+    send: Send, status: int, code: str, message: str, headers: tuple[tuple[str, str], ...] = ()
+) -> None:
+    kind = KINDS.get(status, "error")
+    said = {"type": kind, "code": code, "message": message, "request_id": str(uuid.uuid4())}
+    await answer(send, status, {"error": said}, headers)
+
+
+async def create(scope: Scope, receive: Receive, send: Send) -> None:
+    """`POST /aap/v1/requests`: 201, or 200 with the same request for the same key."""
+    speaker = await speaker_of(scope, "begin")
+    key = _idempotency_key(scope)
+    body = await _body(scope, receive)
+    try:
+        submission = requests.checked(body)
+    except ValueError as wrong:
+        raise refuse("invalid_submission", str(wrong), 400) from wrong
+    seen, is_new = await slow_path.call(requests.create, speaker, key, submission)
+    await answer(send, 201 if is_new else 200, seen.document)
+
+
+async def read(scope: Scope, receive: Receive, send: Send) -> None:
+    """`GET /aap/v1/requests/{id}?wait=25s`: at once, or as soon as it is decided."""
+    speaker = await speaker_of(scope, "begin")
+    id_ = scope["path_params"]["id"]
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _wait(scope)
+    went = asyncio.ensure_future(gone(receive))
+    try:
+        seen = await slow_path.call(requests.read, speaker, id_)
+        while seen.status == requests.PENDING and seen.approval and loop.time() < end:
+            with waiters.registered(seen.approval) as decided:
+                seen = await slow_path.call(requests.read, speaker, id_)
+                if seen.status == requests.PENDING:
+                    with waiting_agents.track_inprogress():
+                        await asyncio.wait({decided, went}, timeout=end - loop.time(),
+                                           return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
+                    seen = await slow_path.call(requests.read, speaker, id_)
+            if went.done():
+                raise refuse("disconnected", "The client went away", 400)
+    finally:
+        went.cancel()
+    await answer(send, 200, seen.document)
+
+
+async def cancel(scope: Scope, receive: Receive, send: Send) -> None:
+    """`DELETE /aap/v1/requests/{id}`."""
+    speaker = await speaker_of(scope, "begin")
+    seen = await slow_path.call(requests.cancel, speaker, scope["path_params"]["id"])
+    await answer(send, 200, seen.document)
+
+
+async def consume(scope: Scope, receive: Receive, send: Send) -> None:
+    """`POST /aap/v1/requests/{id}/consume`: once; the same key again is the same answer."""
+    speaker = await speaker_of(scope, "begin")
+    key, id_ = _idempotency_key(scope), scope["path_params"]["id"]
+    seen = await slow_path.call(requests.consume, speaker, id_, key)
+    await answer(send, 200, seen.document)
+
+
+async def outcome(scope: Scope, receive: Receive, send: Send) -> None:
+    """`POST /aap/v1/requests/{id}/outcome`."""
+    speaker = await speaker_of(scope, "begin")
+    said = await _body(scope, receive)
+    note = said.get("note", "") if isinstance(said, dict) else None
+    if (
+        not isinstance(said, dict)
+        or said.keys() - {"status", "note"}
+        or said.get("status") not in {"succeeded", "failed"}
+        or not isinstance(note, str)
+    ):
+        raise refuse("invalid_outcome", "An outcome is succeeded or failed, with a note.", 400)
+    seen: Seen = await slow_path.call(
+        _report, speaker, scope["path_params"]["id"], said["status"] == "succeeded",
+        note[: requests.NOTE_CHARACTERS_MAX],
+    )  # fmt: skip
+    await answer(send, 200, seen.document)
+
+
+def _report(speaker: Any, id_: str, succeeded: bool, note: str) -> Seen:  # noqa: FBT001 - through a thread
+    return requests.report(speaker, id_, succeeded=succeeded, note=note)
+
+
+def _idempotency_key(scope: Scope) -> str:
+    key = header(scope, b"idempotency-key")
+    if not 0 < len(key) <= KEY_CHARACTERS_MAX:
+        raise refuse("missing_idempotency_key", "Send an Idempotency-Key.", 400)
+    return key
+
+
+def _wait(scope: Scope) -> float:
+    given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("wait", ["0"])[-1]
+    found = WAIT.fullmatch(given)
+    if found is None:
+        raise refuse("invalid_wait", "“wait” is a number of seconds, as 25s.", 400)
+    return float(min(int(found[1]), WAIT_SECONDS_MAX))
+
+
+async def _body(scope: Scope, receive: Receive) -> Any:
+    raw = await body_of(scope, receive, BODY_BYTES_MAX)
+    try:
+        value = json.loads(raw)
+        twice = wire.repeated(raw)
+    except (ValueError, RecursionError) as wrong:
+        raise refuse("malformed", "The body is not JSON", 400) from wrong
+    if twice:
+        raise refuse("duplicate_name", "A name stands twice in one object:", 400, twice)
+    if number := decimals.rounded(raw):
+        raise refuse("unfit", "A number has more digits than a double:", 400, number)
+    return value

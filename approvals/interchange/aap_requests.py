@@ -1,0 +1,411 @@
+"""Requests of the Agent Approval Protocol as calls at our gate: what is kept of each; its moves.
+
+A request is one call of one run of its own, under a key made of the client's; so policy, pauses,
+digest, inbox and single use are those of every call, and only people decide. The protocol wants
+its arguments back as they came, unmasked. The ledger never has them so: they lie sealed, apart, and
+are thrown away a day after the run has ended.
+
+All functions run in a thread of the gate.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from amends.protocol.vocabulary import EventType
+from approvals import approval_requests
+from approvals.deciders import locked
+from approvals.gate import slow_path
+from approvals.gate.begin_request import BeginRequest, ask_of
+from approvals.gate.decision_table import Denied, InProgress, Proceed, Question
+from approvals.models import Approval, ApprovalState
+from approvals.policy import PolicyDecision
+from edge.asgi import Problem, Refused
+from ledger import clocks, wire
+from ledger.append.events import new_id
+from ledger.models import Action, ActionState, Run, RunState
+from ledger.parsed_events import Actor, ParsedEvent
+from workspaces import encryption
+from workspaces.clock import database_time
+from workspaces.models import Secret
+
+RUN = "aap_"
+ACTION = "call"
+SEALED = "aap "
+NAMES_APART = uuid.UUID("b29a43a7-1949-4b9f-9d61-b7ae66f85d31")
+"""Of ids that are made of workspace, agent and the client's key (RFC 9562, version 5)."""
+ALLOWED_SECONDS = 300
+"""For how long what a rule allows may be begun before it is judged anew."""
+KEPT_DAYS = 8
+ENDED_DAYS = 1
+TIMEOUT_MAX = timedelta(days=7)
+NOTE_CHARACTERS_MAX = 2_000
+FORGOTTEN_AT_A_TIME = 500
+
+PENDING, APPROVED, DENIED = "pending", "approved", "denied"
+EXPIRED, CANCELLED = "expired", "cancelled"
+STATES = {
+    ApprovalState.WAITING: PENDING,
+    ApprovalState.GRANTED: APPROVED,
+    ApprovalState.USED: APPROVED,
+    ApprovalState.REJECTED: DENIED,
+    ApprovalState.EXPIRED: EXPIRED,
+    ApprovalState.WITHDRAWN: CANCELLED,
+}
+
+
+class Submission(NamedTuple):
+    """What a client asks, checked: the body as it came, and what of it makes the call."""
+
+    body: dict[str, Any]
+    timeout: timedelta
+
+    @property
+    def tool(self) -> str:
+        """Two servers may have a tool of one name, and the policy must tell them apart."""
+        server = self.body.get("server")
+        return f"{server}.{self.body['tool']}" if server else str(self.body["tool"])
+
+
+class Conflict(Exception):
+    """We stopped because the request does not stand so; `code` is the protocol's word."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Unknown(Exception):
+    """We stopped because there is no such request of this agent, or no longer."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A request as it lies sealed. `settled` is what was said of it at once: by a rule, or by what
+    is stopped."""
+
+    id: str
+    speaker: Actor
+    body: dict[str, Any]
+    created: datetime
+    deadline: datetime
+    settled: dict[str, Any] | None = None
+
+    @property
+    def run(self) -> str:
+        return f"{RUN}{self.id}"
+
+    def ask(self, attempt: str) -> BeginRequest:
+        submission = Submission(self.body, timedelta())
+        reason = self.body.get("agent_reasoning")
+        event = {
+            "run": self.run, "action": ACTION, "n": 1, "attempt": attempt,
+            "data": {
+                "tool": submission.tool, "args": self.body["arguments"], "key": f"aap:{self.id}",
+                **({"intent": {"reason": reason}} if reason else {}),
+            },
+        }  # fmt: skip
+        return ask_of(msgspec.json.encode(event), self.speaker, explain=False)
+
+
+class Seen(NamedTuple):
+    """A request with all that is known of it: the document, its approval and its call."""
+
+    document: dict[str, Any]
+    status: str
+    approval: int | None
+    action: Action | None
+
+
+def create(speaker: Actor, key: str, submission: Submission) -> tuple[Seen, bool]:
+    """Put a request to policy and people; the same one again is given back. Whether it is new."""
+    names = f"{speaker.workspace_id}/{speaker.agent_id}/{key}"
+    id_ = str(uuid.uuid5(NAMES_APART, names))
+    now = database_time()
+    kept = Kept(id_, speaker, submission.body, now, now + submission.timeout)
+    ask = kept.ask("aap")
+    with transaction.atomic():
+        decision, judgement = slow_path.looked(ask)
+        known = _found(speaker, id_)
+        if known is not None:
+            if known.body != submission.body:
+                raise Conflict("idempotency_conflict")
+            return seen(known), False
+        kept = _decided(kept, ask, decision, judgement)
+        value = {"body": kept.body, "created": kept.created.isoformat(),
+                 "deadline": kept.deadline.isoformat(), "settled": kept.settled,
+                 "agent": speaker.agent_id}  # fmt: skip
+        Secret.objects.create(
+            workspace_id=speaker.workspace_id, name=f"{SEALED}{id_}",
+            sealed=encryption.seal(json.dumps(value)),
+        )  # fmt: skip
+    return seen(kept), True
+
+
+def _decided(kept: Kept, ask: BeginRequest, decision: Any, judgement: PolicyDecision) -> Kept:
+    """The request as the gate answers it: allowed by rule, denied, or put to people."""
+    said: dict[str, Any]
+    if isinstance(decision, Proceed):
+        # It is not begun: whoever may begin it comes to consume it, and is judged anew.
+        until = kept.created + timedelta(seconds=ALLOWED_SECONDS)
+        said = {"status": APPROVED, "note": judgement.why, "expires_at": until.isoformat()}
+        return _replaced(kept, settled=said)
+    if not isinstance(decision, Question | Denied):
+        raise Conflict("idempotency_conflict")
+    reply = slow_path.begin(ask).body
+    if isinstance(reply, Problem):
+        raise Refused(reply)
+    if reply["answer"] == "denied":
+        return _replaced(kept, settled={"status": DENIED, "note": reply["reason"]})
+    until = datetime.fromisoformat(reply["expires_at"])
+    return _replaced(kept, deadline=min(kept.deadline, until))
+
+
+def _replaced(kept: Kept, **changes: Any) -> Kept:
+    return Kept(**(vars(kept) | changes))
+
+
+def _found(speaker: Actor, id_: str) -> Kept | None:
+    secrets = Secret.objects.filter(workspace=speaker.workspace_id, name=f"{SEALED}{id_}")
+    secret = secrets.first()
+    value = secret.open() if secret else None
+    if value is None or value["agent"] != speaker.agent_id:
+        return None
+    moments = [datetime.fromisoformat(value[name]) for name in ("created", "deadline")]
+    return Kept(id_, speaker, value["body"], *moments, value["settled"])
+
+
+def _known(speaker: Actor, id_: str) -> Kept:
+    kept = _found(speaker, id_)
+    if kept is None:
+        raise Unknown
+    return kept
+
+
+def read(speaker: Actor, id_: str) -> Seen:
+    """The request as it stands. One whose time is over is taken back from people."""
+    kept = _known(speaker, id_)
+    found = seen(kept)
+    if found.status == PENDING and database_time() >= kept.deadline:
+        _take_back(kept, "the time that the agent gave it is over")
+        found = seen(kept)
+    if found.status in {DENIED, EXPIRED, CANCELLED} and found.action is not None:
+        _end(kept, EventType.RUN_CANCELLED, {"reason": f"the request was {found.status}"})
+    return found
+
+
+def cancel(speaker: Actor, id_: str) -> Seen:
+    """The agent takes its request back; possible as long as nobody has decided."""
+    kept = _known(speaker, id_)
+    status = seen(kept).status
+    if status == PENDING:
+        _take_back(kept, "the agent took it back")
+    elif status != CANCELLED:
+        raise Conflict("already_terminal")
+    return read(speaker, id_)
+
+
+@transaction.atomic
+def _take_back(kept: Kept, why: str) -> None:
+    approval = _approval(kept)
+    if approval is None:
+        return
+    row = locked(approval)
+    if Approval.objects.filter(pk=row.pk, state=ApprovalState.WAITING).exists():
+        approval_requests.void(row, why=why)
+
+
+def consume(speaker: Actor, id_: str, key: str) -> Seen:
+    """Begin the call: once, and only while all that it rests on still holds."""
+    kept = _known(speaker, id_)
+    attempt = f"aap_{hashlib.sha256(key.encode()).hexdigest()[:40]}"
+    found = seen(kept)
+    action = found.action
+    if found.document.get("consumption"):
+        if action is not None and action.attempts.filter(attempt=attempt).exists():
+            return found
+        raise Conflict("already_consumed")
+    if found.status != APPROVED:
+        raise Conflict("not_approved")
+    if clocks.read(found.document["decision"]["expires_at"]) <= database_time():
+        raise Conflict("approval_expired")
+    try:
+        reply = slow_path.begin(kept.ask(attempt)).body
+    except InProgress as busy:
+        raise Conflict("already_consumed") from busy
+    if isinstance(reply, Problem):
+        raise Refused(reply)
+    if reply["answer"] in {"replay", "in_doubt", "compensated"}:
+        raise Conflict("already_consumed")
+    if reply["answer"] != "proceed":  # the policy or a pause says otherwise by now
+        raise Conflict("not_approved")
+    return seen(kept)
+
+
+def report(speaker: Actor, id_: str, *, succeeded: bool, note: str) -> Seen:
+    """What became of the call. That it failed does not say that it did nothing."""
+    kept = _known(speaker, id_)
+    found = seen(kept)
+    consumption = found.document.get("consumption")
+    if consumption is None or found.action is None:
+        raise Conflict("not_consumed")
+    status = "succeeded" if succeeded else "failed"
+    if told := consumption.get("outcome"):
+        if (told["status"], told.get("note", "")) != (status, note):
+            raise Conflict("outcome_conflict")
+        return found
+    about = {"attempt": found.action.current_attempt, "fence": found.action.fence}
+    if succeeded:
+        said = about | ({"result": {"note": note}} if note else {})
+        _tell(kept, EventType.ACTION_SUCCEEDED, said, ACTION)
+        _end(kept, EventType.RUN_COMPLETED, {})
+    else:
+        error = {"message": note} if note else {"message": FAILED_WITHOUT_NOTE}
+        _tell(kept, EventType.ACTION_FAILED, about | {"outcome": "unknown", "error": error}, ACTION)
+        _end(kept, EventType.RUN_FAILED, {"error": error, "failed_action": ACTION})
+    return seen(kept)
+
+
+FAILED_WITHOUT_NOTE = "The agent said that it failed, and no more."
+
+
+def _end(kept: Kept, type_: EventType, data: dict[str, Any]) -> None:
+    if not Run.objects.filter(
+        workspace=kept.speaker.workspace_id, run=kept.run, state=RunState.RUNNING
+    ).exists():
+        return
+    _tell(kept, type_, data)
+
+
+def _tell(kept: Kept, type_: EventType, data: dict[str, Any], action: str = "") -> None:
+    event = {"id": new_id(), "type": type_, "run": kept.run, "data": data}
+    said = wire.of_gate(kept.speaker, event | ({"action": action} if action else {}))
+    if not isinstance(said, ParsedEvent):
+        raise Refused(said[1])
+    with transaction.atomic():
+        slow_path.record(kept.speaker, [said])
+
+
+def _approval(kept: Kept) -> Approval | None:
+    """The newest question about it, if people were ever asked."""
+    asked = Approval.objects.filter(
+        workspace=kept.speaker.workspace_id, run_ref=kept.run, agent=kept.speaker.agent_id
+    )
+    return asked.order_by("-pk").first()
+
+
+def seen(kept: Kept) -> Seen:
+    """The request's document, made of what the tables have."""
+    approval = _approval(kept)
+    actions = Action.objects.filter(
+        workspace=kept.speaker.workspace_id, run__run=kept.run, action=ACTION
+    )
+    action = actions.first()
+    status, decision = _decision(kept, approval)
+    document = {
+        **kept.body, "id": kept.id, "status": status, "created_at": _stamp(kept.created),
+        "deadline_at": _stamp(kept.deadline),
+    }  # fmt: skip
+    if decision:
+        document["decision"] = decision
+    if status == APPROVED and action is not None and (consumed := _consumption(action)):
+        document["consumption"] = consumed
+    return Seen(document, status, approval.pk if approval else None, action)
+
+
+def _decision(kept: Kept, approval: Approval | None) -> tuple[str, dict[str, Any] | None]:
+    if approval is None:
+        settled = kept.settled or {"status": CANCELLED}
+        decided = {"status": settled["status"], "decided_at": _stamp(kept.created)}
+        if settled.get("note"):
+            decided["note"] = settled["note"]
+        if settled.get("expires_at"):
+            decided["expires_at"] = _stamp(datetime.fromisoformat(settled["expires_at"]))
+        return settled["status"], decided
+    state, until = ApprovalState(approval.state), approval.expires_at
+    status = STATES[state]
+    if state in {ApprovalState.WAITING, ApprovalState.GRANTED} and until <= database_time():
+        return EXPIRED, {"status": EXPIRED, "decided_at": _stamp(until)}
+    if status == PENDING:
+        return PENDING, None
+    decided = {"status": status, "decided_at": _stamp(approval.decided_at or until)}
+    if approval.closing_reason:
+        decided["note"] = approval.closing_reason
+    if status == APPROVED:
+        decided["expires_at"] = _stamp(until)
+    return status, decided
+
+
+def _consumption(action: Action) -> dict[str, Any] | None:
+    if action.started_at is None:
+        return None
+    consumed: dict[str, Any] = {"consumed_at": _stamp(action.started_at)}
+    if action.finished_at is not None and action.state != ActionState.RUNNING:
+        succeeded = action.state == ActionState.SUCCEEDED
+        told = (
+            (action.result or {}).get("note") if succeeded else (action.error or {}).get("message")
+        )
+        outcome = {"status": "succeeded" if succeeded else "failed",
+                   "reported_at": _stamp(action.finished_at)}  # fmt: skip
+        if told and told != FAILED_WITHOUT_NOTE:
+            outcome["note"] = told
+        consumed["outcome"] = outcome
+    return consumed
+
+
+def _stamp(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def forget_old() -> int:
+    """Throw away what was sealed of requests that are over, or whose run was forgotten."""
+    over = Run.objects.filter(run__startswith=RUN).filter(
+        Q(forgotten_at__isnull=False) | Q(ended_at__lt=Now() - timedelta(days=ENDED_DAYS))
+    )
+    names = {f"{SEALED}{run.removeprefix(RUN)}" for run in over.values_list("run", flat=True)}
+    old = Secret.objects.filter(name__startswith=SEALED).filter(
+        Q(name__in=names) | Q(created_at__lt=Now() - timedelta(days=KEPT_DAYS))
+    )
+    pks = list(old.values_list("pk", flat=True)[:FORGOTTEN_AT_A_TIME])
+    return Secret.objects.filter(pk__in=pks).delete()[0]
+
+
+def checked(body: Any) -> Submission:
+    """The submission, if it is one; ValueError says what is wrong."""
+    body = body if isinstance(body, dict) else {}
+    for name, value in body.items():
+        kind = MEMBERS.get(name)
+        if kind is None:
+            raise ValueError(f"“{str(name)[:60]}” is no member of a request.")
+        if not isinstance(value, kind) or (kind is str and not value.strip()):
+            raise ValueError(f"“{name}” does not fit.")
+    for name in ("tool", "arguments", "timeout"):
+        if name not in body:
+            raise ValueError(f"“{name}” is missing.")
+    return Submission(body, _duration(body["timeout"]))
+
+
+MEMBERS: Mapping[str, type] = {
+    "tool": str, "server": str, "arguments": dict, "timeout": str, "agent_reasoning": str,
+    "context": dict,
+}  # fmt: skip
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _duration(text: str) -> timedelta:
+    """A number and a unit, `90s`, `10m`, `24h` or `7d`."""
+    number, unit = text[:-1], text[-1:]
+    if unit in UNITS and number.isascii() and number.isdigit() and len(number) < 8:  # noqa: PLR2004
+        found = timedelta(seconds=int(number) * UNITS[unit])
+        if timedelta() < found <= TIMEOUT_MAX:
+            return found
+    raise ValueError("“timeout” is a number with s, m, h or d, at most 7d.")

@@ -1,0 +1,234 @@
+"""An unmodified client of the Agent Approval Protocol before our policy and our people."""
+
+import asyncio
+import json
+import threading
+import uuid
+from datetime import timedelta
+
+import httpx
+import pytest
+from agentapprovalprotocol import AsyncClient, AsyncGate, Call, Client, Gate
+from agentapprovalprotocol._client import ConflictError, CredentialRefused, NotFound
+from django.db.models import F
+
+from approvals import inbox
+from approvals.interchange import aap_requests
+from approvals.models import Approval
+from ledger.models import Action, Blob, Event, Run
+from tests.sdk import test_real_gate
+from workspaces.models import Secret
+
+ben, when_asked = test_real_gate.ben, test_real_gate.when_asked
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ARGS = {"amount": 12.5, "to": "eve", "password": "hunter2"}
+POLICY = """
+agentSafety:
+  tools:
+    "files.*": {class: internal_update}
+    "charge":  {class: external_irreversible}
+  policies:
+    "files.read":   {risk: LOW, approval: AUTO}
+    "files.delete": {risk: HIGH, approval: DENY}
+    "charge":       {risk: HIGH, approval: MANUAL}
+"""
+
+
+@pytest.fixture
+def policy(northwind, ben):
+    from approvals import versions
+
+    return versions.activate(versions.save(northwind, POLICY, by=None), by=None)
+
+
+@pytest.fixture
+def client(web, token, policy):
+    found = Client(f"{web.url}/aap", token)
+    yield found
+    found.close()
+
+
+def charge(key="run:1", **more):
+    return Call(key=key, tool="charge", arguments=ARGS, reasoning="Eve asked for it.", **more)
+
+
+def grant(by):
+    return lambda asked: inbox.grant(asked, by=by, seen=asked.digest, reason="she called")
+
+
+def reject(by):
+    return lambda asked: inbox.reject(asked, by=by, seen=asked.digest, reason="not today")
+
+
+def test_a_call_waits_for_a_person_and_runs_once(client, ben, northwind):
+    thread = when_asked(grant(ben))
+    gate = Gate(client, context={"thread": "t-1"})
+
+    with gate.guard(charge()) as verdict:
+        assert verdict, verdict
+    thread.join()
+
+    again = gate.check(charge())
+    assert not again
+    assert again.status == "consumed"
+    approval = Approval.objects.get()
+    assert (approval.state, approval.calls[0]["operation"]) == ("used", "charge")
+    paid = Action.objects.get()
+    assert (paid.state, paid.run.state) == ("succeeded", "completed")
+    assert [one.state for one in paid.attempts.all()] == ["succeeded"]
+
+
+def test_what_it_wants_back_unmasked_is_echoed_and_never_kept_so(client, ben):
+    request = client.create(
+        {"tool": "charge", "arguments": ARGS, "timeout": "10m", "context": {"pin": "c4nary"}}, "k-1"
+    )
+
+    assert client.get(request.id).arguments["password"] == "hunter2"
+    kept = [
+        *Event.objects.values_list("data", flat=True),
+        *Action.objects.values_list("args", flat=True),
+        *Approval.objects.values_list("calls", flat=True),
+        *Approval.objects.values_list("previews", flat=True),
+    ]
+    assert "hunter2" not in json.dumps(kept)
+    assert "c4nary" not in json.dumps(kept)
+    sealed = Secret.objects.get(name=f"aap {request.id}")
+    assert b"hunter2" not in bytes(sealed.sealed)
+    assert not Blob.objects.exists()
+
+    client.cancel(request.id)
+    Run.objects.update(ended_at=F("ended_at") - timedelta(days=2))
+    assert aap_requests.forget_old() == 1
+    with pytest.raises(NotFound):
+        client.get(request.id)
+
+
+def test_a_person_says_no_and_the_model_reads_why(client, ben):
+    thread = when_asked(reject(ben))
+
+    verdict = Gate(client).check(charge())
+    thread.join()
+
+    assert not verdict
+    assert verdict.reason.endswith("Their note: not today")
+    assert Run.objects.get().state == "cancelled"
+
+
+def test_the_async_gate_does_the_same_and_may_pause(web, token, policy, ben):
+    async def story():
+        client = AsyncClient(f"{web.url}/aap", token)
+        gate, pausing = AsyncGate(client), AsyncGate(client, mode="async")
+        pending = await pausing.check(charge("run:2"))
+        granted = await asyncio.to_thread(when_asked, grant(ben))
+        await asyncio.to_thread(granted.join)
+        async with pausing.guard(charge("run:2")) as verdict:
+            assert verdict
+        with pytest.raises(RuntimeError, match="the card is blocked"):
+            async with gate.guard(Call(key="r:3", tool="read", server="files", arguments={})):
+                raise RuntimeError("the card is blocked")
+        await client.aclose()
+        return pending
+
+    assert asyncio.run(story()).request_id
+    assert Action.objects.get(tool="charge").state == "succeeded"
+    read = Action.objects.get(tool="files.read")
+    assert (read.state, read.run.state) == ("unknown", "failed"), "it may have happened"
+
+
+def test_a_rule_answers_at_once(client):
+    allowed = Gate(client).check(Call(key="1", tool="files.read", arguments={"path": "a"}))
+    denied = Gate(client).check(Call(key="2", tool="files.delete", arguments={"path": "a"}))
+
+    assert allowed
+    assert not denied
+    assert denied.status == "denied"
+    assert not Approval.objects.exists()
+
+
+def test_what_was_approved_runs_once_whoever_comes(client, ben, token, web):
+    """Ten workers with one approval, each with a key of its own."""
+    request = client.create({"tool": "charge", "arguments": ARGS, "timeout": "10m"}, "k-1")
+    when_asked(grant(ben)).join()
+    ran = []
+
+    def work():
+        mine = Client(f"{web.url}/aap", token)
+        try:
+            mine.consume(request.id, str(uuid.uuid4()))
+            ran.append("ran")
+        except ConflictError as conflict:
+            ran.append(conflict.code)
+        finally:
+            mine.close()
+
+    workers = [threading.Thread(target=work) for _ in range(10)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+    assert sorted(ran) == ["already_consumed"] * 9 + ["ran"]
+
+
+def test_a_retry_under_its_key_is_the_same_and_another_body_is_a_conflict(client, ben):
+    body = {"tool": "charge", "arguments": ARGS, "timeout": "10m"}
+    first, again = client.create(body, "k-1"), client.create(body, "k-1")
+
+    assert first == again
+    with pytest.raises(ConflictError) as conflict:
+        client.create(body | {"arguments": {"amount": 13}}, "k-1")
+    assert conflict.value.code == "idempotency_conflict"
+    with pytest.raises(ConflictError) as conflict:
+        client.consume(first.id, "c-1")
+    assert conflict.value.code == "not_approved"
+    when_asked(grant(ben)).join()
+    taken = client.consume(first.id, "c-1")
+    assert client.consume(first.id, "c-1").consumption == taken.consumption
+    told = client.report_outcome(first.id, "succeeded", "paid")
+    assert client.report_outcome(first.id, "succeeded", "paid").consumption == told.consumption
+    with pytest.raises(ConflictError) as conflict:
+        client.report_outcome(first.id, "failed")
+    assert conflict.value.code == "outcome_conflict"
+    with pytest.raises(ConflictError) as conflict:
+        client.cancel(first.id)
+    assert conflict.value.code == "already_terminal"
+
+
+def test_a_pause_after_the_yes_holds_what_was_approved(client, ben, northwind):
+    """The protocol's document says approved; our gate asks what else holds now."""
+    from approvals import pauses
+
+    request = client.create({"tool": "charge", "arguments": ARGS, "timeout": "10m"}, "k-1")
+    when_asked(grant(ben)).join()
+    pauses.pause(northwind, "tool", "charge", by=ben, reason="something is odd")
+
+    with pytest.raises(ConflictError):
+        client.consume(request.id, "c-1")
+    assert not Action.objects.get().attempts.exists()
+
+
+def test_what_is_no_request_is_refused_in_the_words_of_the_protocol(web, token, policy, northwind):
+    body = {"tool": "charge", "arguments": {}, "timeout": "10m"}
+    key = {"authorization": f"Bearer {token}", "idempotency-key": "k"}
+
+    def post(content, headers=key, path="/aap/v1/requests"):
+        content = content if isinstance(content, bytes) else json.dumps(content).encode()
+        return httpx.post(web.url + path, content=content, headers=headers, timeout=30)
+
+    wrong = [
+        post(body | {"sauce": 1}), post(body | {"server": None}), post(body | {"timeout": "soon"}),
+        post({"tool": "charge"}), post(b"{"), post(b'{"tool": "a", "tool": "b"}'), post([]),
+        post(body, {"authorization": key["authorization"]}),
+    ]  # fmt: skip
+    assert {one.status_code for one in wrong} == {400}
+    assert all(one.json()["error"]["type"] == "invalid_request" for one in wrong)
+    assert wrong[-1].json()["error"]["code"] == "missing_idempotency_key"
+    assert post(body, {}).status_code == 401
+    for shown, refusal in (("amends_0123456789_wrong", CredentialRefused), (token, NotFound)):
+        client = Client(f"{web.url}/aap", shown)
+        with pytest.raises(refusal):
+            client.get(str(uuid.uuid4()))
+        client.close()
+    assert not Approval.objects.exists()
