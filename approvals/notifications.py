@@ -97,16 +97,23 @@ def url(approval: Approval) -> str:
 
 
 def facts(approval: Approval) -> dict[str, str]:
-    """For programs, such as the customer's own service: ids, and how it stands."""
+    """For programs, such as the customer's own service: ids, digest, and how it stands."""
     key = str(approval.subject.get("key", ""))
+    calls = approval.calls
     found = {
         "approval": str(approval.pk),
+        "kind": str(approval.subject_kind),
         "state": str(approval.state),
+        "digest": f"sha256:{approval.digest}",
+        "tool": str(calls[0]["operation"]) if approval.action and calls else "",
+        "action": approval.action.action if approval.action else "",
+        "plan": str(approval.plan_id or ""),
         "risk": str(approval.risk),
         "agent": approval.agent.name if approval.agent else "",
         "run": approval.run_ref,
         "key": key,
         "case": approval.case_ref,
+        "asked_at": approval.asked_at.isoformat(),
         "expires_at": approval.expires_at.isoformat(),
     }
     return {name: value for name, value in found.items() if value}

@@ -161,6 +161,9 @@ def test_a_signed_webhook_tells_the_product_how_it_ended(ask, ben, acme, ada, re
     assert said["type"] == "approval.ended"
     assert said["data"]["facts"]["approval"] == str(approval.pk)
     assert said["data"]["facts"]["state"] == "rejected"
+    assert said["data"]["facts"]["digest"] == f"sha256:{approval.digest}"
+    assert said["data"]["facts"]["kind"] == "plan"
+    assert said["data"]["facts"]["plan"] == str(approval.plan_id)
     assert "args" not in got["body"]
 
 
