@@ -180,8 +180,8 @@ def _found(speaker: Actor, id_: str) -> Kept | None:
     value = secret.open() if secret else None
     if value is None or value["agent"] != speaker.agent_id:
         return None
-    moments = [datetime.fromisoformat(value[name]) for name in ("created", "deadline")]
-    return Kept(id_, speaker, value["body"], *moments, value["settled"])
+    created, deadline = (datetime.fromisoformat(value[name]) for name in ("created", "deadline"))
+    return Kept(id_, speaker, value["body"], created, deadline, value["settled"])
 
 
 def _known(speaker: Actor, id_: str) -> Kept:
@@ -386,7 +386,7 @@ def checked(body: Any) -> Submission:
         kind = MEMBERS.get(name)
         if kind is None:
             raise ValueError(f"“{str(name)[:60]}” is no member of a request.")
-        if not isinstance(value, kind) or (kind is str and not value.strip()):
+        if not isinstance(value, kind) or (isinstance(value, str) and not value.strip()):
             raise ValueError(f"“{name}” does not fit.")
     for name in ("tool", "arguments", "timeout"):
         if name not in body:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from agentapprovalprotocol import AsyncClient, AsyncGate, Call, Client, Gate
+from agentapprovalprotocol import AsyncClient, AsyncGate, Call, Client, Deny, Gate, Pending
 from agentapprovalprotocol._client import ConflictError, CredentialRefused, NotFound
 from django.db.models import F
 
@@ -71,7 +71,7 @@ def test_a_call_waits_for_a_person_and_runs_once(client, ben, northwind):
     thread.join()
 
     again = gate.check(charge())
-    assert not again
+    assert isinstance(again, Deny)
     assert again.status == "consumed"
     approval = Approval.objects.get()
     assert (approval.state, approval.calls[0]["operation"]) == ("used", "charge")
@@ -111,7 +111,7 @@ def test_a_person_says_no_and_the_model_reads_why(client, ben):
     verdict = Gate(client).check(charge())
     thread.join()
 
-    assert not verdict
+    assert isinstance(verdict, Deny)
     assert verdict.reason.endswith("Their note: not today")
     assert Run.objects.get().state == "cancelled"
 
@@ -120,7 +120,7 @@ def test_the_async_gate_does_the_same_and_may_pause(web, token, policy, ben):
     async def story():
         client = AsyncClient(f"{web.url}/aap", token)
         gate, pausing = AsyncGate(client), AsyncGate(client, mode="async")
-        pending = await pausing.check(charge("run:2"))
+        assert isinstance(await pausing.check(charge("run:2")), Pending)
         granted = await asyncio.to_thread(when_asked, grant(ben))
         await asyncio.to_thread(granted.join)
         async with pausing.guard(charge("run:2")) as verdict:
@@ -129,9 +129,8 @@ def test_the_async_gate_does_the_same_and_may_pause(web, token, policy, ben):
             async with gate.guard(Call(key="r:3", tool="read", server="files", arguments={})):
                 raise RuntimeError("the card is blocked")
         await client.aclose()
-        return pending
 
-    assert asyncio.run(story()).request_id
+    asyncio.run(story())
     assert Action.objects.get(tool="charge").state == "succeeded"
     read = Action.objects.get(tool="files.read")
     assert (read.state, read.run.state) == ("unknown", "failed"), "it may have happened"
@@ -142,7 +141,7 @@ def test_a_rule_answers_at_once(client):
     denied = Gate(client).check(Call(key="2", tool="files.delete", arguments={"path": "a"}))
 
     assert allowed
-    assert not denied
+    assert isinstance(denied, Deny)
     assert denied.status == "denied"
     assert not Approval.objects.exists()
 
