@@ -32,7 +32,7 @@ from edge.asgi import (
     header,
     refuse,
 )
-from ledger import decimals, wire
+from ledger import canonical, wire
 from ledger.agent_keys import speaker_of
 
 WAIT = re.compile(r"([0-9]{1,4})s?")
@@ -171,6 +171,6 @@ async def _body(scope: Scope, receive: Receive) -> Any:
         raise refuse("malformed", "The body is not JSON", 400) from wrong
     if twice:
         raise refuse("duplicate_name", "A name stands twice in one object:", 400, twice)
-    if number := decimals.rounded(raw):
+    if number := canonical.rounded(raw):
         raise refuse("unfit", "A number has more digits than a double:", 400, number)
     return value
