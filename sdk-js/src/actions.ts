@@ -1,0 +1,477 @@
+/** An action: one call of one tool, announced before and recorded after. */
+
+import { randomBytes } from "node:crypto";
+
+import {
+  AmendsError,
+  ArgumentsChanged,
+  asError,
+  Compensated,
+  MissingOutcome,
+  NoEffect,
+  Refused,
+  TimedOut,
+  TooLarge,
+  Unfit,
+} from "./errors.ts";
+import { cut, newId } from "./events.ts";
+import type { BeginRequest } from "./gate.ts";
+import { isGated, keepsOrder } from "./policy.ts";
+import {
+  canonical,
+  idempotencyKey,
+  type Json,
+  type JsonObject,
+  sha256,
+} from "./protocol/canonical.ts";
+import { holdsBare, holdsMask, withoutLast4 } from "./protocol/masking.ts";
+import { type EffectClass, type Risk, WITHOUT_EFFECT } from "./protocol/vocabulary.ts";
+import type { Record as RunRecord } from "./record.ts";
+import type { KeyRow, KeyState } from "./spool.ts";
+import {
+  asTargets,
+  type NamedTarget,
+  perTarget,
+  plain,
+  plainObject,
+  type Targets,
+} from "./values.ts";
+
+export type Args = { readonly [name: string]: unknown };
+export type Outcome = "no_effect" | "unknown";
+export type Retry = "model" | "tool" | "workflow" | "human";
+export type Reversibility = "exact" | "compensable" | "irreversible" | "unknown";
+
+/** What is said of a call before it is made. */
+export type Plan<A extends object = Args> = {
+  /** What the call changes: `["reservation", "XEHM4B"]`, or several of these. */
+  target?: Targets | null | undefined;
+  args?: A | undefined;
+  /** The target as it was (null: it was not there; a list for several targets). */
+  before?: unknown;
+  effectClass?: EffectClass | undefined;
+  /** The logical operation, where one tool does several on one target in one run. */
+  op?: string | undefined;
+  key?: string | undefined;
+  /** `undo(...)` or `noUndo(...)`. */
+  undo?: Undo | undefined;
+  saga?: "pivot" | "retriable" | undefined;
+  risk?: Risk | undefined;
+  /** `goal`, `reason`, `confidence` and `model`: shown to approvers, apart from the facts. */
+  intent?: Args | undefined;
+  retry?: Retry | undefined;
+  /** Bounds the wait for an approval. */
+  waitSeconds?: number | undefined;
+  /** Bounds the call: after it the outcome is unknown, and the call may still happen. */
+  timeLimitSeconds?: number | undefined;
+  /** Ends the wait for the desk, and is handed to the call. */
+  signal?: AbortSignal | undefined;
+};
+
+export type Undo = { connection: string; operation: string; args: JsonObject } | { none: string };
+
+/** What is said of each effect beside its snapshots. */
+export type EffectWords = {
+  summary?: string;
+  reversibility?: Reversibility;
+  undo_until?: string;
+  affects?: unknown;
+};
+export type Effect = EffectWords & { target: Targets; before?: unknown; after?: unknown };
+export type Told = EffectWords & {
+  before?: unknown;
+  after?: unknown;
+  /** For effects that differ, instead of the others. */
+  effects?: readonly Effect[] | undefined;
+  /** What only the result tells how to undo; what was planned comes first. */
+  undo?: Undo | undefined;
+};
+
+/** A read-back: a triple of name, expected and actual, or an object of these. */
+export type Check =
+  | readonly [name: string, expected: unknown, actual: unknown]
+  | { name: string; expected?: unknown; actual?: unknown; ok?: boolean };
+
+/** What a call is handed beside the arguments. */
+export type CallOptions = { signal: AbortSignal };
+
+const CHANGED = "the arguments were changed while the desk was asked: the call is not made";
+const ABANDONED = "the run ended before the call was made";
+const DIGEST = "sha256:";
+
+/**
+ * Made by `run.action(tool, plan, body)`, which begins it and leaves it, or by `run.begin`.
+ *
+ * `replayed` is true if this call was made before: then `result` is what it answered, and the body
+ * should do nothing. `perform` keeps that rule by itself.
+ */
+export class Action<A extends object = Args> {
+  readonly run: RunRecord;
+  readonly tool: string;
+  readonly targets: NamedTarget[];
+  readonly effectClass: EffectClass;
+  readonly #plan: Plan<A>;
+  readonly #planned: JsonObject;
+  readonly #retry: Retry | undefined;
+  #begun: { row: KeyRow; ask: BeginRequest; leaseUntil: Date | null } | null = null;
+  #returned: { result: unknown } | null = null;
+  #failure: Error | null = null;
+  #isSettled = false;
+
+  constructor(run: RunRecord, tool: string, plan: Plan<A>) {
+    this.run = run;
+    this.tool = tool;
+    this.targets = asTargets(plan.target);
+    this.effectClass = plan.effectClass ?? "external_reversible";
+    this.#plan = plan;
+    this.#retry = plan.retry ?? (run.directive ? "workflow" : undefined);
+    const before = perTarget(plan.before, this.targets.length, "before");
+    // People may take an hour to decide, and the agent goes on working with what it gave us.
+    this.#planned = plainObject(
+      {
+        tool,
+        targets: this.targets,
+        args: plan.args ?? {},
+        class: this.effectClass,
+        op: plan.op ?? tool,
+        before: plan.before === undefined || before.length === 0 ? undefined : before,
+        saga: plan.saga,
+        risk: plan.risk,
+        intent: plan.intent,
+        compensation: plan.undo,
+      },
+      tool,
+    );
+  }
+
+  /** What is known of the call: its key, id, number, attempt and state. */
+  get row(): KeyRow {
+    if (this.#begun === null) throw new AmendsError("this action has not begun");
+    return this.#begun.row;
+  }
+
+  get id(): string {
+    return this.row.action;
+  }
+
+  get settled(): boolean {
+    return this.#isSettled;
+  }
+
+  get replayed(): boolean {
+    return this.row.state === "succeeded" && !this.#isSettled;
+  }
+
+  /** What the call answered, in its masked form. */
+  get result(): Json {
+    return this.row.result;
+  }
+
+  /** Ask whether the call may be made. See `Gate.begin` for what it throws. */
+  async begin(): Promise<this> {
+    let key = this.#plan.key ?? (await this.#ownKey());
+    this.run.lastAction = null;
+    for (let tries = 0; tries < 2; tries += 1) {
+      const ask = await this.#ask(key);
+      this.run.lastAction = ask.planned.event.action ?? null;
+      try {
+        this.#begun = { ask, ...(await this.run.desk.gate.begin(ask)) };
+      } catch (error) {
+        if (!(error instanceof Compensated) || !this.run.repeats(key)) throw error;
+        key = error.nextKey; // The desk has told this run to do it anew.
+        continue;
+      }
+      this.run.lastAction = this.row.action;
+      if (this.#planned["saga"] === "pivot") this.run.pivot = key;
+      if (this.row.state === "running") await this.#mayBeMade();
+      return this;
+    }
+    throw new AmendsError("the desk has undone this call twice while it was asked for");
+  }
+
+  /** Throws, and records that nothing happened, where the call is not to be made after all. */
+  async #mayBeMade(): Promise<void> {
+    let why: unknown = null;
+    if (this.#hasChanged()) why = new ArgumentsChanged(CHANGED);
+    else if (this.run.ended) why = new NoEffect(ABANDONED);
+    else if (this.#plan.signal?.aborted) why = this.#plan.signal.reason;
+    if (why !== null) {
+      await this.failed(asError(why), { outcome: "no_effect" });
+      throw why;
+    }
+    this.run.openActions.add(this);
+  }
+
+  /**
+   * Make the call, unless it was made before: then give its first (masked) result. `call` is handed
+   * the arguments, and a signal for the time limit.
+   *
+   * If nothing else is said before the body ends, what it returns is recorded as the result. Throws
+   * TimedOut where it takes longer than `timeLimitSeconds`.
+   */
+  async perform<T>(call: (args: A, options: CallOptions) => T | PromiseLike<T>): Promise<T> {
+    if (this.replayed) return this.result as T;
+    const begun = this.#begun;
+    if (begun === null || this.#isSettled || this.run.ended) throw new NoEffect(ABANDONED);
+    if (this.#hasChanged()) throw new ArgumentsChanged(CHANGED);
+    const over = new AbortController();
+    void this.run.desk.gate.renewing(begun.ask, begun.leaseUntil, over.signal);
+    try {
+      const result = await this.#within(call);
+      this.#returned = { result };
+      return result;
+    } catch (error) {
+      this.#failure = asError(error);
+      throw error;
+    } finally {
+      over.abort();
+    }
+  }
+
+  /** Call it; where it has a limit, it is left to itself when the time is over. */
+  async #within<T>(call: (args: A, options: CallOptions) => T | PromiseLike<T>): Promise<T> {
+    const { timeLimitSeconds: limit, signal: given, args = {} as A } = this.#plan;
+    const timer = new AbortController();
+    const signal = given ? AbortSignal.any([given, timer.signal]) : timer.signal;
+    if (limit === undefined) return call(args, { signal });
+    const late = new TimedOut(`no end within ${limit} s; it may still happen`);
+    return new Promise<T>((resolve, reject) => {
+      const bell = setTimeout(() => (reject(late), timer.abort(late)), limit * 1000);
+      const done = () => clearTimeout(bell);
+      Promise.resolve(call(args, { signal })).finally(done).then(resolve, reject);
+    });
+  }
+
+  /**
+   * Record the success. `before` and `after` are snapshots of the target, one per target.
+   *
+   * A call that was made before has been recorded already.
+   */
+  async succeeded(result?: unknown, told: Told = {}): Promise<void> {
+    if (this.replayed) return;
+    const { before, after, effects, undo, ...words } = told;
+    const compensation = undo && { compensation: undo };
+    try {
+      const data: { [name: string]: unknown } = { result, ...compensation };
+      if (effects !== undefined) {
+        data["effects"] = effects.map((one) => ({ ...one, target: asTargets(one.target)[0] }));
+      } else if (!WITHOUT_EFFECT.has(this.effectClass)) {
+        data["effects"] = this.#effects(before, after, words);
+      }
+      await this.#settle("action.succeeded", data, "succeeded");
+    } catch (error) {
+      if (this.#isSettled || !(error instanceof AmendsError)) throw error;
+      await this.#succeededBare(error, { ...compensation });
+    }
+  }
+
+  /**
+   * Record the failure. Say `no_effect` only where you know that nothing happened.
+   *
+   * A call that was made before has been recorded already, and what fails now is not it.
+   */
+  async failed(
+    error: unknown,
+    { outcome = "unknown", retryable = false }: { outcome?: Outcome; retryable?: boolean } = {},
+  ): Promise<void> {
+    if (this.replayed) return;
+    this.run.failedAction = this.id;
+    await this.#settle("action.failed", { error: said(error, retryable), outcome }, outcome);
+  }
+
+  /** Record a read-back. Whether all of the checks hold. */
+  async verified(checks: readonly Check[]): Promise<boolean> {
+    const told = checks.map(check);
+    const ok = told.every((one) => one["ok"] === true);
+    const about = { n: this.row.n, action: this.id };
+    await this.run.say("action.verified", { ok, checks: told }, about);
+    return ok;
+  }
+
+  /** `body` makes the call and says how it went; what it leaves unsaid is said when it is over. */
+  async within<T>(body: (act: this) => T | PromiseLike<T>): Promise<T> {
+    let found: T;
+    try {
+      found = await body(this);
+    } catch (error) {
+      await this.leave(error ?? new Error("nothing was thrown"));
+      throw error;
+    }
+    await this.leave();
+    return found;
+  }
+
+  /** What is left to say when the body of the action is over. `within` does it for you. */
+  async leave(error?: unknown): Promise<void> {
+    this.run.openActions.delete(this);
+    if (this.#isSettled || this.replayed) return;
+    if (error instanceof NoEffect) {
+      await this.failed(error, { outcome: "no_effect", retryable: error.retryable });
+    } else if (error !== undefined) {
+      await this.failed(error);
+    } else if (this.#returned !== null) {
+      await this.succeeded(this.#returned.result);
+    } else {
+      const words = `${this.tool} ended without succeeded(...) or failed(...)`;
+      const missing = new MissingOutcome(words);
+      await this.failed(missing);
+      throw missing;
+    }
+  }
+
+  /**
+   * For `await using act = await run.begin(...)`. What was thrown is not told to it: a call that
+   * ended without a word of yours has failed as `perform` did, or its outcome is unknown.
+   */
+  async [Symbol.asyncDispose](): Promise<void> {
+    const missing = new MissingOutcome(`${this.tool} was left without succeeded(...)`);
+    await this.leave(this.#failure ?? missing);
+  }
+
+  /** The process ends: say on disk, at once, that nobody knows how the call goes on. */
+  abandon(why: Error): void {
+    if (this.#begun === null || this.#isSettled || this.replayed) return;
+    const data = { error: said(why, false), outcome: "unknown", ...this.#attempt() };
+    const told = this.run.build("action.failed", data, { n: this.row.n, action: this.id });
+    this.run.failedAction = this.id;
+    this.run.desk.spool.write(told.event, { key: { ...this.row, state: "unknown" } });
+    this.#isSettled = true;
+  }
+
+  /** Whether the arguments were changed since they were put to the desk. */
+  #hasChanged(): boolean {
+    try {
+      return canonical(plain(this.#plan.args ?? {})) !== canonical(this.#planned["args"]!);
+    } catch {
+      return true; // They are no longer such as could be put to anybody.
+    }
+  }
+
+  async #ownKey(): Promise<string> {
+    return idempotencyKey({
+      workspace: await this.run.desk.workspace(),
+      run: this.run.id,
+      tool: this.tool,
+      targets: this.targets,
+      op: String(this.#planned["op"]),
+    });
+  }
+
+  /** A planned action with a number of its own; a known key keeps its first number. */
+  async #ask(key: string): Promise<BeginRequest> {
+    const { desk } = this.run;
+    await desk.needMaskingKey();
+    const known = desk.spool.find(key);
+    const n = known?.n ?? this.run.nextN();
+    const action = known?.action ?? `act_${n}_${randomBytes(3).toString("hex")}`;
+    const attempt = newId();
+    const about = { n, action };
+    const planned = this.run.build("action.planned", { ...this.#planned, key }, about);
+    const retry = this.#retry;
+    const started = this.run.build("action.started", { attempt, retry }, about);
+    const { tool, targets, args, risk, key: shown } = planned.event.data;
+    // Two such keys would be one, and the second call never made.
+    if (holdsMask(shown)) throw new Refused(Number(MASKED_KEY["status"]), MASKED_KEY);
+    const asked: JsonObject = { tool: tool!, targets: targets!, args: args! };
+    const call = { tool: this.tool, effectClass: this.effectClass, risk };
+    return {
+      planned,
+      started,
+      key,
+      asked: DIGEST + sha256(withoutLast4(canonical(asked))), // as the desk digests it
+      attempt,
+      retry,
+      isGated: isGated(desk.policy, call) || (this.#breaksOrder(key) && keepsOrder(desk.policy)),
+      isComparable: !holdsBare(asked),
+      waitSeconds: this.#plan.waitSeconds ?? desk.waitSeconds,
+      signal: this.#plan.signal,
+    };
+  }
+
+  /** Whether this comes after the run's pivot and is not such as can be retried. */
+  #breaksOrder(key: string): boolean {
+    const isAfter = this.run.pivot !== null && this.run.pivot !== key;
+    const isRetriable = this.#planned["saga"] === "retriable";
+    return isAfter && !isRetriable && !WITHOUT_EFFECT.has(this.effectClass);
+  }
+
+  /** The try that an outcome belongs to. */
+  #attempt(): { attempt: string; fence?: number } {
+    const { attempt, fence } = this.row;
+    return fence === null ? { attempt } : { attempt, fence };
+  }
+
+  async #settle(
+    type: "action.succeeded" | "action.failed",
+    data: object,
+    state: KeyState,
+  ): Promise<void> {
+    if (this.#isSettled) throw new AmendsError("the outcome of this call is recorded already");
+    const about = { n: this.row.n, action: this.id };
+    const told = this.run.build(type, { ...this.#attempt(), ...data }, about);
+    const row = { ...this.row, state, result: told.event.data["result"] ?? null };
+    await this.run.desk.send(told, row);
+    this.#begun = { ...this.#begun!, row };
+    this.#isSettled = true;
+    if (state === "no_effect" && this.run.pivot === row.key) this.run.pivot = null;
+  }
+
+  /**
+   * The call was made, so that much is recorded, whatever is wrong with what was said of it.
+   *
+   * What is too large, too deep or rounded is left out and logged; a mistake in the code is thrown.
+   */
+  async #succeededBare(error: AmendsError, compensation: object): Promise<void> {
+    const data: { [name: string]: unknown } = { result: { not_recorded: cut(error.message) } };
+    if (!WITHOUT_EFFECT.has(this.effectClass)) {
+      data["effects"] = this.targets.map((target) => ({ target }));
+    }
+    await this.#settle("action.succeeded", { ...data, ...compensation }, "succeeded");
+    if (!(error instanceof TooLarge) && !(error instanceof Unfit)) throw error;
+    const words = `${this.id} succeeded, but its result or snapshots are not kept`;
+    this.run.desk.log("warn", `${words}: ${error.message}`);
+  }
+
+  #effects(before: unknown, after: unknown, words: EffectWords): object[] {
+    const befores = perTarget(before, this.targets.length, "before");
+    const afters = perTarget(after, this.targets.length, "after");
+    return this.targets.map((target, place) =>
+      this.#honest({ target, before: befores[place], after: afters[place], ...words }, place),
+    );
+  }
+
+  /**
+   * A state that holds a masked field cannot be restored exactly.
+   *
+   * Where the effect does not say what was there before, the plan has.
+   */
+  #honest(effect: Effect, place: number): Effect {
+    if (effect.reversibility !== "exact") return effect;
+    const planned = this.#planned["before"] as Json[] | undefined;
+    const before = effect.before === undefined ? planned?.[place] : effect.before;
+    const shown = this.run.build("action.succeeded", { effects: [{ ...effect, before }] });
+    const [found] = shown.event.data["effects"] as [JsonObject];
+    return holdsMask(found["before"]) ? { ...effect, reversibility: "unknown" } : effect;
+  }
+}
+
+// In the desk's own words, for it is said while the desk is away, too.
+const MASKED_KEY: JsonObject = {
+  type: "/problems/masked",
+  status: 422,
+  title: "“key” reads like a secret or a card number",
+  detail: "“key” reads like a secret or a card number. Send another, such as a UUID.",
+};
+
+/** An error as events tell it. */
+export function said(error: unknown, retryable?: boolean): JsonObject {
+  const { name, message } = asError(error);
+  return { type: name, message: cut(message), ...(retryable === undefined ? {} : { retryable }) };
+}
+
+function check(one: Check): JsonObject {
+  const { name, expected, actual, ok } =
+    "name" in one ? { ok: undefined, ...one } : { name: one[0], expected: one[1], actual: one[2] };
+  const told = plainObject({ name, expected: expected ?? null, actual: actual ?? null }, "a check");
+  return { ...told, ok: ok ?? canonical(told["expected"]!) === canonical(told["actual"]!) };
+}

@@ -1,0 +1,105 @@
+#!/usr/bin/env node
+/** `npx amends`: `verify` checks a proof offline, `aside` shows what could not be sent. */
+
+import { existsSync, readFileSync, statSync } from "node:fs";
+import { parseArgs } from "node:util";
+
+import { defaultSpool } from "./client.ts";
+import { inWords } from "./errors.ts";
+import { FILE_BYTES_MAX, LogKey, NotProven, verify, type Verified } from "./protocol/proofs.ts";
+import { Spool } from "./spool.ts";
+
+const USAGE = `amends verify FILE --key KEY_OR_FILE [--key …]
+  check a proof or a downloaded correction offline
+amends aside [ID …] [--spool FILE] [--retry]
+  show events that were refused and are kept on disk, or send them again
+`;
+
+/** 0 if proven or nothing is set aside, 1 if not, 2 if it could not be checked. */
+function main(words: string[]): number {
+  const [command, ...rest] = words;
+  try {
+    if (command === "verify") return verifyFile(rest);
+    if (command === "aside") return aside(rest);
+    process.stderr.write(USAGE);
+  } catch (error) {
+    process.stderr.write(`Could not check: ${error instanceof Error ? error.message : error}\n`);
+  }
+  return 2;
+}
+
+function verifyFile(words: string[]): number {
+  const options = { key: { type: "string", multiple: true } } as const;
+  const { values, positionals } = parseArgs({ args: words, options, allowPositionals: true });
+  if (positionals.length !== 1 || values.key === undefined) throw new Error(`use it so:\n${USAGE}`);
+  try {
+    const keys = values.key.flatMap(keyLines).map((line) => LogKey.parse(line));
+    say(report(verify(textOf(positionals[0]!), keys)));
+    return 0;
+  } catch (error) {
+    if (!(error instanceof NotProven)) throw error;
+    say(`NOT PROVEN: ${error.message}`);
+    return 1;
+  }
+}
+
+/** Show what is set aside, or put it back in line: the agent sends it, now or when it starts. */
+function aside(words: string[]): number {
+  const options = { spool: { type: "string" }, retry: { type: "boolean" } } as const;
+  const { values, positionals } = parseArgs({ args: words, options, allowPositionals: true });
+  const { AMENDS_URL = "", AMENDS_KEY = "" } = process.env;
+  const path = values.spool ?? defaultSpool(AMENDS_URL, AMENDS_KEY);
+  if (!existsSync(path)) {
+    throw new Error(`there is no spool at ${path}. Name it with --spool or AMENDS_SPOOL`);
+  }
+  const spool = new Spool(path);
+  try {
+    if (values.retry) {
+      const found = spool.unpark(positionals.length > 0 ? positionals : undefined);
+      say(`${found} events are in line again, and sent by the agent that keeps ${path}.`);
+      return 0;
+    }
+    for (const { event, problem } of spool.parked()) {
+      say(`${event.id}  ${event.type}  ${event.run}  ${inWords(problem)}`);
+    }
+    const found = spool.countParked();
+    say(found > 0 ? `${found} events are set aside in ${path}.` : "Nothing is set aside.");
+    return found > 0 ? 1 : 0;
+  } finally {
+    spool.close();
+  }
+}
+
+function keyLines(given: string): string[] {
+  const text = given.includes("+") && !existsSync(given) ? given : textOf(given);
+  return text.split("\n").filter((line) => line.trim() !== "");
+}
+
+function textOf(path: string): string {
+  if (statSync(path).size > FILE_BYTES_MAX) {
+    throw new Error(`${path} is larger than ${FILE_BYTES_MAX} bytes`);
+  }
+  return new TextDecoder("utf-8", { fatal: true }).decode(readFileSync(path));
+}
+
+function report(found: Verified): string {
+  const { leaf } = found;
+  const lines = [
+    `Proven: entry ${found.index} of ${found.size} in the log ${found.origin}.`,
+    `  event      ${String(leaf["event"])} (${String(leaf["type"])})`,
+    `  workspace  ${String(leaf["workspace"])}`,
+    `  received   ${String(leaf["received"])}`,
+    `  actor      ${String(leaf["actor"])}`,
+    `  digest     ${String(leaf["digest"])}`,
+  ];
+  if (found.event !== null) {
+    lines.push("What the file says is what was recorded: its digest is in the log.");
+  }
+  return lines.join("\n");
+}
+
+function say(text: string): void {
+  process.stdout.write(`${text}\n`);
+}
+
+process.exitCode = main(process.argv.slice(2));

@@ -1,0 +1,305 @@
+/**
+ * The gate: may this call be made now? Asked of the desk; of the spool while the desk is away.
+ *
+ * It fails closed. What needs the desk is not done without it, and what may be done without it is
+ * on disk before it happens.
+ */
+
+import { setTimeout as sleep } from "node:timers/promises";
+
+import {
+  ApprovalTimeout,
+  Compensated,
+  Denied,
+  DeskUnreachable,
+  InDoubt,
+  InProgress,
+  inWords,
+  KeyReused,
+  Refused,
+  Stopped,
+} from "./errors.ts";
+import type { Statement } from "./events.ts";
+import { compact, isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
+import type { Log, Sender } from "./sender.ts";
+import type { KeyRow, KeyState, Spool } from "./spool.ts";
+import type { Wire } from "./wire.ts";
+
+const BEGIN_TRIES = 3;
+const BEGIN_PAUSE_SECONDS = 0.2;
+const POLL_SECONDS = 30;
+const AWAY_PAUSE_SECONDS = 1;
+// Reasons for a denial that mean: the whole run is over, not only this call.
+const RUN_IS_OVER: ReadonlySet<Json> = new Set(["run_ended", "recovery", "stopped"]);
+const CONFLICT = 409;
+// A lease is renewed when half of it is over. The two clocks may differ, so within these.
+const RENEW_SECONDS_MIN = 1;
+const RENEW_SECONDS_MAX = 300;
+
+const NEEDED = "The call may not be made without it and was not made: try again when it is back.";
+const NOT_TWICE =
+  "The call was not made a second time: wait for the other try, or until its lease ends";
+const REUSED =
+  "this key was used with other arguments, so the call was not made. Where it is a second" +
+  " operation, give it an `op` of its own";
+const NOT_COMPARABLE =
+  "this key was used before, and a masked value in its arguments cannot be compared while the" +
+  " desk, whose masking key this client has not fetched yet, is away: the call was not made";
+const UNDONE =
+  "this call was made once and undone since; it was not made again. `nextKey` makes it anew";
+
+/** Hears once of each approval that is waited for: `approval`, `url` and `expires_at`. */
+export type Waits = (answer: JsonObject) => unknown;
+/** Is given what a person asks back before deciding; its answer is shown to them. */
+export type Replies = (
+  question: string,
+) => string | null | undefined | Promise<string | null | undefined>;
+
+/** One call that wants to be made: what is planned, and one try at it. */
+export type BeginRequest = {
+  planned: Statement;
+  /** The statement of this try, kept in the spool if the desk is away. */
+  started: Statement;
+  key: string;
+  asked: string;
+  attempt: string;
+  retry: string | undefined;
+  isGated: boolean;
+  isComparable: boolean;
+  waitSeconds: number;
+  signal: AbortSignal | undefined;
+};
+
+/** The row of the key, and how long the desk has lent it to this try. */
+export type Begun = { row: KeyRow; leaseUntil: Date | null };
+
+/** Asks, waits and remembers. */
+export class Gate {
+  readonly #spool: Spool;
+  readonly #sender: Sender;
+  readonly #wire: Wire;
+  readonly #log: Log;
+  readonly #onWait: Waits | undefined;
+  readonly #onQuestion: Replies | undefined;
+
+  constructor(
+    spool: Spool,
+    sender: Sender,
+    wire: Wire,
+    heard: { log: Log; onWait?: Waits | undefined; onQuestion?: Replies | undefined },
+  ) {
+    this.#spool = spool;
+    this.#sender = sender;
+    this.#wire = wire;
+    this.#log = heard.log;
+    this.#onWait = heard.onWait;
+    this.#onQuestion = heard.onQuestion;
+  }
+
+  /**
+   * The row of the key: `running` if the call is to be made now, `succeeded` if it was.
+   *
+   * Throws Denied, Stopped, ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated or
+   * DeskUnreachable.
+   */
+  async begin(ask: BeginRequest): Promise<Begun> {
+    let answer: JsonObject;
+    try {
+      await this.#makeReady(ask);
+      answer = await this.#ask(ask);
+    } catch (error) {
+      if (!(error instanceof DeskUnreachable)) throw error;
+      return { row: this.#alone(ask, error), leaseUntil: null };
+    }
+    if (answer["answer"] === "wait") answer = await this.#wait(ask, answer);
+    return this.#heed(ask, answer);
+  }
+
+  /**
+   * Keep the lease of a try for as long as its call is made, so that nobody takes it for lost. The
+   * same question under the same attempt renews it. Stops when `over` does.
+   */
+  async renewing(ask: BeginRequest, leaseUntil: Date | null, over: AbortSignal): Promise<void> {
+    for (let until = leaseUntil; until !== null; ) {
+      const half = (until.getTime() - Date.now()) / 2000;
+      const seconds = Math.min(Math.max(half, RENEW_SECONDS_MIN), RENEW_SECONDS_MAX);
+      await sleep(seconds * 1000, undefined, { signal: over, ref: false }).catch(() => undefined);
+      if (over.aborted) return;
+      try {
+        until = leaseOf(await this.#wire.post("actions/begin", body(ask), over)) ?? until;
+      } catch (error) {
+        if (!over.aborted) this.#log("info", `a lease could not be renewed: ${String(error)}`);
+      }
+    }
+  }
+
+  /** What was said before is there before the question is, and so are its snapshots. */
+  async #makeReady(ask: BeginRequest): Promise<void> {
+    this.#spool.needRoom();
+    await this.#sender.drain(ask.planned.event.run);
+    this.#spool.keep(ask.planned.blobs);
+  }
+
+  /** Send `begin`, again with the same attempt where the answer was lost. */
+  async #ask(ask: BeginRequest): Promise<JsonObject> {
+    for (let left = BEGIN_TRIES - 1; ; left -= 1) {
+      try {
+        await this.#sender.upload(ask.planned.blobs.keys());
+        // Not given up half-way: who is lent the key and does not know it leaves it in doubt.
+        const answer = await this.#wire.post("actions/begin", body(ask));
+        if (typeof answer["answer"] === "string") return answer;
+      } catch (error) {
+        if (error instanceof Refused) throw meaning(error) ?? error;
+        if (!(error instanceof DeskUnreachable) || left === 0) throw error;
+        await pause(error.retryAfterSeconds || BEGIN_PAUSE_SECONDS, ask.signal);
+        continue;
+      }
+      throw new DeskUnreachable("the answer is not the desk's");
+    }
+  }
+
+  /** Poll until people have decided, then ask anew: the answer to that decides. */
+  async #wait(ask: BeginRequest, first: JsonObject): Promise<JsonObject> {
+    const end = performance.now() + ask.waitSeconds * 1000;
+    const met = new Set<string>();
+    let answer = first;
+    let heard = 0;
+    await this.#onWait?.(answer);
+    this.#log("info", `waiting for an approval: ${String(answer["url"] ?? answer["approval"])}`);
+    while (answer["answer"] === "wait") {
+      const left = (end - performance.now()) / 1000;
+      const approval = String(answer["approval"]);
+      if (left <= 0) throw new ApprovalTimeout(approval, String(answer["url"] ?? ""));
+      try {
+        const path = `approvals/${encodeURIComponent(approval)}`;
+        const seen = await this.#wire.get(path, {
+          waitSeconds: Math.max(1, Math.min(POLL_SECONDS, left)),
+          params: this.#onQuestion ? { heard: String(heard) } : {},
+          signal: ask.signal,
+        });
+        if (seen["state"] !== "waiting") {
+          answer = await this.#ask(ask);
+          continue;
+        }
+        await this.#reply(path, seen, met);
+        heard = Number(seen["asked"] ?? 0);
+      } catch (error) {
+        if (!(error instanceof DeskUnreachable) || performance.now() >= end) throw error;
+        await pause(Math.max(error.retryAfterSeconds, AWAY_PAUSE_SECONDS), ask.signal);
+      }
+    }
+    return answer;
+  }
+
+  /** Answer what people asked back, once. Without an answer an operator may give one. */
+  async #reply(path: string, seen: JsonObject, met: Set<string>): Promise<void> {
+    const questions = Array.isArray(seen["questions"]) ? seen["questions"].filter(isObject) : [];
+    for (const { id, question } of questions) {
+      if (this.#onQuestion === undefined || met.has(String(id))) continue;
+      met.add(String(id));
+      const words = await this.#onQuestion(String(question));
+      if (!words) continue;
+      try {
+        const said = compact({ question: Number(id), answer: words });
+        await this.#wire.post(`${path}/answers`, said);
+      } catch (error) {
+        if (!(error instanceof Refused)) throw error; // else somebody was faster, or it is decided
+        this.#log("info", `an answer was not taken: ${error.message}`);
+      }
+    }
+  }
+
+  #heed(ask: BeginRequest, answer: JsonObject): Begun {
+    const said = String(answer["answer"]);
+    switch (said) {
+      case "proceed":
+      case "replay": {
+        const row = rowOf(ask, said === "proceed" ? "running" : "succeeded", answer);
+        this.#spool.note(row);
+        return { row, leaseUntil: leaseOf(answer) };
+      }
+      case "in_doubt":
+        this.#spool.note(rowOf(ask, "unknown", answer));
+        throw new InDoubt(String(answer["action"]));
+      case "compensated":
+        throw new Compensated(UNDONE, String(answer["next_key"]));
+      case "denied": {
+        const reason = String(answer["reason"] || "the desk does not allow it");
+        const isOver = RUN_IS_OVER.has(answer["code"] ?? null);
+        throw isOver ? new Stopped(reason, answer) : new Denied(reason, answer);
+      }
+      default: {
+        const words = `the desk answers “${said}”, which this client does not know`;
+        throw new DeskUnreachable(words);
+      }
+    }
+  }
+
+  /** The desk is away: answer from our own keys, and from the last policy. */
+  #alone(ask: BeginRequest, away: DeskUnreachable): KeyRow {
+    const row = this.#spool.find(ask.key);
+    const cause = { cause: away };
+    if (row && row.state !== "no_effect") {
+      if (!ask.isComparable) throw new KeyReused(NOT_COMPARABLE, cause);
+      if (row.asked !== ask.asked) throw new KeyReused(REUSED, cause);
+    }
+    if (row?.state === "succeeded") return row;
+    if (row?.state === "running" || row?.state === "unknown") throw new InDoubt(row.action, cause);
+    if (ask.isGated) {
+      const { retryAfterSeconds } = away;
+      throw new DeskUnreachable(`${away.message} ${NEEDED}`, { retryAfterSeconds, ...cause });
+    }
+    const { planned, started } = ask;
+    if (row) {
+      for (const { event } of [planned, started]) [event.action, event.n] = [row.action, row.n];
+    }
+    const running = rowOf(ask, "running", {});
+    this.#spool.write(planned.event, { blobs: planned.blobs });
+    this.#spool.write(started.event, { key: running });
+    this.#sender.wake();
+    return running;
+  }
+}
+
+function body(ask: BeginRequest): string {
+  const { planned, attempt, retry } = ask;
+  return compact({ ...planned.event, attempt, ...(retry ? { retry } : {}) } as JsonObject);
+}
+
+function rowOf(ask: BeginRequest, state: KeyState, known: JsonObject): KeyRow {
+  const { event } = ask.planned;
+  const { action, fence, result } = known;
+  return {
+    key: ask.key,
+    run: event.run,
+    action: typeof action === "string" && action !== "" ? action : event.action!,
+    n: event.n!,
+    asked: ask.asked,
+    attempt: ask.attempt,
+    fence: typeof fence === "number" ? fence : null,
+    state,
+    result: result ?? null,
+  };
+}
+
+function leaseOf(answer: JsonObject): Date | null {
+  const until = new Date(String(answer["lease_until"] ?? ""));
+  return Number.isNaN(until.getTime()) ? null : until;
+}
+
+/** What a refusal says of the key, if it is about that. */
+function meaning(refused: Refused): InProgress | KeyReused | null {
+  if (refused.status === CONFLICT) {
+    return new InProgress(`${inWords(refused.problem)}. ${NOT_TWICE}`, { cause: refused });
+  }
+  const isReused = String(refused.problem["type"] ?? "").endsWith("key-reused");
+  return isReused ? new KeyReused(REUSED, { cause: refused }) : null;
+}
+
+async function pause(seconds: number, signal: AbortSignal | undefined): Promise<void> {
+  signal?.throwIfAborted();
+  await sleep(seconds * 1000, undefined, signal ? { signal } : {}).catch((error: unknown) => {
+    signal?.throwIfAborted();
+    throw error;
+  });
+}

@@ -1,0 +1,213 @@
+/** The link to the desk: one address, one key, one spool, and the policy last fetched. */
+
+import {
+  AmendsError,
+  DeskUnreachable,
+  KeyRefused,
+  Refused,
+  WrongSpool,
+  type Problem,
+} from "./errors.ts";
+import { type About, type Event, statement, type Statement } from "./events.ts";
+import { Gate, type Replies, type Waits } from "./gate.ts";
+import { maskPaths, type PolicyDocument, showsLast4 } from "./policy.ts";
+import { compact, isObject, type JsonObject, sha256 } from "./protocol/canonical.ts";
+import { masked, MaskingKey } from "./protocol/masking.ts";
+import type { EventType } from "./protocol/vocabulary.ts";
+import { type Log, type Parked, Sender, setAside } from "./sender.ts";
+import { isDiskTrouble, type KeyRow, Spool } from "./spool.ts";
+import { Wire } from "./wire.ts";
+
+// How old the policy may grow before a new run fetches it again.
+const POLICY_SECONDS = 60;
+export const FLUSH_SECONDS = 2;
+const MASKING_FORM = "v1";
+const NOT_FOUND = 404;
+const KEY_DIGEST_HEX_DIGITS = 16;
+
+/** How a desk is connected to; what the members mean is told at `connect`. */
+export type LinkOptions = {
+  spool: string;
+  workspace?: string | undefined;
+  waitSeconds: number;
+  onWait?: Waits | undefined;
+  onQuestion?: Replies | undefined;
+  onParked?: Parked | undefined;
+  log: Log;
+};
+
+/** What runs and their calls need of the desk: to ask, to say, and to know its policy. */
+export class Link {
+  readonly waitSeconds: number;
+  readonly spool: Spool;
+  readonly wire: Wire;
+  readonly sender: Sender;
+  readonly gate: Gate;
+  readonly log: Log;
+  readonly #workspace: string | undefined;
+  readonly #keyDigest: string;
+  #isClaimed = false;
+  #policyAt = -Infinity;
+  #known: JsonObject;
+
+  constructor(url: string, key: string, options: LinkOptions) {
+    const { log, onParked } = options;
+    this.log = log;
+    this.waitSeconds = options.waitSeconds;
+    this.#workspace = options.workspace;
+    this.#keyDigest = sha256(key).slice(0, KEY_DIGEST_HEX_DIGITS);
+    this.wire = new Wire(url, key);
+    this.spool = new Spool(options.spool);
+    this.sender = new Sender(this.spool, this.wire, { log, onParked, before: () => this.claim() });
+    this.gate = new Gate(this.spool, this.sender, this.wire, options);
+    const known = this.spool.recall("policy");
+    this.#known = isObject(known) ? known : {};
+    if (this.spool.countParked() > 0) log("warn", setAside(this.spool));
+  }
+
+  /** The workspace of the key; fetched once and then known over restarts. */
+  async workspace(): Promise<string> {
+    if (this.#workspace !== undefined) return this.#workspace;
+    if (!("workspace" in this.#known)) await this.fetchPolicy();
+    return String(this.#known["workspace"]);
+  }
+
+  /** The agent of the key, or null before the desk was ever reached. */
+  get agent(): string | null {
+    const { agent } = this.#known;
+    return typeof agent === "string" ? agent : null;
+  }
+
+  /** The last policy document fetched, or null if there was never one. */
+  get policy(): PolicyDocument {
+    const { document } = this.#known;
+    return isObject(document) ? document : null;
+  }
+
+  /** The workspace's, or null before the desk was ever reached. */
+  get maskingKey(): MaskingKey | null {
+    const { masking } = this.#known;
+    if (!isObject(masking) || masking["form"] !== MASKING_FORM) return null;
+    const secret = Buffer.from(String(masking["key"]), "hex");
+    return new MaskingKey(secret, { showsLast4: showsLast4(this.policy) });
+  }
+
+  /** Fetch the key with the policy where it never was: without it nothing can be compared. */
+  async needMaskingKey(): Promise<void> {
+    if (this.maskingKey !== null) return;
+    this.#policyAt = -Infinity;
+    await this.freshen();
+  }
+
+  /** Fetch the policy now, and keep it on disk. Throws DeskUnreachable or KeyRefused. */
+  async fetchPolicy(): Promise<void> {
+    this.#known = await this.wire.get("policy");
+    this.#policyAt = performance.now();
+    this.spool.remember("policy", this.#known);
+  }
+
+  /**
+   * Throw WrongSpool where another agent keeps this spool; its agent's new key may go on.
+   *
+   * Each would send what is the other's, and it would be set aside, or be taken for its own.
+   */
+  async claim(): Promise<void> {
+    if (this.#isClaimed) return;
+    const keeper = this.spool.recall("key");
+    if (keeper !== null && keeper !== this.#keyDigest) {
+      const recalled = this.spool.recall("policy");
+      const was = isObject(recalled) ? recalled : {};
+      const now = await this.wire.get("policy");
+      const isKnown = (name: string) => (was[name] ?? null) !== null;
+      if (["workspace", "agent"].some((name) => isKnown(name) && was[name] !== now[name])) {
+        throw new WrongSpool(
+          `${this.spool.path} keeps what ${String(was["agent"])} has not sent yet, and this key` +
+            ` is ${String(now["agent"])}'s. Name another file with AMENDS_SPOOL`,
+        );
+      }
+    }
+    this.spool.remember("key", this.#keyDigest);
+    this.#isClaimed = true;
+  }
+
+  /** The policy decides what may be done while the desk is away, so it should be a new one. */
+  async freshen(): Promise<void> {
+    try {
+      await this.claim();
+      if (performance.now() - this.#policyAt >= POLICY_SECONDS * 1000) await this.fetchPolicy();
+    } catch (error) {
+      if (error instanceof WrongSpool || !isNoAnswer(error)) throw error;
+      this.log("info", `the policy cannot be fetched (${error.message}); the last one holds`);
+      this.#policyAt = performance.now();
+    }
+  }
+
+  /** What the desk wants of a run: `stop`, or `resume` from a checkpoint; null for nothing. */
+  async directive(run: string, { waitSeconds = 0 } = {}): Promise<JsonObject | null> {
+    try {
+      const path = `runs/${encodeURIComponent(run)}/directive`;
+      const { directive } = await this.wire.get(path, { waitSeconds });
+      return isObject(directive) ? directive : null;
+    } catch (error) {
+      if (!(error instanceof Refused) || error.status !== NOT_FOUND) throw error;
+      return null; // The desk has not heard of the run yet, so it wants nothing of it.
+    }
+  }
+
+  /** Say that a run of this agent did wrong; it opens a case, whose number is returned. */
+  async report(run: string, text: string): Promise<number> {
+    await this.flush();
+    const said = compact({ text: masked(text, [], this.maskingKey) });
+    const answer = await this.wire.post(`runs/${encodeURIComponent(run)}/report`, said);
+    return Number(answer["case"]);
+  }
+
+  build(type: EventType, run: string, data: object, about: About): Statement {
+    const { maskingKey } = this;
+    return statement(type, run, data, { ...about, mask: maskPaths(this.policy), maskingKey });
+  }
+
+  /**
+   * Put a statement in the spool; the sender does the rest.
+   *
+   * Where the disk is full it goes to the desk at once: what has happened must be told.
+   */
+  async send(told: Statement, key?: KeyRow): Promise<void> {
+    try {
+      this.spool.write(told.event, { blobs: told.blobs, key });
+    } catch (full) {
+      if (!isDiskTrouble(full)) throw full;
+      const why = full.message;
+      this.log("error", `the spool cannot be written (${why}); the desk is told at once`);
+      try {
+        await this.sender.tell(told);
+      } catch (unheard) {
+        if (!isNoAnswer(unheard)) throw unheard;
+        const words = `the spool cannot be written (${why}) and the desk not be told`;
+        throw new AmendsError(`${words}: ${unheard.message}`, { cause: full });
+      }
+    }
+    this.sender.wake();
+  }
+
+  /** Events that were refused and are set aside, each with the problem that was named. */
+  parked(): { event: Event; problem: Problem }[] {
+    return this.spool.parked();
+  }
+
+  /** Send again what is set aside, or the events of these ids; how many are in line again. */
+  retryParked(ids?: readonly string[]): number {
+    const found = this.spool.unpark(ids);
+    this.sender.wake();
+    return found;
+  }
+
+  /** Try for so long to send what waits; whether all of it is sent. */
+  flush(seconds = FLUSH_SECONDS): Promise<boolean> {
+    return this.sender.flush(seconds);
+  }
+}
+
+function isNoAnswer(error: unknown): error is DeskUnreachable | KeyRefused | Refused {
+  return [DeskUnreachable, KeyRefused, Refused].some((kind) => error instanceof kind);
+}

@@ -1,0 +1,98 @@
+/**
+ * Canonical JSON (RFC 8785) and the digests and keys that are built over it.
+ *
+ * Two programs that mean the same value write the same bytes, so the same digest. An integer that
+ * no double holds is a BigInt here, so that none is silently another number.
+ */
+
+import { createHash } from "node:crypto";
+
+export type Json = null | boolean | number | bigint | string | Json[] | { [name: string]: Json };
+export type JsonObject = { [name: string]: Json };
+
+/** The RFC 8785 text of a JSON value. RangeError for what is not JSON (NaN, a lone surrogate). */
+export function canonical(value: Json): string {
+  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
+  if (isObject(value)) {
+    const names = Object.keys(value).sort(); // by UTF-16 code units, as RFC 8785 wants it
+    return `{${names.map((name) => `${string(name)}:${canonical(value[name]!)}`).join(",")}}`;
+  }
+  return typeof value === "string" ? string(value) : scalar(value);
+}
+
+/** JSON text, with the members in their own order. */
+export function compact(value: Json): string {
+  if (Array.isArray(value)) return `[${value.map(compact).join(",")}]`;
+  if (isObject(value)) {
+    const members = Object.entries(value);
+    return `{${members.map(([name, one]) => `${JSON.stringify(name)}:${compact(one)}`).join(",")}}`;
+  }
+  return typeof value === "string" ? JSON.stringify(value) : scalar(value);
+}
+
+/** JSON text as a value; an integer beyond 2^53 is a BigInt, digit by digit. SyntaxError else. */
+export function parseJson(text: string): Json {
+  return JSON.parse(text, reviveInteger as Parameters<typeof JSON.parse>[1]) as Json;
+}
+
+function reviveInteger(_name: string, value: Json, context?: { source?: string }): Json {
+  const source = context?.source;
+  const isWide = typeof value === "number" && !Number.isSafeInteger(value);
+  return isWide && source !== undefined && /^-?[0-9]+$/.test(source) ? BigInt(source) : value;
+}
+
+export function isObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function string(value: string): string {
+  if (!value.isWellFormed()) throw new RangeError("a text holds half a character");
+  return JSON.stringify(value);
+}
+
+function scalar(value: null | boolean | number | bigint): string {
+  if (typeof value === "bigint") return integer(value);
+  if (typeof value === "number") {
+    if (!Number.isFinite(value)) throw new RangeError(`${value} is no number of JSON`);
+    return String(value === 0 ? 0 : value);
+  }
+  return String(value);
+}
+
+/** As a double of this very value is written, if there is one; else all its digits. */
+function integer(value: bigint): string {
+  const written = String(Number(value));
+  const found = /^(-?)([0-9]+)(?:\.([0-9]+))?(?:e\+([0-9]+))?$/.exec(written);
+  if (found === null) return String(value); // larger than any double
+  const [, sign, whole, fraction = "", exponent = "0"] = found;
+  const digits = `${whole}${fraction}`.padEnd(whole!.length + Number(exponent), "0");
+  return BigInt(`${sign}${digits}`) === value ? written : String(value);
+}
+
+export function sha256(bytes: string | Uint8Array): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}
+
+/** `sha256:<hex>` over the canonical bytes of a JSON value. */
+export function digest(value: Json): string {
+  return `sha256:${sha256(canonical(value))}`;
+}
+
+/**
+ * The key of one logical operation: the same however often and however worded it is tried.
+ *
+ * The arguments are not in it, on purpose: a model that words its request anew after a restart
+ * meets its first call again instead of paying twice. A second operation of one tool on one target
+ * in one run needs its own `op`.
+ */
+export function idempotencyKey(named: {
+  workspace: string;
+  run: string;
+  tool: string;
+  targets: readonly { type: string; id: string }[];
+  op: string;
+}): string {
+  const target = named.targets.map(({ type, id }) => ({ type, id }));
+  const { workspace, run, tool, op } = named;
+  return digest({ workspace, run, tool, op, target });
+}

@@ -1,0 +1,81 @@
+/** A run's record: what it and its calls say to the desk, each statement numbered and masked. */
+
+import type { About, Statement } from "./events.ts";
+import type { Link } from "./link.ts";
+import { isObject, type JsonObject } from "./protocol/canonical.ts";
+import type { EventType } from "./protocol/vocabulary.ts";
+
+/** What is open and says, as the process ends, that nobody knows how it goes on. */
+export type Open = { abandon: (why: Error) => void };
+
+/** What a run and its calls write together. */
+export class Record {
+  readonly desk: Link;
+  readonly id: string;
+  /** What the desk wants of a resumed run. */
+  directive: JsonObject | null = null;
+  failedAction: string | null = null;
+  lastAction: string | null = null;
+  /** The key of the call after which there is no way back, once it may have been made. */
+  pivot: string | null = null;
+  ended = false;
+  readonly openActions = new Set<Open>();
+  /** What is still to be said before the run ends. */
+  readonly atEnd: (() => Promise<void>)[] = [];
+  readonly #trace: JsonObject | null;
+
+  constructor(desk: Link, id: string, trace: JsonObject | null) {
+    this.desk = desk;
+    this.id = id;
+    this.#trace = trace;
+  }
+
+  /** Whether the desk has told this run to do an undone call anew, under a new key. */
+  repeats(key: string): boolean {
+    return this.steps.some((step) => step["key"] === key && step["label"] === "repeat_new_key");
+  }
+
+  /** What the desk says of the calls of a resumed run. */
+  get steps(): JsonObject[] {
+    const steps = this.directive?.["steps"];
+    return Array.isArray(steps) ? steps.filter(isObject) : [];
+  }
+
+  /** The next number in this run; a resumed one counts on from where the desk saw it. */
+  nextN(): number {
+    return this.desk.spool.nextN(this.id, Number(this.directive?.["n"] ?? 0));
+  }
+
+  /** A statement about this run, masked and ready to be sent. */
+  build(type: EventType, data: object, about: Omit<About, "trace"> = {}): Statement {
+    return this.desk.build(type, this.id, data, { ...about, trace: this.#trace ?? currentSpan() });
+  }
+
+  /** Put a statement in the spool, under the run's next number if none is given. */
+  async say(type: EventType, data: object, about: Omit<About, "trace"> = {}): Promise<void> {
+    const n = about.n ?? this.nextN();
+    await this.desk.send(this.build(type, data, { ...about, n }));
+  }
+}
+
+// As @opentelemetry/api writes them down for all of its versions.
+const OPEN_TELEMETRY = Symbol.for("opentelemetry.js.api.1");
+const SPAN = Symbol.for("OpenTelemetry Context Key SPAN");
+
+type Telemetry = {
+  context?: { active(): { getValue(name: symbol): { spanContext(): SpanContext } | undefined } };
+};
+type SpanContext = { traceId: string; spanId: string };
+
+/**
+ * `trace_id` and `span_id` of the current span, in hex (W3C Trace Context), or null.
+ *
+ * OpenTelemetry is not needed: where the agent does not use it, there is no span.
+ */
+function currentSpan(): JsonObject | null {
+  const telemetry = (globalThis as { [name: symbol]: Telemetry | undefined })[OPEN_TELEMETRY];
+  const span = telemetry?.context?.active().getValue(SPAN)?.spanContext();
+  return span && /[1-9a-f]/.test(span.traceId)
+    ? { trace_id: span.traceId, span_id: span.spanId }
+    : null;
+}

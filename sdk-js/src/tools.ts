@@ -1,0 +1,255 @@
+/** Tools: functions whose every call is an action of the current run. */
+
+import type { Action, Args, CallOptions, Check, Plan, Undo } from "./actions.ts";
+import {
+  AmendsError,
+  ApprovalTimeout,
+  ArgumentsChanged,
+  Compensated,
+  Denied,
+  DeskUnreachable,
+  InDoubt,
+  InProgress,
+  KeyRefused,
+  KeyReused,
+  NoEffect,
+  Refused,
+  SpoolFull,
+  Stopped,
+  Unfit,
+} from "./errors.ts";
+import type { Link } from "./link.ts";
+import { cataloguedClass } from "./policy.ts";
+import { canonical, sha256 } from "./protocol/canonical.ts";
+import { WITHOUT_EFFECT } from "./protocol/vocabulary.ts";
+import { currentRun, type Run, stoppedBy } from "./runs.ts";
+import { type Id, plain, plainObject, type Targets } from "./values.ts";
+
+type Said<A, T> = (args: A) => T | PromiseLike<T>;
+type SaidOfResult<A, R, T> = (result: R, args: A) => T | PromiseLike<T>;
+
+/**
+ * What the desk should know of a tool.
+ *
+ * `target` is a type and a template over the arguments (`["reservation", "{reservation}"]`) or a
+ * function of them. `before` and `undo` are given the arguments; `after`, `verify` and
+ * `undoOfResult` the result first: such an undo is suggested once the call has succeeded. `verify`
+ * reads back and gives checks, as for `Action.verified`.
+ */
+export type Declaration<A extends object = any, R = any> = Omit<
+  Plan<A>,
+  "target" | "args" | "before" | "undo"
+> & {
+  target?: readonly [type: string, template: string] | ((args: A) => Targets | null);
+  before?: Said<A, unknown>;
+  after?: SaidOfResult<A, R, unknown>;
+  verify?: SaidOfResult<A, R, readonly Check[]>;
+  undo?: Undo | ((args: A) => Undo | undefined);
+  undoOfResult?: (result: R, args: A) => Undo | undefined;
+};
+
+export type Call<A extends object, R> = (args: A, options: CallOptions) => R | PromiseLike<R>;
+/** What a call answered: now, or in its masked form when it was first made. */
+export type Performed<R> = { answer: R; isFirst: boolean };
+
+/** One action of a run, asked for as it is declared. */
+export async function beginDeclared<A extends object, R>(
+  run: Run,
+  name: string,
+  declared: Declaration<A, R>,
+  args: A,
+  how: Partial<Plan<A>> = {},
+): Promise<Action<A>> {
+  const { target, before, after, verify, undo, undoOfResult, ...plan } = declared;
+  return run.begin(name, {
+    ...plan,
+    ...how,
+    args,
+    target: typeof target === "function" ? target(args) : filled(target, args),
+    before: before ? ((await before(args)) ?? null) : undefined,
+    undo: typeof undo === "function" ? undo(args) : undo,
+  });
+}
+
+/** The rest of it: call, read what is there now, and say it. */
+export function finishDeclared<A extends object, R>(
+  act: Action<A>,
+  { after, verify, undoOfResult }: Declaration<A, R>,
+  args: A,
+  call: Call<A, R>,
+): Promise<Performed<R>> {
+  return act.within(async () => {
+    const answer = await act.perform(call);
+    if (act.replayed) return { answer, isFirst: false };
+    const seen = after ? ((await after(answer, args)) ?? null) : undefined;
+    await act.succeeded(answer, { after: seen, undo: undoOfResult?.(answer, args) });
+    if (verify) await act.verified(await verify(answer, args));
+    return { answer, isFirst: true };
+  });
+}
+
+/** A target whose id is made of the arguments. */
+function filled(
+  target: readonly [type: string, template: string] | undefined,
+  args: object,
+): Targets | null {
+  if (target === undefined) return null;
+  const [type, template] = target;
+  const id = template.replace(/\{([^{}]+)\}/g, (_, name: string) => {
+    const value = (args as Args)[name];
+    if (value === undefined || value === null) {
+      throw new AmendsError(`the target ${type} ${template} needs the argument “${name}”`);
+    }
+    return String(plain(value as Id, name));
+  });
+  return [type, id];
+}
+
+/**
+ * A tool whose every call is an action of the current run. A call that was made before gives its
+ * first result and runs nothing. Of `tries`, only those that end in a retryable `NoEffect` are
+ * followed by another.
+ */
+export function tool<A extends object, R>(
+  name: string,
+  { tries = 1, ...declared }: Declaration<A, R> & { tries?: number },
+  call: Call<A, R>,
+): (args: A) => Promise<R> {
+  return async (args) => {
+    const run = currentRun();
+    for (let left = tries - 1, how: Partial<Plan<A>> = {}; ; left -= 1, how = { retry: "tool" }) {
+      try {
+        const act = await beginDeclared(run, name, declared, args, how);
+        return (await finishDeclared(act, declared, args, call)).answer;
+      } catch (error) {
+        if (!(error instanceof NoEffect) || !error.retryable || left <= 0) throw error;
+      }
+    }
+  };
+}
+
+/** The twin of an action: `connection.operation` and JSON arguments known before the call. */
+export function undo(operation: string, args: Args = {}): Undo {
+  const dot = operation.lastIndexOf(".");
+  if (dot <= 0 || dot === operation.length - 1) {
+    throw new AmendsError("name the twin as connection.operation");
+  }
+  const [connection, name] = [operation.slice(0, dot), operation.slice(dot + 1)];
+  return { connection, operation: name, args: plainObject(args, "an argument of the undo") };
+}
+
+/** Say that nothing undoes this action, and why; people read it before they allow it. */
+export function noUndo(reason: string): Undo {
+  return { none: reason };
+}
+
+// The tools of a framework.
+
+const NOT_MADE = [
+  ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, InDoubt, InProgress,
+  KeyRefused, KeyReused, Refused, SpoolFull, Unfit,
+]; // prettier-ignore
+
+/**
+ * Whether the error means that this call was not made, and that the model may go on without it.
+ * Stopped does not: the run is over, and no message to a model is of use.
+ */
+export function isNotMade(error: unknown): error is AmendsError {
+  return !(error instanceof Stopped) && NOT_MADE.some((kind) => error instanceof kind);
+}
+
+/** Whether the desk has stopped the run. */
+export function isOver(error: unknown): boolean {
+  return stoppedBy(error) !== null;
+}
+
+/** For the model: that the call was not made, and why. */
+export function notMade(error: AmendsError): string {
+  return `This call was NOT made: ${error.message}`;
+}
+
+/**
+ * The tools of one framework, behind one desk.
+ *
+ * `declared` says of tools, by name, what the desk should know of them; a tool that is not declared
+ * is asked for all the same, without a target. `repeatable` names tools that may be called twice
+ * with the same arguments in one run and do it twice: of all others that have an effect the second
+ * such call is answered with the first one's result, since a model that says it again is far more
+ * often repeating itself.
+ */
+export class GatedTools {
+  readonly #desk: Link;
+  readonly #declared: { readonly [name: string]: Declaration };
+  readonly #repeatable: ReadonlySet<string>;
+  readonly #waitSeconds: number | undefined;
+
+  constructor(
+    desk: Link,
+    declared: { readonly [name: string]: Declaration } = {},
+    { repeatable = [], waitSeconds }: { repeatable?: Iterable<string>; waitSeconds?: number } = {},
+  ) {
+    this.#desk = desk;
+    this.#declared = declared;
+    this.#repeatable = new Set(repeatable);
+    this.#waitSeconds = waitSeconds;
+  }
+
+  /**
+   * One call of a tool in the current run. Throws what `isNotMade` knows, Stopped, NoRun, and
+   * whatever the tool throws. `callId` is the framework's own name of the call.
+   */
+  async call<A extends object, R>(
+    name: string,
+    args: A,
+    callId: string,
+    call: Call<A, R>,
+    how: Partial<Plan<A>> = {},
+  ): Promise<Performed<R>> {
+    return this.finish(await this.begin(name, args, callId, how), args, call);
+  }
+
+  /** The first half of it: ask whether the call may be made. */
+  async begin<A extends object>(
+    name: string,
+    args: A,
+    callId: string,
+    how: Partial<Plan<A>> = {},
+  ): Promise<Action<A>> {
+    const run = currentRun();
+    const declared = this.#of(name);
+    const effectClass =
+      declared.effectClass ?? cataloguedClass(this.#desk.policy, name) ?? "external_reversible";
+    const isAnew = WITHOUT_EFFECT.has(effectClass) || this.#repeatable.has(name);
+    const op = declared.op ?? `${name} ${isAnew ? callId : await digestOf(run, args)}`;
+    const waitSeconds = this.#waitSeconds;
+    const plan: Partial<Plan<A>> = { effectClass, op, waitSeconds, ...how };
+    try {
+      return await beginDeclared<A, unknown>(run, name, declared, args, plan);
+    } catch (error) {
+      run.stopped ??= stoppedBy(error);
+      throw error;
+    }
+  }
+
+  /** The second half: make the call, and say how it went. */
+  finish<A extends object, R>(
+    act: Action<A>,
+    args: A,
+    call: Call<A, R>,
+  ): Promise<Performed<R>> {
+    return finishDeclared<A, R>(act, this.#of(act.tool), args, call);
+  }
+
+  #of(name: string): Declaration {
+    return Object.hasOwn(this.#declared, name) ? this.#declared[name]! : {};
+  }
+}
+
+const OP_HEX_DIGITS = 32;
+
+/** Of the arguments as the ledger has them: a card number is not to be found by trying all. */
+async function digestOf(run: Run, args: object): Promise<string> {
+  await run.desk.needMaskingKey();
+  const told = run.build("action.planned", { args });
+  return sha256(canonical(told.event.data["args"]!)).slice(0, OP_HEX_DIGITS);
+}

@@ -1,0 +1,132 @@
+/** What an agent holds in its hands, as JSON that every part stores and hashes alike. */
+
+import { AmendsError, TooLarge, Unfit } from "./errors.ts";
+import type { Json, JsonObject } from "./protocol/canonical.ts";
+import { DEPTH_MAX } from "./protocol/masking.ts";
+
+// As the ledger has it: more than any money, id or key has.
+const INTEGER_DIGITS_MAX = 1_000;
+const INTEGER_END = 10n ** BigInt(INTEGER_DIGITS_MAX);
+const ROUNDED =
+  " is a number of JavaScript above 2^53, which may have been another one before it was read:" +
+  " give it as a BigInt or a text";
+
+/**
+ * The value as plain JSON. What JSON does not know (a date, NaN, bytes) becomes its text; what is
+ * `undefined` is left out.
+ *
+ * Throws Unfit for an integer that may have lost digits already, and for what goes too deep;
+ * TooLarge for a BigInt of more than 1,000 digits. `name` is what it is called in their words.
+ */
+export function plain(value: unknown, name = "it", depth = 0): Json {
+  switch (typeof value) {
+    case "string":
+      return text(value);
+    case "boolean":
+      return value;
+    case "number":
+      if (Number.isInteger(value) && !Number.isSafeInteger(value)) throw new Unfit(name + ROUNDED);
+      return Number.isFinite(value) ? value : String(value);
+    case "bigint":
+      return bigint(value, name);
+    case "object":
+      return value === null ? null : object(value, name, depth);
+    default: // a function, a symbol
+      return value === undefined ? null : text(String(value));
+  }
+}
+
+/** An object as plain JSON. */
+export function plainObject(value: object, name: string): JsonObject {
+  return plain(value, name) as JsonObject;
+}
+
+function bigint(value: bigint, name: string): Json {
+  if (value >= INTEGER_END || value <= -INTEGER_END) {
+    throw new TooLarge(`${name} is an integer of more than ${INTEGER_DIGITS_MAX} digits`);
+  }
+  const small = Number(value);
+  return Number.isSafeInteger(small) ? small : value;
+}
+
+function object(value: object, name: string, depth: number): Json {
+  if (depth > DEPTH_MAX + 1) throw new Unfit(`${name} is nested deeper than ${DEPTH_MAX} levels`);
+  if (value instanceof Date) return Number.isNaN(+value) ? String(value) : value.toISOString();
+  if (value instanceof Error) return text(String(value));
+  if (ArrayBuffer.isView(value)) {
+    return Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString("base64");
+  }
+  if (value instanceof ArrayBuffer) return Buffer.from(value).toString("base64");
+  if (Array.isArray(value) || value instanceof Set) {
+    return Array.from(value, (one, place) => plain(one, `${name}.${place}`, depth + 1));
+  }
+  if ("toJSON" in value && typeof value.toJSON === "function") {
+    return plain(value.toJSON(), name, depth + 1);
+  }
+  const members = value instanceof Map ? [...value] : Object.entries(value);
+  return Object.fromEntries(
+    members
+      .filter(([, one]) => one !== undefined)
+      .map(([key, one]) => [text(String(key)), plain(one, `${name}.${String(key)}`, depth + 1)]),
+  );
+}
+
+/** PostgreSQL stores no NUL, and UTF-8 has no half characters. */
+function text(value: string): string {
+  return value.toWellFormed().replaceAll("\0", "\ufffd");
+}
+
+/** A snapshot in which -0 is a text: a float column has its sign, a JSON number none. */
+export function signedZeros(snapshot: Json): Json {
+  if (typeof snapshot !== "object" || snapshot === null || Array.isArray(snapshot)) return snapshot;
+  return Object.fromEntries(Object.entries(snapshot).map(([name, one]) => [name, signed(one)]));
+}
+
+function signed(value: Json): Json {
+  if (Array.isArray(value)) return value.map(signed);
+  return Object.is(value, -0) ? "-0.0" : value;
+}
+
+// Targets: what a call changes, and the snapshots of it.
+
+export type Id = string | number | bigint;
+/** A pair of type and id, such as `["reservation", "XEHM4B"]`, or an object of both. */
+export type Target = readonly [type: string, id: Id] | { readonly type: string; readonly id: Id };
+export type Targets = Target | readonly Target[];
+export type NamedTarget = { type: string; id: string };
+
+/** Targets by type and id; throws AmendsError for what is none. */
+export function asTargets(target: Targets | null | undefined): NamedTarget[] {
+  if (target === null || target === undefined) return [];
+  if (!Array.isArray(target)) return [asTarget(target as Target)];
+  return isPair(target) ? [asTarget(target)] : target.map((one) => asTarget(one));
+}
+
+function asTarget(target: Target): NamedTarget {
+  const [type, id] = isPair(target)
+    ? target
+    : typeof target === "object" && target !== null && "type" in target
+      ? [target.type, target.id]
+      : [];
+  if (typeof type !== "string" || !["string", "number", "bigint"].includes(typeof id)) {
+    throw new AmendsError(
+      `${JSON.stringify(plain(target))} is no target: give a pair of type and id, such as` +
+        ' ["reservation", "XEHM4B"], an object of both, or a list of these',
+    );
+  }
+  return { type, id: String(plain(id, "the id of a target")) };
+}
+
+function isPair(target: unknown): target is readonly [string, Id] {
+  return Array.isArray(target) && target.length === 2 && typeof target[0] === "string";
+}
+
+/** Snapshots, one per target. Throws AmendsError if there are not as many. */
+export function perTarget(snapshot: unknown, count: number, name: string): (Json | undefined)[] {
+  if (snapshot === undefined || count === 0) return Array(count).fill(undefined);
+  const snapshots = count === 1 && !Array.isArray(snapshot) ? [snapshot] : snapshot;
+  if (!Array.isArray(snapshots) || snapshots.length !== count) {
+    throw new AmendsError(`${count} targets need a list of ${count} snapshots`);
+  }
+  return snapshots.map((one) => plain(one, name));
+}

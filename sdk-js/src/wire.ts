@@ -1,0 +1,139 @@
+/** The one place that speaks HTTP with the desk, and tells "not reachable" from "refused". */
+
+import { DeskUnreachable, inWords, KeyRefused, Refused } from "./errors.ts";
+import { isObject, type Json, type JsonObject, parseJson } from "./protocol/canonical.ts";
+
+const ANSWER_SECONDS_MAX = 10;
+// A long poll answers within the seconds asked for; this much later it is lost.
+const POLL_GRACE_SECONDS = 10;
+const RETRY_AFTER_SECONDS_MAX = 60;
+// Answers that say "not now": the same request may succeed later.
+const NOT_NOW: ReadonlySet<number> = new Set([408, 425, 429, 500, 502, 503, 504]);
+const UNAUTHORIZED = 401;
+const FORBIDDEN = 403;
+const LOCATION_CHARACTERS_MAX = 200;
+const CHECK = "Is AMENDS_URL right, and is the desk up?";
+const NO_DESK = "this does not look like a desk: is AMENDS_URL right?";
+
+export type Asked = {
+  method?: "GET" | "POST" | "PUT";
+  body?: string;
+  params?: Record<string, string>;
+  /** How long the desk may take to answer a long poll. */
+  waitSeconds?: number;
+  /** Whoever asks may want no answer any more; then its reason is thrown. */
+  signal?: AbortSignal | undefined;
+};
+
+/** A connection to one desk under one key. */
+export class Wire {
+  /** As it is told in errors and logs. */
+  readonly address: string;
+  readonly #headers: Record<string, string>;
+
+  constructor(url: string, key: string) {
+    const at = URL.parse(url);
+    if (at === null || !["http:", "https:"].includes(at.protocol) || at.username || at.password) {
+      throw new TypeError(
+        "the address of the desk starts with https:// or http://, and holds no name and password",
+      );
+    }
+    this.address = `${at.origin}${at.pathname.replace(/\/+$/, "")}/api/v1/`;
+    this.#headers = { Authorization: `Bearer ${key}`, Accept: "application/json" };
+  }
+
+  get(path: string, asked: Omit<Asked, "method" | "body"> = {}): Promise<JsonObject> {
+    return this.send(path, asked);
+  }
+
+  post(path: string, body: string, signal?: AbortSignal): Promise<JsonObject> {
+    return this.send(path, { method: "POST", body, signal });
+  }
+
+  async putBlob(sha256: string, body: string): Promise<void> {
+    await this.send(`blobs/${sha256}`, { method: "PUT", body });
+  }
+
+  /** One JSON object. Throws DeskUnreachable, KeyRefused, or Refused with status and problem. */
+  async send(path: string, asked: Asked): Promise<JsonObject> {
+    const { method = "GET", body, params = {}, waitSeconds = 0, signal } = asked;
+    signal?.throwIfAborted();
+    const query = new URLSearchParams(params);
+    if (waitSeconds) query.set("wait", String(Math.floor(waitSeconds)));
+    const seconds = waitSeconds ? waitSeconds + POLL_GRACE_SECONDS : ANSWER_SECONDS_MAX;
+    const limit = AbortSignal.timeout(Math.ceil(seconds * 1000));
+    let answer: Response, text: string;
+    try {
+      answer = await fetch(`${this.address}${path}${query.size ? `?${query}` : ""}`, {
+        method,
+        headers: body === undefined ? this.#headers : { ...this.#headers, ...AS_JSON },
+        body: body ?? null,
+        redirect: "manual",
+        signal: signal ? AbortSignal.any([signal, limit]) : limit,
+      });
+      text = await answer.text();
+    } catch (error) {
+      signal?.throwIfAborted();
+      const why = reason(error, seconds);
+      throw new DeskUnreachable(`no answer from ${this.address} (${why}). ${CHECK}`, {
+        cause: error,
+      });
+    }
+    return this.#read(answer, text);
+  }
+
+  #read(answer: Response, text: string): JsonObject {
+    if (NOT_NOW.has(answer.status)) {
+      throw new DeskUnreachable(`${this.address} answers ${answer.status}: not now, try again.`, {
+        retryAfterSeconds: retryAfter(answer),
+      });
+    }
+    const content = this.#object(answer, text);
+    if (answer.status === UNAUTHORIZED || answer.status === FORBIDDEN) {
+      throw new KeyRefused(`${this.address} refuses this API key: ${inWords(content)}`, {
+        bySomebodyElse: answer.status === FORBIDDEN && !("type" in content),
+      });
+    }
+    if (!answer.ok) throw new Refused(answer.status, content);
+    return content;
+  }
+
+  /** What came as JSON; of an answer that is no desk's it says so, and whose it is. */
+  #object(answer: Response, text: string): JsonObject {
+    if (answer.ok && text === "") return {};
+    let found: Json;
+    try {
+      found = parseJson(text);
+    } catch (error) {
+      if (answer.ok) {
+        throw new DeskUnreachable(`${this.address} answers, but ${NO_DESK}`, { cause: error });
+      }
+      found = {};
+    }
+    const content = isObject(found) ? found : { items: found };
+    if (!answer.ok && !("type" in content)) {
+      const to = answer.headers.get("Location")?.slice(0, LOCATION_CHARACTERS_MAX);
+      const said = "title" in content ? inWords(content) : answer.statusText;
+      const at = `${this.address}${to ? `, which points to ${to}` : ""}`;
+      content["title"] = `${said} (${at}); ${NO_DESK}`;
+    }
+    return content;
+  }
+}
+
+const AS_JSON = { "Content-Type": "application/json" };
+
+function retryAfter(answer: Response): number {
+  const text = answer.headers.get("Retry-After") ?? "";
+  return /^[0-9]+$/.test(text) ? Math.min(Number(text), RETRY_AFTER_SECONDS_MAX) : 0;
+}
+
+/** Why no answer came; `fetch` tells it of what stands behind its own error. */
+function reason(error: unknown, seconds: number): string {
+  if (error instanceof DOMException && error.name === "TimeoutError") {
+    return `no end within ${seconds} s`;
+  }
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+  const code = cause instanceof Error && "code" in cause ? `${String(cause.code)}: ` : "";
+  return `${code}${cause instanceof Error ? cause.message : String(cause)}`;
+}

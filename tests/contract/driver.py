@@ -1,0 +1,104 @@
+"""The Python client, driven: one step per line in, what came of it per line out. What the steps are
+is told in test_contract.py; driver.ts does the same with the TypeScript client.
+"""
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import amends
+
+URL, KEY, SPOOL, OUTSIDE, WORKSPACE = sys.argv[1:]
+Step = dict[str, Any]
+now: dict[str, Any] = {}
+logging.disable()
+
+
+def act(step: Step) -> Step:
+    given = {
+        name: step[name]
+        for name in ("args", "before", "effect_class", "key", "op", "risk", "saga",
+                     "wait_seconds", "time_limit_seconds")
+        if name in step
+    }  # fmt: skip
+    target = tuple(step["target"]) if "target" in step else None
+    with now["run"].action(step["tool"], target=target, **given) as action:
+        result = action.perform(call, step)
+        if not action.replayed and "after" in step:
+            action.succeeded(result, after=step["after"])
+        return {"came": "replayed" if action.replayed else "made", "result": result}
+
+
+def call(step: Step) -> Any:
+    """The outside world: a line in a journal."""
+    with Path(OUTSIDE).open("a", encoding="utf-8") as journal:
+        args = json.dumps(step.get("args", {}), separators=(",", ":"), ensure_ascii=False)
+        journal.write(f"{step['tool']} {args}\n")
+    if step.get("hangs"):
+        say({"came": "hangs"})
+        time.sleep(60)
+    time.sleep(step.get("lasts", 0))
+    if step.get("pauses"):
+        say({"came": "pauses"})
+        sys.stdin.readline()
+    if step.get("fails") == "no_effect":
+        raise amends.NoEffect("sold out")
+    if step.get("fails"):
+        raise RuntimeError("time is over")
+    return step.get("result")
+
+
+def connect(step: Step) -> None:
+    named = {"workspace": WORKSPACE} if step.get("workspace") else {}
+    wait = step.get("wait_seconds", 20)
+    now["desk"] = amends.connect(URL, KEY, spool=SPOOL, wait_seconds=wait, **named)
+
+
+def start(step: Step) -> None:
+    now["run"] = now["desk"].run(step.get("request", "Move it"), run=step["run"]).start()
+
+
+def resume(step: Step) -> Step:
+    with now["desk"].resume(step["run"]) as now["run"]:
+        return {"found": now["run"].state, "came": act(step)["came"]}
+
+
+def say_poison(step: Step) -> None:
+    now["run"].say("run.checkpoint", {"name": step["name"], "poison": step["name"]})
+
+
+def parked(_: Step) -> Step:
+    aside = [[event["type"], problem.get("title", "")] for event, problem in now["desk"].parked()]
+    return {"parked": aside}
+
+
+STEPS: dict[str, Callable[[Step], Step | None]] = {
+    "connect": connect,
+    "start": start,
+    "resume": resume,
+    "act": act,
+    "checkpoint": lambda step: now["run"].checkpoint(step["name"], state=step.get("state")),
+    "complete": lambda _: now["run"].complete(),
+    "fetch_policy": lambda _: now["desk"].fetch_policy(),
+    "say_poison": say_poison,
+    "flush": lambda step: {"sent": now["desk"].flush(step.get("seconds", 5))},
+    "parked": parked,
+    "close": lambda _: now["desk"].close(),
+}
+
+
+def say(what: Step) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+while line := sys.stdin.readline():
+    asked = json.loads(line)
+    try:
+        say({"came": "done", **(STEPS[asked["do"]](asked) or {})})
+    except Exception as error:  # noqa: BLE001 - it is what the scenario asks about
+        say({"came": type(error).__name__, "words": str(error)})

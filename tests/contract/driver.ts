@@ -1,0 +1,110 @@
+/**
+ * The TypeScript client, driven: one step per line in, what came of it per line out. What the steps
+ * are is told in test_contract.py; driver.py does the same with the Python client.
+ */
+
+import { appendFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { type Action, connect, type Desk, NoEffect, type Run } from "../../sdk-js/src/index.ts";
+import { compact, type Json, parseJson } from "../../sdk-js/src/protocol/canonical.ts";
+import type { JsonObject } from "../../sdk-js/src/protocol/canonical.ts";
+import { plain } from "../../sdk-js/src/values.ts";
+
+const [url, key, spool, outside, workspace] = process.argv.slice(2) as [string, ...string[]];
+let desk: Desk;
+let run: Run;
+let lines: AsyncIterator<string>;
+
+async function act(step: JsonObject): Promise<JsonObject> {
+  const { tool, target, args, before, key, op, risk, saga, after } = step as any;
+  const { effect_class: effectClass, wait_seconds: waitSeconds } = step as any;
+  const { time_limit_seconds: timeLimitSeconds } = step as any;
+  const how = { key, op, risk, saga, effectClass, waitSeconds, timeLimitSeconds };
+  const plan = { target, args, before, ...how };
+  return run.action(tool, plan, async (action: Action) => {
+    const result = await action.perform(() => call(step));
+    if (!action.replayed && "after" in step) await action.succeeded(result, { after });
+    return { came: action.replayed ? "replayed" : "made", result: plain(result) };
+  });
+}
+
+/** The outside world: a line in a journal. */
+async function call(step: JsonObject): Promise<Json> {
+  appendFileSync(outside!, `${String(step["tool"])} ${compact(step["args"] ?? {})}\n`);
+  if (step["hangs"]) {
+    say({ came: "hangs" });
+    await sleep(60_000);
+  }
+  await sleep(Number(step["lasts"] ?? 0) * 1000);
+  if (step["pauses"]) {
+    say({ came: "pauses" });
+    await lines.next();
+  }
+  if (step["fails"] === "no_effect") throw new NoEffect("sold out");
+  if (step["fails"]) throw new Error("time is over");
+  return step["result"] ?? null;
+}
+
+const steps: { [name: string]: (step: JsonObject) => Promise<JsonObject> } = {
+  async connect(step) {
+    const waitSeconds = Number(step["wait_seconds"] ?? 20);
+    const named = step["workspace"] ? { workspace: workspace! } : {};
+    desk = connect({ url, key, spool, waitSeconds, log: () => undefined, ...named });
+    return {};
+  },
+  async start(step) {
+    run = await desk.open(String(step["request"] ?? "Move it"), { run: String(step["run"]) });
+    return {};
+  },
+  async resume(step) {
+    return desk.resume(String(step["run"]), {}, async (resumed) => {
+      run = resumed;
+      return { found: resumed.state, came: (await act(step)).came! };
+    });
+  },
+  act,
+  async checkpoint(step) {
+    await run.checkpoint(String(step["name"]), { state: step["state"] });
+    return {};
+  },
+  async complete() {
+    await run.complete();
+    return {};
+  },
+  async fetch_policy() {
+    await desk.fetchPolicy();
+    return {};
+  },
+  async say_poison(step) {
+    await run.say("run.checkpoint", { name: step["name"], poison: step["name"] });
+    return {};
+  },
+  async flush(step) {
+    return { sent: await desk.flush(Number(step["seconds"] ?? 5)) };
+  },
+  async parked() {
+    const aside = desk.parked();
+    return { parked: aside.map(({ event, problem }) => [event.type, problem["title"] ?? ""]) };
+  },
+  async close() {
+    await desk.close();
+    return {};
+  },
+};
+
+function say(what: JsonObject): void {
+  process.stdout.write(`${compact(what)}\n`);
+}
+
+lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+for (let line = await lines.next(); !line.done; line = await lines.next()) {
+  const step = parseJson(line.value) as JsonObject;
+  try {
+    say({ came: "done", ...(await steps[String(step["do"])]!(step)) });
+  } catch (error) {
+    if (!(error instanceof Error)) throw error;
+    say({ came: error.name, words: error.message });
+  }
+}
