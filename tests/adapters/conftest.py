@@ -1,8 +1,12 @@
-"""Each framework in an environment of its own, and an agent of it that is given calls to make."""
+"""Each framework in an environment of its own, and an agent of it that is given calls to make.
+
+Two of them run on Node: `ai`, and `typescript`, which is our client with no framework at all.
+"""
 
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zlib
@@ -10,16 +14,18 @@ from pathlib import Path
 
 import pytest
 
+from tests import npm
 from tests.sdk.conftest import *  # noqa: F403 - the small desk, and the real one
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 FRAMEWORKS = sorted(path.stem for path in (HERE / "environments").glob("*.lock"))
-LIGHT = {"pydantic_ai"}
+ON_NODE = ["ai", "typescript"]
+LIGHT = {"pydantic_ai", *ON_NODE}
 INSTALL_SECONDS_MAX = 540
 
 
-def each(frameworks=FRAMEWORKS):
+def each(frameworks=(*FRAMEWORKS, *ON_NODE)):
     """The light ones in every run, the others with `make adapters`."""
     return [
         pytest.param(name, id=name, marks=[] if name in LIGHT else [pytest.mark.adapters])
@@ -46,18 +52,32 @@ def environment_of(framework, locks=HERE / "environments"):
     return python
 
 
+def command_of(framework):
+    """What runs an agent of it. On Node it lies beside the client, as it would with its users."""
+    if framework not in ON_NODE:
+        return [environment_of(framework), HERE / "agents" / f"with_{framework}.py"]
+    folder = npm.client() / "agents"
+    folder.mkdir(exist_ok=True)
+    (folder / "package.json").write_text('{"type": "module"}', "utf-8")
+    for source in (HERE / "agents").glob("*.ts"):
+        copy = folder / f"{source.name}.{os.getpid()}"
+        shutil.copy(source, copy)
+        copy.rename(folder / source.name)  # another runner may be reading it
+    return [npm.NODE, folder / f"with_{framework}.ts"]
+
+
 class Agents:
     """Agents of one framework."""
 
     def __init__(self, framework, spool):
         self.name, self._spool = framework, spool
-        self._python = environment_of(framework)
+        self._command = command_of(framework)
 
     def plays(self, url, key, calls, *, run="run_1", **more):
         """Play these calls; what ran, what the model was told, and the error that ended it."""
         asked = {"url": url, "key": key, "spool": str(self._spool), "run": run, "calls": calls}
         done = subprocess.run(
-            [self._python, HERE / "agents" / f"with_{self.name}.py", json.dumps(asked | more)],
+            [*self._command, json.dumps(asked | more)],
             env={**os.environ, "PYTHONPATH": f"{ROOT / 'sdk'}"},
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.adapters.conftest import HERE, ROOT, each, environment_of
+from tests.adapters.conftest import FRAMEWORKS, HERE, ROOT, each, environment_of
 from tests.sdk.conftest import KEY
 from tests.sdk.test_docs import AIRLINE
 
@@ -33,7 +33,7 @@ def lines_of(framework):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("framework", each())
+@pytest.mark.parametrize("framework", each(FRAMEWORKS))
 def test_the_ten_lines_of_a_framework_connect_it(framework, small_desk, tmp_path):
     lines = lines_of(framework)
     script = tmp_path / "agent.py"

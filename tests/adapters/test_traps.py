@@ -9,7 +9,7 @@ MIA = ["assign_licence", {"licence": "L-21", "holder": "mia"}]
 pytestmark = [pytest.mark.timeout(900)]
 of_each = pytest.mark.parametrize("agents", each(), indirect=True)
 of_those_that_pause = pytest.mark.parametrize(
-    "agents", each(["google_adk", "langchain", "pydantic_ai"]), indirect=True
+    "agents", each(["ai", "google_adk", "langchain", "pydantic_ai"]), indirect=True
 )
 
 

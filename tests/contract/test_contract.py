@@ -10,7 +10,7 @@ and `disk` (what waits there, what is set aside and in which state the keys are)
 """
 
 import copy
-import datetime
+import datetime as dt
 import json
 import os
 import resource
@@ -30,7 +30,7 @@ from tests.contract.desk import ScriptedDesk
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SCENARIOS = json.loads((ROOT / "tests" / "data" / "contract.json").read_text("utf-8"))["scenarios"]
-CLIENTS = {
+CLIENTS: dict[str, list[Path | str]] = {
     "python": [sys.executable, HERE / "driver.py"],
     "typescript": [npm.NODE, HERE / "driver.ts"],
 }
@@ -96,7 +96,7 @@ class World:
         with sqlite3.connect(self.spool) as database:
             waiting, aside = (
                 [json.loads(body)["type"] for (body,) in database.execute(
-                    f"SELECT body FROM events WHERE problem IS {null} ORDER BY place"  # noqa: S608
+                    f"SELECT body FROM events WHERE problem IS {null} ORDER BY place"
                 )]
                 for null in ("NULL", "NOT NULL")
             )  # fmt: skip
@@ -113,8 +113,8 @@ def certificate(tmp_path: Path) -> Path:
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    day = datetime.timedelta(days=1)
+    now = dt.datetime.now(dt.UTC)
+    day = dt.timedelta(days=1)
     made = x509.CertificateBuilder(
         name, name, key.public_key(), x509.random_serial_number(), now - day, now + day
     ).sign(key, hashes.SHA256())

@@ -129,7 +129,8 @@ class Gate {
     } catch (error) {
       if (error instanceof Stopped) throw error;
       if (error instanceof ApprovalTimeout) {
-        return { type: "user-approval", reason: error.message };
+        const { approval, url } = error;
+        return { type: "user-approval", reason: `waits for ${approval}, to be decided at ${url}` };
       }
       return { type: "denied", reason: notMade(error as AmendsError) };
     }

@@ -168,7 +168,9 @@ function clean(value: Json, depth: number, key: MaskingKey | null): Json {
       const cleaned = clean(one, depth + 1, key);
       const tag = name.toLowerCase().replace(/[^a-z0-9]/g, "");
       const isSecret = SECRET_NAMES.has(tag) && !isEmpty(one) && !isPlaceholder(one);
-      return [name, isSecret ? madeBy(key, tag, one) : cleaned];
+      // Of a whole object, what is compared has its own secrets masked.
+      const compared = typeof one === "object" ? cleaned : one;
+      return [name, isSecret ? madeBy(key, tag, compared) : cleaned];
     }),
   );
 }

@@ -1,0 +1,102 @@
+/** An agent that ends in the way that is asked for, in the middle of a call. */
+
+import { appendFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { connect, undo } from "../../../sdk-js/src/index.ts";
+
+const [url, key, spool, outside, how] = process.argv.slice(2) as [string, ...string[]];
+const desk = connect({ url, key: key!, spool: spool! });
+const said = (text: string) => appendFileSync(outside!, `${text}\n`);
+
+const stories: { [how: string]: () => Promise<unknown> } = {
+  async exits() {
+    await desk.run("Move it", { run: "run_1" }, (run) =>
+      run.action("update_flight", { target: ["reservation", "XEHM4B"] }, (act) =>
+        act.perform(() => process.exit(3)),
+      ),
+    );
+  },
+  async is_told_to_end() {
+    await desk.run("Move it", { run: "run_1" }, (run) =>
+      run.action("update_flight", { target: ["reservation", "XEHM4B"] }, (act) =>
+        act.perform(async () => {
+          process.kill(process.pid, "SIGTERM");
+          await sleep(20_000);
+          said("went on");
+        }),
+      ),
+    );
+  },
+  async handles_the_signal_itself() {
+    process.on("SIGTERM", () => said("handled"));
+    await desk.run("Move it", { run: "run_1" }, async () => {
+      process.kill(process.pid, "SIGTERM");
+      await sleep(300);
+    });
+  },
+  async forgets_its_endings() {
+    const run = await desk.open("Move it", { run: "run_1" });
+    await run.begin("update_flight", { target: ["reservation", "XEHM4B"] });
+  },
+  async uses_blocks() {
+    await using run = await desk.open("Move it", { run: "run_1" });
+    {
+      await using act = await run.begin("update_flight", { target: ["reservation", "XEHM4B"] });
+      await act.perform(() => ({ flight: "HAT019" }));
+      await act.succeeded({ flight: "HAT019" });
+    }
+    await using lost = await run.begin("send_mail", { target: ["mail", "mia"] });
+    said(lost.id);
+  },
+  async takes_long() {
+    await desk.run("Move it", { run: "run_1" }, (run) =>
+      run.action("update_flight", { target: ["reservation", "XEHM4B"] }, async (act) => {
+        await act.perform(() => sleep(2_500));
+      }),
+    );
+  },
+  async is_aborted_while_it_waits() {
+    const signal = AbortSignal.timeout(700);
+    await desk.run("Move it", { run: "run_1" }, async (run) => {
+      const plan = { target: ["reservation", "XEHM4B"] as const, signal };
+      await run.action("update_flight", plan, (act) => act.perform(() => said("made")));
+    });
+  },
+  async changes_its_arguments() {
+    const args = { flight: "HAT019" };
+    await desk.run("Move it", { run: "run_1" }, async (run) => {
+      const plan = { target: ["reservation", "XEHM4B"] as const, args };
+      await run.action("update_flight", plan, async (act) => {
+        args.flight = "HAT777";
+        await act.perform(() => said("made"));
+      });
+    });
+  },
+  async has_tools() {
+    let tries = 0;
+    const book = desk.tool(
+      "book_hotel",
+      {
+        target: ["hotel", "{hotel}"],
+        tries: 2,
+        undoOfResult: (result: { id: string }) => undo("hotel.cancel", { booking: result.id }),
+        verify: (result) => [["id", "B-1", result.id]],
+      },
+      async ({ hotel }: { hotel: string }) => {
+        said(`books ${hotel}`);
+        tries += 1;
+        const { NoEffect } = await import("../../../sdk-js/src/index.ts");
+        if (tries === 1) throw new NoEffect("busy", { retryable: true });
+        return { id: "B-1", price: 9007199254740993 };
+      },
+    );
+    await desk.run("Book it", { run: "run_1" }, () => book({ hotel: "H1" }));
+  },
+};
+
+try {
+  await stories[how!]!();
+} catch (error) {
+  said(`${(error as Error).name}: ${(error as Error).message}`);
+}

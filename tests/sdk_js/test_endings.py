@@ -1,0 +1,127 @@
+"""However a program in TypeScript ends or errs, what it did and what nobody knows is told."""
+
+import datetime as dt
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import npm
+from tests.contract.desk import ScriptedDesk
+
+AGENT = Path(__file__).parent / "agents" / "endings.ts"
+UNKNOWN = ["run.started", "begin update_flight", "action.failed", "run.cancelled"]
+
+
+@pytest.fixture
+def desk():
+    desk = ScriptedDesk()
+    desk.up()
+    yield desk
+    desk.down()
+
+
+@pytest.fixture
+def agent(desk, tmp_path):
+    """Let it end so; its exit code, and what it did outside."""
+
+    def ends(how):
+        outside = tmp_path / "outside"
+        command = [npm.NODE, AGENT, desk.url, "amends_x", tmp_path / "spool", outside, how]
+        done = subprocess.run(
+            [str(word) for word in command], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert "ExperimentalWarning" not in done.stderr
+        return done.returncode, outside.read_text("utf-8") if outside.exists() else done.stderr
+
+    return ends
+
+
+def said_of(desk, kind):
+    [event] = [event for event in desk.events if event["type"] == kind]
+    return event["data"]
+
+
+def test_sigterm_in_a_call_is_an_unknown_outcome_and_the_run_is_cancelled(desk, agent):
+    code, outside = agent("is_told_to_end")
+
+    assert code == 128 + 15
+    assert "went on" not in outside
+    assert desk.heard == UNKNOWN
+    assert said_of(desk, "action.failed")["outcome"] == "unknown"
+    assert said_of(desk, "run.cancelled") == {"by": "the process", "reason": "Terminated"}
+
+
+def test_whoever_handles_sigterm_is_left_alone(desk, agent):
+    assert agent("handles_the_signal_itself") == (0, "handled\n")
+    assert desk.heard == ["run.started", "run.completed"]
+
+
+def test_an_exit_in_a_call_is_on_disk_and_told_by_the_next_process(desk, agent):
+    code, _ = agent("exits")
+    assert code == 3
+    assert desk.heard == ["run.started", "begin update_flight"]
+
+    desk.script["begin"] = [{"answer": {"answer": "in_doubt", "action": "act_0"}}]
+    _, outside = agent("takes_long")
+
+    assert "InDoubt" in outside
+    assert desk.heard[2:4] == ["action.failed", "run.cancelled"]
+    assert desk.events[1]["data"]["outcome"] == "unknown"
+
+
+def test_a_run_that_is_left_open_as_the_process_ends_is_cancelled(desk, agent):
+    agent("forgets_its_endings")
+
+    assert desk.heard == UNKNOWN
+
+
+def test_a_block_that_is_left_without_a_word_has_failed(desk, agent):
+    agent("uses_blocks")
+
+    assert desk.heard == ["run.started", "begin update_flight", "action.succeeded",
+                          "begin send_mail", "action.failed", "run.failed"]  # fmt: skip
+    assert said_of(desk, "action.failed")["outcome"] == "unknown"
+    assert said_of(desk, "run.failed")["error"]["type"] == "MissingOutcome"
+
+
+def test_the_lease_of_a_long_call_is_renewed_under_its_attempt(desk, agent):
+    until = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=3)
+    lent = {"answer": "proceed", "action": "act_1", "fence": 1, "lease_until": until.isoformat()}
+    desk.script["begin"] = [{"answer": lent}] * 9
+    agent("takes_long")
+
+    assert desk.heard.count("begin update_flight") >= 2
+    assert len({body["attempt"] for body in desk.begun}) == 1
+    assert desk.heard[-2:] == ["action.succeeded", "run.completed"]
+
+
+def test_who_aborts_a_wait_makes_no_call(desk, agent):
+    desk.script["begin"] = [{"answer": {"answer": "wait", "approval": "ap_1"}}]
+    _, outside = agent("is_aborted_while_it_waits")
+
+    assert "TimeoutError" in outside
+    assert "made" not in outside
+    assert desk.heard == ["run.started", "begin update_flight", "run.failed"]
+
+
+def test_arguments_that_were_changed_are_not_used(desk, agent):
+    _, outside = agent("changes_its_arguments")
+
+    assert outside.startswith("ArgumentsChanged")
+    assert said_of(desk, "action.failed")["outcome"] == "no_effect"
+
+
+def test_a_tool_is_tried_again_its_undo_knows_the_result_and_a_rounded_result_is_not_kept(
+    desk, agent
+):
+    _, outside = agent("has_tools")
+
+    assert outside == "books H1\nbooks H1\n"
+    assert desk.heard == ["run.started", "begin book_hotel", "action.failed", "begin book_hotel",
+                          "action.succeeded", "action.verified", "run.completed"]  # fmt: skip
+    assert [body.get("retry") for body in desk.begun] == [None, "tool"]
+    told = said_of(desk, "action.succeeded")
+    assert told["compensation"]["args"] == {"booking": "B-1"}
+    assert "above 2^53" in told["result"]["not_recorded"]
+    assert said_of(desk, "action.verified")["ok"]

@@ -1,0 +1,164 @@
+"""Both clients and the desk mean the same by a value: written, masked, named, judged and proven."""
+
+import json
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+
+from amends.policy import is_gated
+from amends.protocol.canonical import canonical, idempotency_key
+from tests import npm
+from tests.sdk import trees
+from tests.sdk.test_proofs import EVENT, SALT, download, log  # noqa: F401 - a fixture
+
+HERE = Path(__file__).parent
+DATA = json.loads((HERE.parents[0] / "data" / "masking.json").read_text("utf-8"))
+JSON = some.recursive(
+    some.none() | some.booleans() | some.integers(-(10**40), 10**40)
+    | some.floats(allow_nan=False, allow_infinity=False) | some.text(),
+    lambda inner: some.lists(inner) | some.dictionaries(some.text(), inner),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Ask the client in TypeScript."""
+    process = subprocess.Popen(
+        [npm.NODE, HERE / "agents" / "values.ts"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True, encoding="utf-8",
+    )  # fmt: skip
+
+    def ask(do, **asked):
+        process.stdin.write(json.dumps({"do": do, **asked}) + "\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+
+    yield ask
+    process.communicate(timeout=20)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(value=JSON)
+def test_a_value_is_written_alike(client, value):
+    assert client("canonical", value=value) == {"answer": canonical(value).decode()}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2**53, 2**53 + 1, 10**21, 10**21 + 1, -(2**60), 10**400, 1e21, 5e-324, 1.7976931348623157e308,
+     -0.0, 1e-7, {"\U0001f600": 1, "\ufb33": 2, "\u20ac": 3, "__proto__": {"1": 2, "0": 3}}],
+)  # fmt: skip
+def test_strange_numbers_and_names_are_written_alike(client, value):
+    assert client("canonical", value=value) == {"answer": canonical(value).decode()}
+
+
+@pytest.mark.parametrize("vector", DATA["vectors"] + DATA["marked"], ids=lambda one: one["name"])
+def test_the_shared_vectors_of_masking(client, vector):
+    asked = {"value": vector["in"], "paths": vector.get("paths", []),
+             "last4": vector.get("last4", False)}  # fmt: skip
+    if vector in DATA["marked"]:
+        asked["key"] = DATA["key"]
+    wanted = canonical(vector["out"]).decode()
+    assert client("masked", **asked) == {"answer": {"found": wanted, "again": wanted}}
+
+
+def test_a_call_has_the_same_name(client):
+    identity: dict[str, Any] = {"workspace": "northwind", "run": "run_ü", "tool": "update_flight", "op": "second",
+                                "targets": [{"type": "reservation", "id": "XEHM4B"}]}  # fmt: skip
+    assert client("key", **identity) == {"answer": idempotency_key(**identity)}
+
+
+def test_what_needs_the_desk_is_judged_alike(client):
+    chance = random.Random(7)  # noqa: S311 - a seed to find it again by
+    globs = ["*", "charge_*", "charge_card", "note.?", "note.w"]
+    words = {"risk": [None, "LOW", "high", "odd"], "approval": [None, "AUTO", "manual", "DENY"],
+             "when": [None, None, "amount > 3"], "class": [None, "read_only", "odd",
+                                                          "external_irreversible"]}  # fmt: skip
+
+    def some_of(*names):
+        chosen = {name: chance.choice(words[name]) for name in names}
+        return {name: one for name, one in chosen.items() if one is not None}
+
+    for _ in range(400):
+        picked = chance.sample(globs, 3)
+        safety = {
+            "policies": {glob: chance.choice([some_of("risk", "approval", "when"), [
+                some_of("risk", "approval", "when"), some_of("approval", "when")]])
+                for glob in picked},
+            "tools": {glob: some_of("class", "risk") for glob in chance.sample(globs, 2)},
+            "unknownTools": chance.choice(["ASK", "ALLOW", None]),
+        }  # fmt: skip
+        document = chance.choice([{"agentSafety": safety}] * 9 + [None, {}])
+        call = {"tool": chance.choice(["charge_card", "note.w", "other"]),
+                "risk": chance.choice([None, "low", "critical"])}  # fmt: skip
+        kind = chance.choice(["read_only", "internal_update", "external_reversible", "odd"])
+        wanted = is_gated(document, effect_class=kind, **call)
+        found = client("gated", document=document, effectClass=kind, **call)
+        assert found == {"answer": wanted}, (document, call, kind)
+
+
+@pytest.mark.parametrize(
+    ("script", "wanted"),
+    [
+        ("new Date(0)", '"1970-01-01T00:00:00.000Z"'),
+        ("[NaN, Infinity, undefined, 5n]", '["NaN","Infinity",null,5]'),
+        ("({a: undefined, b: new Map([['c', new Set([1])]])})", '{"b":{"c":[1]}}'),
+        ("new Uint8Array([1, 2])", '"AQI="'),
+        (r"'a\u0000b\ud800'", '"a\ufffdb\ufffd"'),
+        ("({toJSON: () => ({id: 9007199254740993n})})", '{"id":9007199254740993}'),
+    ],
+)
+def test_what_json_does_not_know_becomes_its_text(client, script, wanted):
+    assert client("plain", script=script) == {"answer": wanted}
+
+
+def test_a_number_that_may_have_lost_digits_is_refused_in_words(client):
+    found = client("plain", script="({amount: [9007199254740993]})")
+    assert found["isUnfit"]
+    assert "it.amount.0 is a number of JavaScript above 2^53" in found["words"]
+    assert "BigInt" in found["words"]
+    assert client("plain", script="(function deep() { const a = {}; a.a = a; return a })()")[
+        "words"
+    ].endswith("nested deeper than 32 levels")
+
+
+def test_an_address_with_a_password_is_refused_without_telling_it(client):
+    found = client("connect", url="http://ada:secret@desk.example/")
+    assert "holds no name and password" in found["words"]
+    assert "secret" not in found["words"]
+
+
+def test_a_correction_is_proven_offline(client, log):  # noqa: F811
+    text, keys = download(log), [str(log.key)]
+    found = client("proven", text=text, keys=keys)["answer"]
+    assert (found["index"], found["size"], found["hasEvent"]) == ("2", "5", True)
+    assert found["leaf"]["type"] == EVENT["type"]
+    assert client("proven", text=log.proof(2), keys=keys)["answer"]["hasEvent"] is False
+
+
+def test_what_is_not_as_it_was_recorded_is_not_proven(client, log):  # noqa: F811
+    keys = [str(log.key)]
+    other = str(trees.Log(log.origin, log.leaves).key)
+    changed = {**EVENT, "data": {"changed": "nothing"}}
+    cut = log.proof(2).replace(log.proof(2).split("\n")[4] + "\n", "", 1)
+    twice = download(log).replace('{"event"', '{"salt": "00", "event"', 1)
+    for text, said in (
+        (download(log, event=changed), "the event is not the one"),
+        (download(log, salt=(SALT + b"{").hex()), "32 bytes"),
+        (download(log, facts={"a": 1}, facts_salt=SALT.hex()), "no digest of the facts"),
+        (cut, "not in the log where the proof says"),
+        (twice, "stands twice"),
+        (log.proof(0), "not one of Amends"),
+        ("{}", "no event, salt and proof"),
+        ("nonsense", "does not start with"),
+    ):
+        found = client("proven", text=text, keys=keys)
+        assert (found.get("error"), said in found.get("words", "")) == ("NotProven", True), found
+    found = client("proven", text=download(log), keys=[other])
+    assert "no known key of this log has signed" in found["words"]
