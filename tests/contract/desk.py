@@ -20,7 +20,7 @@ POLICY: dict[str, Any] = {
     "workspace": "northwind", "agent": "trip-desk", "digest": "sha256:0",
     "document": {"agentSafety": {"policies": {
         "charge_card": {"risk": "HIGH", "approval": "MANUAL"}, "*": {"approval": "AUTO"}}}},
-    "masking": {"form": "v1", "key": "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"},
+    "masking": {"form": "v1", "key": bytes(range(32)).hex()},
 }  # fmt: skip
 
 
@@ -98,7 +98,7 @@ class ScriptedDesk:
             def log_message(self, *said: object) -> None:
                 pass
 
-            def any(self) -> None:
+            def hear(self) -> None:
                 raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 body = json.loads(raw) if raw and self.command == "POST" else None
                 with lock:
@@ -106,7 +106,10 @@ class ScriptedDesk:
                 time.sleep(how.get("seconds", 0))
                 self.give(how, how.get("body", answer))
 
-            do_GET = do_POST = do_PUT = any
+            def do_GET(self) -> None:
+                self.hear()
+
+            do_POST = do_PUT = do_GET  # noqa: N815 - as its base class wants them
 
             def give(self, how: Mapping[str, Any], answer: Any) -> None:
                 text = json.dumps(answer).encode()

@@ -69,8 +69,10 @@ def test_the_shared_vectors_of_masking(client, vector):
 
 
 def test_a_call_has_the_same_name(client):
-    identity: dict[str, Any] = {"workspace": "northwind", "run": "run_ü", "tool": "update_flight", "op": "second",
-                                "targets": [{"type": "reservation", "id": "XEHM4B"}]}  # fmt: skip
+    identity: dict[str, Any] = {
+        "workspace": "northwind", "run": "run_ü", "tool": "update_flight", "op": "second",
+        "targets": [{"type": "reservation", "id": "XEHM4B"}],
+    }  # fmt: skip
     assert client("key", **identity) == {"answer": idempotency_key(**identity)}
 
 
