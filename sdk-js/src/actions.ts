@@ -14,7 +14,7 @@ import {
   TooLarge,
   Unfit,
 } from "./errors.ts";
-import { cut, newId } from "./events.ts";
+import { cut, newId, type Statement } from "./events.ts";
 import type { BeginRequest } from "./gate.ts";
 import { isGated, keepsOrder } from "./policy.ts";
 import {
@@ -238,7 +238,8 @@ export class Action<A extends object = Args> {
     return new Promise<T>((resolve, reject) => {
       const bell = setTimeout(() => (reject(late), timer.abort(late)), limit * 1000);
       const done = () => clearTimeout(bell);
-      Promise.resolve(call(args, { signal })).finally(done).then(resolve, reject);
+      const made = (async () => call(args, { signal }))();
+      made.finally(done).then(resolve, reject);
     });
   }
 
@@ -251,6 +252,7 @@ export class Action<A extends object = Args> {
     if (this.replayed) return;
     const { before, after, effects, undo, ...words } = told;
     const compensation = undo && { compensation: undo };
+    let statement: Statement;
     try {
       const data: { [name: string]: unknown } = { result, ...compensation };
       if (effects !== undefined) {
@@ -258,11 +260,11 @@ export class Action<A extends object = Args> {
       } else if (!WITHOUT_EFFECT.has(this.effectClass)) {
         data["effects"] = this.#effects(before, after, words);
       }
-      await this.#settle("action.succeeded", data, "succeeded");
+      statement = this.#outcome("action.succeeded", data);
     } catch (error) {
-      if (this.#isSettled || !(error instanceof AmendsError)) throw error;
-      await this.#succeededBare(error, { ...compensation });
+      return this.#succeededBare(asError(error), { ...compensation });
     }
+    await this.#settle(statement, "succeeded");
   }
 
   /**
@@ -276,7 +278,8 @@ export class Action<A extends object = Args> {
   ): Promise<void> {
     if (this.replayed) return;
     this.run.failedAction = this.id;
-    await this.#settle("action.failed", { error: said(error, retryable), outcome }, outcome);
+    const data = { error: said(error, retryable), outcome };
+    await this.#settle(this.#outcome("action.failed", data), outcome);
   }
 
   /** Record a read-back. Whether all of the checks hold. */
@@ -331,8 +334,7 @@ export class Action<A extends object = Args> {
   /** The process ends: say on disk, at once, that nobody knows how the call goes on. */
   abandon(why: Error): void {
     if (this.#begun === null || this.#isSettled || this.replayed) return;
-    const data = { error: said(why, false), outcome: "unknown", ...this.#attempt() };
-    const told = this.run.build("action.failed", data, { n: this.row.n, action: this.id });
+    const told = this.#outcome("action.failed", { error: said(why, false), outcome: "unknown" });
     this.run.failedAction = this.id;
     this.run.desk.spool.write(told.event, { key: { ...this.row, state: "unknown" } });
     this.#isSettled = true;
@@ -395,20 +397,15 @@ export class Action<A extends object = Args> {
     return isAfter && !isRetriable && !WITHOUT_EFFECT.has(this.effectClass);
   }
 
-  /** The try that an outcome belongs to. */
-  #attempt(): { attempt: string; fence?: number } {
-    const { attempt, fence } = this.row;
-    return fence === null ? { attempt } : { attempt, fence };
+  /** What is said of how this try went. */
+  #outcome(type: "action.succeeded" | "action.failed", data: object): Statement {
+    if (this.#isSettled) throw new AmendsError("the outcome of this call is recorded already");
+    const { attempt, fence, n } = this.row;
+    const tried = fence === null ? { attempt } : { attempt, fence };
+    return this.run.build(type, { ...tried, ...data }, { n, action: this.id });
   }
 
-  async #settle(
-    type: "action.succeeded" | "action.failed",
-    data: object,
-    state: KeyState,
-  ): Promise<void> {
-    if (this.#isSettled) throw new AmendsError("the outcome of this call is recorded already");
-    const about = { n: this.row.n, action: this.id };
-    const told = this.run.build(type, { ...this.#attempt(), ...data }, about);
+  async #settle(told: Statement, state: KeyState): Promise<void> {
     const row = { ...this.row, state, result: told.event.data["result"] ?? null };
     await this.run.desk.send(told, row);
     this.#begun = { ...this.#begun!, row };
@@ -421,12 +418,13 @@ export class Action<A extends object = Args> {
    *
    * What is too large, too deep or rounded is left out and logged; a mistake in the code is thrown.
    */
-  async #succeededBare(error: AmendsError, compensation: object): Promise<void> {
+  async #succeededBare(error: Error, compensation: object): Promise<void> {
     const data: { [name: string]: unknown } = { result: { not_recorded: cut(error.message) } };
     if (!WITHOUT_EFFECT.has(this.effectClass)) {
       data["effects"] = this.targets.map((target) => ({ target }));
     }
-    await this.#settle("action.succeeded", { ...data, ...compensation }, "succeeded");
+    const told = this.#outcome("action.succeeded", { ...data, ...compensation });
+    await this.#settle(told, "succeeded");
     if (!(error instanceof TooLarge) && !(error instanceof Unfit)) throw error;
     const words = `${this.id} succeeded, but its result or snapshots are not kept`;
     this.run.desk.log("warn", `${words}: ${error.message}`);

@@ -1,0 +1,70 @@
+"""What the AI SDK lets through is asked of the desk all the same; tests/adapters has the rest."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import npm
+from tests.contract.desk import ScriptedDesk
+
+AGENT = Path(__file__).parent / "agents" / "ai.ts"
+DENIED = {"answer": {"answer": "denied", "reason": "not on Fridays", "code": "rule"}}
+
+
+@pytest.fixture
+def desk():
+    desk = ScriptedDesk()
+    desk.up()
+    yield desk
+    desk.down()
+
+
+@pytest.fixture
+def agent(desk, tmp_path):
+    """Let it try; which tools ran, and the error that ended it."""
+    folder = npm.client() / tmp_path.name
+    folder.mkdir()
+    (folder / "package.json").write_text('{"type": "module"}', "utf-8")
+    shutil.copy(AGENT, folder)
+
+    def tries(how):
+        command = [npm.NODE, folder / AGENT.name, desk.url, "amends_x", tmp_path / "spool", how]
+        done = subprocess.run(
+            [str(word) for word in command], capture_output=True, text=True, timeout=60, check=True
+        )
+        said = json.loads(done.stdout.splitlines()[-1])
+        return said["ran"], said["error"]
+
+    yield tries
+    shutil.rmtree(folder)
+
+
+def test_a_stream_asks_and_its_last_word_is_the_answer(desk, agent):
+    assert agent("streams") == ([{"licence": "L-21"}], "")
+    assert desk.heard == ["run.started", "begin assign_licence", "action.succeeded",
+                          "run.completed"]  # fmt: skip
+    assert desk.events[1]["data"]["result"] == "given"
+
+
+def test_a_yes_in_the_history_is_no_word_of_the_desks(desk, agent):
+    desk.script["begin"] = [DENIED]
+
+    assert agent("brings_a_yes") == ([], "")
+    assert desk.heard == ["run.started", "begin assign_licence", "run.completed"]
+
+
+def test_what_was_allowed_and_never_made_is_told_as_not_made(desk, agent):
+    agent("is_asked_and_never_calls")
+
+    assert desk.heard == ["run.started", "begin assign_licence", "action.failed", "run.completed"]
+    assert desk.events[1]["data"]["outcome"] == "no_effect"
+
+
+def test_tools_that_would_run_past_the_desk_are_refused_by_name(agent):
+    ran, error = agent("has_tools_of_others")
+
+    assert ran == []
+    assert "these would run without the desk being asked: search." in error
