@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
+from config.local.places import ROOT
 from tests import npm
-from tests.npm import ROOT
 from tests.sdk.conftest import KEY, SmallDesk, small_desk  # noqa: F401 - a fixture
 
 OUTSIDE = """
@@ -71,9 +71,9 @@ def run(small_desk, tmp_path):  # noqa: F811
         script = folder / f"{os.getpid()}.ts"
         script.write_text(lines, "utf-8")
         here = {"AMENDS_URL": desk.url, "AMENDS_KEY": KEY, "AMENDS_SPOOL": str(tmp_path / "spool")}
-        tsc = [npm.client() / "node_modules" / "typescript" / "bin" / "tsc", *STRICT]
+        tsc = npm.client() / "node_modules" / "typescript" / "bin" / "tsc"
         fits = subprocess.run(
-            [npm.NODE, *tsc, script.name],
+            [npm.NODE, tsc, *STRICT, script.name],
             cwd=folder,
             capture_output=True,
             text=True,

@@ -5,8 +5,8 @@
  *
  * A yes that is given before a tool runs is no yes to what will run: other settings may still
  * change the input, and a history with somebody's approval in it runs the tool past every question.
- * So the tools themselves are wrapped, and ask the desk each time; `toolApproval` only ends an agent
- * that is stopped, and pauses for people where that is wanted.
+ * So the tools themselves are wrapped, and ask the desk each time; `toolApproval` only ends an
+ * agent that is stopped, and pauses for people where that is wanted.
  */
 
 import type { ToolSet } from "ai";

@@ -12,14 +12,17 @@ const usage = {
   inputTokens: { total: 1, noCache: 1, cacheRead: 0, cacheWrite: 0 },
   outputTokens: { total: 1, text: 1, reasoning: 0 },
 };
-const inputOf = ({ args }: { args: object }) => JSON.stringify(args);
+const partOf = ({ id, tool: toolName, args }: (typeof CALLS)[number]) => ({
+  type: "tool-call" as const,
+  toolCallId: id,
+  toolName,
+  input: JSON.stringify(args),
+});
 let step = 0;
 const model = new MockLanguageModelV4({
   async doGenerate() {
     const call = CALLS[step++];
-    const content = call
-      ? { type: "tool-call" as const, toolCallId: call.id, toolName: call.tool, input: inputOf(call) }
-      : { type: "text" as const, text: "Done." };
+    const content = call ? partOf(call) : { type: "text" as const, text: "Done." };
     const unified = call ? ("tool-calls" as const) : ("stop" as const);
     return { content: [content], finishReason: { unified, raw: undefined }, usage, warnings: [] };
   },

@@ -3,7 +3,8 @@
 import { createInterface } from "node:readline";
 
 import { connect, LogKey, Unfit, verify } from "../../../sdk-js/src/index.ts";
-import { canonical, idempotencyKey, type Json, parseJson } from "../../../sdk-js/src/protocol/canonical.ts";
+import { canonical, idempotencyKey, parseJson } from "../../../sdk-js/src/protocol/canonical.ts";
+import type { Json } from "../../../sdk-js/src/protocol/canonical.ts";
 import { masked, MaskingKey } from "../../../sdk-js/src/protocol/masking.ts";
 import { isGated } from "../../../sdk-js/src/policy.ts";
 import { plain } from "../../../sdk-js/src/values.ts";
