@@ -1,7 +1,9 @@
-"""An agent reads the cases of its own runs: `GET /api/v1/agent/cases`, and one of them.
+"""What an agent asks about its own runs: their cases, and that a run did wrong.
 
-It is told how they stand and what becomes of their plans; never what people wrote about a case, who
-they are, what an affected person is told, or what a connector read in an outside system.
+Of a case it is told how it stands and what becomes of its plans; never what people wrote about it,
+who they are, what an affected person is told, or what a connector read in an outside system. Its
+report opens the run's case, as an operator or an affected person does. The same words again, while
+they stand, are the same report, so that a lost answer may be asked for again.
 """
 
 from typing import Any
@@ -9,11 +11,13 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
-from ninja import Router
+from ninja import Field, Router, Schema
 
+from ledger.models import Run
 from recovery import serializers
 from recovery.api import answering, problem
-from recovery.models import Case
+from recovery.casework import cases
+from recovery.models import Case, CaseState, Report, ReportSource
 from workspaces.keys import ByAgent, caller_of
 from workspaces.pages import is_number
 
@@ -55,3 +59,28 @@ def _own(request: HttpRequest) -> QuerySet[Case]:
     caller = caller_of(request)
     own = Case.objects.filter(workspace=caller.workspace, run__agent=caller.agent)
     return own.select_related("run")
+
+
+STANDING_MAX = 20
+"""Reports of an agent on one run; whoever says more is talking to itself."""
+
+
+class ReportRequest(Schema):
+    text: str = Field(min_length=1, max_length=4_000, pattern=r"\S")
+
+
+@router.post(
+    "/runs/{path:run}/report", summary="Say that this run did wrong", auth=ByAgent("ingest")
+)
+@answering
+def report(request: HttpRequest, run: str, given: ReportRequest) -> Any:
+    caller = caller_of(request)
+    found = get_object_or_404(Run, workspace=caller.workspace, run=run, agent=caller.agent)
+    standing = Report.objects.filter(case__run=found, source=ReportSource.AGENT)
+    standing = standing.exclude(case__state=CaseState.CLOSED)
+    text = cases.plain(given.text)
+    known = standing.filter(text=text).select_related("case").first()
+    if known is None and standing.count() >= STANDING_MAX:
+        return problem(429, "Too many reports", "People know of this run; wait for them.")
+    case = known.case if known else cases.report(found, text=text, source=ReportSource.AGENT)
+    return {"case": case.pk, "state": case.state, "headline": case.headline}

@@ -20,7 +20,7 @@ from ledger import disclosure
 from ledger.models import Checkpoint
 from recovery import search, serializers
 from recovery.cases.lifecycle import InvalidInput, OutOfDate
-from recovery.casework import cases, closing, residues, resuming
+from recovery.casework import cases, closing, resuming
 from recovery.casework.closing import CannotClose, Remainder
 from recovery.casework.resuming import CannotResume
 from recovery.corrections import CannotPublish, draft, publish
@@ -269,9 +269,9 @@ def publish_correction(request: AsPerson, pk: int, given: Publish) -> Any:
 def list_residues(request: AsPerson, state: str = "open", after: str = "") -> Any:
     """`state` is open, done or all; `after` goes on where an answer ended."""
     token = allowed(request, "view")
-    if state not in residues.STATES:
+    if state not in closing.RESIDUE_STATES:
         return problem(422, "No such state", "open, done or all")
-    rows, more = residues.page_after(residues.of(token.workspace), state, after)
+    rows, more = closing.residues_after(closing.residues_of(token.workspace), state, after)
     return {"residues": [serializers.residue(one) for one in rows], "after": more}
 
 
@@ -280,8 +280,8 @@ def list_residues(request: AsPerson, state: str = "open", after: str = "") -> An
 def residue_done(request: AsPerson, pk: int, given: Done) -> Any:
     """By whoever may recover, and by the owner."""
     token = allowed(request, "view")
-    found = get_object_or_404(residues.of(token.workspace), pk=pk)
-    return serializers.residue(residues.done(found, note=given.note, by=token.person))
+    found = get_object_or_404(closing.residues_of(token.workspace), pk=pk)
+    return serializers.residue(closing.residue_done(found, note=given.note, by=token.person))
 
 
 @router.get("/plans/{int:pk}", summary="A plan and how its steps stand")

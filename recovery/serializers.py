@@ -8,13 +8,12 @@ from typing import Any
 from ledger import disclosure
 from recovery.cases.lifecycle import holder_of, standing_words
 from recovery.casework import closing as closings
+from recovery.casework import resuming
 from recovery.casework.resuming import Resume
 from recovery.corrections import link_of
 from recovery.models import Case, Correction, Plan, Residue, Step
-from recovery.planning.plan_drafting import Cannot
+from recovery.planning.drafting import Cannot, DraftStep
 from recovery.planning.plans import CHOICES, Draft
-from recovery.planning.step_drafting import DraftStep
-from recovery.run_facts import checkpoints
 from recovery.run_facts.runs import facts_of
 
 STEPS_SHOWN_MAX = 1_000
@@ -187,7 +186,7 @@ def resume(one: Resume) -> dict[str, Any]:
 def _at_checkpoint(one: Resume) -> dict[str, Any] | None:
     if one.checkpoint is None:
         return None
-    then = checkpoints.known_at(one.facts.run, one.checkpoint)
+    then = resuming.known_at(one.facts.run, one.checkpoint)
     return {
         "recovery_mode": one.checkpoint.recovery_mode,
         "approvals": then.approvals,

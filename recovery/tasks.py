@@ -1,8 +1,14 @@
 """Tasks: a message is a hint that carries an id, and decides nothing."""
 
 from celery import Task, shared_task
+from django.db import connection
+from django.dispatch import receiver
 
+from approvals.signals import approval_decided
 from recovery.engine import plan_runner
+from recovery.models import Plan
+from recovery.models.steps import DUE_IN_TIME, IN_HAND, literals
+from workspaces.row_locks import ROW_LOCK
 from workspaces.wakeups import ENGINE_QUEUE, wake
 
 
@@ -11,3 +17,80 @@ def run_plan(self: "Task[..., None]", plan_id: int) -> None:
     queue = (self.request.delivery_info or {}).get("routing_key") or ENGINE_QUEUE
     for onward, where in plan_runner.run_together(plan_id, queue=queue).items():
         wake(run_plan, onward, queue=where)
+
+
+# Bells from below: a decision shortens the wait of its plan. The sweeper would find it anyway.
+
+
+@receiver(approval_decided, dispatch_uid="recovery.sweeper")
+def wake_the_plan(approval_id: int, **_: object) -> None:
+    for plan_id in Plan.objects.filter(approval_id=approval_id).values_list("pk", flat=True):
+        wake(run_plan, plan_id, queue=plan_runner.queue_of_plan(plan_id))
+
+
+PLANS_MAX = 500
+"""Hints in one sweep; the next sweep is a second later."""
+
+HINT_SECONDS = 5.0
+"""Between two hints for the same plan."""
+
+QUIET_SECONDS = 3.0
+"""A step that moved just now is in somebody's hands, or its own hint is on its way."""
+
+IDLE_SECONDS = 30.0
+"""A running plan in which nothing seems due is looked at this often all the same."""
+
+# What is due: a lease that is over, a time that has come (of a blocked step, too, whose turn came
+# while its connection was busy), a step whose turn nobody took, a plan whose question was decided,
+# or whose run has stopped. The hint's time is taken by compare and swap, so two sweepers send one.
+DUE_SQL = f"""
+WITH due AS (
+    SELECT DISTINCT s.plan_id AS id
+    FROM recovery_step s JOIN recovery_plan p ON p.id = s.plan_id
+    WHERE p.state IN ('running', 'stopped') AND (
+        (s.state IN ({literals(IN_HAND)}) AND s.lease_until < clock_timestamp())
+        OR (s.state IN ({literals(DUE_IN_TIME)})
+            AND coalesce(s.wake_at, s.moved_at + %(quiet)s * interval '1 second')
+                < clock_timestamp())
+        OR (s.state = 'blocked' AND s.wake_at < clock_timestamp()))
+    UNION
+    SELECT p.id FROM recovery_plan p LEFT JOIN approvals_approval a ON a.id = p.approval_id
+    WHERE p.state = 'waiting' AND (a.id IS NULL OR a.state NOT IN ('waiting', 'used'))
+    UNION
+    SELECT p.id FROM recovery_plan p WHERE p.state = 'starting'
+    UNION
+    SELECT p.id FROM recovery_plan p
+    WHERE p.state = 'running'
+      AND coalesce(p.hinted_at, p.started_at) < clock_timestamp() - %(idle)s * interval '1 second'
+      AND NOT EXISTS (
+        SELECT FROM recovery_step s WHERE s.plan_id = p.id
+        AND s.state IN ({literals(IN_HAND)}) AND s.lease_until >= clock_timestamp())
+)
+UPDATE recovery_plan SET hinted_at = clock_timestamp()
+WHERE id IN (
+    SELECT p.id FROM recovery_plan p JOIN due USING (id)
+    WHERE coalesce(p.hinted_at, '-infinity') < clock_timestamp() - %(hint)s * interval '1 second'
+    ORDER BY p.hinted_at NULLS FIRST LIMIT %(most)s {ROW_LOCK} OF p SKIP LOCKED)
+RETURNING id
+"""  # noqa: S608 - our own words
+
+
+def sweep() -> int:
+    """Send a hint for each plan that has something due; returns how many."""
+    found = due()
+    return sum(wake(run_plan, plan_id) for plan_id in found)
+
+
+def due() -> list[int]:
+    """Plans with something due and no hint just now; each is given to one sweeper."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            DUE_SQL,
+            {
+                "quiet": QUIET_SECONDS,
+                "idle": IDLE_SECONDS,
+                "hint": HINT_SECONDS,
+                "most": PLANS_MAX,
+            },
+        )
+        return [plan_id for (plan_id,) in cursor.fetchall()]

@@ -6,12 +6,15 @@ An end answers the reasons that stand at that moment: only another one brings th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
+from django.db import transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
+from approvals.signals import DIRECTIVES, publish
 from ledger import desk_events
 from ledger.models import Action, Effect, Run
 from recovery.models import CASE_MOVES, Case, CaseOutcome, CaseState, Cause, Directive
@@ -134,6 +137,33 @@ def say(
     )
 
 
+# Directives: what the desk wants of a run. It never runs forward actions itself.
+
+
+def standing_directives(run_id: int, kind: str = "") -> QuerySet[Directive]:
+    """What the desk wants of a run now, at most one directive; empty where it is of another kind
+    than the one that is asked for."""
+    found = Directive.objects.filter(run=run_id, acknowledged_at=None, withdrawn_at=None)
+    return found.filter(kind=kind) if kind else found
+
+
+def direct(
+    run_id: int, kind: str, *, by: User | None, acknowledge_by: datetime | None, **columns: Any
+) -> Directive:
+    """Tell a run to `stop` or to `resume`, in place of what it was told before. Whoever waits for
+    that hears of it once the transaction is through.
+    """
+    standing_directives(run_id).update(withdrawn_at=clock.Clock())
+    directive = Directive.objects.create(
+        run_id=run_id, kind=kind, issued_by=by, acknowledge_by=acknowledge_by, **columns
+    )
+    transaction.on_commit(lambda: publish(DIRECTIVES, run_id), robust=True)
+    return directive
+
+
+# The end of a case.
+
+
 class Reason(Protocol):
     """What triage found, as far as an ending looks at it."""
 
@@ -184,9 +214,7 @@ def end(
     )
     if case.cause_id is not None:
         Cause.objects.filter(pk=case.cause_id).update(last_closed_at=case.closed_at)
-    Directive.objects.filter(
-        run=case.run_id, kind="resume", acknowledged_at=None, withdrawn_at=None
-    ).update(withdrawn_at=case.closed_at)
+    standing_directives(case.run_id, "resume").update(withdrawn_at=case.closed_at)
     data = {
         "outcome": outcome,
         "reason": reason,

@@ -15,9 +15,9 @@ from amends.protocol.vocabulary import EventType
 from ledger.models import Run
 from recovery.cases.lifecycle import REOPENED, holder_of, kept_text, locked, move, say
 from recovery.models import Case, CaseState, Comment, Report, ReportSource
-from recovery.planning.plan_drafting import connections_of
+from recovery.planning.drafting import connections_of
 from recovery.run_facts.runs import facts_of
-from recovery.triage import case_projection, opening, triage
+from recovery.triage import case_projection, triage
 from recovery.triage.detectors import reasons
 from workspaces import row_locks
 from workspaces.clock import database_time
@@ -95,7 +95,7 @@ def report(
         facts = facts_of(run)
         found = reasons(facts, None)
         file = case_projection.case_file(facts, found, connections_of([run.workspace_id]))
-        case = opening.keep(facts, None, found, file)
+        case = triage.keep(facts, None, found, file)
     said = Report.objects.create(case=case, source=source, person=by, text=text)
     say(
         case,

@@ -12,16 +12,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q
 from django.utils import timezone
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
+from approvals.models import Approval, ApprovalState
 from connectors.canonical import digest
-from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Run
-from recovery import signals
+from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Event, Run
 from recovery.cases.lifecycle import (
     REASON_CHARACTERS_MAX,
     OutOfDate,
+    direct,
     held_by_another,
     kept_text,
     locked,
@@ -30,7 +31,7 @@ from recovery.cases.lifecycle import (
 )
 from recovery.models import Case, CaseState, Directive, Plan
 from recovery.models.plans import LIVING
-from recovery.planning.plan_drafting import is_behind
+from recovery.planning.drafting import is_behind
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import listed, target_words
 from workspaces import formatting
@@ -274,19 +275,16 @@ def commit(
 
 
 def _issue(case: Case, resume: Resume, by: User, reason: str) -> Directive:
-    now = database_time()
     seconds = max(resume.facts.policy.stuck_after_seconds, ACKNOWLEDGE_SECONDS_MIN)
-    standing_of(case.run_id).update(withdrawn_at=now)
-    directive = Directive.objects.create(
-        run_id=case.run_id,
-        kind="resume",
+    directive = direct(
+        case.run_id,
+        "resume",
+        by=by,
+        acknowledge_by=database_time() + timedelta(seconds=seconds),
         checkpoint=resume.checkpoint,
         steps=[step.as_json() for step in resume.steps],
-        issued_by=by,
-        acknowledge_by=now + timedelta(seconds=seconds),
     )
     Run.objects.filter(pk=case.run_id).update(held_by="")
-    signals.ring_on_commit(case.run_id)
     move(case, CaseState.RESUMING)
     data = {
         "directive": directive.pk,
@@ -299,11 +297,6 @@ def _issue(case: Case, resume: Resume, by: User, reason: str) -> Directive:
     return directive
 
 
-def standing_of(run_id: int) -> QuerySet[Directive]:
-    """What the desk wants of a run now: at most one directive."""
-    return Directive.objects.filter(run=run_id, acknowledged_at=None, withdrawn_at=None)
-
-
 def step_title(step: ResumeStep) -> str:
     """`charge_card on card 4421`"""
     first = next(iter(step.targets), None)
@@ -312,3 +305,46 @@ def step_title(step: ResumeStep) -> str:
     where = target_words(str(first.get("type", "")), str(first.get("id", "")))
     said = formatting.named(step.tool)
     return f"{said} on {where}" if where else said
+
+
+# What stood at the checkpoint, from the ledger and the decisions of then.
+
+
+APPROVALS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """`approvals` were granted and not used yet; `verified_at` is the last check that went well."""
+
+    approvals: list[str]
+    verified_at: datetime | None
+    trace: dict[str, Any] | None
+
+    @property
+    def trace_id(self) -> str:
+        return str((self.trace or {}).get("trace_id", ""))
+
+
+def known_at(run: Run, checkpoint: Checkpoint) -> Known:
+    """What the ledger held as the checkpoint was told; its trace is that of its own event."""
+    events = Event.objects.filter(workspace=run.workspace_id, run=run.run)
+    if run.started_at is not None:
+        events = events.filter(received_at__gte=run.started_at)
+    told = events.filter(event_id=checkpoint.event_id).first()
+    checked = events.filter(type=EventType.ACTION_VERIFIED, place__lte=checkpoint.place)
+    last = checked.filter(data__ok=True).order_by("-place").first()
+    granted = Approval.objects.filter(
+        Q(used_at=None) | Q(used_at__gt=checkpoint.at),
+        Q(run_ref=run.run) | Q(action__run=run),
+        workspace=run.workspace_id,
+        state__in=[ApprovalState.GRANTED, ApprovalState.USED],
+        decided_at__lte=checkpoint.at,
+        expires_at__gt=checkpoint.at,
+    )
+    titles = granted.order_by("decided_at").values_list("headline", flat=True)
+    return Known(
+        approvals=list(titles[:APPROVALS_MAX]),
+        verified_at=last.received_at if last else None,
+        trace=(told.trace if told and told.trace else run.trace),
+    )

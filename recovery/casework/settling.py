@@ -14,7 +14,7 @@ from django.db.models import F
 from amends.protocol.vocabulary import EventType
 from connectors.contract import Refused
 from ledger import desk_events
-from ledger.models import Action, Run
+from ledger.models import Action, ActionState, Run, Verified
 from recovery.cases.lifecycle import InvalidInput, OutOfDate, held_by_another, kept_text, locked
 from recovery.engine import approved_calls, outbound_calls, plan_lifecycle, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState
@@ -190,3 +190,39 @@ def _move(step: Step, to: str, *, by: User, note: str, say: dict[str, Any], **ch
 
 def _text(text: str) -> str:
     return kept_text(text, EVIDENCE_CHARACTERS_MAX, asking="Say what you saw, and where.")
+
+
+def awaited(facts: RunFacts) -> list[Action]:
+    """Calls whose rule asks for a verification that has not come."""
+    return [
+        action
+        for action in facts.actions
+        if action.state == ActionState.SUCCEEDED
+        and action.verified == Verified.NOT_YET
+        and facts.judgement(action).verify != "NONE"
+    ]
+
+
+@transaction.atomic
+def confirm(case: Case, action: Action, *, ok: bool, evidence: str, by: User, seen: int) -> Case:
+    """Say what was seen of a call; raises OutOfDate, CannotMove or InvalidInput."""
+    case = locked(case, seen=seen)
+    other = held_by_another(case, by)
+    if other is not None:
+        raise CannotMove(case, "verified", f"{other} has claimed it.")
+    text = kept_text(evidence, EVIDENCE_CHARACTERS_MAX, asking="Say what you saw, and where.")
+    if action.pk not in {one.pk for one in awaited(facts_of(case.run))}:
+        raise CannotMove(action, "verified", f"{action.tool_words} has been verified meanwhile.")
+    check = {"name": f"seen by {by}", "expected": "as it should be", "actual": text, "ok": ok}
+    said = {"ok": ok, "checks": [check]}
+    desk_events.say(
+        case.workspace,
+        EventType.ACTION_VERIFIED,
+        run=case.run.run,
+        action=action.action,
+        data=said,
+        by=by,
+    )
+    triage.look([case.run_id])
+    case.refresh_from_db()
+    return case

@@ -5,9 +5,8 @@ facts may not. Publishing gives the correction its link and its entry in the log
 """
 
 from recovery.corrections.aftercare import TooManyReports, still_wrong
-from recovery.corrections.delivery import find, link_of
 from recovery.corrections.drafting import draft, edit
-from recovery.corrections.publishing import CannotPublish, publish, revoke
+from recovery.corrections.publishing import CannotPublish, find, link_of, publish, revoke
 
 __all__ = [
     "CannotPublish",

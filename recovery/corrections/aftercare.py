@@ -12,7 +12,7 @@ from django.utils import timezone
 from approvals import policy
 from recovery.cases.lifecycle import OutOfDate, kept_text
 from recovery.casework import cases
-from recovery.corrections import delivery, drafting, publishing
+from recovery.corrections import drafting, publishing
 from recovery.corrections.publishing import CannotPublish
 from recovery.models import (
     Case,
@@ -60,6 +60,11 @@ LOOK_BACK_DAYS = 7
 RECOVERED = (CaseOutcome.RESTORED, CaseOutcome.CORRECTED, CaseOutcome.PARTLY)
 
 
+def sweep() -> int:
+    """Draft, publish and follow what is due; how many."""
+    return draft_due() + publish_due() + publishing.follow()
+
+
 def draft_due() -> int:
     """Draft what affected people are told of cases closed as recovered; the number of cases."""
     since = timezone.now() - timedelta(days=LOOK_BACK_DAYS)
@@ -93,14 +98,10 @@ def publish_due() -> int:
 def _publish(correction: Correction) -> int:
     if not policy.active(correction.workspace).auto_compensation.publish:
         return 0
-    way = delivery.MAIL if "@" in correction.contact else delivery.LINK
+    way = publishing.MAIL if "@" in correction.contact else publishing.LINK
     try:
         publishing.publish(correction, by=None, seen=correction.revision, ways=[way])
     except (CannotPublish, CannotMove, OutOfDate) as stopped:
         logger.info("correction %s waits for a person: %s", correction.reference, stopped)
         return 0
     return 1
-
-
-def follow_deliveries() -> int:
-    return delivery.follow()

@@ -8,17 +8,166 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
+from django.db.models import F, QuerySet
+from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
+from connectors import channels
 from connectors.canonical import canonical
+from connectors.channels import Message
+from connectors.models import Channel, Delivery
+from connectors.models.channels import ChannelKind, DeliveryState
 from recovery.cases.lifecycle import say
-from recovery.corrections import delivery
 from recovery.corrections.drafting import lock
-from recovery.models import CaseState, Correction, CorrectionState
+from recovery.models import CaseState, Correction, CorrectionDelivery, CorrectionState
+from workspaces import encryption
 from workspaces.models import User
 from workspaces.moves import CannotMove
+
+# Links: the public address of a correction, known by its digest only.
+#
+# Whoever has the link can read the correction until it expires or is revoked; a wrong, an expired
+# and a revoked one look the same.
+
+TOKEN_BYTES = 24
+TOKEN_CHARACTERS_MAX = 64
+VALID_DAYS = 180
+
+
+def new_token() -> tuple[str, str, bytes]:
+    """A new token, its digest, and the sealed copy for operators."""
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    return token, digest_of(token), encryption.seal(token)
+
+
+def digest_of(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def find(token: str) -> Correction | None:
+    """The living correction of this token, or None whatever is wrong with it."""
+    if not token or len(token) > TOKEN_CHARACTERS_MAX:
+        return None
+    return (
+        Correction.objects.select_related("case__run", "case__workspace", "workspace")
+        .filter(
+            token_digest=digest_of(token),
+            state=CorrectionState.PUBLISHED,
+            revoked_at=None,
+            expires_at__gt=Now(),
+        )
+        .first()
+    )
+
+
+def link_of(correction: Correction) -> str:
+    """The whole address, for operators; empty where there is none (any more)."""
+    if correction.state != CorrectionState.PUBLISHED or correction.token_sealed is None:
+        return ""
+    return address(encryption.open_sealed(bytes(correction.token_sealed)))
+
+
+def address(token: str) -> str:
+    return f"{settings.AMENDS_URL}/c/{token}/"
+
+
+def was_read(correction: Correction) -> None:
+    """Count a reading of the page."""
+    Correction.objects.filter(pk=correction.pk).update(
+        first_read_at=Coalesce("first_read_at", Now()), read_count=F("read_count") + 1
+    )
+
+
+MAIL, WEBHOOK, LINK = "mail", "webhook", "link"
+WAYS = (MAIL, WEBHOOK, LINK)
+SUBJECT = EventType.CORRECTION_PUBLISHED
+BATCH = 200
+
+
+def why_not_by(correction: Correction, ways: Sequence[str]) -> str:
+    """Why it cannot go out on these ways; empty where it can."""
+    strange = [way for way in ways if way not in WAYS]
+    if strange:
+        return f"There is no way “{strange[0]}” to tell somebody."
+    if not ways:
+        return "Choose how the person is told."
+    if MAIL in ways and "@" not in correction.contact:
+        return "No mail address of this person is known."
+    if WEBHOOK in ways and not webhooks(correction).exists():
+        return "No signed webhook takes corrections in this workspace."
+    return ""
+
+
+def webhooks(correction: Correction) -> QuerySet[Channel]:
+    """Signed webhooks that name corrections among their subjects: the customer's own product."""
+    found = Channel.objects.filter(
+        workspace=correction.workspace_id, kind=ChannelKind.WEBHOOK, disabled_at=None
+    )
+    return found.filter(subjects__contains=[SUBJECT]) | found.filter(
+        subjects__contains=["correction.*"]
+    )
+
+
+def send(correction: Correction, link: str, ways: Sequence[str]) -> None:
+    """Put it on its way; the caller holds the transaction of the publishing."""
+    message = Message(title=correction.title, text=correction.lead, url=link)
+    if LINK in ways:
+        _note(correction, LINK, state="made", sent_at=timezone.now())
+    if MAIL in ways:
+        key = f"correction/{correction.reference}/mail"
+        channels.write_to(correction.workspace, correction.contact, SUBJECT, message, key=key)
+        _note(correction, MAIL, address=correction.contact, message_key=key)
+    if WEBHOOK in ways:
+        for channel in webhooks(correction):
+            key = f"correction/{correction.reference}/{channel.pk}"
+            Delivery.objects.create(
+                workspace=correction.workspace,
+                channel=channel,
+                kind=channel.kind,
+                subject=SUBJECT,
+                key=key,
+                message=message.cut(),
+            )
+            _note(correction, WEBHOOK, address=channel.name, message_key=key)
+
+
+def _note(correction: Correction, way: str, **more: object) -> None:
+    CorrectionDelivery.objects.create(correction=correction, channel=way, **more)
+
+
+def follow() -> int:
+    """Note what became of messages on their way; the number that came to an end."""
+    waiting = CorrectionDelivery.objects.filter(state="waiting").exclude(message_key="")
+    ended = 0
+    for one in waiting.select_related("correction__workspace").order_by("pk")[:BATCH]:
+        ended += _followed(one)
+    return ended
+
+
+@transaction.atomic
+def _followed(one: CorrectionDelivery) -> int:
+    message = Delivery.objects.filter(
+        workspace=one.correction.workspace_id, key=one.message_key
+    ).first()
+    if message is None:
+        return 0
+    ended = message.state != DeliveryState.WAITING
+    moved = CorrectionDelivery.objects.filter(pk=one.pk, state="waiting").update(
+        state=message.state,
+        tries=message.tries,
+        next_try_at=None if ended else message.next_try_at,
+        sent_at=message.sent_at,
+        last_error=message.last_error,
+    )
+    if ended and moved:
+        what = "delivered" if message.state == DeliveryState.SENT else "undelivered"
+        data = {"correction": one.correction.reference, "way": one.channel, "tries": message.tries}
+        say(one.correction.case, EventType(f"correction.{what}"), data=data, part="delivery")
+    return int(ended and bool(moved))
+
 
 SALT_BYTES = 32
 
@@ -40,7 +189,7 @@ def why_not(correction: Correction) -> str:
 
 @transaction.atomic
 def publish(
-    correction: Correction, *, by: User | None, seen: int, ways: Sequence[str] = (delivery.LINK,)
+    correction: Correction, *, by: User | None, seen: int, ways: Sequence[str] = (LINK,)
 ) -> Correction:
     """Make it readable by its link and send it; raises OutOfDate, CannotPublish or CannotMove.
 
@@ -49,14 +198,14 @@ def publish(
     correction = lock(correction, seen=seen)
     if correction.state != CorrectionState.DRAFT:
         raise CannotMove(correction, CorrectionState.PUBLISHED, "It was published already.")
-    hindrance = why_not(correction) or delivery.why_not(correction, ways)
+    hindrance = why_not(correction) or why_not_by(correction, ways)
     if hindrance:
         raise CannotPublish(hindrance)
-    token, correction.token_digest, correction.token_sealed = delivery.make()
+    token, correction.token_digest, correction.token_sealed = new_token()
     correction.facts_salt = secrets.token_bytes(SALT_BYTES)
     correction.published_at = timezone.now()
     correction.published_by = by
-    correction.expires_at = correction.published_at + timedelta(days=delivery.VALID_DAYS)
+    correction.expires_at = correction.published_at + timedelta(days=VALID_DAYS)
     correction.state = CorrectionState.PUBLISHED
     correction.revision += 1
     correction.event_id = say(
@@ -67,7 +216,7 @@ def publish(
         data=told(correction, ways),
     )
     correction.save()
-    delivery.send(correction, delivery.address(token), ways)
+    send(correction, address(token), ways)
     return correction
 
 

@@ -19,10 +19,9 @@ from approvals.models import Approval, ApprovalState
 from approvals.policy import ToolCall, class_of
 from ledger import desk_events
 from ledger.models import Action, ActionState, Compensated, Effect, Reversibility, Run, RunState
-from recovery import signals
 from recovery.cases import lifecycle
 from recovery.engine import approved_calls, steps
-from recovery.models import PLAN_MOVES, Case, CaseState, Directive, Plan, PlanState, Step, StepState
+from recovery.models import PLAN_MOVES, Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.models.plans import OPEN_ENDED
 from recovery.models.steps import DONE, ENDED, ON_THE_WIRE, TO_RUN, WAITS_FOR_PEOPLE
 from workspaces import moves, row_locks
@@ -158,25 +157,14 @@ def is_live(run: Run) -> bool:
 
 def _tell_to_stop(plan: Plan, run: Run) -> None:
     move(plan, PlanState.STARTING)
-    standing = Directive.objects.filter(
-        run=run, acknowledged_at__isnull=True, withdrawn_at__isnull=True
-    )
-    standing.update(withdrawn_at=Clock())
-    Directive.objects.create(
-        run=run, kind="stop", issued_by=plan.drafted_by, acknowledge_by=run.lease_until
-    )
-    signals.ring_on_commit(run.pk)
+    lifecycle.direct(run.pk, "stop", by=plan.drafted_by, acknowledge_by=run.lease_until)
     say(plan, EventType.PLAN_STARTING, data={"waits_for": run.run})
 
 
 def _run(plan: Plan) -> None:
     move(plan, PlanState.RUNNING, started_at=Clock())
-    Directive.objects.filter(
-        run_id=plan.case.run_id,
-        kind="stop",
-        acknowledged_at__isnull=True,
-        withdrawn_at__isnull=True,
-    ).update(acknowledged_at=Clock())
+    told = lifecycle.standing_directives(plan.case.run_id, "stop")
+    told.update(acknowledged_at=Clock())
     move_case(plan, CaseState.RECOVERING)
     say(plan, EventType.PLAN_STARTED)
 
@@ -220,9 +208,7 @@ def _take_question_back(plan: Plan, why: str) -> None:
 def let_go(plan: Plan) -> None:
     """The run may go on: nothing of the plan has happened."""
     Run.objects.filter(pk=plan.case.run_id, held_by=f"case {plan.case_id}").update(held_by="")
-    Directive.objects.filter(
-        run_id=plan.case.run_id, acknowledged_at__isnull=True, withdrawn_at__isnull=True
-    ).update(withdrawn_at=Clock())
+    lifecycle.standing_directives(plan.case.run_id).update(withdrawn_at=Clock())
 
 
 @transaction.atomic

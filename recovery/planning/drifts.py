@@ -24,7 +24,7 @@ from connectors.contract import (
     drift,
 )
 from recovery.engine import outbound_calls
-from recovery.planning.step_drafting import DraftStep, Place
+from recovery.planning.drafting import DraftStep, Place
 
 PARALLEL_MAX = 8
 OBSERVED_MAX = 200

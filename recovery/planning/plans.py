@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests
@@ -16,14 +17,15 @@ from recovery.cases.lifecycle import (
     held_by_another,
     kept_text,
     move,
+    standing_directives,
 )
 from recovery.engine import approved_calls, plan_lifecycle
-from recovery.models import Case, CaseState, Directive, Plan, PlanState, Step, StepState
-from recovery.planning import repeats
+from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
+from recovery.planning.drafting import DraftStep
 from recovery.planning.previews import CHOICES, Draft, draft, next_number
 from recovery.tasks import run_plan
 from workspaces import row_locks
-from workspaces.clock import Clock
+from workspaces.clock import Clock, database_time
 from workspaces.models import User
 from workspaces.moves import BORN, CannotMove
 from workspaces.wakeups import wake_on_commit
@@ -92,8 +94,8 @@ def stop(plan: Plan, *, by: User, reason: str = "") -> plan_lifecycle.Stopped:
 @transaction.atomic
 def _write(drafted: Draft, *, by: User | None, reason: str, automatic: bool) -> Plan:
     if automatic:
-        repeats.one_by_one(drafted.case.workspace_id)
-        if any(repeats.undone_lately(drafted, one) for one in drafted.steps):
+        one_by_one(drafted.case.workspace_id)
+        if any(undone_lately(drafted, one) for one in drafted.steps):
             raise CannotSubmit(UNDONE_LATELY)
     run = row_locks.locked(Run.objects.all()).get(pk=drafted.run.pk)
     case = row_locks.locked(Case.objects.all()).get(pk=drafted.case.pk)
@@ -231,8 +233,33 @@ def _ask(plan: Plan, drafted: Draft, by: User | None) -> None:
 
 def _move(case: Case, state: str, plan: Plan) -> None:
     """The case follows its plan. Directives to resume are withdrawn: going back comes first."""
-    Directive.objects.filter(
-        run_id=case.run_id, kind="resume", acknowledged_at=None, withdrawn_at=None
-    ).update(withdrawn_at=Clock())
+    standing_directives(case.run_id, "resume").update(withdrawn_at=Clock())
     move(case, state)
     Plan.objects.filter(pk=plan.pk).update(case_revision=case.revision)
+
+
+AGAIN_SECONDS = 3600
+# The first half of the advisory lock's key; the second is the workspace.
+LOCK = 0xA070
+
+
+def one_by_one(workspace: int) -> None:
+    """Until the transaction ends, nobody else starts a plan of this workspace by itself: whoever
+    comes after this call sees what those before it have started."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s::int, %s::int)", [LOCK, workspace])
+
+
+def undone_lately(draft: Draft, one: DraftStep) -> bool:
+    """Whether this agent's tool was undone on this target by itself within the hour."""
+    since = database_time() - timedelta(seconds=AGAIN_SECONDS)
+    recent = Plan.objects.filter(
+        workspace=draft.case.workspace_id, automatic=True, submitted_at__gt=since
+    )
+    return Step.objects.filter(
+        plan__in=recent,
+        target_type=one.step.target_type,
+        target_id=one.step.target_id,
+        effect__action__tool=one.action.tool,
+        effect__action__run__agent=draft.run.agent_id,
+    ).exists()

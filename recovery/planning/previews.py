@@ -22,14 +22,15 @@ from ledger.models import Checkpoint, Run
 from recovery.engine import approved_calls
 from recovery.models import Case, CaseState, Plan
 from recovery.planning import drifts
-from recovery.planning.plan_drafting import (
+from recovery.planning.drafting import (
     Cannot,
+    CannotUndo,
     Drafted,
+    DraftStep,
     connections_of,
     draft_steps,
     judgement_of,
 )
-from recovery.planning.step_drafting import CannotUndo, DraftStep
 from recovery.run_facts.runs import RunFacts, facts_of, facts_of_each
 from recovery.run_facts.sentences import listed, plural, shortened
 

@@ -14,9 +14,9 @@ from approvals import policy
 from ledger.models import Reversibility
 from recovery.cases.lifecycle import OutOfDate
 from recovery.models import Case, CaseState, Suggestion
-from recovery.planning import plans, repeats
+from recovery.planning import plans
+from recovery.planning.drafting import DraftStep, rests_on_reports
 from recovery.planning.plans import CannotSubmit, Draft
-from recovery.planning.step_drafting import DraftStep, rests_on_reports
 from recovery.triage.detectors import KINDS
 from workspaces.moves import CannotMove
 
@@ -95,6 +95,6 @@ def _why_not_step(draft: Draft, one: DraftStep) -> str:
         "Only the agent suggests the step.": one.suggested_by_agent,
         "A snapshot was only reported.": rests_on_reports(one),
         "A target could not be read.": one.drift_state not in {"unchanged", "later", "already"},
-        plans.UNDONE_LATELY: repeats.undone_lately(draft, one),
+        plans.UNDONE_LATELY: plans.undone_lately(draft, one),
     }
     return next((words for words, holds in hindrances.items() if holds), "")

@@ -12,8 +12,7 @@ from connectors.models import Connection
 from ledger.models import Action, ActionState, Compensated, Reversibility, RunState
 from recovery.models import Suggestion
 from recovery.planning import previews
-from recovery.planning.plan_drafting import Drafted, draft_steps, judgement_of
-from recovery.planning.step_drafting import CannotUndo
+from recovery.planning.drafting import CannotUndo, Drafted, draft_steps, judgement_of
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import listed, plural, shortened, target_words
 from recovery.triage.causes import Fingerprint, likeness

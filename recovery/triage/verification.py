@@ -23,8 +23,7 @@ from ledger import desk_events
 from ledger.models import Action, ActionState, Compensated, Run, Verified
 from recovery.models import Readback
 from recovery.planning import drifts
-from recovery.planning.plan_drafting import connections_of, draft_steps
-from recovery.planning.step_drafting import DraftStep
+from recovery.planning.drafting import DraftStep, connections_of, draft_steps
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import target_words
 from workspaces.clock import database_time

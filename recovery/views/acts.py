@@ -5,8 +5,7 @@ from typing import Any
 from recovery.cases.lifecycle import held_by_another
 from recovery.models import Case, CaseState, Suggestion
 from recovery.planning import previews
-from recovery.planning.plan_drafting import connections_of, draft_steps
-from recovery.planning.step_drafting import CannotUndo
+from recovery.planning.drafting import CannotUndo, connections_of, draft_steps
 from recovery.run_facts.runs import facts_of
 from recovery.run_facts.sentences import listed
 from recovery.views.request_context import case_url

@@ -5,17 +5,18 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import Q
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import HttpResponseClientRefresh
 
+from approvals import pauses
+from approvals.models import PauseKind
 from ledger import disclosure
-from ledger.models import Event
+from ledger.models import Event, Run
 from recovery import search
 from recovery.cases.lifecycle import InvalidInput, OutOfDate, holder_of
-from recovery.casework import cases
-from recovery.casework import residues as left
+from recovery.casework import cases, closing
 from recovery.engine import plan_lifecycle
 from recovery.models import Case, CaseOutcome, CaseState, Correction, Report
 from recovery.models.plans import LIVING
@@ -23,13 +24,13 @@ from recovery.planning import plans
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import plural
 from recovery.triage.causes import title
-from recovery.views import acts, compensate, confirm, pausing, plan_card, preview, residues, story
+from recovery.views import acts, close, compensate, plan_card, request_context, settle, story
 from recovery.views.request_context import case_or_404, case_url, head, list_of, queue_url
 from workspaces import formatting
 from workspaces.access import may, require
-from workspaces.models import User
+from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, is_number, page
+from workspaces.pages import Request, is_number, page, workspace_to
 
 # What stands below a case: its evidence, its relatives, what was done about it, its correction.
 
@@ -208,7 +209,7 @@ def _context(request: Request, case: Case) -> dict[str, Any]:
         "effects": _effects(facts),
         "plan": plan_card.card(case, request.user),
         "notices": _notices(case, facts, request.user),
-        "pausing": pausing.offered(case, request.user),
+        "pausing": pauses_offered(case, request.user),
         "residue": _residue(case),
         "tab": tab,
         "tabs": listed(case, tab, kept),
@@ -269,7 +270,7 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
         reported = [_reported(one) for one in facts.reports[-REPORTS_SHOWN_MAX:]]
         return [
             *reported,
-            *(confirm.notices(case, facts) if may(person, "recover", case.workspace) else []),
+            *(settle.notices(case, facts) if may(person, "recover", case.workspace) else []),
         ]
     who = f" by {case.closed_by}" if case.closed_by else " by the desk itself"
     words = case.get_outcome_display()
@@ -305,7 +306,10 @@ def _effects(facts: RunFacts) -> list[dict[str, Any]]:
 
 
 def _residue(case: Case) -> list[dict[str, Any]]:
-    return [residues.row(one) for one in left.of(case.workspace).filter(case=case)[:LEFT_SHOWN_MAX]]
+    return [
+        close.residue_row(one)
+        for one in closing.residues_of(case.workspace).filter(case=case)[:LEFT_SHOWN_MAX]
+    ]
 
 
 @login_required
@@ -316,7 +320,7 @@ def claim(request: Request, workspace: str, pk: int) -> HttpResponse:
     require(request.user, "recover", case.workspace)
     verb = cases.release if request.POST.get("act") == "release" else cases.claim
     try:
-        verb(case, by=request.user, seen=preview.revision(request))
+        verb(case, by=request.user, seen=request_context.seen_revision(request))
     except (CannotMove, OutOfDate) as refusal:
         messages.warning(request, str(refusal))
     return redirect(case_url(case))
@@ -362,9 +366,92 @@ def reopen(request: Request, workspace: str, pk: int) -> HttpResponse:
         cases.reopen(
             case,
             by=request.user,
-            seen=preview.revision(request),
+            seen=request_context.seen_revision(request),
             reason=request.POST.get("why", ""),
         )
     except (CannotMove, OutOfDate, InvalidInput) as refusal:
         messages.warning(request, str(refusal))
     return redirect(case_url(case))
+
+
+# Saying of a run that it did wrong: an operator opens its case, or adds to it.
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def report(request: Request, workspace: str, run: str) -> HttpResponse:
+    """GET asks what is wrong and writes nothing; POST leads to the case."""
+    here = workspace_to("recover", request, workspace)
+    found = Run.objects.select_related("agent").filter(workspace=here, run=run).first()
+    if found is None:
+        raise Http404("There is no such run here.")
+    if request.method == "GET":
+        return _show_report(request, here, found)
+    try:
+        case = cases.report(found, text=request.POST.get("why", ""), by=request.user)
+    except InvalidInput as refusal:
+        return _show_report(request, here, found, problem=str(refusal))
+    messages.success(request, "Written down, in your name. This is its case.")
+    return redirect(case_url(case))
+
+
+def _show_report(request: Request, here: Workspace, run: Run, *, problem: str = "") -> HttpResponse:
+    known = Case.objects.select_related("workspace").filter(run=run).first()
+    context = {
+        "workspace": here,
+        "run": {
+            "run": run.run,
+            "url": f"/w/{here.slug}/runs/{run.run}/",
+            "request": run.request,
+            "state": run.state,
+            "agent": run.agent.name if run.agent else "the desk",
+        },
+        "known": {"url": case_url(known), "headline": known.headline, "state": known.state}
+        if known
+        else None,
+        "why": request.POST.get("why", ""),
+        "problem": problem,
+    }
+    return page(request, "recovery/report_run.html", context, status=422 if problem else 200)
+
+
+@login_required
+@require_POST
+def pause(request: Request, workspace: str, pk: int) -> HttpResponse:
+    case = case_or_404(request, workspace, pk)
+    require(request.user, "recover", case.workspace)
+    kind, why = request.POST.get("kind", ""), request.POST.get("why", "")
+    name = _pausable(case).get(kind)
+    if name is None:
+        messages.warning(request, "Nothing was stopped: it is not there any more.")
+        return redirect(case_url(case))
+    try:
+        pauses.pause(case.workspace, kind, name, by=request.user, reason=why)
+    except (ValueError, CannotMove) as refusal:
+        messages.warning(request, f"Nothing was stopped: {refusal}")
+    else:
+        what = f"{PauseKind(kind).label} {formatting.named(name)}"
+        messages.success(request, f"{what} is stopped until it is lifted.")
+    return redirect(case_url(case))
+
+
+def pauses_offered(case: Case, person: User) -> dict[str, Any] | None:
+    """What can be stopped from here, for who may; the narrowest first."""
+    if case.agent is None or not may(person, "recover", case.workspace):
+        return None
+    return {
+        "url": f"{case_url(case)}pause/",
+        "choices": [
+            {"value": kind, "label": f"{PauseKind(kind).label} {formatting.named(name)}"}
+            for kind, name in _pausable(case).items()
+        ],
+    }
+
+
+def _pausable(case: Case) -> dict[str, str]:
+    found = {
+        PauseKind.RUN: case.run.run if case.run.state == "running" else "",
+        PauseKind.AGENT: case.agent.name if case.agent else "",
+        PauseKind.TOOL: case.failed_action.tool if case.failed_action else "",
+    }
+    return {str(kind): name for kind, name in found.items() if name}

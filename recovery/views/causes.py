@@ -1,20 +1,23 @@
 """Causes: like failures together, and one act on all of them."""
 
-from datetime import datetime
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from recovery import search
 from recovery.casework.bulk_verbs import USUAL, VERBS
-from recovery.models import Cause
-from recovery.search import causes
+from recovery.models import Case, CaseState, Cause
 from recovery.triage.causes import title
 from recovery.views.queue_rows import COLUMNS, row
 from recovery.views.request_context import queue_url
@@ -22,6 +25,89 @@ from workspaces import formatting
 from workspaces.access import may
 from workspaces.models import Workspace
 from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
+
+NEW_HOURS = 24
+"""So long a cause counts as new, and cases are compared with as many hours before."""
+
+COUNT_MAX = 1_000
+GROWING_CASES_MIN = 3
+"""Fewer in a day are no trend: one after none would be twice as many as before."""
+
+LOOKED_AT_MAX = 200
+"""Of the causes seen last, to find those that grow."""
+
+VIEWS = ("", "new", "regressed", "growing")
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """How a cause goes on: its open cases, and those of the last day and of the day before."""
+
+    open: int
+    lately: int
+    before: int
+    is_new: bool
+    is_back: bool
+
+    @property
+    def is_growing(self) -> bool:
+        return self.lately >= GROWING_CASES_MIN and self.lately > self.before
+
+    @property
+    def words(self) -> str:
+        """The one word that a line shows; what is new cannot be back, nor grow."""
+        if self.is_new:
+            return "new"
+        if self.is_back:
+            return "regressed"
+        return "growing" if self.is_growing else ""
+
+
+def listed(workspace: Workspace, view: str = "", now: datetime | None = None) -> QuerySet[Cause]:
+    """Causes of the workspace, the one seen last first."""
+    now = now or timezone.now()
+    day = now - timedelta(hours=NEW_HOURS)
+    found = Cause.objects.filter(workspace=workspace, case_count__gt=0)
+    if view == "new":
+        found = found.filter(first_seen_at__gt=day)
+    elif view == "regressed":
+        found = found.filter(_is_back(), Exists(_open(OuterRef("pk"))))
+    elif view == "growing":
+        found = found.filter(last_seen_at__gt=day, first_seen_at__lte=day)
+        lately = found.order_by("-last_seen_at", "-id")[:LOOKED_AT_MAX]
+        growing = [one.pk for one in lately if trend(one, now).is_growing]
+        found = Cause.objects.filter(pk__in=growing)
+    return found.order_by("-last_seen_at", "-id")
+
+
+def trend(cause: Cause, now: datetime | None = None) -> Trend:
+    now = now or timezone.now()
+    day, two_days = (now - timedelta(hours=NEW_HOURS * days) for days in (1, 2))
+    cases = Case.objects.filter(cause=cause)
+    standing = _count(_open(cause.pk))
+    return Trend(
+        open=standing,
+        lately=_count(cases.filter(opened_at__gt=day)),
+        before=_count(cases.filter(opened_at__gt=two_days, opened_at__lte=day)),
+        is_new=cause.first_seen_at > day,
+        is_back=standing > 0
+        and cause.last_closed_at is not None
+        and cause.last_seen_at > cause.last_closed_at,
+    )
+
+
+def _is_back() -> Q:
+    """Seen again after its last case was closed."""
+    return Q(last_closed_at__isnull=False, last_seen_at__gt=F("last_closed_at"))
+
+
+def _open(cause: Any) -> QuerySet[Case]:
+    return Case.objects.filter(cause=cause).exclude(state=CaseState.CLOSED)
+
+
+def _count(cases: QuerySet[Case]) -> int:
+    return cases.order_by().values("pk")[: COUNT_MAX + 1].count()
+
 
 NAMES = {"": "All", "new": "New", "regressed": "Regressed", "growing": "Growing"}
 EMPTY = {
@@ -38,8 +124,8 @@ CASES_SHOWN = 25
 def cause_list(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     view = request.GET.get("view", "")
-    view = view if view in causes.VIEWS else ""
-    found = _after(causes.listed(here, view), request.GET.get("after", ""))
+    view = view if view in VIEWS else ""
+    found = _after(listed(here, view), request.GET.get("after", ""))
     shown, pager = page_of(request, list(found[: ROWS_A_PAGE + 1]), _key)
     context = {
         "workspace": here,
@@ -49,7 +135,7 @@ def cause_list(request: Request, workspace: str) -> HttpResponse:
                 "url": f"{request.path}?view={name}" if name else request.path,
                 "current": name == view,
             }
-            for name in causes.VIEWS
+            for name in VIEWS
         ],
         "rows": [_row(here, one) for one in shown],
         "pager": pager,
@@ -103,17 +189,17 @@ def _after(found: QuerySet[Cause], after: str) -> QuerySet[Cause]:
 
 
 def _row(here: Workspace, one: Cause) -> dict[str, Any]:
-    trend = causes.trend(one)
+    how = trend(one)
     return {
         "fingerprint": one.fingerprint,
         "url": reverse("recovery:cause", args=[here.slug, one.fingerprint]),
         "title": title(one),
         "kind": one.error_type.replace("_", " "),
         "tool": one.tool,
-        "trend": trend.words,
-        "open": formatting.count(trend.open, causes.COUNT_MAX),
-        "lately": formatting.count(trend.lately, causes.COUNT_MAX),
-        "before": formatting.count(trend.before, causes.COUNT_MAX),
+        "trend": how.words,
+        "open": formatting.count(how.open, COUNT_MAX),
+        "lately": formatting.count(how.lately, COUNT_MAX),
+        "before": formatting.count(how.before, COUNT_MAX),
         "all": formatting.count(one.case_count),
         "last": formatting.moment(one.last_seen_at),
     }

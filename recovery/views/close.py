@@ -2,23 +2,27 @@
 
 from datetime import datetime, time, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods
 
 from recovery.cases.lifecycle import InvalidInput, OutOfDate
 from recovery.casework import closing
-from recovery.models import Case, CaseOutcome
+from recovery.models import Case, CaseOutcome, Residue
 from recovery.run_facts.runs import RunFacts, facts_of
-from recovery.views import preview, story
-from recovery.views.request_context import case_or_404
+from recovery.views import request_context, story
+from recovery.views.request_context import case_or_404, case_url
 from workspaces import formatting
 from workspaces.access import people_with, require
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, is_number
+from workspaces.pages import Request, is_number, page, workspace_or_404
 
 DUE_DAYS = 7
 PEOPLE_MAX = 200
@@ -39,12 +43,12 @@ def close(request: Request, workspace: str, pk: int) -> HttpResponse:
             outcome=said.get("ending", ""),
             reason=said.get("why", ""),
             by=request.user,
-            seen=preview.revision(request),
+            seen=request_context.seen_revision(request),
             left=_left(request, case, facts),
         )
     except (OutOfDate, CannotMove, closing.CannotClose, InvalidInput) as refusal:
         return _show(request, case, facts, problem=refusal)
-    return preview.done(request, case, "The case is closed.")
+    return request_context.preview_done(request, case, "The case is closed.")
 
 
 def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Remainder]:
@@ -100,4 +104,130 @@ def _show(
         "why_not": closing.why_not(case, facts, closing.living_plan(case)),
         "commit_label": "Close the case",
     }
-    return preview.show(request, "Close", case, told, problem=problem)
+    return request_context.show_preview(request, "Close", case, told, problem=problem)
+
+
+RESIDUE_VIEWS = (("open", "Open"), ("mine", "Mine"), ("overdue", "Past due"), ("done", "Done"))
+COUNT_MAX = 1_000
+
+
+@login_required
+@require_GET
+def residue_list(request: Request, workspace: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    view = request.GET.get("view", "open")
+    view = view if view in dict(RESIDUE_VIEWS) else "open"
+    found = closing.residues_of(here)
+    state = "done" if view == "done" else "open"
+    rows, more = closing.residues_after(
+        _narrowed(found, view, request), state, request.GET.get("after", "")
+    )
+    url = reverse("recovery:residues", args=[here.slug])
+    context = {
+        "workspace": here,
+        "views": [
+            {
+                "name": label,
+                "url": f"{url}?view={name}",
+                "current": name == view,
+                "count": _residue_count(_narrowed(found, name, request), name),
+            }
+            for name, label in RESIDUE_VIEWS
+        ],
+        "rows": [residue_row(one) for one in rows],
+        "pager": {
+            "label": f"{formatting.count(len(rows))} shown",
+            "previous": f"{url}?view={view}" if request.GET.get("after") else "",
+            "next": f"{url}?{urlencode({'view': view, 'after': more})}" if more else "",
+        },
+        "empty": {
+            "icon": "clear",
+            "title": "Nothing is left over here",
+            "text": "When a case is closed and something of it could not be undone, it gets an"
+            " owner and a date, and stands here until somebody says what was done about it.",
+        },
+    }
+    return page(request, "recovery/residues.html", context)
+
+
+def _narrowed(found: Any, view: str, request: Request) -> Any:
+    if view == "mine":
+        return found.filter(owner=request.user)
+    return found.filter(due_at__lt=timezone.now()) if view == "overdue" else found
+
+
+def _residue_count(found: Any, view: str) -> str:
+    state = "done" if view == "done" else "open"
+    number = (
+        found.filter(**closing.RESIDUE_STATES[state])
+        .order_by()
+        .values("pk")[: COUNT_MAX + 1]
+        .count()
+    )
+    return formatting.count(number, COUNT_MAX)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def residue(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """GET shows it; POST says that it is done, by name and with what was done."""
+    here = workspace_or_404(request, workspace)
+    found = get_object_or_404(closing.residues_of(here), pk=pk)
+    if request.method == "GET":
+        return _show_residue(request, found)
+    if not closing.may_end_residue(found, request.user):
+        require(request.user, "recover", here)
+    note = request.POST.get("note", "")
+    try:
+        closing.residue_done(found, note=note, by=request.user)
+    except (CannotMove, InvalidInput) as refusal:
+        problem = {"tone": "bad", "title": "Nothing was written down.", "text": str(refusal)}
+        status = 409 if isinstance(refusal, CannotMove) else 422
+        return _show_residue(request, found, problem=problem, note=note, status=status)
+    messages.success(request, "Done, in your name.")
+    return redirect("recovery:residue", workspace=here.slug, pk=pk)
+
+
+def _show_residue(
+    request: Request,
+    found: Residue,
+    *,
+    problem: dict[str, str] | None = None,
+    note: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    here = found.case.workspace
+    may_end = closing.may_end_residue(found, request.user)
+    context = {
+        "workspace": here,
+        "list_url": reverse("recovery:residues", args=[here.slug]),
+        "residue": residue_row(found) | {"due_at": formatting.moment(found.due_at, "full")},
+        "problem": problem,
+        "note": note,
+        "may_end": may_end and found.done_at is None,
+        "why_not": "" if may_end else f"Whoever recovers, or {found.owner}, can say so.",
+    }
+    return page(request, "recovery/residue.html", context, status=status)
+
+
+def residue_row(one: Residue) -> dict[str, Any]:
+    """One line, wherever what is left is listed."""
+    is_done = one.done_at is not None
+    here = one.case.workspace.slug
+    return {
+        "text": one.text,
+        "url": reverse("recovery:residue", args=[here, one.pk]),
+        "case_url": case_url(one.case),
+        "run": one.case.run.run,
+        "customer": one.case.customer_name or one.case.customer,
+        "owner": str(one.owner),
+        "due": "done" if is_done else f"due {formatting.ago(one.due_at)}",
+        "overdue": not is_done and one.due_at < timezone.now(),
+        "is_done": is_done,
+        "done": f"{one.done_by or 'Somebody'}, {formatting.ago(one.done_at)}"
+        if one.done_at
+        else "",
+        "done_at": formatting.moment(one.done_at) if one.done_at else "",
+        "done_by": str(one.done_by or "Somebody") if is_done else "",
+        "note": one.done_note,
+    }

@@ -14,9 +14,9 @@ from ledger.models import Checkpoint
 from recovery.cases.lifecycle import InvalidInput, OutOfDate, held_by_another
 from recovery.models import Case
 from recovery.planning import plans, previews
-from recovery.planning.step_drafting import DraftStep
+from recovery.planning.drafting import DraftStep
 from recovery.run_facts.sentences import listed
-from recovery.views import preview, story
+from recovery.views import request_context, story
 from recovery.views.request_context import case_or_404
 from workspaces import formatting
 from workspaces.access import require
@@ -58,7 +58,7 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
         plan = plans.submit(
             case,
             digest=said.get("digest", ""),
-            revision=preview.revision(request),
+            revision=request_context.seen_revision(request),
             by=request.user,
             reason=said.get("why", ""),
             reach=reach,
@@ -67,7 +67,7 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
     except (OutOfDate, CannotMove, InvalidInput, plans.CannotSubmit) as refusal:
         return _show(request, case, reach, choices, problem=refusal)
     words = "It waits for approval." if plan.state == "waiting" else "It runs now."
-    return preview.done(request, case, f"Plan {plan.number} is submitted. {words}")
+    return request_context.preview_done(request, case, f"Plan {plan.number} is submitted. {words}")
 
 
 def _reach(case: Case, said: str) -> Checkpoint | None:
@@ -111,8 +111,10 @@ def _show(
         "commit_label": _label(draft),
         "why_not": draft.why_not,
     }
-    goes = preview.TO_THE_APPROVERS_TOO
-    return preview.show(request, "Compensate", draft.case, told, problem=problem, why_goes=goes)
+    goes = request_context.TO_THE_APPROVERS_TOO
+    return request_context.show_preview(
+        request, "Compensate", draft.case, told, problem=problem, why_goes=goes
+    )
 
 
 def outlook(draft: plans.Draft, *, sensitive: bool) -> dict[str, Any]:

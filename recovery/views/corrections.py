@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
-from recovery.corrections import CannotPublish, delivery, publishing
+from recovery.corrections import CannotPublish, publishing
 from recovery.corrections.facts import review_words
 from recovery.models import Correction, CorrectionState
 from recovery.views.public import private, trail_context
@@ -84,11 +84,11 @@ def _fact(one: Correction, item: dict[str, Any]) -> dict[str, Any]:
 
 def _ways(one: Correction) -> list[dict[str, Any]]:
     said = {
-        delivery.MAIL: ("By mail", f"to {one.contact or 'nobody'}"),
-        delivery.WEBHOOK: ("By signed webhook", "to your own product, which shows it"),
-        delivery.LINK: ("By a link", "that you copy and hand on yourself"),
+        publishing.MAIL: ("By mail", f"to {one.contact or 'nobody'}"),
+        publishing.WEBHOOK: ("By signed webhook", "to your own product, which shows it"),
+        publishing.LINK: ("By a link", "that you copy and hand on yourself"),
     }
-    hindrances = {way: delivery.why_not(one, [way]) for way in said}
+    hindrances = {way: publishing.why_not_by(one, [way]) for way in said}
     first = next(way for way in said if not hindrances[way])
     return [
         {
@@ -110,7 +110,7 @@ def _sent(one: Correction) -> list[dict[str, Any]]:
                 part
                 for part in (
                     said.get(sent.state, "Could not be sent by"),
-                    sent.channel if sent.channel != delivery.LINK else "",
+                    sent.channel if sent.channel != publishing.LINK else "",
                     f"to {sent.address}" if sent.address else "",
                 )
                 if part
@@ -272,7 +272,7 @@ def publish(request: Request, workspace: str, pk: int) -> HttpResponse:
     one = _recoverable(request, workspace, pk)
     try:
         edited = _edit(request, one)
-        ways = request.POST.getlist("delivery") or [delivery.LINK]
+        ways = request.POST.getlist("delivery") or [publishing.LINK]
         corrections.publish(edited, by=request.user, seen=edited.revision, ways=ways)
     except (OutOfDate, CannotMove) as stale:
         return _one(request, found_or_404(one.workspace, pk), problem=str(stale), status=409)

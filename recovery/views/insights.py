@@ -21,7 +21,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_GET
 
 from approvals import health
-from recovery.insights import metrics
+from recovery import metrics
 from recovery.run_facts.sentences import plural
 from recovery.views.request_context import queue_url
 from workspaces import formatting

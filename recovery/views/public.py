@@ -20,8 +20,8 @@ from ledger.audit import AuditFinding
 from recovery import corrections
 from recovery.cases.lifecycle import InvalidInput
 from recovery.corrections import TooManyReports, publishing
-from recovery.corrections.delivery import was_read
 from recovery.corrections.facts import review_words
+from recovery.corrections.publishing import was_read
 from recovery.models import Correction
 
 # Records: what the affected person can download and anybody can check offline.

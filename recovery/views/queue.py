@@ -1,124 +1,114 @@
 """The recovery queue: searchable, boring, useful."""
 
+from __future__ import annotations
+
 import contextlib
 import re
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse, JsonResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_POST
 
+from approvals.models import Approval
+from ledger import proofs
 from ledger.models import Effect, Run
 from recovery import search
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import cases
 from recovery.casework.bulk_verbs import USUAL, VERBS
-from recovery.models import Case, SavedView
+from recovery.models import Case, Cause, Correction
 from recovery.run_facts.runs import facts_of
-from recovery.search import saved
 from recovery.search.keys import WITHOUT_EFFECTS
-from recovery.views import acts, lookup, story
+from recovery.views import acts, saved_views, story
 from recovery.views.queue_rows import COLUMNS, line, row
 from recovery.views.request_context import list_of, queue_url
 from workspaces import clock, formatting, news
-from workspaces.access import NotAllowed, may
+from workspaces.access import may
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
 
-# Saved views: keeping the query that is shown, and the list of what was kept.
+# Jumping: any id of a workspace, pasted anywhere, leads to its page.
+
+ID_CHARACTERS_MAX = 400
+# A cause is named by the beginning of its fingerprint; fewer characters would fit many.
+FINGERPRINT_CHARACTERS_MIN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an id leads, and what it is there."""
+
+    kind: str
+    name: str
+    url: str
+
+
+def places_named(workspace: Workspace, said: str) -> list[Place]:
+    """Every page that `said` is the id of: none, one, or of a bare number several."""
+    said = said.strip().strip("#")[:ID_CHARACTERS_MAX]
+    if not said or "\0" in said:
+        return []
+    if is_number(said):
+        return _numbered(workspace, int(said)) + _named(workspace, said)
+    return _named(workspace, said)
+
+
+def _numbered(workspace: Workspace, number: int) -> list[Place]:
+    found = []
+    case = Case.objects.filter(workspace=workspace, pk=number).first()
+    if case is not None:
+        url = reverse("recovery:case", args=[workspace.slug, number])
+        found.append(Place("Case", case.headline, url))
+    approval = Approval.objects.filter(workspace=workspace, pk=number).first()
+    if approval is not None:
+        url = reverse("approvals:card", args=[workspace.slug, number])
+        found.append(Place("Approval", approval.headline, url))
+    return found
+
+
+def _named(workspace: Workspace, said: str) -> list[Place]:
+    """A run's case before the run itself: whoever pastes a run's id has trouble with it."""
+    slug = workspace.slug
+    case = Case.objects.filter(workspace=workspace, run__run=said).first()
+    if case is not None:
+        return [Place("Case", case.headline, reverse("recovery:case", args=[slug, case.pk]))]
+    if Run.objects.filter(workspace=workspace, run=said).exists():
+        return [Place("Run", said, reverse("ledger:run", args=[slug, said]))]
+    correction = Correction.objects.filter(workspace=workspace, reference=said.upper()).first()
+    if correction is not None:
+        url = reverse("recovery:correction", args=[slug, correction.pk])
+        return [Place("Correction", correction.title, url)]
+    if proofs.event_of(workspace, said) is not None:
+        return [Place("Event", said, reverse("ledger:event", args=[slug, said]))]
+    return _causes(workspace, said)
+
+
+def _causes(workspace: Workspace, said: str) -> list[Place]:
+    if len(said) < FINGERPRINT_CHARACTERS_MIN:
+        return []
+    alike = Cause.objects.filter(workspace=workspace, fingerprint__startswith=said.lower())
+    return [
+        Place("Cause", str(one), reverse("recovery:cause", args=[workspace.slug, one.fingerprint]))
+        for one in alike[:2]
+    ]
 
 
 @login_required
 @require_GET
-def views(request: Request, workspace: str) -> HttpResponse:
+def jump(request: Request, workspace: str, said: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
-    return _show(request, here)
-
-
-@login_required
-@require_http_methods(["GET", "POST"])
-def save(request: Request, workspace: str) -> HttpResponse:
-    here = workspace_or_404(request, workspace)
-    said = request.POST
-    if request.method == "GET":
-        return _show(request, here, form={"query": request.GET.get("q", ""), "open": True})
-    try:
-        view = saved.save(
-            here,
-            by=request.user,
-            name=said.get("name", ""),
-            query=said.get("q", ""),
-            shared="shared" in said,
-        )
-    except (saved.CannotSave, search.QueryError, NotAllowed) as refusal:
-        form = {
-            "query": said.get("q", ""),
-            "name": said.get("name", ""),
-            "shared": "shared" in said,
-            "open": True,
-            "error": str(refusal),
-        }
-        return _show(request, here, form=form)
-    messages.success(request, f"“{view.name}” is kept.")
-    return redirect(_url(here, view))
-
-
-@login_required
-@require_GET
-def view(request: Request, workspace: str, slug: str) -> HttpResponse:
-    """The queue as the view has it: an address that stays when its query is changed."""
-    here = workspace_or_404(request, workspace)
-    found = get_object_or_404(saved.visible_to(here, request.user), slug=slug)
-    return redirect(_url(here, found))
-
-
-@login_required
-@require_POST
-def remove(request: Request, workspace: str, slug: str) -> HttpResponse:
-    here = workspace_or_404(request, workspace)
-    found = get_object_or_404(saved.visible_to(here, request.user), slug=slug)
-    if not saved.may_remove(found, request.user):
-        raise NotAllowed("administer", here)
-    found.delete()
-    messages.success(request, f"“{found.name}” is removed.")
-    return redirect("recovery:views", workspace=here.slug)
-
-
-def _url(here: Workspace, view: SavedView) -> str:
-    return f"{queue_url(here)}?{urlencode({'q': view.query})}"
-
-
-def _show(request: Request, here: Workspace, form: dict[str, Any] | None = None) -> HttpResponse:
-    found = saved.visible_to(here, request.user)[: saved.SHOWN_MAX]
-    context = {
-        "workspace": here,
-        "queue_url": queue_url(here),
-        "views": [_row(here, one, request.user) for one in found],
-        "form": form or {},
-        "may_share": may(request.user, "recover", here),
-        "action": reverse("recovery:view_new", args=[here.slug]),
-    }
-    wrong = bool(form and form.get("error"))
-    return page(request, "recovery/views.html", context, status=422 if wrong else 200)
-
-
-def _row(here: Workspace, view: SavedView, person: User) -> dict[str, Any]:
-    removable = saved.may_remove(view, person)
-    return {
-        "name": view.name,
-        "query": view.query,
-        "url": reverse("recovery:view", args=[here.slug, view.slug]),
-        "owner": "you" if view.owner_id == person.pk else str(view.owner),
-        "shared": view.shared,
-        "remove_url": reverse("recovery:view_remove", args=[here.slug, view.slug])
-        if removable
-        else "",
-    }
+    found = places_named(here, said)
+    if len(found) == 1:
+        return redirect(found[0].url)
+    context = {"workspace": here, "said": said, "places": found, "queue_url": queue_url(here)}
+    return page(request, "recovery/jump.html", context, status=200 if found else 404)
 
 
 VIEW_WITHOUT_EFFECTS = f"is:{WITHOUT_EFFECTS}"
@@ -265,7 +255,7 @@ def queue(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     said = request.GET
     q, everything = said.get("q", "").strip(), "all" in said
-    if ID.fullmatch(q) and len(found_there := lookup.places(here, q)) == 1:
+    if ID.fullmatch(q) and len(found_there := places_named(here, q)) == 1:
         return redirect(found_there[0].url)
     context = _frame(request, here, q)
     order = said.get("sort", search.DEFAULT_ORDER)
@@ -337,7 +327,7 @@ def _views(here: Workspace, q: str, person: User) -> list[dict[str, Any]]:
 
 def _saved(here: Workspace, person: User) -> list[tuple[str, str]]:
     """The person's own views first: there is room for few, the rest is one click further."""
-    views = saved.visible_to(here, person)[: saved.SHOWN_MAX]
+    views = saved_views.visible_to(here, person)[: saved_views.SHOWN_MAX]
     found = views.values_list("name", "query", "owner_id")
     mine_first = sorted(found, key=lambda view: view[2] != person.pk)[:SAVED_SHOWN_MAX]
     return [(name, query) for name, query, _ in mine_first]

@@ -5,14 +5,16 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
-from django.http import HttpRequest
-from django.shortcuts import get_object_or_404
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django_htmx.http import HttpResponseClientRedirect
 
 from recovery.cases.lifecycle import OutOfDate
 from recovery.models import Case
 from workspaces import formatting
 from workspaces.models import Workspace
-from workspaces.pages import workspace_or_404
+from workspaces.pages import Request, is_number, page, workspace_or_404
 
 TRACE_CHARACTERS_MAX = 128
 
@@ -94,3 +96,50 @@ def named(values: object) -> list[dict[str, Any]]:
         values = asdict(values)
     pairs = values.items() if isinstance(values, dict) else values
     return [{"name": name, "value": value} for name, value in pairs]  # type: ignore[attr-defined]
+
+
+TO_THE_RECORD = "the record"
+TO_THE_APPROVERS_TOO = "the approvers and the record"
+
+
+def seen_revision(request: Request) -> int:
+    """The revision that was seen; none that any case has where it cannot be read."""
+    said = request.POST.get("revision", "")
+    return int(said) if is_number(said) else -1
+
+
+def show_preview(
+    request: Request,
+    act: str,
+    case: Case,
+    told: dict[str, Any],
+    *,
+    problem: Exception | None = None,
+    why_goes: str = TO_THE_RECORD,
+) -> HttpResponse:
+    """The page of the act ("Compensate"): with a problem it is a refusal that keeps what was typed.
+
+    `told` is what this preview says of its own, and may say otherwise what all of them say.
+    """
+    name = act.lower()
+    context = {
+        "workspace": case.workspace,
+        "act": act,
+        "case": head(case),
+        "queue_url": queue_url(case.workspace),
+        "action": f"{case_url(case)}{name}/",
+        "problem": stale(problem) if problem else None,
+        "why": request.POST.get("why", ""),
+        "why_goes": why_goes,
+    }
+    status = 409 if problem else 200
+    return page(request, f"recovery/{name}.html", context | told, status=status)
+
+
+def preview_done(
+    request: Request, case: Case, words: str, level: int = messages.SUCCESS
+) -> HttpResponse:
+    """Back to the case, which says what was done."""
+    messages.add_message(request, level, words)
+    target = case_url(case)
+    return HttpResponseClientRedirect(target) if request.htmx else redirect(target)

@@ -10,9 +10,8 @@ from ledger.models import Checkpoint
 from recovery.cases.lifecycle import InvalidInput, OutOfDate
 from recovery.casework import resuming
 from recovery.models import Case
-from recovery.run_facts import checkpoints
 from recovery.run_facts.sentences import listed
-from recovery.views import preview
+from recovery.views import request_context
 from recovery.views.request_context import case_or_404, trace_url
 from workspaces import formatting
 from workspaces.access import require
@@ -45,7 +44,7 @@ def resume(request: Request, workspace: str, pk: int) -> HttpResponse:
         resuming.commit(
             case,
             digest=said.get("digest", ""),
-            revision=preview.revision(request),
+            revision=request_context.seen_revision(request),
             by=request.user,
             reason=said.get("why", ""),
             checkpoint=chosen,
@@ -53,7 +52,7 @@ def resume(request: Request, workspace: str, pk: int) -> HttpResponse:
     except (OutOfDate, CannotMove, InvalidInput, resuming.CannotResume) as refusal:
         return _show(request, case, points, chosen, problem=refusal)
     words = "The run is told to go on. If the agent does not answer, it returns."
-    return preview.done(request, case, words)
+    return request_context.preview_done(request, case, words)
 
 
 def _show(
@@ -93,14 +92,14 @@ def _show(
         "why_not": drawn.why_not,
         "commit_label": f"Resume from {name}",
     }
-    return preview.show(request, "Resume", drawn.case, told, problem=problem)
+    return request_context.show_preview(request, "Resume", drawn.case, told, problem=problem)
 
 
 def _known(drawn: resuming.Resume, chosen: Checkpoint | None) -> list[dict[str, Any]]:
     """What the ledger holds of the moment at which the checkpoint was told."""
     if chosen is None:
         return []
-    then = checkpoints.known_at(drawn.facts.run, chosen)
+    then = resuming.known_at(drawn.facts.run, chosen)
     trace = trace_url(then.trace)
     found: list[dict[str, Any]] = [
         {"name": "Recovery mode", "value": chosen.recovery_mode.replace("_", " ")},

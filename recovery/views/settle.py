@@ -18,15 +18,15 @@ from django.views.decorators.http import require_http_methods
 
 from connectors.contract import CannotRead, Refused
 from ledger import disclosure
-from ledger.models import Action, Event
+from ledger.models import Action, Effect, Event
 from recovery.cases.lifecycle import InvalidInput, OutOfDate, held_by_another
 from recovery.casework import settling
 from recovery.engine import outbound_calls, steps
 from recovery.models import Case, PlanState, Step, StepState
-from recovery.run_facts.runs import RunFacts
+from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.triage import outcome_probes
-from recovery.views import plan_card, preview
-from recovery.views.request_context import case_or_404, case_url
+from recovery.views import plan_card, request_context, story
+from recovery.views.request_context import case_or_404, case_url, named
 from recovery.views.story import short_key
 from workspaces import formatting
 from workspaces.access import require
@@ -118,14 +118,14 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
         return _show(request, case, late, doubts, problem=TooLate(settled_meanwhile(case, late)))
     if subject is None:
         words = "Nothing is in doubt here any more."
-        return preview.done(request, case, words, messages.INFO)
+        return request_context.preview_done(request, case, words, messages.INFO)
     if request.method == "GET":
         return _show(request, case, subject, doubts)
     try:
         _decide(request, case, subject)
     except (OutOfDate, CannotMove, InvalidInput) as refusal:
         return _show(request, case, subject, OpenOutcomes.of(case), problem=refusal)
-    return preview.done(request, case, "Written down, in your name.")
+    return request_context.preview_done(request, case, "Written down, in your name.")
 
 
 def _subject(request: Request, doubts: OpenOutcomes) -> Action | Step | None:
@@ -141,7 +141,7 @@ def _subject(request: Request, doubts: OpenOutcomes) -> Action | Step | None:
 def _decide(request: Request, case: Case, subject: Action | Step) -> None:
     said = request.POST
     way, words = said.get("outcome", ""), said.get("evidence", "")
-    by, seen = request.user, preview.revision(request)
+    by, seen = request.user, request_context.seen_revision(request)
     if isinstance(subject, Action):
         settling.settle_action(case, subject, outcome=way, evidence=words, by=by, seen=seen)
     elif way == "skip" and subject.is_lost:
@@ -189,7 +189,7 @@ def _show(
         {"value": value, "label": label, "note": note, "selected": value == chosen}
         for value, label, note in about["ways"]
     ]
-    return preview.show(request, "Settle", case, told, problem=problem)
+    return request_context.show_preview(request, "Settle", case, told, problem=problem)
 
 
 def _others(case: Case, subject: Action | Step, doubts: OpenOutcomes) -> list[dict[str, str]]:
@@ -357,3 +357,109 @@ def _facts(pairs: list[tuple[str, Any]]) -> list[dict[str, Any]]:
 
 def _raw(args: object) -> str:
     return json.dumps(args, indent=2, ensure_ascii=False, default=str) if args else ""
+
+
+AS_IT_SHOULD = ("ok", "It is as it should be", "The call counts as verified, by you.")
+WRONG = ("wrong", "It is not", "The case says so, and what it did can be undone.")
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """The call that the address names, else the first that waits."""
+    case = case_or_404(request, workspace, pk)
+    require(request.user, "recover", case.workspace)
+    said = request.POST or request.GET
+    facts = facts_of(case.run)
+    waiting = settling.awaited(facts)
+    named_ = said.get("action", "")
+    action = next((one for one in waiting if named_ in ("", str(one.pk), one.action)), None)
+    if action is None:
+        words = "It has been verified meanwhile."
+        return request_context.preview_done(request, case, words, messages.INFO)
+    if request.method == "GET":
+        return _show_confirm(request, case, facts, action)
+    try:
+        settling.confirm(
+            case,
+            action,
+            ok=_way(request) == "ok",
+            evidence=said.get("evidence", ""),
+            by=request.user,
+            seen=request_context.seen_revision(request),
+        )
+    except (OutOfDate, CannotMove, InvalidInput) as refusal:
+        return _show_confirm(request, case, facts, action, problem=refusal)
+    return request_context.preview_done(request, case, "Written down, in your name.")
+
+
+def _way(request: Request) -> str:
+    way = request.POST.get("outcome", "")
+    if way not in {"ok", "wrong"}:
+        raise InvalidInput("Say whether it is as it should be.")
+    return way
+
+
+def _show_confirm(
+    request: Request,
+    case: Case,
+    facts: RunFacts,
+    action: Action,
+    *,
+    problem: Exception | None = None,
+) -> HttpResponse:
+    if problem is not None:
+        case.refresh_from_db()
+    sensitive = disclosure.sees(request.user, case.workspace)
+    chosen = request.POST.get("outcome", "")
+    effects = list(facts.effects.get(action.pk, ()))
+    told: dict[str, Any] = {
+        "kind": "action",
+        "subject_id": action.pk,
+        "title": f"Is it as {action.tool_words} should have left it?",
+        "lead": "Look outside, at the thing itself. Nothing is sent from here.",
+        "sent": _call_facts(facts, action, effects),
+        "stopped_by": story.differences(effects, sensitive=sensitive, slug=case.workspace.slug),
+        "stopped_words": "What it changed, as it was told",
+        "stopped_was": "was",
+        "probes": [],
+        "no_probe": "No verification has come. You are the one who looks.",
+        "legend": "What do you see?",
+        "ways": [
+            {"value": value, "label": label, "note": note, "selected": value == chosen}
+            for value, label, note in (AS_IT_SHOULD, WRONG)
+        ],
+        "evidence": request.POST.get("evidence", ""),
+        "commit_label": "Say so, in my name",
+        "why_not": "",
+    }
+    return request_context.show_preview(request, "Confirm", case, told, problem=problem)
+
+
+def _call_facts(facts: RunFacts, action: Action, effects: list[Effect]) -> list[dict[str, Any]]:
+    """What was done, to what and when, as facts of the page."""
+    targets = ", ".join(f"{one.target_type} {one.target_id}" for one in effects)
+    started = action.started_at
+    return [
+        *named({"Tool": action.tool, "Target": targets}),
+        *([{"name": "Done", "time": formatting.moment(started, "clock")}] if started else []),
+        *named({"Its rule asks for": facts.judgement(action).verify.lower()}),
+    ]
+
+
+def notices(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
+    """What the case's page says of calls that wait for a person's look."""
+    return [
+        {
+            "tone": "wait",
+            "title": f"{action.tool_words} waits to be verified.",
+            "text": "Its rule asks for that, and nobody has said how it is.",
+            "links": [
+                {
+                    "url": f"{case_url(case)}confirm/?action={action.pk}",
+                    "label": "Say what you see",
+                }
+            ],
+        }
+        for action in settling.awaited(facts)
+    ][:3]

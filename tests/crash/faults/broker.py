@@ -4,7 +4,7 @@ import os
 import signal
 from collections import Counter
 
-from recovery import sweeper, tasks
+from recovery import tasks
 from recovery.planning import plans
 from tests.crash.catalogue import fault
 from tests.crash.oracle import rest, until
@@ -38,9 +38,9 @@ def flush_many(storm: Storm) -> None:
     assert talk.llen("engine") == QUEUED
     talk.flushall()
     storm.worker()
-    assert sweeper.sweep() > 0
+    assert tasks.sweep() > 0
     storm.some_time(6, 7)
-    sweeper.sweep()
+    tasks.sweep()
     rest(storm.plans)
 
 

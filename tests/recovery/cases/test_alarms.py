@@ -7,7 +7,7 @@ from standardwebhooks import Webhook
 
 from connectors import channels
 from connectors.models import Delivery
-from recovery.triage import opening
+from recovery.triage import triage
 from tests.connectors import conftest as connectors
 from tests.crash.oracle import until
 
@@ -75,9 +75,9 @@ def test_a_case_is_told_once_each_time_it_opens(tell, pager, raised):
 
 
 def test_a_flood_of_critical_cases_rings_a_bounded_number_of_times(tell, pager):
-    for number in range(opening.ALONE_MAX + 5):
+    for number in range(triage.ALARMS_ALONE_MAX + 5):
         deletes_the_site(tell, f"run_f{number}").case()
 
     titles = list(Delivery.objects.order_by("pk").values_list("message__title", flat=True))
-    assert len(titles) == opening.ALONE_MAX + 1
+    assert len(titles) == triage.ALARMS_ALONE_MAX + 1
     assert titles[-1] == "There are more critical cases"

@@ -7,8 +7,8 @@ from django.utils import timezone
 
 from recovery.casework import closing
 from recovery.models import Case, Cause
-from recovery.search import causes
 from recovery.triage import triage
+from recovery.views import causes
 from tests.people import person
 
 TICKET = ("ticket", "main/T-182", {"priority": "normal"}, {"priority": "high"})

@@ -13,7 +13,7 @@ from connectors.models import Delivery
 from ledger.models import Effect, Event, Run
 from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
-from recovery.corrections import CannotPublish, aftercare, delivery, facts, publishing
+from recovery.corrections import CannotPublish, aftercare, facts, publishing
 from recovery.models import CaseState, Correction, Report, Step
 from recovery.planning import plans
 from tests.locks import waits
@@ -344,7 +344,7 @@ def test_the_mail_goes_out_and_its_delivery_is_on_the_record(drafted, ada):
     correction, path = published(drafted, ada, ways=["mail"])
 
     outgoing.send_due()
-    assert delivery.follow() == 1
+    assert publishing.follow() == 1
 
     (sent,) = mail.outbox
     assert sent.to == ["eve@example.com"]

@@ -11,11 +11,11 @@ from connectors.models import Delivery
 from ledger.models import Event
 from recovery import search
 from recovery.casework import bulk, cases, closing, resuming, settling
-from recovery.insights import metrics
+from recovery import metrics
 from recovery.models import Case, CaseState, Cause, Suggestion
 from recovery.personal_data import had_a_case, worked_on
-from recovery.search import causes
 from recovery.triage import triage
+from recovery.views import causes
 from workspaces.models import Workspace
 
 VIEW = "is:without-effects"

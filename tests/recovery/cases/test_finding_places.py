@@ -5,8 +5,8 @@ import pytest
 from ledger.models import Event
 from recovery import search
 from recovery.models import Case, SavedView
-from recovery.search import saved
 from recovery.triage import triage
+from recovery.views import saved_views
 from tests.people import person, team
 
 TICKET = ("ticket", "main/T-182", {"priority": "normal"}, {"priority": "high"})
@@ -115,8 +115,8 @@ def test_a_view_is_kept_and_listed_among_the_filters(desk, three, acme, ada):
 
 
 def test_a_private_view_is_its_owners_and_a_shared_one_everybodys(client, acme, ada, finn):
-    saved.save(acme, by=ada, name="Mine", query="is:mine", shared=False)
-    saved.save(acme, by=ada, name="Ours", query="risk:high", shared=True)
+    saved_views.save_view(acme, by=ada, name="Mine", query="is:mine", shared=False)
+    saved_views.save_view(acme, by=ada, name="Ours", query="risk:high", shared=True)
     client.force_login(finn)
 
     page = client.get("/w/acme/views/")
@@ -155,12 +155,12 @@ def test_a_viewer_keeps_views_for_themselves_and_shares_none(client, acme):
 
 def test_two_views_of_one_name_have_an_address_each(acme, ada, finn):
     slugs = [
-        saved.save(acme, by=one, name="High", query="risk:high", shared=True).slug
+        saved_views.save_view(acme, by=one, name="High", query="risk:high", shared=True).slug
         for one in (ada, finn)
     ]
 
     assert slugs == ["high", "high-2"]
-    again = saved.save(acme, by=ada, name="High", query="risk:critical", shared=True)
+    again = saved_views.save_view(acme, by=ada, name="High", query="risk:critical", shared=True)
     assert (again.slug, SavedView.objects.count()) == ("high", 2)
 
 

@@ -10,7 +10,7 @@ from connectors.models import Delivery
 from ledger import audit, erasure, logkeys, proofs, retention, sealer
 from ledger.models import Run
 from recovery import corrections
-from recovery.corrections import aftercare, delivery
+from recovery.corrections import aftercare, publishing
 from recovery.models import Case, CaseState, Correction
 from recovery.planning import plans
 from tests.ledger.test_erasure import tables_that_say
@@ -33,7 +33,7 @@ def told(raised, ada):
     assert aftercare.draft_due() == 1
     correction = Correction.objects.get()
     found = corrections.publish(
-        correction, by=ada, seen=correction.revision, ways=(delivery.LINK, delivery.MAIL)
+        correction, by=ada, seen=correction.revision, ways=(publishing.LINK, publishing.MAIL)
     )
     Run.objects.update(lease_until=None)
     link = corrections.link_of(found).removeprefix("http://localhost")

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from recovery.casework import closing
-from recovery.insights import metrics
+from recovery import metrics
 from recovery.models import Case, Plan
 from recovery.planning import plans
 from recovery.triage import triage

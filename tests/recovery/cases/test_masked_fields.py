@@ -6,8 +6,8 @@ import pytest
 
 from ledger.desk_events import masking_key
 from recovery.models import PlanState
-from recovery.planning import plans, step_drafting
-from recovery.planning.step_drafting import CannotUndo
+from recovery.planning import drafting, plans
+from recovery.planning.drafting import CannotUndo
 from tests.recovery.cases.test_plans import submitted
 from tests.recovery.engine import by_hand
 
@@ -80,6 +80,6 @@ def test_a_rebase_keeps_what_both_changed_and_never_copies_a_masked_value_into_a
     after = {"a": 2, "b": 2, "iban": mark}
     now = {"a": 2, "b": 3, "iban": "DE89370400440532013000"}
 
-    assert step_drafting.rebased(before, after, now) == {"a": 1, "b": 3, "iban": mark}
+    assert drafting.rebased(before, after, now) == {"a": 1, "b": 3, "iban": mark}
     with pytest.raises(CannotUndo):
-        step_drafting.rebased(before | {"iban": None}, after, now)
+        drafting.rebased(before | {"iban": None}, after, now)

@@ -8,7 +8,7 @@ from django.utils import timezone
 from ledger.models import Event
 from recovery import personal_data
 from recovery.cases.lifecycle import InvalidInput
-from recovery.casework import closing, residues
+from recovery.casework import closing
 from recovery.models import Residue
 from tests import people
 from workspaces.access import NotAllowed
@@ -77,7 +77,7 @@ def test_it_ends_once_and_nothing_typed_is_lost(left, ada, browser):
     address = f"/w/acme/residue/{left.pk}/"
     empty = here.post(address, {"note": "  "})
     assert (empty.status_code, Event.objects.filter(type="case.residue_done").count()) == (422, 0)
-    residues.done(left, note="first", by=ada)
+    closing.residue_done(left, note="first", by=ada)
 
     late = here.post(address, {"note": "second, with much detail"})
 
@@ -86,9 +86,9 @@ def test_it_ends_once_and_nothing_typed_is_lost(left, ada, browser):
     assert "second, with much detail" in late.content.decode()
     assert Event.objects.filter(type="case.residue_done").count() == 1
     with pytest.raises(CannotMove):
-        residues.done(left, note="third", by=ada)
+        closing.residue_done(left, note="third", by=ada)
     with pytest.raises(InvalidInput):
-        residues.done(left, note="", by=ada)
+        closing.residue_done(left, note="", by=ada)
 
 
 def test_its_owner_may_say_so_and_no_other_viewer(left, vera, viewers, dev, browser):
@@ -98,7 +98,7 @@ def test_its_owner_may_say_so_and_no_other_viewer(left, vera, viewers, dev, brow
     assert browser(gina).post(address, {"note": "x"}).status_code == 403
     assert browser(dev).post(address, {"note": "x"}).status_code == 404
     with pytest.raises(NotAllowed):
-        residues.done(left, note="x", by=gina)
+        closing.residue_done(left, note="x", by=gina)
     left.refresh_from_db()
     assert left.done_at is None
 
@@ -112,7 +112,7 @@ def test_only_an_open_residue_holds_its_run_back_from_retention(left, acme, ada)
     run = left.case.run_id
     assert personal_data.left_to_do(acme, [run]) == {run}
 
-    residues.done(left, note="seen to", by=ada)
+    closing.residue_done(left, note="seen to", by=ada)
 
     assert personal_data.left_to_do(acme, [run]) == set()
 
@@ -120,7 +120,7 @@ def test_only_an_open_residue_holds_its_run_back_from_retention(left, acme, ada)
 def test_a_list_is_paged_by_its_due_dates_and_stays_in_its_workspace(
     left, acme, globex, vera, browser, monkeypatch
 ):
-    monkeypatch.setattr(residues, "ROWS_A_PAGE", 2)
+    monkeypatch.setattr(closing, "RESIDUES_A_PAGE", 2)
     due = left.due_at
     more = [
         Residue.objects.create(case=left.case, text=f"thing {n}", owner=vera, due_at=due)
@@ -129,12 +129,12 @@ def test_a_list_is_paged_by_its_due_dates_and_stays_in_its_workspace(
 
     seen, after = [], ""
     while True:
-        rows, after = residues.page_after(residues.of(acme), "open", after)
+        rows, after = closing.residues_after(closing.residues_of(acme), "open", after)
         seen += [one.pk for one in rows]
         if not after:
             break
 
     assert seen == [left.pk, *(one.pk for one in more)]
-    assert residues.page_after(residues.of(globex), "open", "") == ([], "")
+    assert closing.residues_after(closing.residues_of(globex), "open", "") == ([], "")
     for strange in ("²", "x_1", "2026-01-01_1", f"{due.isoformat()}_{2**70}"):
         assert browser(vera).get("/w/acme/residue/", {"after": strange}).status_code == 200

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from ledger.models import Run
-from recovery import signals
+from recovery.cases import lifecycle
 from recovery.directives import waiters
 from tests.approvals import door
 from tests.approvals.door import visit
@@ -73,7 +73,7 @@ def test_three_hundred_agents_wait_on_four_connections_and_hear_at_once(
 
 def test_a_lost_message_costs_seconds_and_no_more(waiting, tell, monkeypatch):
     tell()
-    monkeypatch.setattr(signals, "DIRECTIVES", "somewhere else")
+    monkeypatch.setattr(lifecycle, "DIRECTIVES", "somewhere else")
 
     said = waiting("run_1", lambda: Run.objects.update(held_by="case 7"), 1)
 

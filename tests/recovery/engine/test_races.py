@@ -9,7 +9,7 @@ from django.db import DatabaseError, connection, connections, transaction
 
 from connectors import breaker
 from connectors.contract import Answer
-from recovery import sweeper
+from recovery import tasks
 from recovery.engine import failure_paths, faults, outbound_calls, plan_lifecycle, protocol, steps
 from recovery.engine.protocol import ClaimedStep
 from recovery.models import Plan, Step
@@ -180,7 +180,7 @@ def test_two_sweepers_give_one_hint(case, world):
     plan.steps.update(moved_at="2020-01-01T00:00:00Z")
     found: list[list[int]] = []
 
-    assert together(lambda: found.append(sweeper.due()), 2) == []
+    assert together(lambda: found.append(tasks.due()), 2) == []
 
     assert sorted(found) == [[], [plan.pk]]
 
@@ -251,11 +251,11 @@ def test_a_step_that_found_its_connection_busy_is_found_again_when_its_time_come
     by_hand.advance(plans[1].pk)
     second = plans[1].steps.get(position=2)
     assert (second.state, "under way" in second.note) == ("blocked", True)
-    assert sweeper.due() == []
+    assert tasks.due() == []
 
     plans[1].steps.filter(position=2).update(wake_at=after(-0.1))
 
-    assert sweeper.due() == [plans[1].pk]
+    assert tasks.due() == [plans[1].pk]
 
 
 def test_calls_are_made_in_the_queue_of_their_connector(case, world, outside):

@@ -11,9 +11,15 @@ from datetime import date, datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import connection
+from django.db.models import CharField, Exists, OuterRef, Q, Value
+from django.db.models.functions import Cast, Concat
 from django.utils import timezone
 
-from recovery.models import Residue
+from approvals import health
+from ledger.models import Action
+from ledger.models.actions import Compensated
+from recovery.engine.steps import PLAN_RUN
+from recovery.models import Plan, PlanState, Residue
 from recovery.models.steps import LEFT, TROUBLED, literals
 from workspaces.models import Workspace
 
@@ -242,3 +248,15 @@ def _each_day(rows: list[Row], kind: type[Row], now: datetime | None) -> list[Ro
     today = (now or timezone.now()).date()
     days = [today - timedelta(days=ago) for ago in reversed(range(WINDOW_DAYS))]
     return [found.get(day) or kind(day) for day in days]
+
+
+# What approvals of plans came to, for the page on whether asking is worth something.
+
+
+@health.of_plans
+def stopped_or_undone() -> Q:
+    """A plan is a run of the desk's own, so a wrong undo is compensated like anything else."""
+    run = Concat(Value(PLAN_RUN), Cast(OuterRef("plan_id"), CharField()), output_field=CharField())
+    own = Action.objects.filter(workspace_id=OuterRef("workspace_id"), run__run=run)
+    stopped = Plan.objects.filter(pk=OuterRef("plan_id"), state=PlanState.STOPPED)
+    return Q(Exists(stopped)) | Q(Exists(own.exclude(compensated=Compensated.NONE)))

@@ -1,1 +1,0 @@
-"""Insights: how often things go wrong, how quickly they are put right, and what is left."""
