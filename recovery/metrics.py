@@ -19,7 +19,8 @@ from approvals import health
 from ledger.models import Action
 from ledger.models.actions import Compensated
 from recovery.engine.steps import PLAN_RUN
-from recovery.models import Plan, PlanState, Residue
+from recovery.models import CaseState, Plan, PlanState, Residue, StepState
+from recovery.models.cases import RECOVERED
 from recovery.models.steps import LEFT, TROUBLED, literals
 from workspaces.models import Workspace
 
@@ -40,37 +41,40 @@ AGES = (
 )
 
 # Index-only, newest first; the times that `marks` holds rise, and compare without arithmetic.
-OPEN = """
+CLOSED_CASE = f"'{CaseState.CLOSED}'"
+IS_RECOVERED = f"outcome IN ({literals(RECOVERED)})"
+
+OPEN = f"""
 SELECT width_bucket(failed_at, %(marks)s::timestamptz[]), count(*), min(failed_at)
 FROM (
     SELECT failed_at FROM recovery_case
-    WHERE workspace_id = %(workspace)s AND state <> 'closed' AND NOT without_effects
+    WHERE workspace_id = %(workspace)s AND state <> {CLOSED_CASE} AND NOT without_effects
     ORDER BY failed_at DESC, id DESC LIMIT %(limit)s
-) seen GROUP BY 1"""
+) seen GROUP BY 1"""  # noqa: S608 - our own words, here and below
 
-CASES = """
+CASES = f"""
 WITH seen AS (
     SELECT failed_at, closed_at, state, outcome FROM recovery_case
     WHERE workspace_id = %(workspace)s AND failed_at > %(since)s AND NOT without_effects
     ORDER BY failed_at DESC, id DESC LIMIT %(limit)s
 )
-SELECT failed_at::date AS day, count(*), count(*) FILTER (WHERE state <> 'closed'),
-    count(*) FILTER (WHERE outcome IN ('restored', 'corrected', 'partly')),
+SELECT failed_at::date AS day, count(*), count(*) FILTER (WHERE state <> {CLOSED_CASE}),
+    count(*) FILTER (WHERE {IS_RECOVERED}),
     percentile_cont(0.5) WITHIN GROUP (ORDER BY date_part('epoch', closed_at - failed_at))
-        FILTER (WHERE outcome IN ('restored', 'corrected', 'partly')),
+        FILTER (WHERE {IS_RECOVERED}),
     percentile_cont(0.95) WITHIN GROUP (ORDER BY date_part('epoch', closed_at - failed_at))
-        FILTER (WHERE outcome IN ('restored', 'corrected', 'partly'))
-FROM seen GROUP BY ROLLUP (failed_at::date) ORDER BY day NULLS LAST"""
+        FILTER (WHERE {IS_RECOVERED})
+FROM seen GROUP BY ROLLUP (failed_at::date) ORDER BY day NULLS LAST"""  # noqa: S608
 
-CLOSED = """
+CLOSED = f"""
 WITH seen AS (
     SELECT closed_at, outcome FROM recovery_case
     WHERE workspace_id = %(workspace)s AND closed_at > %(since)s AND NOT without_effects
     ORDER BY closed_at DESC LIMIT %(limit)s
 )
 SELECT closed_at::date AS day, count(*),
-    count(*) FILTER (WHERE outcome IN ('restored', 'corrected', 'partly'))
-FROM seen GROUP BY ROLLUP (closed_at::date) ORDER BY day NULLS LAST"""
+    count(*) FILTER (WHERE {IS_RECOVERED})
+FROM seen GROUP BY ROLLUP (closed_at::date) ORDER BY day NULLS LAST"""  # noqa: S608
 
 STEPS = f"""
 WITH seen AS (
@@ -79,7 +83,8 @@ WITH seen AS (
     ORDER BY started_at DESC, id DESC LIMIT %(limit)s
 )
 SELECT seen.started_at::date AS day, count(DISTINCT seen.id),
-    count(*) FILTER (WHERE s.state = 'verified'), count(*) FILTER (WHERE s.state = 'reported'),
+    count(*) FILTER (WHERE s.state = '{StepState.VERIFIED}'),
+    count(*) FILTER (WHERE s.state = '{StepState.REPORTED}'),
     count(*) FILTER (WHERE s.state IN ({literals(TROUBLED)})),
     count(*) FILTER (WHERE s.state IN ({literals(LEFT)})), count(s.id)
 FROM seen JOIN recovery_step s ON s.plan_id = seen.id

@@ -17,6 +17,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from amends.protocol.vocabulary import RISKS
+from connectors.models.channels import DeliveryState
+from recovery.models import CaseState, PlanState
 from recovery.models.steps import DONE, TROUBLED
 
 logger = logging.getLogger(__name__)
@@ -32,38 +34,29 @@ WITH newest AS (SELECT id, state, started_at, ended_at FROM recovery_plan
                 ORDER BY id DESC LIMIT %s),
 recent AS (SELECT * FROM newest WHERE started_at > clock_timestamp() - interval '1 hour')
 """
-STEPS = (
-    RECENT
-    + """
+STEPS = f"""{RECENT}
 SELECT c.connector, s.state, count(*) FROM recent JOIN recovery_step s ON s.plan_id = recent.id
-JOIN connectors_connection c ON c.id = s.connection_id GROUP BY 1, 2"""
-)
-PLANS = (
-    RECENT
-    + """
-SELECT state, count(*) FROM recent GROUP BY 1"""
-)
-UNWINDS = (
-    RECENT
-    + """
+JOIN connectors_connection c ON c.id = s.connection_id GROUP BY 1, 2"""  # noqa: S608 - our own words
+PLANS = f"{RECENT} SELECT state, count(*) FROM recent GROUP BY 1"  # noqa: S608
+UNWINDS = f"""{RECENT}
 SELECT extract(epoch FROM ended_at - started_at)::float8 FROM recent
-WHERE state = 'finished' AND ended_at IS NOT NULL"""
-)
+WHERE state = '{PlanState.FINISHED}' AND ended_at IS NOT NULL"""  # noqa: S608
 BREAKERS = """
 SELECT w.slug, c.name, c.connector, c.failures_in_a_row,
        CASE WHEN c.open_until IS NULL THEN 0 WHEN c.open_until > clock_timestamp() THEN 2
             ELSE 1 END
 FROM connectors_connection c JOIN workspaces_workspace w ON w.id = c.workspace_id
 WHERE c.disabled_at IS NULL ORDER BY c.open_until NULLS LAST, c.id LIMIT %s"""
-OVERDUE = """
+OVERDUE = f"""
 SELECT risk, count(*) FROM (
-    SELECT risk FROM recovery_case WHERE state <> 'closed' AND NOT without_effects
+    SELECT risk FROM recovery_case WHERE state <> '{CaseState.CLOSED}' AND NOT without_effects
         AND due_at < clock_timestamp() LIMIT %s)
-AS late GROUP BY risk"""
-MESSAGES = """
+AS late GROUP BY risk"""  # noqa: S608
+MESSAGES = f"""
 SELECT state, count(*) FROM (
-    SELECT state FROM connectors_delivery WHERE state <> 'sent' ORDER BY id DESC LIMIT %s)
-AS unsent GROUP BY state"""
+    SELECT state FROM connectors_delivery WHERE state <> '{DeliveryState.SENT}'
+    ORDER BY id DESC LIMIT %s)
+AS unsent GROUP BY state"""  # noqa: S608
 
 
 class EngineFigures(Collector):

@@ -1,12 +1,19 @@
-"""Tasks: a message is a hint that carries an id, and decides nothing."""
+"""Hints: a message to a worker carries an id and decides nothing, and a lost one is made up for.
+
+The sweep finds, straight on the database, what a lost message left behind. It does no work of a
+plan by itself, for a step that takes its process down must not take the sweeper with it: it sends
+the hint again. How often is bounded per plan, so that a long queue does not fill with copies.
+"""
 
 from celery import Task, shared_task
 from django.db import connection
 from django.dispatch import receiver
 
+from approvals.models import ApprovalState
 from approvals.signals import approval_decided
 from recovery.engine import plan_runner
-from recovery.models import Plan
+from recovery.models import Plan, PlanState, StepState
+from recovery.models.plans import STARTED
 from recovery.models.steps import DUE_IN_TIME, IN_HAND, literals
 from workspaces.row_locks import ROW_LOCK
 from workspaces.wakeups import ENGINE_QUEUE, wake
@@ -19,7 +26,7 @@ def run_plan(self: "Task[..., None]", plan_id: int) -> None:
         wake(run_plan, onward, queue=where)
 
 
-# Bells from below: a decision shortens the wait of its plan. The sweeper would find it anyway.
+# A decision shortens the wait of its plan. The sweeper would find it anyway.
 
 
 @receiver(approval_decided, dispatch_uid="recovery.sweeper")
@@ -40,6 +47,9 @@ QUIET_SECONDS = 3.0
 IDLE_SECONDS = 30.0
 """A running plan in which nothing seems due is looked at this often all the same."""
 
+NO_NEWS = (ApprovalState.WAITING, ApprovalState.USED)
+"""Of a plan's approval: nobody has decided, or the plan has started with it."""
+
 # What is due: a lease that is over, a time that has come (of a blocked step, too, whose turn came
 # while its connection was busy), a step whose turn nobody took, a plan whose question was decided,
 # or whose run has stopped. The hint's time is taken by compare and swap, so two sweepers send one.
@@ -47,20 +57,21 @@ DUE_SQL = f"""
 WITH due AS (
     SELECT DISTINCT s.plan_id AS id
     FROM recovery_step s JOIN recovery_plan p ON p.id = s.plan_id
-    WHERE p.state IN ('running', 'stopped') AND (
+    WHERE p.state IN ({literals(STARTED)}) AND (
         (s.state IN ({literals(IN_HAND)}) AND s.lease_until < clock_timestamp())
         OR (s.state IN ({literals(DUE_IN_TIME)})
             AND coalesce(s.wake_at, s.moved_at + %(quiet)s * interval '1 second')
                 < clock_timestamp())
-        OR (s.state = 'blocked' AND s.wake_at < clock_timestamp()))
+        OR (s.state = '{StepState.BLOCKED}' AND s.wake_at < clock_timestamp()))
     UNION
     SELECT p.id FROM recovery_plan p LEFT JOIN approvals_approval a ON a.id = p.approval_id
-    WHERE p.state = 'waiting' AND (a.id IS NULL OR a.state NOT IN ('waiting', 'used'))
+    WHERE p.state = '{PlanState.WAITING}'
+      AND (a.id IS NULL OR a.state NOT IN ({literals(NO_NEWS)}))
     UNION
-    SELECT p.id FROM recovery_plan p WHERE p.state = 'starting'
+    SELECT p.id FROM recovery_plan p WHERE p.state = '{PlanState.STARTING}'
     UNION
     SELECT p.id FROM recovery_plan p
-    WHERE p.state = 'running'
+    WHERE p.state = '{PlanState.RUNNING}'
       AND coalesce(p.hinted_at, p.started_at) < clock_timestamp() - %(idle)s * interval '1 second'
       AND NOT EXISTS (
         SELECT FROM recovery_step s WHERE s.plan_id = p.id
@@ -77,8 +88,7 @@ RETURNING id
 
 def sweep() -> int:
     """Send a hint for each plan that has something due; returns how many."""
-    found = due()
-    return sum(wake(run_plan, plan_id) for plan_id in found)
+    return sum(wake(run_plan, plan_id) for plan_id in due())
 
 
 def due() -> list[int]:

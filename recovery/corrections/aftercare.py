@@ -23,6 +23,7 @@ from recovery.models import (
     Plan,
     ReportSource,
 )
+from recovery.models.cases import RECOVERED
 from workspaces.moves import CannotMove
 
 # “Something is still wrong”: the affected person's word opens a case.
@@ -56,8 +57,6 @@ logger = logging.getLogger(__name__)
 BATCH = 50
 LOOK_BACK_DAYS = 7
 """Cases closed longer ago have their drafts, or get them when somebody asks."""
-
-RECOVERED = (CaseOutcome.RESTORED, CaseOutcome.CORRECTED, CaseOutcome.PARTLY)
 
 
 def sweep() -> int:

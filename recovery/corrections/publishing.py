@@ -22,7 +22,8 @@ from connectors.models import Channel, Delivery
 from connectors.models.channels import ChannelKind, DeliveryState
 from recovery.cases.lifecycle import say
 from recovery.corrections.drafting import lock
-from recovery.models import CaseState, Correction, CorrectionDelivery, CorrectionState
+from recovery.models import Correction, CorrectionDelivery, CorrectionState
+from recovery.models.cases import UNDER_A_PLAN
 from workspaces import encryption
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -180,7 +181,7 @@ def why_not(correction: Correction) -> str:
     """Why it cannot be published now; empty where it can."""
     if correction.state != CorrectionState.DRAFT:
         return "It was published already."
-    if correction.case.state in {CaseState.WAITING, CaseState.RECOVERING}:
+    if correction.case.state in UNDER_A_PLAN:
         return "The recovery has not ended yet."
     if not correction.facts["items"]:
         return "Nothing of this person's was changed."

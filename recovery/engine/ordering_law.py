@@ -11,6 +11,7 @@ from enum import Enum
 
 from recovery.engine.queries import TURNS_SQL, ask
 from recovery.models import PlanState, StepState
+from recovery.models.plans import STARTED, UNSTARTED
 from recovery.models.steps import IN_HAND, WAITS_FOR_PEOPLE, WAITS_FOR_TURN
 
 
@@ -140,9 +141,9 @@ def _living(
 
 
 def _turn(plan: Standing) -> NextAction | None:
-    if plan.state in {PlanState.WAITING, PlanState.STARTING}:
+    if plan.state in UNSTARTED:
         return NextAction(plan.plan_id, Act.START)
-    if plan.state not in {PlanState.RUNNING, PlanState.STOPPED}:
+    if plan.state not in STARTED:
         return None
     following = _law(plan.state, plan.steps, halt=plan.halt)
     step = next((one for one in plan.steps if one.id == following.step), None)

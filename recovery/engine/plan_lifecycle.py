@@ -22,7 +22,8 @@ from ledger.models import Action, ActionState, Compensated, Effect, Reversibilit
 from recovery.cases import lifecycle
 from recovery.engine import approved_calls, steps
 from recovery.models import PLAN_MOVES, Case, CaseState, Plan, PlanState, Step, StepState
-from recovery.models.plans import OPEN_ENDED
+from recovery.models.cases import UNDER_A_PLAN
+from recovery.models.plans import OPEN_ENDED, STARTED, UNSTARTED
 from recovery.models.steps import DONE, ENDED, ON_THE_WIRE, TO_RUN, WAITS_FOR_PEOPLE
 from workspaces import moves, row_locks
 from workspaces.clock import Clock
@@ -36,8 +37,6 @@ ENDED_QUESTIONS = {
 }
 
 OPEN_QUESTIONS = (ApprovalState.WAITING, ApprovalState.GRANTED)
-
-UNDER_A_PLAN = (CaseState.WAITING, CaseState.RECOVERING)
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def lock_leftovers(case: Case) -> None:
     goes on to its run and its case, so both are locked after it by everybody."""
     left = Step.objects.filter(
         plan__case=case,
-        plan__state__in=[PlanState.RUNNING, PlanState.STOPPED],
+        plan__state__in=STARTED,
         state__in=WAITS_FOR_PEOPLE,
     )
     list(row_locks.locked(left).order_by("pk").values_list("pk"))
@@ -94,7 +93,7 @@ def lock_leftovers(case: Case) -> None:
 def _start(plan: Plan, run: Run) -> bool:
     if plan.state == PlanState.WAITING and not _may_start(plan):
         return False
-    if plan.state not in {PlanState.WAITING, PlanState.STARTING}:
+    if plan.state not in UNSTARTED:
         return False
     outdated = why_outdated(plan, run)
     if outdated:
@@ -214,10 +213,10 @@ def let_go(plan: Plan) -> None:
 @transaction.atomic
 def stop(plan: Plan, *, by: User, reason: str = "") -> Stopped:
     """Cancel what is not sent, and say what is on the wire; raises CannotMove if it has ended."""
-    unstarted = Plan.objects.filter(pk=plan.pk, state__in=[PlanState.WAITING, PlanState.STARTING])
+    unstarted = Plan.objects.filter(pk=plan.pk, state__in=UNSTARTED)
     plan = locked(plan.pk)[0] if unstarted.exists() else locked_alone(plan.pk)
     why = reason or f"Stopped by {by}."
-    if plan.state in {PlanState.WAITING, PlanState.STARTING}:
+    if plan.state in UNSTARTED:
         count = plan.steps.count()
         end_unstarted(plan, PlanState.STOPPED, why, by=by)
         Plan.objects.filter(pk=plan.pk).update(stopped_by=by)

@@ -27,7 +27,7 @@ from ledger import drivers
 from ledger.append.statements import Rows, Statement, array
 from ledger.desk_events import plain_connection
 from ledger.models import Action, Effect, Run
-from recovery.models import Plan, Step
+from recovery.models import Plan, PlanState, Step, StepState
 from recovery.models.steps import (
     DONE,
     HOLDS_TARGET,
@@ -63,7 +63,8 @@ AT_REST = MappingProxyType({"lease_until": Sql("NULL"), "wake_at": Sql("NULL")})
 # columns again, which it would not do for a row found through a join. And a scalar one, which stays
 # where it is: of EXISTS the planner makes a join, and begins there where it knows little of plans.
 PLAN_RUNS = Sql(
-    "(SELECT p.state FROM recovery_plan p WHERE p.id = recovery_step.plan_id) = 'running'"
+    "(SELECT p.state FROM recovery_plan p WHERE p.id = recovery_step.plan_id)"  # noqa: S608
+    f" = '{PlanState.RUNNING}'"
 )
 
 # A step that has not ended, asked of the steps of one plan in their order. Of `state` itself the
@@ -121,7 +122,7 @@ CROSS JOIN LATERAL (
     WHERE s.plan_id = p.id AND {LIVING.format("s")}
     ORDER BY position LIMIT 1) s
 JOIN connectors_connection c ON c.id = s.connection_id
-WHERE p.state = 'running' AND NOT p.id = ANY(%s::bigint[])
+WHERE p.state = '{PlanState.RUNNING}' AND NOT p.id = ANY(%s::bigint[])
     AND p.workspace_id = (SELECT workspace_id FROM recovery_plan WHERE id = %s)
     AND s.state IN ({literals(WAITS_FOR_TURN)}) AND s.claims = 0 AND c.connector = %s
     AND (s.wake_at IS NULL OR s.wake_at <= clock_timestamp())
@@ -135,7 +136,8 @@ ORDER BY p.id LIMIT %s
 
 # A step `o` that has its target to itself: it may be at work on it, or nobody knows.
 HOLDS_TARGET_SQL = (
-    f"(o.state IN ({literals(HOLDS_TARGET)}) OR (o.state = 'needs_human' AND o.was = 'unknown'))"
+    f"(o.state IN ({literals(HOLDS_TARGET)})"
+    f" OR (o.state = '{StepState.NEEDS_HUMAN}' AND o.was = '{StepState.UNKNOWN}'))"
 )
 
 BUSY_SQL = f"""
@@ -153,7 +155,8 @@ ONE_BY_ONE_SQL = "SELECT pg_advisory_xact_lock(%s::int, %s::int)"
 # Blocked steps become ready and claimed in one go: both moves are told. Whoever has the row in hand
 # has won, so nobody waits for it. A target that another plan is at work on is left alone.
 CLAIM_SQL = f"""
-UPDATE recovery_step SET was = 'ready', state = 'claimed', moved_at = clock_timestamp(), note = '',
+UPDATE recovery_step SET was = '{StepState.READY}', state = '{StepState.CLAIMED}',
+    moved_at = clock_timestamp(), note = '',
     fence = recovery_step.fence + 1, claims = claims + 1, wake_at = NULL,
     lease_until = clock_timestamp() + u.seconds * interval '1 second'
 FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::float8[]) AS u (id, fence, state, seconds)

@@ -26,6 +26,9 @@ class CaseState(models.TextChoices):
     CLOSED = "closed"
 
 
+UNDER_A_PLAN = (CaseState.WAITING, CaseState.RECOVERING)
+"""A plan of it has been submitted and has not ended."""
+
 CASE_MOVES: dict[str, frozenset[str]] = {
     BORN: frozenset({CaseState.OPEN}),
     CaseState.OPEN: frozenset(
@@ -52,6 +55,13 @@ class CaseOutcome(models.TextChoices):
     EXPECTED = "expected"
     ALREADY_HANDLED = "already_handled", "Already handled"
     DUPLICATE = "duplicate"
+
+
+RECOVERED = (CaseOutcome.RESTORED, CaseOutcome.CORRECTED, CaseOutcome.PARTLY)
+"""Something that it did was undone or corrected."""
+
+PUT_RIGHT = (CaseOutcome.RESTORED, CaseOutcome.CORRECTED, CaseOutcome.RESUMED)
+"""Nothing is left of what went wrong."""
 
 
 class Suggestion(models.TextChoices):
@@ -178,46 +188,49 @@ class Case(models.Model):
             models.Index(
                 fields=["id"],
                 condition=Q(
-                    state="open", suggestion="compensate", considered_revision__lt=F("revision")
+                    state=CaseState.OPEN,
+                    suggestion=Suggestion.COMPENSATE,
+                    considered_revision__lt=F("revision"),
                 ),
                 name="case_to_be_considered",
             ),
             models.Index(
                 fields=["workspace", "-risk_rank", "-failed_at", "-id"],
-                condition=~Q(state="closed") & Q(without_effects=False),
+                condition=~Q(state=CaseState.CLOSED) & Q(without_effects=False),
                 name="case_open_by_risk",
             ),
             models.Index(
                 fields=["workspace", "-failed_at", "-id"],
-                condition=~Q(state="closed") & Q(without_effects=False),
+                condition=~Q(state=CaseState.CLOSED) & Q(without_effects=False),
                 name="case_open_newest",
             ),
             models.Index(
                 fields=["workspace", "due_at", "id"],
-                condition=~Q(state="closed") & Q(without_effects=False),
+                condition=~Q(state=CaseState.CLOSED) & Q(without_effects=False),
                 name="case_open_by_due",
             ),
             models.Index(
                 fields=["workspace", "-risk_rank", "-failed_at", "-id"],
-                condition=~Q(state="closed") & Q(without_effects=True),
+                condition=~Q(state=CaseState.CLOSED) & Q(without_effects=True),
                 name="case_open_without_effects",
             ),
             models.Index(fields=["workspace", "-failed_at", "-id"], name="case_newest"),
             models.Index(
                 fields=["workspace", "-risk_rank", "-failed_at", "-id"],
-                condition=Q(state="closed"),
+                condition=Q(state=CaseState.CLOSED),
                 name="case_closed_by_risk",
             ),
             # What the saved views of the queue count.
             models.Index(
                 fields=["workspace", "-risk_rank", "-failed_at", "-id"],
-                condition=~Q(state="closed") & Q(without_effects=False, unknown_count__gt=0),
+                condition=~Q(state=CaseState.CLOSED)
+                & Q(without_effects=False, unknown_count__gt=0),
                 name="case_of_unknown_outcome",
             ),
             models.Index(
                 fields=["workspace", "-risk_rank", "-failed_at", "-id"],
-                condition=~Q(state="closed")
-                & Q(without_effects=False, reversibility="irreversible"),
+                condition=~Q(state=CaseState.CLOSED)
+                & Q(without_effects=False, reversibility=Reversibility.IRREVERSIBLE),
                 name="case_irreversible",
             ),
             models.Index(fields=["workspace", "customer"], name="case_by_customer"),
@@ -229,7 +242,9 @@ class Case(models.Model):
                 name="case_by_closing",
             ),
             # What a cause's line counts: what is open, and what came lately.
-            models.Index(fields=["cause"], condition=~Q(state="closed"), name="case_open_of_cause"),
+            models.Index(
+                fields=["cause"], condition=~Q(state=CaseState.CLOSED), name="case_open_of_cause"
+            ),
             models.Index(fields=["cause", "-opened_at"], name="case_newest_of_cause"),
             GinIndex(fields=["search"], name="case_words"),
             # Patterns over what is short: trigrams of whole texts would outgrow the texts.
@@ -240,12 +255,12 @@ class Case(models.Model):
             ),
             models.Index(
                 fields=["probe_at", "id"],
-                condition=Q(state="open", suggestion="settle"),
+                condition=Q(state=CaseState.OPEN, suggestion=Suggestion.SETTLE),
                 name="case_to_be_asked_for",
             ),
             models.Index(
                 fields=["closed_at"],
-                condition=Q(state="closed", corrections_drafted_at=None),
+                condition=Q(state=CaseState.CLOSED, corrections_drafted_at=None),
                 name="case_to_be_told_of",
             ),
         ]

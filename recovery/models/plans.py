@@ -23,7 +23,14 @@ class PlanState(models.TextChoices):
     SUPERSEDED = "superseded"
 
 
-LIVING = (PlanState.WAITING, PlanState.STARTING, PlanState.RUNNING)
+# What states have in common, as for steps.
+UNSTARTED = (PlanState.WAITING, PlanState.STARTING)
+"""Nothing of it was sent."""
+
+STARTED = (PlanState.RUNNING, PlanState.STOPPED)
+"""Its steps may be in hand, on the wire, or left for people."""
+
+LIVING = (*UNSTARTED, PlanState.RUNNING)
 OPEN_ENDED = (*LIVING, PlanState.STOPPED)
 """A stopped one may still have steps that wait for a person."""
 
@@ -87,14 +94,14 @@ class Plan(models.Model):
             models.UniqueConstraint(fields=["case", "number"], name="plan_number_in_case"),
             models.UniqueConstraint(
                 fields=["case"],
-                condition=Q(state__in=["waiting", "starting", "running"]),
+                condition=Q(state__in=list(LIVING)),
                 name="one_living_plan_of_a_case",
             ),
         ]
         indexes: ClassVar = [
             models.Index(
                 fields=["id"],
-                condition=Q(state__in=["waiting", "starting", "running"]),
+                condition=Q(state__in=list(LIVING)),
                 name="plan_living",
             ),
             # What insights count.

@@ -101,7 +101,7 @@ DONE = (StepState.VERIFIED, StepState.REPORTED)
 LEFT = (StepState.SKIPPED, StepState.CANCELLED)
 
 
-def literals(states: Iterable[StepState]) -> str:
+def literals(states: Iterable[models.TextChoices]) -> str:
     """`'claimed', 'intended'`: for statements that are written out, once, as they are imported."""
     return ", ".join(f"'{state.value}'" for state in states)
 

@@ -21,6 +21,7 @@ from connectors.contract import Money
 from ledger.models import Checkpoint, Run
 from recovery.engine import approved_calls
 from recovery.models import Case, CaseState, Plan
+from recovery.models.cases import UNDER_A_PLAN
 from recovery.planning import drifts
 from recovery.planning.drafting import (
     Cannot,
@@ -279,7 +280,7 @@ def _nobody(case: Case, drafted: Drafted, asked: Asked) -> str:
 def _why_not_now(case: Case, facts: RunFacts) -> str:
     if case.state == CaseState.CLOSED:
         return "The case is closed: reopen it first."
-    if case.state in {CaseState.WAITING, CaseState.RECOVERING}:
+    if case.state in UNDER_A_PLAN:
         return "A plan of this case is on its way already."
     for step in facts.under_way:
         return f"Plan {step.plan.number} still runs: step {step.position} is under way."

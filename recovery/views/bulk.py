@@ -14,7 +14,8 @@ from recovery import search
 from recovery.cases.lifecycle import InvalidInput
 from recovery.casework import bulk
 from recovery.casework.bulk_verbs import USUAL, VERBS, Choice, DryRun, Eligible
-from recovery.models import BulkItem, BulkJob, CaseOutcome, CaseState
+from recovery.models import BulkItem, BulkJob, CaseState
+from recovery.models.cases import PUT_RIGHT
 from recovery.run_facts.sentences import plural
 from recovery.views.request_context import case_url, queue_url
 from workspaces import formatting
@@ -31,7 +32,6 @@ ITEM_WORDS = {
     "stopped": ("calm", "Stopped"),
 }
 MOVING = {CaseState.RECOVERING, CaseState.RESUMING}
-MENDED = {CaseOutcome.RESTORED, CaseOutcome.CORRECTED, CaseOutcome.RESUMED}
 CASE_TONES: dict[str, str] = {
     CaseState.RECOVERING: "busy",
     CaseState.RESUMING: "busy",
@@ -323,6 +323,6 @@ def _item(job: BulkJob, item: BulkItem) -> dict[str, Any]:
         "tone": tone,
         "word": word,
         "detail": item.detail,
-        "case_tone": "ok" if case.outcome in MENDED else CASE_TONES.get(case.state, "calm"),
+        "case_tone": "ok" if case.outcome in PUT_RIGHT else CASE_TONES.get(case.state, "calm"),
         "case_word": ending.capitalize(),
     }

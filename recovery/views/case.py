@@ -18,7 +18,8 @@ from recovery import search
 from recovery.cases.lifecycle import InvalidInput, OutOfDate, holder_of
 from recovery.casework import cases, closing
 from recovery.engine import plan_lifecycle
-from recovery.models import Case, CaseOutcome, CaseState, Correction, Report
+from recovery.models import Case, CaseState, Correction, Report
+from recovery.models.cases import PUT_RIGHT
 from recovery.models.plans import LIVING
 from recovery.planning import plans
 from recovery.run_facts.runs import RunFacts, facts_of
@@ -139,7 +140,6 @@ def correction_of(case: Case) -> dict[str, Any] | None:
 EFFECTS_SHOWN_MAX = 200
 REPORTS_SHOWN_MAX = 5
 LEFT_SHOWN_MAX = 200
-REPAIRED = frozenset({CaseOutcome.RESTORED, CaseOutcome.CORRECTED, CaseOutcome.RESUMED})
 
 
 WAITING = {
@@ -276,7 +276,7 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
     words = case.get_outcome_display()
     when = formatting.ago(case.closed_at) if case.closed_at else ""
     text = f"{who} {when}. {case.closing_reason}".strip()
-    tone = "ok" if case.outcome in REPAIRED else "calm"
+    tone = "ok" if case.outcome in PUT_RIGHT else "calm"
     notice: dict[str, Any] = {"tone": tone, "title": f"Closed as {words.lower()}", "text": text}
     correction = correction_of(case)
     if correction is not None:
