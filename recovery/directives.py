@@ -64,28 +64,28 @@ async def closing() -> None:
 
 async def directive(scope: Scope, receive: Receive, send: Send) -> None:
     """What the desk wants of this run now; with `wait`, as soon as it wants something."""
-    speaker = await speaker_of(scope, "begin")
+    caller = await speaker_of(scope, "begin")
     run = scope["path_params"]["run"]
     seconds = _seconds(scope)
-    found = await _standing(run, speaker)
+    found = await _standing(run, caller)
     if found is None and seconds:
-        found = await _waited(run, speaker, seconds, receive)
+        found = await _waited(run, caller, seconds, receive)
     await answer(send, 200, {"directive": found})
 
 
 async def _waited(
-    run: str, speaker: Actor, seconds: float, receive: Receive
+    run: str, caller: Actor, seconds: float, receive: Receive
 ) -> dict[str, Any] | None:
     loop = asyncio.get_running_loop()
     end, went = loop.time() + seconds, asyncio.ensure_future(gone(receive))
     try:
-        known = await _known(run, speaker)
+        known = await _known(run, caller)
         while known is None and (left := end - loop.time()) > 0 and not went.done():
             await asyncio.wait({went}, timeout=min(left, LOOK_FOR_RUN_SECONDS))
-            known = await _known(run, speaker)
+            known = await _known(run, caller)
         while known is not None and not went.done():
             with waiters.registered(known) as wanted:
-                found = await _standing(run, speaker)
+                found = await _standing(run, caller)
                 left = end - loop.time()
                 if found is not None or left <= 0:
                     return found
@@ -96,17 +96,17 @@ async def _waited(
     return None
 
 
-async def _known(run: str, speaker: Actor) -> int | None:
+async def _known(run: str, caller: Actor) -> int | None:
     async with pools.pool().connection() as connection:
-        cursor = await connection.execute(KNOWN, [speaker.workspace_id, run, speaker.agent_id])
+        cursor = await connection.execute(KNOWN, [caller.workspace_id, run, caller.agent_id])
         row = await cursor.fetchone()
     return row[0] if row else None
 
 
-async def _standing(run: str, speaker: Actor) -> dict[str, Any] | None:
+async def _standing(run: str, caller: Actor) -> dict[str, Any] | None:
     """The standing directive; a run that is held or paused is told to stop, come what may."""
     async with pools.pool().connection() as connection:
-        cursor = await connection.execute(STANDING, [speaker.workspace_id, run, speaker.agent_id])
+        cursor = await connection.execute(STANDING, [caller.workspace_id, run, caller.agent_id])
         row = await cursor.fetchone()
     if row is None:  # not arrived yet, or another agent's, which looks the same
         return None

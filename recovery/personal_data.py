@@ -59,8 +59,8 @@ def corrections(scope: Scope) -> Q:
 
 
 def deliveries(scope: Scope) -> Q:
-    told = Correction.objects.filter(corrections(scope))
-    return Q(correction__in=told.values("pk"))
+    found = Correction.objects.filter(corrections(scope))
+    return Q(correction__in=found.values("pk"))
 
 
 def messages(scope: Scope) -> Q:

@@ -200,7 +200,7 @@ def end(
 
     The caller holds the lock, and has made sure that nothing is in doubt.
     """
-    told = [one["key"] for one in case.evidence if isinstance(one, dict) and "key" in one]
+    known = [one["key"] for one in case.evidence if isinstance(one, dict) and "key" in one]
     move(
         case,
         CaseState.CLOSED,
@@ -210,7 +210,7 @@ def end(
         closed_at=timezone.now(),
         claimed_by=None,
         claimed_until=None,
-        answered=sorted({*case.answered, *(one.key for one in present), *map(str, told)}),
+        answered=sorted({*case.answered, *(one.key for one in present), *map(str, known)}),
     )
     if case.cause_id is not None:
         Cause.objects.filter(pk=case.cause_id).update(last_closed_at=case.closed_at)

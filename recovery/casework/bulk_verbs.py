@@ -95,7 +95,7 @@ def _resumed(
         except resuming.CannotResume as none:
             yield NotEligible(case, str(none))
             continue
-        seen = resuming.drawn(case, facts, checkpoint, plans.get(case.pk))
+        seen = resuming.preview_of(case, facts, checkpoint, plans.get(case.pk))
         if seen.why_not:
             yield NotEligible(case, seen.why_not)
             continue
@@ -105,9 +105,9 @@ def _resumed(
 def _headline(seen: resuming.Resume) -> str:
     """“Resume from flights_moved: 3 done, 1 repeated under the same key, 2 new”"""
     counts = Counter(step.label for step in seen.steps)
-    told = [f"{counts[label]} {words}" for label, words in IN_SHORT.items() if counts[label]]
+    parts = [f"{counts[label]} {words}" for label, words in IN_SHORT.items() if counts[label]]
     name = seen.checkpoint.name if seen.checkpoint else "the start"
-    return f"Resume from {name}: {', '.join(told) or 'nothing is known of what remains'}"
+    return f"Resume from {name}: {', '.join(parts) or 'nothing is known of what remains'}"
 
 
 def living(cases: Sequence[Case]) -> dict[int, Plan]:

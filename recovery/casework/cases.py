@@ -77,10 +77,10 @@ def let_idle_claims_go() -> int:
 @transaction.atomic
 def comment(case: Case, *, by: User, text: str) -> Comment:
     """Add a comment. It changes nothing that anybody saw, so it needs no revision."""
-    said = Comment.objects.create(case=case, person=by, text=plain(text))
+    written = Comment.objects.create(case=case, person=by, text=plain(text))
     touch(case, by=by)
-    say(case, EventType.CASE_COMMENTED, by=by, data={"comment": said.pk, "text": said.text})
-    return said
+    say(case, EventType.CASE_COMMENTED, by=by, data={"comment": written.pk, "text": written.text})
+    return written
 
 
 @transaction.atomic
@@ -96,12 +96,12 @@ def report(
         found = reasons(facts, None)
         file = case_projection.case_file(facts, found, connections_of([run.workspace_id]))
         case = triage.keep(facts, None, found, file)
-    said = Report.objects.create(case=case, source=source, person=by, text=text)
+    written = Report.objects.create(case=case, source=source, person=by, text=text)
     say(
         case,
         EventType.CASE_REPORTED,
         by=by,
-        data={"report": said.pk, "source": source, "text": text},
+        data={"report": written.pk, "source": source, "text": text},
         part=SPOKEN_THROUGH.get(source, "desk"),
     )
     triage.look([run.pk])

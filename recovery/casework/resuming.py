@@ -133,10 +133,12 @@ def preview(case: Case, *, checkpoint: Checkpoint | None = None) -> Resume:
     """How the run would go on from `checkpoint`, or from its start. Writes nothing."""
     case = Case.objects.select_related("workspace", "run__workspace", "run__agent").get(pk=case.pk)
     plan = Plan.objects.filter(case=case, state__in=LIVING).first()
-    return drawn(case, facts_of(case.run), checkpoint, plan)
+    return preview_of(case, facts_of(case.run), checkpoint, plan)
 
 
-def drawn(case: Case, facts: RunFacts, checkpoint: Checkpoint | None, plan: Plan | None) -> Resume:
+def preview_of(
+    case: Case, facts: RunFacts, checkpoint: Checkpoint | None, plan: Plan | None
+) -> Resume:
     """The same of what was read already; `plan` is the one of the case that has not ended."""
     behind = [one for one in facts.actions if checkpoint is None or is_behind(one, checkpoint)]
     steps = [_step(facts, action) for action in behind[:STEPS_MAX]]
@@ -303,8 +305,8 @@ def step_title(step: ResumeStep) -> str:
     if not isinstance(first, dict):
         return formatting.named(step.tool)
     where = target_words(str(first.get("type", "")), str(first.get("id", "")))
-    said = formatting.named(step.tool)
-    return f"{said} on {where}" if where else said
+    tool = formatting.named(step.tool)
+    return f"{tool} on {where}" if where else tool
 
 
 # What stood at the checkpoint, from the ledger and the decisions of then.
@@ -331,7 +333,7 @@ def known_at(run: Run, checkpoint: Checkpoint) -> Known:
     events = Event.objects.filter(workspace=run.workspace_id, run=run.run)
     if run.started_at is not None:
         events = events.filter(received_at__gte=run.started_at)
-    told = events.filter(event_id=checkpoint.event_id).first()
+    event = events.filter(event_id=checkpoint.event_id).first()
     checked = events.filter(type=EventType.ACTION_VERIFIED, place__lte=checkpoint.place)
     last = checked.filter(data__ok=True).order_by("-place").first()
     granted = Approval.objects.filter(
@@ -346,5 +348,5 @@ def known_at(run: Run, checkpoint: Checkpoint) -> Known:
     return Known(
         approvals=list(titles[:APPROVALS_MAX]),
         verified_at=last.received_at if last else None,
-        trace=(told.trace if told and told.trace else run.trace),
+        trace=(event.trace if event and event.trace else run.trace),
     )

@@ -42,13 +42,13 @@ def settle_action(
     doubtful = {one.pk for one in facts_of(case.run).unknown()}
     if action.pk not in doubtful:
         raise CannotMove(action, outcome, f"The outcome of {action.tool_words} is known.")
-    said = {"outcome": outcome, "evidence": {"text": _text(evidence)}, "case": case.pk}
+    data = {"outcome": outcome, "evidence": {"text": _text(evidence)}, "case": case.pk}
     desk_events.say(
         case.workspace,
         EventType.ACTION_SETTLED,
         run=case.run.run,
         action=action.action,
-        data=said,
+        data=data,
         by=by,
     )
     triage.look([case.run_id])
@@ -67,18 +67,18 @@ def settle_step(
     """
     step = _locked_step(step, by, outcome, seen)
     text = _text(evidence)
-    say = {"outcome": outcome, "evidence": {"text": text}}
+    data = {"outcome": outcome, "evidence": {"text": text}}
     kept = (step.evidence or {}) | {"person": {"id": by.pk, "outcome": outcome, "text": text}}
     if step.state not in {StepState.UNKNOWN, StepState.NEEDS_HUMAN}:
         raise CannotMove(step, outcome, "The outcome of this step is known.")
     if again:
         _check_that_it_runs(step)
     if outcome == APPLIED:
-        _move(step, StepState.APPLIED, by=by, note=text, say=say, evidence=kept, probes=0)
+        _move(step, StepState.APPLIED, by=by, note=text, data=data, evidence=kept, probes=0)
     elif step.state == StepState.NEEDS_HUMAN and not again:
-        _move(step, StepState.SKIPPED, by=by, note=text, say=say, evidence=kept)
+        _move(step, StepState.SKIPPED, by=by, note=text, data=data, evidence=kept)
     else:
-        _move(step, StepState.READY, by=by, note=text, say=say, evidence=kept, **_again(step))
+        _move(step, StepState.READY, by=by, note=text, data=data, evidence=kept, **_again(step))
     return step
 
 
@@ -89,7 +89,7 @@ def try_again(step: Step, *, reason: str, by: User, seen: int) -> Step:
     if step.is_lost:
         raise CannotMove(step, StepState.READY, "First say whether it happened.")
     _check_that_it_runs(step)
-    _move(step, StepState.READY, by=by, note=_text(reason), say={"again": True}, **_again(step))
+    _move(step, StepState.READY, by=by, note=_text(reason), data={"again": True}, **_again(step))
     return step
 
 
@@ -99,7 +99,7 @@ def skip(step: Step, *, reason: str, by: User, seen: int) -> Step:
     step = _locked_step(step, by, NO_EFFECT, seen)
     if step.is_lost:
         raise CannotMove(step, StepState.SKIPPED, "First say whether it happened.")
-    _move(step, StepState.SKIPPED, by=by, note=_text(reason), say={"skipped": True})
+    _move(step, StepState.SKIPPED, by=by, note=_text(reason), data={"skipped": True})
     return step
 
 
@@ -178,8 +178,10 @@ def may_repeat(step: Step) -> bool:
         return False
 
 
-def _move(step: Step, to: str, *, by: User, note: str, say: dict[str, Any], **changes: Any) -> None:
-    steps.move(step, to, by=by, note=note, say=say, **changes)
+def _move(
+    step: Step, to: str, *, by: User, note: str, data: dict[str, Any], **changes: Any
+) -> None:
+    steps.move(step, to, by=by, note=note, data=data, **changes)
     Run.objects.filter(pk=step.effect.action.run_id).update(revision=F("revision") + 1)
     if step.plan.state == PlanState.RUNNING:
         plan_lifecycle.move_case(step.plan, CaseState.RECOVERING)
@@ -214,13 +216,13 @@ def confirm(case: Case, action: Action, *, ok: bool, evidence: str, by: User, se
     if action.pk not in {one.pk for one in awaited(facts_of(case.run))}:
         raise CannotMove(action, "verified", f"{action.tool_words} has been verified meanwhile.")
     check = {"name": f"seen by {by}", "expected": "as it should be", "actual": text, "ok": ok}
-    said = {"ok": ok, "checks": [check]}
+    data = {"ok": ok, "checks": [check]}
     desk_events.say(
         case.workspace,
         EventType.ACTION_VERIFIED,
         run=case.run.run,
         action=action.action,
-        data=said,
+        data=data,
         by=by,
     )
     triage.look([case.run_id])

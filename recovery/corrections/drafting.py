@@ -160,17 +160,17 @@ def edit(
     if correction.state != CorrectionState.DRAFT:
         raise CannotMove(correction, "edited", "It was published already.")
     known = {str(item["id"]) for item in correction.facts["items"]}
-    said = {
+    sentences = {
         name: text.strip()[:SENTENCE_CHARACTERS_MAX]
         for name, text in words.items()
         if name in known and text.strip()
     }
     correction.title = title.strip()[:TITLE_CHARACTERS_MAX] or correction.title
     correction.lead = lead.strip()[:LEAD_CHARACTERS_MAX] or correction.lead
-    correction.wording = said
+    correction.wording = sentences
     correction.revision += 1
     correction.save(update_fields=["title", "lead", "wording", "revision"])
-    data = {"correction": correction.reference, "title": correction.title, "words": said}
+    data = {"correction": correction.reference, "title": correction.title, "words": sentences}
     say(correction.case, EventType.CORRECTION_EDITED, by=by, data=data)
     return correction
 

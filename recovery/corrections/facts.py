@@ -97,8 +97,8 @@ def people(facts: RunFacts) -> dict[str, tuple[Person, Theirs]]:
     found: dict[str, tuple[Person, Theirs]] = {}
     untold = {one.action.pk for one in facts.irreversible() if one.effect is None}
     for action in facts.actions:
-        told: Sequence[Effect | None] = facts.effects.get(action.pk, ())
-        for effect in [None] if action.pk in untold else told:
+        effects: Sequence[Effect | None] = facts.effects.get(action.pk, ())
+        for effect in [None] if action.pk in untold else effects:
             affects = effect.affects if effect else None
             person = person_of(affects or facts.run.on_behalf_of)
             if person is not None:
@@ -106,13 +106,13 @@ def people(facts: RunFacts) -> dict[str, tuple[Person, Theirs]]:
     return found
 
 
-def person_of(said: Any) -> Person | None:
-    if not isinstance(said, dict) or not said.get("id"):
+def person_of(affected: Any) -> Person | None:
+    if not isinstance(affected, dict) or not affected.get("id"):
         return None
-    contact = said.get("contact")
+    contact = affected.get("contact")
     return Person(
-        id=str(said["id"])[:120],
-        name=clean(str(said.get("name") or ""))[:200],
+        id=str(affected["id"])[:120],
+        name=clean(str(affected.get("name") or ""))[:200],
         contact=str(contact)[:320] if isinstance(contact, str) else "",
     )
 

@@ -214,14 +214,14 @@ def publish(
         EventType.CORRECTION_PUBLISHED,
         by=by,
         part="policy",
-        data=told(correction, ways),
+        data=event_data(correction, ways),
     )
     correction.save()
     send(correction, address(token), ways)
     return correction
 
 
-def told(correction: Correction, ways: Sequence[str]) -> dict[str, Any]:
+def event_data(correction: Correction, ways: Sequence[str]) -> dict[str, Any]:
     """What the ledger keeps: the digest of facts and words, and on which ways it went out."""
     return {
         "correction": correction.reference,

@@ -202,10 +202,10 @@ def _rules_stricter(step: Step, operation: Operation, fresh: Fresh) -> Void | No
     now = policy.active(step.workspace_id)
     if now.digest == step.plan.policy_digest:
         return None
-    deed = tool_call_of(step, step.connection, operation)
-    judgement = policy.judge(now, deed)
+    call = tool_call_of(step, step.connection, operation)
+    judgement = policy.judge(now, call)
     then = _policy_of(step)
-    asked = None if then is None else policy.judge(then, deed)
+    asked = None if then is None else policy.judge(then, call)
     if judgement.approval == "AUTO":
         return None
     if asked is not None and not (

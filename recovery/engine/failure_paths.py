@@ -80,7 +80,7 @@ def _drifted(step: Step, diff: list[dict[str, object]]) -> None:
         step,
         StepState.DRIFTED,
         note=note,
-        say={"drift": diff},
+        data={"drift": diff},
         drift=diff,
         lease_until=None,
     )
@@ -154,13 +154,6 @@ def _take_back_intended(step: Step) -> None:
 # horizon, which is when the step is due; and it leads to another try only where something keeps
 # that from doing it twice. Otherwise a person decides, with evidence.
 
-
-# Probes: finding out whether a call whose answer was lost took effect.
-#
-# Found is found. Absence is proven only by a probe made after the call's limit and the connector's
-# horizon, which is when the step is due; and it leads to another try only where something keeps
-# that from doing it twice. Otherwise a person decides, with evidence.
-
 PROBES_MAX = 6
 """With the pauses below about five minutes, then a person is asked."""
 
@@ -210,7 +203,7 @@ def _found(step: Step, operation: Operation, finding: Finding) -> bool:
 
 @transaction.atomic
 def _present(step: Step, evidence: dict[str, object], note: str) -> bool:
-    protocol.mark_applied(step, evidence=evidence, say={"evidence": evidence}, note=note)
+    protocol.mark_applied(step, evidence=evidence, data={"evidence": evidence}, note=note)
     return True
 
 
@@ -235,8 +228,8 @@ def _cannot_tell(step: Step, operation: Operation, evidence: dict[str, object]) 
 def _again(step: Step, note: str) -> bool:
     if step.tries >= protocol.TRIES_MAX:
         return _give_up(step, f"{note} It was tried {step.tries} times.")
-    told = steps.moved(step, StepState.READY, note=note, wake_at=None)
-    desk_events.say_all(step.workspace, [steps.refused(step, note), told])
+    moved = steps.moved(step, StepState.READY, note=note, wake_at=None)
+    desk_events.say_all(step.workspace, [steps.refused(step, note), moved])
     return True
 
 
@@ -258,11 +251,7 @@ READ_SECONDS = 5.0
 
 def verify(step_id: int) -> bool:
     """Read back an applied step; False if nothing moved."""
-    return verify_loaded(steps.load(step_id))
-
-
-def verify_loaded(step: Step) -> bool:
-    """Read back the step as it stands in our hands; False if nothing moved."""
+    step = steps.load(step_id)
     if step.state != StepState.APPLIED:
         return False
     try:
@@ -310,7 +299,7 @@ def _later(step: Step, note: str, seconds: float = 0.0) -> bool:
 def _give_up_verifying(step: Step, why: str, checks: list[dict[str, Any]]) -> bool:
     try:
         steps.needs_human(
-            step, why, say={"checks": checks}, evidence=(step.evidence or {}) | {"checks": checks}
+            step, why, data={"checks": checks}, evidence=(step.evidence or {}) | {"checks": checks}
         )
     except CannotMove:
         return False

@@ -162,8 +162,8 @@ def _tell_to_stop(plan: Plan, run: Run) -> None:
 
 def _run(plan: Plan) -> None:
     move(plan, PlanState.RUNNING, started_at=Clock())
-    told = lifecycle.standing_directives(plan.case.run_id, "stop")
-    told.update(acknowledged_at=Clock())
+    directives = lifecycle.standing_directives(plan.case.run_id, "stop")
+    directives.update(acknowledged_at=Clock())
     move_case(plan, CaseState.RECOVERING)
     say(plan, EventType.PLAN_STARTED)
 
@@ -301,8 +301,8 @@ def say(
 # The end.
 
 
-def finish(plan_id: int) -> None:
-    """End a plan all of whose steps have ended.
+def finish(plan_id: int) -> bool:
+    """End a plan all of whose steps have ended. False: nothing of it goes on.
 
     The run is locked before its plan and its case, as triage and the start of a plan do; another
     order would meet them in a deadlock.
@@ -314,7 +314,8 @@ def finish(plan_id: int) -> None:
             if states.keys() <= ENDED:
                 _finish(plan, run, states)
     except CannotMove:
-        return
+        pass
+    return False
 
 
 def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
@@ -324,8 +325,8 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
             _let_triage_look(run)
         return
     move(plan, PlanState.FINISHED, ended_at=Clock())
-    told = (*DONE, StepState.SKIPPED)
-    say(plan, EventType.PLAN_FINISHED, data={str(state): ended[state] for state in told})
+    counted = (*DONE, StepState.SKIPPED)
+    say(plan, EventType.PLAN_FINISHED, data={str(state): ended[state] for state in counted})
     if ended.keys() == {StepState.VERIFIED} and is_restored(plan.case, run):
         lifecycle.restored(plan.case)
     else:
@@ -356,8 +357,8 @@ def is_restored(case: Case, run: Run) -> bool:
 
 def _untold(run: Run) -> bool:
     """Whether an irreversible call succeeded of which nobody told what it did."""
-    told = Effect.objects.filter(action=OuterRef("pk"), withdrawn=False)
-    silent = Action.objects.filter(~Exists(told), run=run, state=ActionState.SUCCEEDED)
+    effects = Effect.objects.filter(action=OuterRef("pk"), withdrawn=False)
+    silent = Action.objects.filter(~Exists(effects), run=run, state=ActionState.SUCCEEDED)
     calls = silent.exclude(compensated=Compensated.CORRECTED).only(
         "tool", "action_class", "trusted"
     )
@@ -371,9 +372,12 @@ def _untold(run: Run) -> bool:
     )
 
 
-def wait_for_people(plan_id: int) -> None:
-    """What is left of the plan waits for a person: the case goes back into the queue as open."""
+def wait_for_people(plan_id: int) -> bool:
+    """What is left of the plan waits for a person: the case goes back into the queue as open.
+    False: nothing of it goes on.
+    """
     lifecycle.follow(Case.objects.filter(plans=plan_id, state=CaseState.RECOVERING), CaseState.OPEN)
+    return False
 
 
 def _let_triage_look(run: Run) -> None:

@@ -36,6 +36,8 @@ from recovery.models.steps import IN_HAND
 from workspaces.moves import CannotMove
 from workspaces.wakeups import ENGINE_QUEUE, connector_of_queue, connector_queue
 
+logger = logging.getLogger(__name__)
+
 # In which queue a plan goes on.
 
 
@@ -49,12 +51,6 @@ def queue_of_plan(plan_id: int) -> str:
     steps = Step.objects.filter(plan=plan_id).order_by("position")
     connector = steps.values_list("connection__connector", flat=True).first()
     return ENGINE_QUEUE if connector is None else queue_of_connector(connector)
-
-
-def queue_elsewhere(queue: str, connector: str) -> str:
-    """The queue in which calls to this connector are made, if it is another one than ours."""
-    wanted = queue_of_connector(connector)
-    return "" if not queue or wanted == queue else wanted
 
 
 # Company: which other plans a worker takes along, so that their steps share its commits.
@@ -98,8 +94,6 @@ class PlanBatcher:
         return taken
 
 
-logger = logging.getLogger(__name__)
-
 CHAIN_SECONDS = 20.0
 """How long one task works on one plan, so that many plans share few workers."""
 
@@ -108,7 +102,6 @@ TOGETHER_SECONDS = 0.03
 
 END_SECONDS = 1.0
 """How long a plan's end may wait for steps of others whose calls are quick."""
-
 
 Continuations = dict[int, str]
 """Plans to go on with at once, and in which queue."""
@@ -125,10 +118,9 @@ def run_together(plan_id: int, *, queue: str) -> Continuations:
 
 
 class PlanRunner:
-    """A plan, and its company, taken as far as they go now. `failures` are what we failed with."""
+    """A plan, and its company, taken as far as they go now."""
 
     def __init__(self, plan_id: int, queue: str, *, seats: int) -> None:
-        self.failures: list[Exception] = []
         self._queue = queue
         self._batcher = PlanBatcher(plan_id, queue, seats)
         self._batch = StepBatch()
@@ -251,7 +243,8 @@ class PlanRunner:
         """One act of a plan; False if nothing moved, or we failed at it."""
         moved = False
         with self._blaming(turn.plan_id):
-            moved = carry_out(turn)
+            act = ACTS.get(turn.act)
+            moved = act is not None and act(turn)
         return moved  # noqa: RET504 - where it failed, we come here, too
 
     @contextmanager
@@ -266,7 +259,6 @@ class PlanRunner:
 
     def _fail(self, plan_id: int, failure: Exception) -> None:
         logger.error("The engine fails at plan %d.", plan_id, exc_info=failure)
-        self.failures.append(failure)
         self._plans.discard(plan_id)
         self._onward.pop(plan_id, None)
         steps.plan_fails(plan_id, failure)
@@ -278,9 +270,9 @@ class PlanRunner:
             return [], []
         run, others = [], []
         for turn in ordering_law.of(plans):
-            elsewhere = turn.act in CALLS and queue_elsewhere(self._queue, turn.connector)
-            if elsewhere:
-                self._onward[turn.plan_id] = elsewhere
+            wanted = queue_of_connector(turn.connector)
+            if turn.act in CALLS and self._queue not in {"", wanted}:
+                self._onward[turn.plan_id] = wanted
             elif turn.act != Act.RUN:
                 others.append(turn)
             elif not turn.claims or self._goes_alone(turn):
@@ -349,22 +341,6 @@ def _clashed(step: Step) -> None:
         steps.put_off(step, LOOK_AGAIN_SECONDS, note="Waits for another step of its plan.")
 
 
-def carry_out(turn: NextAction) -> bool:
-    """One act of a plan; False if nothing moved, and nothing will until somebody wakes us."""
-    act = ACTS.get(turn.act)
-    return act is not None and act(turn)
-
-
-def _finish(turn: NextAction) -> bool:
-    plan_lifecycle.finish(turn.plan_id)
-    return False
-
-
-def _wait_for_people(turn: NextAction) -> bool:
-    plan_lifecycle.wait_for_people(turn.plan_id)
-    return False
-
-
 def _cancel(turn: NextAction) -> bool:
     step = steps.load(turn.step)
     try:
@@ -378,7 +354,7 @@ def _cancel(turn: NextAction) -> bool:
 CALLS: Final = frozenset({Act.RUN, Act.PROBE, Act.VERIFY})
 
 
-# What follows from the order law; each says whether anything moved.
+# What follows from the order law; each says whether anything moved, so that the plan goes on.
 ACTS: Final[Mapping[Act, Callable[[NextAction], bool]]] = MappingProxyType(
     {
         Act.START: lambda turn: plan_lifecycle.start(turn.plan_id),
@@ -386,7 +362,7 @@ ACTS: Final[Mapping[Act, Callable[[NextAction], bool]]] = MappingProxyType(
         Act.VERIFY: lambda turn: failure_paths.verify(turn.step),
         Act.RECLAIM: lambda turn: failure_paths.take_back(turn.step),
         Act.CANCEL: _cancel,
-        Act.PEOPLE: _wait_for_people,
-        Act.FINISH: _finish,
+        Act.PEOPLE: lambda turn: plan_lifecycle.wait_for_people(turn.plan_id),
+        Act.FINISH: lambda turn: plan_lifecycle.finish(turn.plan_id),
     }
 )

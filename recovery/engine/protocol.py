@@ -98,14 +98,14 @@ def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
     """
     first = _one_of_each_target(wanted)
     free = preconditions.allowed([step for step in first if step.state in WAITS_FOR_TURN])
-    held, told = _claim(free) if free else ([], [])
+    held, events = _claim(free) if free else ([], [])
     mine = {one.step.pk for one in held}
     goes = {step.pk for step in first}
     second = [step for step in wanted if step.pk not in goes]
     for step in (*second, *(step for step in free if step.pk not in mine)):
         preconditions.wait_for_the_other(step)
-    if told:
-        desk_events.note_all(held[0].step.workspace, told)
+    if events:
+        desk_events.note_all(held[0].step.workspace, events)
     return [one for one in held if not _claimed_too_often(one.step)]
 
 
@@ -113,34 +113,34 @@ def _claim(free: Sequence[Step]) -> tuple[list[ClaimedStep], list[ParsedEvent]]:
     """Those that are ours now, and what is to be told of them."""
     mine = [copied(step) for step in free]
     leases = {step.pk: lease_seconds(step) for step in free}
-    told: dict[int, list[ParsedEvent]] = {}
+    events: dict[int, list[ParsedEvent]] = {}
     ids, fences = [one.pk for one in free], [one.fence for one in free]
     values = [ids, fences, [one.state for one in free], [*leases.values()], ids]
 
-    def tell() -> None:
-        told.update(steps.read(mine, lambda step: _claim_events(step, leases[step.pk])))
+    def draft() -> None:
+        events.update(steps.read(mine, lambda step: _claim_events(step, leases[step.pk])))
 
     begun = boot_seconds()  # read before the database does, so never too late
-    (rows,) = ask_all([(CLAIM_SQL, values)], tell)
+    (rows,) = ask_all([(CLAIM_SQL, values)], draft)
     taken = {pk for (pk,) in rows}
     held = [ClaimedStep(step, begun + leases[step.pk]) for step in mine if step.pk in taken]
-    return held, [said for one in held for said in told[one.step.pk]]
+    return held, [event for one in held for event in events[one.step.pk]]
 
 
 def _claim_events(step: Step, seconds: float) -> list[EventDraft]:
     """Bring the step to what the claim has made of it; its events."""
-    told = []
+    drafts = []
     if step.state == StepState.BLOCKED:
-        told.append(steps.saying(step, StepState.READY, {"was": step.state, "note": ""}))
+        drafts.append(steps.event_draft(step, StepState.READY, {"was": step.state, "note": ""}))
     step.was, step.state = StepState.READY, StepState.CLAIMED
     # A whole number as one: of others the canonical form takes long to write.
     lease = int(seconds) if seconds.is_integer() else seconds
-    said = {"was": step.was, "note": "", "lease_seconds": lease}
-    told.append(steps.saying(step, step.state, said))
-    step.told = () if step.fence == 0 else None
+    data = {"was": step.was, "note": "", "lease_seconds": lease}
+    drafts.append(steps.event_draft(step, step.state, data))
+    step.recorded = () if step.fence == 0 else None
     step.fence += 1
     step.claims += 1
-    return told
+    return drafts
 
 
 def _claimed_too_often(step: Step) -> bool:
@@ -235,7 +235,9 @@ def _write_intents(sound: Sequence[Checked], copies: Sequence[Step]) -> dict[int
         where=[PLAN_RUNS, LEASE_OUTLASTS],
         each={"seconds": needed},
         alike={"tries": Sql("tries + 1"), "probes": Sql("0"), "note": Sql("''")},
-        tell=lambda step: [steps.saying(step, step.state, _intent_facts(step, observed[step.pk]))],
+        drafts=lambda step: [
+            steps.event_draft(step, step.state, _intent_facts(step, observed[step.pk]))
+        ],
     )
     if not moved:
         return {}
@@ -243,7 +245,7 @@ def _write_intents(sound: Sequence[Checked], copies: Sequence[Step]) -> dict[int
         ATTEMPTS_SQL,
         [list(one) for one in zip(*((s.pk, s.fence, s.key) for s, _ in moved), strict=True)],
     )
-    steps.note(moved)
+    steps.record(moved)
     mine = {step.pk: step for step, _ in moved}
     return {
         step_id: _intent(mine[step_id], attempt_id, number, moment)
@@ -341,9 +343,9 @@ def _settle_applied(answered: Sequence[Answered], ahead: Sequence[Statement]) ->
     """The effects are there; what remains is to read them back, and to fold."""
     answers = {one.intent.step.pk: one.answer for one in answered}
 
-    def tell(step: Step) -> list[EventDraft]:
-        said = {"was": step.was, "note": "", "effects": [_effect(step)]}
-        return [steps.saying(step, step.state, said | _answer_facts(answers[step.pk]))]
+    def drafts(step: Step) -> list[EventDraft]:
+        data = {"was": step.was, "note": "", "effects": [_effect(step)]}
+        return [steps.event_draft(step, step.state, data | _answer_facts(answers[step.pk]))]
 
     moved = steps.move_all(
         [one.intent.step for one in answered],
@@ -351,9 +353,9 @@ def _settle_applied(answered: Sequence[Answered], ahead: Sequence[Statement]) ->
         each={"evidence": [one.answer.evidence or None for one in answered]},
         alike=AT_REST | {"probes": Sql("0"), "note": Sql("''")},
         ahead=ahead,
-        tell=tell,
+        drafts=drafts,
     )
-    steps.note(moved)
+    steps.record(moved)
     for step, _ in moved:
         step.probes = 0
     return [step for step, _ in moved]
@@ -361,39 +363,39 @@ def _settle_applied(answered: Sequence[Answered], ahead: Sequence[Statement]) ->
 
 def _settle_one(one: Answered) -> None:
     step, answer = one.intent.step, one.answer
-    said = _answer_facts(answer)
+    data = _answer_facts(answer)
     if answer.outcome == "unknown":
         steps.move(
             step,
             StepState.UNKNOWN,
             note=answer.detail,
-            say=said,
+            data=data,
             lease_until=None,
             # Not before the call's own limit, for what we sent may still be on its way.
             wake_at=in_seconds(one.operation.limit_seconds + one.operation.horizon_seconds),
         )
     elif step.tries >= TRIES_MAX:
-        steps.needs_human(step, f"Refused {step.tries} times: {answer.detail}", say=said)
+        steps.needs_human(step, f"Refused {step.tries} times: {answer.detail}", data=data)
     else:
-        told = steps.moved(
+        moved = steps.moved(
             step,
             StepState.READY,
             note=answer.detail,
             lease_until=None,
             wake_at=in_seconds(RETRY_SECONDS * 2 ** (step.tries - 1)),
         )
-        desk_events.say_all(step.workspace, [steps.refused(step, answer.detail), told])
+        desk_events.say_all(step.workspace, [steps.refused(step, answer.detail), moved])
 
 
 def mark_applied(
-    step: Step, *, evidence: dict[str, Any] | None, say: dict[str, Any], note: str = ""
+    step: Step, *, evidence: dict[str, Any] | None, data: dict[str, Any], note: str = ""
 ) -> None:
     """The effect is there; what remains is to read it back. The caller holds the transaction."""
     steps.move(
         step,
         StepState.APPLIED,
         note=note,
-        say={"effects": [_effect(step)]} | say,
+        data={"effects": [_effect(step)]} | data,
         evidence=evidence or None,
         lease_until=None,
         wake_at=None,
@@ -428,7 +430,7 @@ class Ending:
     step: Step
     operation: Operation
     checks: list[dict[str, Any]]
-    say: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
     note: str = ""
 
     @property
@@ -454,9 +456,9 @@ class Ending:
 @transaction.atomic
 def met_already(step: Step, operation: Operation, observation: Observation) -> None:
     """A claimed step whose post-condition a read found to hold: verified without a call."""
-    said = {"already": True, "fingerprint": observation.fingerprint}
+    data = {"already": True, "fingerprint": observation.fingerprint}
     note = "It was already so; nothing was sent."
-    if not end_all([Ending(step, operation, [], said, note)], StepState.VERIFIED):
+    if not end_all([Ending(step, operation, [], data, note)], StepState.VERIFIED):
         raise CannotMove(step, StepState.VERIFIED)
 
 
@@ -471,22 +473,22 @@ def end_all(ending: Sequence[Ending], state: str) -> list[Step]:
         state,
         each={"note": [one.note for one in ending], "evidence": evidence},
         alike=AT_REST,
-        tell=lambda step: _ending_events(by_step[step.pk], step),
+        drafts=lambda step: _ending_events(by_step[step.pk], step),
     )
     if moved:
-        said = [one for _, some in moved for one in some]
-        told = {
-            (steps.run_of(step.plan), steps.action_of(step)): step.told
+        events = [one for _, some in moved for one in some]
+        recorded = {
+            (steps.run_of(step.plan), steps.action_of(step)): step.recorded
             for step, _ in moved
-            if step.told is not None
+            if step.recorded is not None
         }
-        desk_events.end_all(moved[0].step.workspace, said, told)
+        desk_events.end_all(moved[0].step.workspace, events, recorded)
     return [step for step, _ in moved]
 
 
 def _ending_events(one: Ending, step: Step) -> list[EventDraft]:
     action = step.effect.action
-    said = {"was": step.was, "note": one.note, "ok": True, "checks": one.checks} | one.say
+    data = {"was": step.was, "note": one.note, "ok": True, "checks": one.checks} | one.data
     compensated = {
         "positions": [step.effect.position],
         "outcome": one.outcome,
@@ -495,6 +497,6 @@ def _ending_events(one: Ending, step: Step) -> list[EventDraft]:
         "step": steps.action_of(step),
     }
     return [
-        steps.saying(step, step.state, said),
+        steps.event_draft(step, step.state, data),
         EventDraft(EventType.ACTION_COMPENSATED, action.run.run, action.action, compensated),
     ]

@@ -102,7 +102,6 @@ def ask_all(asked: Sequence[Statement], meanwhile: Callable[[], None] | None = N
 
 # What a plan needs next, and which plans wait beside it.
 
-
 TURNS_SQL = f"""
 SELECT p.id, p.state, p.halt_on_failure, s.id, s.state, s.target_type, s.target_id,
     s.wake_at IS NULL OR s.wake_at <= clock_timestamp(),
@@ -183,7 +182,6 @@ LIMIT 1
 
 # Intending, and settling.
 
-
 ATTEMPTS_SQL = """
 INSERT INTO recovery_stepattempt (step_id, number, fence, key, intended_at, outcome, detail)
 SELECT u.id, coalesce((SELECT max(number) FROM recovery_stepattempt t WHERE t.step_id = u.id), 0)
@@ -221,7 +219,6 @@ SECRET: Final = list(_fields(Secret))
 
 KNOWN_MAX = 1_000
 
-
 Row = TypeVar("Row", bound=Model)
 
 
@@ -234,9 +231,7 @@ _JSON: Final = [
     *(len(STEP) + at for at in _json_at(Effect)),
 ]
 
-
 _FROZEN_JSON: Final = [(STEP.index(name), name) for name in ("args", "expected", "post_condition")]
-
 
 _COLUMNS: Final = ", ".join(
     f'{table}."{name}"'
@@ -345,7 +340,6 @@ def _secret(row: Sequence[Any]) -> Secret | None:
 
 # Reading them anew, at the moment of the intent.
 
-
 FRESH_SQL = """
 SELECT s.id, s.connection_digest, s.connector_version, s.operation, s.args, s.target_type,
        s.target_id, s.expected, s.fingerprint, s.post_condition, s.digest, s.key,
@@ -363,7 +357,6 @@ FROZEN = (
     "connection_digest", "connector_version", "operation", "args", "target_type", "target_id",
     "expected", "fingerprint", "post_condition", "digest", "key",
 )  # fmt: skip
-
 
 JSON_AT = frozenset({"args", "expected", "post_condition", "settings"})
 

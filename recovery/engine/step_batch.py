@@ -55,9 +55,7 @@ class Failure(NamedTuple):
 
 Then = Callable[[OutboundCall[Any]], None]
 
-
 T = TypeVar("T")
-
 
 Done = TypeVar("Done")
 

@@ -36,7 +36,6 @@ from workspaces.moves import CannotMove
 
 logger = logging.getLogger(__name__)
 
-
 FAILED = "compensation.failed"
 """The subject to which a channel subscribes."""
 
@@ -107,12 +106,9 @@ RECORDED: Final = (
 # The desk's own runs are named so.
 PLAN_RUN = "desk-plan-"
 
-
 JSON_COLUMNS: Final = frozenset({"drift", "evidence"})
 
-
 COLUMNS: Final = JSON_COLUMNS | {"note"}
-
 
 TYPES: Final = {"id": "bigint", "fence": "bigint", "seconds": "float8"}
 
@@ -138,15 +134,15 @@ def move(
     by: User | None = None,
     note: str = "",
     where: Iterable[Sql] = (),
-    say: dict[str, Any] | None = None,
+    data: dict[str, Any] | None = None,
     **changes: Any,
 ) -> None:
     """Move the step from where we saw it, under the fence we hold; raises CannotMove.
 
-    `note` tells people why it stands where it stands, `say` is what the event tells beyond that.
+    `note` tells people why it stands where it stands, `data` is what the event tells beyond that.
     """
-    told = moved(step, to, note=note, where=where, say=say, **changes)
-    desk_events.say_all(step.workspace, [told], by=by)
+    draft = moved(step, to, note=note, where=where, data=data, **changes)
+    desk_events.say_all(step.workspace, [draft], by=by)
 
 
 def moved(
@@ -155,7 +151,7 @@ def moved(
     *,
     note: str = "",
     where: Iterable[Sql] = (),
-    say: dict[str, Any] | None = None,
+    data: dict[str, Any] | None = None,
     **changes: Any,
 ) -> EventDraft:
     """Move the step and give its event, for a caller who has more to say in the same breath."""
@@ -163,7 +159,7 @@ def moved(
     if to not in STEP_MOVES[seen]:
         raise CannotMove(step, to)
     _swap(step, to, where, changes | {"note": note})
-    return saying(step, to, {"was": seen, "note": note} | (say or {}))
+    return event_draft(step, to, {"was": seen, "note": note} | (data or {}))
 
 
 def _swap(step: Step, to: str, where: Iterable[Sql], changes: dict[str, Any]) -> None:
@@ -189,10 +185,10 @@ def _swap(step: Step, to: str, where: Iterable[Sql], changes: dict[str, Any]) ->
 
 
 class Moved(NamedTuple):
-    """A step that has moved, and what is to be told of it."""
+    """A step that has moved, and the events that say so."""
 
     step: Step
-    said: list[ParsedEvent]
+    events: list[ParsedEvent]
 
 
 def move_all(
@@ -203,12 +199,12 @@ def move_all(
     each: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     alike: Mapping[str, Sql] = MappingProxyType({}),
     ahead: Sequence[Statement] = (),
-    tell: Callable[[Step], Sequence[EventDraft]],
+    drafts: Callable[[Step], Sequence[EventDraft]],
 ) -> list[Moved]:
     """Move steps that stand in one state, all in one statement; gives those that moved.
 
     Whoever was taken from us meanwhile is simply not among them. `each` has a value for every step,
-    `alike` one for all. `tell` gives the events of a step that moves; they are made ready while
+    `alike` one for all. `drafts` gives the events of a step that moves; they are made ready while
     PostgreSQL is at work, and the caller tells the ledger, in the same transaction. Statements
     `ahead` are carried out just before.
 
@@ -239,30 +235,28 @@ def move_all(
     values += [[step.pk for step in moving], [step.fence for step in moving]]
     values += [_list(name, given) for name, given in each.items()]
     values += [seen, *(value for sql in where for value in sql.values)]
-    told: dict[int, list[ParsedEvent]] = {}
+    events: dict[int, list[ParsedEvent]] = {}
 
     def change() -> None:
         for number, step in enumerate(moving):
             step.was, step.state = seen, to
             for name in COLUMNS & each.keys():
                 setattr(step, name, each[name][number])
-        told.update(read(moving, tell))
+        events.update(read(moving, drafts))
 
     *_, rows = ask_all([*ahead, (text, values)], change)
     moved = {pk for (pk,) in rows}
-    return [Moved(step, told[step.pk]) for step in moving if step.pk in moved]
+    return [Moved(step, events[step.pk]) for step in moving if step.pk in moved]
 
 
 def read(
-    moving: Sequence[Step], tell: Callable[[Step], Sequence[EventDraft]]
+    moving: Sequence[Step], drafts: Callable[[Step], Sequence[EventDraft]]
 ) -> dict[int, list[ParsedEvent]]:
     """The events of each of these steps of one workspace, made ready to be kept."""
-    sayings = [tell(step) for step in moving]
-    said = iter(
-        desk_events.read_all(moving[0].workspace, [one for some in sayings for one in some])
-    )
+    made = [drafts(step) for step in moving]
+    events = iter(desk_events.read_all(moving[0].workspace, [one for some in made for one in some]))
     return {
-        step.pk: list(islice(said, len(some))) for step, some in zip(moving, sayings, strict=True)
+        step.pk: list(islice(events, len(some))) for step, some in zip(moving, made, strict=True)
     }
 
 
@@ -280,7 +274,7 @@ def _value(name: str, new: Any) -> Sql:
     return Sql("%s", (new,))
 
 
-def saying(step: Step, what: str, data: dict[str, Any]) -> EventDraft:
+def event_draft(step: Step, what: str, data: dict[str, Any]) -> EventDraft:
     """The step's event, in the run of its plan."""
     facts: dict[str, Any] = {
         "tool": f"{step.connection.name}.{step.operation}",
@@ -293,21 +287,21 @@ def saying(step: Step, what: str, data: dict[str, Any]) -> EventDraft:
     return EventDraft(EventType(f"step.{what}"), run_of(step.plan), action_of(step), facts | data)
 
 
-def note(moved: Sequence[Moved]) -> None:
+def record(moved: Sequence[Moved]) -> None:
     """Record the events of the steps, to be folded with their end; and keep them for that."""
     if not moved:
         return
-    said = [one for _, some in moved for one in some]
-    facts = iter(desk_events.note_all(moved[0].step.workspace, said))
+    events = [one for _, some in moved for one in some]
+    facts = iter(desk_events.note_all(moved[0].step.workspace, events))
     for step, some in moved:
         mine = list(islice(facts, len(some)))
-        if step.told is not None:
-            step.told = (*step.told, *mine)
+        if step.recorded is not None:
+            step.recorded = (*step.recorded, *mine)
 
 
 def refused(step: Step, detail: str) -> EventDraft:
     """That a try is known to have had no effect. The step goes on, so this is no move."""
-    return saying(step, "no_effect", {"outcome": "no_effect", "detail": detail})
+    return event_draft(step, "no_effect", {"outcome": "no_effect", "detail": detail})
 
 
 @transaction.atomic

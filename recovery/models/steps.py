@@ -165,7 +165,7 @@ class Step(models.Model):
     evidence = models.JSONField(null=True)
 
     # In a worker's hands: what it has noted of the step's action, if that is all there is.
-    told: tuple[StoredEvent, ...] | None = None
+    recorded: tuple[StoredEvent, ...] | None = None
     # And the texts of which its frozen JSON was read: what is the same need not be read again.
     texts: Mapping[str, str | None] = MappingProxyType({})
 

@@ -186,27 +186,40 @@ class Maker:
         }
 
     def _suggested(self) -> tuple[Connection, str, dict[str, Any], None]:
-        said = self.action.compensation
-        if not isinstance(said, dict) or not said.get("connection") or not said.get("operation"):
-            none = said.get("none") if isinstance(said, dict) else None
+        suggestion = self.action.compensation
+        if (
+            not isinstance(suggestion, dict)
+            or not suggestion.get("connection")
+            or not suggestion.get("operation")
+        ):
+            none = suggestion.get("none") if isinstance(suggestion, dict) else None
             why = f" The agent says: {formatting.quoted(none)}" if isinstance(none, str) else ""
             lasting = self.run.is_irreversible(self.action, self.effect)
             raise CannotUndo(
                 "irreversible" if lasting else "no_twin",
                 f"No compensation is registered for {self.action.tool_words}.{why}",
             )
-        given = said.get("args")
+        given = suggestion.get("args")
         args: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
         self._check_mask(args)
         self.notes.append("The agent suggested this compensation, so people must approve it.")
-        return self._connection(str(said["connection"])), str(said["operation"]), args, None
+        return (
+            self._connection(str(suggestion["connection"])),
+            str(suggestion["operation"]),
+            args,
+            None,
+        )
 
     def _differs(self, twin: Twin, args: Mapping[str, Any]) -> bool:
-        said = self.action.compensation
-        if not isinstance(said, dict) or "operation" not in said:
+        suggestion = self.action.compensation
+        if not isinstance(suggestion, dict) or "operation" not in suggestion:
             return False
         meant = (twin.connection, twin.operation, args)
-        return (said.get("connection"), said["operation"], said.get("args", {})) != meant
+        return (
+            suggestion.get("connection"),
+            suggestion["operation"],
+            suggestion.get("args", {}),
+        ) != meant
 
     def _check_mask(self, args: Any) -> None:
         if holds_mask(args):

@@ -74,9 +74,9 @@ def lead(drafted: Drafted) -> str:
         parts.append(f"{plural(len(drafted.cannot), 'effect')} cannot be undone.")
     if drafted.skipped:
         parts.append(f"{plural(len(drafted.skipped), 'effect')} left as you chose.")
-    told = recipients(drafted.steps)
-    if told:
-        parts.append(f"It writes to {listed(told)}.")
+    reached = recipients(drafted.steps)
+    if reached:
+        parts.append(f"It writes to {listed(reached)}.")
     elif drafted.steps:
         parts.append("Nobody is told until you publish the correction.")
     return " ".join(parts)

@@ -131,8 +131,8 @@ class RunFacts:
         if effect is None:
             return False
         twin = self.policy.twin(action.tool, effect.target_type)
-        said = (effect.reversibility, twin.reversibility if twin is not None else None)
-        return Reversibility.IRREVERSIBLE in said
+        claims = (effect.reversibility, twin.reversibility if twin is not None else None)
+        return Reversibility.IRREVERSIBLE in claims
 
     def irreversible(self) -> list[Happened]:
         """What happened, cannot be undone and was not corrected, newest first: whether or not its
@@ -193,16 +193,16 @@ class RunFacts:
                 return f"{where}: it was sent, and its outcome is unknown."
         return ""
 
-    def deed(self, action: Action) -> ToolCall:
+    def tool_call(self, action: Action) -> ToolCall:
         """The action as the policy judges it."""
-        return deed_of(action, self.run)
+        return tool_call_of(action, self.run)
 
     def class_of(self, action: Action) -> ActionClass:
         """As the catalogue has it; an agent's own word may only raise it."""
-        return class_of(self.policy, self.deed(action))
+        return class_of(self.policy, self.tool_call(action))
 
     def judgement(self, action: Action) -> PolicyDecision:
-        return judge(self.policy, self.deed(action))
+        return judge(self.policy, self.tool_call(action))
 
     def action(self, name: str) -> Action | None:
         return next((action for action in self.actions if action.action == name), None)
@@ -215,7 +215,7 @@ class RunFacts:
         return next((one for one in reversed(self.actions) if one.error), None)
 
 
-def deed_of(action: Action, run: Run) -> ToolCall:
+def tool_call_of(action: Action, run: Run) -> ToolCall:
     return ToolCall(
         tool=action.tool,
         args=action.args,
@@ -240,8 +240,8 @@ def gather(
     actions = _by(Action.objects.filter(run__in=ids).order_by("run", "n", "first_place"), "run_id")
     kept = {run: _newest(found) for run, found in actions.items()}
     action_ids = [action.pk for found in kept.values() for action in found]
-    told = Effect.objects.filter(action__in=action_ids, withdrawn=False)
-    effects = _by(told.order_by("position"), "action_id")
+    standing = Effect.objects.filter(action__in=action_ids, withdrawn=False)
+    effects = _by(standing.order_by("position"), "action_id")
     of_workspace: dict[int, list[Effect]] = defaultdict(list)
     for effect in chain.from_iterable(effects.values()):
         of_workspace[effect.workspace_id].append(effect)
@@ -329,11 +329,11 @@ def _imported(runs: Sequence[Run]) -> Iterator[tuple[int, str]]:
         if IMPORTED not in run.flags:
             continue
         importing = APIKey.objects.filter(workspace=run.workspace_id, scopes__contains=["import"])
-        told = Event.objects.filter(
+        events = Event.objects.filter(
             workspace=run.workspace_id, run=run.run, type__in=ATTEMPTS_ARE_TOLD_BY
         )
-        others = told.exclude(key_prefix__in=importing.values_list("prefix", flat=True))
-        names = set(told.values_list("action", flat=True))
+        others = events.exclude(key_prefix__in=importing.values_list("prefix", flat=True))
+        names = set(events.values_list("action", flat=True))
         for name in names - set(others.values_list("action", flat=True)):
             yield run.pk, name
 

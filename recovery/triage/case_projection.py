@@ -105,11 +105,11 @@ def _after(facts: RunFacts, pivot: Action) -> list[Action]:
 def _why(facts: RunFacts) -> str:
     if any(action.verified == "failed" for action in facts.actions):
         return "what it did was found to be wrong"
-    said = {
+    sentences = {
         RunState.FAILED: "the run failed before its end",
         RunState.CANCELLED: "the run was cancelled",
     }
-    found = said.get(RunState(facts.run.state))
+    found = sentences.get(RunState(facts.run.state))
     if found:
         return found
     return "the run fell silent" if facts.is_silent else "they are in doubt"
@@ -255,13 +255,13 @@ def _searched(facts: RunFacts, columns: Mapping[str, Any], blamed: Action | None
     error = (blamed.error if blamed else None) or facts.run.error or {}
     # No more of an error than every viewer is shown, or the search would tell the rest.
     shown = error if isinstance(error, dict) else {}
-    said = [str(shown[name]) for name in ("type", "message") if shown.get(name)]
+    errors = [str(shown[name]) for name in ("type", "message") if shown.get(name)]
     targets = [effect.target_id for _, effect in facts.standing()[:50]]
     words = [
         *(str(columns[name]) for name in ("headline", "failed_tool", "failed_target", "customer")),
         facts.run.run,
         facts.run.customer_name,
-        *said,
+        *errors,
         *targets,
         facts.run.request,
     ]

@@ -67,12 +67,12 @@ def normalised(message: str) -> str:
 
 def title(cause: Cause) -> str:
     """What the failures have in common, for people: gaps where they differ."""
-    said = GAPS.sub("…", cause.message)
-    if not said:
+    message = GAPS.sub("…", cause.message)
+    if not message:
         return cause.error_type.replace("_", " ").capitalize()
     own = cause.error_type.replace("_", " ")
     is_our_word = cause.error_type.islower()  # a reason's code, not an exception's name
-    return f"{own.capitalize()}: {said}" if is_our_word else said
+    return f"{own.capitalize()}: {message}" if is_our_word else message
 
 
 def keep(workspace: Workspace, alike: Fingerprint) -> Cause:

@@ -113,14 +113,14 @@ def changing(facts: RunFacts, action: Action) -> bool:
 
 
 def steps_that_wait(facts: RunFacts) -> Iterator[Reason]:
-    said = {
+    states = {
         StepState.DRIFTED: "found its target changed",
         StepState.UNKNOWN: "has an unknown outcome",
         StepState.NEEDS_HUMAN: "needs a person",
     }
     for step in facts.troubled:
         state = StepState(step.state)
-        words = f"Step {step.position} of plan {step.plan.number} {said[state]}"
+        words = f"Step {step.position} of plan {step.plan.number} {states[state]}"
         note = f": {step.note}" if step.note else ""
         more = f"{step.plan.number}.{step.position}.{state}"
         yield Reason("step_needs_person", f"{words}{note}", more=more)
@@ -181,11 +181,11 @@ def _unverified(facts: RunFacts, action: Action) -> bool:
 
 def ended_badly(facts: RunFacts) -> Iterator[Reason]:
     """Failed, cancelled or silent, and something it did stands."""
-    said = {
+    states = {
         RunState.FAILED: ("failed_with_effects", "The run failed and {} stands"),
         RunState.CANCELLED: ("cancelled_with_effects", "The run was cancelled and {} stands"),
     }
-    code, words = said.get(RunState(facts.run.state), ("", ""))
+    code, words = states.get(RunState(facts.run.state), ("", ""))
     if facts.is_silent:
         code, words = "stalled", "The run fell silent and {} stands"
     if not code:
@@ -279,12 +279,12 @@ def denied_often(facts: RunFacts) -> Iterator[Reason]:
 
 def not_resumed(facts: RunFacts) -> Iterator[Reason]:
     """Told to resume, and nothing came back in time."""
-    told = facts.directive
-    if told is None or told.acknowledged_at or not told.acknowledge_by:
+    directive = facts.directive
+    if directive is None or directive.acknowledged_at or not directive.acknowledge_by:
         return
-    if told.acknowledge_by < facts.now:
+    if directive.acknowledge_by < facts.now:
         words = "The agent was told to resume and did not answer in time"
-        yield Reason("not_resumed", words, more=str(told.pk))
+        yield Reason("not_resumed", words, more=str(directive.pk))
 
 
 def reported(facts: RunFacts) -> Iterator[Reason]:

@@ -41,9 +41,9 @@ def headline(facts: RunFacts, reasons: Sequence[Reason]) -> str:
 
 def brief(facts: RunFacts, reasons: Sequence[Reason]) -> str:
     """The trouble alone, for a line that names the action beside it: `Failed: 504 Gateway …`."""
-    said = trouble(facts, reasons, short=True).removeprefix("then ").removeprefix("and ")
-    is_tool = "." in said.partition(" ")[0]
-    return shortened(said if is_tool else capitalised(said), BRIEF_CHARACTERS_MAX)
+    sentence = trouble(facts, reasons, short=True).removeprefix("then ").removeprefix("and ")
+    is_tool = "." in sentence.partition(" ")[0]
+    return shortened(sentence if is_tool else capitalised(sentence), BRIEF_CHARACTERS_MAX)
 
 
 def deeds(facts: RunFacts) -> str:
@@ -55,10 +55,10 @@ def deeds(facts: RunFacts) -> str:
     groups: dict[tuple[str, str], list[tuple[Action, Effect]]] = defaultdict(list)
     for action, effect in facts.done():
         groups[verb(effect, action), effect.target_type].append((action, effect))
-    said: dict[str, list[str]] = defaultdict(list)
+    done: dict[str, list[str]] = defaultdict(list)
     for (how, kind), found in groups.items():
-        said[_how(how, found)].append(_what(kind, found))
-    return listed([f"{how} {listed(whats)}" for how, whats in said.items()])
+        done[_how(how, found)].append(_what(kind, found))
+    return listed([f"{how} {listed(whats)}" for how, whats in done.items()])
 
 
 def verb(effect: Effect, action: Action) -> str:
@@ -128,8 +128,8 @@ def _error(facts: RunFacts) -> str:
     error = (action.error if action else None) or facts.run.error or {}
     if not isinstance(error, dict):
         return ""
-    said = str(error.get("message") or error.get("type") or "")
-    return shortened(without_addresses(said), ERROR_CHARACTERS_MAX)
+    message = str(error.get("message") or error.get("type") or "")
+    return shortened(without_addresses(message), ERROR_CHARACTERS_MAX)
 
 
 def blamed_action(facts: RunFacts, reasons: Sequence[Reason]) -> Action | None:

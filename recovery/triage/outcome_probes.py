@@ -110,7 +110,7 @@ def settle(case: Case, action: Action, asked: Asked) -> bool:
     case = locked(case)
     if action.pk not in {one.pk for one in facts_of(case.run).unknown()}:
         return False
-    said: dict[str, Any] = {
+    data: dict[str, Any] = {
         "outcome": asked.outcome,
         "evidence": asked.finding.evidence,
         "words": asked.words,
@@ -121,7 +121,7 @@ def settle(case: Case, action: Action, asked: Asked) -> bool:
         EventType.ACTION_SETTLED,
         run=case.run.run,
         action=action.action,
-        data=said,
+        data=data,
         part="probe",
     )
     triage.look([case.run_id])

@@ -47,7 +47,7 @@ ALARMS_ALONE_MAX = 20
 more, for a pager that rings a thousand times is switched off."""
 
 
-def ring(case: Case) -> None:
+def alarm(case: Case) -> None:
     """Tell the channels once for each time that the case opens; the caller holds the transaction.
 
     The message carries what the queue shows, and no arguments.
@@ -125,7 +125,7 @@ def _open_case(facts: RunFacts, reasons: Sequence[Reason], file: CaseProjection)
         causes.joined(cause)
     _searchable(case, file)
     _say(case, facts, EventType.CASE_OPENED, reasons)
-    ring(case)
+    alarm(case)
     return case
 
 
@@ -135,7 +135,7 @@ def _reopen_case(
     move(case, CaseState.OPEN, reopened_at=timezone.now(), **REOPENED)
     _write_case(facts, case, file.columns, file)
     _say(case, facts, EventType.CASE_REOPENED, reasons)
-    ring(case)
+    alarm(case)
     return case
 
 
@@ -150,7 +150,7 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
     before = set(case.reasons)
     _write_case(facts, case, changes, file)
     if "risk" in changes:
-        ring(case)
+        alarm(case)
     if set(case.reasons) != before:
         known = [Reason(code, "") for code in case.reasons if code not in before]
         _say(case, facts, EventType.CASE_RENEWED, known)
@@ -244,20 +244,20 @@ def follow(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
 
 
 def _acknowledge(facts: RunFacts, case: Case, directive: Directive) -> bool:
-    said = Event.objects.filter(
+    answer = Event.objects.filter(
         workspace=facts.run.workspace_id,
         run=facts.run.run,
         type=EventType.RUN_RESUMED,
         received_at__gt=directive.issued_at,
     ).first()
-    if said is None:
+    if answer is None:
         return False
-    directive.acknowledged_at = said.received_at
+    directive.acknowledged_at = answer.received_at
     directive.save(update_fields=["acknowledged_at"])
     say(
         case,
         EventType.RESUME_ACKNOWLEDGED,
-        data={"directive": directive.pk, "event": said.event_id},
+        data={"directive": directive.pk, "event": answer.event_id},
     )
     return True
 

@@ -126,13 +126,13 @@ def _settle(
 ) -> int:
     action: Action = row.action
     if checks:
-        said = {"ok": all(check["ok"] for check in checks), "checks": checks}
+        data = {"ok": all(check["ok"] for check in checks), "checks": checks}
         desk_events.say(
             run.workspace,
             EventType.ACTION_VERIFIED,
             run=run.run,
             action=action.action,
-            data=said,
+            data=data,
             part="readback",
         )
         _end(row, "read")

@@ -71,12 +71,12 @@ def new(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     if request.method == "POST":
         return _start(request, here)
-    said = request.GET
-    act, q = _act(request, here, said.get("act", "")), said.get("q", "").strip()
-    chosen = [int(pk) for pk in said.getlist("case") if is_number(pk)]
+    params = request.GET
+    act, q = _act(request, here, params.get("act", "")), params.get("q", "").strip()
+    chosen = [int(pk) for pk in params.getlist("case") if is_number(pk)]
     if len(chosen) == 1 and VERBS[act].alone:  # a preview of its own, which shows each call
         return redirect(f"/w/{here.slug}/cases/{chosen[0]}/{act}/")
-    answer = _answer(said, act)
+    answer = _answer(params, act)
     try:
         seen = bulk.dry_run(here, act, by=request.user, query=q, ids=chosen or None, chosen=answer)
     except search.QueryError as wrong:
@@ -86,30 +86,30 @@ def new(request: Request, workspace: str) -> HttpResponse:
     return _show(request, here, seen)
 
 
-def _act(request: Request, here: Workspace, said: str) -> str:
+def _act(request: Request, here: Workspace, wanted: str) -> str:
     """What is asked for, if the person may; nothing means the usual, what nobody knows no page."""
-    if said and said not in VERBS:
-        raise Http404(f"There is no “{said[:20]}” for many cases.")
-    require(request.user, VERBS[said or USUAL].permission, here)
-    return said or USUAL
+    if wanted and wanted not in VERBS:
+        raise Http404(f"There is no “{wanted[:20]}” for many cases.")
+    require(request.user, VERBS[wanted or USUAL].permission, here)
+    return wanted or USUAL
 
 
-def _answer(said: QueryDict, act: str) -> str:
+def _answer(params: QueryDict, act: str) -> str:
     choice = VERBS[act].choice
-    return said.get(choice.name, "") if choice else ""
+    return params.get(choice.name, "") if choice else ""
 
 
 def _start(request: Request, here: Workspace) -> HttpResponse:
-    said = request.POST
-    act, q = _act(request, here, said.get("act", "")), said.get("q", "")
-    answer = _answer(said, act)
-    frozen = [one for item in said.getlist("item") if (one := _frozen(item))]
+    posted = request.POST
+    act, q = _act(request, here, posted.get("act", "")), posted.get("q", "")
+    answer = _answer(posted, act)
+    frozen = [one for item in posted.getlist("item") if (one := _frozen(item))]
     try:
         job = bulk.start(
             here,
             act,
             by=request.user,
-            reason=said.get("why", ""),
+            reason=posted.get("why", ""),
             frozen=frozen,
             query=q,
             chosen=answer,

@@ -109,8 +109,8 @@ def _related(case: Case) -> list[dict[str, Any]]:
 
 def _activity(case: Case) -> list[dict[str, Any]]:
     """What people and the desk did about the case, newest first, from the ledger."""
-    told = Event.objects.filter(workspace=case.workspace, run=case.run.run, action="")
-    events = list(told.exclude(actor_kind="agent").order_by("-place")[:ACTIVITY_MAX])
+    events_told = Event.objects.filter(workspace=case.workspace, run=case.run.run, action="")
+    events = list(events_told.exclude(actor_kind="agent").order_by("-place")[:ACTIVITY_MAX])
     people = User.objects.in_bulk({int(e.actor) for e in events if is_number(e.actor)})
     return [
         {
@@ -219,14 +219,14 @@ def _context(request: Request, case: Case) -> dict[str, Any]:
 
 def _neighbours(request: Request, case: Case, kept: str) -> dict[str, str]:
     """The cases above and below in the list that this one was opened from."""
-    said = request.GET
+    params = request.GET
     try:
         found = search.neighbours(
             case.workspace,
             case,
-            said.get("q", ""),
+            params.get("q", ""),
             by=request.user,
-            order=said.get("sort", search.DEFAULT_ORDER),
+            order=params.get("sort", search.DEFAULT_ORDER),
         )
     except search.QueryError:
         return {}
@@ -290,8 +290,8 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
 
 def _reported(one: Report) -> dict[str, Any]:
     who = str(one.person) if one.person else f"The {one.get_source_display()}"
-    said = formatting.visible(f"“{formatting.straight(one.text)}”")
-    return {"tone": "wait", "title": f"{who} reports {formatting.ago(one.at)}:", "text": said}
+    text = formatting.visible(f"“{formatting.straight(one.text)}”")
+    return {"tone": "wait", "title": f"{who} reports {formatting.ago(one.at)}:", "text": text}
 
 
 def _effects(facts: RunFacts) -> list[dict[str, Any]]:

@@ -206,7 +206,7 @@ def _row(here: Workspace, one: Cause) -> dict[str, Any]:
 
 
 def _facts(one: Cause) -> list[dict[str, Any]]:
-    told = [
+    facts = [
         ("Tool", one.tool),
         ("Kind of error", one.error_type.replace("_", " ")),
         ("First seen", formatting.ago(one.first_seen_at)),
@@ -214,7 +214,7 @@ def _facts(one: Cause) -> list[dict[str, Any]]:
         ("Last closed", formatting.ago(one.last_closed_at) if one.last_closed_at else "never"),
         ("Fingerprint", one.fingerprint[:12]),
     ]
-    return [{"name": name, "value": value} for name, value in told if value]
+    return [{"name": name, "value": value} for name, value in facts if value]
 
 
 def _acts(here: Workspace, q: str) -> list[dict[str, Any]]:

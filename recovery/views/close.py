@@ -36,12 +36,12 @@ def close(request: Request, workspace: str, pk: int) -> HttpResponse:
     facts = facts_of(case.run)
     if request.method == "GET":
         return _show(request, case, facts)
-    said = request.POST
+    posted = request.POST
     try:
         closing.close(
             case,
-            outcome=said.get("ending", ""),
-            reason=said.get("why", ""),
+            outcome=posted.get("ending", ""),
+            reason=posted.get("why", ""),
             by=request.user,
             seen=request_context.seen_revision(request),
             left=_left(request, case, facts),
@@ -53,9 +53,9 @@ def close(request: Request, workspace: str, pk: int) -> HttpResponse:
 
 def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Remainder]:
     """All that remains gets the chosen owner and date; none where nobody was chosen."""
-    said, owner = request.POST, request.POST.get("owner", "")
-    day = parse_date(said.get("due", "")) if said.get("due") else None
-    if said.get("ending") != CaseOutcome.PARTLY or not is_number(owner) or day is None:
+    posted, owner = request.POST, request.POST.get("owner", "")
+    day = parse_date(posted.get("due", "")) if posted.get("due") else None
+    if posted.get("ending") != CaseOutcome.PARTLY or not is_number(owner) or day is None:
         return []
     person = people_with("view", case.workspace).filter(pk=owner).first()
     if person is None:
@@ -77,11 +77,11 @@ def _show(
 ) -> HttpResponse:
     if problem is not None:
         case.refresh_from_db()
-    standing, said = facts.remaining(), request.POST
-    chosen = said.get("ending") or (CaseOutcome.EXPECTED if not standing else "")
+    standing, posted = facts.remaining(), request.POST
+    chosen = posted.get("ending") or (CaseOutcome.EXPECTED if not standing else "")
     people = people_with("view", case.workspace).order_by("name")[:PEOPLE_MAX]
     whose = formatting.person(case.customer_name or case.customer or case.run.run)
-    told: dict[str, Any] = {
+    context: dict[str, Any] = {
         "title": f"Close the case of {whose}",
         "lead": "What stands stays as it is. Nothing is sent.",
         "standing": [
@@ -98,13 +98,13 @@ def _show(
             for outcome in closing.BY_PEOPLE
         ],
         "people": [{"value": str(one.pk), "label": str(one)} for one in people] if standing else [],
-        "owner": said.get("owner", str(request.user.pk)),
-        "due": said.get("due", f"{timezone.localdate() + timedelta(days=DUE_DAYS)}"),
+        "owner": posted.get("owner", str(request.user.pk)),
+        "due": posted.get("due", f"{timezone.localdate() + timedelta(days=DUE_DAYS)}"),
         "zone": timezone.get_current_timezone_name(),
         "why_not": closing.why_not(case, facts, closing.living_plan(case)),
         "commit_label": "Close the case",
     }
-    return request_context.show_preview(request, "Close", case, told, problem=problem)
+    return request_context.show_preview(request, "Close", case, context, problem=problem)
 
 
 RESIDUE_VIEWS = (("open", "Open"), ("mine", "Mine"), ("overdue", "Past due"), ("done", "Done"))

@@ -46,9 +46,9 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
     """GET shows the plan; POST with `act=commit` submits exactly the plan that was shown."""
     case = case_or_404(request, workspace, pk)
     require(request.user, "recover", case.workspace)
-    said = request.POST or request.GET
-    reach, choices = _reach(case, said.get("reach", "")), _choices(said)
-    if request.method == "GET" or said.get("act") != "commit":
+    params = request.POST or request.GET
+    reach, choices = _reach(case, params.get("reach", "")), _choices(params)
+    if request.method == "GET" or params.get("act") != "commit":
         return _show(request, case, reach, choices)
     other = held_by_another(case, request.user)
     if other is not None:
@@ -57,10 +57,10 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
     try:
         plan = plans.submit(
             case,
-            digest=said.get("digest", ""),
+            digest=params.get("digest", ""),
             revision=request_context.seen_revision(request),
             by=request.user,
-            reason=said.get("why", ""),
+            reason=params.get("why", ""),
             reach=reach,
             choices=choices,
         )
@@ -70,16 +70,16 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
     return request_context.preview_done(request, case, f"Plan {plan.number} is submitted. {words}")
 
 
-def _reach(case: Case, said: str) -> Checkpoint | None:
-    return Checkpoint.objects.filter(run=case.run, pk=said).first() if is_number(said) else None
+def _reach(case: Case, wanted: str) -> Checkpoint | None:
+    return Checkpoint.objects.filter(run=case.run, pk=wanted).first() if is_number(wanted) else None
 
 
-def _choices(said: Mapping[str, str]) -> dict[int, str]:
+def _choices(params: Mapping[str, str]) -> dict[int, str]:
     """What was chosen for drifted effects: `effect-<id>` → rebase, override or skip."""
     return {
-        int(name.removeprefix("effect-")): said[name]
-        for name in said
-        if name.startswith("effect-") and is_number(name[7:]) and said[name] in CHOICES
+        int(name.removeprefix("effect-")): params[name]
+        for name in params
+        if name.startswith("effect-") and is_number(name[7:]) and params[name] in CHOICES
     }
 
 
@@ -93,7 +93,7 @@ def _show(
 ) -> HttpResponse:
     draft = plans.draft(case, reach=reach, choices=choices)
     sensitive = disclosure.sees(request.user, case.workspace)
-    told = {
+    context = {
         "plan_number": draft.number,
         "digest": draft.digest,
         "digest_short": f"{draft.digest[:4]} {draft.digest[4:8]}…{draft.digest[-4:]}",
@@ -113,7 +113,7 @@ def _show(
     }
     goes = request_context.TO_THE_APPROVERS_TOO
     return request_context.show_preview(
-        request, "Compensate", draft.case, told, problem=problem, why_goes=goes
+        request, "Compensate", draft.case, context, problem=problem, why_goes=goes
     )
 
 
@@ -146,8 +146,8 @@ def _before_it_runs(draft: plans.Draft) -> list[dict[str, str]]:
         else "alert, go on with steps on other targets; the case stays open"
     )
     approval = f"for the whole plan: {draft.approval}" if draft.approval else "none is needed"
-    told = previews.recipients(draft.steps)
-    by_mail = f"{listed(told)} by this plan itself; " if told else ""
+    reached = previews.recipients(draft.steps)
+    by_mail = f"{listed(reached)} by this plan itself; " if reached else ""
     return [
         {"name": "Approval", "value": approval},
         {"name": "If a step fails", "value": failing},

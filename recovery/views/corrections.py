@@ -83,13 +83,13 @@ def _fact(one: Correction, item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ways(one: Correction) -> list[dict[str, Any]]:
-    said = {
+    labels = {
         publishing.MAIL: ("By mail", f"to {one.contact or 'nobody'}"),
         publishing.WEBHOOK: ("By signed webhook", "to your own product, which shows it"),
         publishing.LINK: ("By a link", "that you copy and hand on yourself"),
     }
-    hindrances = {way: publishing.why_not_by(one, [way]) for way in said}
-    first = next(way for way in said if not hindrances[way])
+    hindrances = {way: publishing.why_not_by(one, [way]) for way in labels}
+    first = next(way for way in labels if not hindrances[way])
     return [
         {
             "value": way,
@@ -98,18 +98,18 @@ def _ways(one: Correction) -> list[dict[str, Any]]:
             "selected": way == first,
             "why_not": hindrances[way],
         }
-        for way, (label, note) in said.items()
+        for way, (label, note) in labels.items()
     ]
 
 
 def _sent(one: Correction) -> list[dict[str, Any]]:
-    said = {"made": "A link was made", "waiting": "On its way by", "sent": "Sent by"}
+    verbs = {"made": "A link was made", "waiting": "On its way by", "sent": "Sent by"}
     return [
         {
             "words": " ".join(
                 part
                 for part in (
-                    said.get(sent.state, "Could not be sent by"),
+                    verbs.get(sent.state, "Could not be sent by"),
                     sent.channel if sent.channel != publishing.LINK else "",
                     f"to {sent.address}" if sent.address else "",
                 )
@@ -210,9 +210,14 @@ def _read(one: Correction) -> str:
 
 
 def _delivered(one: Correction) -> str:
-    said = {"waiting": "on its way", "sent": "sent", "failed": "could not be sent", "made": "made"}
+    states = {
+        "waiting": "on its way",
+        "sent": "sent",
+        "failed": "could not be sent",
+        "made": "made",
+    }
     deliveries = sorted(one.deliveries.all(), key=lambda sent: sent.pk)
-    return ", ".join(f"{sent.channel} {said.get(sent.state, sent.state)}" for sent in deliveries)
+    return ", ".join(f"{sent.channel} {states.get(sent.state, sent.state)}" for sent in deliveries)
 
 
 def _pager(here: Workspace, chosen: str, shown: list[Correction], *, more: bool) -> dict[str, Any]:

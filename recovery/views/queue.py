@@ -50,14 +50,14 @@ class Place:
     url: str
 
 
-def places_named(workspace: Workspace, said: str) -> list[Place]:
+def places_named(workspace: Workspace, query: str) -> list[Place]:
     """Every page that `said` is the id of: none, one, or of a bare number several."""
-    said = said.strip().strip("#")[:ID_CHARACTERS_MAX]
-    if not said or "\0" in said:
+    query = query.strip().strip("#")[:ID_CHARACTERS_MAX]
+    if not query or "\0" in query:
         return []
-    if is_number(said):
-        return _numbered(workspace, int(said)) + _named(workspace, said)
-    return _named(workspace, said)
+    if is_number(query):
+        return _numbered(workspace, int(query)) + _named(workspace, query)
+    return _named(workspace, query)
 
 
 def _numbered(workspace: Workspace, number: int) -> list[Place]:
@@ -73,27 +73,27 @@ def _numbered(workspace: Workspace, number: int) -> list[Place]:
     return found
 
 
-def _named(workspace: Workspace, said: str) -> list[Place]:
+def _named(workspace: Workspace, query: str) -> list[Place]:
     """A run's case before the run itself: whoever pastes a run's id has trouble with it."""
     slug = workspace.slug
-    case = Case.objects.filter(workspace=workspace, run__run=said).first()
+    case = Case.objects.filter(workspace=workspace, run__run=query).first()
     if case is not None:
         return [Place("Case", case.headline, reverse("recovery:case", args=[slug, case.pk]))]
-    if Run.objects.filter(workspace=workspace, run=said).exists():
-        return [Place("Run", said, reverse("ledger:run", args=[slug, said]))]
-    correction = Correction.objects.filter(workspace=workspace, reference=said.upper()).first()
+    if Run.objects.filter(workspace=workspace, run=query).exists():
+        return [Place("Run", query, reverse("ledger:run", args=[slug, query]))]
+    correction = Correction.objects.filter(workspace=workspace, reference=query.upper()).first()
     if correction is not None:
         url = reverse("recovery:correction", args=[slug, correction.pk])
         return [Place("Correction", correction.title, url)]
-    if proofs.event_of(workspace, said) is not None:
-        return [Place("Event", said, reverse("ledger:event", args=[slug, said]))]
-    return _causes(workspace, said)
+    if proofs.event_of(workspace, query) is not None:
+        return [Place("Event", query, reverse("ledger:event", args=[slug, query]))]
+    return _causes(workspace, query)
 
 
-def _causes(workspace: Workspace, said: str) -> list[Place]:
-    if len(said) < FINGERPRINT_CHARACTERS_MIN:
+def _causes(workspace: Workspace, query: str) -> list[Place]:
+    if len(query) < FINGERPRINT_CHARACTERS_MIN:
         return []
-    alike = Cause.objects.filter(workspace=workspace, fingerprint__startswith=said.lower())
+    alike = Cause.objects.filter(workspace=workspace, fingerprint__startswith=query.lower())
     return [
         Place("Cause", str(one), reverse("recovery:cause", args=[workspace.slug, one.fingerprint]))
         for one in alike[:2]
@@ -102,12 +102,12 @@ def _causes(workspace: Workspace, said: str) -> list[Place]:
 
 @login_required
 @require_GET
-def jump(request: Request, workspace: str, said: str) -> HttpResponse:
+def jump(request: Request, workspace: str, query: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
-    found = places_named(here, said)
+    found = places_named(here, query)
     if len(found) == 1:
         return redirect(found[0].url)
-    context = {"workspace": here, "said": said, "places": found, "queue_url": queue_url(here)}
+    context = {"workspace": here, "query": query, "places": found, "queue_url": queue_url(here)}
     return page(request, "recovery/jump.html", context, status=200 if found else 404)
 
 
@@ -253,27 +253,27 @@ ID = re.compile(r"(?=\S*\d)[^\s:*\"()]{8,}")
 def queue(request: Request, workspace: str) -> HttpResponse:
     """A page of cases; every filter is in the address, and nothing changes by looking."""
     here = workspace_or_404(request, workspace)
-    said = request.GET
-    q, everything = said.get("q", "").strip(), "all" in said
+    params = request.GET
+    q, everything = params.get("q", "").strip(), "all" in params
     if ID.fullmatch(q) and len(found_there := places_named(here, q)) == 1:
         return redirect(found_there[0].url)
     context = _frame(request, here, q)
-    order = said.get("sort", search.DEFAULT_ORDER)
+    order = params.get("sort", search.DEFAULT_ORDER)
     try:
         found = search.find(
             here,
             q,
             by=request.user,
             order=order,
-            after=said.get("after", ""),
+            after=params.get("after", ""),
             everything=everything,
             columns=COLUMNS,
         )
         number = str(search.count(here, q, by=request.user, everything=everything, found=found))
     except (search.QueryError, search.BadPlace) as wrong:
-        told = mistake(q, wrong)
-        context |= {"query_error": told, "cases": [], "count": "0"}
-        context["empty"] = unread(here, told)
+        error = mistake(q, wrong)
+        context |= {"query_error": error, "cases": [], "count": "0"}
+        context["empty"] = unread(here, error)
         return page(request, "recovery/queue.html", context, part="rows", status=422)
     kept = list_of(request)
     recovers = context["may"]["recover"]
@@ -285,7 +285,7 @@ def queue(request: Request, workspace: str) -> HttpResponse:
         "cases": rows,
         "count": number,
         "sorts": _sorts(q, found.order),
-        "pager": _pager(said, found, len(rows), number),
+        "pager": _pager(params, found, len(rows), number),
         "empty": None if rows else empty(here, q),
         "peek": beside,
     }
@@ -353,12 +353,12 @@ def _sorts(q: str, order: str) -> dict[str, dict[str, str]]:
     return {"risk": sort("risk"), "since": sort("newest")}
 
 
-def _pager(said: Any, found: search.CasePage, shown: int, number: str) -> dict[str, Any]:
-    kept = {name: said[name] for name in ("q", "sort", "all") if name in said}
+def _pager(params: Any, found: search.CasePage, shown: int, number: str) -> dict[str, Any]:
+    kept = {name: params[name] for name in ("q", "sort", "all") if name in params}
     older = "?" + urlencode(kept | {"after": found.after}) if found.after else ""
     return {
         "label": f"{shown} of {number}",
-        "previous": "?" + urlencode(kept) if said.get("after") else "",
+        "previous": "?" + urlencode(kept) if params.get("after") else "",
         "next": older,
         "note": "Searched the last 90 days;" if found.is_cut else "",
         "all_url": "?" + urlencode(kept | {"all": "1"}) if found.is_cut else "",
@@ -370,9 +370,9 @@ def _pager(said: Any, found: search.CasePage, shown: int, number: str) -> dict[s
 def suggest(request: Request, workspace: str) -> HttpResponse:
     """What could stand where the cursor is, while somebody types."""
     here = workspace_or_404(request, workspace)
-    said = request.GET
-    cursor = int(said["cursor"]) if is_number(said.get("cursor", "")) else None
-    found = search.suggest(here, said.get("q", "")[: search.QUERY_CHARACTERS_MAX], cursor)
+    params = request.GET
+    cursor = int(params["cursor"]) if is_number(params.get("cursor", "")) else None
+    found = search.suggest(here, params.get("q", "")[: search.QUERY_CHARACTERS_MAX], cursor)
     return page(request, "recovery/suggestions.html", {"suggestions": found})
 
 
@@ -388,12 +388,12 @@ def fresh(request: Request, workspace: str) -> HttpResponse:
         return JsonResponse({"new": 0, "since": clock.now().isoformat()})
     last = news.moment(request.GET.get("heard", "")) or since
     gone, heard = news.left(Case.objects.filter(workspace=here), "closed_at", last)
-    told = {"new": 0, "heard": heard, "gone": gone}
+    news_found = {"new": 0, "heard": heard, "gone": gone}
     with contextlib.suppress(search.QueryError):
         query = search.parse(request.GET.get("q", ""))
         arrived = search.matching(here, query, by=request.user).filter(opened_at__gt=since)
-        told["new"] = arrived.order_by()[:NEWS_MAX].count()
-    return JsonResponse(told)
+        news_found["new"] = arrived.order_by()[:NEWS_MAX].count()
+    return JsonResponse(news_found)
 
 
 @login_required

@@ -104,15 +104,15 @@ TO_THE_APPROVERS_TOO = "the approvers and the record"
 
 def seen_revision(request: Request) -> int:
     """The revision that was seen; none that any case has where it cannot be read."""
-    said = request.POST.get("revision", "")
-    return int(said) if is_number(said) else -1
+    given = request.POST.get("revision", "")
+    return int(given) if is_number(given) else -1
 
 
 def show_preview(
     request: Request,
     act: str,
     case: Case,
-    told: dict[str, Any],
+    context: dict[str, Any],
     *,
     problem: Exception | None = None,
     why_goes: str = TO_THE_RECORD,
@@ -122,7 +122,7 @@ def show_preview(
     `told` is what this preview says of its own, and may say otherwise what all of them say.
     """
     name = act.lower()
-    context = {
+    shared = {
         "workspace": case.workspace,
         "act": act,
         "case": head(case),
@@ -133,7 +133,7 @@ def show_preview(
         "why_goes": why_goes,
     }
     status = 409 if problem else 200
-    return page(request, f"recovery/{name}.html", context | told, status=status)
+    return page(request, f"recovery/{name}.html", shared | context, status=status)
 
 
 def preview_done(

@@ -32,9 +32,9 @@ LABELS = {
 def resume(request: Request, workspace: str, pk: int) -> HttpResponse:
     case = case_or_404(request, workspace, pk)
     require(request.user, "recover", case.workspace)
-    said = request.POST or request.GET
+    params = request.POST or request.GET
     points = list(Checkpoint.objects.filter(run=case.run).order_by("-place"))
-    wanted = said.get("checkpoint")
+    wanted = params.get("checkpoint")
     chosen = next((one for one in points if str(one.pk) == wanted), None)
     if wanted is None and points:
         chosen = points[0]
@@ -43,10 +43,10 @@ def resume(request: Request, workspace: str, pk: int) -> HttpResponse:
     try:
         resuming.commit(
             case,
-            digest=said.get("digest", ""),
+            digest=params.get("digest", ""),
             revision=request_context.seen_revision(request),
             by=request.user,
-            reason=said.get("why", ""),
+            reason=params.get("why", ""),
             checkpoint=chosen,
         )
     except (OutOfDate, CannotMove, InvalidInput, resuming.CannotResume) as refusal:
@@ -63,43 +63,45 @@ def _show(
     *,
     problem: Exception | None = None,
 ) -> HttpResponse:
-    drawn = resuming.preview(case, checkpoint=chosen)
+    resume_preview = resuming.preview(case, checkpoint=chosen)
     name = f"checkpoint {formatting.named(chosen.name)}" if chosen else "the start"
-    told: dict[str, Any] = {
+    context: dict[str, Any] = {
         "title": f"Resume from {name}",
         "lead": "The agent is told where to go on; it acts itself, through the same gate.",
-        "digest": drawn.digest,
-        "digest_short": f"{drawn.digest[:4]}…{drawn.digest[-4:]}",
-        "checked": formatting.moment(drawn.checked_at),
-        "checkpoints": _points(drawn, points, chosen),
+        "digest": resume_preview.digest,
+        "digest_short": f"{resume_preview.digest[:4]}…{resume_preview.digest[-4:]}",
+        "checked": formatting.moment(resume_preview.checked_at),
+        "checkpoints": _points(resume_preview, points, chosen),
         "reach": chosen.pk if chosen else "",
-        "steps": [_step(one) for one in drawn.steps],
+        "steps": [_step(one) for one in resume_preview.steps],
         "standing": [
             {
                 "title": formatting.quoted(effect.summary) if effect.summary else action.tool_words,
                 "text": "stands on "
                 f"{formatting.named(effect.target_type)} {formatting.named(effect.target_id)}",
             }
-            for action, effect in drawn.standing
+            for action, effect in resume_preview.standing
         ],
         "agent": [
             {"name": "Run", "value": case.run.run},
             {"name": "From", "value": name},
             {"name": "Agent", "value": case.agent.name if case.agent else ""},
         ],
-        "known": _known(drawn, chosen),
+        "known": _known(resume_preview, chosen),
         "instructions": chosen.instructions if chosen else "",
-        "why_not": drawn.why_not,
+        "why_not": resume_preview.why_not,
         "commit_label": f"Resume from {name}",
     }
-    return request_context.show_preview(request, "Resume", drawn.case, told, problem=problem)
+    return request_context.show_preview(
+        request, "Resume", resume_preview.case, context, problem=problem
+    )
 
 
-def _known(drawn: resuming.Resume, chosen: Checkpoint | None) -> list[dict[str, Any]]:
+def _known(resume_preview: resuming.Resume, chosen: Checkpoint | None) -> list[dict[str, Any]]:
     """What the ledger holds of the moment at which the checkpoint was told."""
     if chosen is None:
         return []
-    then = resuming.known_at(drawn.facts.run, chosen)
+    then = resuming.known_at(resume_preview.facts.run, chosen)
     trace = trace_url(then.trace)
     found: list[dict[str, Any]] = [
         {"name": "Recovery mode", "value": chosen.recovery_mode.replace("_", " ")},
@@ -119,7 +121,7 @@ def _known(drawn: resuming.Resume, chosen: Checkpoint | None) -> list[dict[str, 
 
 
 def _points(
-    drawn: resuming.Resume, points: list[Checkpoint], chosen: Checkpoint | None
+    resume_preview: resuming.Resume, points: list[Checkpoint], chosen: Checkpoint | None
 ) -> list[dict[str, Any]]:
     return [
         *(
@@ -127,7 +129,7 @@ def _points(
                 "value": one.pk,
                 "label": formatting.named(one.name),
                 "selected": chosen is not None and one.pk == chosen.pk,
-                "stale": "stale" if resuming.staleness(drawn.facts, one) else "",
+                "stale": "stale" if resuming.staleness(resume_preview.facts, one) else "",
             }
             for one in points
         ),

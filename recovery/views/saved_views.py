@@ -98,22 +98,22 @@ def views(request: Request, workspace: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def save(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
-    said = request.POST
+    posted = request.POST
     if request.method == "GET":
         return _show(request, here, form={"query": request.GET.get("q", ""), "open": True})
     try:
         view = save_view(
             here,
             by=request.user,
-            name=said.get("name", ""),
-            query=said.get("q", ""),
-            shared="shared" in said,
+            name=posted.get("name", ""),
+            query=posted.get("q", ""),
+            shared="shared" in posted,
         )
     except (CannotSave, search.QueryError, NotAllowed) as refusal:
         form = {
-            "query": said.get("q", ""),
-            "name": said.get("name", ""),
-            "shared": "shared" in said,
+            "query": posted.get("q", ""),
+            "name": posted.get("name", ""),
+            "shared": "shared" in posted,
             "open": True,
             "error": str(refusal),
         }

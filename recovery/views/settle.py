@@ -43,12 +43,12 @@ class TooLate(Exception):
 
 def subject_of(request: HttpRequest, case: Case) -> Action | Step | None:
     """What the form was about, though nobody asks for a word on it any more."""
-    said = request.POST
-    if is_number(said.get("step", "")):
-        found = Step.objects.filter(plan__case=case, pk=said["step"])
+    posted = request.POST
+    if is_number(posted.get("step", "")):
+        found = Step.objects.filter(plan__case=case, pk=posted["step"])
         return found.select_related(*steps.RECORDED).first()
-    if is_number(said.get("action", "")):
-        return Action.objects.filter(run=case.run_id, pk=said["action"]).first()
+    if is_number(posted.get("action", "")):
+        return Action.objects.filter(run=case.run_id, pk=posted["action"]).first()
     return None
 
 
@@ -58,19 +58,19 @@ def settled_meanwhile(case: Case, subject: Action | Step) -> str:
         run, action = steps.run_of(subject.plan), steps.action_of(subject)
     else:
         run, action = case.run.run, subject.action
-    told = Event.objects.filter(
+    events = Event.objects.filter(
         workspace=case.workspace_id, run=run, action=action, actor_kind="person"
     )
-    last = told.order_by("-place").first()
+    last = events.order_by("-place").first()
     now = f"It is {subject.get_state_display().lower()} now."
     if last is None:
         return f"It is in doubt no longer. {now}"
     person = User.objects.filter(pk=last.actor).first() if is_number(last.actor) else None
-    said = _said(last)
-    return f"{person or 'Somebody'} answered it {formatting.ago(last.received_at)}{said}. {now}"
+    words = _words_of(last)
+    return f"{person or 'Somebody'} answered it {formatting.ago(last.received_at)}{words}. {now}"
 
 
-def _said(event: Event) -> str:
+def _words_of(event: Event) -> str:
     data = event.data or {}
     evidence = data.get("evidence")
     text = (evidence.get("text") if isinstance(evidence, dict) else "") or data.get("note") or ""
@@ -111,16 +111,16 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
     """The doubt that the address names, else the first one of the case."""
     case = case_or_404(request, workspace, pk)
     require(request.user, "recover", case.workspace)
-    doubts = OpenOutcomes.of(case)
-    subject = _subject(request, doubts)
+    outcomes = OpenOutcomes.of(case)
+    subject = _subject(request, outcomes)
     late = subject_of(request, case) if subject is None else None
     if late is not None:
-        return _show(request, case, late, doubts, problem=TooLate(settled_meanwhile(case, late)))
+        return _show(request, case, late, outcomes, problem=TooLate(settled_meanwhile(case, late)))
     if subject is None:
         words = "Nothing is in doubt here any more."
         return request_context.preview_done(request, case, words, messages.INFO)
     if request.method == "GET":
-        return _show(request, case, subject, doubts)
+        return _show(request, case, subject, outcomes)
     try:
         _decide(request, case, subject)
     except (OutOfDate, CannotMove, InvalidInput) as refusal:
@@ -128,19 +128,19 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
     return request_context.preview_done(request, case, "Written down, in your name.")
 
 
-def _subject(request: Request, doubts: OpenOutcomes) -> Action | Step | None:
-    said = request.POST or request.GET
-    actions, steps = doubts.actions, doubts.steps
-    if "step" in said:
-        return next((one for one in steps if str(one.pk) == said["step"]), None)
-    if "action" in said:
-        return next((one for one in actions if said["action"] in (str(one.pk), one.action)), None)
+def _subject(request: Request, outcomes: OpenOutcomes) -> Action | Step | None:
+    params = request.POST or request.GET
+    actions, steps = outcomes.actions, outcomes.steps
+    if "step" in params:
+        return next((one for one in steps if str(one.pk) == params["step"]), None)
+    if "action" in params:
+        return next((one for one in actions if params["action"] in (str(one.pk), one.action)), None)
     return actions[0] if actions else steps[0] if steps else None
 
 
 def _decide(request: Request, case: Case, subject: Action | Step) -> None:
-    said = request.POST
-    way, words = said.get("outcome", ""), said.get("evidence", "")
+    posted = request.POST
+    way, words = posted.get("outcome", ""), posted.get("evidence", "")
     by, seen = request.user, request_context.seen_revision(request)
     if isinstance(subject, Action):
         settling.settle_action(case, subject, outcome=way, evidence=words, by=by, seen=seen)
@@ -161,7 +161,7 @@ def _show(
     request: Request,
     case: Case,
     subject: Action | Step,
-    doubts: OpenOutcomes,
+    outcomes: OpenOutcomes,
     *,
     problem: Exception | None = None,
 ) -> HttpResponse:
@@ -169,7 +169,7 @@ def _show(
         case.refresh_from_db()
     sensitive = disclosure.sees(request.user, case.workspace)
     about = (
-        _of_action(doubts.facts, subject, sensitive=sensitive)
+        _of_action(outcomes.facts, subject, sensitive=sensitive)
         if isinstance(subject, Action)
         else _of_step(subject, sensitive=sensitive)
     )
@@ -177,26 +177,26 @@ def _show(
         about["lead"] = "Somebody answered while you wrote. Your words are kept below."
     other = held_by_another(case, request.user)
     claimed = f"{other} has claimed this case." if other else ""
-    told: dict[str, Any] = {
+    context: dict[str, Any] = {
         "subject_id": subject.pk,
-        "others": _others(case, subject, doubts),
+        "others": _others(case, subject, outcomes),
         "evidence": request.POST.get("evidence", ""),
         "why_not": ANSWERED if isinstance(problem, TooLate) else claimed,
         **about,
     }
     chosen = request.POST.get("outcome") or about.get("found", "")
-    told["ways"] = [
+    context["ways"] = [
         {"value": value, "label": label, "note": note, "selected": value == chosen}
         for value, label, note in about["ways"]
     ]
-    return request_context.show_preview(request, "Settle", case, told, problem=problem)
+    return request_context.show_preview(request, "Settle", case, context, problem=problem)
 
 
-def _others(case: Case, subject: Action | Step, doubts: OpenOutcomes) -> list[dict[str, str]]:
+def _others(case: Case, subject: Action | Step, outcomes: OpenOutcomes) -> list[dict[str, str]]:
     """What else of this case waits for a word."""
     found = [
-        *((f"?action={one.pk}", one.tool, one) for one in doubts.actions),
-        *((f"?step={one.pk}", _title(one), one) for one in doubts.steps),
+        *((f"?action={one.pk}", one.tool, one) for one in outcomes.actions),
+        *((f"?step={one.pk}", _title(one), one) for one in outcomes.steps),
     ]
     return [
         {"url": f"{case_url(case)}settle/{query}", "label": label}
@@ -214,12 +214,12 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
     targets = ", ".join(f"{one.get('type')} {one.get('id')}" for one in action.targets or [])
     sent_at = action.started_at or action.planned_at
     error = action.error if isinstance(action.error, dict) else {}
-    said = error.get("message") or error.get("type")
+    message = error.get("message") or error.get("type")
     sent = [
         ("Tool", action.tool),
         ("Target", targets),
         ("Key", short_key(action.key)),
-        ("Answer", formatting.quoted(said) if said else "none came"),
+        ("Answer", formatting.quoted(message) if message else "none came"),
     ]
     probes, found = _asked(facts, action, sensitive=sensitive)
     return {
@@ -369,10 +369,10 @@ def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
     """The call that the address names, else the first that waits."""
     case = case_or_404(request, workspace, pk)
     require(request.user, "recover", case.workspace)
-    said = request.POST or request.GET
+    params = request.POST or request.GET
     facts = facts_of(case.run)
     waiting = settling.awaited(facts)
-    named_ = said.get("action", "")
+    named_ = params.get("action", "")
     action = next((one for one in waiting if named_ in ("", str(one.pk), one.action)), None)
     if action is None:
         words = "It has been verified meanwhile."
@@ -384,7 +384,7 @@ def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
             case,
             action,
             ok=_way(request) == "ok",
-            evidence=said.get("evidence", ""),
+            evidence=params.get("evidence", ""),
             by=request.user,
             seen=request_context.seen_revision(request),
         )
@@ -413,7 +413,7 @@ def _show_confirm(
     sensitive = disclosure.sees(request.user, case.workspace)
     chosen = request.POST.get("outcome", "")
     effects = list(facts.effects.get(action.pk, ()))
-    told: dict[str, Any] = {
+    context: dict[str, Any] = {
         "kind": "action",
         "subject_id": action.pk,
         "title": f"Is it as {action.tool_words} should have left it?",
@@ -433,7 +433,7 @@ def _show_confirm(
         "commit_label": "Say so, in my name",
         "why_not": "",
     }
-    return request_context.show_preview(request, "Confirm", case, told, problem=problem)
+    return request_context.show_preview(request, "Confirm", case, context, problem=problem)
 
 
 def _call_facts(facts: RunFacts, action: Action, effects: list[Effect]) -> list[dict[str, Any]]:

@@ -104,7 +104,7 @@ WORDS = {"read_only": "read-only", "draft": "draft"}
 
 def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
     """The story for a page. Without `sensitive` it holds no payload, only what was done to what."""
-    told: list[tuple[tuple[int, int], dict[str, Any]]] = []
+    items: list[tuple[tuple[int, int], dict[str, Any]]] = []
     shown = facts.actions[-ITEMS_SHOWN_MAX:]
     attempts: dict[int, list[Attempt]] = defaultdict(list)
     for attempt in Attempt.objects.filter(action__in=[one.pk for one in shown]).order_by("pk"):
@@ -115,14 +115,14 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
         item = _action(case, facts, action, attempts[action.pk], sensitive=sensitive)
         item |= _settled(settled.get(action.action), attempts[action.pk], sensitive=sensitive)
         item |= _trace(traces.get(action.action))
-        told.append(((action.n or 0, action.first_place), item))
-    told += [((one.n or 0, one.place), _checkpoint(one)) for one in facts.checkpoints]
-    told.sort(key=lambda entry: entry[0])
+        items.append(((action.n or 0, action.first_place), item))
+    items += [((one.n or 0, one.place), _checkpoint(one)) for one in facts.checkpoints]
+    items.sort(key=lambda entry: entry[0])
     changing = sum(bool(facts.effects.get(action.pk)) for action in facts.actions)
     count = plural(len(facts.actions), "action")
     return {
         "summary": f"{count} · {changing} with effects",
-        "items": [item for _, item in told],
+        "items": [item for _, item in items],
     }
 
 
@@ -150,7 +150,7 @@ def _action(
     targets = ", ".join(f"{one.get('type')} {one.get('id')}" for one in action.targets or [])
     failed = case.failed_action_id == action.pk
     reads = action_class in WORDS
-    said = "; ".join(effect.summary for effect in effects if effect.summary)
+    summary = "; ".join(effect.summary for effect in effects if effect.summary)
     return {
         "kind": "action",
         "tool": action.tool,
@@ -161,7 +161,7 @@ def _action(
         "reversibility": _weakest(facts, action, effects),
         "pivot": action.saga == "pivot",
         "target": targets,
-        "text": said or targets,
+        "text": summary or targets,
         "error": _error(action),
         "time": formatting.moment(action.started_at or action.planned_at, "clock"),
         "diff": differences(effects, sensitive=sensitive, slug=case.workspace.slug),
@@ -224,8 +224,8 @@ def _weakest(facts: RunFacts, action: Action, effects: Sequence[Effect]) -> str:
 
 
 def _error(action: Action) -> str:
-    said = action.error if isinstance(action.error, dict) else {}
-    words = f"{said.get('type', '')}: {said.get('message', '')}".strip(": ")
+    error = action.error if isinstance(action.error, dict) else {}
+    words = f"{error.get('type', '')}: {error.get('message', '')}".strip(": ")
     if action.state == "failed":
         return f"{words} · outcome: nothing happened" if words else "Failed; nothing happened"
     if action.state == "unknown":
@@ -243,10 +243,10 @@ def _retry(one: Attempt) -> str:
 
 
 def _intent(action: Action) -> str:
-    said = action.intent if isinstance(action.intent, dict) else {}
-    parts = [str(said[name]) for name in ("goal", "reason") if said.get(name)]
-    if said.get("confidence") is not None:
-        parts.append(f"confidence {said['confidence']}")
+    intent = action.intent if isinstance(action.intent, dict) else {}
+    parts = [str(intent[name]) for name in ("goal", "reason") if intent.get(name)]
+    if intent.get("confidence") is not None:
+        parts.append(f"confidence {intent['confidence']}")
     return " · ".join(parts)
 
 

@@ -9,9 +9,8 @@ from django.utils import timezone
 from config.context import FRAME
 from connectors.models import Delivery
 from ledger.models import Event
-from recovery import search
+from recovery import metrics, search
 from recovery.casework import bulk, cases, closing, resuming, settling
-from recovery import metrics
 from recovery.models import Case, CaseState, Cause, Suggestion
 from recovery.personal_data import had_a_case, worked_on
 from recovery.triage import triage

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from recovery.casework import closing
 from recovery import metrics
+from recovery.casework import closing
 from recovery.models import Case, Plan
 from recovery.planning import plans
 from recovery.triage import triage

@@ -33,11 +33,23 @@ def after(seconds: float) -> Combinable:
     return Clock() + Value(timedelta(seconds=seconds))
 
 
+class Alone(PlanRunner):
+    """One plan without company, which keeps what it failed with."""
+
+    def __init__(self, plan_id: int, queue: str) -> None:
+        super().__init__(plan_id, queue, seats=1)
+        self.failures: list[Exception] = []
+
+    def _fail(self, plan_id: int, failure: Exception) -> None:
+        self.failures.append(failure)
+        super()._fail(plan_id, failure)
+
+
 def advance(plan_id: int, *, queue: str = "") -> str:
     """Do what can be done now for one plan alone, by default whatever its connectors; in which
     queue to go on, mostly in none. Raises what we failed with.
     """
-    runner = PlanRunner(plan_id, queue, seats=1)
+    runner = Alone(plan_id, queue)
     onward = runner.go()
     for failure in runner.failures:
         raise failure
@@ -49,8 +61,8 @@ def advance_once(plan_id: int) -> None:
     for turn in ordering_law.of([plan_id]):
         if turn.act == Act.RUN:
             take_through(plan_runner.claim_each([steps.load(turn.step)]))
-        else:
-            plan_runner.carry_out(turn)
+        elif turn.act in plan_runner.ACTS:
+            plan_runner.ACTS[turn.act](turn)
 
 
 def take_through(held: list[ClaimedStep]) -> None:
