@@ -19,14 +19,13 @@ from ninja.security import HttpBearer
 from ledger import disclosure
 from ledger.models import Checkpoint
 from recovery import search, serializers
-from recovery.cases.lifecycle import InvalidInput, OutOfDate
+from recovery.cases.lifecycle import InvalidInput, NotPossible, OutOfDate
 from recovery.casework import cases, closing, resuming
 from recovery.casework.closing import CannotClose, Remainder
-from recovery.casework.resuming import CannotResume
-from recovery.corrections import CannotPublish, draft, publish
+from recovery.corrections import draft, publish
 from recovery.models import Case, Correction, Plan
 from recovery.planning import plans
-from recovery.planning.plans import CannotSubmit, Drifted
+from recovery.planning.plans import Drifted
 from workspaces import access, keys
 from workspaces.models import PersonToken, User
 from workspaces.pages import is_number
@@ -110,7 +109,7 @@ def answering(operation: F) -> F:
             return problem(422, "The query cannot be read", wrong.message, position=wrong.position)
         except Drifted as drifted:
             return _drifted(args[0], drifted)
-        except (CannotSubmit, CannotClose, CannotResume, CannotPublish, InvalidInput) as stopped:
+        except (NotPossible, InvalidInput) as stopped:
             return problem(422, "Not possible now", str(stopped))
         except search.BadPlace as wrong:
             return problem(400, "No such place", str(wrong))

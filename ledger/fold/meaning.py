@@ -22,15 +22,17 @@ PLAN_MEANS: Mapping[str, EventType] = {
     EventType.PLAN_SUPERSEDED: EventType.RUN_CANCELLED,
 }
 
-# A step that is made ready, claimed, or comes to nothing says nothing of a call, so the fold need
-# not look.
-QUIET_STEPS = frozenset(
+# Of a step what says something of its call. Whatever else becomes of it (it is made ready, claimed,
+# or comes to nothing) the fold need not look at.
+STEPS_OF_CALLS = frozenset(
     {
-        EventType.STEP_READY,
-        EventType.STEP_CLAIMED,
-        EventType.STEP_DRIFTED,
-        EventType.STEP_SKIPPED,
-        EventType.STEP_CANCELLED,
+        EventType.STEP_INTENDED,
+        EventType.STEP_APPLIED,
+        EventType.STEP_UNKNOWN,
+        EventType.STEP_NO_EFFECT,
+        EventType.STEP_NEEDS_HUMAN,
+        EventType.STEP_REPORTED,
+        EventType.STEP_VERIFIED,
     }
 )
 
@@ -38,7 +40,7 @@ NOT_SAID: Any = object()
 
 
 def moves_action(type_: str) -> bool:
-    return type_ in MOVES_ACTION or (type_.startswith("step.") and type_ not in QUIET_STEPS)
+    return type_ in MOVES_ACTION or type_ in STEPS_OF_CALLS
 
 
 def moves_run(type_: str) -> bool:
@@ -47,11 +49,9 @@ def moves_run(type_: str) -> bool:
 
 def meanings(fact: StoredEvent) -> Iterable[str]:
     """The kinds of statement about an action that an event makes."""
-    if fact.type in QUIET_STEPS:
-        return ()
-    if not fact.type.startswith("step."):
-        return (fact.type,) if fact.type in MOVES_ACTION else ()
-    return _of_step(fact)
+    if fact.type in STEPS_OF_CALLS:
+        return _of_step(fact)
+    return (fact.type,) if fact.type in MOVES_ACTION else ()
 
 
 def _of_step(fact: StoredEvent) -> Iterable[str]:

@@ -45,6 +45,12 @@ def kept_text(text: str, characters_max: int, *, asking: str = "") -> str:
     return text
 
 
+class NotPossible(Exception):
+    """We stopped because something is in the way of what was asked; the sentence says what. Each
+    act has one of its own.
+    """
+
+
 class OutOfDate(Exception):
     """We stopped because the case is no longer as it was shown. Nothing was changed: show it."""
 
@@ -53,6 +59,10 @@ class OutOfDate(Exception):
     ) -> None:
         super().__init__(why)
         self.case = case
+
+
+REFUSALS = (OutOfDate, NotPossible, CannotMove, InvalidInput)
+"""Why an act on a case is not done: who asked is shown the sentence, and nothing was changed."""
 
 
 def holder_of(case: Case) -> User | None:

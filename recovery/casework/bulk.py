@@ -18,20 +18,16 @@ from ledger import desk_events
 from recovery import search
 from recovery.cases.lifecycle import (
     REASON_CHARACTERS_MAX,
+    REFUSALS,
     InvalidInput,
-    OutOfDate,
     held_by_another,
     kept_text,
 )
 from recovery.casework.bulk_verbs import VERBS, DryRun, Eligible, NotEligible
-from recovery.casework.closing import CannotClose
-from recovery.casework.resuming import CannotResume
 from recovery.models import BulkItem, BulkJob, Case, CaseOutcome
-from recovery.planning.plans import CannotSubmit
 from workspaces import access
 from workspaces.clock import database_time
 from workspaces.models import User, Workspace
-from workspaces.moves import CannotMove
 
 CASES_MAX = 500
 """Of one job; a larger set is worked off in several, each with its own dry run."""
@@ -164,9 +160,6 @@ def sweep() -> int:
             done += 1
     _end_jobs()
     return done
-
-
-REFUSALS = (OutOfDate, CannotSubmit, CannotResume, CannotClose, CannotMove, InvalidInput)
 
 
 def _work(item: BulkItem) -> None:

@@ -17,7 +17,7 @@ from django.utils.dateparse import parse_datetime
 
 from amends.protocol.vocabulary import EventType
 from ledger.models import Compensated, Effect, Run
-from recovery.cases.lifecycle import end, held_by_another, kept_text, locked, say
+from recovery.cases.lifecycle import NotPossible, end, held_by_another, kept_text, locked, say
 from recovery.engine import plan_lifecycle
 from recovery.models import Case, CaseOutcome, CaseState, CorrectionState, Plan, PlanState, Residue
 from recovery.models.plans import LIVING
@@ -42,7 +42,7 @@ BY_PEOPLE = {
 """`restored` and `resumed` are the desk's to find, not anybody's to say."""
 
 
-class CannotClose(Exception):
+class CannotClose(NotPossible):
     """We stopped because something is in the way of closing; the sentence says what."""
 
 

@@ -21,6 +21,7 @@ from connectors.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Event, Run
 from recovery.cases.lifecycle import (
     REASON_CHARACTERS_MAX,
+    NotPossible,
     OutOfDate,
     direct,
     held_by_another,
@@ -60,7 +61,7 @@ STEPS_MAX = 1_000
 ACKNOWLEDGE_SECONDS_MIN = 60
 
 
-class CannotResume(Exception):
+class CannotResume(NotPossible):
     """We stopped because the run cannot go on from there; the sentence says why."""
 
 

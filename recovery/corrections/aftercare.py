@@ -10,10 +10,9 @@ from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
 from approvals import policy
-from recovery.cases.lifecycle import OutOfDate, kept_text
+from recovery.cases.lifecycle import REFUSALS, kept_text
 from recovery.casework import cases
 from recovery.corrections import drafting, publishing
-from recovery.corrections.publishing import CannotPublish
 from recovery.models import (
     Case,
     CaseOutcome,
@@ -24,7 +23,6 @@ from recovery.models import (
     ReportSource,
 )
 from recovery.models.cases import RECOVERED
-from workspaces.moves import CannotMove
 
 # “Something is still wrong”: the affected person's word opens a case.
 
@@ -100,7 +98,7 @@ def _publish(correction: Correction) -> int:
     way = publishing.MAIL if "@" in correction.contact else publishing.LINK
     try:
         publishing.publish(correction, by=None, seen=correction.revision, ways=[way])
-    except (CannotPublish, CannotMove, OutOfDate) as stopped:
+    except REFUSALS as stopped:
         logger.info("correction %s waits for a person: %s", correction.reference, stopped)
         return 0
     return 1

@@ -20,7 +20,7 @@ from connectors.canonical import canonical
 from connectors.channels import Message
 from connectors.models import Channel, Delivery
 from connectors.models.channels import ChannelKind, DeliveryState
-from recovery.cases.lifecycle import say
+from recovery.cases.lifecycle import NotPossible, say
 from recovery.corrections.drafting import lock
 from recovery.models import Correction, CorrectionDelivery, CorrectionState
 from recovery.models.cases import UNDER_A_PLAN
@@ -173,7 +173,7 @@ def _followed(one: CorrectionDelivery) -> int:
 SALT_BYTES = 32
 
 
-class CannotPublish(Exception):
+class CannotPublish(NotPossible):
     """We stopped because the correction may not be published as it is; the sentence says why."""
 
 

@@ -13,6 +13,7 @@ from ledger import desk_events
 from ledger.models import Checkpoint, Run
 from recovery.cases.lifecycle import (
     REASON_CHARACTERS_MAX,
+    NotPossible,
     OutOfDate,
     held_by_another,
     kept_text,
@@ -36,7 +37,7 @@ REPLACED = "A new plan takes its place."
 UNDONE_LATELY = "It was undone within the hour already."
 
 
-class CannotSubmit(Exception):
+class CannotSubmit(NotPossible):
     """We stopped because this plan may not run as it is; the sentence says what is in the way."""
 
 

@@ -12,13 +12,12 @@ from django.db.models import F
 
 from approvals import policy
 from ledger.models import Reversibility
-from recovery.cases.lifecycle import OutOfDate
+from recovery.cases.lifecycle import REFUSALS
 from recovery.models import Case, CaseState, Suggestion
 from recovery.planning import plans
 from recovery.planning.drafting import DraftStep, rests_on_reports
-from recovery.planning.plans import CannotSubmit, Draft
+from recovery.planning.plans import Draft
 from recovery.triage.detectors import KINDS
-from workspaces.moves import CannotMove
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ def _consider(case: Case) -> bool:
             reason=REASON,
             automatic=True,
         )
-    except (OutOfDate, CannotSubmit, CannotMove) as overtaken:
+    except REFUSALS as overtaken:
         logger.info("case %s is not compensated by itself: %s", case.pk, overtaken)
         return False
     return True

@@ -15,7 +15,7 @@ from approvals.models import PauseKind
 from ledger import disclosure
 from ledger.models import Event, Run
 from recovery import search
-from recovery.cases.lifecycle import InvalidInput, OutOfDate, holder_of
+from recovery.cases.lifecycle import REFUSALS, holder_of
 from recovery.casework import cases, closing
 from recovery.engine import plan_lifecycle
 from recovery.models import Case, CaseState, Correction, Report
@@ -26,7 +26,15 @@ from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import plural
 from recovery.triage.causes import title
 from recovery.views import acts, close, compensate, plan_card, request_context, settle, story
-from recovery.views.request_context import case_or_404, case_url, head, list_of, queue_url
+from recovery.views.request_context import (
+    case_or_404,
+    case_to,
+    case_url,
+    head,
+    list_of,
+    named,
+    queue_url,
+)
 from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
@@ -72,17 +80,18 @@ def chosen(request: Request, case: Case, facts: RunFacts, tab: str) -> dict[str,
 def _evidence(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
     run = facts.run
     agent = " · ".join(filter(None, (run.agent.name, run.model))) if run.agent else "the desk"
-    facts_told = [
-        ("Opened because", ", ".join(case.reasons).replace("_", " ")),
-        ("Agent", agent),
-        ("Goal", run.goal),
-        ("Run state", run.state),
-        ("Ledger", f"events {run.first_place} to {run.last_place}"),
-        ("Cause", title(case.cause) if case.cause else ""),
-        ("Flags", ", ".join(run.flags).replace("_", " ")),
-        ("Actions", plural(len(facts.actions), "action")),
-    ]
-    return [{"name": name, "value": value} for name, value in facts_told if value]
+    return named(
+        {
+            "Opened because": ", ".join(case.reasons).replace("_", " "),
+            "Agent": agent,
+            "Goal": run.goal,
+            "Run state": run.state,
+            "Ledger": f"events {run.first_place} to {run.last_place}",
+            "Cause": title(case.cause) if case.cause else "",
+            "Flags": ", ".join(run.flags).replace("_", " "),
+            "Actions": plural(len(facts.actions), "action"),
+        }
+    )
 
 
 def _related(case: Case) -> list[dict[str, Any]]:
@@ -316,12 +325,11 @@ def _residue(case: Case) -> list[dict[str, Any]]:
 @require_POST
 def claim(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Claim or release, as `act` says."""
-    case = case_or_404(request, workspace, pk)
-    require(request.user, "recover", case.workspace)
+    case = case_to("recover", request, workspace, pk)
     verb = cases.release if request.POST.get("act") == "release" else cases.claim
     try:
         verb(case, by=request.user, seen=request_context.seen_revision(request))
-    except (CannotMove, OutOfDate) as refusal:
+    except REFUSALS as refusal:
         messages.warning(request, str(refusal))
     return redirect(case_url(case))
 
@@ -329,11 +337,10 @@ def claim(request: Request, workspace: str, pk: int) -> HttpResponse:
 @login_required
 @require_POST
 def comment(request: Request, workspace: str, pk: int) -> HttpResponse:
-    case = case_or_404(request, workspace, pk)
-    require(request.user, "recover", case.workspace)
+    case = case_to("recover", request, workspace, pk)
     try:
         cases.comment(case, by=request.user, text=request.POST.get("comment", ""))
-    except InvalidInput as refusal:
+    except REFUSALS as refusal:
         messages.warning(request, str(refusal))
     return redirect(f"{case_url(case)}?tab=activity#more")
 
@@ -342,8 +349,7 @@ def comment(request: Request, workspace: str, pk: int) -> HttpResponse:
 @require_POST
 def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Stop what has not been sent, and say what is on the wire."""
-    case = case_or_404(request, workspace, pk)
-    require(request.user, "recover", case.workspace)
+    case = case_to("recover", request, workspace, pk)
     plan = case.plans.filter(state__in=LIVING).first()
     if plan is None:
         messages.info(request, "No plan was running any more.")
@@ -360,8 +366,7 @@ def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
 @login_required
 @require_POST
 def reopen(request: Request, workspace: str, pk: int) -> HttpResponse:
-    case = case_or_404(request, workspace, pk)
-    require(request.user, "recover", case.workspace)
+    case = case_to("recover", request, workspace, pk)
     try:
         cases.reopen(
             case,
@@ -369,7 +374,7 @@ def reopen(request: Request, workspace: str, pk: int) -> HttpResponse:
             seen=request_context.seen_revision(request),
             reason=request.POST.get("why", ""),
         )
-    except (CannotMove, OutOfDate, InvalidInput) as refusal:
+    except REFUSALS as refusal:
         messages.warning(request, str(refusal))
     return redirect(case_url(case))
 
@@ -389,7 +394,7 @@ def report(request: Request, workspace: str, run: str) -> HttpResponse:
         return _show_report(request, here, found)
     try:
         case = cases.report(found, text=request.POST.get("why", ""), by=request.user)
-    except InvalidInput as refusal:
+    except REFUSALS as refusal:
         return _show_report(request, here, found, problem=str(refusal))
     messages.success(request, "Written down, in your name. This is its case.")
     return redirect(case_url(case))
@@ -418,8 +423,7 @@ def _show_report(request: Request, here: Workspace, run: Run, *, problem: str = 
 @login_required
 @require_POST
 def pause(request: Request, workspace: str, pk: int) -> HttpResponse:
-    case = case_or_404(request, workspace, pk)
-    require(request.user, "recover", case.workspace)
+    case = case_to("recover", request, workspace, pk)
     kind, why = request.POST.get("kind", ""), request.POST.get("why", "")
     name = _pausable(case).get(kind)
     if name is None:

@@ -20,7 +20,7 @@ from recovery.casework.bulk_verbs import USUAL, VERBS
 from recovery.models import Case, CaseState, Cause
 from recovery.triage.causes import title
 from recovery.views.queue_rows import COLUMNS, row
-from recovery.views.request_context import queue_url
+from recovery.views.request_context import named, queue_url
 from workspaces import formatting
 from workspaces.access import may
 from workspaces.models import Workspace
@@ -206,15 +206,16 @@ def _row(here: Workspace, one: Cause) -> dict[str, Any]:
 
 
 def _facts(one: Cause) -> list[dict[str, Any]]:
-    facts = [
-        ("Tool", one.tool),
-        ("Kind of error", one.error_type.replace("_", " ")),
-        ("First seen", formatting.ago(one.first_seen_at)),
-        ("Last seen", formatting.ago(one.last_seen_at)),
-        ("Last closed", formatting.ago(one.last_closed_at) if one.last_closed_at else "never"),
-        ("Fingerprint", one.fingerprint[:12]),
-    ]
-    return [{"name": name, "value": value} for name, value in facts if value]
+    return named(
+        {
+            "Tool": one.tool,
+            "Kind of error": one.error_type.replace("_", " "),
+            "First seen": formatting.ago(one.first_seen_at),
+            "Last seen": formatting.ago(one.last_seen_at),
+            "Last closed": formatting.ago(one.last_closed_at) if one.last_closed_at else "never",
+            "Fingerprint": one.fingerprint[:12],
+        }
+    )
 
 
 def _acts(here: Workspace, q: str) -> list[dict[str, Any]]:

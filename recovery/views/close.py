@@ -13,12 +13,12 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.views.decorators.http import require_GET, require_http_methods
 
-from recovery.cases.lifecycle import InvalidInput, OutOfDate
+from recovery.cases.lifecycle import REFUSALS, InvalidInput
 from recovery.casework import closing
 from recovery.models import Case, CaseOutcome, Residue
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.views import request_context, story
-from recovery.views.request_context import case_or_404, case_url
+from recovery.views.request_context import case_to, case_url
 from workspaces import formatting
 from workspaces.access import people_with, require
 from workspaces.moves import CannotMove
@@ -31,8 +31,7 @@ PEOPLE_MAX = 200
 @login_required
 @require_http_methods(["GET", "POST"])
 def close(request: Request, workspace: str, pk: int) -> HttpResponse:
-    case = case_or_404(request, workspace, pk)
-    require(request.user, "recover", case.workspace)
+    case = case_to("recover", request, workspace, pk)
     facts = facts_of(case.run)
     if request.method == "GET":
         return _show(request, case, facts)
@@ -46,7 +45,7 @@ def close(request: Request, workspace: str, pk: int) -> HttpResponse:
             seen=request_context.seen_revision(request),
             left=_left(request, case, facts),
         )
-    except (OutOfDate, CannotMove, closing.CannotClose, InvalidInput) as refusal:
+    except REFUSALS as refusal:
         return _show(request, case, facts, problem=refusal)
     return request_context.preview_done(request, case, "The case is closed.")
 

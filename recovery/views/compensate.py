@@ -11,15 +11,14 @@ from django.views.decorators.http import require_http_methods
 from connectors.contract import Preview
 from ledger import disclosure
 from ledger.models import Checkpoint
-from recovery.cases.lifecycle import InvalidInput, OutOfDate, held_by_another
+from recovery.cases.lifecycle import REFUSALS, held_by_another
 from recovery.models import Case
 from recovery.planning import plans, previews
 from recovery.planning.drafting import DraftStep
 from recovery.run_facts.sentences import listed
 from recovery.views import request_context, story
-from recovery.views.request_context import case_or_404
+from recovery.views.request_context import case_to
 from workspaces import formatting
-from workspaces.access import require
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number
 
@@ -44,8 +43,7 @@ UNTOUCHED = {"unchanged", "already", "later"}
 @require_http_methods(["GET", "POST"])
 def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
     """GET shows the plan; POST with `act=commit` submits exactly the plan that was shown."""
-    case = case_or_404(request, workspace, pk)
-    require(request.user, "recover", case.workspace)
+    case = case_to("recover", request, workspace, pk)
     params = request.POST or request.GET
     reach, choices = _reach(case, params.get("reach", "")), _choices(params)
     if request.method == "GET" or params.get("act") != "commit":
@@ -64,7 +62,7 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
             reach=reach,
             choices=choices,
         )
-    except (OutOfDate, CannotMove, InvalidInput, plans.CannotSubmit) as refusal:
+    except REFUSALS as refusal:
         return _show(request, case, reach, choices, problem=refusal)
     words = "It waits for approval." if plan.state == "waiting" else "It runs now."
     return request_context.preview_done(request, case, f"Plan {plan.number} is submitted. {words}")

@@ -19,7 +19,7 @@ from approvals.models import Approval
 from ledger import proofs
 from ledger.models import Effect, Run
 from recovery import search
-from recovery.cases.lifecycle import OutOfDate
+from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import cases
 from recovery.casework.bulk_verbs import USUAL, VERBS
 from recovery.models import Case, Cause, Correction
@@ -27,11 +27,10 @@ from recovery.run_facts.runs import facts_of
 from recovery.search.keys import WITHOUT_EFFECTS
 from recovery.views import acts, saved_views, story
 from recovery.views.queue_rows import COLUMNS, line, row
-from recovery.views.request_context import list_of, queue_url
+from recovery.views.request_context import list_of, named, queue_url
 from workspaces import clock, formatting, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
-from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
 
 # Jumping: any id of a workspace, pasted anywhere, leads to its page.
@@ -218,17 +217,18 @@ def peek(request: Request, here: Workspace, rows: list[dict[str, Any]]) -> dict[
 
 
 def _row_facts(case: Case, shown: dict[str, Any]) -> list[dict[str, Any]]:
-    facts = [
-        ("Run", case.run.run),
-        ("Agent", case.agent.name if case.agent else "the desk"),
-        ("Customer", shown["customer"] and formatting.person(shown["customer"])),
-        ("Asked for", case.request and formatting.quoted(case.request)),
-        ("Failed", f"{formatting.named(case.failed_tool)} {case.failed_target}".strip()),
-        ("Needs approval", shown["approval"]),
-        ("Due", shown["due"]),
-        ("Claimed by", shown["claimant"] or "nobody"),
-    ]
-    return [{"name": name, "value": value} for name, value in facts if value]
+    return named(
+        {
+            "Run": case.run.run,
+            "Agent": case.agent.name if case.agent else "the desk",
+            "Customer": shown["customer"] and formatting.person(shown["customer"]),
+            "Asked for": case.request and formatting.quoted(case.request),
+            "Failed": f"{formatting.named(case.failed_tool)} {case.failed_target}".strip(),
+            "Needs approval": shown["approval"],
+            "Due": shown["due"],
+            "Claimed by": shown["claimant"] or "nobody",
+        }
+    )
 
 
 VIEWS = (
@@ -406,7 +406,7 @@ def claim(request: Request, workspace: str) -> HttpResponse:
     for case in Case.objects.filter(workspace=here, pk__in=chosen):
         try:
             cases.claim(case, by=request.user, seen=case.revision)
-        except (CannotMove, OutOfDate) as refusal:
+        except REFUSALS as refusal:
             messages.warning(request, f"{case.run}: {refusal}")
         else:
             kept += 1

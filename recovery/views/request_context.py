@@ -1,6 +1,6 @@
 """Where a view stands: the workspace, the case in it, and the words its pages share."""
 
-from dataclasses import asdict, is_dataclass
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,7 +12,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from recovery.cases.lifecycle import OutOfDate
 from recovery.models import Case
-from workspaces import formatting
+from workspaces import access, formatting
 from workspaces.models import Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
 
@@ -29,6 +29,13 @@ def case_or_404(request: HttpRequest, slug: str, pk: int) -> Case:
         pk=pk,
         workspace=workspace,
     )
+
+
+def case_to(codename: access.Codename, request: Request, slug: str, pk: int) -> Case:
+    """The same for an act that needs a permission; raises NotAllowed."""
+    case = case_or_404(request, slug, pk)
+    access.require(request.user, codename, case.workspace)
+    return case
 
 
 def queue_url(workspace: Workspace) -> str:
@@ -90,12 +97,9 @@ def stale(reason: Exception) -> dict[str, str]:
     return {"tone": "wait", "title": title, "text": f"{reason} Nothing was changed."}
 
 
-def named(values: object) -> list[dict[str, Any]]:
-    """A dict, or (name, value) pairs, as the facts of a page."""
-    if is_dataclass(values) and not isinstance(values, type):
-        values = asdict(values)
-    pairs = values.items() if isinstance(values, dict) else values
-    return [{"name": name, "value": value} for name, value in pairs]  # type: ignore[attr-defined]
+def named(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Values with their names as the facts of a page; what is empty is left out."""
+    return [{"name": name, "value": value} for name, value in values.items() if value]
 
 
 TO_THE_RECORD = "the record"
@@ -119,7 +123,7 @@ def show_preview(
 ) -> HttpResponse:
     """The page of the act ("Compensate"): with a problem it is a refusal that keeps what was typed.
 
-    `told` is what this preview says of its own, and may say otherwise what all of them say.
+    `context` is what this preview says of its own, and may say otherwise what all of them say.
     """
     name = act.lower()
     shared = {

@@ -7,15 +7,13 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from ledger.models import Checkpoint
-from recovery.cases.lifecycle import InvalidInput, OutOfDate
+from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import resuming
 from recovery.models import Case
 from recovery.run_facts.sentences import listed
 from recovery.views import request_context
-from recovery.views.request_context import case_or_404, trace_url
+from recovery.views.request_context import case_to, trace_url
 from workspaces import formatting
-from workspaces.access import require
-from workspaces.moves import CannotMove
 from workspaces.pages import Request
 
 LABELS = {
@@ -30,8 +28,7 @@ LABELS = {
 @login_required
 @require_http_methods(["GET", "POST"])
 def resume(request: Request, workspace: str, pk: int) -> HttpResponse:
-    case = case_or_404(request, workspace, pk)
-    require(request.user, "recover", case.workspace)
+    case = case_to("recover", request, workspace, pk)
     params = request.POST or request.GET
     points = list(Checkpoint.objects.filter(run=case.run).order_by("-place"))
     wanted = params.get("checkpoint")
@@ -49,7 +46,7 @@ def resume(request: Request, workspace: str, pk: int) -> HttpResponse:
             reason=params.get("why", ""),
             checkpoint=chosen,
         )
-    except (OutOfDate, CannotMove, InvalidInput, resuming.CannotResume) as refusal:
+    except REFUSALS as refusal:
         return _show(request, case, points, chosen, problem=refusal)
     words = "The run is told to go on. If the agent does not answer, it returns."
     return request_context.preview_done(request, case, words)

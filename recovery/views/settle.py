@@ -19,19 +19,17 @@ from django.views.decorators.http import require_http_methods
 from connectors.contract import CannotRead, Refused
 from ledger import disclosure
 from ledger.models import Action, Effect, Event
-from recovery.cases.lifecycle import InvalidInput, OutOfDate, held_by_another
+from recovery.cases.lifecycle import REFUSALS, InvalidInput, held_by_another
 from recovery.casework import settling
 from recovery.engine import outbound_calls, steps
 from recovery.models import Case, PlanState, Step, StepState
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.triage import outcome_probes
 from recovery.views import plan_card, request_context, story
-from recovery.views.request_context import case_or_404, case_url, named
+from recovery.views.request_context import case_to, case_url, named
 from recovery.views.story import short_key
 from workspaces import formatting
-from workspaces.access import require
 from workspaces.models import User
-from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number
 
 # A second answer to what somebody has settled already: who said what, and how it stands now.
@@ -109,8 +107,7 @@ class OpenOutcomes:
 @require_http_methods(["GET", "POST"])
 def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
     """The doubt that the address names, else the first one of the case."""
-    case = case_or_404(request, workspace, pk)
-    require(request.user, "recover", case.workspace)
+    case = case_to("recover", request, workspace, pk)
     outcomes = OpenOutcomes.of(case)
     subject = _subject(request, outcomes)
     late = subject_of(request, case) if subject is None else None
@@ -123,7 +120,7 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
         return _show(request, case, subject, outcomes)
     try:
         _decide(request, case, subject)
-    except (OutOfDate, CannotMove, InvalidInput) as refusal:
+    except REFUSALS as refusal:
         return _show(request, case, subject, OpenOutcomes.of(case), problem=refusal)
     return request_context.preview_done(request, case, "Written down, in your name.")
 
@@ -215,19 +212,19 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
     sent_at = action.started_at or action.planned_at
     error = action.error if isinstance(action.error, dict) else {}
     message = error.get("message") or error.get("type")
-    sent = [
-        ("Tool", action.tool),
-        ("Target", targets),
-        ("Key", short_key(action.key)),
-        ("Answer", formatting.quoted(message) if message else "none came"),
-    ]
+    sent = {
+        "Tool": action.tool,
+        "Target": targets,
+        "Key": short_key(action.key),
+        "Answer": formatting.quoted(message) if message else "none came",
+    }
     probes, found = _asked(facts, action, sensitive=sensitive)
     return {
         "kind": "action",
         "title": f"Did {action.tool_words} happen?",
         "lead": "The agent sent it and never learned how it ended. Until somebody knows,"
         " this run is neither resumed nor undone.",
-        "sent": _facts(sent) + _sent(sent_at),
+        "sent": named(sent) + _sent(sent_at),
         "raw": _raw(action.args) if sensitive else "",
         "probes": probes,
         "ways": [LASTS if facts.is_irreversible(action) else HAPPENED, NEVER],
@@ -251,20 +248,20 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
     """A step of a plan that the engine leaves to people."""
     lost, title = step.is_lost, _title(step)
     stopped_by = plan_card.differences(step, sensitive=sensitive)
-    sent = [
-        ("Step", f"{step.position} of plan {step.plan.number}"),
-        ("Call", f"{step.connection.name} · {step.operation}"),
-        ("Target", f"{formatting.named(step.target_type)} {formatting.named(step.target_id)}"),
-        ("Key", short_key(step.key)),
-        ("It waits because", step.note or step.get_state_display()),
-    ]
+    sent = {
+        "Step": f"{step.position} of plan {step.plan.number}",
+        "Call": f"{step.connection.name} · {step.operation}",
+        "Target": f"{formatting.named(step.target_type)} {formatting.named(step.target_id)}",
+        "Key": short_key(step.key),
+        "It waits because": step.note or step.get_state_display(),
+    }
     return {
         "kind": "step",
         "title": f"Was it done? {title}" if lost else f"What becomes of it? {title}",
         "lead": "It was sent, and its outcome is unknown."
         if lost
         else "The engine has left this step to a person; the others go on without it.",
-        "sent": _facts(sent),
+        "sent": named(sent),
         "raw": _raw(step.args) if sensitive else "",
         "probes": _attempts(step),
         "ways": _ways(step, lost=lost),
@@ -351,10 +348,6 @@ def _sent(at: datetime | None) -> list[dict[str, Any]]:
     return [{"name": "Sent", "time": formatting.moment(at, "full")}] if at else []
 
 
-def _facts(pairs: list[tuple[str, Any]]) -> list[dict[str, Any]]:
-    return [{"name": name, "value": value} for name, value in pairs if value]
-
-
 def _raw(args: object) -> str:
     return json.dumps(args, indent=2, ensure_ascii=False, default=str) if args else ""
 
@@ -367,8 +360,7 @@ WRONG = ("wrong", "It is not", "The case says so, and what it did can be undone.
 @require_http_methods(["GET", "POST"])
 def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
     """The call that the address names, else the first that waits."""
-    case = case_or_404(request, workspace, pk)
-    require(request.user, "recover", case.workspace)
+    case = case_to("recover", request, workspace, pk)
     params = request.POST or request.GET
     facts = facts_of(case.run)
     waiting = settling.awaited(facts)
@@ -388,7 +380,7 @@ def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
             by=request.user,
             seen=request_context.seen_revision(request),
         )
-    except (OutOfDate, CannotMove, InvalidInput) as refusal:
+    except REFUSALS as refusal:
         return _show_confirm(request, case, facts, action, problem=refusal)
     return request_context.preview_done(request, case, "Written down, in your name.")
 
