@@ -19,41 +19,26 @@ from recovery.run_facts.runs import facts_of
 STEPS_SHOWN_MAX = 1_000
 
 
+OF_CASES = (
+    "state", "revision", "headline", "reasons", "evidence", "risk", "failed_tool", "failed_target",
+    "customer", "customer_name", "request", "suggestion", "suggestion_reason", "suggestion_text",
+    "reversibility", "needs_approval", "amount_minor", "currency", "without_effects", "failed_at",
+    "opened_at", "due_at", "outcome", "closing_reason", "closed_at",
+)  # fmt: skip
+"""Columns that are named alike on the wire."""
+
+
 def case(one: Case) -> dict[str, Any]:
     holder = holder_of(one)
     return {
         "id": one.pk,
         "run": one.run.run,
         "agent": one.agent.name if one.agent else None,
-        "state": one.state,
-        "revision": one.revision,
-        "headline": one.headline,
-        "reasons": one.reasons,
-        "evidence": one.evidence,
-        "risk": one.risk,
-        "failed_tool": one.failed_tool,
-        "failed_target": one.failed_target,
-        "customer": one.customer,
-        "customer_name": one.customer_name,
-        "request": one.request,
-        "suggestion": one.suggestion,
-        "suggestion_reason": one.suggestion_reason,
-        "suggestion_text": one.suggestion_text,
-        "reversibility": one.reversibility,
-        "needs_approval": one.needs_approval,
-        "amount_minor": one.amount_minor,
-        "currency": one.currency,
+        "cause": one.cause.fingerprint if one.cause else None,
         "unknown": one.unknown_count,
         "standing": one.standing_count,
-        "without_effects": one.without_effects,
-        "cause": one.cause.fingerprint if one.cause else None,
-        "failed_at": one.failed_at,
-        "opened_at": one.opened_at,
-        "due_at": one.due_at,
         "claimed_by": holder.email if holder else None,
-        "outcome": one.outcome,
-        "closing_reason": one.closing_reason,
-        "closed_at": one.closed_at,
+        **{name: getattr(one, name) for name in OF_CASES},
     }
 
 

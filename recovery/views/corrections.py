@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -11,12 +13,14 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
+from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import corrections
-from recovery.cases.lifecycle import OutOfDate
-from recovery.corrections import CannotPublish, publishing
+from recovery.cases.lifecycle import REFUSALS, OutOfDate
+from recovery.corrections import publishing
 from recovery.corrections.facts import review_words
 from recovery.models import Correction, CorrectionState
 from recovery.views.public import private, trail_context
+from recovery.views.request_context import case_url, seen_revision
 from workspaces import formatting
 from workspaces.access import may
 from workspaces.models import Workspace
@@ -26,10 +30,6 @@ from workspaces.pages import Request, is_number, page, workspace_or_404, workspa
 # What the page of one correction shows to operators.
 
 MARKS = {"restored": "ok", "compensated": "ok", "corrected": "ok", "not_undone": "bad"}
-
-
-def case_url(here: Workspace, one: Correction) -> str:
-    return f"/w/{here.slug}/cases/{one.case_id}/"
 
 
 def card(request: Request, one: Correction) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def card(request: Request, one: Correction) -> dict[str, Any]:
             "lead": one.lead,
             "person": one.person_name or one.person_id,
             "contact": one.contact,
-            "case_url": case_url(here, one),
+            "case_url": case_url(one.case),
             "run": one.case.run.run,
             "revision": one.revision,
             "expires": formatting.moment(one.expires_at, "day") if one.expires_at else "",
@@ -132,7 +132,6 @@ def _reads(one: Correction) -> list[dict[str, Any]]:
     return entries
 
 
-PAGE_CORRECTIONS = 50
 COUNT_MAX = 1_000
 VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
     "all": ("All", {}),
@@ -153,17 +152,14 @@ def correction_list(request: Request, workspace: str) -> HttpResponse:
     after = request.GET.get("after", "")
     if is_number(after):
         rows = rows.filter(pk__lt=int(after))
-    found = list(
-        rows.select_related("case__run")
-        .prefetch_related("deliveries")
-        .order_by("-pk")[: PAGE_CORRECTIONS + 1]
-    )
-    shown = found[:PAGE_CORRECTIONS]
+    related = rows.select_related("case__run", "case__workspace").prefetch_related("deliveries")
+    found = list(related.order_by("-pk")[: ROWS_A_PAGE + 1])
+    shown, pager = page_of(request, found, lambda one: str(one.pk))
     context = {
         "workspace": here,
         "views": [_view(here, name, chosen) for name in VIEWS],
         "rows": [_row(here, one) for one in shown],
-        "pager": _pager(here, chosen, shown, more=len(found) > PAGE_CORRECTIONS),
+        "pager": pager,
         "empty": {
             "icon": "correction",
             "title": "No corrections here",
@@ -194,7 +190,7 @@ def _row(here: Workspace, one: Correction) -> dict[str, Any]:
         "title": one.title,
         "person": one.person_name or one.person_id,
         "run": one.case.run.run,
-        "case_url": case_url(here, one),
+        "case_url": case_url(one.case),
         "published": formatting.moment(one.published_at),
         "read": _read(one),
         "delivery": _delivered(one),
@@ -218,15 +214,6 @@ def _delivered(one: Correction) -> str:
     }
     deliveries = sorted(one.deliveries.all(), key=lambda sent: sent.pk)
     return ", ".join(f"{sent.channel} {states.get(sent.state, sent.state)}" for sent in deliveries)
-
-
-def _pager(here: Workspace, chosen: str, shown: list[Correction], *, more: bool) -> dict[str, Any]:
-    base = f"{reverse('recovery:corrections', args=[here.slug])}?view={chosen}"
-    return {
-        "label": f"{len(shown)} shown",
-        "previous": "",
-        "next": f"{base}&after={shown[-1].pk}" if more else "",
-    }
 
 
 def found_or_404(here: Workspace, pk: int) -> Correction:
@@ -261,47 +248,43 @@ def preview(request: Request, workspace: str, pk: int) -> HttpResponse:
 @login_required
 @require_POST
 def save(request: Request, workspace: str, pk: int) -> HttpResponse:
-    one = _recoverable(request, workspace, pk)
-    try:
-        _edit(request, one)
-    except (OutOfDate, CannotMove) as stale:
-        return _one(request, found_or_404(one.workspace, pk), problem=str(stale), status=409)
-    messages.success(request, "The words are saved.")
-    return redirect("recovery:correction", workspace=workspace, pk=pk)
+    return _change(request, workspace, pk, partial(_edit, request), "The words are saved.")
 
 
 @login_required
 @require_POST
 def publish(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Save the words as they stand in the form, then publish exactly those."""
-    one = _recoverable(request, workspace, pk)
-    try:
+
+    def act(one: Correction) -> None:
         edited = _edit(request, one)
         ways = request.POST.getlist("delivery") or [publishing.LINK]
         corrections.publish(edited, by=request.user, seen=edited.revision, ways=ways)
-    except (OutOfDate, CannotMove) as stale:
-        return _one(request, found_or_404(one.workspace, pk), problem=str(stale), status=409)
-    except CannotPublish as stopped:
-        return _one(request, found_or_404(one.workspace, pk), problem=str(stopped), status=422)
-    messages.success(request, "Published.")
-    return redirect("recovery:correction", workspace=workspace, pk=pk)
+
+    return _change(request, workspace, pk, act, "Published.")
 
 
 @login_required
 @require_POST
 def revoke(request: Request, workspace: str, pk: int) -> HttpResponse:
-    one = _recoverable(request, workspace, pk)
+    def act(one: Correction) -> None:
+        corrections.revoke(one, by=request.user, seen=seen_revision(request))
+
+    return _change(request, workspace, pk, act, "The link opens nothing any more.")
+
+
+def _change(
+    request: Request, workspace: str, pk: int, act: Callable[[Correction], object], words: str
+) -> HttpResponse:
+    """An act on a correction, and back to its page, which says that it is done or why not."""
+    one = found_or_404(workspace_to("recover", request, workspace), pk)
     try:
-        corrections.revoke(one, by=request.user, seen=_seen(request))
-    except (OutOfDate, CannotMove) as stale:
-        return _one(request, found_or_404(one.workspace, pk), problem=str(stale), status=409)
-    messages.success(request, "The link opens nothing any more.")
+        act(one)
+    except REFUSALS as refusal:
+        status = 409 if isinstance(refusal, OutOfDate | CannotMove) else 422
+        return _one(request, found_or_404(one.workspace, pk), problem=str(refusal), status=status)
+    messages.success(request, words)
     return redirect("recovery:correction", workspace=workspace, pk=pk)
-
-
-def _recoverable(request: Request, workspace: str, pk: int) -> Correction:
-    here = workspace_to("recover", request, workspace)
-    return found_or_404(here, pk)
 
 
 def _edit(request: Request, one: Correction) -> Correction:
@@ -313,13 +296,8 @@ def _edit(request: Request, one: Correction) -> Correction:
     return corrections.edit(
         one,
         by=request.user,
-        seen=_seen(request),
+        seen=seen_revision(request),
         title=request.POST.get("title", ""),
         lead=request.POST.get("lead", ""),
         words=words,
     )
-
-
-def _seen(request: Request) -> int:
-    given = request.POST.get("revision", "")
-    return int(given) if is_number(given) else -1
