@@ -12,9 +12,9 @@ from django.dispatch import receiver
 from approvals.models import ApprovalState
 from approvals.signals import approval_decided
 from recovery.engine import plan_runner
-from recovery.models import Plan, PlanState, StepState
+from recovery.models import Plan, PlanState
 from recovery.models.plans import STARTED
-from recovery.models.steps import DUE_IN_TIME, IN_HAND, literals
+from recovery.models.steps import DUE_IN_TIME, IN_HAND, WAITS_FOR_TURN, literals
 from workspaces.row_locks import ROW_LOCK
 from workspaces.wakeups import ENGINE_QUEUE, wake
 
@@ -62,7 +62,7 @@ WITH due AS (
         OR (s.state IN ({literals(DUE_IN_TIME)})
             AND coalesce(s.wake_at, s.moved_at + %(quiet)s * interval '1 second')
                 < clock_timestamp())
-        OR (s.state = '{StepState.BLOCKED}' AND s.wake_at < clock_timestamp()))
+        OR (s.state IN ({literals(WAITS_FOR_TURN)}) AND s.wake_at < clock_timestamp()))
     UNION
     SELECT p.id FROM recovery_plan p LEFT JOIN approvals_approval a ON a.id = p.approval_id
     WHERE p.state = '{PlanState.WAITING}'

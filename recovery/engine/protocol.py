@@ -130,7 +130,7 @@ def _claim(free: Sequence[Step]) -> tuple[list[ClaimedStep], list[ParsedEvent]]:
 def _claim_events(step: Step, seconds: float) -> list[EventDraft]:
     """Bring the step to what the claim has made of it; its events."""
     drafts = []
-    if step.state == StepState.BLOCKED:
+    if step.state != StepState.READY:
         drafts.append(steps.event_draft(step, StepState.READY, {"was": step.state, "note": ""}))
     step.was, step.state = StepState.READY, StepState.CLAIMED
     # A whole number as one: of others the canonical form takes long to write.
