@@ -78,6 +78,11 @@ def held_by_another(case: Case, person: User | None) -> User | None:
     return holder if holder is not None and holder != person else None
 
 
+def reread(case: Case) -> Case:
+    """The case as it is now, with what the facts of its run begin with."""
+    return Case.objects.select_related("workspace", "run__workspace", "run__agent").get(pk=case.pk)
+
+
 def locked(case: Case, *, seen: int | None = None) -> Case:
     """The case under its lock and its run's, the run first, as everybody takes them.
 

@@ -17,7 +17,15 @@ from django.utils.dateparse import parse_datetime
 
 from amends.protocol.vocabulary import EventType
 from ledger.models import Compensated, Effect, Run
-from recovery.cases.lifecycle import NotPossible, end, held_by_another, kept_text, locked, say
+from recovery.cases.lifecycle import (
+    NotPossible,
+    end,
+    held_by_another,
+    kept_text,
+    locked,
+    reread,
+    say,
+)
 from recovery.engine import plan_lifecycle
 from recovery.models import Case, CaseOutcome, CaseState, CorrectionState, Plan, PlanState, Residue
 from recovery.models.plans import LIVING
@@ -103,13 +111,22 @@ def close(
     other = held_by_another(case, by)
     if other is not None:
         raise CannotMove(case, CaseState.CLOSED, f"{other} has claimed it.")
-    facts = facts_of(_run(case))
+    facts = facts_of(reread(case).run)
     hindrance = why_not(case, facts, living_plan(case)) or _unfit(case, outcome, left)
     if hindrance:
         raise CannotClose(hindrance)
     reason = kept_text(reason, TEXT_CHARACTERS_MAX, asking="Say why it is closed.")
-    _hand_over(case, left)
-    _forget_leftovers(case, by)
+    for one in left:
+        Residue.objects.create(
+            case=case,
+            effect_id=one.effect_id,
+            text=kept_text(one.text, TEXT_CHARACTERS_MAX),
+            owner=one.owner,
+            due_at=one.due_at,
+        )
+    # Steps of a stopped plan that waited for a person wait no longer.
+    for plan in Plan.objects.filter(case=case, state=PlanState.STOPPED):
+        plan_lifecycle.supersede(plan, by=by, why="The case was closed.")
     end(
         case,
         outcome,
@@ -122,17 +139,6 @@ def close(
     if outcome == CaseOutcome.EXPECTED:
         Run.objects.filter(pk=case.run_id, held_by=f"case {case.pk}").update(held_by="")
     return case
-
-
-def _hand_over(case: Case, left: Sequence[Remainder]) -> None:
-    for one in left:
-        Residue.objects.create(
-            case=case,
-            effect_id=one.effect_id,
-            text=kept_text(one.text, TEXT_CHARACTERS_MAX),
-            owner=one.owner,
-            due_at=one.due_at,
-        )
 
 
 def _unfit(case: Case, outcome: str, left: Sequence[Remainder]) -> str:
@@ -156,16 +162,6 @@ def _unfit_residue(case: Case, one: Remainder) -> str:
     if one.effect_id is not None and not effects.filter(pk=one.effect_id).exists():
         return "What is left is an effect of this run."
     return ""
-
-
-def _forget_leftovers(case: Case, by: User) -> None:
-    """Steps of a stopped plan that waited for a person wait no longer."""
-    for plan in Plan.objects.filter(case=case, state=PlanState.STOPPED):
-        plan_lifecycle.supersede(plan, by=by, why="The case was closed.")
-
-
-def _run(case: Case) -> Run:
-    return Run.objects.select_related("workspace", "agent").get(pk=case.run_id)
 
 
 # Residues: what could not be undone, until its owner says what became of it.

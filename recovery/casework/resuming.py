@@ -28,6 +28,7 @@ from recovery.cases.lifecycle import (
     kept_text,
     locked,
     move,
+    reread,
     say,
 )
 from recovery.models import Case, CaseState, Directive, Plan
@@ -132,7 +133,7 @@ def chosen(checkpoints: Sequence[Checkpoint], resume_from: str) -> Checkpoint | 
 
 def preview(case: Case, *, checkpoint: Checkpoint | None = None) -> Resume:
     """How the run would go on from `checkpoint`, or from its start. Writes nothing."""
-    case = Case.objects.select_related("workspace", "run__workspace", "run__agent").get(pk=case.pk)
+    case = reread(case)
     plan = Plan.objects.filter(case=case, state__in=LIVING).first()
     return preview_of(case, facts_of(case.run), checkpoint, plan)
 
@@ -197,16 +198,12 @@ def _label(facts: RunFacts, action: Action) -> tuple[str, str]:
     if action in facts.unknown():
         return "repeat_may_duplicate", "Nobody knows whether it happened."
     if action.state == ActionState.SUCCEEDED:
-        if action.key or _reads(facts, action):
+        if action.key or facts.judgement(action).action_class in WITHOUT_EFFECT:
             return "skip", "Its first result is answered again."
         return "repeat_may_duplicate", "It has no key by which it would be recognised."
     if action.state == ActionState.FAILED:
         return "repeat_same_key", "It had no effect."
     return "new", "It was planned and never started."
-
-
-def _reads(facts: RunFacts, action: Action) -> bool:
-    return facts.judgement(action).action_class in WITHOUT_EFFECT
 
 
 def _pending(

@@ -15,7 +15,14 @@ from amends.protocol.vocabulary import EventType
 from connectors.contract import Refused
 from ledger import desk_events
 from ledger.models import Action, ActionState, Run, Verified
-from recovery.cases.lifecycle import InvalidInput, OutOfDate, held_by_another, kept_text, locked
+from recovery.cases.lifecycle import (
+    InvalidInput,
+    OutOfDate,
+    held_by_another,
+    kept_text,
+    locked,
+    reread,
+)
 from recovery.engine import approved_calls, outbound_calls, plan_lifecycle, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState
 from recovery.models.steps import TROUBLED
@@ -120,7 +127,7 @@ def steps_in_doubt(case: Case) -> list[Step]:
 
 def facts_now(case: Case) -> RunFacts:
     """What is known of the case's run at this moment, read anew."""
-    return facts_of(Run.objects.select_related("workspace", "agent").get(pk=case.run_id))
+    return facts_of(reread(case).run)
 
 
 def _locked_step(step: Step, by: User, outcome: str, seen: int) -> Step:

@@ -71,11 +71,8 @@ def _things(items: list[dict[str, Any]]) -> str:
     if len(kinds) != 1:
         return "some of your details"
     kind = singular(kinds.pop()) or "details"
-    return f"your {kind}" if len(names) == 1 else f"{len(names)} of your {_plural(kind)}"
-
-
-def _plural(kind: str) -> str:
-    return plural(2, kind).partition(" ")[2]
+    kinds_word = plural(2, kind).partition(" ")[2]
+    return f"your {kind}" if len(names) == 1 else f"{len(names)} of your {kinds_word}"
 
 
 def _cut(text: str) -> str:

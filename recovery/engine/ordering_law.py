@@ -5,7 +5,7 @@ back only older steps on the same target (all of them, under HALT). While a newe
 probing goes on first, which is bounded. All of it is a pure function of the steps that still live.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -130,14 +130,9 @@ def standing(plan_ids: Collection[int], most: int | None = None) -> list[Standin
     for plan_id, state, halt, *step in ask(TURNS_SQL, [most, list(plan_ids)]):
         plan = plans.setdefault(plan_id, Standing(plan_id, state, halt, []))
         if step[0] is not None:
-            plan.steps.append(_living(*step))
+            pk, step_state, kind, name, *rest = step
+            plan.steps.append(Living(pk, step_state, (kind, name), *rest))
     return list(plans.values())
-
-
-def _living(
-    pk: int, state: str, kind: str, name: str, due: bool, over: bool, connector: str, claims: int  # noqa: FBT001
-) -> Living:  # fmt: skip
-    return Living(pk, state, (kind, name), due, over, connector, claims)
 
 
 def _turn(plan: Standing) -> NextAction | None:
@@ -145,14 +140,11 @@ def _turn(plan: Standing) -> NextAction | None:
         return NextAction(plan.plan_id, Act.START)
     if plan.state not in STARTED:
         return None
-    following = _law(plan.state, plan.steps, halt=plan.halt)
+    if plan.state == PlanState.STOPPED:
+        following = next_act_of_stopped(plan.steps)
+    else:
+        following = next_act(plan.steps, halt=plan.halt)
     step = next((one for one in plan.steps if one.id == following.step), None)
     if step is None:
         return NextAction(plan.plan_id, following.act)
     return NextAction(plan.plan_id, following.act, step.id, step.connector, step.claims)
-
-
-def _law(state: str, living: Sequence[Living], *, halt: bool) -> Next:
-    if state == PlanState.STOPPED:
-        return next_act_of_stopped(living)
-    return next_act(living, halt=halt)

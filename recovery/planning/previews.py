@@ -19,6 +19,7 @@ from approvals.digests import call_digest
 from approvals.policy import Policy, PolicyDecision, RequiredApprovers
 from connectors.contract import Money
 from ledger.models import Checkpoint, Run
+from recovery.cases.lifecycle import reread
 from recovery.engine import approved_calls
 from recovery.models import Case, CaseState, Plan
 from recovery.models.cases import UNDER_A_PLAN
@@ -163,7 +164,10 @@ class Draft:
     @property
     def why_not(self) -> str:
         """Why this cannot be submitted, in one sentence; empty where it can."""
-        return self.hindrance or _undecided_words(self.undecided)
+        if self.hindrance or not self.undecided:
+            return self.hindrance
+        position = self.undecided[0].step.position
+        return f"Step {position} has drifted: choose what should happen."
 
     @property
     def hindrance(self) -> str:
@@ -187,7 +191,7 @@ def draft(
     `choices` maps effect ids to rebase, override or skip, for targets that have drifted. Reads the
     outside world, so it stands outside any transaction; writes nothing.
     """
-    case = _fresh(case)
+    case = reread(case)
     facts = facts_of(case.run)
     connections = connections_of([case.workspace_id])
     chosen = {effect: how for effect, how in (choices or {}).items() if how in CHOICES}
@@ -256,7 +260,11 @@ def _draft(
         reach=reach,
         choices=choices or {},
         judgement=judgement_of(drafted),
-        digest=_digest(case, reach, drafted),
+        digest=approved_calls.plan_digest(
+            Plan(case=case, reach=reach),
+            case.workspace.slug,
+            [call_digest(one.facts) for one in drafted.steps],
+        ),
         headline=headline(drafted),
         checked_at=timezone.now(),
         number=number or next_number(case),
@@ -299,23 +307,5 @@ def _why_not_so(drafted: Draft) -> str:
     return ""
 
 
-def _undecided_words(steps: Sequence[DraftStep]) -> str:
-    if not steps:
-        return ""
-    return f"Step {steps[0].step.position} has drifted: choose what should happen."
-
-
-def _digest(case: Case, reach: Checkpoint | None, drafted: Drafted) -> str:
-    return approved_calls.plan_digest(
-        Plan(case=case, reach=reach),
-        case.workspace.slug,
-        [call_digest(one.facts) for one in drafted.steps],
-    )
-
-
 def next_number(case: Case) -> int:
     return (case.plans.aggregate(last=Max("number"))["last"] or 0) + 1
-
-
-def _fresh(case: Case) -> Case:
-    return Case.objects.select_related("workspace", "run__workspace", "run__agent").get(pk=case.pk)

@@ -204,18 +204,16 @@ def _advice(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
         "suggestion": suggestion,
         "suggestion_reason": shortened(why, 400),
         "suggestion_text": text,
-        "reversibility": _reversibility(facts, drafted),
+        # The weakest of all that stands, and of what was repaired here alone.
+        "reversibility": Reversibility.IRREVERSIBLE
+        if facts.irreversible()
+        else drafted.reversibility,
         "needs_approval": previews.approval(judgement)[:200],
         "amount_minor": money.amount_minor if money else None,
         "currency": money.currency[:3].upper() if money else "",
         "unknown_count": len(facts.unknown()),
         "standing_count": len(facts.remaining()),
     }
-
-
-def _reversibility(facts: RunFacts, drafted: Drafted) -> Reversibility:
-    """The weakest of all that stands, and of what was repaired here alone."""
-    return Reversibility.IRREVERSIBLE if facts.irreversible() else drafted.reversibility
 
 
 def _urgency(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> dict[str, Any]:

@@ -144,7 +144,11 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
     columns = file.columns
     if not columns["reasons"]:  # all has been put right: what went wrong is still what went wrong
         columns = {name: value for name, value in columns.items() if name not in STORY}
-    changes = {name: value for name, value in columns.items() if _now(case, name) != _plain(value)}
+    changes = {
+        name: value
+        for name, value in columns.items()
+        if _now(case, name) != getattr(value, "pk", value)
+    }
     if not changes:
         return case
     before = set(case.reasons)
@@ -195,10 +199,6 @@ def _now(case: Case, name: str) -> Any:
     return (
         getattr(case, f"{name}_id") if name in {"agent", "failed_action"} else getattr(case, name)
     )
-
-
-def _plain(value: Any) -> Any:
-    return getattr(value, "pk", value)
 
 
 def _say(case: Case, facts: RunFacts, what: EventType, reasons: Sequence[Reason]) -> None:

@@ -91,6 +91,7 @@ def _show(
 ) -> HttpResponse:
     draft = plans.draft(case, reach=reach, choices=choices)
     sensitive = disclosure.sees(request.user, case.workspace)
+    act = previews.brief(draft.drafted)
     context = {
         "plan_number": draft.number,
         "digest": draft.digest,
@@ -106,7 +107,7 @@ def _show(
         ],
         "told": _before_it_runs(draft),
         "reach": _reaches(case, reach),
-        "commit_label": _label(draft),
+        "commit_label": f"Ask for approval: {act[:1].lower()}{act[1:]}" if draft.approval else act,
         "why_not": draft.why_not,
     }
     goes = request_context.TO_THE_APPROVERS_TOO
@@ -130,11 +131,6 @@ def outlook(draft: plans.Draft, *, sensitive: bool) -> dict[str, Any]:
         "cannot": [{"title": one.title, "text": one.text} for one in draft.cannot],
         "approval": draft.approval,
     }
-
-
-def _label(draft: plans.Draft) -> str:
-    words = previews.brief(draft.drafted)
-    return f"Ask for approval: {words[:1].lower()}{words[1:]}" if draft.approval else words
 
 
 def _before_it_runs(draft: plans.Draft) -> list[dict[str, str]]:

@@ -30,6 +30,7 @@ def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> 
     """
     holder = holder_of(case)
     sign, approval = _suggested(case)
+    may_just_end = case.without_effects and case.suggestion == Suggestion.RESUME
     acts_here = recovers and case.state == CaseState.OPEN and holder in (None, person)
     return {
         "id": case.pk,
@@ -49,7 +50,7 @@ def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> 
         or case.suggestion_text
         or case.get_suggestion_display(),
         "suggestion_url": f"{case_url(case)}{case.suggestion}/" if acts_here else "",
-        "or_close_url": f"{case_url(case)}close/" if acts_here and _may_just_end(case) else "",
+        "or_close_url": f"{case_url(case)}close/" if acts_here and may_just_end else "",
         "reversibility": sign,
         "approval": approval,
         "since": formatting.moment(case.failed_at, "span"),
@@ -64,10 +65,6 @@ def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> 
         "eligible": case.state == CaseState.OPEN and case.unknown_count == 0,
         "case": case,
     }
-
-
-def _may_just_end(case: Case) -> bool:
-    return case.without_effects and case.suggestion == Suggestion.RESUME
 
 
 def _suggested(case: Case) -> tuple[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
@@ -224,7 +223,8 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
         "title": f"Did {action.tool_words} happen?",
         "lead": "The agent sent it and never learned how it ended. Until somebody knows,"
         " this run is neither resumed nor undone.",
-        "sent": named(sent) + _sent(sent_at),
+        "sent": named(sent)
+        + ([{"name": "Sent", "time": formatting.moment(sent_at, "full")}] if sent_at else []),
         "raw": _raw(action.args) if sensitive else "",
         "probes": probes,
         "ways": [LASTS if facts.is_irreversible(action) else HAPPENED, NEVER],
@@ -341,11 +341,6 @@ def _target_now(step: Step) -> list[dict[str, Any]]:
         }
         for name in names[:FIELDS_SHOWN_MAX]
     ]
-
-
-def _sent(at: datetime | None) -> list[dict[str, Any]]:
-    """When, as every other time on the page: in the reader's own zone."""
-    return [{"name": "Sent", "time": formatting.moment(at, "full")}] if at else []
 
 
 def _raw(args: object) -> str:
