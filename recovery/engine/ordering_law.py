@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from recovery.engine.queries import TURNS_SQL, ask
+from recovery.engine.queries import NEXT_ACTIONS_SQL, ask
 from recovery.models import PlanState, StepState
 from recovery.models.plans import STARTED, UNSTARTED
 from recovery.models.steps import IN_HAND, WAITS_FOR_PEOPLE, WAITS_FOR_TURN
@@ -82,7 +82,7 @@ def _on_the_way(step: Living) -> Next:
     return Next(Act.PROBE if step.state == StepState.UNKNOWN else Act.VERIFY, step.id)
 
 
-# Turns: what each of some plans needs next, as the order law says, read in one query.
+# Next actions: what each of some plans needs next, as the order law says, read in one query.
 
 LIVING_READ = 20
 """The law nearly always decides by the first; then by some, and all are read where it does not."""
@@ -110,24 +110,24 @@ class Standing:
 
 
 def of(plan_ids: Collection[int]) -> list[NextAction]:
-    """The turn of each plan; of those that have ended, none."""
+    """What each plan needs next; of those that have ended, nothing."""
     found = []
     for plan in standing(plan_ids, 1):
-        turn = _turn(plan)
+        action = _next_action(plan)
         for most in (LIVING_READ, None):
-            if turn is None or turn.act not in {Act.PEOPLE, Act.FINISH} or not plan.steps:
+            if action is None or action.act not in {Act.PEOPLE, Act.FINISH} or not plan.steps:
                 break
             (plan,) = standing([plan.plan_id], most)  # noqa: PLW2901 - the same, with more steps
-            turn = _turn(plan)
-        if turn is not None:
-            found.append(turn)
+            action = _next_action(plan)
+        if action is not None:
+            found.append(action)
     return found
 
 
 def standing(plan_ids: Collection[int], most: int | None = None) -> list[Standing]:
     """The plans, each with at most so many of its living steps."""
     plans: dict[int, Standing] = {}
-    for plan_id, state, halt, *step in ask(TURNS_SQL, [most, list(plan_ids)]):
+    for plan_id, state, halt, *step in ask(NEXT_ACTIONS_SQL, [most, list(plan_ids)]):
         plan = plans.setdefault(plan_id, Standing(plan_id, state, halt, []))
         if step[0] is not None:
             pk, step_state, kind, name, *rest = step
@@ -135,7 +135,7 @@ def standing(plan_ids: Collection[int], most: int | None = None) -> list[Standin
     return list(plans.values())
 
 
-def _turn(plan: Standing) -> NextAction | None:
+def _next_action(plan: Standing) -> NextAction | None:
     if plan.state in UNSTARTED:
         return NextAction(plan.plan_id, Act.START)
     if plan.state not in STARTED:

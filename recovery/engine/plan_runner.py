@@ -67,18 +67,18 @@ LOOK_SECONDS = 0.25
 
 
 class PlanBatcher:
-    """The free seats beside one plan, in a worker of one queue."""
+    """The room beside one plan, in a worker of one queue."""
 
-    def __init__(self, plan_id: int, queue: str, seats: int) -> None:
-        self.is_closed = seats == 1 or queue in {"", ENGINE_QUEUE}
+    def __init__(self, plan_id: int, queue: str, capacity: int) -> None:
+        self.is_closed = capacity == 1 or queue in {"", ENGINE_QUEUE}
         self._plan_id = plan_id
         self._connector = connector_of_queue(queue)
-        self._seats = seats
+        self._capacity = capacity
         self._look_at = 0.0
 
     def newcomers(self, present: Collection[int]) -> list[int]:
         """Plans to take along now."""
-        free = self._seats - len(present)
+        free = self._capacity - len(present)
         if self.is_closed or free <= 0 or time.monotonic() < self._look_at:
             return []
         values = [list(present), self._plan_id, self._connector, 2 * free]
@@ -114,21 +114,21 @@ def run_together(plan_id: int, *, queue: str) -> Continuations:
     `queue` is the one whose worker we are: calls to other connectors than its own are left to
     theirs. Without one, everything is done here.
     """
-    return PlanRunner(plan_id, queue, seats=CAPACITY).go()
+    return PlanRunner(plan_id, queue, capacity=CAPACITY).go()
 
 
 class PlanRunner:
     """A plan, and its company, taken as far as they go now."""
 
-    def __init__(self, plan_id: int, queue: str, *, seats: int) -> None:
+    def __init__(self, plan_id: int, queue: str, *, capacity: int) -> None:
         self._queue = queue
-        self._batcher = PlanBatcher(plan_id, queue, seats)
+        self._batcher = PlanBatcher(plan_id, queue, capacity)
         self._batch = StepBatch()
         self._reader = Reader()
         self._plans = {plan_id}
         self._waiting = [plan_id]
         self._finishing: list[tuple[NextAction, float]] = []
-        self._onward: Continuations = {}
+        self._continuations: Continuations = {}
         self._since: float | None = None
         self._until = time.monotonic() + CHAIN_SECONDS
 
@@ -136,11 +136,13 @@ class PlanRunner:
         """Go on until nothing moves, or our time is over."""
         batch = self._batch
         try:
-            self._batcher.is_closed |= not all(map(_takes_company, ordering_law.of(self._waiting)))
+            self._batcher.is_closed |= not all(
+                map(_may_have_company, ordering_law.of(self._waiting))
+            )
             self._gather()
             while self._has_work:
                 if self._is_time():
-                    self._do(self._turn())
+                    self._do(self._end_and_claim())
                 while self._finishing and self._may_end:
                     self._act(self._finishing.pop(0)[0])
                 batch.go_on(self._patience)
@@ -149,7 +151,7 @@ class PlanRunner:
         except DATABASE_AWAY:
             batch.disperse()
             raise
-        return self._onward
+        return self._continuations
 
     @property
     def _has_work(self) -> bool:
@@ -178,13 +180,13 @@ class PlanRunner:
 
     def _do(self, others: list[NextAction]) -> None:
         """Acts of another kind than a step's; the end of a plan waits for its moment."""
-        for turn in others:
-            if turn.act == Act.FINISH:
-                self._finishing.append((turn, time.monotonic()))
-            elif self._act(turn):
-                self._waiting.append(turn.plan_id)
+        for action in others:
+            if action.act == Act.FINISH:
+                self._finishing.append((action, time.monotonic()))
+            elif self._act(action):
+                self._waiting.append(action.plan_id)
                 continue
-            self._plans.discard(turn.plan_id)
+            self._plans.discard(action.plan_id)
 
     def _is_time(self) -> bool:
         """Whether those who wait for their turn go now, or wait a moment for the others, so as to
@@ -199,9 +201,9 @@ class PlanRunner:
             self._since = None
         return is_time
 
-    def _turn(self) -> list[NextAction]:
+    def _end_and_claim(self) -> list[NextAction]:
         """End what has come to its end and claim what follows, in one transaction, so that a plan
-        which goes on is never seen between two steps. Gives the turns that need something else.
+        which goes on is never seen between two steps. Gives what is to be done of another kind.
         """
         batch = self._batch
         plans = self._waiting + [one.step.plan_id for one in batch.ending]
@@ -215,16 +217,18 @@ class PlanRunner:
             raise
         except Exception as clash:  # noqa: BLE001 - mostly one of the targets is in other hands
             logger.info("%d plans go on one by one: %s", len(plans), type(clash).__name__)
-            held, others = self._turn_each(plans)
+            held, others = self._end_and_claim_each(plans)
         else:
             batch.ending.clear()
             protocol.claims_committed(held)
         batch.take(held)
-        going = {one.step.plan_id for one in held} | {turn.plan_id for turn in others}
+        going = {one.step.plan_id for one in held} | {action.plan_id for action in others}
         self._plans -= set(plans) - going
         return others
 
-    def _turn_each(self, plans: Sequence[int]) -> tuple[list[ClaimedStep], list[NextAction]]:
+    def _end_and_claim_each(
+        self, plans: Sequence[int]
+    ) -> tuple[list[ClaimedStep], list[NextAction]]:
         """The same in transactions of their own, for what was not to be done in one."""
         ending = {one.step.plan_id for one in self._batch.ending}
         ended = {step.plan_id for step in self._batch.end_each()}
@@ -239,12 +243,12 @@ class PlanRunner:
                 others += mine
         return held, others
 
-    def _act(self, turn: NextAction) -> bool:
+    def _act(self, action: NextAction) -> bool:
         """One act of a plan; False if nothing moved, or we failed at it."""
         moved = False
-        with self._blaming(turn.plan_id):
-            act = ACTS.get(turn.act)
-            moved = act is not None and act(turn)
+        with self._blaming(action.plan_id):
+            act = ACTS.get(action.act)
+            moved = act is not None and act(action)
         return moved  # noqa: RET504 - where it failed, we come here, too
 
     @contextmanager
@@ -260,35 +264,35 @@ class PlanRunner:
     def _fail(self, plan_id: int, failure: Exception) -> None:
         logger.error("The engine fails at plan %d.", plan_id, exc_info=failure)
         self._plans.discard(plan_id)
-        self._onward.pop(plan_id, None)
+        self._continuations.pop(plan_id, None)
         steps.plan_fails(plan_id, failure)
 
     def _sorted(self, plans: list[int]) -> tuple[list[int], list[NextAction]]:
-        """The steps that are to be run now, and the turns of another kind."""
+        """The steps that are to be run now, and the actions of another kind."""
         if self._is_over:
-            self._onward |= dict.fromkeys(plans, self._queue or ENGINE_QUEUE)
+            self._continuations |= dict.fromkeys(plans, self._queue or ENGINE_QUEUE)
             return [], []
         run, others = [], []
-        for turn in ordering_law.of(plans):
-            wanted = queue_of_connector(turn.connector)
-            if turn.act in CALLS and self._queue not in {"", wanted}:
-                self._onward[turn.plan_id] = wanted
-            elif turn.act != Act.RUN:
-                others.append(turn)
-            elif not turn.claims or self._goes_alone(turn):
-                run.append(turn.step)
+        for action in ordering_law.of(plans):
+            wanted = queue_of_connector(action.connector) if action.act in CALLS else ""
+            if wanted and self._queue not in {"", wanted}:
+                self._continuations[action.plan_id] = wanted
+            elif action.act != Act.RUN:
+                others.append(action)
+            elif not action.claims or self._goes_alone(action):
+                run.append(action.step)
         return run, others
 
-    def _goes_alone(self, turn: NextAction) -> bool:
+    def _goes_alone(self, action: NextAction) -> bool:
         """Whether a step that was lost before has nobody beside it; else it goes on by itself."""
-        if self._plans == {turn.plan_id} and self._batcher.is_closed:
+        if self._plans == {action.plan_id} and self._batcher.is_closed:
             return True
-        self._onward[turn.plan_id] = self._queue
+        self._continuations[action.plan_id] = self._queue
         return False
 
     def _gather(self) -> None:
         """Those who rested go on if they moved, those at which we failed do not, and newcomers take
-        the seats that are free."""
+        the room that is free."""
         for step, failure in self._batch.failed:
             self._fail(step.plan_id, failure)
         self._batch.failed.clear()
@@ -305,9 +309,9 @@ class PlanRunner:
         self._waiting += newcomers
 
 
-def _takes_company(turn: NextAction) -> bool:
+def _may_have_company(action: NextAction) -> bool:
     """Not while something is to be found out that may go wrong, or was lost before."""
-    return turn.act in {Act.START, Act.RUN} and not turn.claims
+    return action.act in {Act.START, Act.RUN} and not action.claims
 
 
 def claim_each(wanted: Sequence[Step]) -> list[ClaimedStep]:
@@ -341,8 +345,8 @@ def _clashed(step: Step) -> None:
         steps.put_off(step, LOOK_AGAIN_SECONDS, note="Waits for another step of its plan.")
 
 
-def _cancel(turn: NextAction) -> bool:
-    step = steps.load(turn.step)
+def _cancel(action: NextAction) -> bool:
+    step = steps.load(action.step)
     try:
         steps.cancel(step, note="The plan was stopped.")
     except CannotMove:
@@ -357,12 +361,12 @@ CALLS: Final = frozenset({Act.RUN, Act.PROBE, Act.VERIFY})
 # What follows from the order law; each says whether anything moved, so that the plan goes on.
 ACTS: Final[Mapping[Act, Callable[[NextAction], bool]]] = MappingProxyType(
     {
-        Act.START: lambda turn: plan_lifecycle.start(turn.plan_id),
-        Act.PROBE: lambda turn: failure_paths.probe(turn.step),
-        Act.VERIFY: lambda turn: failure_paths.verify(turn.step),
-        Act.RECLAIM: lambda turn: failure_paths.take_back(turn.step),
+        Act.START: lambda action: plan_lifecycle.start(action.plan_id),
+        Act.PROBE: lambda action: failure_paths.probe(action.step),
+        Act.VERIFY: lambda action: failure_paths.verify(action.step),
+        Act.RECLAIM: lambda action: failure_paths.take_back(action.step),
         Act.CANCEL: _cancel,
-        Act.PEOPLE: lambda turn: plan_lifecycle.wait_for_people(turn.plan_id),
-        Act.FINISH: lambda turn: plan_lifecycle.finish(turn.plan_id),
+        Act.PEOPLE: lambda action: plan_lifecycle.wait_for_people(action.plan_id),
+        Act.FINISH: lambda action: plan_lifecycle.finish(action.plan_id),
     }
 )

@@ -96,7 +96,9 @@ def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
     Raises IntegrityError where a partial unique index refuses one: another plan has a step on this
     target, and was faster than our look.
     """
-    first = _one_of_each_target(wanted)
+    # Two steps on one target are for two goes.
+    by_target = {(one.target_type, one.target_id): one for one in reversed(wanted)}
+    first = list(by_target.values())[::-1]
     free = preconditions.allowed([step for step in first if step.state in WAITS_FOR_TURN])
     held, events = _claim(free) if free else ([], [])
     mine = {one.step.pk for one in held}
@@ -110,7 +112,7 @@ def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
 
 
 def _claim(free: Sequence[Step]) -> tuple[list[ClaimedStep], list[ParsedEvent]]:
-    """Those that are ours now, and what is to be told of them."""
+    """Those that are ours now, and the events that say so."""
     mine = [copied(step) for step in free]
     leases = {step.pk: lease_seconds(step) for step in free}
     events: dict[int, list[ParsedEvent]] = {}
@@ -148,11 +150,6 @@ def _claimed_too_often(step: Step) -> bool:
     if too_often:
         steps.needs_human(step, f"Claimed {CLAIMS_MAX} times, and never came to an end.")
     return too_often
-
-
-def _one_of_each_target(wanted: Sequence[Step]) -> list[Step]:
-    """Two steps on one target are for two goes."""
-    return list({(one.target_type, one.target_id): one for one in reversed(wanted)}.values())[::-1]
 
 
 def claims_committed(held: Sequence[ClaimedStep]) -> None:
@@ -221,7 +218,7 @@ def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, Fresh]) -> b
 
 
 def _write_intents(sound: Sequence[Checked], copies: Sequence[Step]) -> dict[int, Intent]:
-    """Move the steps, count the tries and tell of both; by step, those that were still ours. The
+    """Move the steps, count the tries and record both; by step, those that were still ours. The
     copies of the steps count for nothing where they were not.
     """
     needed = [one.operation.limit_seconds + calls.GRACE_SECONDS for one in sound]

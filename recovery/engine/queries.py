@@ -102,7 +102,7 @@ def ask_all(asked: Sequence[Statement], meanwhile: Callable[[], None] | None = N
 
 # What a plan needs next, and which plans wait beside it.
 
-TURNS_SQL = f"""
+NEXT_ACTIONS_SQL = f"""
 SELECT p.id, p.state, p.halt_on_failure, s.id, s.state, s.target_type, s.target_id,
     s.wake_at IS NULL OR s.wake_at <= clock_timestamp(),
     coalesce(s.lease_until < clock_timestamp(), false), s.connector, s.claims

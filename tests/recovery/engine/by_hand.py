@@ -37,7 +37,7 @@ class Alone(PlanRunner):
     """One plan without company, which keeps what it failed with."""
 
     def __init__(self, plan_id: int, queue: str) -> None:
-        super().__init__(plan_id, queue, seats=1)
+        super().__init__(plan_id, queue, capacity=1)
         self.failures: list[Exception] = []
 
     def _fail(self, plan_id: int, failure: Exception) -> None:
@@ -58,11 +58,11 @@ def advance(plan_id: int, *, queue: str = "") -> str:
 
 def advance_once(plan_id: int) -> None:
     """One act of the plan, or one step of it from its claim to its end."""
-    for turn in ordering_law.of([plan_id]):
-        if turn.act == Act.RUN:
-            take_through(plan_runner.claim_each([steps.load(turn.step)]))
-        elif turn.act in plan_runner.ACTS:
-            plan_runner.ACTS[turn.act](turn)
+    for action in ordering_law.of([plan_id]):
+        if action.act == Act.RUN:
+            take_through(plan_runner.claim_each([steps.load(action.step)]))
+        elif action.act in plan_runner.ACTS:
+            plan_runner.ACTS[action.act](action)
 
 
 def take_through(held: list[ClaimedStep]) -> None:

@@ -200,7 +200,7 @@ def _rows(run):
 @pytest.mark.parametrize(
     ("asked", "values"),
     [
-        (queries.TURNS_SQL, [1, [1, 2]]),
+        (queries.NEXT_ACTIONS_SQL, [1, [1, 2]]),
         (queries.WAITING_SQL, [[1], 1, "outside", 8]),
     ],
 )
