@@ -29,7 +29,7 @@ from approvals.policy import Unreadable
 from config import pooling
 from edge import pools, sockets
 from edge.asgi import Receive, Scope, Send, route
-from recovery.prometheus import EngineFigures
+from recovery.prometheus import EngineMetrics
 from workspaces import heartbeats, periodic
 
 UNREADABLE = """
@@ -39,7 +39,7 @@ CHECK_SECONDS_MAX = 2.0
 LOOPBACK = ("127.0.0.1", "::1")
 WORKER = "worker"
 
-engine_figures = EngineFigures()
+engine_figures = EngineMetrics()
 REGISTRY.register(engine_figures)
 
 BEATS = """

@@ -1,4 +1,4 @@
-"""Directives over the hot door: `GET /api/v1/runs/{run}/directive?wait=30`.
+"""Directives at the edge: `GET /api/v1/runs/{run}/directive?wait=30`.
 
 An agent asks what the desk wants of its run: to stop, since it is recovered or paused, or to resume
 from a checkpoint with these steps skipped and repeated. A waiter holds a future and no database

@@ -1,4 +1,4 @@
-"""Figures: what the insights page and the engine's own measures say, from the rows themselves.
+"""Metrics: what the insights page and the engine's own measures say, from the rows themselves.
 
 Every question reads the newest rows of the window up to a limit, through an index, and says when it
 was cut: a page about numbers must not be the one that brings a large desk down.

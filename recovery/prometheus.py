@@ -1,4 +1,4 @@
-"""The engine's figures for Prometheus, read from the tables when somebody asks.
+"""The engine's metrics for Prometheus, read from the tables when somebody asks.
 
 Workers come and go, the tables stay: so nothing is counted in their memory. What is told is the
 last hour, from the newest plans and up to a limit, so that asking costs the same on a large desk.
@@ -59,7 +59,7 @@ SELECT state, count(*) FROM (
 AS unsent GROUP BY state"""  # noqa: S608
 
 
-class EngineFigures(Collector):
+class EngineMetrics(Collector):
     """Registered once in a web process; asked in a thread of its own."""
 
     def describe(self) -> Iterable[Metric]:
@@ -71,9 +71,9 @@ class EngineFigures(Collector):
         was_closed = connection.connection is None
         try:
             with transaction.atomic():
-                found = list(figures())
+                found = list(metrics())
         except Error:
-            logger.warning("The database gave no figures", exc_info=True)
+            logger.warning("The database gave no metrics", exc_info=True)
             found = []
         finally:
             if was_closed:
@@ -83,8 +83,8 @@ class EngineFigures(Collector):
         yield from found
 
 
-def figures() -> Iterator[Metric]:
-    """All figures; each is one short query."""
+def metrics() -> Iterator[Metric]:
+    """All metrics; each is one short query."""
     ask("SELECT set_config('statement_timeout', %s, true)", str(ASK_MILLISECONDS_MAX))
     steps = ask(STEPS, PLANS_MAX)
     yield gauge(

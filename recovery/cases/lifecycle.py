@@ -73,9 +73,16 @@ def holder_of(case: Case) -> User | None:
 
 
 def held_by_another(case: Case, person: User | None) -> User | None:
-    """Who has claimed it, if that is somebody else: two people cannot both act."""
+    """Who has claimed it, if that is somebody else."""
     holder = holder_of(case)
     return holder if holder is not None and holder != person else None
+
+
+def refuse_if_claimed(case: Case, person: User | None, to: str) -> None:
+    """Raises CannotMove where somebody else has claimed it: two people cannot both act."""
+    other = held_by_another(case, person)
+    if other is not None:
+        raise CannotMove(case, to, f"{other} has claimed it.")
 
 
 def reread(case: Case) -> Case:

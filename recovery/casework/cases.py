@@ -26,8 +26,8 @@ from workspaces.moves import CannotMove
 
 CLAIM_SECONDS = 15 * 60
 TEXT_CHARACTERS_MAX = 8_000
-SPOKEN_THROUGH: dict[str, str] = {ReportSource.END_USER: "trail", ReportSource.AGENT: "agent"}
-"""Which part of the desk speaks for those who have no account in it."""
+PART_OF_SOURCE: dict[str, str] = {ReportSource.END_USER: "trail", ReportSource.AGENT: "agent"}
+"""Which part of the desk writes for those who have no account in it."""
 
 
 @transaction.atomic
@@ -102,7 +102,7 @@ def report(
         EventType.CASE_REPORTED,
         by=by,
         data={"report": written.pk, "source": source, "text": text},
-        part=SPOKEN_THROUGH.get(source, "desk"),
+        part=PART_OF_SOURCE.get(source, "desk"),
     )
     triage.look([run.pk])
     case.refresh_from_db()

@@ -20,9 +20,9 @@ from ledger.models import Compensated, Effect, Run
 from recovery.cases.lifecycle import (
     NotPossible,
     end,
-    held_by_another,
     kept_text,
     locked,
+    refuse_if_claimed,
     reread,
     say,
 )
@@ -108,9 +108,7 @@ def close(
     row_locks.locked(Run.objects.only("pk")).get(pk=case.run_id)
     plan_lifecycle.locked_of(case)
     case = locked(case, seen=seen)
-    other = held_by_another(case, by)
-    if other is not None:
-        raise CannotMove(case, CaseState.CLOSED, f"{other} has claimed it.")
+    refuse_if_claimed(case, by, CaseState.CLOSED)
     facts = facts_of(reread(case).run)
     hindrance = why_not(case, facts, living_plan(case)) or _unfit(case, outcome, left)
     if hindrance:

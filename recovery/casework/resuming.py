@@ -24,10 +24,10 @@ from recovery.cases.lifecycle import (
     NotPossible,
     OutOfDate,
     direct,
-    held_by_another,
     kept_text,
     locked,
     move,
+    refuse_if_claimed,
     reread,
     say,
 )
@@ -39,7 +39,6 @@ from recovery.run_facts.sentences import listed, target_words
 from workspaces import formatting
 from workspaces.clock import database_time
 from workspaces.models import User
-from workspaces.moves import CannotMove
 
 LABELS = {
     "skip": "done – skipped",
@@ -263,9 +262,7 @@ def commit(
     """
     with transaction.atomic():
         case = locked(case, seen=revision)
-        other = held_by_another(case, by)
-        if other is not None:
-            raise CannotMove(case, CaseState.RESUMING, f"{other} has claimed it.")
+        refuse_if_claimed(case, by, CaseState.RESUMING)
         resume = preview(case, checkpoint=checkpoint)
         if resume.digest != digest:
             raise OutOfDate(case, "What would happen has changed since you saw it.")

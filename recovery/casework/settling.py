@@ -13,14 +13,13 @@ from django.db.models import F
 
 from amends.protocol.vocabulary import EventType
 from connectors.contract import Refused
-from ledger import desk_events
 from ledger.models import Action, ActionState, Run, Verified
 from recovery.cases.lifecycle import (
     InvalidInput,
     OutOfDate,
-    held_by_another,
     kept_text,
     locked,
+    refuse_if_claimed,
     reread,
 )
 from recovery.engine import approved_calls, outbound_calls, plan_lifecycle, steps
@@ -50,17 +49,7 @@ def settle_action(
     if action.pk not in doubtful:
         raise CannotMove(action, outcome, f"The outcome of {action.tool_words} is known.")
     data = {"outcome": outcome, "evidence": {"text": _text(evidence)}, "case": case.pk}
-    desk_events.say(
-        case.workspace,
-        EventType.ACTION_SETTLED,
-        run=case.run.run,
-        action=action.action,
-        data=data,
-        by=by,
-    )
-    triage.look([case.run_id])
-    case.refresh_from_db()
-    return case
+    return triage.record_of_call(case, action, EventType.ACTION_SETTLED, data, by=by)
 
 
 @transaction.atomic
@@ -150,9 +139,7 @@ def _locked_step(step: Step, by: User, outcome: str, seen: int) -> Step:
 def _check(case: Case, by: User, outcome: str) -> None:
     if outcome not in OUTCOMES:
         raise InvalidInput("Say whether it happened or not.")
-    other = held_by_another(case, by)
-    if other is not None:
-        raise CannotMove(case, outcome, f"{other} has claimed it.")
+    refuse_if_claimed(case, by, outcome)
 
 
 def _again(step: Step) -> dict[str, Any]:
@@ -216,22 +203,10 @@ def awaited(facts: RunFacts) -> list[Action]:
 def confirm(case: Case, action: Action, *, ok: bool, evidence: str, by: User, seen: int) -> Case:
     """Say what was seen of a call; raises OutOfDate, CannotMove or InvalidInput."""
     case = locked(case, seen=seen)
-    other = held_by_another(case, by)
-    if other is not None:
-        raise CannotMove(case, "verified", f"{other} has claimed it.")
-    text = kept_text(evidence, EVIDENCE_CHARACTERS_MAX, asking="Say what you saw, and where.")
+    refuse_if_claimed(case, by, "verified")
+    text = _text(evidence)
     if action.pk not in {one.pk for one in awaited(facts_of(case.run))}:
         raise CannotMove(action, "verified", f"{action.tool_words} has been verified meanwhile.")
     check = {"name": f"seen by {by}", "expected": "as it should be", "actual": text, "ok": ok}
     data = {"ok": ok, "checks": [check]}
-    desk_events.say(
-        case.workspace,
-        EventType.ACTION_VERIFIED,
-        run=case.run.run,
-        action=action.action,
-        data=data,
-        by=by,
-    )
-    triage.look([case.run_id])
-    case.refresh_from_db()
-    return case
+    return triage.record_of_call(case, action, EventType.ACTION_VERIFIED, data, by=by)

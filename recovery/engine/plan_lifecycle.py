@@ -2,7 +2,7 @@
 
 A plan starts in one transaction under its run's row lock: what it was drafted from still stands, no
 call of the run is under way, its grant is used, the run is held. A run that is alive is first told
-to stop; from then on the door denies it every `begin` and its lease is not renewed, so that an
+to stop; from then on the gate denies it every `begin` and its lease is not renewed, so that an
 agent which does not listen cannot hold it up for ever. It ends when nothing of it lives any more.
 """
 

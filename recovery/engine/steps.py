@@ -158,14 +158,19 @@ def moved(
     seen = step.state
     if to not in STEP_MOVES[seen]:
         raise CannotMove(step, to)
-    _swap(step, to, where, changes | {"note": note})
+    changes |= {"note": note}
+    if not _swap(step, {"was": Sql("state"), "state": to, "moved_at": NOW} | changes, where):
+        raise CannotMove(step, to)
+    step.was, step.state = seen, to
+    for name, new in changes.items():
+        if not isinstance(new, Sql):
+            setattr(step, name, new)
     return event_draft(step, to, {"was": seen, "note": note} | (data or {}))
 
 
-def _swap(step: Step, to: str, where: Iterable[Sql], changes: dict[str, Any]) -> None:
-    """Compare and swap on state and fence."""
-    sets: list[tuple[str, Sql]] = [("was", Sql("state")), ("state", Sql("%s", (to,)))]
-    sets += [("moved_at", NOW), *((name, _value(name, new)) for name, new in changes.items())]
+def _swap(step: Step, columns: Mapping[str, Any], where: Iterable[Sql] = ()) -> bool:
+    """Compare state and fence, and swap: whether the row still stood where we saw it."""
+    sets = [(name, _value(name, new)) for name, new in columns.items()]
     conditions = [Sql("id = %s AND state = %s AND fence = %s", (step.pk, step.state, step.fence))]
     conditions += where
     text = (
@@ -176,12 +181,7 @@ def _swap(step: Step, to: str, where: Iterable[Sql], changes: dict[str, Any]) ->
     values += [value for sql in conditions for value in sql.values]
     with connection.cursor() as cursor:
         cursor.execute(text, values)
-        if cursor.rowcount != 1:
-            raise CannotMove(step, to)
-    step.was, step.state = step.state, to
-    for name, new in changes.items():
-        if not isinstance(new, Sql):
-            setattr(step, name, new)
+        return bool(cursor.rowcount == 1)
 
 
 class Moved(NamedTuple):
@@ -312,15 +312,7 @@ def cancel(step: Step, *, note: str, by: User | None = None) -> None:
 
 def put_off(step: Step, seconds: float, *, note: str, **changes: Any) -> None:
     """Let a step that cannot go on now be looked at again in a while. No move, so no event."""
-    values = {"wake_at": in_seconds(seconds), "note": note} | changes
-    sets = [(name, _value(name, new)) for name, new in values.items()]
-    text = ", ".join(f"{name} = {sql.text}" for name, sql in sets)
-    seen = (step.pk, step.state, step.fence)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"UPDATE recovery_step SET {text} WHERE id = %s AND state = %s AND fence = %s",  # noqa: S608
-            [*(value for _, sql in sets for value in sql.values), *seen],
-        )
+    _swap(step, {"wake_at": in_seconds(seconds), "note": note} | changes)
 
 
 def release(step: Step, seconds: float, *, note: str, **changes: Any) -> None:

@@ -15,9 +15,9 @@ from recovery.cases.lifecycle import (
     REASON_CHARACTERS_MAX,
     NotPossible,
     OutOfDate,
-    held_by_another,
     kept_text,
     move,
+    refuse_if_claimed,
     standing_directives,
 )
 from recovery.engine import approved_calls, plan_lifecycle
@@ -71,9 +71,7 @@ def submit(
     """
     reason = kept_text(reason, REASON_CHARACTERS_MAX)
     drafted = draft(case, reach=reach, choices=choices)
-    other = held_by_another(drafted.case, by)
-    if other is not None:
-        raise CannotMove(drafted.case, CaseState.RECOVERING, f"{other} has claimed it.")
+    refuse_if_claimed(drafted.case, by, CaseState.RECOVERING)
     if drafted.case.revision != revision:
         raise OutOfDate(drafted.case)
     if drafted.digest != digest:

@@ -15,7 +15,7 @@ from recovery.planning import previews
 from recovery.planning.drafting import CannotUndo, Drafted, draft_steps, judgement_of
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import listed, plural, shortened, target_words
-from recovery.triage.causes import Fingerprint, likeness
+from recovery.triage.causes import Fingerprint, fingerprint_of
 from recovery.triage.detectors import Reason, changing, is_without_effects
 from recovery.triage.headlines import blamed_action, brief, headline
 
@@ -151,7 +151,7 @@ def case_file(
         | _advice(facts, drafted)
         | _urgency(facts, reasons, blamed)
     )
-    alike = None if columns["without_effects"] else likeness(facts, reasons)
+    alike = None if columns["without_effects"] else fingerprint_of(facts, reasons)
     return CaseProjection(columns, alike, _searched(facts, columns, blamed), drafted)
 
 

@@ -42,7 +42,7 @@ class Fingerprint:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def likeness(facts: RunFacts, reasons: Sequence[Reason]) -> Fingerprint:
+def fingerprint_of(facts: RunFacts, reasons: Sequence[Reason]) -> Fingerprint:
     """The failure's tool, error type and message without what differs from run to run."""
     action = blamed_action(facts, reasons)
     error = (action.error if action else None) or facts.run.error

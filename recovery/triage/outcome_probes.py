@@ -19,7 +19,6 @@ from approvals.policy.document import Call
 from connectors import calls
 from connectors.contract import Finding, Refused, Target
 from connectors.models import Connection
-from ledger import desk_events
 from ledger.models import Action
 from recovery.cases.lifecycle import locked
 from recovery.models import Case, CaseState, Suggestion
@@ -116,15 +115,7 @@ def settle(case: Case, action: Action, asked: Asked) -> bool:
         "words": asked.words,
         "case": case.pk,
     }
-    desk_events.say(
-        case.workspace,
-        EventType.ACTION_SETTLED,
-        run=case.run.run,
-        action=action.action,
-        data=data,
-        part="probe",
-    )
-    triage.look([case.run_id])
+    triage.record_of_call(case, action, EventType.ACTION_SETTLED, data, part="probe")
     return True
 
 

@@ -23,7 +23,7 @@ from connectors import channels
 from connectors.channels import Message
 from connectors.models import Connection, Delivery
 from ledger import desk_events
-from ledger.models import Event, Run, RunState
+from ledger.models import Action, Event, Run, RunState
 from recovery.cases import lifecycle
 from recovery.cases.lifecycle import REOPENED, move, say
 from recovery.engine.queries import DATABASE_AWAY
@@ -35,6 +35,7 @@ from recovery.triage.case_projection import CaseProjection, case_file
 from recovery.triage.detectors import Reason, reasons
 from workspaces import row_locks
 from workspaces.clock import database_time
+from workspaces.models import User
 
 # Alarms: a new critical case must reach somebody who is not looking at the queue.
 
@@ -333,7 +334,7 @@ def listen_for_silence() -> int:
 
 def _beside_each_other(wanted: QuerySet[Run]) -> int:
     """One batch; where one of its runs cannot be looked at, each by itself, so that it holds up no
-    other. It stays unseen, and what went wrong is raised at the end: the loop's beat says so.
+    other. It stays unseen, and what went wrong is raised at the end: the loop's heartbeat says so.
     """
     try:
         return _look_at(wanted)
@@ -354,6 +355,26 @@ def _beside_each_other(wanted: QuerySet[Run]) -> int:
     if failed:
         raise failed[0]
     return looked
+
+
+def record_of_call(
+    case: Case,
+    action: Action,
+    what: EventType,
+    data: dict[str, Any],
+    *,
+    by: User | None = None,
+    part: str = "desk",
+) -> Case:
+    """Write down what was found out about a call of the case, and look at its run anew; the caller
+    holds the locks of both. The case as it then is.
+    """
+    desk_events.say(
+        case.workspace, what, run=case.run.run, action=action.action, data=data, by=by, part=part
+    )
+    look([case.run_id])
+    case.refresh_from_db()
+    return case
 
 
 @transaction.atomic

@@ -11,15 +11,14 @@ from django.views.decorators.http import require_http_methods
 from connectors.contract import Preview
 from ledger import disclosure
 from ledger.models import Checkpoint
-from recovery.cases.lifecycle import REFUSALS, held_by_another
-from recovery.models import Case
+from recovery.cases.lifecycle import REFUSALS, refuse_if_claimed
+from recovery.models import Case, CaseState
 from recovery.planning import plans, previews
 from recovery.planning.drafting import DraftStep
 from recovery.run_facts.sentences import listed
 from recovery.views import request_context, story
 from recovery.views.request_context import case_to
 from workspaces import formatting
-from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number
 
 OUTLOOK_STEPS_MAX = 20
@@ -48,11 +47,8 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
     reach, choices = _reach(case, params.get("reach", "")), _choices(params)
     if request.method == "GET" or params.get("act") != "commit":
         return _show(request, case, reach, choices)
-    other = held_by_another(case, request.user)
-    if other is not None:
-        problem = CannotMove(case, "recovering", f"{other} has claimed this case.")
-        return _show(request, case, reach, choices, problem=problem)
     try:
+        refuse_if_claimed(case, request.user, CaseState.RECOVERING)
         plan = plans.submit(
             case,
             digest=params.get("digest", ""),

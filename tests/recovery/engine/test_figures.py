@@ -23,7 +23,7 @@ def told():
     def sample(name, **labels):
         class Registry:
             def collect(self):
-                yield from metrics.EngineFigures().collect()
+                yield from metrics.EngineMetrics().collect()
 
         text = generate_latest(Registry()).decode()
         found = [
