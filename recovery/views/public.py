@@ -6,6 +6,8 @@ with the same page and the same status.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -17,6 +19,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from ledger import audit, logkeys, proofs
 from ledger.audit import AuditFinding
+from ledger.models import Event
 from recovery import corrections
 from recovery.cases.lifecycle import InvalidInput
 from recovery.corrections import TooManyReports, publishing
@@ -54,9 +57,8 @@ def record_of(correction: Correction) -> dict[str, Any]:
 
 def check(correction: Correction) -> list[AuditFinding]:
     """What a verifier would look at, looked at here: entry, event, and what the page says."""
-    event = proofs.event_of(correction.workspace, correction.event_id)
     try:
-        found = proofs.inclusion_of(correction.workspace, event) if event is not None else None
+        event, found = _sealed(correction)
     except proofs.Tampered as tampered:
         return [AuditFinding("The entry", ok=False, words=str(tampered))]
     if event is None or found is None:
@@ -80,9 +82,8 @@ def words(correction: Correction) -> str:
     """`entry 18 204 of a sealed log`"""
     if not correction.event_id:
         return "not published yet"
-    event = proofs.event_of(correction.workspace, correction.event_id)
     try:
-        found = proofs.inclusion_of(correction.workspace, event) if event is not None else None
+        _, found = _sealed(correction)
     except proofs.Tampered:
         return "its entry is no longer the one that was sealed"
     if found is None:
@@ -91,16 +92,36 @@ def words(correction: Correction) -> str:
     return f"entry {number} of a sealed log"
 
 
+def _sealed(correction: Correction) -> tuple[Event | None, proofs.Inclusion | None]:
+    """The event of its publishing, and its place in the sealed log; raises Tampered."""
+    event = proofs.event_of(correction.workspace, correction.event_id)
+    return event, proofs.inclusion_of(correction.workspace, event) if event is not None else None
+
+
 DONE = frozenset({"restored", "compensated", "corrected"})
 LASTING = frozenset({"corrected", "repaired", "not_undone"})
 
 
-@never_cache
+View = Callable[[HttpRequest, Correction, str], HttpResponse]
+
+
+def by_link(view: View) -> Callable[[HttpRequest, str], HttpResponse]:
+    """A page for whoever has the link; whatever is wrong with a link, it is answered alike."""
+
+    @never_cache
+    @wraps(view)
+    def answered(request: HttpRequest, token: str) -> HttpResponse:
+        correction = corrections.find(token)
+        if correction is None:
+            return private(render(request, "recovery/trail_gone.html", {}, status=404))
+        return private(view(request, correction, token))
+
+    return answered
+
+
 @require_safe
-def trail(request: HttpRequest, token: str) -> HttpResponse:
-    correction = corrections.find(token)
-    if correction is None:
-        return gone(request)
+@by_link
+def trail(request: HttpRequest, correction: Correction, token: str) -> HttpResponse:
     if request.method == "GET":
         was_read(correction)
     links = {
@@ -111,84 +132,59 @@ def trail(request: HttpRequest, token: str) -> HttpResponse:
         "download": reverse("recovery:trail_record", args=[token]),
         "verify": reverse("recovery:trail_verify", args=[token]),
     }
-    return private(render(request, "recovery/trail.html", trail_context(correction, links)))
+    return render(request, "recovery/trail.html", trail_context(correction, links))
 
 
-@never_cache
 @require_safe
-def record(request: HttpRequest, token: str) -> HttpResponse:
+@by_link
+def record(request: HttpRequest, correction: Correction, token: str) -> HttpResponse:
     """The facts with their salt and the proof, as `python -m amends verify` takes them."""
-    correction = corrections.find(token)
-    if correction is None:
-        return gone(request)
     answer = JsonResponse(record_of(correction), json_dumps_params={"indent": 2})
     answer["Content-Disposition"] = f'attachment; filename="{correction.reference}.json"'
-    return private(answer)
+    return answer
 
 
-@never_cache
 @require_safe
-def verify(request: HttpRequest, token: str) -> HttpResponse:
+@by_link
+def verify(request: HttpRequest, correction: Correction, token: str) -> HttpResponse:
     """The record checked here, and how to check it without trusting this page."""
-    correction = corrections.find(token)
-    if correction is None:
-        return gone(request)
     findings = check(correction)
-    context = {
-        "publisher": correction.workspace,
-        "correction": {"title": correction.title, "number": correction.reference},
-        "trail_url": reverse("recovery:trail", args=[token]),
+    context = _about(correction, token) | {
         "download_url": reverse("recovery:trail_record", args=[token]),
         "findings": findings,
         "all_well": bool(findings) and all(finding.ok for finding in findings),
         "file": f"{correction.reference}.json",
         "public_keys": logkeys.published(correction.workspace),
     }
-    return private(render(request, "recovery/trail_verify.html", context))
+    return render(request, "recovery/trail_verify.html", context)
 
 
-@never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def report(request: HttpRequest, token: str) -> HttpResponse:
+@by_link
+def report(request: HttpRequest, correction: Correction, token: str) -> HttpResponse:
     """“Something is still wrong.” Reading the form changes nothing; sending it opens a case."""
-    correction = corrections.find(token)
-    if correction is None:
-        return gone(request)
-    if request.method != "POST":
-        return _form(request, correction, token)
-    text = request.POST.get("text", "")
-    try:
-        corrections.still_wrong(correction, text)
-    except InvalidInput as refusal:
-        return _form(request, correction, token, error=str(refusal), text=text, status=422)
-    except TooManyReports:
-        error = "We have heard from you several times, and a person is looking at it."
-        return _form(request, correction, token, error=error, text=text, status=429)
-    return redirect(f"{reverse('recovery:trail', args=[token])}?sent=1")
+    text, error, status = request.POST.get("text", ""), "", 200
+    if request.method == "POST":
+        try:
+            corrections.still_wrong(correction, text)
+        except InvalidInput as refusal:
+            error, status = str(refusal), 422
+        except TooManyReports:
+            error = "We have heard from you several times, and a person is looking at it."
+            status = 429
+        else:
+            return redirect(f"{reverse('recovery:trail', args=[token])}?sent=1")
+    action = reverse("recovery:trail_report", args=[token])
+    context = _about(correction, token) | {"action": action, "text": text, "error": error}
+    return render(request, "recovery/report.html", context, status=status)
 
 
-def _form(
-    request: HttpRequest,
-    correction: Correction,
-    token: str,
-    *,
-    error: str = "",
-    text: str = "",
-    status: int = 200,
-) -> HttpResponse:
-    context = {
+def _about(correction: Correction, token: str) -> dict[str, Any]:
+    return {
         "publisher": correction.workspace,
         "correction": {"title": correction.title, "number": correction.reference},
         "trail_url": reverse("recovery:trail", args=[token]),
-        "action": reverse("recovery:trail_report", args=[token]),
-        "text": text,
-        "error": error,
     }
-    return private(render(request, "recovery/report.html", context, status=status))
-
-
-def gone(request: HttpRequest) -> HttpResponse:
-    return private(render(request, "recovery/trail_gone.html", {}, status=404))
 
 
 def private(answer: HttpResponse) -> HttpResponse:
