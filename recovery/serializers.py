@@ -12,7 +12,7 @@ from recovery.casework import resuming
 from recovery.casework.resuming import Resume
 from recovery.corrections import link_of
 from recovery.models import Case, Correction, Plan, Residue, Step
-from recovery.planning.drafting import Cannot, DraftStep
+from recovery.planning.drafting import DraftStep, NotUndoable
 from recovery.planning.plans import CHOICES, Draft
 from recovery.run_facts.runs import facts_of
 
@@ -143,7 +143,7 @@ def _difference(one: DraftStep) -> list[dict[str, Any]]:
     return [row | {"now": state.get(row["field"])} for row in one.step.preview.get("diff", [])]
 
 
-def cannot(one: Cannot) -> dict[str, Any]:
+def cannot(one: NotUndoable) -> dict[str, Any]:
     return {
         "effect": one.effect.pk,
         "action": one.action.action,

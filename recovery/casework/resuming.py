@@ -311,7 +311,7 @@ APPROVALS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CheckpointState:
     """`approvals` were granted and not used yet; `verified_at` is the last check that went well."""
 
     approvals: list[str]
@@ -323,7 +323,7 @@ class Known:
         return str((self.trace or {}).get("trace_id", ""))
 
 
-def known_at(run: Run, checkpoint: Checkpoint) -> Known:
+def known_at(run: Run, checkpoint: Checkpoint) -> CheckpointState:
     """What the ledger held as the checkpoint was told; its trace is that of its own event."""
     events = Event.objects.filter(workspace=run.workspace_id, run=run.run)
     if run.started_at is not None:
@@ -340,7 +340,7 @@ def known_at(run: Run, checkpoint: Checkpoint) -> Known:
         expires_at__gt=checkpoint.at,
     )
     titles = granted.order_by("decided_at").values_list("headline", flat=True)
-    return Known(
+    return CheckpointState(
         approvals=list(titles[:APPROVALS_MAX]),
         verified_at=last.received_at if last else None,
         trace=(event.trace if event and event.trace else run.trace),

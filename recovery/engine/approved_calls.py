@@ -19,7 +19,7 @@ from connectors.contract import Operation, Refused
 from connectors.models import Connection
 from connectors.models.connections import digest_of_settings
 from ledger.models import Action, ActionState, Effect, Run
-from recovery.engine.queries import Fresh
+from recovery.engine.queries import IntentContext
 from recovery.models import Plan, Step
 
 # The basis of a plan: which effects stand in a run, and of what nobody knows.
@@ -157,7 +157,7 @@ class Void:
     diff: list[dict[str, Any]] = field(default_factory=list)
 
 
-def why_void(step: Step, operation: Operation, fresh: Fresh) -> Void | None:
+def why_void(step: Step, operation: Operation, fresh: IntentContext) -> Void | None:
     """What differs from what was approved: the call, the connector, the rules or the people."""
     return _call_changed(step) or _approval_lost(step) or _rules_stricter(step, operation, fresh)
 
@@ -195,7 +195,7 @@ def _approval_lost(step: Step) -> Void | None:
     return Void(why) if why else None
 
 
-def _rules_stricter(step: Step, operation: Operation, fresh: Fresh) -> Void | None:
+def _rules_stricter(step: Step, operation: Operation, fresh: IntentContext) -> Void | None:
     """The policy is evaluated again, but only where it is another one than at the drafting."""
     if (fresh.policy_digest or policy.default().digest) == step.plan.policy_digest:
         return None

@@ -17,8 +17,14 @@ from ledger import desk_events
 from recovery.engine import outbound_calls, preconditions, protocol, steps
 from recovery.engine.approved_calls import Void
 from recovery.engine.outbound_calls import SnapshotGone
-from recovery.engine.preconditions import AlreadyRestored, Drifted, GoOn, TargetUnreadable, Verdict
-from recovery.engine.protocol import CLAIMS_MAX, Ending
+from recovery.engine.preconditions import (
+    AlreadyRestored,
+    Drifted,
+    MayProceed,
+    TargetUnreadable,
+    Verdict,
+)
+from recovery.engine.protocol import CLAIMS_MAX, StepEnding
 from recovery.engine.queries import LEASE_OVER, in_seconds
 from recovery.models import Step, StepState
 from workspaces.moves import CannotMove
@@ -52,7 +58,7 @@ def abandon(step: Step, found: Verdict) -> bool:
             _give_up(step, why)
         case TargetUnreadable(why):
             return _target_unreadable(step, why)
-        case GoOn():
+        case MayProceed():
             return False
     return True
 
@@ -259,7 +265,7 @@ def verify(step_id: int) -> bool:
         check = outbound_calls.verify(step) if operation.reads_back else Check(ok=True, checks=[])
         if not check.ok:
             return reads_otherwise(step, operation, check)
-        return _end_one(Ending(step, operation, check.checks))
+        return _end_one(StepEnding(step, operation, check.checks))
     except CannotRead as why:
         return cannot_read_back(step, str(why))
     except (Refused, SnapshotGone) as refused:
@@ -283,7 +289,7 @@ def reads_otherwise(step: Step, operation: Operation, check: Check) -> bool:
 
 
 @transaction.atomic
-def _end_one(one: Ending) -> bool:
+def _end_one(one: StepEnding) -> bool:
     return bool(protocol.end_all([one], one.state))
 
 

@@ -16,7 +16,7 @@ from recovery.models.steps import IN_HAND, WAITS_FOR_PEOPLE, WAITS_FOR_TURN
 
 
 @dataclass(frozen=True, slots=True)
-class Living:
+class LivingStep:
     """A step that has not ended, as far as the law needs to know it."""
 
     id: int
@@ -46,7 +46,7 @@ class Next:
     step: int = 0
 
 
-def next_act(living: Iterable[Living], *, halt: bool) -> Next:
+def next_act(living: Iterable[LivingStep], *, halt: bool) -> Next:
     """What a running plan needs now. `living` is in the order of the plan, newest effect first."""
     held: set[tuple[str, str]] = set()
     for step in living:
@@ -61,7 +61,7 @@ def next_act(living: Iterable[Living], *, halt: bool) -> Next:
     return Next(Act.PEOPLE if held else Act.FINISH)
 
 
-def next_act_of_stopped(living: Iterable[Living]) -> Next:
+def next_act_of_stopped(living: Iterable[LivingStep]) -> Next:
     """What a stopped plan needs: what is on the wire is seen through, the rest is cancelled."""
     people = False
     for step in living:
@@ -74,7 +74,7 @@ def next_act_of_stopped(living: Iterable[Living]) -> Next:
     return Next(Act.PEOPLE if people else Act.FINISH)
 
 
-def _on_the_way(step: Living) -> Next:
+def _on_the_way(step: LivingStep) -> Next:
     if step.state in IN_HAND:
         return Next(Act.RECLAIM if step.lease_over else Act.WAIT, step.id)
     if not step.due:
@@ -100,13 +100,13 @@ class NextAction:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PlanStanding:
     """A plan and the first of its living steps, newest effect first."""
 
     plan_id: int
     state: str
     halt: bool
-    steps: list[Living]
+    steps: list[LivingStep]
 
 
 def of(plan_ids: Collection[int]) -> list[NextAction]:
@@ -124,18 +124,18 @@ def of(plan_ids: Collection[int]) -> list[NextAction]:
     return found
 
 
-def standing(plan_ids: Collection[int], most: int | None = None) -> list[Standing]:
+def standing(plan_ids: Collection[int], most: int | None = None) -> list[PlanStanding]:
     """The plans, each with at most so many of its living steps."""
-    plans: dict[int, Standing] = {}
+    plans: dict[int, PlanStanding] = {}
     for plan_id, state, halt, *step in ask(NEXT_ACTIONS_SQL, [most, list(plan_ids)]):
-        plan = plans.setdefault(plan_id, Standing(plan_id, state, halt, []))
+        plan = plans.setdefault(plan_id, PlanStanding(plan_id, state, halt, []))
         if step[0] is not None:
             pk, step_state, kind, name, *rest = step
-            plan.steps.append(Living(pk, step_state, (kind, name), *rest))
+            plan.steps.append(LivingStep(pk, step_state, (kind, name), *rest))
     return list(plans.values())
 
 
-def _next_action(plan: Standing) -> NextAction | None:
+def _next_action(plan: PlanStanding) -> NextAction | None:
     if plan.state in UNSTARTED:
         return NextAction(plan.plan_id, Act.START)
     if plan.state not in STARTED:

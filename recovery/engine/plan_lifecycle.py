@@ -40,7 +40,7 @@ OPEN_QUESTIONS = (ApprovalState.WAITING, ApprovalState.GRANTED)
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StopResult:
     """What a stop did, and what it could not: these calls are seen through."""
 
     cancelled: int
@@ -211,7 +211,7 @@ def let_go(plan: Plan) -> None:
 
 
 @transaction.atomic
-def stop(plan: Plan, *, by: User, reason: str = "") -> Stopped:
+def stop(plan: Plan, *, by: User, reason: str = "") -> StopResult:
     """Cancel what is not sent, and say what is on the wire; raises CannotMove if it has ended."""
     unstarted = Plan.objects.filter(pk=plan.pk, state__in=UNSTARTED)
     plan = locked(plan.pk)[0] if unstarted.exists() else locked_alone(plan.pk)
@@ -220,7 +220,7 @@ def stop(plan: Plan, *, by: User, reason: str = "") -> Stopped:
         count = plan.steps.count()
         end_unstarted(plan, PlanState.STOPPED, why, by=by)
         Plan.objects.filter(pk=plan.pk).update(stopped_by=by)
-        return Stopped(count, [])
+        return StopResult(count, [])
     move(plan, PlanState.STOPPED, stopped_by=by)
     cancelled = _cancel_unsent(plan, why, by)
     wire = _steps(plan, ON_THE_WIRE)
@@ -234,7 +234,7 @@ def stop(plan: Plan, *, by: User, reason: str = "") -> Stopped:
             "on_the_wire": [steps.action_of(step) for step in wire],
         },
     )
-    return Stopped(cancelled, wire)
+    return StopResult(cancelled, wire)
 
 
 def _cancel_unsent(plan: Plan, why: str, by: User | None) -> int:

@@ -100,7 +100,7 @@ def wait_for_the_other(step: Step) -> None:
 
 
 @dataclass(frozen=True)
-class GoOn:
+class MayProceed:
     """Nothing stands in the way. `observation` is what a conditional write rests on."""
 
     operation: Operation
@@ -129,7 +129,7 @@ class TargetUnreadable:
     why: str
 
 
-Verdict = GoOn | AlreadyRestored | Drifted | Void | TargetUnreadable
+Verdict = MayProceed | AlreadyRestored | Drifted | Void | TargetUnreadable
 
 
 def may_be_done(step: Step) -> Operation | Void:
@@ -146,7 +146,11 @@ def seen(step: Step, operation: Operation, read: Callable[[], Observation | None
     """What the read says of the step, or that nothing can be said."""
     try:
         observation = read()
-        return GoOn(operation, None) if observation is None else _held(step, operation, observation)
+        return (
+            MayProceed(operation, None)
+            if observation is None
+            else _held(step, operation, observation)
+        )
     except CannotRestore as refused:
         return Void(str(refused))
     except CannotRead as unreadable:
@@ -161,7 +165,7 @@ def _held(step: Step, operation: Operation, observation: Observation) -> Verdict
     differences = outbound_calls.drifted(step, observation)
     if differences:
         return Drifted([_drift_told(step, one) for one in differences])
-    return GoOn(operation, observation)
+    return MayProceed(operation, observation)
 
 
 def earlier_try(step: Step, operation: Operation) -> str:

@@ -51,7 +51,7 @@ from recovery.engine.queries import (
     KEEP_SQL,
     LEASE_OUTLASTS,
     PLAN_RUNS,
-    Fresh,
+    IntentContext,
     Sql,
     ask,
     ask_all,
@@ -169,7 +169,7 @@ class Intent:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedStep:
     """A step in hand that was looked at: what it needs to be sent."""
 
     held: ClaimedStep
@@ -178,7 +178,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Intended:
+class IntentResult:
     """By step: the intents, and the steps that were no longer ours, or not for long enough. Those
     in neither were given up, and they say why.
     """
@@ -187,7 +187,7 @@ class Intended:
     refused: set[int]
 
 
-def intend_all(checked: Sequence[Checked]) -> Intended:
+def intend_all(checked: Sequence[CheckedStep]) -> IntentResult:
     """Write the intents of steps of one workspace; nothing may be sent before the commit."""
     mine = {one.held.step.pk: copied(one.held.step) for one in checked}
     fresh = queries.read_anew(list(mine.values()))
@@ -196,10 +196,10 @@ def intend_all(checked: Sequence[Checked]) -> Intended:
     refused = {one.held.step.pk for one in sound} - intents.keys()
     for _ in intents:
         faults.point("intending")
-    return Intended(intents, refused)
+    return IntentResult(intents, refused)
 
 
-def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, Fresh]) -> bool:
+def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, IntentContext]) -> bool:
     """Whether it is what was approved, may still be tried under its key, and nothing is paused; if
     not, it is given up.
     """
@@ -217,7 +217,7 @@ def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, Fresh]) -> b
     return void is None
 
 
-def _write_intents(sound: Sequence[Checked], copies: Sequence[Step]) -> dict[int, Intent]:
+def _write_intents(sound: Sequence[CheckedStep], copies: Sequence[Step]) -> dict[int, Intent]:
     """Move the steps, count the tries and record both; by step, those that were still ours. The
     copies of the steps count for nothing where they were not.
     """
@@ -280,7 +280,7 @@ RETRY_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredTry:
     """A try that was answered."""
 
     intent: Intent
@@ -288,7 +288,7 @@ class Answered:
     answer: Answer
 
 
-def settle_until(answered: Sequence[Answered], *, until: float) -> list[Step]:
+def settle_until(answered: Sequence[AnsweredTry], *, until: float) -> list[Step]:
     """An answer is worth more than a probe: while a lease lasts, a database that is away is asked
     again. If the lost commit came through after all, the swap finds nothing left to do.
 
@@ -305,7 +305,7 @@ def settle_until(answered: Sequence[Answered], *, until: float) -> list[Step]:
             time.sleep(AGAIN_SECONDS)
 
 
-def settle_all(answered: Sequence[Answered]) -> list[Step]:
+def settle_all(answered: Sequence[AnsweredTry]) -> list[Step]:
     """Write answers down and move their steps; those that moved, as they then stand.
 
     They are copies: the caller's transaction may fail at its end, and be tried again.
@@ -327,7 +327,7 @@ def settle_all(answered: Sequence[Answered]) -> list[Step]:
     return moved
 
 
-def _kept_answers(answered: Sequence[Answered]) -> Statement:
+def _kept_answers(answered: Sequence[AnsweredTry]) -> Statement:
     return KEEP_SQL, [
         [one.intent.attempt.pk for one in answered],
         [one.answer.outcome for one in answered],
@@ -336,7 +336,7 @@ def _kept_answers(answered: Sequence[Answered]) -> Statement:
     ]
 
 
-def _settle_applied(answered: Sequence[Answered], ahead: Sequence[Statement]) -> list[Step]:
+def _settle_applied(answered: Sequence[AnsweredTry], ahead: Sequence[Statement]) -> list[Step]:
     """The effects are there; what remains is to read them back, and to fold."""
     answers = {one.intent.step.pk: one.answer for one in answered}
 
@@ -358,7 +358,7 @@ def _settle_applied(answered: Sequence[Answered], ahead: Sequence[Statement]) ->
     return [step for step, _ in moved]
 
 
-def _settle_one(one: Answered) -> None:
+def _settle_one(one: AnsweredTry) -> None:
     step, answer = one.intent.step, one.answer
     data = _answer_facts(answer)
     if answer.outcome == "unknown":
@@ -421,7 +421,7 @@ def _answer_facts(answer: Answer) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Ending:
+class StepEnding:
     """A step that comes to a good end, and what a read found."""
 
     step: Step
@@ -455,11 +455,11 @@ def met_already(step: Step, operation: Operation, observation: Observation) -> N
     """A claimed step whose post-condition a read found to hold: verified without a call."""
     data = {"already": True, "fingerprint": observation.fingerprint}
     note = "It was already so; nothing was sent."
-    if not end_all([Ending(step, operation, [], data, note)], StepState.VERIFIED):
+    if not end_all([StepEnding(step, operation, [], data, note)], StepState.VERIFIED):
         raise CannotMove(step, StepState.VERIFIED)
 
 
-def end_all(ending: Sequence[Ending], state: str) -> list[Step]:
+def end_all(ending: Sequence[StepEnding], state: str) -> list[Step]:
     """End steps of one workspace, and tell the ledger that their effects are compensated, or
     corrected; those that were still ours. The caller holds the transaction.
     """
@@ -483,7 +483,7 @@ def end_all(ending: Sequence[Ending], state: str) -> list[Step]:
     return [step for step, _ in moved]
 
 
-def _ending_events(one: Ending, step: Step) -> list[EventDraft]:
+def _ending_events(one: StepEnding, step: Step) -> list[EventDraft]:
     action = step.effect.action
     data = {"was": step.was, "note": one.note, "ok": True, "checks": one.checks} | one.data
     compensated = {

@@ -362,14 +362,14 @@ JSON_AT = frozenset({"args", "expected", "post_condition", "settings"})
 
 
 @dataclass(frozen=True)
-class Fresh:
+class IntentContext:
     """What stands beside the step at the moment of the intent."""
 
     paused: bool
     policy_digest: str | None
 
 
-def read_anew(found: Sequence[Step]) -> dict[int, Fresh]:
+def read_anew(found: Sequence[Step]) -> dict[int, IntentContext]:
     """Bring steps, their plans and connections to what the database says now, in one query."""
     rows = {pk: row for pk, *row in ask(FRESH_SQL, [[step.pk for step in found]])}
     beside: dict[int, Connection] = {}
@@ -380,7 +380,7 @@ def read_anew(found: Sequence[Step]) -> dict[int, Fresh]:
         known = beside.get(step.connection_id)
         step.connection = known or _connection_anew(step, row)
         beside[step.connection_id] = step.connection
-        fresh[step.pk] = Fresh(*row[17:])
+        fresh[step.pk] = IntentContext(*row[17:])
     return fresh
 
 

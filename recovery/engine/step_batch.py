@@ -26,8 +26,8 @@ from connectors.contract import Answer, CannotRead, Check, Observation, Operatio
 from recovery.engine import failure_paths, faults, outbound_calls, preconditions, protocol
 from recovery.engine.approved_calls import Void
 from recovery.engine.outbound_calls import SnapshotGone
-from recovery.engine.preconditions import GoOn
-from recovery.engine.protocol import Answered, Checked, ClaimedStep, Ending, Intent
+from recovery.engine.preconditions import MayProceed
+from recovery.engine.protocol import AnsweredTry, CheckedStep, ClaimedStep, Intent, StepEnding
 from recovery.engine.queries import DATABASE_AWAY
 from recovery.models import Step, StepState
 from recovery.models.steps import DONE
@@ -69,15 +69,15 @@ class StepBatch:
     def __init__(self) -> None:
         self.rested: list[tuple[Step, bool]] = []
         self.failed: list[Failure] = []
-        self.ending: list[Ending] = []
+        self.ending: list[StepEnding] = []
         self._unsent: set[BatchMember] = set()
         self._calls: dict[OutboundCall[Any], tuple[BatchMember, Then]] = {}
         self._answers: Answers = queue.SimpleQueue()
         self._side = CallPool(self._answers)
         self._leaving: list[tuple[OutboundCall[Any], float]] = []
         self._log = Log()
-        self._checked: list[tuple[BatchMember, Checked]] = []
-        self._answered: list[tuple[BatchMember, Answered]] = []
+        self._checked: list[tuple[BatchMember, CheckedStep]] = []
+        self._answered: list[tuple[BatchMember, AnsweredTry]] = []
 
     @property
     def is_under_way(self) -> bool:
@@ -226,8 +226,8 @@ class StepBatch:
     def _look(self, member: BatchMember, read: Callable[[], Observation | None]) -> None:
         found = preconditions.seen(member.step, member.operation, read)
         faults.point("checked")
-        if isinstance(found, GoOn):
-            checked = Checked(member.held, found.operation, found.observation)
+        if isinstance(found, MayProceed):
+            checked = CheckedStep(member.held, found.operation, found.observation)
             self._checked.append((member, checked))
         else:
             self._leave(member.step, partial(failure_paths.abandon, member.step, found), member)
@@ -245,7 +245,9 @@ class StepBatch:
                 self._guard(step, partial(self._intended, member, checked, found))
         self._set_out()
 
-    def _intended(self, member: BatchMember, checked: Checked, found: protocol.Intended) -> None:
+    def _intended(
+        self, member: BatchMember, checked: CheckedStep, found: protocol.IntentResult
+    ) -> None:
         step = member.step
         intent = found.intents.get(step.pk)
         if intent is not None:
@@ -268,7 +270,7 @@ class StepBatch:
 
     def _answer(self, member: BatchMember, intent: Intent, answer: Answer) -> None:
         faults.point("answered")
-        self._answered.append((member, Answered(intent, member.operation, answer)))
+        self._answered.append((member, AnsweredTry(intent, member.operation, answer)))
 
     def _settle(self) -> None:
         for member, moved in self._kept():
@@ -297,7 +299,7 @@ class StepBatch:
         elif member.operation.reads_back:
             self._call(member, outbound_calls.verifying, partial(self._read_back, member))
         else:
-            self.ending.append(Ending(member.step, member.operation, []))
+            self.ending.append(StepEnding(member.step, member.operation, []))
 
     def _read_back(self, member: BatchMember, call: OutboundCall[Check]) -> None:
         step, operation = member.step, member.operation
@@ -307,7 +309,7 @@ class StepBatch:
             self._leave(step, partial(failure_paths.cannot_read_back, step, str(unreadable)))
             return
         if check.ok:
-            self.ending.append(Ending(step, operation, check.checks))
+            self.ending.append(StepEnding(step, operation, check.checks))
         else:
             self._leave(step, partial(failure_paths.reads_otherwise, step, operation, check))
 
@@ -342,7 +344,7 @@ class StepBatch:
         self.close()
 
 
-def _end(ending: Sequence[Ending]) -> None:
+def _end(ending: Sequence[StepEnding]) -> None:
     for state in DONE:
         some = [one for one in ending if one.state == state]
         if some:

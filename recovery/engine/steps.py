@@ -184,7 +184,7 @@ def _swap(step: Step, columns: Mapping[str, Any], where: Iterable[Sql] = ()) -> 
         return bool(cursor.rowcount == 1)
 
 
-class Moved(NamedTuple):
+class MovedStep(NamedTuple):
     """A step that has moved, and the events that say so."""
 
     step: Step
@@ -200,7 +200,7 @@ def move_all(
     alike: Mapping[str, Sql] = MappingProxyType({}),
     ahead: Sequence[Statement] = (),
     drafts: Callable[[Step], Sequence[EventDraft]],
-) -> list[Moved]:
+) -> list[MovedStep]:
     """Move steps that stand in one state, all in one statement; gives those that moved.
 
     Whoever was taken from us meanwhile is simply not among them. `each` has a value for every step,
@@ -246,7 +246,7 @@ def move_all(
 
     *_, rows = ask_all([*ahead, (text, values)], change)
     moved = {pk for (pk,) in rows}
-    return [Moved(step, events[step.pk]) for step in moving if step.pk in moved]
+    return [MovedStep(step, events[step.pk]) for step in moving if step.pk in moved]
 
 
 def read(
@@ -287,7 +287,7 @@ def event_draft(step: Step, what: str, data: dict[str, Any]) -> EventDraft:
     return EventDraft(EventType(f"step.{what}"), run_of(step.plan), action_of(step), facts | data)
 
 
-def record(moved: Sequence[Moved]) -> None:
+def record(moved: Sequence[MovedStep]) -> None:
     """Record the events of the steps, to be folded with their end; and keep them for that."""
     if not moved:
         return

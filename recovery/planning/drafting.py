@@ -76,7 +76,7 @@ class DraftStep:
 
 
 @dataclass(slots=True)
-class Maker:
+class StepDrafter:
     """Makes the step of one effect; `now` is what its target looks like just before, if known."""
 
     run: RunFacts
@@ -357,7 +357,7 @@ STEPS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cannot:
+class NotUndoable:
     """An effect that no step undoes, and why."""
 
     effect: Effect
@@ -373,8 +373,8 @@ class Drafted:
     """Steps newest first, what no step undoes, and what a person left out."""
 
     steps: list[DraftStep] = field(default_factory=list)
-    cannot: list[Cannot] = field(default_factory=list)
-    skipped: list[Cannot] = field(default_factory=list)
+    cannot: list[NotUndoable] = field(default_factory=list)
+    skipped: list[NotUndoable] = field(default_factory=list)
 
     @property
     def reversibility(self) -> Reversibility:
@@ -426,7 +426,7 @@ def draft_steps(
             drafted.cannot.append(_cannot(facts, action, effect, no_way))
             continue
         now = states.get(place, (seen or {}).get(place, UNSET))
-        maker = Maker(facts, connections, action, effect, chosen, now)
+        maker = StepDrafter(facts, connections, action, effect, chosen, now)
         try:
             one = maker.make(is_older=place in states)
         except CannotUndo as cannot:
@@ -448,11 +448,11 @@ def is_behind(action: Action, checkpoint: Checkpoint) -> bool:
     return action.first_place > checkpoint.place
 
 
-def _cannot(facts: RunFacts, action: Action, effect: Effect, why: CannotUndo) -> Cannot:
+def _cannot(facts: RunFacts, action: Action, effect: Effect, why: CannotUndo) -> NotUndoable:
     """Irreversible where wire or catalogue say so; a way back that is only missing is unknown."""
     lasting = facts.is_irreversible(action, effect)
     target = target_words(effect.target_type, effect.target_id)
-    return Cannot(
+    return NotUndoable(
         effect=effect,
         action=action,
         code=why.code,
@@ -462,9 +462,9 @@ def _cannot(facts: RunFacts, action: Action, effect: Effect, why: CannotUndo) ->
     )
 
 
-def _left(action: Action, effect: Effect) -> Cannot:
+def _left(action: Action, effect: Effect) -> NotUndoable:
     target = target_words(effect.target_type, effect.target_id)
-    return Cannot(
+    return NotUndoable(
         effect=effect,
         action=action,
         code="skipped",

@@ -85,7 +85,7 @@ def submit(
     return _write(drafted, by=by, reason=reason, automatic=automatic)
 
 
-def stop(plan: Plan, *, by: User, reason: str = "") -> plan_lifecycle.Stopped:
+def stop(plan: Plan, *, by: User, reason: str = "") -> plan_lifecycle.StopResult:
     """Cancel what is not sent and say what is on the wire; raises CannotMove."""
     return plan_lifecycle.stop(plan, by=by, reason=reason)
 

@@ -25,10 +25,10 @@ from recovery.models import Case, CaseState, Plan
 from recovery.models.cases import UNDER_A_PLAN
 from recovery.planning import drifts
 from recovery.planning.drafting import (
-    Cannot,
     CannotUndo,
     Drafted,
     DraftStep,
+    NotUndoable,
     connections_of,
     draft_steps,
     judgement_of,
@@ -141,11 +141,11 @@ class Draft:
         return self.drafted.steps
 
     @property
-    def cannot(self) -> list[Cannot]:
+    def cannot(self) -> list[NotUndoable]:
         return self.drafted.cannot
 
     @property
-    def skipped(self) -> list[Cannot]:
+    def skipped(self) -> list[NotUndoable]:
         return self.drafted.skipped
 
     @property

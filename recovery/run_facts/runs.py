@@ -62,7 +62,7 @@ ACTIONS_LOOKED_AT_MAX = 2_000
 T = TypeVar("T")
 
 
-class Happened(NamedTuple):
+class CallEffect(NamedTuple):
     """Something that a call did, or the call itself where nobody told what it did."""
 
     action: Action
@@ -134,28 +134,28 @@ class RunFacts:
         claims = (effect.reversibility, twin.reversibility if twin is not None else None)
         return Reversibility.IRREVERSIBLE in claims
 
-    def irreversible(self) -> list[Happened]:
+    def irreversible(self) -> list[CallEffect]:
         """What happened, cannot be undone and was not corrected, newest first: whether or not its
         record was repaired, and whether or not anybody told what it did.
         """
-        found: list[Happened] = []
+        found: list[CallEffect] = []
         for action in reversed(self.actions):
             if action.state != ActionState.SUCCEEDED or action.compensated == Compensated.CORRECTED:
                 continue
             told = sorted(self.effects.get(action.pk, ()), key=_position, reverse=True)
             if not told and self.is_irreversible(action):
-                found.append(Happened(action, None))
+                found.append(CallEffect(action, None))
             found += [
-                Happened(action, effect)
+                CallEffect(action, effect)
                 for effect in told
                 if effect.compensated != Compensated.CORRECTED
                 and self.is_irreversible(action, effect)
             ]
         return found
 
-    def remaining(self) -> list[Happened]:
+    def remaining(self) -> list[CallEffect]:
         """All that a closing leaves behind: what stands, and what cannot be undone."""
-        standing = [Happened(action, effect) for action, effect in self.standing()]
+        standing = [CallEffect(action, effect) for action, effect in self.standing()]
         known = {one.effect.pk for one in standing if one.effect is not None}
         return standing + [
             one for one in self.irreversible() if one.effect is None or one.effect.pk not in known

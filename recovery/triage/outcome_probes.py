@@ -34,7 +34,7 @@ BATCH = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProbeAnswer:
     """What a probe saw, and the outcome that it proves; nothing where it proves none."""
 
     finding: Finding
@@ -56,7 +56,7 @@ def probe_of(policy: Policy, action: Action) -> Call | None:
     return None
 
 
-def ask(facts: RunFacts, action: Action) -> Asked:
+def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
     """Probe once. Changes nothing, and stands outside any transaction."""
     probe = probe_of(facts.policy, action)
     if probe is None:
@@ -87,22 +87,22 @@ def ask(facts: RunFacts, action: Action) -> Asked:
     return _read(finding, proven=facts.now > sent_at + timedelta(seconds=horizon))
 
 
-def _read(finding: Finding, *, proven: bool) -> Asked:
+def _read(finding: Finding, *, proven: bool) -> ProbeAnswer:
     if finding.found == "present":
-        return Asked(finding, "applied", "A probe found it.")
+        return ProbeAnswer(finding, "applied", "A probe found it.")
     if finding.found == "absent" and proven:
-        return Asked(finding, "no_effect", "A probe shows that it did not happen.")
+        return ProbeAnswer(finding, "no_effect", "A probe shows that it did not happen.")
     if finding.found == "absent":
-        return Asked(finding, "", "Not there yet; it may still be on its way.")
-    return Asked(finding, "", "A probe could not tell.")
+        return ProbeAnswer(finding, "", "Not there yet; it may still be on its way.")
+    return ProbeAnswer(finding, "", "A probe could not tell.")
 
 
-def _unsure(words: str) -> Asked:
-    return Asked(Finding(found="cannot_tell"), "", words)
+def _unsure(words: str) -> ProbeAnswer:
+    return ProbeAnswer(Finding(found="cannot_tell"), "", words)
 
 
 @transaction.atomic
-def settle(case: Case, action: Action, asked: Asked) -> bool:
+def settle(case: Case, action: Action, asked: ProbeAnswer) -> bool:
     """Write down what a probe proved; False if somebody was faster, or it proved nothing."""
     if not asked.outcome:
         return False

@@ -355,7 +355,7 @@ def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
         messages.info(request, "No plan was running any more.")
         return redirect(case_url(case))
     try:
-        stopped: plan_lifecycle.Stopped = plans.stop(plan, by=request.user)
+        stopped: plan_lifecycle.StopResult = plans.stop(plan, by=request.user)
     except CannotMove:  # it ended while we came; nothing was left to stop
         messages.info(request, "The plan had ended already: nothing was left to stop.")
         return redirect(case_url(case))

@@ -20,7 +20,7 @@ from recovery.engine.approved_calls import Void
 from recovery.engine.ordering_law import Act
 from recovery.engine.plan_runner import PlanRunner
 from recovery.engine.preconditions import Verdict
-from recovery.engine.protocol import Answered, Checked, ClaimedStep, Intent
+from recovery.engine.protocol import AnsweredTry, CheckedStep, ClaimedStep, Intent
 from recovery.engine.queries import DATABASE_AWAY
 from recovery.engine.step_batch import StepBatch
 from recovery.models import Step, StepState
@@ -92,7 +92,7 @@ def intend(
 ) -> Intent | None:
     """Commit the intent, or give the step up and say why; raises CannotMove if it is not ours."""
     with transaction.atomic():
-        found = protocol.intend_all([Checked(held, operation, observation)])
+        found = protocol.intend_all([CheckedStep(held, operation, observation)])
     if held.step.pk in found.refused:
         raise CannotMove(held.step, StepState.INTENDED)
     return found.intents.get(held.step.pk)
@@ -129,4 +129,4 @@ def send(intent: Intent, observation: Observation | None = None) -> Answer:
 def settles(intent: Intent, operation: Operation, answer: Answer) -> bool:
     """Write the answer down; whether the step moved, or had been taken from us meanwhile."""
     with transaction.atomic():
-        return bool(protocol.settle_all([Answered(intent, operation, answer)]))
+        return bool(protocol.settle_all([AnsweredTry(intent, operation, answer)]))

@@ -229,5 +229,5 @@ def in_hand(plan: Plan, position: int = 1) -> Any:
 def looked_at(held: Any) -> Any:
     """The target, found as it should be."""
     found = by_hand.look(held.step)
-    assert isinstance(found, preconditions.GoOn), found
+    assert isinstance(found, preconditions.MayProceed), found
     return found

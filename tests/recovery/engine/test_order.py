@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.engine.ordering_law import Act, Living, Next, next_act, next_act_of_stopped
+from recovery.engine.ordering_law import Act, LivingStep, Next, next_act, next_act_of_stopped
 from recovery.models import StepState
 
 LIVING = [
@@ -18,7 +18,7 @@ def steps(*states):
     found = []
     for number, said in enumerate(states, 1):
         state, _, target = said.partition("@")
-        found.append(Living(number, state, ("thing", target or str(number))))
+        found.append(LivingStep(number, state, ("thing", target or str(number))))
     return found
 
 
@@ -57,7 +57,7 @@ def test_a_stopped_plan_sees_through_what_is_on_the_wire_and_cancels_the_rest():
 
 some_steps = st.lists(
     st.builds(
-        Living,
+        LivingStep,
         id=st.integers(1, 99),
         state=st.sampled_from(LIVING),
         target=st.tuples(st.just("thing"), st.sampled_from("abc")),

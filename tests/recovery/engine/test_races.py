@@ -321,7 +321,7 @@ def test_a_stop_counts_a_step_that_a_worker_claims_in_that_very_moment(case, wor
     plan = plan_for(case, world)
     by_hand.advance_once(plan.pk)
     claimed: list[ClaimedStep] = []
-    heard: list[plan_lifecycle.Stopped] = []
+    heard: list[plan_lifecycle.StopResult] = []
     looked, may_commit = threading.Event(), threading.Event()
 
     def work():
