@@ -67,7 +67,7 @@ def _compensated(
             draft.headline,
             draft.approval,
             draft.money,
-            str(draft.drafted.reversibility),
+            str(draft.reversibility),
             unread=sum(one.drift_state == "unknown" for one in draft.steps),
         )
 

@@ -31,7 +31,7 @@ from workspaces.models import User
 from workspaces.moves import BORN, CannotMove
 from workspaces.wakeups import wake_on_commit
 
-__all__ = ["CHOICES", "CannotSubmit", "Draft", "Drifted", "draft", "stop", "submit"]
+__all__ = ["CHOICES", "CannotSubmit", "Draft", "Drifted", "draft", "submit"]
 
 REPLACED = "A new plan takes its place."
 UNDONE_LATELY = "It was undone within the hour already."
@@ -83,11 +83,6 @@ def submit(
     _make_room(drafted.case, by)
     plan_lifecycle.take_questions_back(drafted.case, why=REPLACED)
     return _write(drafted, by=by, reason=reason, automatic=automatic)
-
-
-def stop(plan: Plan, *, by: User, reason: str = "") -> plan_lifecycle.StopResult:
-    """Cancel what is not sent and say what is on the wire; raises CannotMove."""
-    return plan_lifecycle.stop(plan, by=by, reason=reason)
 
 
 @transaction.atomic

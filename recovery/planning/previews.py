@@ -28,7 +28,6 @@ from recovery.planning.drafting import (
     CannotUndo,
     Drafted,
     DraftStep,
-    NotUndoable,
     connections_of,
     draft_steps,
     judgement_of,
@@ -114,13 +113,11 @@ CHOICES = ("rebase", "override", "skip")
 
 
 @dataclass(slots=True, kw_only=True)
-class Draft:
+class Draft(Drafted):
     """What would run, as it stands at `checked_at`. `digest` is what a preview posts back."""
 
     case: Case
     facts: RunFacts
-    policy: Policy
-    drafted: Drafted
     reach: Checkpoint | None
     choices: Mapping[int, str]
     judgement: PolicyDecision | None
@@ -137,20 +134,12 @@ class Draft:
         return self.facts.run
 
     @property
-    def steps(self) -> list[DraftStep]:
-        return self.drafted.steps
-
-    @property
-    def cannot(self) -> list[NotUndoable]:
-        return self.drafted.cannot
-
-    @property
-    def skipped(self) -> list[NotUndoable]:
-        return self.drafted.skipped
+    def policy(self) -> Policy:
+        return self.facts.policy
 
     @property
     def lead(self) -> str:
-        return lead(self.drafted)
+        return lead(self)
 
     @property
     def money(self) -> Money | None:
@@ -255,8 +244,9 @@ def _draft(
     return Draft(
         case=case,
         facts=facts,
-        policy=facts.policy,
-        drafted=drafted,
+        steps=drafted.steps,
+        cannot=drafted.cannot,
+        skipped=drafted.skipped,
         reach=reach,
         choices=choices or {},
         judgement=judgement_of(drafted),

@@ -23,7 +23,7 @@ from recovery.models.cases import PUT_RIGHT
 from recovery.models.plans import LIVING
 from recovery.planning import plans
 from recovery.run_facts.runs import RunFacts, facts_of
-from recovery.run_facts.sentences import plural
+from recovery.run_facts.sentences import listed, plural
 from recovery.triage.causes import title
 from recovery.views import acts, close, compensate, plan_card, request_context, settle, story
 from recovery.views.request_context import (
@@ -48,7 +48,7 @@ RELATED_MAX = 20
 ACTIVITY_MAX = 100
 
 
-def listed(case: Case, tab: str, kept: str = "") -> list[dict[str, Any]]:
+def tabs(case: Case, tab: str, kept: str = "") -> list[dict[str, Any]]:
     """The tabs as links; `kept` is the query string that they must not lose."""
     ending = f"&{kept}" if kept else ""
     counts = {"activity": case.comments.count()}
@@ -221,7 +221,7 @@ def _context(request: Request, case: Case) -> dict[str, Any]:
         "pausing": pauses_offered(case, request.user),
         "residue": _residue(case),
         "tab": tab,
-        "tabs": listed(case, tab, kept),
+        "tabs": tabs(case, tab, kept),
         **chosen(request, case, facts, tab),
     }
 
@@ -355,11 +355,15 @@ def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
         messages.info(request, "No plan was running any more.")
         return redirect(case_url(case))
     try:
-        stopped: plan_lifecycle.StopResult = plans.stop(plan, by=request.user)
+        stopped = plan_lifecycle.stop(plan, by=request.user)
     except CannotMove:  # it ended while we came; nothing was left to stop
         messages.info(request, "The plan had ended already: nothing was left to stop.")
         return redirect(case_url(case))
-    messages.success(request, str(stopped))
+    words = f"Stopped: {plural(stopped.cancelled, 'step')} cancelled."
+    if stopped.on_the_wire:
+        wire = listed([f"step {one.position}" for one in stopped.on_the_wire])
+        words += f" What was sent is seen through: {wire}."
+    messages.success(request, words)
     return redirect(case_url(case))
 
 

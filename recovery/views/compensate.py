@@ -87,7 +87,7 @@ def _show(
 ) -> HttpResponse:
     draft = plans.draft(case, reach=reach, choices=choices)
     sensitive = disclosure.sees(request.user, case.workspace)
-    act = previews.brief(draft.drafted)
+    act = previews.brief(draft)
     context = {
         "plan_number": draft.number,
         "digest": draft.digest,

@@ -5,7 +5,7 @@ import signal
 from collections import Counter
 
 from recovery import tasks
-from recovery.planning import plans
+from recovery.engine import plan_lifecycle
 from tests.crash.catalogue import fault
 from tests.crash.oracle import rest, until
 from tests.crash.person import Person
@@ -143,7 +143,7 @@ def zombies(storm: Storm) -> None:
     storm.begin(count=4)
     rest(storm.plans, 60)
     stopped = storm.plan("s4")
-    plans.stop(stopped, by=storm.people.ada)
+    plan_lifecycle.stop(stopped, by=storm.people.ada)
     storm.plans.append(stopped)
     rest([stopped], 60)  # a worker may have had it in hand when it was stopped
     waiting = storm.ask_for(storm.plan("s5"))

@@ -10,6 +10,7 @@ from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import cases, closing
 from recovery.casework.closing import CannotClose, Remainder
 from recovery.corrections import draft, publish
+from recovery.engine import plan_lifecycle
 from recovery.models import Case, CaseState
 from workspaces.moves import CannotMove
 
@@ -124,6 +125,6 @@ def test_a_live_plan_keeps_a_case_open(raised, shop, ada, ben):
 
     with pytest.raises(CannotClose, match="stop it first"):
         closing.close(case, outcome="expected", reason="x", by=ada, seen=case.revision)
-    plans.stop(plan, by=ada)
+    plan_lifecycle.stop(plan, by=ada)
     case.refresh_from_db()
     closing.close(case, outcome="expected", reason="x", by=ada, seen=case.revision)

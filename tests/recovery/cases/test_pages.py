@@ -391,8 +391,9 @@ def test_a_stopped_plan_cancels_what_was_not_sent(desk, case, ada):
         case, digest=drafted.digest, revision=drafted.case.revision, by=ada, reason="wrong ticket"
     )
 
-    desk.post(f"/w/acme/cases/{case.pk}/stop/")
+    page = desk.post(f"/w/acme/cases/{case.pk}/stop/", follow=True).text
 
     plan = Plan.objects.get()
     assert plan.state == "stopped"
+    assert f"Stopped: {plan.steps.count()} step" in page
     assert {step.state for step in plan.steps.all()} == {"cancelled"}

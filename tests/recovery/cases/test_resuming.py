@@ -13,6 +13,7 @@ from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import resuming
 from recovery.casework.resuming import CannotResume
 from recovery.directives import waiters
+from recovery.engine import plan_lifecycle
 from recovery.models import CaseState, Directive, Step
 from recovery.planning import plans
 from recovery.triage import triage
@@ -183,7 +184,7 @@ def test_a_run_does_not_go_on_while_an_undo_of_it_may_be_on_its_way(raised, ada,
     draft = plans.draft(case)
     plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x")
     Step.objects.update(was=was, state=state)
-    plans.stop(plan, by=ada)
+    plan_lifecycle.stop(plan, by=ada)
 
     seen = resuming.preview(case)
 

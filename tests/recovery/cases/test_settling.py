@@ -188,7 +188,7 @@ def test_who_has_not_claimed_the_case_settles_nothing_of_it(lost, ada):
 
 def test_of_a_stopped_plan_nothing_is_tried_again(lost, shop, ada, client):
     (step,) = settling.steps_in_doubt(lost)
-    plans.stop(step.plan, by=ada)
+    plan_lifecycle.stop(step.plan, by=ada)
     lost.refresh_from_db()
     said = {"evidence": "Reads high", "by": ada, "seen": lost.revision}
 

@@ -6,6 +6,7 @@ import pytest
 from django.db import connection, connections, transaction
 from django.test import Client
 
+from recovery.engine import plan_lifecycle
 from recovery.models import Case, Plan
 from recovery.planning import plans
 from recovery.triage import triage
@@ -40,7 +41,7 @@ def test_who_stops_a_plan_that_ends_at_that_moment_is_told_so(raised, ada):
 
     late = threading.Thread(target=stop)
     with transaction.atomic():
-        plans.stop(Plan.objects.get(), by=ada)
+        plan_lifecycle.stop(Plan.objects.get(), by=ada)
         late.start()  # sees a plan that lives, and waits for it
         assert soon(somebody_waits)
     late.join()

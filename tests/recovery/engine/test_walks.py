@@ -25,7 +25,6 @@ from recovery.casework import settling
 from recovery.engine import faults, plan_lifecycle, steps
 from recovery.engine.faults import Fault, Injected
 from recovery.models import Case, Plan, Step, StepAttempt
-from recovery.planning import plans
 from tests.crash import oracle
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, case_of, make_due, plan_for, run_that
@@ -126,7 +125,7 @@ class Walk(RuleBasedStateMachine):
     @rule()
     def ada_stops_it_and_makes_a_new_plan(self):
         with suppress(CannotMove):
-            plans.stop(self.plan, by=self.cast.ada)
+            plan_lifecycle.stop(self.plan, by=self.cast.ada)
         self.rests()
         if Step.objects.filter(plan=self.plan).exclude(state__in=REST).exists():
             return
