@@ -13,7 +13,6 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
-from ledger.keyset import ROWS_A_PAGE, page_of
 from recovery import corrections
 from recovery.cases.lifecycle import REFUSALS, OutOfDate
 from recovery.corrections import publishing
@@ -25,7 +24,15 @@ from workspaces import formatting
 from workspaces.access import may
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
+from workspaces.pages import (
+    ROWS_A_PAGE,
+    Request,
+    is_number,
+    page,
+    page_of,
+    workspace_or_404,
+    workspace_to,
+)
 
 # What the page of one correction shows to operators.
 
