@@ -49,7 +49,7 @@ def settle_action(
     if action.pk not in doubtful:
         raise CannotMove(action, outcome, f"The outcome of {action.tool_words} is known.")
     data = {"outcome": outcome, "evidence": {"text": _text(evidence)}, "case": case.pk}
-    return triage.record_of_call(case, action, EventType.ACTION_SETTLED, data, by=by)
+    return triage.record_of_call(case, action, EventType.ACTION_SETTLED, data=data, by=by)
 
 
 @transaction.atomic
@@ -209,4 +209,4 @@ def confirm(case: Case, action: Action, *, ok: bool, evidence: str, by: User, se
         raise CannotMove(action, "verified", f"{action.tool_words} has been verified meanwhile.")
     check = {"name": f"seen by {by}", "expected": "as it should be", "actual": text, "ok": ok}
     data = {"ok": ok, "checks": [check]}
-    return triage.record_of_call(case, action, EventType.ACTION_VERIFIED, data, by=by)
+    return triage.record_of_call(case, action, EventType.ACTION_VERIFIED, data=data, by=by)

@@ -115,7 +115,7 @@ def settle(case: Case, action: Action, asked: ProbeAnswer) -> bool:
         "words": asked.words,
         "case": case.pk,
     }
-    triage.record_of_call(case, action, EventType.ACTION_SETTLED, data, part="probe")
+    triage.record_of_call(case, action, EventType.ACTION_SETTLED, data=data, part="probe")
     return True
 
 

@@ -361,8 +361,8 @@ def record_of_call(
     case: Case,
     action: Action,
     what: EventType,
-    data: dict[str, Any],
     *,
+    data: dict[str, Any],
     by: User | None = None,
     part: str = "desk",
 ) -> Case:

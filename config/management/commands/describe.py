@@ -173,7 +173,7 @@ class Spoken:
 
 
 # Functions that take an event's type and its data, whatever else they do.
-SPEAKERS = frozenset({"say", "_say", "record", "_end", "EventDraft", "event_of"})
+SPEAKERS = frozenset({"say", "_say", "record", "record_of_call", "_end", "EventDraft", "event_of"})
 # Words of such a call that are not members of the event's data.
 AROUND = frozenset({"by", "part", "run", "action", "data", "using", "type", "at"})
 # Types that are put together where they are said: the family, and the words that may follow.
