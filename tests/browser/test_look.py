@@ -1,15 +1,15 @@
 """The pages of the entrance and of a person's account, for everybody and at every width."""
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, ViewportSize
 
-from tests.browser.accessible import assert_accessible
+from tests.browser.accessible import Look, assert_accessible, in_each_look
 from tests.browser.conftest import DESKTOP, Visit
 from workspaces import entrance
 from workspaces.models import User
 
-NARROW = {"width": 320, "height": 700}
-LOOKS = [("light", DESKTOP), ("dark", NARROW)]
+NARROW: ViewportSize = {"width": 320, "height": 700}
+LOOKS: list[Look] = [("light", DESKTOP), ("dark", NARROW)]
 OWN_PAGES = [
     "/accounts/2fa/",
     "/accounts/2fa/totp/activate/",
@@ -42,27 +42,27 @@ def overflow(page: Page) -> int:
     return width
 
 
-@pytest.mark.parametrize(("scheme", "size"), LOOKS)
-def test_a_stranger_can_use_the_entrance(visit: Visit, scheme: str, size: dict[str, int]) -> None:
-    page = visit(color_scheme=scheme, viewport=size)
+def test_a_stranger_can_use_the_entrance(visit: Visit) -> None:
+    page = visit()
 
     for path in ("/accounts/login/", "/accounts/password/reset/"):
         page.goto(path)
         assert page.locator("h1").count() == 1
-        assert_accessible(page)
-        assert overflow(page) <= 0
+        for _ in in_each_look(page, LOOKS):
+            assert_accessible(page)
+            assert overflow(page) <= 0
 
 
-@pytest.mark.parametrize(("scheme", "size"), LOOKS)
 def test_everybody_can_use_the_pages_of_their_account_and_workspace(
-    visit: Visit, ada: User, scheme: str, size: dict[str, int]
+    visit: Visit, ada: User
 ) -> None:
-    page = visit(ada, color_scheme=scheme, viewport=size)
+    page = visit(ada)
 
     for path in OWN_PAGES:
         page.goto(path)
-        assert_accessible(page)
-        assert overflow(page) <= 0, path
+        for _ in in_each_look(page, LOOKS):
+            assert_accessible(page)
+            assert overflow(page) <= 0, path
 
 
 def test_the_pages_bring_their_own_letters_and_load_only_those_that_they_hold(

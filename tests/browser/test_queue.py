@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 
 from recovery.models import Case, Plan
 from recovery.triage import triage
-from tests.browser.accessible import assert_accessible
-from tests.browser.conftest import PHONE, Visit, press
+from tests.browser.accessible import Look, assert_accessible, in_each_look
+from tests.browser.conftest import DESKTOP, PHONE, Visit, press
 from tests.recovery.cases import conftest as cast
 from workspaces import clock
 from workspaces.models import User
@@ -31,7 +31,7 @@ outbound, shop, shop_connection, shop_url = (
     cast.shop_connection,
     cast.shop_url,
 )
-LOOKS = [("light", None), ("dark", PHONE)]
+LOOKS: list[Look] = [("light", DESKTOP), ("dark", PHONE)]
 
 
 @pytest.fixture
@@ -129,12 +129,10 @@ def test_without_scripts_a_refusal_keeps_what_was_typed(
     expect(page.get_by_placeholder(re.compile("^Why"))).to_have_value("The wrong ticket")
 
 
-@pytest.mark.parametrize(("scheme", "size"), LOOKS)
 def test_every_page_of_a_case_is_for_everybody(
-    visit: Visit, case: Case, ada: User, shop: Any, scheme: str, size: dict[str, int] | None
+    visit: Visit, case: Case, ada: User, shop: Any
 ) -> None:
-    options = {"viewport": size} if size else {}
-    page = visit(ada, color_scheme=scheme, **options)
+    page = visit(ada)
     here = f"/w/acme/cases/{case.pk}/"
     tabs = [f"{here}?tab={tab}" for tab in ("related", "activity", "correction")]
     previews = [f"{here}{act}/" for act in ("close", "resume", "compensate")]
@@ -144,14 +142,16 @@ def test_every_page_of_a_case_is_for_everybody(
         page.goto(path)
         if path == here:
             page.locator("#outlook .steps").wait_for()
-        assert_accessible(page)
-        assert too_wide(page) <= 0, path
+        for _ in in_each_look(page, LOOKS):
+            assert_accessible(page)
+            assert too_wide(page) <= 0, path
     shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
     on_its_preview(page, case)
     page.get_by_label(re.compile("^Keep the later change")).check()
     page.get_by_role("button", name="Show the plan with this choice").click()
     page.locator("[data-commits]:not([disabled])").wait_for()
-    assert_accessible(page)
+    for _ in in_each_look(page, LOOKS):
+        assert_accessible(page)
 
 
 @pytest.mark.parametrize("width", [1280, 1440, 390])

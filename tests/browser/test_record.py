@@ -12,11 +12,13 @@ from config.local.places import ROOT
 from ledger import sealer
 from ledger.models import Run
 from ledger.parsed_events import Actor
-from tests.browser.accessible import assert_accessible
+from tests.browser.accessible import Look, assert_accessible, in_each_look
 from tests.browser.conftest import DESKTOP, PHONE, Visit
 from tests.ledger.conftest import event, tell
 from workspaces import teams
 from workspaces.models import Agent, User, Workspace
+
+LOOKS: list[Look] = [("light", DESKTOP), ("light", PHONE), ("dark", DESKTOP), ("dark", PHONE)]
 
 
 @pytest.fixture
@@ -47,22 +49,19 @@ def sue(transactional_db: Any) -> User:
     return person
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_everybody_can_read_the_record(
-    visit: Visit, sue: User, scheme: str, size: dict[str, int]
-) -> None:
-    page = visit(sue, color_scheme=scheme, viewport=size)
+def test_everybody_can_read_the_record(visit: Visit, sue: User) -> None:
+    page = visit(sue)
     for path in (
         "runs/", "runs/run_1/", "ledger/", "ledger/first/", "ledger/verify/", "settings/kept/",
     ):  # fmt: skip
         answer = page.goto(f"/w/northwind/{path}")
         assert answer is not None
         assert answer.status == 200
-        assert_accessible(page)
-        if folder := os.environ.get("AMENDS_PICTURES"):
-            name = f"{path.replace('/', '-')}{scheme}-{size['width']}.png"
-            page.screenshot(path=Path(folder) / name, full_page=True)
+        for scheme, size in in_each_look(page, LOOKS):
+            assert_accessible(page)
+            if folder := os.environ.get("AMENDS_PICTURES"):
+                name = f"{path.replace('/', '-')}{scheme}-{size['width']}.png"
+                page.screenshot(path=Path(folder) / name, full_page=True)
 
 
 def test_a_run_is_walked_through_and_its_payloads_shown(visit: Visit, sue: User) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from config.local.places import ROOT
+from tests import servers
 from tests.mutants.written import Mutant
 
 SECONDS_MAX = 600
@@ -46,7 +47,7 @@ class Verdict:
 
 
 def copy(folder: Path) -> Path:
-    """The repository's files in `folder`, as they are now; with the packages, without the data."""
+    """The repository's files in `folder`, as they are now; with packages and a migrated seed."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -58,6 +59,7 @@ def copy(folder: Path) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
     (folder / ".venv").symlink_to((ROOT / ".venv").resolve())
+    servers.lend_seed(folder / ".local" / "test")
     return folder
 
 
