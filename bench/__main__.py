@@ -34,7 +34,7 @@ def alone(module: str) -> Measure:
     return measure
 
 
-ALONE = ("ingest", "begin", "client", "waiting", "steps", "approve", "unwind", "keeping")
+ALONE = ("ingest", "begin", "again", "client", "waiting", "steps", "approve", "unwind", "keeping")
 LISTS = ("queue", "search", "pages")
 
 

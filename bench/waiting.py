@@ -78,7 +78,7 @@ def prepare(count: int) -> Desk:
 def ask(agent: Any, number: int) -> int:
     """Put one payment to people, as the gate does it; the approval's id."""
     from approvals.gate import slow_path
-    from approvals.gate.begin_request import ask_of
+    from approvals.gate.begin_request import parse
     from ledger.append.events import new_id
     from ledger.parsed_events import Actor
 
@@ -88,7 +88,7 @@ def ask(agent: Any, number: int) -> int:
             "targets": [{"type": "card", "id": f"{agent.pk}-{number}"}]}  # fmt: skip
     event = {"id": new_id(), "type": "action.planned", "run": f"run-{agent.pk}",
              "action": f"act-{number}", "attempt": "a1", "data": data}  # fmt: skip
-    reply = slow_path.begin(ask_of(json.dumps(event).encode(), speaker, explain=False))
+    reply = slow_path.begin(parse(json.dumps(event).encode(), speaker, explain=False))
     assert isinstance(reply.body, dict), reply
     return int(reply.body["approval"])
 

@@ -153,7 +153,7 @@ def pool() -> Pool:
 
 
 class AutocommitConnection:
-    """`async with Lent() as connection`: for one statement that commits itself.
+    """`async with AutocommitConnection() as connection`: for one statement that commits itself.
 
     `pool().connection()` also ends the transaction of whoever borrowed; where there is none, that
     and its generator cost as much as asking does.
@@ -177,15 +177,16 @@ def threads_pool() -> ThreadsPool:
     return _open_for_threads[-1]
 
 
-class _Threads:
+class Threads:
     """A few threads, and how many calls they have or wait for them."""
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="hot")
+    def __init__(self, name: str, *, threads_max: int, waiting_max: int) -> None:
+        self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix=name)
+        self._waiting_max = waiting_max
         self._calls = 0
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
-        if self._calls >= THREADS_WAITING_MAX:
+        if self._calls >= self._waiting_max:
             raise TooManyRequests("too many calls wait for a thread")
         self._calls += 1
         try:
@@ -195,7 +196,7 @@ class _Threads:
             self._calls -= 1
 
 
-in_thread = _Threads().call
+in_thread = Threads("hot", threads_max=THREADS_MAX, waiting_max=THREADS_WAITING_MAX).call
 """Await a function that computes much, or waits for a connection of `threads_pool`."""
 
 

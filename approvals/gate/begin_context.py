@@ -37,49 +37,50 @@ SELECT id FROM ledger_run WHERE workspace_id = %b AND run = %b {ROW_LOCK}"""  # 
 LOOK = """
 SELECT run.*, action.*, other.*, approval.*, denials.*, pauses.*, policy.*
 FROM (SELECT %b::bigint AS workspace, %b::text AS run, %b::bigint AS agent, %b::text AS key,
-    %b::text AS action, %b::text AS attempt, %b::text AS subject) ask
+    %b::text AS action, %b::text AS attempt, %b::text AS subject) call
 LEFT JOIN LATERAL (
     SELECT r.id, r.agent_id, r.state, r.held_by, r.labels::text, r.on_behalf_of::text,
         EXISTS (SELECT FROM ledger_action v WHERE v.run_id = r.id AND v.verified = 'failed'
                 AND v.compensated NOT IN ('compensated', 'corrected', 'repaired')),
         EXISTS (SELECT FROM ledger_action p WHERE p.run_id = r.id AND p.saga = 'pivot'
                 AND p.state IN ('running', 'unknown', 'succeeded')
-                AND p.compensated IN ('none', 'repaired') AND p.key <> ask.key)
-    FROM ledger_run r WHERE r.workspace_id = ask.workspace AND r.run = ask.run) run ON true
+                AND p.compensated IN ('none', 'repaired') AND p.key <> call.key)
+    FROM ledger_run r WHERE r.workspace_id = call.workspace AND r.run = call.run) run ON true
 LEFT JOIN LATERAL (
     SELECT r.run, a.run_id, a.action, a.state, a.compensated, a.args_digest, a.result::text,
         a.current_attempt, a.fence, a.flags, a.started_at,
-        (SELECT t.state FROM ledger_attempt t WHERE t.action_id = a.id AND t.attempt = ask.attempt),
+        (SELECT t.state FROM ledger_attempt t
+            WHERE t.action_id = a.id AND t.attempt = call.attempt),
         a.id, a.compensation::text, concat(a.args::text, a.targets::text) ~ %b
     FROM ledger_action a JOIN ledger_run r ON r.id = a.run_id
-    WHERE a.agent_id = ask.agent AND a.key = ask.key AND a.key <> ''
-    ORDER BY a.state IN ('succeeded', 'unknown', 'running') DESC, r.run = ask.run DESC,
+    WHERE a.agent_id = call.agent AND a.key = call.key AND a.key <> ''
+    ORDER BY a.state IN ('succeeded', 'unknown', 'running') DESC, r.run = call.run DESC,
         array_position('{succeeded,unknown,running,failed,approved,planned}', a.state::text), a.id
     LIMIT 1) action ON true
 LEFT JOIN LATERAL (
     SELECT a.key FROM ledger_action a JOIN ledger_run r ON r.id = a.run_id
-    WHERE r.workspace_id = ask.workspace AND r.run = ask.run AND a.action = ask.action
-        AND a.key <> ask.key AND a.key <> '' LIMIT 1) other ON true
+    WHERE r.workspace_id = call.workspace AND r.run = call.run AND a.action = call.action
+        AND a.key <> call.key AND a.key <> '' LIMIT 1) other ON true
 LEFT JOIN LATERAL (
     SELECT id, state, digest, expires_at, expires_at <= clock_timestamp(), closing_reason,
         closed_by_id
-    FROM approvals_approval p WHERE p.workspace_id = ask.workspace AND p.subject_key = ask.subject
-        AND p.run_ref = ask.run
+    FROM approvals_approval p WHERE p.workspace_id = call.workspace AND p.subject_key = call.subject
+        AND p.run_ref = call.run
     ORDER BY id DESC LIMIT 1) approval ON true
 LEFT JOIN LATERAL (
-    SELECT coalesce((SELECT d.times FROM approvals_denial d WHERE d.agent_id = ask.agent
-            AND d.key = ask.key AND d.run_ref = ask.run), 0),
+    SELECT coalesce((SELECT d.times FROM approvals_denial d WHERE d.agent_id = call.agent
+            AND d.key = call.key AND d.run_ref = call.run), 0),
         coalesce((SELECT sum(d.times) FROM (SELECT times FROM approvals_denial
-            WHERE workspace_id = ask.workspace AND run_ref = ask.run LIMIT %b) d), 0)
+            WHERE workspace_id = call.workspace AND run_ref = call.run LIMIT %b) d), 0)
     ) denials ON true
 LEFT JOIN LATERAL (
     SELECT json_agg(json_build_array(p.id, p.kind, p.name, p.reason,
         coalesce(nullif(u.name, ''), u.email, 'the desk itself')) ORDER BY p.id)::text
     FROM approvals_pause p LEFT JOIN workspaces_user u ON u.id = p.paused_by_id
-    WHERE p.workspace_id = ask.workspace AND p.lifted_at IS NULL) pauses ON true
+    WHERE p.workspace_id = call.workspace AND p.lifted_at IS NULL) pauses ON true
 LEFT JOIN LATERAL (
     SELECT v.digest FROM approvals_policyversion v
-    WHERE v.workspace_id = ask.workspace AND v.active) policy ON true"""
+    WHERE v.workspace_id = call.workspace AND v.active) policy ON true"""
 RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 8, 15, 7
 
 
@@ -153,29 +154,29 @@ class BeginContext:
     pauses: list[Paused] = field(default_factory=list)
 
 
-def reads(ask: BeginRequest) -> list[Statement]:
+def reads(request: BeginRequest) -> list[Statement]:
     """The statements of the look; `?explain=1` looks without locking or writing.
 
     The locks are statements of their own: what is read after them is as it stands after the wait.
     """
-    speaker, run = ask.speaker, ask.planned.run
-    key: Statement = (SEE_KEY if ask.explain else LOCK_KEY, [speaker.agent_id, ask.key])
-    lock: list[Statement] = [] if ask.explain else [(LOCK_RUN, [speaker.workspace_id, run])]
-    asked = [
-        speaker.workspace_id,
+    actor, run = request.actor, request.planned.run
+    key: Statement = (SEE_KEY if request.explain else LOCK_KEY, [actor.agent_id, request.key])
+    lock: list[Statement] = [] if request.explain else [(LOCK_RUN, [actor.workspace_id, run])]
+    call = [
+        actor.workspace_id,
         run,
-        speaker.agent_id,
-        ask.key,
-        ask.planned.action,
-        ask.attempt,
-        ask.subject_key,
+        actor.agent_id,
+        request.key,
+        request.planned.action,
+        request.attempt,
+        request.subject_key,
         BARE_PLACEHOLDER,
         OFTEN,
     ]
-    return [key, *lock, (LOOK, asked)]
+    return [key, *lock, (LOOK, call)]
 
 
-def found_in(rows: Sequence[Rows]) -> BeginContext:
+def context_of(rows: Sequence[Rows]) -> BeginContext:
     """What the rows of `reads` say."""
     lease_of, lease_until, denied, now = rows[0][0]
     parts = iter(rows[-1][0])
@@ -202,8 +203,8 @@ def found_in(rows: Sequence[Rows]) -> BeginContext:
 
 def _run(row: Sequence[Any]) -> KnownRun:
     id_, agent_id, state, held_by, labels, person, *passed = row
-    said = msgspec.json.decode(labels) if labels else {}
-    return KnownRun(id_, agent_id, state, held_by, said, _read(person), *passed)
+    known_labels = msgspec.json.decode(labels) if labels else {}
+    return KnownRun(id_, agent_id, state, held_by, known_labels, _read(person), *passed)
 
 
 def _action(row: Sequence[Any]) -> KnownAction:

@@ -37,7 +37,7 @@ _any = msgspec.json.Decoder()
 class BeginRequest:
     """A call that wants to be made. `planned` is its event, checked and masked."""
 
-    speaker: Actor
+    actor: Actor
     planned: ParsedEvent
     key: str
     attempt: str
@@ -60,24 +60,24 @@ class BeginRequest:
 
     @property
     def subject_key(self) -> str:
-        return f"{self.speaker.agent_id} {self.key}"
+        return f"{self.actor.agent_id} {self.key}"
 
     @property
     def holds_bare(self) -> bool:
         """Whether something in it was masked so that it cannot be compared."""
         return holds_bare([self.data.get("args"), self.targets])
 
-    def deed(self, labels: Mapping[str, Any]) -> ToolCall:
+    def tool_call(self, labels: Mapping[str, Any]) -> ToolCall:
         return ToolCall(
             tool=self.tool,
             args=self.data.get("args"),
             targets=self.targets,
             action_class=self.data.get("class") or "",
             risk=self.data.get("risk") or "",
-            agent=self.speaker.name,
+            agent=self.actor.name,
             labels=labels,
             saga=self.data.get("saga") or "",
-            trusted=self.speaker.trusted,
+            trusted=self.actor.trusted,
         )
 
     def facts(self, on_behalf_of: Any) -> CallFacts:
@@ -98,7 +98,7 @@ class BeginRequest:
             key=self.key,
             more={
                 "form": FORWARD_FORM,
-                "agent": self.speaker.name,
+                "agent": self.actor.name,
                 "run": self.planned.run,
                 "on_behalf_of": on_behalf_of,
                 "compensation": self.data.get("compensation"),
@@ -108,7 +108,7 @@ class BeginRequest:
     def opened(self) -> ParsedEvent:
         """The event that this run was named, where nothing is known of it."""
         event = {"id": new_id(), "type": EventType.RUN_STARTED, "run": self.planned.run, "data": {}}
-        return _made(of_gate(self.speaker, event))
+        return _checked(of_gate(self.actor, event))
 
     def started(self, run: str, action: str, fence: int) -> ParsedEvent:
         """The event that this try has started, under the action that the key belongs to."""
@@ -116,7 +116,7 @@ class BeginRequest:
         if self.retry:
             data["retry"] = self.retry
         event = {"id": new_id(), "type": EventType.ACTION_STARTED, "run": run, "action": action}
-        return _made(of_gate(self.speaker, event | {"n": self.planned.n, "data": data}))
+        return _checked(of_gate(self.actor, event | {"n": self.planned.n, "data": data}))
 
     def planned_as(self, action: str, replaces: list[str]) -> ParsedEvent:
         """The plan under the key's first action, in place of the plans that came to nothing."""
@@ -128,17 +128,17 @@ class BeginRequest:
             "n": self.planned.n,
             "data": self.data | {"replaces": replaces},
         }
-        return _made(read(_json.encode(event), self.speaker, reserved=True))
+        return _checked(read(_json.encode(event), self.actor, reserved=True))
 
 
-def _made(said: ParsedEvent | tuple[str, Problem]) -> ParsedEvent:
-    if isinstance(said, ParsedEvent):
-        return said
-    raise Refused(said[1])
+def _checked(event: ParsedEvent | tuple[str, Problem]) -> ParsedEvent:
+    if isinstance(event, ParsedEvent):
+        return event
+    raise Refused(event[1])
 
 
-def ask_of(body: bytes, speaker: Actor, *, explain: bool) -> BeginRequest:
-    """The ask in a body. Raises Refused (400, 422) with what does not fit."""
+def parse(body: bytes, actor: Actor, *, explain: bool) -> BeginRequest:
+    """The request in a body. Raises Refused (400, 422) with what does not fit."""
     loose = _object(body)
     if number := rounded(body):
         detail = f"{number} has more digits than a double: send it as text."
@@ -157,27 +157,27 @@ def ask_of(body: bytes, speaker: Actor, *, explain: bool) -> BeginRequest:
         loose["id"] = new_id()
     if loose.setdefault("type", EventType.ACTION_PLANNED) != EventType.ACTION_PLANNED:
         raise refuse("schema", "begin takes action.planned and nothing else", 422)
-    said = read(_json.encode(loose), speaker)
-    if not isinstance(said, ParsedEvent):
-        raise Refused(said[1])
-    targets: list[Mapping[str, Any]] = list(planned_targets(said.data))
-    _can_be_told_apart(said, targets, attempt)
-    key = said.data.get("key") or _own_key(said, targets, speaker)
-    if "key" not in said.data:
+    planned = _checked(read(_json.encode(loose), actor))
+    targets: list[Mapping[str, Any]] = list(planned_targets(planned.data))
+    _can_be_told_apart(planned, targets, attempt)
+    key = planned.data.get("key") or _own_key(planned, targets, actor)
+    if "key" not in planned.data:
         loose["data"] = loose["data"] | {"key": key}
-        kept = read(_json.encode(loose), speaker)
-        said = kept if isinstance(kept, ParsedEvent) else said
-    return BeginRequest(speaker, said, key, attempt, retry or "", explain, targets)
+        kept = read(_json.encode(loose), actor)
+        planned = kept if isinstance(kept, ParsedEvent) else planned
+    return BeginRequest(actor, planned, key, attempt, retry or "", explain, targets)
 
 
-def _can_be_told_apart(said: ParsedEvent, targets: list[Mapping[str, Any]], attempt: str) -> None:
+def _can_be_told_apart(
+    planned: ParsedEvent, targets: list[Mapping[str, Any]], attempt: str
+) -> None:
     """Refuse what names the call by a masked number: another number would be the same call.
 
     Its second call would be answered with the first one's result, and never be made.
     """
     if holds_mask(masked(attempt)):
         raise refuse("masked", "“attempt” reads like a card number", 422, _OTHER_NAME)
-    if key := said.data.get("key"):
+    if key := planned.data.get("key"):
         if holds_mask(key):
             raise refuse("masked", "“key” reads like a secret or a card number", 422, _OTHER_NAME)
     elif holds_mask([[target["type"], target["id"]] for target in targets]):
@@ -233,14 +233,14 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON value")
 
 
-def _own_key(said: ParsedEvent, targets: list[Mapping[str, Any]], speaker: Actor) -> str:
+def _own_key(planned: ParsedEvent, targets: list[Mapping[str, Any]], actor: Actor) -> str:
     """The key of one logical operation, as the SDK makes it (docs/wire.md)."""
-    tool = said.data["tool"]
+    tool = planned.data["tool"]
     identity = {
-        "workspace": speaker.workspace,
-        "run": said.run,
+        "workspace": actor.workspace,
+        "run": planned.run,
         "tool": tool,
-        "op": said.data.get("op") or tool,
+        "op": planned.data.get("op") or tool,
         "target": [{"type": target["type"], "id": target["id"]} for target in targets],
     }
     return f"sha256:{digest(identity)}"

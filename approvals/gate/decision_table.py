@@ -1,16 +1,21 @@
-"""The table of `begin` (docs/architecture.md): found → answered. The first row wins."""
+"""The table of `begin` (docs/architecture.md): what is known → what is answered. The first row that
+fits wins.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
+
+import msgspec
+from django.conf import settings
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, glob_matches
 from approvals.gate.begin_context import BeginContext, KnownAction, KnownApproval, Paused
 from approvals.gate.begin_request import BeginRequest
 from approvals.policy import Policy, PolicyDecision, judge
 from connectors.canonical import digest
-from edge.asgi import Refused, problem
+from edge.asgi import Problem, Refused, problem
 from workspaces import formatting
 
 NOTHING_YET = frozenset({"planned", "approved"})
@@ -26,6 +31,13 @@ NOT_COMPARABLE = problem(
     "It was masked without a mark, by an older client or one that had not reached the desk: it"
     " cannot be told which value it was. Nothing was done. Let the client fetch the policy, and"
     " call again; where this key was used that way, look first whether the call was made.",
+)
+
+KEY_REUSED = problem(
+    "key-reused",
+    "Other arguments were sent under this key",
+    422,
+    "A second operation needs an “op” or a key of its own. A case was opened.",
 )
 
 
@@ -56,6 +68,9 @@ class Proceed:
     fence: int
     is_planned: bool
     replaces: bool = False
+
+    def as_body(self, until: datetime) -> dict[str, Any]:
+        return proceeding(self.fence, until) | {"action": self.action, "run": self.run}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +108,9 @@ class InDoubt:
     known: KnownAction
     is_new: bool
 
+    def as_body(self) -> dict[str, Any]:
+        return _of(self.known, {"answer": "in_doubt"})
+
 
 @dataclass(frozen=True, slots=True)
 class KeyReused:
@@ -105,29 +123,29 @@ Decision = Answer | Proceed | Use | Question | Denied | InDoubt | KeyReused
 
 
 def decide(
-    ask: BeginRequest, found: BeginContext, policy: Policy
+    request: BeginRequest, context: BeginContext, policy: Policy
 ) -> tuple[Decision, PolicyDecision]:
     """The first fitting row of the table. Raises Refused for what is nobody's answer."""
-    _check_whose(ask, found)
-    judgement = judged(ask, found, policy)
-    known = _speaking(ask, found)
-    _check_comparable(ask, found, known, judgement)
+    _check_whose(request, context)
+    judgement = judged(request, context, policy)
+    known = _speaking(request, context)
+    _check_comparable(request, context, known, judgement)
     is_asked_anew = known and known.holds_bare and known.state in NOTHING_YET
-    if known and known.state != "failed" and not is_asked_anew and _differs(ask, known):
+    if known and known.state != "failed" and not is_asked_anew and _differs(request, known):
         return KeyReused(known), judgement
-    paused = pause_of(ask, found.pauses, policy)
-    denied = Denied("paused", paused) if paused else _denied(found, judgement, known)
+    paused = pause_of(request, context.pauses, policy)
+    denied = Denied("paused", paused) if paused else _denied(context, judgement, known)
     if denied is not None:
         return denied, judgement
     if known is None or known.state in NOTHING_YET or known.state == "failed":
-        return _not_yet(ask, found, judgement, known), judgement
-    return _begun(ask, found, known), judgement
+        return _not_yet(request, context, judgement, known), judgement
+    return _begun(request, context, known), judgement
 
 
-def _check_whose(ask: BeginRequest, found: BeginContext) -> None:
-    if found.run is not None and found.run.agent_id != ask.speaker.agent_id:
+def _check_whose(request: BeginRequest, context: BeginContext) -> None:
+    if context.run is not None and context.run.agent_id != request.actor.agent_id:
         raise Refused(problem("not-your-run", "The run belongs to another agent", 403))
-    if found.other_key is not None:
+    if context.other_key is not None:
         raise Refused(
             problem(
                 "action-reused",
@@ -139,7 +157,10 @@ def _check_whose(ask: BeginRequest, found: BeginContext) -> None:
 
 
 def _check_comparable(
-    ask: BeginRequest, found: BeginContext, known: KnownAction | None, judgement: PolicyDecision
+    request: BeginRequest,
+    context: BeginContext,
+    known: KnownAction | None,
+    judgement: PolicyDecision,
 ) -> None:
     """Refuse a call that would rest on a comparison which nobody can make.
 
@@ -147,23 +168,23 @@ def _check_comparable(
     value, and a second call under the key could be another. What a question was asked about in that
     form, before anything began, is put to people anew.
     """
-    bare = ask.holds_bare
-    if bare and (judgement.approval == "MANUAL" or found.approval is not None):
+    bare = request.holds_bare
+    if bare and (judgement.approval == "MANUAL" or context.approval is not None):
         raise Refused(NOT_COMPARABLE)
     if known is None or known.state == "failed" or not (bare or known.holds_bare):
         return
     if known.state in NOTHING_YET and not bare:
         return
-    if known.attempt == ask.attempt and not _differs(ask, known):
+    if known.attempt == request.attempt and not _differs(request, known):
         return  # its answer was lost on the way: the same try, not a second call
     raise Refused(NOT_COMPARABLE)
 
 
-def judged(ask: BeginRequest, found: BeginContext, policy: Policy) -> PolicyDecision:
+def judged(request: BeginRequest, context: BeginContext, policy: Policy) -> PolicyDecision:
     """The policy's judgement, and the ordering law's if it is stricter."""
-    labels = found.run.labels if found.run else {}
-    judgement = judge(policy, ask.deed(labels))
-    breach = order_breach(ask, found, judgement)
+    labels = context.run.labels if context.run else {}
+    judgement = judge(policy, request.tool_call(labels))
+    breach = order_breach(request, context, judgement)
     if not breach or policy.order_law == "WARN" or judgement.approval == "DENY":
         return judgement
     if policy.order_law == "DENY":
@@ -171,18 +192,18 @@ def judged(ask: BeginRequest, found: BeginContext, policy: Policy) -> PolicyDeci
     return judgement.but_asked(f"{breach}; {judgement.why}")
 
 
-def order_breach(ask: BeginRequest, found: BeginContext, judgement: PolicyDecision) -> str:
+def order_breach(request: BeginRequest, context: BeginContext, judgement: PolicyDecision) -> str:
     """Compensatable first, one pivot, then only what can be retried; empty if the law holds."""
-    if found.run is None or not found.run.pivot_passed:
+    if context.run is None or not context.run.pivot_passed:
         return ""
-    return breach_after_pivot(ask, judgement.action_class)
+    return breach_after_pivot(request, judgement.action_class)
 
 
-def breach_after_pivot(ask: BeginRequest, action_class: str) -> str:
+def breach_after_pivot(request: BeginRequest, action_class: str) -> str:
     """What the law says against this call where the run's pivot has passed."""
     if action_class in WITHOUT_EFFECT:
         return ""
-    saga = ask.data.get("saga") or ""
+    saga = request.data.get("saga") or ""
     if saga == "pivot":
         return "a second pivot in this run"
     if saga != SAGA_AFTER_PIVOT:
@@ -190,32 +211,32 @@ def breach_after_pivot(ask: BeginRequest, action_class: str) -> str:
     return ""
 
 
-def _speaking(ask: BeginRequest, found: BeginContext) -> KnownAction | None:
+def _speaking(request: BeginRequest, context: BeginContext) -> KnownAction | None:
     """The key's action; one of another run that came to nothing does not bind this run."""
-    known = found.action
-    if known and known.run != ask.planned.run and known.state in {*NOTHING_YET, "failed"}:
+    known = context.action
+    if known and known.run != request.planned.run and known.state in {*NOTHING_YET, "failed"}:
         return None
     return known
 
 
-def _differs(ask: BeginRequest, known: KnownAction) -> bool:
-    return bool(known.args_digest) and known.args_digest != ask.args_digest
+def _differs(request: BeginRequest, known: KnownAction) -> bool:
+    return bool(known.args_digest) and known.args_digest != request.args_digest
 
 
-def _is_replanned(ask: BeginRequest, known: KnownAction) -> bool:
+def _is_replanned(request: BeginRequest, known: KnownAction) -> bool:
     """Whether what the ledger has of the plan is not what is asked for now."""
-    told = ask.data.get("compensation")
-    return _differs(ask, known) or (
-        bool(known.args_digest) and digest(known.compensation) != digest(told)
+    asked = request.data.get("compensation")
+    return _differs(request, known) or (
+        bool(known.args_digest) and digest(known.compensation) != digest(asked)
     )
 
 
 def _denied(
-    found: BeginContext, judgement: PolicyDecision, known: KnownAction | None
+    context: BeginContext, judgement: PolicyDecision, known: KnownAction | None
 ) -> Denied | None:
     if judgement.approval == "DENY":
         return Denied(BY_RULE, judgement.why)
-    run = found.run
+    run = context.run
     if run is not None:
         if run.held_by:
             return Denied("recovery", f"the run is under recovery ({run.held_by})")
@@ -223,14 +244,14 @@ def _denied(
             return Denied("run_ended", f"the run has {run.state}")
         if run.verification_failed:
             return Denied("verification", "a verification in this run has failed")
-    approval = found.approval
+    approval = context.approval
     fresh = known is None or known.state in {*NOTHING_YET, "failed"}
     if approval is not None and fresh:
         return _denied_by_people(approval)
     return None
 
 
-def pause_of(ask: BeginRequest, pauses: Sequence[Paused], policy: Policy) -> str:
+def pause_of(request: BeginRequest, pauses: Sequence[Paused], policy: Policy) -> str:
     """The pause that stops this call, in words; empty if none does.
 
     A connection stands for its system: its pause stops the tools that are undone over it.
@@ -238,17 +259,17 @@ def pause_of(ask: BeginRequest, pauses: Sequence[Paused], policy: Policy) -> str
     for one in pauses:
         if (
             one.kind == "workspace"
-            or (one.kind == "agent" and one.name == ask.speaker.name)
-            or (one.kind == "run" and one.name == ask.planned.run)
-            or (one.kind == "tool" and glob_matches(one.name, ask.tool))
-            or (one.kind == "connection" and one.name in _undone_over(ask, policy))
+            or (one.kind == "agent" and one.name == request.actor.name)
+            or (one.kind == "run" and one.name == request.planned.run)
+            or (one.kind == "tool" and glob_matches(one.name, request.tool))
+            or (one.kind == "connection" and one.name in _undone_over(request, policy))
         ):
             return paused_by(one.kind, one.name, one.reason, one.by)
     return ""
 
 
-def _undone_over(ask: BeginRequest, policy: Policy) -> set[str]:
-    twins = (policy.twin(ask.tool, str(one.get("type", ""))) for one in ask.targets or [{}])
+def _undone_over(request: BeginRequest, policy: Policy) -> set[str]:
+    twins = (policy.twin(request.tool, str(one.get("type", ""))) for one in request.targets or [{}])
     return {twin.connection for twin in twins if twin is not None}
 
 
@@ -258,32 +279,37 @@ def paused_by(kind: str, name: str, reason: str, by: str) -> str:
 
 
 def _denied_by_people(approval: KnownApproval) -> Denied | None:
-    told = {"approval": str(approval.id)}
+    more = {"approval": str(approval.id)}
     if approval.state == "rejected":
-        return Denied("rejected", approval.closing_reason or "rejected", told)
+        return Denied("rejected", approval.closing_reason or "rejected", more)
     if approval.state == "withdrawn" and approval.closed_by is not None:
-        return Denied("withdrawn", approval.closing_reason or "withdrawn", told)
+        return Denied("withdrawn", approval.closing_reason or "withdrawn", more)
     over = approval.is_over and approval.state in {"waiting", "granted"}
     if approval.state == "expired" or over:
-        return Denied("expired", "nobody has answered in time, or the grant was not used", told)
+        return Denied("expired", "nobody has answered in time, or the grant was not used", more)
     return None
 
 
 def _not_yet(
-    ask: BeginRequest, found: BeginContext, judgement: PolicyDecision, known: KnownAction | None
+    request: BeginRequest,
+    context: BeginContext,
+    judgement: PolicyDecision,
+    known: KnownAction | None,
 ) -> Decision:
     if known is not None and known.this_attempt:
         raise Refused(
             problem("attempt-reused", "This attempt is over", 422, "Each try has an id of its own.")
         )
     proceed = Proceed(
-        run=ask.planned.run,
-        action=known.action if known else ask.planned.action,
+        run=request.planned.run,
+        action=known.action if known else request.planned.action,
         fence=(known.fence if known else 0) + 1,
-        is_planned=known is not None and not _is_replanned(ask, known) and bool(known.args_digest),
-        replaces=known is not None and _is_replanned(ask, known),
+        is_planned=known is not None
+        and not _is_replanned(request, known)
+        and bool(known.args_digest),
+        replaces=known is not None and _is_replanned(request, known),
     )
-    approval = found.approval
+    approval = context.approval
     living = approval is not None and approval.state in {"waiting", "granted"}
     if judgement.approval == "AUTO" and not living:
         return proceed
@@ -294,29 +320,29 @@ def _not_yet(
     return Answer(waiting(proceed.action, approval.id, approval.expires_at), renews=True)
 
 
-def _begun(ask: BeginRequest, found: BeginContext, known: KnownAction) -> Decision:
+def _begun(request: BeginRequest, context: BeginContext, known: KnownAction) -> Decision:
     if known.compensated in {"compensated", "partly"}:
-        return Answer(_of(known, {"answer": "compensated", "next_key": next_key(ask.key)}))
+        return Answer(_of(known, {"answer": "compensated", "next_key": next_key(request.key)}))
     if known.state == "succeeded":
         body: dict[str, Any] = {"answer": "replay", "result": known.result, "fence": known.fence}
         return Answer(_of(known, body))
     if known.state == "unknown":
         return InDoubt(known, is_new=False)
-    until = lease_until(ask, found, known)
-    if known.attempt == ask.attempt and known.fence:
-        renewed = found.now + timedelta(seconds=ask.speaker.stuck_after_seconds)
+    until = lease_until(request, context, known)
+    if known.attempt == request.attempt and known.fence:
+        renewed = context.now + timedelta(seconds=request.actor.stuck_after_seconds)
         return Answer(_of(known, proceeding(known.fence, renewed)), renews=True)
-    if until > found.now:
-        raise InProgress(found.now, until)
+    if until > context.now:
+        raise InProgress(context.now, until)
     return InDoubt(known, is_new=True)
 
 
-def lease_until(ask: BeginRequest, found: BeginContext, known: KnownAction) -> datetime:
+def lease_until(request: BeginRequest, context: BeginContext, known: KnownAction) -> datetime:
     """Until when the running try has the key: as begin gave it, else from its start."""
-    if found.lease_until is not None and found.lease_of == known.attempt:
-        return found.lease_until
-    start = known.started_at or found.now
-    return start + timedelta(seconds=ask.speaker.stuck_after_seconds)
+    if context.lease_until is not None and context.lease_of == known.attempt:
+        return context.lease_until
+    start = known.started_at or context.now
+    return start + timedelta(seconds=request.actor.stuck_after_seconds)
 
 
 def _of(known: KnownAction, body: dict[str, Any]) -> dict[str, Any]:
@@ -344,3 +370,44 @@ def next_key(key: str) -> str:
     if len(stem) > KEY_CHARACTERS_MAX - NUMBER_CHARACTERS_MAX:
         stem = f"sha256:{digest(stem)}"
     return f"{stem}{GENERATION}{generation}"
+
+
+# How the answers read.
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What goes out: a body under 200, or a problem under its own status."""
+
+    body: dict[str, Any] | Problem
+
+
+def with_address(body: dict[str, Any], workspace: str) -> dict[str, Any]:
+    """Where people answer, added to what waits for them."""
+    if "approval" not in body:
+        return body
+    return body | {"url": f"{settings.AMENDS_URL}/w/{workspace}/approvals/{body['approval']}/"}
+
+
+def explained(
+    request: BeginRequest, context: BeginContext, decision: Decision, judgement: PolicyDecision
+) -> Reply:
+    """What `begin` would answer, and why; nothing was written."""
+    would: dict[str, Any] = {}
+    match decision:
+        case Answer(body=body):
+            would = dict(body)
+        case Proceed():
+            would = {"answer": "proceed", "action": decision.action}
+        case Use():
+            would = {"answer": "proceed", "approval": str(decision.approval)}
+        case Question():
+            would = {"answer": "wait"}
+        case Denied():
+            would = decision.as_body()
+        case InDoubt():
+            would = {"answer": "in_doubt", "action": decision.known.action}
+        case KeyReused():
+            would = {"answer": "refused", "problem": msgspec.to_builtins(KEY_REUSED)}
+    why = asdict(judgement) | {"key": request.key, "policy": context.policy_digest}
+    return Reply(would | {"explain": why})

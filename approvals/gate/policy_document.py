@@ -4,12 +4,10 @@ With it goes the workspace's masking key, so that clients mask as the desk does:
 cache keeps and only a key that may ask or ingest is given.
 """
 
-import asyncio
-
 import msgspec
 
 from approvals.gate import slow_path
-from approvals.policy import Unreadable, active_policies, default
+from approvals.policy import active_policies, default
 from edge import pools
 from edge.asgi import Receive, Refused, Scope, Send, answer, header, refuse
 from ledger.agent_keys import speaker_of
@@ -19,7 +17,6 @@ from workspaces.models import opened_masking_key
 FORBIDDEN = 403
 FORM = "v1"
 """Of placeholders. It stands in the ETag, so that who has an older answer fetches the key."""
-DETAIL_CHARACTERS_MAX = 500
 DOCUMENT = """
 SELECT w.masking_key, v.digest, v.document::text FROM workspaces_workspace w
 LEFT JOIN approvals_policyversion v ON v.workspace_id = w.id AND v.active WHERE w.id = %s"""
@@ -36,18 +33,6 @@ async def _whoever(scope: Scope) -> Actor:
         return await speaker_of(scope, "ingest")
 
 
-async def compiled(workspace_id: int, digest: str) -> None:
-    """Have the policy in force ready in this process. Where it cannot be read the desk is not away,
-    it says no: an agent must not go on by an older policy of its own.
-    """
-    try:
-        await asyncio.to_thread(slow_path.compile_policy, workspace_id, digest)
-    except Unreadable as wrong:
-        title = "The policy in force cannot be read"
-        said = f"{title}, so no call may be made until a person mends it: {wrong}"
-        raise refuse("policy-unreadable", title, 422, said[:DETAIL_CHARACTERS_MAX]) from wrong
-
-
 async def policy(scope: Scope, receive: Receive, send: Send) -> None:
     """The document with its digest, which is its ETag too; 304 where the agent has it."""
     speaker = await _whoever(scope)
@@ -60,7 +45,7 @@ async def policy(scope: Scope, receive: Receive, send: Send) -> None:
     if row[1] is not None:
         digest, document = row[1], msgspec.json.decode(row[2])
         if active_policies.known(digest) is None:
-            await compiled(speaker.workspace_id, digest)
+            await slow_path.call(slow_path.policy_in_force, speaker.workspace_id, digest)
     tag = f'"{digest}.{FORM}"'
     if header(scope, b"if-none-match") == tag:
         await send(

@@ -49,18 +49,18 @@ _standing: Latest[int, Standing] = Latest(WORKSPACES_MAX)
 _labels: Latest[tuple[int, str], Mapping[str, Any]] = Latest(RUNS_MAX)
 
 
-def note(ask: BeginRequest, found: BeginContext) -> None:
+def note(request: BeginRequest, context: BeginContext) -> None:
     """Remember what the gate has just read."""
-    workspace = ask.speaker.workspace_id
-    _standing.keep(workspace, Standing(found.policy_digest, found.pauses))
-    if found.run is not None and found.run.labels:
-        _labels.keep((workspace, ask.planned.run), found.run.labels)
+    workspace = request.actor.workspace_id
+    _standing.keep(workspace, Standing(context.policy_digest, context.pauses))
+    if context.run is not None and context.run.labels:
+        _labels.keep((workspace, request.planned.run), context.run.labels)
 
 
-def standing(ask: BeginRequest) -> Standing | None:
-    return _standing.get(ask.speaker.workspace_id)
+def standing(request: BeginRequest) -> Standing | None:
+    return _standing.get(request.actor.workspace_id)
 
 
-def labels(ask: BeginRequest) -> Mapping[str, Any]:
+def labels(request: BeginRequest) -> Mapping[str, Any]:
     """The labels of the run as last seen; most runs have none, or none that were met here."""
-    return _labels.get((ask.speaker.workspace_id, ask.planned.run)) or {}
+    return _labels.get((request.actor.workspace_id, request.planned.run)) or {}

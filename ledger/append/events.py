@@ -90,11 +90,13 @@ class Recorded:
     actions: dict[tuple[str, str], ActionRow] = field(default_factory=dict)
 
 
-def record(speaker: Actor, events: Sequence[ParsedEvent]) -> Steps:
-    """Write down `events`, fold them, and say per event what became of it."""
+def record(speaker: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Steps:
+    """Write down `events`, fold them, and say per event what became of it. `more` is written with
+    them.
+    """
     batch = Batch(speaker, events)
     yield from batch.meet_runs()
-    return (yield from batch.keep())
+    return (yield from batch.keep(*more))
 
 
 class Batch:
@@ -123,19 +125,21 @@ class Batch:
                 self.problems[index] = CONFLICT
         return first
 
-    def keep(self) -> Steps:
+    def keep(self, *more: Statement) -> Steps:
         """All that follows once the runs are locked."""
         yield from self.meet_keys()
         if not self.accepted and not self.conflicts:
-            yield from self.leave()
+            yield from self.leave(*more)
             return Recorded(self.answered())
-        yield LastWrites(self.writes())
+        yield LastWrites([*self.writes(), *more])
         return Recorded(self.answered(), self.folding.folded)
 
-    def leave(self) -> Generator[list[Statement], list[Rows], None]:
-        """Write nothing, and let go of the runs that were opened for it."""
-        if opened := self.folding.new_runs():
-            yield LastWrites([(statements.FORGET_RUNS, [opened])])
+    def leave(self, *more: Statement) -> Generator[list[Statement], list[Rows], None]:
+        """Write no event, and let go of the runs that were opened for it."""
+        opened = self.folding.new_runs()
+        writes = [*([(statements.FORGET_RUNS, [opened])] if opened else []), *more]
+        if writes:
+            yield LastWrites(writes)
 
     # Runs first: they are locked in one order, and a key may speak only of its own agent's.
 

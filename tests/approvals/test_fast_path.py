@@ -1,4 +1,4 @@
-"""The usual `begin` in one statement: the same rows as the general way, or none at all."""
+"""The usual `begin` in one statement: the same rows as the slow path, or none at all."""
 
 import asyncio
 import datetime as dt
@@ -13,12 +13,11 @@ from django.db import connection
 from django.db.models import F
 
 from approvals import pauses, versions
-from approvals.gate.begin import NeedsTime, begin_fast, steps
-from approvals.gate.begin_request import ask_of
+from approvals.gate import slow_path
+from approvals.gate.begin import begin_fast
+from approvals.gate.begin_request import parse
 from approvals.models import Approval, GateKey, Pause
 from approvals.policy import active_policies
-from edge import pools
-from ledger import drivers
 from ledger.append.events import new_id
 from ledger.models import Action, Attempt, Event, EventKey, Run, Unsealed
 from ledger.parsed_events import Actor
@@ -54,14 +53,13 @@ def speaker_of(agent, **more):
     return Actor(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789", **more)
 
 
-def hear(ask, *, quickly_only):
+def hear(request, *, fast):
     """The answer of one of the two ways, as the door would get it."""
 
     async def story(_client):
-        if quickly_only:
-            return await begin_fast(ask)
-        async with pools.pool().connection() as connection:
-            return await drivers.commit_async(steps(ask), connection)
+        if fast:
+            return await begin_fast(request)
+        return await slow_path.call(slow_path.begin, request)
 
     return visit(story)
 
@@ -69,12 +67,12 @@ def hear(ask, *, quickly_only):
 def look_around(agent, **asked):
     """What a process sees that has served this agent a moment ago; nothing is written."""
     active_policies.active(agent.workspace_id)
-    hear(asking(agent, **asked), quickly_only=False)
+    hear(asking(agent, **asked), fast=False)
 
 
 def asking(agent, *, explain=True, trusted=False, **asked):
     body = json.dumps(planned(**asked)).encode()
-    return ask_of(body, speaker_of(agent, trusted=trusted), explain=explain)
+    return parse(body, speaker_of(agent, trusted=trusted), explain=explain)
 
 
 def rows(workspace_id):
@@ -154,8 +152,8 @@ def test_both_ways_leave_the_same_rows(acme, globex, ada, dev, agent, asked, is_
             them = Trip(keys.create_key(one, by=None, name="test")[1])
             them.say("run.started", labels={"tier": "gold"}, request="tidy up")
 
-    quick = hear(asking(agent, explain=False, **asked), quickly_only=True)
-    general = hear(asking(twin, explain=False, **asked), quickly_only=False)
+    quick = hear(asking(agent, explain=False, **asked), fast=True)
+    general = hear(asking(twin, explain=False, **asked), fast=False)
 
     assert (quick.body["answer"], quick.body["fence"]) == ("proceed", 1)
     assert quick.body.keys() == general.body.keys()
@@ -241,7 +239,7 @@ def test_what_is_not_as_it_was_seen_is_left_alone(trip, acme, ada, agent, story)
     before = [table.objects.count() for table in tables]
     revisions = list(Run.objects.order_by("pk").values_list("revision", flat=True))
 
-    assert hear(asking(agent, explain=False, id="ev-1"), quickly_only=True) is None
+    assert hear(asking(agent, explain=False, id="ev-1"), fast=True) is None
 
     assert [table.objects.count() for table in tables] == before
     assert list(Run.objects.order_by("pk").values_list("revision", flat=True)) == revisions
@@ -252,14 +250,14 @@ def test_a_policy_that_reads_labels_is_held_against_those_of_the_run(trip, acme,
     look_around(agent)
     trip.say("run.started", labels={"tier": "gold"})
 
-    assert hear(asking(agent, explain=False), quickly_only=True) is None
+    assert hear(asking(agent, explain=False), fast=True) is None
     assert trip.begin().json()["answer"] == "wait"
 
     trip.say("run.started", run="run_2", labels={"tier": "tin"})
     first = trip.begin(run="run_2", action="act_2", key="key-2").json()
     again = asking(agent, explain=False, run="run_2", action="act_3", key="key-3")
     assert first["answer"] == "proceed"
-    assert hear(again, quickly_only=True).body["answer"] == "proceed"
+    assert hear(again, fast=True).body["answer"] == "proceed"
 
 
 def test_after_a_pivot_the_order_law_is_the_general_ways(trip, acme, ada, agent):
@@ -267,12 +265,12 @@ def test_after_a_pivot_the_order_law_is_the_general_ways(trip, acme, ada, agent)
     look_around(agent)
     trip.begin(action="act_0", key="key-0", saga="pivot")
 
-    assert hear(asking(agent, explain=False), quickly_only=True) is None
+    assert hear(asking(agent, explain=False), fast=True) is None
     retriable = asking(agent, explain=False, saga="retriable")
-    assert hear(retriable, quickly_only=True).body["answer"] == "proceed"
+    assert hear(retriable, fast=True).body["answer"] == "proceed"
 
 
-@pytest.mark.parametrize("quickly", [True, False], ids=["quick", "general"])
+@pytest.mark.parametrize("quickly", [True, False], ids=["fast", "slow"])
 def test_a_call_waits_while_its_run_is_taken_into_recovery(trip, agent, quickly):
     """Whoever begins a plan holds the run; no call slips in between their look and their word."""
     assert trip.begin(key="k1", action="act_1").json()["answer"] == "proceed"
@@ -281,7 +279,7 @@ def test_a_call_waits_while_its_run_is_taken_into_recovery(trip, agent, quickly)
 
     def call():
         asked = asking(agent, tool="crm.update", key="k2", action="act_2", explain=False)
-        told.append(hear(asked, quickly_only=quickly))
+        told.append(hear(asked, fast=quickly))
 
     with psycopg.connect(os.environ["DATABASE_URL"]) as recovery:
         recovery.execute("SELECT FROM ledger_run WHERE run = 'run_1' FOR UPDATE")
@@ -292,7 +290,7 @@ def test_a_call_waits_while_its_run_is_taken_into_recovery(trip, agent, quickly)
     calling.join()
 
     (said,) = told
-    assert said is None or isinstance(said, NeedsTime), said
+    assert said is None or said.body["code"] == "recovery", said
     assert trip.begin(key="k2", action="act_2").json()["code"] == "recovery"
     assert Action.objects.count() == 1
 
@@ -300,10 +298,8 @@ def test_a_call_waits_while_its_run_is_taken_into_recovery(trip, agent, quickly)
 def test_asking_what_would_be_begins_nothing_although_the_quick_way_could(trip, agent):
     look_around(agent, tool="crm.update", key="k1")
 
-    assert hear(asking(agent, tool="crm.update", key="k1", explain=False), quickly_only=True)
-    assert (
-        hear(asking(agent, tool="crm.update", key="k2", action="act_2"), quickly_only=True) is None
-    )
+    assert hear(asking(agent, tool="crm.update", key="k1", explain=False), fast=True)
+    assert hear(asking(agent, tool="crm.update", key="k2", action="act_2"), fast=True) is None
     assert Action.objects.count() == 1
 
 
