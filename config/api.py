@@ -1,7 +1,7 @@
 """The HTTP API's document and the routers of every floor, under `/api/v1`.
 
-The hot endpoints are served in front of Django (config/edge.py); their floors describe them as
-`documented`, OpenAPI path items by path, so that the page shows them with the rest.
+The hot endpoints are served in front of Django (config/edge.py); their routes tell what they read
+and answer, so that the page shows them with the rest.
 """
 
 import logging
@@ -17,6 +17,7 @@ from ninja.openapi.schema import OpenAPISchema
 from approvals.policy import Unreadable
 from config.edge import HOT_MODULES
 from config.middleware import come_back
+from edge.openapi import described
 from workspaces.access import NotAllowed
 from workspaces.keys import LacksScope
 from workspaces.moves import CannotMove
@@ -44,14 +45,13 @@ class DeskAPI(NinjaAPI):
         for operation in _operations(schema):
             if operation.get("security"):
                 operation["responses"] = {**REFUSALS, **operation["responses"]}
-        for name in HOT_MODULES:
-            described = getattr(import_module(name), "documented", {})  # news are the console's
-            schema["paths"].update(described)
-        schema["components"].setdefault("securitySchemes", {})["AgentKey"] = {
-            "type": "http",
-            "scheme": "bearer",
-            "description": "An agent's API key",
-        }
+        paths, schemas = described(
+            route for name in HOT_MODULES for route in import_module(name).routes
+        )
+        schema["paths"].update(paths)
+        if both := schemas.keys() & schema["components"]["schemas"].keys():
+            raise ValueError(f"two schemas of one name: {sorted(both)}")
+        schema["components"]["schemas"].update(schemas)
         return schema
 
 

@@ -8,7 +8,8 @@ problem. A bad request is never a 500.
 import logging
 import re
 import zlib
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,16 +29,38 @@ Send = Callable[[Message], Awaitable[None]]
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What the API's page says of a route (edge/openapi.py).
+
+    `body` is the type by which its request is read, in one of `media` if it takes any, and `answer`
+    the one in which it answers. Of each name in the `query` there is its schema, and what it does;
+    of each status in `refusals` what was wrong, where that is not plain from the status.
+    """
+
+    name: str
+    summary: str
+    answer: Any = Any
+    body: Any = Any
+    media: tuple[str, ...] = ()
+    query: Mapping[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
+    answers: Mapping[int, str] = field(default_factory=lambda: {200: "Done"})
+    refusals: Mapping[int, str] = field(default_factory=dict)
+    tag: str = "agents"
+
+
 class Route(NamedTuple):
     """`path` is a regular expression for the whole path; its groups arrive in `path_params`."""
 
     method: str
     path: "re.Pattern[str]"
     handler: Handler
+    operation: Operation | None
 
 
-def route(method: str, path: str, handler: Handler) -> Route:
-    return Route(method, re.compile(path), handler)
+def route(method: str, path: str, handler: Handler, operation: Operation | None = None) -> Route:
+    """A route of the edge; one with an `operation` stands on the page of the API."""
+    return Route(method, re.compile(path), handler, operation)
 
 
 class PassOn(Exception):

@@ -1,71 +1,76 @@
-"""Small words for the OpenAPI document of endpoints that are served in front of Django.
+"""What the API's page says of the endpoints that are served in front of Django.
 
-A floor with hot handlers states `documented`, path items by path; config/api.py puts them beside
-what ninja finds by itself. Shapes follow https://spec.openapis.org/oas/v3.1.0.
+A route tells its `Operation`: the types by which its requests are read and its answers written. So
+the page says what is so, and not what somebody once wrote down (https://spec.openapis.org/oas/v3.1.0).
 """
 
+import re
+from collections.abc import Iterable
 from typing import Any
+
+import msgspec
+
+from edge.asgi import Operation, Problem, Route
 
 Schema = dict[str, Any]
 
-PROBLEM = "application/problem+json"
-TEXT: Schema = {"type": "string"}
-NUMBER: Schema = {"type": "integer"}
-ANYTHING: Schema = {}
+REFUSALS = {
+    400: "Not JSON",
+    401: "No valid key",
+    403: "The key lacks the scope",
+    413: "Too large",
+    415: "Another media type",
+    422: "It does not fit",
+    503: "Overloaded; Retry-After says when to come back",
+}
+ALWAYS = (401, 403, 503)
+"""The refusals that every endpoint has."""
+REF = "#/components/schemas/{name}"
+PARAMETER = re.compile(r"\(\?P<(\w+)>([^)]*)\)")
 
 
-def shape(required: str = "", **properties: Schema) -> Schema:
-    """An object with these properties; `required` names some of them, divided by blanks."""
-    described: Schema = {"type": "object", "properties": properties}
-    return described | ({"required": required.split()} if required else {})
+def described(routes: Iterable[Route]) -> tuple[dict[str, Schema], dict[str, Schema]]:
+    """The path items of these routes by path, and the schemas to which they refer by name."""
+    told = [(route, route.operation) for route in routes if route.operation is not None]
+    types = [Problem, *(one for _, what in told for one in (what.body, what.answer))]
+    (problem, *rest), schemas = msgspec.json.schema_components(types, ref_template=REF)
+    paths: dict[str, Schema] = {}
+    for (route, operation), body, answer in zip(told, rest[::2], rest[1::2], strict=True):
+        path = PARAMETER.sub(r"{\1}", route.path.pattern)
+        item = paths.setdefault(path, {})
+        item[route.method.lower()] = _item(route, operation, body, answer, problem)
+    return paths, schemas
 
 
-def items(of: Schema, *, most: int) -> Schema:
-    return {"type": "array", "items": of, "maxItems": most}
-
-
-def one_of(*words: str) -> Schema:
-    return {"type": "string", "enum": list(words)}
-
-
-def path(name: str, schema: Schema) -> Schema:
-    return {"name": name, "in": "path", "required": True, "schema": schema}
-
-
-def query(name: str, schema: Schema, words: str) -> Schema:
-    return {"name": name, "in": "query", "required": False, "schema": schema, "description": words}
-
-
-def body(schema: Schema, *kinds: str) -> Schema:
-    media = kinds or ("application/json",)
-    return {"required": True, "content": {kind: {"schema": schema} for kind in media}}
-
-
-def operation(
-    name: str,
-    summary: str,
-    *,
-    answer: Schema | None,
-    refusals: dict[int, str],
-    tag: str = "agents",
-    parameters: list[Schema] | None = None,
-    said: Schema | None = None,
-    status: int = 200,
+def _item(
+    route: Route, operation: Operation, body: Schema, answer: Schema, problem: Schema
 ) -> Schema:
-    """One operation; `refusals` are the statuses that are answered with a problem, in words."""
-    fine: Schema = {"description": "Done"}
-    if answer is not None:
-        fine["content"] = {"application/json": {"schema": answer}}
-    problems = {
-        str(code): {"description": words, "content": {PROBLEM: {"schema": shape()}}}
-        for code, words in refusals.items()
+    in_path = [
+        {"name": name, "in": "path", "required": True,
+         "schema": {"type": "string", "pattern": f"^{pattern}$"}}
+        for name, pattern in PARAMETER.findall(route.path.pattern)
+    ]  # fmt: skip
+    in_query = [
+        {"name": name, "in": "query", "required": False, "schema": schema, "description": words}
+        for name, (schema, words) in operation.query.items()
+    ]
+    refusals = REFUSALS | {status: words for status, words in operation.refusals.items() if words}
+    responses: Schema = {
+        str(status): {"description": words, "content": {"application/json": {"schema": answer}}}
+        for status, words in operation.answers.items()
     }
-    described: Schema = {
-        "operationId": name,
-        "summary": summary,
-        "tags": [tag],
-        "parameters": parameters or [],
-        "responses": {str(status): fine, **problems},
-        "security": [{"AgentKey": []}],
+    for status in sorted({*ALWAYS, *operation.refusals}):
+        content = {"application/problem+json": {"schema": problem}}
+        responses[str(status)] = {"description": refusals[status], "content": content}
+    item: Schema = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "parameters": [*in_path, *in_query],
+        "responses": responses,
+        "security": [{"ByAgent": []}],
     }
-    return described | ({"requestBody": said} if said else {})
+    if operation.media:
+        content = {media: {"schema": body} for media in operation.media}
+        item["requestBody"] = {"required": True, "content": content}
+    return item

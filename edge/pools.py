@@ -182,11 +182,11 @@ class Threads:
 
     def __init__(self, name: str, *, threads_max: int, waiting_max: int) -> None:
         self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix=name)
-        self._waiting_max = waiting_max
+        self.waiting_max = waiting_max
         self._calls = 0
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
-        if self._calls >= self._waiting_max:
+        if self._calls >= self.waiting_max:
             raise TooManyRequests("too many calls wait for a thread")
         self._calls += 1
         try:
@@ -196,7 +196,8 @@ class Threads:
             self._calls -= 1
 
 
-in_thread = Threads("hot", threads_max=THREADS_MAX, waiting_max=THREADS_WAITING_MAX).call
+threads = Threads("hot", threads_max=THREADS_MAX, waiting_max=THREADS_WAITING_MAX)
+in_thread = threads.call
 """Await a function that computes much, or waits for a connection of `threads_pool`."""
 
 

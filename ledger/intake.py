@@ -15,6 +15,7 @@ from psycopg.errors import DeadlockDetected, OperationalError, SerializationFail
 from amends.protocol.masking import Unfit, masked
 from edge import pools
 from edge.asgi import (
+    Operation,
     Problem,
     Receive,
     Refused,
@@ -33,118 +34,6 @@ from ledger.append import events as core
 from ledger.append.events import Recorded
 from ledger.canonical import rounded
 from ledger.parsed_events import Actor, Answer, ParsedEvent
-from ledger.schemas import AGENT_TYPES
-
-# What the OpenAPI page says of the ledger's hot endpoints, which django-ninja does not serve.
-
-_EVENT: dict[str, Any] = {
-    "type": "object",
-    "required": ["id", "type", "run"],
-    "additionalProperties": False,
-    "properties": {
-        "id": {"type": "string", "minLength": 1, "maxLength": 64},
-        "type": {"type": "string", "enum": sorted(AGENT_TYPES)},
-        "run": {"type": "string", "minLength": 1, "maxLength": 120},
-        "action": {"type": "string", "minLength": 1, "maxLength": 120},
-        "n": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
-        "time": {"type": "string", "format": "date-time"},
-        "trace": {"type": "object"},
-        "data": {"type": "object"},
-    },
-}
-PROBLEM: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-    },
-}
-_RESULTS: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "results": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "id": {"type": "string"},
-                    "status": {"enum": ["accepted", "duplicate", "rejected"]},
-                    "problem": PROBLEM,
-                    "warning": PROBLEM,
-                },
-            },
-        }
-    },
-}
-
-
-def problems(*statuses: int) -> dict[str, Any]:
-    """Answers that are RFC 9457 problems."""
-    words = {
-        400: "Malformed", 401: "No valid key", 403: "The key lacks the scope", 413: "Too large",
-        415: "Wrong media type", 422: "Unfit", 503: "Overloaded; Retry-After says when to come",
-    }  # fmt: skip
-    return {
-        str(status): {
-            "description": words[status],
-            "content": {"application/problem+json": {"schema": PROBLEM}},
-        }
-        for status in statuses
-    }
-
-
-BEARER: list[dict[str, list[str]]] = [{"ByAgent": []}]
-
-documented: dict[str, Any] = {
-    "/api/v1/events": {
-        "post": {
-            "tags": ["ledger"],
-            "operationId": "ledger_intake_events",
-            "summary": "Record up to 1,000 events",
-            "description": "JSON array or NDJSON, gzip or not, at most 8 MiB. Each event has its "
-            "own answer; one reported accepted is durable.",
-            "security": BEARER,
-            "requestBody": {
-                "required": True,
-                "content": {
-                    "application/json": {"schema": {"type": "array", "items": _EVENT}},
-                    "application/x-ndjson": {"schema": {"type": "string"}},
-                },
-            },
-            "responses": {
-                "200": {
-                    "description": "One answer per event, in order",
-                    "content": {"application/json": {"schema": _RESULTS}},
-                },
-                **problems(400, 401, 403, 413, 415, 503),
-            },
-        }
-    },
-    "/api/v1/blobs/{sha256}": {
-        "put": {
-            "tags": ["ledger"],
-            "operationId": "ledger_intake_blob",
-            "summary": "Keep a snapshot or result above 64 KiB",
-            "security": BEARER,
-            "parameters": [
-                {
-                    "name": "sha256",
-                    "in": "path",
-                    "required": True,
-                    "schema": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-                }
-            ],
-            "requestBody": {"required": True, "content": {"application/json": {"schema": {}}}},
-            "responses": {
-                "200": {"description": "It was here already"},
-                "201": {"description": "Kept"},
-                **problems(400, 401, 403, 413, 422, 503),
-            },
-        }
-    },
-}
 
 JSON_TYPES = frozenset({"application/json"})
 NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
@@ -154,6 +43,19 @@ INLINE_BYTES_MAX = 64 * 1024
 # Two batches that lock each other out are told by PostgreSQL; the second try finds the way free.
 TRIES_MAX = 3
 Read = list[ParsedEvent | tuple[str, Problem]]
+
+
+class Results(msgspec.Struct):
+    """One answer per event, in their order."""
+
+    results: list[Answer]
+
+
+class Kept(msgspec.Struct):
+    """By what name events refer to the blob."""
+
+    ref: str
+
 
 _json = msgspec.json.Encoder()
 
@@ -271,7 +173,7 @@ async def blob(scope: Scope, receive: Receive, send: Send) -> None:
         )
         row = await cursor.fetchone()
         is_new = row is not None and row[0]
-    await answer(send, 201 if is_new else 200, {"ref": f"sha256:{sha256}"})
+    await answer(send, 201 if is_new else 200, Kept(f"sha256:{sha256}"))
 
 
 def check_blob(body: bytes, sha256: str, speaker: Actor) -> None:
@@ -300,9 +202,26 @@ def _paths_of_snapshots(mask: Sequence[str]) -> list[str]:
     return [rest for first, _, rest in parts if rest and first in {"before", "after", "result"}]
 
 
-__all__ = ["documented", "record", "routes"]
-
 routes = [
-    route("POST", r"/api/v1/events", answering(events)),
-    route("PUT", r"/api/v1/blobs/(?P<sha256>[0-9a-f]{64})", answering(blob)),
-]
+    route(
+        "POST", r"/api/v1/events", answering(events),
+        Operation(
+            "ledger_intake_events",
+            "Record up to 1,000 events (8 MiB, gzip or not): each has its own answer, in order, and"
+            " one that is accepted is durable",
+            answer=Results, body=list[wire.Envelope],
+            media=("application/json", "application/x-ndjson"),
+            refusals=dict.fromkeys((400, 413, 415), ""), tag="ledger",
+        ),
+    ),
+    route(
+        "PUT", r"/api/v1/blobs/(?P<sha256>[0-9a-f]{64})", answering(blob),
+        Operation(
+            "ledger_intake_blob",
+            "Keep a snapshot or result above 64 KiB",
+            answer=Kept, media=("application/json",),
+            answers={200: "It was here already", 201: "Kept"},
+            refusals=dict.fromkeys((400, 413, 422), ""), tag="ledger",
+        ),
+    ),
+]  # fmt: skip

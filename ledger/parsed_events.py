@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -17,7 +17,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     id: str
-    status: str
+    status: Literal["accepted", "duplicate", "rejected"]
     problem: Problem | None = None
     warning: Problem | None = None
 

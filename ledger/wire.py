@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from amends.protocol.masking import Look, Unfit, mask_in_place
 from amends.protocol.vocabulary import DESK_EVENTS, EventType
@@ -71,15 +71,20 @@ class Malformed(Exception):
         self.problem = what
 
 
+def _shown(**schema: Any) -> Meta:
+    """What the page of the API says of a member; it is checked below, in words of its own."""
+    return Meta(extra_json_schema=schema)
+
+
 class Envelope(msgspec.Struct, forbid_unknown_fields=True):
     """The members of an event. Nothing else may stand beside them, for it would be lost."""
 
-    id: str
-    type: str
-    run: str
-    action: str | UnsetType | None = UNSET
-    n: int | UnsetType | None = UNSET
-    time: str | UnsetType | None = UNSET
+    id: Annotated[str, _shown(minLength=1, maxLength=64)]
+    type: Annotated[str, _shown(enum=sorted(schemas.AGENT_TYPES))]
+    run: Annotated[str, _shown(minLength=1, maxLength=120)]
+    action: Annotated[str, _shown(minLength=1, maxLength=120)] | UnsetType | None = UNSET
+    n: Annotated[int, _shown(minimum=0, maximum=N_MAX)] | UnsetType | None = UNSET
+    time: Annotated[str, _shown(format="date-time")] | UnsetType | None = UNSET
     trace: dict[str, Any] | UnsetType | None = UNSET
     data: dict[str, Any] | UnsetType = UNSET
 

@@ -16,7 +16,7 @@ from approvals.gate.decision_table import paused_by
 from approvals.gate.waiting import Waiters, gone
 from approvals.signals import DIRECTIVES
 from edge import pools
-from edge.asgi import Receive, Scope, Send, answer, answering, refuse, route
+from edge.asgi import Operation, Receive, Scope, Send, answer, answering, refuse, route
 from ledger.agent_keys import speaker_of
 from ledger.parsed_events import Actor
 
@@ -140,18 +140,17 @@ def _seconds(scope: Scope) -> float:
         raise refuse("schema", "“wait” is a number of seconds", 422) from None
 
 
-routes = [route("GET", r"/api/v1/runs/(?P<run>.{1,120})/directive", answering(directive))]
-
-documented: dict[str, Any] = {
-    "/api/v1/runs/{run}/directive": {
-        "get": {
-            "summary": "What the desk wants of a run: nothing, to stop, or to resume",
-            "tags": ["agents"],
-            "parameters": [
-                {"name": "run", "in": "path", "required": True, "schema": {"type": "string"}},
-                {"name": "wait", "in": "query", "schema": {"type": "number", "maximum": 60}},
-            ],
-            "responses": {"200": {"description": "`directive`, or null"}},
-        }
-    }
-}
+routes = [
+    route(
+        "GET",
+        r"/api/v1/runs/(?P<run>.{1,120})/directive",
+        answering(directive),
+        Operation(
+            "directive",
+            "What the desk wants of a run: nothing, to stop, or to resume",
+            answer=dict[str, Any],
+            query={"wait": ({"type": "number", "maximum": WAIT_SECONDS_MAX}, "Seconds to wait")},
+            answers={200: "`directive`, or null"},
+        ),
+    )
+]

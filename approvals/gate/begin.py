@@ -11,7 +11,7 @@ the table and records. Both leave the same rows, and a test compares them.
 """
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs
 
 import msgspec
@@ -34,6 +34,26 @@ from ledger.agent_keys import speaker_of
 from ledger.append import events
 
 FIRST_FENCE = 1
+
+
+class BeginAnswer(msgspec.Struct, omit_defaults=True):
+    """What is answered, for the page of the API; docs/wire.md says which members go with which."""
+
+    answer: Literal["proceed", "wait", "denied", "in_doubt", "replay", "compensated", "refused"]
+    action: str = ""
+    run: str = ""
+    fence: int = 0
+    lease_until: str = ""
+    approval: str = ""
+    url: str = ""
+    expires_at: str = ""
+    code: str = ""
+    reason: str = ""
+    result: Any = None
+    next_key: str = ""
+    problem: Problem | None = None
+    explain: dict[str, Any] = {}
+
 
 BEGIN = f"SELECT gate_begin(%b::text, %b::bigint[], %b::text, {events.PARAMETERS})"
 

@@ -8,9 +8,10 @@ import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, get_args
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from amends.protocol.masking import holds_bare, holds_mask, masked
 from amends.protocol.vocabulary import EventType
@@ -23,14 +24,29 @@ from ledger.canonical import rounded
 from ledger.fold.actions import args_digest
 from ledger.fold.effects import planned_targets
 from ledger.parsed_events import Actor, ParsedEvent
-from ledger.wire import EVENT_BYTES_MAX, of_gate, read
+from ledger.schemas import ActionPlanned, Retry
+from ledger.wire import EVENT_BYTES_MAX, Envelope, of_gate, read
 
 BODY_BYTES_MAX = EVENT_BYTES_MAX + 4 * 1024
 ATTEMPT_CHARACTERS_MAX = 120
-RETRIES = frozenset({"model", "tool", "workflow", "human"})
+RETRIES = frozenset(get_args(Retry))
 _OTHER_NAME = "What is masked cannot be told from others. Send another, such as a UUID."
 _json = msgspec.json.Encoder()
 _any = msgspec.json.Decoder()
+
+
+class BeginBody(Envelope, kw_only=True):
+    """The body, for the page of the API."""
+
+    id: str | UnsetType = UNSET  # type: ignore[assignment]  # given to those that have none
+    type: Annotated[str, Meta(extra_json_schema={"enum": [EventType.ACTION_PLANNED]})] = (
+        EventType.ACTION_PLANNED
+    )
+    run: str
+    action: str
+    attempt: Annotated[str, Meta(min_length=1, max_length=ATTEMPT_CHARACTERS_MAX)]
+    retry: Retry | UnsetType = UNSET
+    data: ActionPlanned  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ With it goes the workspace's masking key, so that clients mask as the desk does:
 cache keeps and only a key that may ask or ingest is given.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from approvals.gate import slow_path
@@ -21,6 +24,19 @@ DOCUMENT = """
 SELECT w.masking_key, v.digest, v.document::text FROM workspaces_workspace w
 LEFT JOIN approvals_policyversion v ON v.workspace_id = w.id AND v.active WHERE w.id = %s"""
 NO_STORE = (b"cache-control", b"no-store")
+
+
+class Masking(msgspec.Struct):
+    form: str
+    key: str
+
+
+class PolicyInForce(msgspec.Struct):
+    workspace: str
+    agent: str
+    digest: str
+    masking: Masking
+    document: Mapping[str, Any]
 
 
 async def _whoever(scope: Scope) -> Actor:
@@ -59,8 +75,6 @@ async def policy(scope: Scope, receive: Receive, send: Send) -> None:
         return
     if "agentSafety" not in document:  # the short form, which agents need not know
         document = {"agentSafety": document}
-    told: dict[str, object] = {
-        "workspace": speaker.workspace, "agent": speaker.name, "digest": digest,
-        "masking": {"form": FORM, "key": opened_masking_key(bytes(row[0])).hex()},
-    }  # fmt: skip
-    await answer(send, 200, told | {"document": document}, (("etag", tag),))
+    masking = Masking(FORM, opened_masking_key(bytes(row[0])).hex())
+    found = PolicyInForce(speaker.workspace, speaker.name, digest, masking, document)
+    await answer(send, 200, found, (("etag", tag),))

@@ -47,13 +47,18 @@ class Reply(msgspec.Struct, forbid_unknown_fields=True):
     answer: str
 
 
+class Answered(msgspec.Struct):
+    question: str
+    answered: bool
+
+
 _replies = msgspec.json.Decoder(Reply)
 
 
 async def reply(scope: Scope, receive: Receive, send: Send) -> None:
     """The answer to one question of an approval of this agent; 409 where it is over."""
     speaker = await speaker_of(scope, "begin")
-    pk = int(scope["path_params"]["approval"])
+    pk = int(scope["path_params"]["id"])
     try:
         said = _replies.decode(await body_of(scope, receive, BODY_BYTES_MAX))
     except msgspec.DecodeError as wrong:
@@ -61,7 +66,7 @@ async def reply(scope: Scope, receive: Receive, send: Send) -> None:
     await send_answer(send, 200, await slow_path.call(_reply, pk, speaker, said))
 
 
-def _reply(approval: int, speaker: Actor, said: Reply) -> dict[str, Any]:
+def _reply(approval: int, speaker: Actor, said: Reply) -> Answered:
     enquiry = (
         Clarification.objects.select_related("approval__workspace", "approval__agent")
         .filter(
@@ -78,7 +83,7 @@ def _reply(approval: int, speaker: Actor, said: Reply) -> dict[str, Any]:
         clarifications.answer_as_agent(enquiry, said.answer)
     except CannotMove as over:
         raise refuse("over", "It cannot be answered any more", 409, str(over)) from over
-    return {"question": str(enquiry.pk), "answered": True}
+    return Answered(str(enquiry.pk), answered=True)
 
 
 WAIT_SECONDS_MAX = 60
@@ -236,10 +241,28 @@ def subscriber() -> Redis:
 waiters = Waiters(CHANNEL, NO_LONGER)
 
 
+class OpenQuestion(msgspec.Struct):
+    """What a person asked back and the agent has not answered."""
+
+    id: str
+    question: str
+
+
+class ApprovalStatus(msgspec.Struct):
+    id: str
+    state: str
+    expires_at: str
+    decided_at: str | None
+    reason: str
+    asked: int
+    questions: list[OpenQuestion]
+    url: str
+
+
 async def approval(scope: Scope, receive: Receive, send: Send) -> None:
     """The state of an approval of this agent; with `wait`, as soon as it is decided."""
     speaker = await speaker_of(scope, "begin")
-    pk = int(scope["path_params"]["approval"])
+    pk = int(scope["path_params"]["id"])
     seconds, heard = wait_seconds(scope), heard_of(scope)
     if not seconds:
         await answer(send, 200, await _state(pk, speaker))
@@ -255,7 +278,7 @@ async def approval(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _waited(
     pk: int, speaker: Actor, end: float, went: asyncio.Future[None], heard: int
-) -> dict[str, Any]:
+) -> ApprovalStatus:
     loop = asyncio.get_running_loop()
     while True:
         if went.done():
@@ -263,7 +286,7 @@ async def _waited(
         with waiters.registered(pk) as decided:
             found = await _state(pk, speaker)
             left = end - loop.time()
-            if found["state"] != "waiting" or left <= 0 or found["asked"] > heard:
+            if found.state != "waiting" or left <= 0 or found.asked > heard:
                 return found
             with waiting_agents.track_inprogress():
                 await asyncio.wait(
@@ -291,20 +314,20 @@ async def gone(receive: Receive) -> None:
         pass
 
 
-async def _state(pk: int, speaker: Actor) -> dict[str, Any]:
+async def _state(pk: int, speaker: Actor) -> ApprovalStatus:
     async with pools.pool().connection() as connection:
         cursor = await connection.execute(STATE, [pk, speaker.workspace_id, speaker.agent_id])
         row = await cursor.fetchone()
     if row is None:
         raise Refused(refuse("not-found", "There is no such approval of this agent", 404).problem)
     id_, state, expires_at, decided_at, reason, slug, asked, questions = row
-    return {
-        "id": str(id_),
-        "state": state,
-        "expires_at": expires_at.isoformat(),
-        "decided_at": decided_at.isoformat() if decided_at else None,
-        "reason": reason,
-        "asked": asked,
-        "questions": questions or [],
-        "url": f"{settings.AMENDS_URL}/w/{slug}/approvals/{id_}/",
-    }
+    return ApprovalStatus(
+        str(id_),
+        state,
+        expires_at.isoformat(),
+        decided_at.isoformat() if decided_at else None,
+        reason,
+        asked,
+        [OpenQuestion(**one) for one in questions or ()],
+        f"{settings.AMENDS_URL}/w/{slug}/approvals/{id_}/",
+    )

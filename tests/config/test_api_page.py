@@ -5,6 +5,7 @@ import re
 import pytest
 
 from config.edge import Edge
+from ledger.schemas import AGENT_TYPES
 
 pytestmark = pytest.mark.django_db
 
@@ -27,6 +28,18 @@ def test_every_hot_endpoint_is_described(document):
         assert any(
             known == method and re.fullmatch(pattern, sample(path)) for known, path in described
         ), f"{method} {pattern} is not on the page"
+
+
+def test_what_the_page_says_of_a_request_is_what_reads_it(document):
+    begin = document["paths"]["/api/v1/actions/begin"]["post"]
+    body = begin["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    schemas = document["components"]["schemas"]
+    known = schemas[body.rpartition("/")[2]]
+
+    assert set(known["required"]) == {"run", "action", "attempt", "data"}
+    assert known["properties"]["data"] == {"$ref": "#/components/schemas/ActionPlanned"}
+    assert schemas["ActionPlanned"]["properties"]["tool"]["maxLength"] == 200
+    assert schemas["Envelope"]["properties"]["type"]["enum"] == sorted(AGENT_TYPES)
 
 
 def sample(path: str) -> str:

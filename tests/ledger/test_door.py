@@ -134,7 +134,7 @@ def test_who_waits_too_long_for_a_run_is_told_when_to_come_back(at_the_door, sen
 def test_when_too_many_large_batches_wait_the_next_is_told_when_to_come_back(
     at_the_door, send, monkeypatch
 ):
-    monkeypatch.setattr(pools, "THREADS_WAITING_MAX", 2)
+    monkeypatch.setattr(pools.threads, "waiting_max", 2)
     monkeypatch.setattr(drivers, "BEGIN", [("BEGIN", ()), ("SET LOCAL lock_timeout = '60s'", ())])
     words = {"args": "x" * (INLINE_BYTES_MAX // 2)}
 
