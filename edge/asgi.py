@@ -35,7 +35,8 @@ class Operation:
 
     `body` is the type by which its request is read, in one of `media` if it takes any, and `answer`
     the one in which it answers. Of each name in the `query` there is its schema, and what it does;
-    of each status in `refusals` what was wrong, where that is not plain from the status.
+    of each status in `refusals` what was wrong, where that is not plain from the status. `failure`
+    stands in their place where they are no problems (RFC 9457) but of another form.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Operation:
     query: Mapping[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
     answers: Mapping[int, str] = field(default_factory=lambda: {200: "Done"})
     refusals: Mapping[int, str] = field(default_factory=dict)
+    failure: str = ""
     tag: str = "agents"
 
 

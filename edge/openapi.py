@@ -59,7 +59,9 @@ def _item(
         str(status): {"description": words, "content": {"application/json": {"schema": answer}}}
         for status, words in operation.answers.items()
     }
-    for status in sorted({*ALWAYS, *operation.refusals}):
+    if operation.failure:
+        responses["default"] = {"description": operation.failure}
+    for status in () if operation.failure else sorted({*ALWAYS, *operation.refusals}):
         content = {"application/problem+json": {"schema": problem}}
         responses[str(status)] = {"description": refusals[status], "content": content}
     item: Schema = {

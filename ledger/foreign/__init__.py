@@ -5,11 +5,12 @@
 from edge.asgi import answering, route
 from ledger.foreign import cloud_events, traces
 
-__all__ = ["documented", "routes"]
-
-documented = cloud_events.documented | traces.documented
-
 routes = [
-    route("POST", r"/api/v1/cloudevents", answering(cloud_events.cloud_events)),
-    route("POST", r"/v1/traces", answering(traces.traces)),
+    route(
+        "POST",
+        r"/api/v1/cloudevents",
+        answering(cloud_events.cloud_events),
+        cloud_events.OPERATION,
+    ),
+    route("POST", r"/v1/traces", answering(traces.traces), traces.OPERATION),
 ]

@@ -22,6 +22,7 @@ from msgspec import Raw
 
 from edge import pools
 from edge.asgi import (
+    Operation,
     Problem,
     Receive,
     Scope,
@@ -37,7 +38,7 @@ from edge.asgi import (
 from ledger import wire
 from ledger.agent_keys import speaker_of
 from ledger.foreign.calls import name_of
-from ledger.intake import BEARER, problems, record_read
+from ledger.intake import record_read
 from ledger.parsed_events import Actor, Answer
 
 STRUCTURED = "application/cloudevents+json"
@@ -53,33 +54,14 @@ _text = msgspec.json.Decoder(str)
 _number = msgspec.json.Decoder(int)
 _json = msgspec.json.Encoder()
 
-documented: dict[str, Any] = {
-    "/api/v1/cloudevents": {
-        "post": {
-            "tags": ["ledger"],
-            "operationId": "ledger_intake_cloudevents",
-            "summary": "Record CloudEvents",
-            "description": "CloudEvents 1.0 in binary, structured or batch mode. One is answered by"
-            " its own status, a batch with one answer per event.",
-            "security": BEARER,
-            "requestBody": {
-                "required": True,
-                "content": {
-                    STRUCTURED: {"schema": {"type": "object"}},
-                    BATCH: {"schema": {"type": "array", "items": {"type": "object"}}},
-                    "application/json": {"schema": {"type": "object"}},
-                },
-            },
-            "responses": {
-                "200": {
-                    "description": "`accepted` or `duplicate`; of a batch, what became of each",
-                    "content": {"application/json": {"schema": {"type": "object"}}},
-                },
-                **problems(400, 401, 403, 413, 415, 422, 503),
-            },
-        }
-    }
-}
+OPERATION = Operation(
+    "ledger_intake_cloudevents",
+    "Record CloudEvents 1.0, in binary, structured or batch mode",
+    media=(STRUCTURED, BATCH, "application/json"),
+    answers={200: "`accepted` or `duplicate`; of a batch, what became of each"},
+    refusals=dict.fromkeys((400, 413, 415, 422), ""),
+    tag="ledger",
+)
 
 
 class CloudEvent(NamedTuple):

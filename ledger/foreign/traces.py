@@ -30,6 +30,7 @@ from amends.protocol.vocabulary import EventType
 from edge import pools
 from edge.asgi import (
     RETRY_AFTER_SECONDS,
+    Operation,
     Receive,
     Refused,
     Scope,
@@ -79,35 +80,15 @@ IDS_IN_JSON = frozenset({"traceId", "spanId", "parentSpanId"})
 
 RUNS_HERE = "SELECT run FROM ledger_run WHERE workspace_id = %s AND run = ANY(%s)"
 
-documented: dict[str, Any] = {
-    "/v1/traces": {
-        "post": {
-            "tags": ["ledger"],
-            "operationId": "ledger_intake_traces",
-            "summary": "Calls of tools in traces (OTLP/HTTP)",
-            "description": "An ExportTraceServiceRequest, gzip or not, at most 8 MiB, with a key of"
-            " the scopes ingest and import. Answers and failures are those of OTLP.",
-            "security": [{"ByAgent": []}],
-            "requestBody": {
-                "required": True,
-                "content": {
-                    PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
-                    JSON: {"schema": {"type": "object"}},
-                },
-            },
-            "responses": {
-                "200": {
-                    "description": "An ExportTraceServiceResponse; what was refused is told",
-                    "content": {JSON: {"schema": {"type": "object"}}},
-                },
-                "default": {
-                    "description": "google.rpc.Status in the form of the request",
-                    "content": {JSON: {"schema": {"type": "object"}}},
-                },
-            },
-        }
-    }
-}
+OPERATION = Operation(
+    "ledger_intake_traces",
+    "Calls of tools in traces: an ExportTraceServiceRequest of OTLP/HTTP, gzip or not, at most 8"
+    " MiB, with a key of the scopes ingest and import",
+    media=(PROTOBUF, JSON),
+    answers={200: "An ExportTraceServiceResponse; what was refused is told"},
+    failure="google.rpc.Status in the form of the request",
+    tag="ledger",
+)
 
 
 async def traces(scope: Scope, receive: Receive, send: Send) -> None:
