@@ -198,6 +198,7 @@ DOORS = [
     ("GET", "/api/v1/approvals/1"),
     ("POST", "/api/v1/approvals/1/answers"),
     ("GET", "/api/v1/policy"),
+    ("POST", "/api/v1/cloudevents"),
     ("GET", "/api/v1/runs/run_1/directive"),
 ]
 
