@@ -25,7 +25,7 @@ from amends.protocol.vocabulary import EventType
 from approvals import approval_requests
 from approvals.deciders import locked
 from approvals.gate import slow_path
-from approvals.gate.begin_request import BeginRequest, ask_of
+from approvals.gate.begin_request import BeginRequest, parse
 from approvals.gate.decision_table import Denied, InProgress, Proceed, Question
 from approvals.models import Approval, ApprovalState
 from approvals.policy import PolicyDecision
@@ -114,7 +114,7 @@ class Kept:
                 **({"intent": {"reason": reason}} if reason else {}),
             },
         }  # fmt: skip
-        return ask_of(msgspec.json.encode(event), self.speaker, explain=False)
+        return parse(msgspec.json.encode(event), self.speaker, explain=False)
 
 
 class Seen(NamedTuple):
