@@ -7,6 +7,7 @@ app_name = "ledger"
 HERE = "w/<slug:workspace>/"
 
 urlpatterns = [
+    path(HERE + "settings/keys/<int:pk>/first/", runs.first_of_key, name="first_of_key"),
     path(HERE + "settings/kept/", retention.kept, name="kept"),
     path(HERE + "settings/kept/progress/", retention.progress, name="kept_progress"),
     path(HERE + "audit/", audit.audit, name="audit"),

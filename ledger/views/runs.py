@@ -6,21 +6,23 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.db.models import Q
 from django.http import Http404, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from amends.protocol.vocabulary import EventType
 from ledger import finding, replaying
-from ledger.models import Run, RunState
+from ledger.models import Event, Run, RunState
 from ledger.schemas import IMPORTED
 from workspaces import formatting, outbox
 from workspaces.access import may, require
-from workspaces.models import Workspace
+from workspaces.models import APIKey, Workspace
 from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
 
 QUERY_CHARACTERS_MAX = 200
 STEP_DIGITS_MAX = 6
+FIRST_RUNS_MAX = 50
+"""Of an agent whose other keys are busy; a key that is heard of later is not looked for."""
 
 
 @login_required
@@ -49,6 +51,35 @@ def runs(request: Request, workspace: str) -> HttpResponse:
         "empty": _empty(here, q or state),
     }
     return page(request, "ledger/runs.html", context)
+
+
+@login_required
+@require_GET
+def first_of_key(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """The first run that a key told of; until there is one, the part asks again."""
+    here = workspace_or_404(request, workspace)
+    key = get_object_or_404(APIKey.objects.select_related("agent"), pk=pk, workspace=here)
+    run = _first_run(key)
+    context = {
+        "workspace": here,
+        "key": key,
+        "agent": key.agent.name,
+        "run": run,
+        "run_url": reverse("ledger:run", args=[here.slug, run]) if run else "",
+        "poll_url": "" if run else reverse("ledger:first_of_key", args=[here.slug, pk]),
+    }
+    return page(request, "ledger/first_event.html", context, part="heard")
+
+
+def _first_run(key: APIKey) -> str:
+    """Of the agent's first runs since the key was made, the first that the key spoke in."""
+    since = Run.objects.filter(
+        workspace=key.workspace_id, agent=key.agent, started_at__gte=key.created_at
+    )
+    names = list(since.order_by("started_at", "id").values_list("run", flat=True)[:FIRST_RUNS_MAX])
+    told = Event.objects.filter(workspace=key.workspace_id, run__in=names, key_prefix=key.prefix)
+    heard = set(told.values_list("run", flat=True))
+    return next((name for name in names if name in heard), "")
 
 
 def _key(run: Run) -> str:

@@ -57,7 +57,7 @@ def test_the_ten_lines_run_as_printed_in_a_workspace_that_was_just_set_up(
     from ledger.models import Run
     from workspaces import entrance, keys
     from workspaces.models import Agent, User, Workspace
-    from workspaces.views.keys import FIRST_RUN
+    from workspaces.quick_starts import PYTHON
 
     form = {"name": "Ada", "email": "ada@northwind.example", "password": "a long enough secret"}
     client.post(f"/setup/{entrance.setup_link()}/", form | {"workspace_name": "Northwind"})
@@ -69,7 +69,7 @@ def test_the_ten_lines_run_as_printed_in_a_workspace_that_was_just_set_up(
         "AMENDS_SPOOL": str(tmp_path / "s"),
     }
     misprint = blocks("../README.md")[0].replace('"update_flight"', '"updаte_flight"')
-    for lines in (blocks("../README.md")[0], FIRST_RUN):
+    for lines in (blocks("../README.md")[0], PYTHON):
         script = tmp_path / "agent.py"
         script.write_text(AIRLINE + lines, encoding="utf-8")
         subprocess.run([sys.executable, script], env=ENVIRONMENT | here, check=True, timeout=60)
@@ -141,3 +141,39 @@ def test_the_service_of_the_twins_guide_works(tmp_path):
     assert answer["outcome"] == "applied"
     assert mounted[0][0] == "/amends"
     assert os.path.exists(tmp_path / "twins.sqlite")  # noqa: PTH110
+
+
+@pytest.mark.django_db(transaction=True)
+def test_plain_http_is_three_calls_as_printed(web, token, northwind):
+    """The page's first block, in a shell with nothing but curl."""
+    from ledger.models import Run
+
+    (script, *_) = re.findall(r"```sh\n(.*?)```", (DOCS / "http.md").read_text("utf-8"), re.DOTALL)
+    here = {"AMENDS_URL": web.url, "AMENDS_KEY": token, "PATH": os.environ["PATH"]}
+
+    done = subprocess.run(
+        ["sh", "-eu", "-c", script],
+        env=here,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count('"accepted"') == 3
+    assert '"proceed"' in done.stdout
+    run = Run.objects.get()
+    assert (run.state, run.request) == ("completed", "Try the desk")
+    [wrote] = run.actions.all()
+    [effect] = wrote.effects.all()
+    assert (wrote.state, effect.before, effect.after) == ("succeeded", None, {"text": "hello"})
+
+
+def test_what_a_new_key_comes_with_stands_in_the_docs():
+    """Where the pages' own lines are run, with each framework."""
+    from workspaces.quick_starts import QUICK_STARTS
+
+    pages = [(DOCS / name).read_text("utf-8") for name in ("frameworks.md", "http.md")]
+    for one in QUICK_STARTS[1:]:
+        assert any(f"\n{one.program}```" in page for page in pages), one.name

@@ -31,12 +31,12 @@ def test_the_program_that_comes_with_a_new_key_runs_as_it_stands(
     web, token, spool_file, northwind, monkeypatch
 ):
     from ledger.models import Effect
-    from workspaces.views.keys import FIRST_RUN
+    from workspaces.quick_starts import PYTHON
 
     for name, value in {"URL": web.url, "KEY": token, "SPOOL": str(spool_file)}.items():
         monkeypatch.setenv(f"AMENDS_{name}", value)
 
-    exec(FIRST_RUN, {})  # noqa: S102 - our own text
+    exec(PYTHON, {})  # noqa: S102 - our own text
 
     effect = Effect.objects.get(workspace=northwind)
     assert (effect.action.tool, effect.action.run.state) == ("notes.write", "completed")

@@ -20,21 +20,9 @@ from workspaces.forms import (
 )
 from workspaces.models import Agent, APIKey, PersonToken, Workspace
 from workspaces.pages import Request, page, workspace_or_404, workspace_to
+from workspaces.quick_starts import QUICK_STARTS
 
 LIST_MAX = 500
-# What a new key is tried with: a run of one action that writes into a dict and nowhere else.
-FIRST_RUN = """\
-import amends
-
-notes = {}
-desk = amends.connect()  # AMENDS_URL, AMENDS_KEY
-with desk.run("Try the desk") as run:
-    args = {"text": "hello"}
-    with run.action("notes.write", target=("note", "n-1"), args=args, before=None) as act:
-        notes["n-1"] = act.perform(dict, **args)
-        act.succeeded(after=notes["n-1"])
-desk.close()
-"""
 
 
 def _keys(
@@ -45,7 +33,7 @@ def _keys(
     key: KeyForm | None = None,
     token: TokenForm | None = None,
     secret: str = "",
-    first_run: str = "",
+    made: APIKey | None = None,
 ) -> HttpResponse:
     keys_of = Prefetch("keys", APIKey.objects.order_by("-created_at"))
     context = {
@@ -58,7 +46,8 @@ def _keys(
         "key_form": key or KeyForm(workspace=here),
         "token_form": token or TokenForm(),
         "secret": secret,
-        "first_run": first_run,
+        "made": made,
+        "quick_starts": QUICK_STARTS if made and "begin" in made.scopes else (),
         "desk_url": configuration.AMENDS_URL,
         "may_administer": may(request.user, "administer", here),
     }
@@ -100,7 +89,7 @@ def make_key(request: Request, workspace: str) -> HttpResponse:
     if not form.is_valid():
         return _keys(request, here, key=form)
     said = form.cleaned_data
-    _, secret = keys.create_key(
+    made, secret = keys.create_key(
         said["agent"],
         by=request.user,
         name=said["name"],
@@ -108,7 +97,7 @@ def make_key(request: Request, workspace: str) -> HttpResponse:
         trusted_runtime=said["trusted_runtime"],
         expires_at=_expiry(said["days"]),
     )
-    return _keys(request, here, secret=secret, first_run=FIRST_RUN)
+    return _keys(request, here, secret=secret, made=made)
 
 
 @never_cache
