@@ -159,7 +159,8 @@ class KeyForm(forms.Form):
     )
 
     def __init__(self, *args: Any, workspace: Workspace, **options: Any) -> None:
-        super().__init__(*args, **options)
+        # Three forms of the page have a name: each label must find its own field.
+        super().__init__(*args, auto_id="id_key_%s", **options)
         self.fields["agent"].queryset = (  # type: ignore[attr-defined]
             workspace.agents.order_by("name")
         )
@@ -182,6 +183,9 @@ class TokenForm(forms.Form):
     days = forms.IntegerField(
         label="Days until it expires", required=False, min_value=1, max_value=KEY_DAYS_MAX
     )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, auto_id="id_token_%s", **options)
 
 
 class WorkspaceForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run time

@@ -46,7 +46,6 @@ def test_the_page_of_a_new_key_has_its_lines_and_turns_to_the_run_as_it_arrives(
         expect(chosen.locator("pre").first).to_contain_text(key)
     expect(page.locator(".quick-starts details[open]")).to_have_count(1)
 
-    page.screenshot(path=tmp_path / "page.png", full_page=True)
     desk = amends.connect(site, key, spool=tmp_path / "spool.sqlite")
     with desk.run("Try the desk", run="run_first"):
         pass
