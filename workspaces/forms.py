@@ -160,7 +160,7 @@ class KeyForm(forms.Form):
 
     def __init__(self, *args: Any, workspace: Workspace, **options: Any) -> None:
         # Three forms of the page have a name: each label must find its own field.
-        super().__init__(*args, auto_id="id_key_%s", **options)
+        super().__init__(*args, **({"auto_id": "id_key_%s"} | options))
         self.fields["agent"].queryset = (  # type: ignore[attr-defined]
             workspace.agents.order_by("name")
         )
@@ -185,7 +185,7 @@ class TokenForm(forms.Form):
     )
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, auto_id="id_token_%s", **options)
+        super().__init__(*args, **({"auto_id": "id_token_%s"} | options))
 
 
 class WorkspaceForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run time

@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import amends
-from tests.browser.conftest import PHONE, Visit
 from tests import people
+from tests.browser.conftest import PHONE, Visit
 from workspaces.models import Agent, User
 
 acme = people.acme
