@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import json
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,18 @@ from prometheus_client import (
     generate_latest,
     multiprocess,
 )
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from psycopg import Error as DatabaseError
 from psycopg import OperationalError
 from psycopg_pool import PoolTimeout
 
 from approvals.policy import Unreadable
 from config import pooling
+from config.celery import queues
 from edge import pools, sockets
 from edge.asgi import Receive, Scope, Send, route
-from recovery.prometheus import EngineMetrics
+from recovery.prometheus import DeskMetrics
 from workspaces import heartbeats, periodic
 
 UNREADABLE = """
@@ -39,8 +43,43 @@ CHECK_SECONDS_MAX = 2.0
 LOOPBACK = ("127.0.0.1", "::1")
 WORKER = "worker"
 
-engine_figures = EngineMetrics()
-REGISTRY.register(engine_figures)
+
+class BrokerMetrics(Collector):
+    """How many hints wait in Redis or Valkey; of another broker its own exporter tells."""
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Nothing, so that registering it asks no broker."""
+        return ()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        url = settings.BROKER_URL.replace("redis+socket://", "unix://", 1)  # Celery's name of it
+        if not url.startswith(("redis", "unix")):
+            return
+        up = GaugeMetricFamily("amends_broker_up", "1 if the broker answered.")
+        names = queues()
+        try:
+            with redis.Redis.from_url(
+                url,
+                socket_timeout=CHECK_SECONDS_MAX,
+                socket_connect_timeout=CHECK_SECONDS_MAX,
+                **sockets.redis(url),
+            ) as client:
+                lengths: list[Any] = [client.llen(name) for name in names]
+        except (redis.RedisError, OSError):
+            lengths = []
+        up.add_metric([], float(bool(lengths)))
+        yield up
+        waiting = GaugeMetricFamily(
+            "amends_broker_messages", "Hints that wait for a worker.", labels=("queue",)
+        )
+        for name, length in zip(names, lengths, strict=False):
+            waiting.add_metric([name], float(length))
+        yield waiting
+
+
+desk_metrics, broker_metrics = DeskMetrics(), BrokerMetrics()
+REGISTRY.register(desk_metrics)
+REGISTRY.register(broker_metrics)
 
 BEATS = """
     SELECT name, extract(epoch FROM clock_timestamp() - beat_at)::float8, every_seconds, last_error
@@ -100,7 +139,8 @@ def figures() -> bytes:
             multiprocess.mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     multiprocess.MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
-    registry.register(engine_figures)
+    registry.register(desk_metrics)
+    registry.register(broker_metrics)
     return generate_latest(registry)
 
 

@@ -1,12 +1,13 @@
-"""The engine's metrics for Prometheus, read from the tables when somebody asks.
+"""The desk's metrics for Prometheus, read from the tables when somebody asks.
 
-Workers come and go, the tables stay: so nothing is counted in their memory. What is told is the
-last hour, from the newest plans and up to a limit, so that asking costs the same on a large desk.
+Workers come and go, the tables stay: so nothing is counted in their memory. What ran is told of the
+last hour, from the newest plans, and what waits is counted up to a limit, so that asking costs the
+same on a large desk. deploy/prometheus/alerts.yaml says which of them should wake somebody.
 """
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import Error, connection, transaction
 from prometheus_client.core import (
@@ -17,9 +18,11 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from amends.protocol.vocabulary import RISKS
+from approvals.models import ApprovalState, PauseKind
 from connectors.models.channels import DeliveryState
-from recovery.models import CaseState, PlanState
+from recovery.models import CaseState, PlanState, StepState
 from recovery.models.steps import DONE, TROUBLED
+from workspaces.heartbeats import patience
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +62,88 @@ SELECT state, count(*) FROM (
 AS unsent GROUP BY state"""  # noqa: S608
 
 
-class EngineMetrics(Collector):
+class Waiting(NamedTuple):
+    """What waits: the names of a gauge of how much and of one of since when, and the query that
+    takes limits and gives (label, count, seconds), without the first where there is no label.
+    """
+
+    counted: str
+    oldest: str
+    words: str
+    sql: str
+    label: str = ""
+
+
+READY = f"""
+SELECT count(*), max(extract(epoch FROM clock_timestamp() - since)) FROM (
+    SELECT greatest(s.moved_at, coalesce(s.wake_at, s.moved_at)) AS since
+    FROM recovery_plan p JOIN recovery_step s ON s.plan_id = p.id
+    WHERE p.state = '{PlanState.RUNNING}' AND s.state = '{StepState.READY}'
+        AND coalesce(s.wake_at, s.moved_at) <= clock_timestamp() LIMIT %s)
+AS due"""  # noqa: S608
+UNKNOWN = f"""
+SELECT 'step', count(*), max(extract(epoch FROM clock_timestamp() - moved_at)) FROM (
+    SELECT moved_at FROM recovery_step WHERE state = '{StepState.UNKNOWN}' LIMIT %s)
+AS steps
+UNION ALL
+SELECT 'action', coalesce(sum(unknown_count), 0),
+    max(extract(epoch FROM clock_timestamp() - failed_at)) FROM (
+    SELECT unknown_count, failed_at FROM recovery_case
+    WHERE state <> '{CaseState.CLOSED}' AND unknown_count > 0 LIMIT %s)
+AS cases"""  # noqa: S608
+QUESTIONS = f"""
+SELECT count(*), max(extract(epoch FROM clock_timestamp() - asked_at)) FROM (
+    SELECT asked_at FROM approvals_approval
+    WHERE state = '{ApprovalState.WAITING}' AND expires_at > clock_timestamp() LIMIT %s)
+AS questions"""  # noqa: S608
+UNSEALED = """
+SELECT count(*), max(extract(epoch FROM clock_timestamp() - received_at)) FROM (
+    SELECT received_at FROM ledger_unsealed LIMIT %s)
+AS unsealed"""
+WENT_BACK = f"""
+SELECT count(*), max(extract(epoch FROM clock_timestamp() - paused_at)) FROM (
+    SELECT paused_at FROM approvals_pause
+    WHERE lifted_at IS NULL AND paused_by_id IS NULL AND kind = '{PauseKind.WORKSPACE}' LIMIT %s)
+AS held"""  # noqa: S608
+WAITING = (
+    Waiting(
+        "amends_steps_ready",
+        "amends_step_ready_oldest_seconds",
+        "steps that a worker could begin",
+        READY,
+    ),
+    Waiting(
+        "amends_outcomes_unknown",
+        "amends_outcome_unknown_oldest_seconds",
+        "calls of agents (action) and of the desk (step) of which nobody knows what became",
+        UNKNOWN,
+        label="of",
+    ),
+    Waiting(
+        "amends_approvals_waiting",
+        "amends_approval_waiting_oldest_seconds",
+        "questions that wait for people",
+        QUESTIONS,
+    ),
+    Waiting(
+        "amends_events_unsealed",
+        "amends_event_unsealed_oldest_seconds",
+        "events that no signed head covers yet",
+        UNSEALED,
+    ),
+    Waiting(
+        "amends_logs_went_back",
+        "amends_log_went_back_oldest_seconds",
+        "workspaces that are held because their log went back, until an administrator looks",
+        WENT_BACK,
+    ),
+)
+HEARTBEATS = """
+SELECT name, extract(epoch FROM clock_timestamp() - beat_at), every_seconds, last_error <> ''
+FROM workspaces_heartbeat LIMIT %s"""
+
+
+class DeskMetrics(Collector):
     """Registered once in a web process; asked in a thread of its own."""
 
     def describe(self) -> Iterable[Metric]:
@@ -116,6 +200,39 @@ def metrics() -> Iterator[Metric]:
         ("state",),
         [(state, unsent.get(state, 0)) for state in ("waiting", "failed")],
     )
+    for one in WAITING:
+        yield from waiting(one, ask(one.sql, *[CASES_MAX] * one.sql.count("%s")))
+    yield from heartbeat(ask(HEARTBEATS, CONNECTIONS_MAX))
+
+
+def waiting(what: Waiting, rows: Sequence[tuple[Any, ...]]) -> Iterator[Metric]:
+    labels = (what.label,) if what.label else ()
+    words = f"How many {what.words}, up to {CASES_MAX}."
+    yield gauge(what.counted, words, labels, [row[:-1] for row in rows])
+    oldest = [(*row[:-2], row[-1] or 0.0) for row in rows]
+    yield gauge(what.oldest, f"Since when the oldest waits: {what.words}.", labels, oldest)
+
+
+def heartbeat(rows: Sequence[tuple[str, float, float, bool]]) -> Iterator[Metric]:
+    """By loop and process: its age, the limit of patience, and whether its last round failed."""
+    yield gauge(
+        "amends_heartbeat_age_seconds",
+        "Since the last sign of life of a loop or a kind of process.",
+        ("name",),
+        [(name, age) for name, age, _, _ in rows],
+    )
+    yield gauge(
+        "amends_heartbeat_patience_seconds",
+        "The age from which on it counts as stopped.",
+        ("name",),
+        [(name, patience(every)) for name, _, every, _ in rows],
+    )
+    yield gauge(
+        "amends_heartbeat_failing",
+        "1 if its last round failed.",
+        ("name",),
+        [(name, failed) for name, _, _, failed in rows],
+    )
 
 
 def success(steps: Sequence[tuple[str, str, int]]) -> Iterator[Metric]:
@@ -164,8 +281,8 @@ def gauge(
     return made
 
 
-def ask(sql: str, limit: int | str) -> list[Any]:
+def ask(sql: str, *limits: int | str) -> list[Any]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, [limit])
+        cursor.execute(sql, limits)
         found: list[Any] = cursor.fetchall()
         return found

@@ -5,13 +5,15 @@ from django.db import Error
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from approvals.models import Pause
 from connectors import breaker
 from connectors.models import Connection
 from recovery import prometheus as metrics
-from recovery.models import Case
+from recovery.models import Case, Plan
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.by_hand import after
 from tests.recovery.engine.desk import advance, make_due, plan_for, states
+from workspaces import heartbeats
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -20,10 +22,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def told():
     """The samples as a Prometheus would read them: `told("amends_…", connector="outside")`."""
 
-    def sample(name, **labels):
+    def sample(name, /, **labels):
         class Registry:
             def collect(self):
-                yield from metrics.EngineMetrics().collect()
+                yield from metrics.DeskMetrics().collect()
 
         text = generate_latest(Registry()).decode()
         found = [
@@ -87,3 +89,29 @@ def test_without_a_database_there_are_no_figures_and_no_error(settings, told, mo
     monkeypatch.setattr(metrics, "ask", away)
 
     assert told("amends_figures_up") == 0
+
+
+def test_what_waits_shows_with_how_long_it_has_waited(case, world, told):
+    assert told("amends_steps_ready") == told("amends_step_ready_oldest_seconds") == 0
+    plan = plan_for(case, world)
+    Plan.objects.update(was="waiting", state="running", started_at=after(-300.0))
+    plan.steps.filter(position=1).update(moved_at=after(-300.0))
+
+    assert told("amends_steps_ready") == 1
+    assert told("amends_step_ready_oldest_seconds") > 299
+    plan.steps.filter(position=1).update(wake_at=after(60.0))
+    assert told("amends_steps_ready") == 0, "it is not due yet"
+    Case.objects.update(unknown_count=2)
+    assert told("amends_outcomes_unknown", of="action") == 2
+    assert told("amends_outcomes_unknown", of="step") == 0
+
+
+def test_a_log_that_went_back_and_loops_that_went_silent_show(case, told):
+    assert told("amends_logs_went_back") == 0
+    heartbeats.beat("ledger.seal", every_seconds=0.2, error="no key")
+    Pause.objects.create(workspace=case.workspace, kind="workspace", name="ledger", reason="gone")
+
+    assert told("amends_logs_went_back") == 1
+    assert told("amends_heartbeat_failing", name="ledger.seal") == 1
+    assert told("amends_heartbeat_patience_seconds", name="ledger.seal") == 30
+    assert told("amends_heartbeat_age_seconds", name="ledger.seal") < 30
