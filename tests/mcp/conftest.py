@@ -20,6 +20,7 @@ from tests.sdk.conftest import KEY
 
 HERE = Path(__file__).parent
 ANSWER_SECONDS_MAX = 60.0
+SECRET = "whsec_" + "c2VjcmV0IG9mIHRoZSB0d2lucyBvZiB0aGUgdGVzdHM="
 LOW = {"policies": {"*": {"risk": "LOW", "approval": "AUTO"}}}
 
 
@@ -70,7 +71,9 @@ class Gateway:
     def __init__(self, url, key, spool, server, *flags, **environment):
         env = {**os.environ, "PYTHONPATH": str(ROOT / "sdk"), "AMENDS_URL": url, "AMENDS_KEY": key,
                "AMENDS_SPOOL": str(spool), "AMENDS_SAFE": str(spool) + ".safe"}  # fmt: skip
-        self.command = [python(), "-m", "amends", "mcp-gateway", *flags, "--", *server]
+        self.command = [python(), "-m", "amends", "mcp-gateway", *flags]
+        if server:
+            self.command += ["--", *server]
         self.environment = env | environment
         self.process = self.reader = None
 
@@ -139,7 +142,13 @@ class RawClient:
             self.heard.append(message)
 
     def answer(self, request):
-        return self.next(lambda one: one.get("id") == request and "method" not in one)
+        def fits(message):
+            return message.get("id") == request and "method" not in message
+
+        early = next(filter(fits, self.heard), None)
+        if early:
+            self.heard.remove(early)
+        return early or self.next(fits)
 
     def ask(self, method, **params):
         message = self.answer(self.send(method, **params))
@@ -241,6 +250,26 @@ def listening(desk_that_allows, journal, listening_at):
         return listening_at(desk_that_allows.url, KEY, odd(journal.path), *flags, **environment)
 
     return start
+
+
+@pytest.fixture
+def twins(tmp_path):
+    """Start the desk's way to undo over a server; its address."""
+    started = []
+
+    def start(url, key, server, tools):
+        port = free_port()
+        gateway = Gateway(url, key, tmp_path / "agent.sqlite", server, AMENDS_TWINS_SECRET=SECRET)
+        gateway.command[3:5] = [
+            "mcp-twins", "--listen", f"127.0.0.1:{port}", "--tools", str(tools), "--",
+        ]  # fmt: skip
+        started.append(gateway.start())
+        wait_for(lambda: is_up(f"http://127.0.0.1:{port}"), "the twins listen")
+        return f"http://127.0.0.1:{port}"
+
+    yield start
+    for gateway in started:
+        gateway.stop()
 
 
 def is_up(url):

@@ -4,8 +4,19 @@ import subprocess
 
 import pytest
 
-from tests.mcp.conftest import Gateway, odd, official, play, python, said_by, wait_for
+from tests.mcp.conftest import (
+    HERE,
+    Gateway,
+    is_up,
+    odd,
+    official,
+    play,
+    python,
+    said_by,
+    wait_for,
+)
 from tests.mcp.test_traps import decide
+from tests.ports import free_port
 from tests.sdk.conftest import KEY
 
 CALLS = [["note", {"text": "one"}], ["note", {"text": "one"}], ["fail", {}]]
@@ -81,3 +92,27 @@ def test_the_newest_protocol_waits_by_input_required(desk_that_allows, tmp_path)
     assert said["opened"] == ["http://desk/approvals/1"]
     started = desk_that_allows.journal()[0]["data"]
     assert started["request"] == "MCP session of mcp with mcp-git"
+
+
+@pytest.mark.parametrize(("client", "version"), [("python", "2026-07-28"), ("typescript", "")])
+def test_a_server_may_be_far_away_and_speak_the_newest_protocol(
+    client, version, desk_that_allows, tmp_path, journal
+):
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    command = [python(), HERE / "servers" / "listening.py", port, journal.path]
+    server = subprocess.Popen([str(part) for part in command], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: is_up(url), "the server listens")
+        spool = tmp_path / "agent.sqlite"
+        gateway = Gateway(desk_that_allows.url, KEY, spool, [], "--url", url)
+
+        said = play(client, gateway, CALLS[:1], command=gateway.command)
+    finally:
+        server.terminate()
+        server.wait()
+
+    assert said["version"] == version
+    assert said["told"] == [["note is done", False]]
+    assert journal.lines == ["note one"]
+    assert desk_that_allows.types() == ["run.started", "action.succeeded", "run.completed"]

@@ -13,14 +13,12 @@ import pytest
 from tests.adapters.conftest import ROOT
 from tests.adapters.test_story import case_of, closed
 from tests.crash.oracle import until
-from tests.mcp.conftest import Gateway, files_server, is_up, play, python, wait_for
-from tests.ports import free_port
+from tests.mcp.conftest import SECRET, Gateway, files_server, play, python, wait_for
 
 pytestmark = [
     pytest.mark.django_db(transaction=True), pytest.mark.timeout(900), pytest.mark.adapters,
 ]  # fmt: skip
 PAGE = (ROOT / "docs" / "mcp.md").read_text("utf-8")
-SECRET = "whsec_" + "c2VjcmV0IG9mIHRoZSB0d2lucyBvZiB0aGUgdGVzdHM="
 ENVIRONMENT = {"AMENDS_OUTBOUND_ALLOW": "127.0.0.1"}
 GIT_POLICY = """
 agentSafety:
@@ -47,26 +45,6 @@ def people(northwind, token):
     teams.add(teams.create(northwind, "finance", by=None, may=["view", "approve"]), ben, by=None)
     independence.prove(ben)
     return ada, ben
-
-
-@pytest.fixture
-def twins(tmp_path):
-    """Start the desk's way to undo over a server; its address."""
-    started = []
-
-    def start(url, key, server, tools):
-        port = free_port()
-        gateway = Gateway(url, key, tmp_path / "agent.sqlite", server, AMENDS_TWINS_SECRET=SECRET)
-        gateway.command[3:5] = [
-            "mcp-twins", "--listen", f"127.0.0.1:{port}", "--tools", str(tools), "--",
-        ]  # fmt: skip
-        started.append(gateway.start())
-        wait_for(lambda: is_up(f"http://127.0.0.1:{port}"), "the twins listen")
-        return f"http://127.0.0.1:{port}"
-
-    yield start
-    for gateway in started:
-        gateway.stop()
 
 
 def connect(northwind, ada, name, address, operations, policy):

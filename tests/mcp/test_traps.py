@@ -146,6 +146,17 @@ def test_a_gateway_that_is_killed_in_mid_call_does_not_make_it_again(
     assert journal.lines.count('slow {"seconds": 2}') == 1
 
 
+def test_the_same_call_twice_at_once_reaches_the_server_once(through, desk_that_allows, journal):
+    client = through()
+    first = client.send_call("slow", seconds=1)
+    journal.had('slow {"seconds": 1}')
+    second = client.send_call("slow", seconds=1)
+
+    assert words(client.answer(first)["result"]) == "slow is done"
+    assert "not made a second time" in words(client.answer(second)["result"])
+    assert journal.lines == ['slow {"seconds": 1}', "slow has ended"]
+
+
 def test_two_clients_on_one_gateway_are_two_runs(listening, desk_that_allows, journal):
     """Each has its session, and the same call of the other is not its own."""
     url = listening()
