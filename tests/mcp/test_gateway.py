@@ -12,6 +12,7 @@ def test_a_call_is_asked_for_made_once_and_told(through, desk_that_allows, journ
     again = client.call("note", text="one")
     assert words(client.call("look")) == 'note {"text": "one"}\n'
     assert words(client.call("look")) == 'note {"text": "one"}\n', "what reads is run each time"
+    assert words(client.call("secrets")) == "", "the agent's key is not the server's"
     client.leave()
 
     assert journal.lines == ['note {"text": "one"}'], "the same call again is not made"
@@ -21,7 +22,7 @@ def test_a_call_is_asked_for_made_once_and_told(through, desk_that_allows, journ
     assert (first["tool"], first["class"]) == ("note", "external_reversible")
     assert first["targets"] == [{"type": "text", "id": "one"}]
     types = desk_that_allows.types()
-    assert types == ["run.started", *["action.succeeded"] * 3, "run.completed"]
+    assert types == ["run.started", *["action.succeeded"] * 4, "run.completed"]
     started = desk_that_allows.journal()[0]["data"]
     assert started["request"] == "MCP session of raw with odd"
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.mcp.conftest import Gateway, odd, words
+from tests.mcp.conftest import Gateway, odd, wait_for, words
 from tests.sdk.conftest import KEY
 
 BY_URL: dict[str, Any] = {"elicitation": {"url": {}, "form": {}}}
@@ -73,6 +73,21 @@ def test_nobody_decides_in_time_or_other_arguments_come_after_the_yes(through, a
     assert "nobody has decided yet" in words(client.call("note", text="two"))
     assert journal.lines == []
     assert words(client.call("note", text="one")) == "note is done"
+
+
+def test_what_changed_since_people_were_asked_is_not_overwritten(through, asking, journal):
+    """A person approved it as it was; somebody else has written there meanwhile."""
+    client = through("--snapshot", "note=look:text")
+    call = client.send_call("note", text="one")
+    wait_for(lambda: len(asking.journal("begin")) > 1, "the gateway waits for people")
+
+    journal.path.write_text("somebody else's\n")
+    decide(asking)
+
+    assert "has changed meanwhile" in words(client.answer(call)["result"])
+    assert journal.lines == ["somebody else's"]
+    client.leave()
+    assert outcomes(asking) == ["no_effect"]
 
 
 def test_a_cancelled_wait_makes_no_call_although_a_yes_comes_later(through, asking, journal):

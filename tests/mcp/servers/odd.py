@@ -14,7 +14,19 @@ from pathlib import Path
 
 journal, wants = Path(sys.argv[1]), json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}")
 SCHEMA = {"type": "object"}
-NAMES = ("note", "look", "slow", "die", "big", "fail", "wrong", "ask", "steps", "inverse")
+NAMES = (
+    "note",
+    "look",
+    "slow",
+    "die",
+    "big",
+    "fail",
+    "wrong",
+    "ask",
+    "steps",
+    "inverse",
+    "secrets",
+)
 listings: list[object] = []
 
 
@@ -58,9 +70,11 @@ def ask_client(method, params):
             return message.get("result", message.get("error"))
 
 
-def call(request, name, args, meta):
+def call(request, name, args, meta):  # noqa: PLR0911 - one for each tool
     if name == "look":
         return text(journal.read_text() if journal.exists() else "")
+    if name == "secrets":
+        return text(" ".join(one for one in os.environ if one.startswith("AMENDS")))
     note(name, json.dumps(args, sort_keys=True))
     if name == "slow":
         time.sleep(args["seconds"])
