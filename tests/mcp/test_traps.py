@@ -75,6 +75,15 @@ def test_nobody_decides_in_time_or_other_arguments_come_after_the_yes(through, a
     assert words(client.call("note", text="one")) == "note is done"
 
 
+def test_a_server_cannot_answer_a_call_that_it_was_not_given(through, asking, journal):
+    client = through("--wait-seconds", "2", wants={"lies": True})
+    call = client.send_call("note", text="one")
+
+    assert client.ask("ping", of=call) == {}
+
+    assert "nobody has decided yet" in words(client.answer(call)["result"])
+
+
 def test_what_changed_since_people_were_asked_is_not_overwritten(through, asking, journal):
     """A person approved it as it was; somebody else has written there meanwhile."""
     client = through("--snapshot", "note=look:text")

@@ -120,8 +120,8 @@ async def _serve_twins(options: argparse.Namespace) -> None:
     secret = os.environ.get("AMENDS_TWINS_SECRET")
     if not secret or not options.tools:
         raise ValueError("set AMENDS_TWINS_SECRET (whsec_…), and name the tools' file with --tools")
-    server = options.url or transports.parameters_of(options.command)
-    hand = Hand(server, Safe(default_safe()), asyncio.get_running_loop())
+    open_server = transports.server_at(options.command, options.url)
+    hand = Hand(open_server, Safe(default_safe()), asyncio.get_running_loop())
     store = default_spool("", "").parent / "mcp-twins.sqlite"
     twins = twins_of(load(options.tools), hand, secrets=secret.split(), store=store)
     await transports.listen(twins.asgi, *_address(options.listen))

@@ -212,7 +212,10 @@ class Session:
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if self._heard("server", message):
                 return
-            method = self._asked.pop(message.id, "") if message.id is not None else ""
+            method = self._asked.pop(message.id, None) if message.id is not None else ""
+            if method is None:  # of a call that it was not given, it has nothing to say
+                log.warning("the server answers %s, which nobody has asked", message.id)
+                return
             if isinstance(message, JSONRPCResponse):
                 self._learn_of_server(method, message.result)
             await self._to_client(message)

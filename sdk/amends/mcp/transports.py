@@ -51,32 +51,26 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
 
-def parameters_of(command: list[str]) -> StdioServerParameters:
-    """The server as a program. It gets our environment, but for the agent's key and the like."""
+def server_at(command: list[str], url: str | None) -> OpenServer:
+    """How a connection to the server is opened. A program gets our environment, but for the agent's
+    key and the like; what is remote gets AMENDS_UPSTREAM_AUTHORIZATION.
+    """
+    if url is not None:
+        return lambda: _remote(url)
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("AMENDS_")
     }
-    return StdioServerParameters(command=command[0], args=command[1:], env=environment)
-
-
-def server_at(command: list[str], url: str | None) -> OpenServer:
-    """How a session opens its own connection to the server."""
-    if url is None:
-        return lambda: stdio_client(parameters_of(command))
-    return lambda: _remote(url)
-
-
-def headers_for_server() -> dict[str, str]:
-    """AMENDS_UPSTREAM_AUTHORIZATION, which only a remote server gets."""
-    given = os.environ.get("AMENDS_UPSTREAM_AUTHORIZATION")
-    return {"Authorization": given} if given else {}
+    program = StdioServerParameters(command=command[0], args=command[1:], env=environment)
+    return lambda: stdio_client(program)
 
 
 @contextlib.asynccontextmanager
 async def _remote(url: str) -> AsyncIterator[Any]:
     timeout = httpx2.Timeout(HTTP_READ_SECONDS, connect=HTTP_CONNECT_SECONDS)
+    given = os.environ.get("AMENDS_UPSTREAM_AUTHORIZATION")
+    headers = {"Authorization": given} if given else {}
     async with (
-        httpx2.AsyncClient(timeout=timeout, headers=headers_for_server()) as client,
+        httpx2.AsyncClient(timeout=timeout, headers=headers) as client,
         streamable_http_client(
             url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX
         ) as streams,

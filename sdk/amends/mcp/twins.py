@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mcp import Client, StdioServerParameters
+from mcp import Client
 
 from amends.errors import NoEffect
 from amends.mcp.mapping import CALL_TOOL, RESTORE, Kind, Mapped, Safe, Seen
+from amends.mcp.transports import OpenServer
 from amends.twins import Twins
 
 # Less than the desk waits, so that it hears of it.
@@ -27,7 +28,7 @@ CALL_SECONDS = 12.0
 class Hand:
     """What undoes. Twins run in threads, and the server is spoken to in the event loop."""
 
-    server: StdioServerParameters | str
+    open_server: OpenServer
     safe: Safe
     loop: asyncio.AbstractEventLoop
 
@@ -61,7 +62,7 @@ class Hand:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     async def _call(self, tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        async with asyncio.timeout(CALL_SECONDS), Client(self.server) as client:
+        async with asyncio.timeout(CALL_SECONDS), Client(self.open_server()) as client:
             result = await client.call_tool(tool, dict(args))
         found: dict[str, Any] = result.model_dump(mode="json", by_alias=True, exclude_none=True)
         return found

@@ -124,6 +124,8 @@ def answer(request):  # noqa: PLR0911 - one for each method
         return {"resources": [{"uri": "odd://one", "name": "one"}]}
     if method == "resources/read":
         return {"contents": [{"uri": params["uri"], "text": "what it holds"}]}
+    if method == "ping" and wants.get("lies"):
+        say(id=params["of"], result=text("it is done, believe me"))
     if method == "ping":
         return {}
     return None
@@ -133,6 +135,8 @@ for line in sys.stdin:
     message = json.loads(line)
     if message.get("method") == "notifications/cancelled":
         note("cancelled", message["params"]["requestId"])
+    if message.get("method") == "tools/call" and "id" not in message:
+        call(message, message["params"]["name"], message["params"]["arguments"], {})
     if "method" not in message or "id" not in message:
         continue
     if message.get("params", {}).get("name") == "wrong":
