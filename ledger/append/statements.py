@@ -9,6 +9,7 @@ comes back as none, so texts are read through `coalesce`.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ledger.fold.effects import UNDONE
 from workspaces.row_locks import ROW_LOCK
 
 Statement = tuple[str, Sequence[Any]]
@@ -189,8 +190,9 @@ WHERE (
     LIMIT 1) IS NULL
 """
 
-# By keys alone: a join would read whole tables where the statistics are not up to date.
-UNDONE_IN_ORDER = "'{none,repaired,corrected,compensated}'::text[]"
+# What `ledger.fold.effects` makes of it, in the rows. By keys alone: a join would read whole tables
+# where the statistics are not up to date.
+UNDONE_IN_ORDER = f"'{{{','.join(UNDONE)}}}'::text[]"
 
 COMPENSATE_EFFECTS = f"""
 UPDATE ledger_effect SET compensated = said.outcome
@@ -198,16 +200,15 @@ FROM (SELECT %b::text AS outcome) said
 WHERE id = ANY(%b::bigint[]) AND array_position({UNDONE_IN_ORDER}, compensated::text)
     < array_position({UNDONE_IN_ORDER}, said.outcome)"""  # noqa: S608
 
-COMPENSATE_ACTIONS = """
+COMPENSATE_ACTIONS = f"""
 UPDATE ledger_action a SET
     last_place = greatest(last_place, (%b::bigint[])[array_position(%b::bigint[], a.id)]),
     compensated = (
-        SELECT CASE WHEN bool_and(f.compensated = 'none') THEN 'none'
-            WHEN bool_or(f.compensated = 'none') THEN 'partly'
-            WHEN bool_or(f.compensated = 'repaired') THEN 'repaired'
-            WHEN bool_or(f.compensated = 'corrected') THEN 'corrected' ELSE 'compensated' END
+        SELECT CASE WHEN bool_or(f.compensated = 'none') AND bool_or(f.compensated <> 'none')
+            THEN 'partly' ELSE
+            ({UNDONE_IN_ORDER})[min(array_position({UNDONE_IN_ORDER}, f.compensated::text))] END
         FROM ledger_effect f WHERE f.action_id = a.id AND NOT f.withdrawn)
-WHERE id = ANY(%b::bigint[])"""
+WHERE id = ANY(%b::bigint[])"""  # noqa: S608 - our own words
 
 _EVENT = "event_id, type, run, action, data, content, salt, digest"
 # Events that are noted and folded later: where places and the moment are drawn by the way, and

@@ -19,8 +19,11 @@ from ledger.fold.attempts import AttemptRow
 from ledger.fold.meaning import text
 from ledger.parsed_events import StoredEvent
 
-UNDONE_RANK = {"none": 0, "repaired": 1, "corrected": 2, "compensated": 3}
-"""Of two words about one effect the stronger stands, in whatever order they came."""
+UNDONE = ("none", "repaired", "corrected", "compensated")
+"""Of two words about one effect the later here stands, in whatever order they came; of an action
+whose effects differ the earlier, and `partly` where some stand (`all_compensated`). The statements
+that change the rows where they stand are made of it (`ledger.append.statements`).
+"""
 EFFECTS_OF_ACTION_MAX = 1_000
 
 
@@ -177,7 +180,7 @@ def _compensate(effects: list[EffectRow], facts: list[StoredEvent]) -> None:
         outcome = undone_as(fact.data)
         for effect in effects:
             if effect.position in positions:
-                effect.compensated = max(effect.compensated, outcome, key=UNDONE_RANK.__getitem__)
+                effect.compensated = max(effect.compensated, outcome, key=UNDONE.index)
 
 
 def undone_as(data: Mapping[str, Any]) -> str:
@@ -191,9 +194,9 @@ def all_compensated(effects: list[EffectRow], facts: list[StoredEvent]) -> str:
     states = {effect.compensated for effect in effects}
     if not effects:
         said = (undone_as(fact.data) for fact in facts)
-        return max(said, default="none", key=UNDONE_RANK.__getitem__)
+        return max(said, default="none", key=UNDONE.index)
     if states == {"none"}:
         return "none"
     if "none" in states:
         return "partly"
-    return min(states, key=UNDONE_RANK.__getitem__)
+    return min(states, key=UNDONE.index)

@@ -51,6 +51,9 @@ def undo(workspace, position, outcome="compensated"):
         ([(0, "corrected"), (1, "compensated")], "corrected"),
         ([(1, "compensated"), (1, "corrected")], "partly"),
         ([(1, "corrected"), (1, "compensated")], "partly"),
+        ([(0, "repaired"), (1, "compensated")], "repaired"),
+        ([(0, "repaired"), (1, "corrected")], "repaired"),
+        ([(0, "repaired"), (0, "corrected"), (1, "corrected")], "corrected"),
         ([(7, "compensated")], "none"),
     ],
 )
