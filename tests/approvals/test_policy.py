@@ -313,3 +313,20 @@ def test_the_example_of_the_guide_is_a_policy_and_means_what_it_says():
     assert [need.team for need in large.requires] == ["finance", "leads"]
     assert large.why == "Refunds above 1 000.00 need finance and a lead"
     assert judged(source, "mail.send", trusted=True).approval == "MANUAL"
+
+
+def test_each_recipe_of_the_cookbook_is_a_policy_whose_lines_the_demo_plays():
+    """tests/examples runs them."""
+    root = Path(__file__).parents[2]
+    cookbook = (root / "docs" / "cookbook.md").read_text()
+    played = [(root / "demo" / "policies" / f"{name}.yaml").read_text() for name in PLAYED]
+    recipes = [part.split("```")[0] for part in cookbook.split("```yaml\n")[1:]]
+
+    assert len(recipes) == 6
+    for recipe in recipes:
+        load(recipe)
+        lines = [line for line in recipe.splitlines() if line.strip()]
+        assert any(all(line in one for line in lines) for one in played), recipe
+
+
+PLAYED = ("skyline", "airline")
