@@ -64,7 +64,9 @@ def start(step: Step) -> None:
 
 def resume(step: Step) -> Step:
     with now["desk"].resume(step["run"]) as now["run"]:
-        return {"found": now["run"].state, "came": act(step)["came"]}
+        mailed = now["run"].is_done("send_mail", target=("mail", "mia"))
+        done = [mailed, now["run"].is_done("update_flight")]
+        return {"found": now["run"].state, "done": done, "came": act(step)["came"]}
 
 
 def say_poison(step: Step) -> None:

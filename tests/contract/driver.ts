@@ -61,7 +61,9 @@ const steps: { [name: string]: (step: JsonObject) => Promise<JsonObject> } = {
   async resume(step) {
     return desk.resume(String(step["run"]), {}, async (resumed) => {
       run = resumed;
-      return { found: resumed.state, came: (await act(step)).came! };
+      const mailed = run.isDone("send_mail", { target: ["mail", "mia"] });
+      const done = [mailed, run.isDone("update_flight")];
+      return { found: resumed.state, done, came: (await act(step)).came! };
     });
   },
   act,

@@ -153,7 +153,7 @@ def test_a_client_does_what_the_table_says(world: World, scenario: Step) -> None
             any_of = wanted if isinstance(wanted, list) else [wanted]
             assert came["came"] in any_of, f"{place}{came}"
         assert step.get("words", "") in came.get("words", ""), place
-        for name in ("found", "parked", "sent"):
+        for name in ("done", "found", "parked", "sent"):
             if name in step:
                 assert came[name] == step[name], place
         if "answers" in step:
