@@ -58,6 +58,7 @@ def client() -> Path:
     wanted, stamp = _digest(parts), folder / "packed"
     with only_one(home() / "npm-client.lock"):
         if not stamp.exists() or stamp.read_text("utf-8") != wanted:
+            stamp.unlink(missing_ok=True)
             source, packed = folder / "source", folder / "node_modules" / "@amends" / "client"
             for old in (source, packed):
                 shutil.rmtree(old, ignore_errors=True)
