@@ -25,7 +25,7 @@ def test_each_mutant_fits_exactly_once_and_is_a_program(room):
     for mutant in written.of_room(room):
         text = mutant.applied(written.text_of(mutant))
         if mutant.file.endswith(".ts"):
-            command = [npm.NODE, "-e", STRIP]
+            command = [str(npm.NODE), "-e", STRIP]
             subprocess.run(command, input=text, text=True, check=True, capture_output=True)
         else:
             compile(text, mutant.file, "exec")

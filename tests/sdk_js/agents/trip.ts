@@ -30,7 +30,8 @@ const mail = (run: Run, isThere: boolean) =>
 
 if (how === "charges") {
   const args = { amount: 9007199254740993n, card: "4242 4242 4242 4242" };
-  const plan = { target: ["card", "tok_4421"], args, effectClass: "external_irreversible" } as const;
+  const target = ["card", "tok_4421"] as const;
+  const plan = { target, args, effectClass: "external_irreversible" } as const;
   await desk.run("Charge it", { run: "run_4" }, (run) =>
     run.action("charge_card", plan, async (act) => {
       await act.perform(({ amount }) => (done(`charged ${amount}`), { charged: amount }));
