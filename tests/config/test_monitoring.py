@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
-from config import health
+from config import edge, health
 from config.local.places import ROOT
 from recovery.prometheus import DeskMetrics
 from workspaces import heartbeats
@@ -37,6 +37,7 @@ def expressions():
 @pytest.fixture
 def told(transactional_db):
     """What `/metrics` tells: by family, the labels that it has."""
+    assert edge.hot_seconds, "what the edge counts is counted where it is loaded"
     heartbeats.beat("ledger.seal", every_seconds=0.2)
     found = {
         family.name: set(getattr(collector, "_labelnames", ()))
