@@ -9,6 +9,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
+from approvals.gate import waiting
 from config import edge, health
 from config.local.places import ROOT
 from recovery.prometheus import DeskMetrics
@@ -37,7 +38,8 @@ def expressions():
 @pytest.fixture
 def told(transactional_db):
     """What `/metrics` tells: by family, the labels that it has."""
-    assert edge.hot_seconds, "what the edge counts is counted where it is loaded"
+    assert edge.hot_seconds
+    assert waiting.waiting_agents, "what is counted in a process is told where it is loaded"
     heartbeats.beat("ledger.seal", every_seconds=0.2)
     found = {
         family.name: set(getattr(collector, "_labelnames", ()))
