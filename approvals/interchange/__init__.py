@@ -1,6 +1,5 @@
-"""Approval protocols of others, in front of our inbox: `aap` (Agent Approval Protocol), and
-`documents` (agent-approval-interchange). Only people decide, and where a protocol is weaker than
-our law, ours holds.
+"""Approval protocols of others, in front of our inbox: `aap` (Agent Approval Protocol). Only people
+decide, and where a protocol is weaker than our law, ours holds.
 """
 
 from approvals.interchange import aap
