@@ -35,6 +35,9 @@ chaos: $(DEV) ## Every fault of the list, seeded, against the invariants (ARGS="
 adapters: $(DEV) ## An agent of each framework, and MCP, against the gate, each in an environment that is kept
 	@exec $(PY) -m pytest tests/adapters tests/mcp -n $(JOBS) -m "adapters or not adapters" $(ARGS)
 
+failclosed: $(DEV) ## Each framework's gate, and ours, against every fault; writes docs/failclosed.md
+	@AMENDS_FAILCLOSED_WRITES=1 exec $(PY) -m pytest tests/failclosed -n $(JOBS) -m "failclosed or not failclosed" $(ARGS)
+
 mutants: $(DEV) ## Dangerous changes to the code, each of which a test must notice (ARGS="--room gate")
 	@exec $(PY) -m tests.mutants --jobs $(JOBS) $(ARGS)
 
@@ -47,4 +50,4 @@ $(RUNTIME): requirements/runtime.lock config/local/bootstrap.sh
 $(DEV): requirements/dev.lock config/local/bootstrap.sh
 	@sh config/local/bootstrap.sh requirements/dev.lock $@
 
-.PHONY: help up test check adapters bench chaos mutants screenshots
+.PHONY: help up test check adapters failclosed bench chaos mutants screenshots

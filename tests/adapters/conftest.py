@@ -66,6 +66,22 @@ def command_of(framework):
     return [npm.NODE, folder / f"with_{framework}.ts"]
 
 
+def bare_environment(home, *more):
+    """What an agent's process gets: nothing of whoever runs the tests, and no word to anybody."""
+    folders = [ROOT / "sdk", HERE / "agents", *more]
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "PYTHONPATH": os.pathsep.join(map(str, folders)),
+        "ANTHROPIC_API_KEY": "none",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "CREWAI_DISABLE_TELEMETRY": "true",
+        "CREWAI_STORAGE_DIR": str(home),
+        "OTEL_SDK_DISABLED": "true",
+    }
+
+
 class Agents:
     """Agents of one framework."""
 
@@ -78,8 +94,8 @@ class Agents:
         asked = {"url": url, "key": key, "spool": str(self._spool), "run": run, "calls": calls}
         done = subprocess.run(
             [*self._command, json.dumps(asked | more)],
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'sdk'}"},
-            capture_output=True, text=True, timeout=120, check=False,
+            env=bare_environment(self._spool.parent / "home"),
+            capture_output=True, text=True, timeout=180, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         said = json.loads(done.stdout.splitlines()[-1])

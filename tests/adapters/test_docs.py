@@ -1,17 +1,18 @@
 """The lines of docs/frameworks.md are run as they are printed, each beside its framework."""
 
-import os
 import re
 import subprocess
 
 import pytest
 
-from tests.adapters.conftest import FRAMEWORKS, HERE, ROOT, each, environment_of
+from tests.adapters.conftest import FRAMEWORKS, HERE, ROOT, bare_environment, each, environment_of
 from tests.sdk.conftest import KEY
 from tests.sdk.test_docs import AIRLINE
 
 PAGE = ROOT / "docs" / "frameworks.md"
 TITLES = {
+    "Claude Agent SDK": "claude_agent_sdk",
+    "CrewAI": "crewai",
     "Google ADK": "google_adk",
     "LangChain and LangGraph": "langchain",
     "OpenAI Agents SDK": "openai_agents",
@@ -39,19 +40,16 @@ def test_the_ten_lines_of_a_framework_connect_it(framework, small_desk, tmp_path
     script = tmp_path / "agent.py"
     models = (HERE / "agents" / "models.py").read_text("utf-8")
     script.write_text(f"{AIRLINE}{TOOL}{models}\n{lines}", "utf-8")
-    here = {
+    here = bare_environment(tmp_path / "home") | {
         "AMENDS_URL": small_desk.url,
         "AMENDS_KEY": KEY,
         "AMENDS_SPOOL": str(tmp_path / "spool"),
-        "PYTHONPATH": f"{ROOT / 'sdk'}",
         "FRAMEWORK": framework,
     }
 
-    subprocess.run(
-        [environment_of(framework), script], env=os.environ | here, check=True, timeout=120
-    )
+    subprocess.run([environment_of(framework), script], env=here, check=True, timeout=180)
 
-    assert len([line for line in lines.splitlines() if line.strip()]) <= 13
+    assert len([line for line in lines.splitlines() if line.strip()]) <= 14
     assert small_desk.types() == ["run.started", "action.succeeded", "run.completed"]
     assert small_desk.journal("begin")[0]["data"]["before"] == [{"flight": "HAT001"}]
     [effect] = small_desk.journal()[1]["data"]["effects"]

@@ -5,7 +5,7 @@ The whole way with every framework: its own agent, the desk, a worker, and a lic
 
 import pytest
 
-from tests.adapters.conftest import each
+from tests.adapters.conftest import FRAMEWORKS, each
 from tests.connectors import conftest as outside
 from tests.crash.oracle import until
 
@@ -24,6 +24,9 @@ agentSafety:
     "assign_licence": {connection: licences, operation: release_licence, args: {}}
 """
 ENVIRONMENT = {"AMENDS_OUTBOUND_ALLOW": "127.0.0.1"}
+# The Claude Agent SDK makes text of what a tool raises: its third call ends unknown, and a person
+# has to settle it first.
+THAT_TELL_NO_EFFECT = [one for one in FRAMEWORKS if one != "claude_agent_sdk"]
 
 
 @pytest.fixture
@@ -48,7 +51,7 @@ def people(northwind, token, licences):
     return ada, ben
 
 
-@pytest.mark.parametrize("agents", each(), indirect=True)
+@pytest.mark.parametrize("agents", each(THAT_TELL_NO_EFFECT), indirect=True)
 def test_three_calls_the_third_fails_and_what_was_done_is_undone(
     agents, people, processes, token, licences
 ):

@@ -9,17 +9,20 @@ For a `ToolNode` of your own give `middleware.wrap_tool_call` and `middleware.aw
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool
 from langgraph.types import Command, interrupt
 
+from amends.actions import CHANGED
 from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
 from amends.client import Desk
-from amends.errors import AmendsError, ApprovalTimeout
+from amends.errors import AmendsError, ApprovalTimeout, ArgumentsChanged
 from amends.tools import Declaration, Performed
 
 Answer: TypeAlias = ToolMessage | Command[Any]
@@ -58,8 +61,10 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]
     ) -> Answer:
+        bound = _Bound(request)
+
         def call() -> Answer:
-            return _heard(handler(request))
+            return bound.heard(handler(bound.request))
 
         while True:
             try:
@@ -73,8 +78,10 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answer]]
     ) -> Answer:
+        bound = _Bound(request)
+
         async def call() -> Answer:
-            return _heard(await handler(request))
+            return bound.heard(await handler(bound.request))
 
         while True:
             try:
@@ -108,11 +115,46 @@ def _asked(request: ToolCallRequest) -> tuple[str, dict[str, Any], str]:
     return request.tool_call["name"], request.tool_call["args"], str(request.tool_call["id"])
 
 
-def _heard(answer: Answer) -> Answer:
-    """`ToolNode` makes a message of what a tool raises, and that is no success."""
-    if isinstance(answer, ToolMessage) and answer.status == "error":
-        raise ToolError(answer)
-    return answer
+class _Bound:
+    """A request whose tool takes the arguments that were agreed to and no others: a middleware
+    behind the gate may write the call anew.
+    """
+
+    def __init__(self, request: ToolCallRequest) -> None:
+        self.request, self._is_changed = request, False
+        self._agreed = copy.deepcopy(request.tool_call["args"])
+        if request.tool is not None:
+            self.request = request.override(tool=self._guarded(request.tool))
+
+    def heard(self, answer: Answer) -> Answer:
+        """`ToolNode` makes a message of what a tool raises, and that is no success."""
+        if self._is_changed:
+            raise ArgumentsChanged(CHANGED)
+        if isinstance(answer, ToolMessage) and answer.status == "error":
+            raise ToolError(answer)
+        return answer
+
+    def _guarded(self, tool: BaseTool) -> BaseTool:
+        guarded = copy.copy(tool)
+
+        def invoke(call: Any, config: Any = None, **more: Any) -> Any:
+            self._check(tool, call)
+            return tool.invoke(call, config, **more)
+
+        async def ainvoke(call: Any, config: Any = None, **more: Any) -> Any:
+            self._check(tool, call)
+            return await tool.ainvoke(call, config, **more)
+
+        object.__setattr__(guarded, "invoke", invoke)
+        object.__setattr__(guarded, "ainvoke", ainvoke)
+        return guarded
+
+    def _check(self, tool: BaseTool, call: Any) -> None:
+        """Without what the graph injects, which no model says."""
+        found, said = call["args"], self._agreed.keys() | tool.args.keys()
+        if {name: found[name] for name in found if name in said} != self._agreed:
+            self._is_changed = True
+            raise ArgumentsChanged(CHANGED)
 
 
 def _result(answer: Answer) -> Any:

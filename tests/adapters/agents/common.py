@@ -4,13 +4,18 @@
 
 Each plays the calls that are given (a scripted model asks for them one after the other, each as
 `[tool, arguments]` or `[tool, arguments, id]`) and prints one line of JSON: which tools `ran`, what
-the model was `told` of each call, and the error that ended it, if any.
+the model was `told` of each call, and the error that ended it, if any. With a `fault` something
+goes wrong: in the gate while it waits (`exception`, `killed hook`, or `changed`: the agent changes
+the arguments of its first call), or with the tool, which writes to `journal` (`dies in the tool`).
 """
 
 import json
+import os
+import signal
 import sys
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import amends
@@ -21,11 +26,30 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     for number, call in enumerate(ASKED["calls"])
 ]
 ran: list[list[Any]] = []
+FAULT = ASKED.get("fault", "")
+OTHER = "L-99"
+if "journal" in ASKED:
+    Path("agent.pid").write_text(str(os.getpid()))  # for a tool that ends its agent
+
+
+def in_the_hook(_answer: dict[str, Any]) -> None:
+    """While the gate waits for people."""
+    if FAULT == "exception":
+        raise RuntimeError("a mistake in the hook")
+    if FAULT == "killed hook":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if FAULT == "changed":
+        CALLS[0][1]["licence"] = OTHER
 
 
 def assign_licence(licence: str, holder: str) -> dict[str, str]:
     """Give a licence to somebody."""
     ran.append(["assign_licence", licence])
+    if journal := ASKED.get("journal"):
+        with Path(journal).open("a") as file:
+            file.write(json.dumps(["assign_licence", licence]) + "\n")
+    if FAULT == "dies in the tool":
+        os.kill(os.getpid(), signal.SIGKILL)
     if service := ASKED.get("service"):
         said = json.dumps({"id": licence, "holder": holder, "seat": 1}).encode()
         urllib.request.urlopen(f"{service}/hold", data=said, timeout=10).close()
@@ -60,7 +84,7 @@ def play(agent: Callable[[amends.Desk], list[str]]) -> None:
     """`agent` makes the calls and returns what the model was told of each."""
     desk = amends.connect(
         ASKED["url"], ASKED["key"], spool=ASKED["spool"],
-        wait_seconds=float(ASKED.get("wait_seconds", 30)),
+        wait_seconds=float(ASKED.get("wait_seconds", 30)), on_wait=in_the_hook,
     )  # fmt: skip
     told, error = list[str](), ""
     try:

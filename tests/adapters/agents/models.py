@@ -40,6 +40,35 @@ elif os.environ["FRAMEWORK"] == "google_adk":
     asked = types.FunctionCall(name="update_flight", args=ASKED, id="call_1")
     model = Adk(model="scripted", left=[types.Part(function_call=asked), types.Part(text="Done.")])
 
+elif os.environ["FRAMEWORK"] == "crewai":
+    from crewai import BaseLLM
+    from crewai.tools import tool
+
+    class Crewed(BaseLLM):
+        left: list[Any]
+
+        def call(self, *_: Any, **__: Any) -> Any:
+            return self.left.pop(0)
+
+        def supports_function_calling(self) -> bool:
+            return True
+
+    function = {"name": "update_flight", "arguments": json.dumps(ASKED)}
+    asked = {"id": "call_1", "type": "function", "function": function}
+    model = Crewed(model="scripted", left=[[asked], "Done."])
+    update_flight = tool(update_flight)
+
+elif os.environ["FRAMEWORK"] == "claude_agent_sdk":
+    from claude_agent_sdk import tool
+    from messages_server import serve
+
+    os.environ["ANTHROPIC_BASE_URL"] = serve([("mcp__trips__update_flight", ASKED, "call_1")])
+    plain = update_flight
+
+    @tool("update_flight", plain.__doc__, {"reservation": str, "flight": str})
+    async def update_flight(args: dict[str, Any]) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": str(plain(**args))}]}
+
 else:
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import FunctionModel

@@ -1,0 +1,167 @@
+"""Claude Agent SDK: every tool call of an agent, also of its program's own tools, put to the desk.
+
+    options = gated(desk, ClaudeAgentOptions(mcp_servers=..., setting_sources=[]))
+    async with desk.run("Move my return flight"), ClaudeSDKClient(options) as client: ...
+
+A hook sends each call to `can_use_tool`, in every permission mode and whatever is allowed
+otherwise; where that hook fails, the call is blocked. The desk is asked in `can_use_tool`, for it
+comes after all hooks that may still change the arguments, and its answer holds those that run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from claude_agent_sdk import (
+    ClaudeAgentOptions,
+    HookMatcher,
+    PermissionResultAllow,
+    PermissionResultDeny,
+    ToolPermissionContext,
+)
+from claude_agent_sdk.types import CanUseTool, HookContext, HookInput, SyncHookJSONOutput
+
+from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
+from amends.client import Desk
+from amends.errors import AmendsError
+from amends.runs import current_run
+from amends.tools import Declaration, Performed
+from amends.values import plain
+
+HOOK_SECONDS = 60.0  # to record an outcome; the hook that asks answers at once
+MADE_BEFORE = "This call was made before and was not made again. It answered: {}"
+
+
+class ToolError(AmendsError):
+    """The tool failed. Whether it had an effect by then, nobody knows."""
+
+
+def gated(
+    desk: Desk,
+    options: ClaudeAgentOptions,
+    declared: Mapping[str, Declaration] | None = None,
+    *,
+    repeatable: Iterable[str] = (),
+    wait_seconds: float | None = None,
+    ungated: Iterable[str] = (),
+) -> ClaudeAgentOptions:
+    """A copy of the options under which every tool asks the desk before it runs, and says how it
+    went. Connect within the run whose calls they are.
+
+    `declared`, `repeatable` and `wait_seconds` are those of `amends.adapters.GatedTools`. A tool of
+    an in-process MCP server has its own name there, each other the one that the hooks see. A hook
+    of the kind PermissionRequest may answer in the desk's place, also one of a settings file or a
+    plug-in: ValueError where there may be such, unless `ungated` names what brings them.
+    """
+    left = [one for one in _past_the_gate(options) if one not in set(ungated)]
+    if left:
+        raise ValueError(PAST.format(", ".join(left)))
+    tools = GatedTools(desk, declared or {}, frozenset(repeatable), wait_seconds)
+    gate = _Gate(tools, options.can_use_tool, _own_prefixes(options))
+    hooks = {event: list(matchers) for event, matchers in (options.hooks or {}).items()}
+    hooks.setdefault("PreToolUse", []).append(
+        HookMatcher(hooks=[gate.ask], on_failure="block", timeout=HOOK_SECONDS)
+    )
+    for event in ("PostToolUse", "PostToolUseFailure"):
+        hooks.setdefault(event, []).append(HookMatcher(hooks=[gate.hear], timeout=HOOK_SECONDS))
+    return dataclasses.replace(options, hooks=hooks, can_use_tool=gate.can_use_tool)
+
+
+PAST = (
+    "these may let a tool run without the desk being asked: {}. Give setting_sources=[], or name"
+    " them in `ungated` if that is what you want"
+)
+
+
+def _past_the_gate(options: ClaudeAgentOptions) -> Iterator[str]:
+    if "PermissionRequest" in (options.hooks or {}):
+        yield "PermissionRequest"
+    if options.setting_sources != []:
+        yield "setting_sources"
+    if options.settings is not None:
+        yield "settings"
+    if options.plugins:
+        yield "plugins"
+
+
+def _own_prefixes(options: ClaudeAgentOptions) -> tuple[str, ...]:
+    servers = options.mcp_servers if isinstance(options.mcp_servers, dict) else {}
+    return tuple(f"mcp__{name}__" for name, one in servers.items() if one.get("type") == "sdk")
+
+
+@dataclass
+class _UnderWay:
+    """A call that the desk allowed, from then until the program tells how it went."""
+
+    task: asyncio.Task[Performed]
+    outcome: asyncio.Future[Any]
+
+
+@dataclass
+class _Gate:
+    tools: GatedTools
+    also: CanUseTool | None
+    own_prefixes: tuple[str, ...]
+    under_way: dict[str, _UnderWay] = field(default_factory=dict)
+
+    async def ask(
+        self, _asked: HookInput, _call: str | None, _context: HookContext
+    ) -> SyncHookJSONOutput:
+        return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "ask"}}
+
+    async def can_use_tool(
+        self, name: str, args: dict[str, Any], context: ToolPermissionContext
+    ) -> PermissionResultAllow | PermissionResultDeny:
+        if self.also is not None:
+            said = await self.also(name, args, context)
+            if isinstance(said, PermissionResultDeny):
+                return said
+            args = args if said.updated_input is None else said.updated_input
+        loop, call = asyncio.get_running_loop(), str(context.tool_use_id)
+        allowed, outcome = loop.create_future(), loop.create_future()
+
+        async def made() -> Any:
+            allowed.set_result(None)
+            return await outcome
+
+        asked = self._name(name), args, call
+        task = asyncio.ensure_future(self.tools.acall(*asked, made, told=plain))
+        await asyncio.wait({task, allowed}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            self.under_way[call] = _UnderWay(task, outcome)
+            return PermissionResultAllow(updated_input=args)
+        return await self._not_now(task)
+
+    async def _not_now(self, task: asyncio.Task[Performed]) -> PermissionResultDeny:
+        try:
+            answer = (await task).answer
+        except NOT_MADE as error:
+            if is_over(error):
+                await current_run().acancel(by="the desk", reason=str(error))
+                return PermissionResultDeny(message=str(error), interrupt=True)
+            return PermissionResultDeny(message=not_made(error))
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        return PermissionResultDeny(message=MADE_BEFORE.format(text))
+
+    async def hear(
+        self, asked: HookInput, call: str | None, _context: HookContext
+    ) -> SyncHookJSONOutput:
+        """How a call went, recorded before the agent goes on."""
+        found = self.under_way.pop(str(call), None)
+        if found is None:
+            return {}
+        if asked["hook_event_name"] == "PostToolUse":
+            found.outcome.set_result(asked["tool_response"])
+        elif asked["hook_event_name"] == "PostToolUseFailure":
+            found.outcome.set_exception(ToolError(asked["error"]))
+        await asyncio.wait({found.task})
+        return {}
+
+    def _name(self, name: str) -> str:
+        prefix = next((one for one in self.own_prefixes if name.startswith(one)), "")
+        return name.removeprefix(prefix)
