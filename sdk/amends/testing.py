@@ -1,4 +1,5 @@
-"""For an engineer's own tests: fail after a step, call a twin as the desk would, assert the plan.
+"""For an engineer's own tests: fail after a step, call a twin as the desk would, or let it fail,
+check that once is enough, assert the plan.
 
 Nothing here pretends to be the desk: runs go to a real one.
 """
@@ -8,7 +9,8 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from amends import webhooks
@@ -57,6 +59,45 @@ def ask(
     headers = {"webhook-id": message, "webhook-timestamp": str(at),
                "webhook-signature": signature}  # fmt: skip
     return twins.answer(headers, body)[1]
+
+
+def undo_twice(
+    twins: Twins,
+    operation: str,
+    *,
+    target: Target,
+    args: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Undo, then again for the same key, as after a lost answer, and for another, as by a second
+    plan. Gives the first answer. AssertionError where the twin did not apply, or where doing it
+    again answers otherwise or leaves the target otherwise than the first time did.
+    """
+    key, answers = secrets.token_hex(), list[dict[str, Any]]()
+    for now in (key, key, secrets.token_hex()):
+        answers.append(ask(twins, "apply", operation, target=target, args=args, key=now, **more))
+        seen = ask(twins, "observe", operation, target=target, args=args)["observed"]
+        found = (answers[-1]["outcome"], answers[-1]["observed"], seen)
+        if found != ("applied", answers[0]["observed"], answers[0]["observed"]):
+            raise AssertionError(f"{operation} after {len(answers)} calls: {found}")
+    return answers[0]
+
+
+@contextmanager
+def failing(twins: Twins, operation: str, error: Exception | None = None) -> Iterator[None]:
+    """Let a twin raise instead of undoing: the desk hears of `NoEffect` that nothing happened, of
+    all else that nobody knows.
+    """
+    undo = twins.undos[operation]
+
+    def fail(*_: Any) -> None:
+        raise error or Injected(f"{operation} was made to fail")
+
+    kept, undo.apply = undo.apply, fail
+    try:
+        yield
+    finally:
+        undo.apply = kept
 
 
 class Operator:

@@ -1,8 +1,10 @@
 """Whatever goes wrong, no tool runs without the desk's yes, and none runs twice for one."""
 
+import subprocess
+
 import pytest
 
-from tests.adapters.conftest import each
+from tests.adapters.conftest import bare_environment, each, environment_of
 from tests.sdk.conftest import KEY
 
 MIA = ["assign_licence", {"licence": "L-21", "holder": "mia"}]
@@ -36,6 +38,29 @@ def test_a_middleware_behind_the_gate_cannot_change_what_was_agreed_to(agents, s
     assert "the arguments were changed" in said["told"][0]
     [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
     assert failed["data"]["outcome"] == "no_effect"
+
+
+@pytest.mark.parametrize("framework", each(["claude_agent_sdk"]))
+def test_what_may_answer_in_the_desks_place_is_refused(framework, tmp_path):
+    """A hook PermissionRequest that is faster than people lets the call run, with its arguments."""
+    script = """
+from claude_agent_sdk import ClaudeAgentOptions as Options, HookMatcher
+from amends.adapters.claude_agent_sdk import gated
+for options in (Options(), Options(setting_sources=[], settings="{}"),
+                Options(setting_sources=[], hooks={"PermissionRequest": [HookMatcher()]}),
+                Options(setting_sources=[], plugins=[{"type": "local", "path": "x"}])):
+    try:
+        gated(None, options)
+    except ValueError as error:
+        print(str(error).split(": ")[1].split(".")[0])
+gated(None, Options(), ungated=["setting_sources"])
+"""
+    done = subprocess.run(
+        [environment_of(framework), "-c", script], env=bare_environment(tmp_path),
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.split() == ["setting_sources", "settings", "PermissionRequest", "plugins"]
 
 
 @of_each

@@ -139,6 +139,9 @@ def test_the_service_of_the_twins_guide_works(tmp_path):
 
     answer = testing.ask(names["undo"], "apply", "release_licence", target=("licence", "L-7"))
     assert answer["outcome"] == "applied"
+    exec(blocks("twins.md")[1], names)  # noqa: S102 - the tests that it shows
+    names["test_a_licence_is_released_once"]()
+    names["test_a_refusal_is_told_as_one"]()
     assert mounted[0][0] == "/amends"
     assert os.path.exists(tmp_path / "twins.sqlite")  # noqa: PTH110
 

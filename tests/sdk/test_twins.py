@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from standardwebhooks import Webhook
 
-from amends import NoEffect, twins, webhooks
+from amends import NoEffect, testing, twins, webhooks
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 TARGET = {"type": "licence", "id": "L-7"}
@@ -74,6 +74,33 @@ def test_a_licence_is_released_once_however_often_the_desk_asks(service, licence
     gone = {"outcome": "applied", "observed": {"found": False, "state": None}, "detail": ""}
     assert first == again == (200, gone)
     assert licences.journal == [("L-7", "k-1")]
+
+
+def test_a_twin_that_must_not_be_called_twice_is_found(service, licences):
+    held = testing.undo_twice(service, "release_licence", target=("licence", "L-7"))
+    assert held["observed"] == {"found": False, "state": None}
+
+    @service.undo("take_a_seat")
+    def take(args, target, key):
+        licences.held[target["id"]] = {
+            "seats": licences.held.get(target["id"], {"seats": 9})["seats"] - 1
+        }
+
+    take.observe(lambda _args, target: licences.held.get(target["id"]))
+    with pytest.raises(AssertionError, match="after 3 calls"):
+        testing.undo_twice(service, "take_a_seat", target=("licence", "L-8"))
+
+
+def test_a_twin_can_be_made_to_fail(service, licences):
+    with testing.failing(service, "release_licence"):
+        lost = testing.ask(service, "apply", "release_licence", target=("licence", "L-7"))
+    assert (lost["outcome"], licences.journal) == ("unknown", [])
+
+    with testing.failing(service, "release_licence", NoEffect("locked")):
+        refused = testing.ask(service, "apply", "release_licence", target=("licence", "L-7"))
+    assert (refused["outcome"], refused["detail"]) == ("no_effect", "locked")
+    again = testing.ask(service, "apply", "release_licence", target=("licence", "L-7"))
+    assert again["outcome"] == "applied"
 
 
 def test_looking_changes_nothing(service, licences):
