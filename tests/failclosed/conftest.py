@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import time
 import urllib.request
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ def lines_of(journal):
 def approver(folder, mode):
     """The service that a framework's own gate asks; its address, and the file of its yeses."""
     port, journal = free_port(), folder / "yes"
-    command = [sys.executable, HERE / "approver.py", port, journal, mode]  # noqa: F405
+    command = [sys.executable, HERE / "approver.py", port, journal, mode]
     process = subprocess.Popen([str(word) for word in command])
     url = f"http://127.0.0.1:{port}"
     try:
