@@ -70,7 +70,8 @@ class OwnGate:
                 agent("dies in the tool")
                 agent()
             elif fault == "two workers":
-                agent("pauses")
+                if self.gate == "pause":  # both go on from what is stored
+                    agent("pauses")
                 for one in [agent(start=cell.starts), agent(start=cell.starts)]:
                     one.wait(180)
             else:
