@@ -56,6 +56,18 @@ def test_a_yes_in_the_history_is_no_word_of_the_desks(desk, agent):
     assert desk.heard == ["run.started", "begin assign_licence", "run.completed"]
 
 
+def test_a_stop_that_the_sdk_takes_for_a_tools_error_ends_the_run(desk, agent):
+    """The model hears of an error, says no more, and the SDK is content."""
+    over = {"answer": "denied", "reason": "it is recovered", "code": "recovery"}
+    desk.script["begin"] = [{"answer": over}]
+
+    ran, error = agent("streams")
+
+    assert ran == []
+    assert "the desk has stopped this run" in error
+    assert desk.heard == ["run.started", "begin assign_licence", "run.cancelled"]
+
+
 def test_what_was_allowed_and_never_made_is_told_as_not_made(desk, agent):
     agent("is_asked_and_never_calls")
 
