@@ -19,18 +19,21 @@ from approvals.signals import ring_on_commit
 from workspaces import access
 from workspaces.models import User
 from workspaces.moves import CannotMove
+from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
-TEXT_CHARACTERS_MAX = 2_000
+ANSWER_CHARACTERS_MAX = 8_000
+"""An agent's, too: what it may send at all has 16 KiB (gate/waiting.py)."""
+
 ENQUIRIES_MAX = 20
 """Of one approval; whoever still does not know after that should say no."""
 
 
 @transaction.atomic
 def ask_back(approval: Approval, question: str, *, by: User) -> Clarification:
-    """Ask before deciding. Raises NotYours, or CannotMove where it is over."""
+    """Ask before deciding. Raises NotYours, InvalidInput, or CannotMove where it is over."""
+    text = kept_text(question, REASON_CHARACTERS_MAX, asking="Write what you want to know.")
     approval = _open(approval)
     may_answer(approval, by)
-    text = _words(approval, question, "write what you want to know")
     if approval.enquiries.count() >= ENQUIRIES_MAX:
         raise NotYours(approval, "asked", f"{ENQUIRIES_MAX} questions were asked already")
     enquiry = Clarification.objects.create(approval=approval, asked_by=by, question=text)
@@ -73,7 +76,7 @@ def _open(approval: Approval) -> Approval:
 def _answered(
     approval: Approval, enquiry: Clarification, words: str, *, by: User | None
 ) -> Clarification:
-    text = _words(approval, words, "write an answer")
+    text = kept_text(words, ANSWER_CHARACTERS_MAX, asking="Write an answer.")
     waiting = Clarification.objects.filter(pk=enquiry.pk, answered_at=None)
     if not waiting.update(answer=text, answered_by=by, answered_at=Now()):
         raise CannotMove(enquiry, "answered", "it is answered already")
@@ -81,12 +84,6 @@ def _answered(
     _say(approval, EventType.APPROVAL_ANSWERED, by=by, enquiry=enquiry.pk, answer=text)
     notifications.answered(approval, enquiry)
     return enquiry
-
-
-def _words(approval: Approval, text: str, lacking: str) -> str:
-    if not text.strip():
-        raise NotYours(approval, "asked", lacking)
-    return text.strip()[:TEXT_CHARACTERS_MAX]
 
 
 def _say(approval: Approval, event: EventType, *, by: User | None, **data: Any) -> None:

@@ -22,10 +22,10 @@ from approvals.digests import say
 from approvals.models import Approval, ApprovalState, ConsentAnswer, ConsentRequest
 from workspaces import encryption
 from workspaces.moves import CannotMove
+from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 TOKEN_BYTES = 24
 TOKEN_CHARACTERS_MAX = 64
-NOTE_CHARACTERS_MAX = 2_000
 PEOPLE_MAX = 20
 """Affected people asked for one approval; whoever affects more asks nobody personally."""
 
@@ -80,18 +80,20 @@ def _ask(approval: Approval, person: Affected, question: str) -> ConsentRequest:
 
 @transaction.atomic
 def answer(wish: ConsentRequest, said: str, note: str = "") -> ConsentRequest:
-    """Write down their yes or no, once. Raises CannotMove where it is over or was answered."""
+    """Write down their yes or no, once. Raises CannotMove where it is over or was answered, and
+    InvalidInput for a note that is too long.
+    """
+    note = kept_text(note, REASON_CHARACTERS_MAX)
     if said not in {ConsentAnswer.YES, ConsentAnswer.NO}:
         raise CannotMove(wish, said, "the answer is yes or no")
     approval = locked(wish.approval)
     if approval.state != ApprovalState.WAITING:
         raise CannotMove(wish, said, "it is already decided")
     waiting = ConsentRequest.objects.filter(pk=wish.pk, answer="", approval__expires_at__gt=Now())
-    kept = note.strip()[:NOTE_CHARACTERS_MAX]
-    if not waiting.update(answer=said, note=kept, answered_at=Now()):
+    if not waiting.update(answer=said, note=note, answered_at=Now()):
         raise CannotMove(wish, said, "it was answered before, or is over")
     wish.refresh_from_db()
-    _say(wish, EventType.APPROVAL_AFFECTED_ANSWERED, answer=said, note=kept)
+    _say(wish, EventType.APPROVAL_AFFECTED_ANSWERED, answer=said, note=note)
     notifications.heard(wish)
     return wish
 

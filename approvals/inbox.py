@@ -22,6 +22,7 @@ from approvals.signals import ring_on_commit
 from workspaces import access, independence
 from workspaces.models import Team, User
 from workspaces.moves import CannotMove, move
+from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 # What Prometheus counts of people's answers, in the process where they are given.
 
@@ -40,7 +41,7 @@ decide_seconds = Histogram(
 
 FRESH_SECONDS = 300
 UNPROVEN = "prove first that your e-mail address is yours"
-REASON_CHARACTERS_MAX = 2_000
+WITHOUT_REASON = "Say why, so that whoever asked can learn."
 SHOWN_SECONDS_MAX = 24 * 3600
 
 REASONS = (
@@ -77,10 +78,12 @@ def grant(
     shown_seconds: float | None = None,
     login_at: datetime | None = None,
 ) -> Approval:
-    """Say yes. Raises OutOfDate, NotYours, NeedsFreshLogin, or CannotMove where it is over.
+    """Say yes. Raises OutOfDate, NotYours, NeedsFreshLogin, CannotMove where it is over, or
+    InvalidInput for a reason that is too long.
 
     `seen` is the digest that the page showed, `login_at` when the person last proved who they are.
     """
+    reason = kept_text(reason, REASON_CHARACTERS_MAX)
     approval = _locked(approval, seen)
     standing = _with_yes(approval, by)
     _check_fresh(approval, by, login_at)
@@ -144,10 +147,9 @@ def reject(
     shown: Mapping[str, Any] | None = None,
     shown_seconds: float | None = None,
 ) -> Approval:
-    """Say no; one no ends it. The reason reaches whoever asked."""
+    """Say no; one no ends it. The reason reaches whoever asked; InvalidInput without one."""
+    reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WITHOUT_REASON)
     approval = _locked(approval, seen)
-    if not reason.strip():
-        raise NotYours(approval, ApprovalState.REJECTED, "say why, so that whoever asked can learn")
     may_answer(approval, by)
     decision = _decide(
         approval,
@@ -166,6 +168,7 @@ def reject(
 @transaction.atomic
 def withdraw(approval: Approval, *, by: User, reason: str) -> Approval:
     """Take the question or an unused grant back: the requester, or anybody who may decide on it."""
+    reason = kept_text(reason, REASON_CHARACTERS_MAX)
     approval = locked(approval)
     if not may_withdraw(approval, by):
         raise NotYours(approval, ApprovalState.WITHDRAWN, "only who asked or may decide withdraws")
@@ -262,7 +265,7 @@ def _decide(
         approval=approval,
         person=by,
         granted=granted,
-        reason=reason.strip()[:REASON_CHARACTERS_MAX],
+        reason=reason,
         seen_digest=seen,
         shown=dict(shown) if shown else None,
         shown_seconds=seconds,
@@ -280,16 +283,15 @@ def _assign(approval: Approval, standing: deciders.Standing) -> None:
 
 
 def _end(approval: Approval, state: ApprovalState, event: EventType, by: User, reason: str) -> None:
-    kept = reason.strip()[:REASON_CHARACTERS_MAX]
     move(
         approval,
         state,
         moves=APPROVAL_MOVES,
         decided_at=Now(),
-        closing_reason=kept,
+        closing_reason=reason,
         closed_by=by,
     )
-    say(approval, event, by=by, reason=kept)
+    say(approval, event, by=by, reason=reason)
     notifications.ended(approval)
     ring_on_commit(approval.pk)
 

@@ -27,8 +27,8 @@ from ledger.models import Action, Run
 from workspaces import access, formatting
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
+from workspaces.written import NOTE_CHARACTERS_MAX, kept_text
 
-REASON_CHARACTERS_MAX = 400
 STANDING_MAX = 200
 BY_THE_DESK = "the desk itself"
 
@@ -43,17 +43,16 @@ LOOKED_AT_MAX = 5_000
 def pause(workspace: Workspace, kind: str, name: str = "", *, by: User, reason: str) -> Pause:
     """Stop the workspace, an agent, a tool (a glob), a connection or one run.
 
-    Raises ValueError for a name that fits nothing and CannotMove where it is paused already.
+    Raises ValueError for a name that fits nothing, InvalidInput without a reason that can be kept,
+    and CannotMove where it is paused already.
     """
     kind = PauseKind(kind)
     if (kind == PauseKind.WORKSPACE) != (not name):
         raise ValueError("a workspace is paused without a name, everything else with one")
     if kind == PauseKind.TOOL and (mistake := document.mistake(name)):
         raise ValueError(mistake)
-    if not reason.strip():
-        raise ValueError("say why, for whoever meets the pause")
-    row = Pause(workspace=workspace, kind=kind, name=name, paused_by=by)
-    row.reason = reason.strip()[:REASON_CHARACTERS_MAX]
+    reason = kept_text(reason, NOTE_CHARACTERS_MAX, asking="Say why, for whoever meets the pause.")
+    row = Pause(workspace=workspace, kind=kind, name=name, paused_by=by, reason=reason)
     try:
         with transaction.atomic():
             row.save()

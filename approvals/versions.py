@@ -23,13 +23,15 @@ from ledger import desk_events
 from workspaces import row_locks
 from workspaces.entrance import workspace_set_up
 from workspaces.models import User, Workspace
-
-NOTE_CHARACTERS_MAX = 400
+from workspaces.written import NOTE_CHARACTERS_MAX, kept_text
 
 
 @transaction.atomic
 def save(workspace: Workspace, source: str, *, by: User | None, note: str = "") -> PolicyVersion:
-    """Keep a document as the next version, not yet in force. Raises Invalid with every problem."""
+    """Keep a document as the next version, not yet in force. Raises Invalid with every problem, or
+    InvalidInput for a note that is too long.
+    """
+    note = kept_text(note, NOTE_CHARACTERS_MAX)
     policy = check(workspace, source)
     row_locks.locked(Workspace.objects.all()).get(pk=workspace.pk)  # numbers in order
     versions = PolicyVersion.objects.filter(workspace=workspace)
@@ -41,7 +43,7 @@ def save(workspace: Workspace, source: str, *, by: User | None, note: str = "") 
         source=source,
         digest=policy.digest,
         author=by,
-        note=note[:NOTE_CHARACTERS_MAX],
+        note=note,
     )
     desk_events.say(workspace, EventType.POLICY_SAVED, by=by, part="policy", data=named(version))
     return version

@@ -19,7 +19,7 @@ from ninja.security import HttpBearer
 from ledger import disclosure
 from ledger.models import Checkpoint
 from recovery import search, serializers
-from recovery.cases.lifecycle import InvalidInput, NotPossible, OutOfDate
+from recovery.cases.lifecycle import NotPossible, OutOfDate
 from recovery.casework import cases, closing, resuming
 from recovery.casework.closing import CannotClose, Remainder
 from recovery.corrections import draft, publish
@@ -29,6 +29,7 @@ from recovery.planning.plans import Drifted
 from workspaces import access, keys
 from workspaces.models import PersonToken, User
 from workspaces.pages import is_number
+from workspaces.written import InvalidInput
 
 PROBLEM = "application/problem+json"
 LIMIT_DEFAULT = 50

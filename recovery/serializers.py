@@ -186,7 +186,7 @@ def closing(one: Case) -> dict[str, Any]:
         "verb": "close",
         "case": one.pk,
         "revision": one.revision,
-        "why_not": closings.why_not(one, facts, closings.living_plan(one)),
+        "why_not": closings.why_not(one, facts, closings.living([one]).get(one.pk)),
         "outcomes": [str(outcome) for outcome in closings.BY_PEOPLE],
         "standing": [standing_words(*found) for found in facts.remaining()],
     }

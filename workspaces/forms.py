@@ -9,6 +9,7 @@ from django.utils.text import slugify
 
 from workspaces import entrance
 from workspaces.models import Agent, APIKey, Team, User, Workspace
+from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 
 CODENAMES = [
     ("view", "view: read the queue, the runs and the ledger"),
@@ -26,6 +27,20 @@ class OneLine(forms.CharField):
 
     def to_python(self, value: Any) -> str:
         return " ".join((super().to_python(value) or "").split())
+
+
+class WrittenField(forms.CharField):
+    """A line of a person's own: kept whole, or refused. The browser is not told to cut it."""
+
+    def __init__(self, *, characters_max: int, **options: Any) -> None:
+        self.characters_max = characters_max
+        super().__init__(**options)
+
+    def to_python(self, value: Any) -> str:
+        try:
+            return kept_text(super().to_python(value) or "", self.characters_max)
+        except InvalidInput as wrong:
+            raise forms.ValidationError(str(wrong)) from None
 
 
 class PasswordForm(forms.Form):
@@ -121,7 +136,9 @@ class AgentForm(forms.Form):
     name = forms.SlugField(
         label="Name of the agent", max_length=80, help_text="As it will stand in the ledger."
     )
-    description = forms.CharField(label="What it does", max_length=400, required=False)
+    description = WrittenField(
+        label="What it does", characters_max=NOTE_CHARACTERS_MAX, required=False
+    )
 
     def __init__(self, *args: Any, workspace: Workspace, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -34,6 +34,7 @@ from edge.asgi import answer as send_answer
 from ledger.agent_keys import speaker_of
 from ledger.parsed_events import Actor
 from workspaces.moves import CannotMove
+from workspaces.written import InvalidInput
 
 # `POST /api/v1/approvals/{id}/answers`: an agent answers what a person asked back.
 #
@@ -81,6 +82,8 @@ def _reply(approval: int, speaker: Actor, said: Reply) -> Answered:
         raise refuse("not-found", "There is no such question to this agent", 404)
     try:
         clarifications.answer_as_agent(enquiry, said.answer)
+    except InvalidInput as wrong:
+        raise refuse("schema", "The answer cannot be kept", 422, str(wrong)) from wrong
     except CannotMove as over:
         raise refuse("over", "It cannot be answered any more", 409, str(over)) from over
     return Answered(str(enquiry.pk), answered=True)

@@ -21,6 +21,7 @@ from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, page, workspace_or_404
+from workspaces.written import InvalidInput
 
 # When a person last proved who they are, by allauth's own record in the session.
 #
@@ -186,8 +187,8 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
             inbox.reject(approval, **answer)
         else:
             return HttpResponse("“decision” is grant or reject.", status=400)
-    except (CannotMove, inbox.OutOfDate, inbox.NeedsFreshLogin) as stale:
-        return _refused(request, here, pk, stale)
+    except (CannotMove, InvalidInput, inbox.OutOfDate, inbox.NeedsFreshLogin) as refusal:
+        return _refused(request, here, pk, refusal)
     return _done(request, here, pk)
 
 
@@ -198,8 +199,8 @@ def withdraw(request: Request, workspace: str, pk: int) -> HttpResponse:
     approval = get_object_or_404(approvals_of(here), pk=pk)
     try:
         inbox.withdraw(approval, by=request.user, reason=request.POST.get("reason", ""))
-    except CannotMove as stale:
-        return _refused(request, here, pk, stale)
+    except (CannotMove, InvalidInput) as refusal:
+        return _refused(request, here, pk, refusal)
     return _done(request, here, pk)
 
 
@@ -212,8 +213,8 @@ def ask(request: Request, workspace: str, pk: int) -> HttpResponse:
     approval = get_object_or_404(approvals_of(here), pk=pk)
     try:
         clarifications.ask_back(approval, request.POST.get("question", ""), by=request.user)
-    except CannotMove as stale:
-        return _refused(request, here, pk, stale)
+    except (CannotMove, InvalidInput) as refusal:
+        return _refused(request, here, pk, refusal)
     return _done(request, here, pk)
 
 
@@ -226,8 +227,8 @@ def answer(request: Request, workspace: str, pk: int, enquiry: int) -> HttpRespo
     asked = get_object_or_404(approval.enquiries.select_related("approval"), pk=enquiry)
     try:
         clarifications.answer(asked, request.POST.get(f"answer_{enquiry}", ""), by=request.user)
-    except CannotMove as stale:
-        return _refused(request, here, pk, stale)
+    except (CannotMove, InvalidInput) as refusal:
+        return _refused(request, here, pk, refusal)
     return _done(request, here, pk)
 
 
@@ -238,15 +239,22 @@ def _done(request: Request, here: Workspace, pk: int) -> HttpResponse:
     return page(request, "approvals/card.html", _card(request, here, approval), part="card")
 
 
-def _refused(request: Request, here: Workspace, pk: int, why: Exception) -> HttpResponse:
-    """The card as it now stands, with what was typed; 409."""
+def _refused(request: Request, here: Workspace, pk: int, refusal: Exception) -> HttpResponse:
+    """The card as it now stands, with what was typed; 409, or 422 where that is what is wrong."""
     approval = get_object_or_404(approvals_of(here), pk=pk)
-    problem = {"tone": "bad", "title": "Nothing was decided.", "text": f"{why}."}
-    typed = request.POST.get("reason", "")[: inbox.REASON_CHARACTERS_MAX]
-    context = _card(request, here, approval, problem=problem, reason=typed)
-    asked = request.POST.get("question", "")[: clarifications.TEXT_CHARACTERS_MAX]
-    context |= {"typed_question": asked}
-    return page(request, "approvals/card.html", context, part="card", status=409)
+    is_input = isinstance(refusal, InvalidInput)
+    text = str(refusal) if is_input else f"{refusal}."
+    problem = {"tone": "bad", "title": "Nothing was decided.", "text": text}
+    context = _card(request, here, approval, problem=problem, reason=request.POST.get("reason", ""))
+    context["typed_question"] = request.POST.get("question", "")
+    for one in context["enquiries"]:
+        one["typed"] = request.POST.get(f"answer_{one['id']}", "")
+    typed = [context["reason"], context["typed_question"]]
+    typed += [one["typed"] for one in context["enquiries"]]
+    problem["typed"] = "" if context["may_decide"] else " · ".join(filter(None, typed))
+    return page(
+        request, "approvals/card.html", context, part="card", status=422 if is_input else 409
+    )
 
 
 def _shown_seconds(token: str) -> float | None:

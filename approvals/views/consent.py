@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods
 from approvals import consent_requests
 from approvals.models import ConsentRequest
 from workspaces.moves import CannotMove
+from workspaces.written import InvalidInput
 
 
 @never_cache
@@ -24,6 +25,8 @@ def asked(request: HttpRequest, token: str) -> HttpResponse:
         return _page(request, wish, token)
     try:
         consent_requests.answer(wish, request.POST.get("answer", ""), request.POST.get("note", ""))
+    except InvalidInput as wrong:
+        return _page(request, wish, token, error=f"Nothing was sent. {wrong}", status=422)
     except CannotMove as over:
         wish.refresh_from_db()
         return _page(request, wish, token, error=f"Nothing was changed: {over}.", status=409)
@@ -37,6 +40,7 @@ def _page(
         "publisher": wish.approval.workspace,
         "wish": wish,
         "error": error,
+        "note": request.POST.get("note", ""),
         "action": reverse("approvals:asked", args=[token]),
     }
     return _private(render(request, "approvals/asked.html", context, status=status))

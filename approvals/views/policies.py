@@ -19,9 +19,11 @@ from approvals.policy.reading import DOCUMENT_CHARACTERS_MAX
 from approvals.views.lists import zone_of
 from workspaces import formatting
 from workspaces.access import NotAllowed, may, require
+from workspaces.forms import WrittenField
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.written import NOTE_CHARACTERS_MAX
 
 # Forms of the policy pages. They check words; the verbs check rules.
 
@@ -38,7 +40,7 @@ class PolicyForm(forms.Form):
         ),
         help_text="JSON or YAML; see docs/policy.md.",
     )
-    note = forms.CharField(label="Why", max_length=400, required=False)
+    note = WrittenField(label="Why", characters_max=NOTE_CHARACTERS_MAX, required=False)
 
 
 class PauseForm(forms.Form):
@@ -49,7 +51,7 @@ class PauseForm(forms.Form):
         required=False,
         help_text="An agent, a connection, a tool (globs work), or a run’s id; empty: everything.",
     )
-    reason = forms.CharField(label="Why", max_length=400)
+    reason = WrittenField(label="Why", characters_max=NOTE_CHARACTERS_MAX)
 
     def clean(self) -> dict[str, Any]:
         said: dict[str, Any] = super().clean() or {}

@@ -14,8 +14,10 @@ from ledger import erasure, retention
 from ledger.models import Erasure, ErasureState, Thinning
 from workspaces import formatting
 from workspaces.access import require
+from workspaces.forms import WrittenField
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, workspace_or_404
+from workspaces.written import NOTE_CHARACTERS_MAX
 
 LINES_MAX = 50
 REQUEST_SECONDS = 3.0
@@ -31,8 +33,8 @@ class ErasureForm(forms.Form):
         label="Person",
         help_text="The id under which agents acted for them (on_behalf_of.id)",
     )
-    reason = forms.CharField(
-        max_length=400,
+    reason = WrittenField(
+        characters_max=NOTE_CHARACTERS_MAX,
         required=False,
         label="Reason",
         help_text="Kept in the registry for good, so name nobody: “asked by letter of 3 May”",

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
 from django.db.models import F, QuerySet
+from django.db.models.functions import Collate
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
@@ -21,28 +22,7 @@ from recovery.models import CASE_MOVES, Case, CaseOutcome, CaseState, Cause, Dir
 from workspaces import clock, row_locks
 from workspaces.models import User
 from workspaces.moves import CannotMove
-
-REASON_CHARACTERS_MAX = 2_000
-"""Of why somebody submits a plan, has a run go on, or acts on many cases."""
-
-
-class InvalidInput(ValueError):
-    """We stopped because what a person has to say is missing, or too long to be kept whole."""
-
-
-def kept_text(text: str, characters_max: int, *, asking: str = "") -> str:
-    """What a person wrote, as it is kept: whole, without NUL, its lines ended as browsers count.
-
-    Raises InvalidInput with `asking` where nothing was written and something has to be, and where
-    it is longer than `characters_max`: what somebody said is never cut.
-    """
-    text = text.replace("\x00", "").replace("\r\n", "\n").strip()
-    if asking and not text:
-        raise InvalidInput(asking)
-    if len(text) > characters_max:
-        long = f"{len(text):,} characters, of which {characters_max:,} can be kept"
-        raise InvalidInput(f"Shorten what you wrote: it has {long}.")
-    return text
+from workspaces.written import InvalidInput
 
 
 class NotPossible(Exception):
@@ -95,15 +75,25 @@ def locked(case: Case, *, seen: int | None = None) -> Case:
 
     Raises OutOfDate unless it is as it was seen.
     """
-    row_locks.locked(Run.objects.only("pk")).get(pk=case.run_id)
-    now = (
-        row_locks.locked(Case.objects.all())
-        .select_related("workspace", "run__agent", "claimed_by")
-        .get(pk=case.pk)
-    )
+    lock_runs([case])
+    now = locked_each([case])[case.pk]
     if seen is not None and now.revision != seen:
         raise OutOfDate(now)
     return now
+
+
+def lock_runs(cases: Sequence[Case]) -> None:
+    """The runs of cases under their locks, by their names, as recordings take them."""
+    runs = Run.objects.filter(pk__in=[case.run_id for case in cases])
+    named = row_locks.locked(runs).order_by(Collate("run", "C"), "pk")
+    list(named.values_list("pk"))
+
+
+def locked_each(cases: Sequence[Case]) -> dict[int, Case]:
+    """Cases under their locks, by their ids, as they are now; the caller holds their runs."""
+    rows = Case.objects.filter(pk__in=[case.pk for case in cases]).order_by("pk")
+    related = rows.select_related("workspace", "run__workspace", "run__agent", "claimed_by")
+    return {case.pk: case for case in row_locks.locked(related)}
 
 
 REOPENED: Mapping[str, Any] = {
@@ -120,12 +110,17 @@ def move(case: Case, to: str, **columns: Any) -> None:
     """The case goes from the state in which it is locked to `to`; the caller holds the lock and
     tells the ledger. Raises CannotMove where CASE_MOVES has no such move.
     """
+    case.save(update_fields=_moved(case, to, **columns))
+
+
+def _moved(case: Case, to: str, **columns: Any) -> list[str]:
+    """The row in hand as it will be; which columns are to be written."""
     if to not in CASE_MOVES[case.state]:
         raise CannotMove(case, to)
     changes = {"was": case.state, "state": to, "revision": case.revision + 1} | columns
     for name, value in changes.items():
         setattr(case, name, value)
-    case.save(update_fields=list(changes))
+    return list(changes)
 
 
 def follow(cases: QuerySet[Case], to: str) -> None:
@@ -208,6 +203,16 @@ def restored(case: Case) -> bool:
     return True
 
 
+class Ending(NamedTuple):
+    """A case that comes to its end: which reasons are `present`, what is `standing`, and what is
+    `left` for somebody."""
+
+    case: Case
+    present: Iterable[Reason] = ()
+    standing: Sequence[tuple[Action, Effect | None]] = ()
+    left: Sequence[dict[str, Any]] = ()
+
+
 def end(
     case: Case,
     outcome: str,
@@ -222,28 +227,61 @@ def end(
 
     The caller holds the lock, and has made sure that nothing is in doubt.
     """
-    known = [one["key"] for one in case.evidence if isinstance(one, dict) and "key" in one]
-    move(
-        case,
-        CaseState.CLOSED,
-        outcome=outcome,
-        closing_reason=reason,
-        closed_by=by,
-        closed_at=timezone.now(),
-        claimed_by=None,
-        claimed_until=None,
-        answered=sorted({*case.answered, *(one.key for one in present), *map(str, known)}),
-    )
-    if case.cause_id is not None:
-        Cause.objects.filter(pk=case.cause_id).update(last_closed_at=case.closed_at)
-    standing_directives(case.run_id, "resume").update(withdrawn_at=case.closed_at)
-    data = {
-        "outcome": outcome,
-        "reason": reason,
-        "standing": [standing_words(*found) for found in standing],
-        "residue": list(left),
-    }
-    say(case, EventType.CASE_CLOSED, by=by, data=data, part="engine")
+    end_each([Ending(case, present, standing, left)], outcome, reason, by=by)
+
+
+def end_each(
+    endings: Sequence[Ending], outcome: str, reason: str, *, by: User | None = None
+) -> None:
+    """The same of several cases of one workspace, each with its own event, for a price that hardly
+    grows with their number.
+    """
+    if not endings:
+        return
+    now, columns = timezone.now(), list[str]()
+    for ending in endings:
+        case, told = ending.case, _told(ending.case)
+        columns = _moved(
+            case,
+            CaseState.CLOSED,
+            outcome=outcome,
+            closing_reason=reason,
+            closed_by=by,
+            closed_at=now,
+            claimed_by=None,
+            claimed_until=None,
+            answered=sorted({*case.answered, *(one.key for one in ending.present), *told}),
+        )
+    cases = [ending.case for ending in endings]
+    Case.objects.bulk_update(cases, columns)
+    for cause in sorted({case.cause_id for case in cases if case.cause_id is not None}):
+        Cause.objects.filter(pk=cause).update(last_closed_at=now)
+    Directive.objects.filter(
+        run__in=[case.run_id for case in cases],
+        kind="resume",
+        acknowledged_at=None,
+        withdrawn_at=None,
+    ).update(withdrawn_at=now)
+    said = [
+        desk_events.EventDraft(
+            EventType.CASE_CLOSED,
+            ending.case.run.run,
+            data={
+                "case": ending.case.pk,
+                "outcome": outcome,
+                "reason": reason,
+                "standing": [standing_words(*found) for found in ending.standing],
+                "residue": list(ending.left),
+            },
+        )
+        for ending in endings
+    ]
+    desk_events.say_all(cases[0].workspace, said, by=by)
+
+
+def _told(case: Case) -> set[str]:
+    """The keys of the reasons of which the case tells."""
+    return {str(one["key"]) for one in case.evidence if isinstance(one, dict) and "key" in one}
 
 
 def standing_words(action: Action, effect: Effect | None) -> dict[str, Any]:

@@ -6,28 +6,27 @@ refused by itself, and says why. Stop works at any time, for what has not begun.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Count, Q
 
 from amends.protocol.vocabulary import EventType
 from ledger import desk_events
 from recovery import search
-from recovery.cases.lifecycle import (
-    REASON_CHARACTERS_MAX,
-    REFUSALS,
-    InvalidInput,
-    held_by_another,
-    kept_text,
-)
-from recovery.casework.bulk_verbs import VERBS, DryRun, Eligible, NotEligible
-from recovery.models import BulkItem, BulkJob, Case, CaseOutcome
-from workspaces import access
+from recovery.cases.lifecycle import held_by_another
+from recovery.casework.bulk_verbs import VERBS, DryRun, Eligible, NotEligible, Worked
+from recovery.engine.queries import DATABASE_AWAY
+from recovery.models import BulkItem, BulkJob, Case, CaseOutcome, Plan
+from workspaces import access, row_locks
 from workspaces.clock import database_time
 from workspaces.models import User, Workspace
+from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput, kept_text
 
 CASES_MAX = 500
 """Of one job; a larger set is worked off in several, each with its own dry run."""
@@ -38,11 +37,16 @@ CASES_AT_A_TIME = 100
 LOOKING_SECONDS_MAX = 20.0
 """For which a dry run reads the targets of all its plans; the page is not there before."""
 
-BATCH = 10
+SWEEP_SECONDS_MAX = 5.0
+"""Of one turn; the next comes soon, and the scheduler's other jobs want the processor, too."""
+
 WORKING_SECONDS_MAX = 300
 """An item in hand for longer was lost with its worker; submitting it again does nothing twice."""
 
 DETAIL_CHARACTERS_MAX = 400
+
+
+logger = logging.getLogger(__name__)
 
 
 class TooMany(Exception):
@@ -147,36 +151,74 @@ def stop(job: BulkJob, *, by: User) -> int:
 
 
 def sweep() -> int:
-    """Work on a few items of any job; the number that came to an end."""
-    lost = database_time() - timedelta(seconds=WORKING_SECONDS_MAX)
-    todo = BulkItem.objects.filter(
-        Q(state="waiting") | Q(state="working", taken_at__lt=lost), job__stopped_at=None
-    ).select_related("job__workspace", "job__started_by", "case__workspace")
-    done = 0
-    for item in todo.order_by("pk")[:BATCH]:
-        taken = BulkItem.objects.filter(pk=item.pk, state=item.state, taken_at=item.taken_at)
-        if taken.update(state="working", taken_at=database_time()):
-            _work(item)
-            done += 1
+    """Work on items of any job, for some seconds; the number that came to an end."""
+    done, until = 0, time.monotonic() + SWEEP_SECONDS_MAX
+    while time.monotonic() < until and (items := _taken()):
+        done += _work_on(items)
     _end_jobs()
     return done
 
 
-def _work(item: BulkItem) -> None:
-    state, detail, plan = "done", "", None
-    job = item.job
+def _work_on(items: Sequence[BulkItem]) -> int:
+    """Work on these items of one job; where that is not possible, on each by itself, so that one
+    holds up no other. What cannot be worked on stays in hand, is met again when it counts as lost,
+    and is in the log; how many came to an end.
+    """
     try:
-        verb = VERBS[job.verb]
+        _work(items)
+    except DATABASE_AWAY:
+        raise
+    except Exception:
+        if len(items) == 1:
+            logger.exception("Item %d of a bulk job cannot be worked on.", items[0].pk)
+            return 0
+        logger.warning("%d items of a bulk job are worked on one by one.", len(items))
+        return sum(_work_on([item]) for item in items)
+    return len(items)
+
+
+def _taken() -> list[BulkItem]:
+    """The next items of one job, in hand from now on: as many as its act takes at a time."""
+    lost = database_time() - timedelta(seconds=WORKING_SECONDS_MAX)
+    todo = BulkItem.objects.filter(
+        Q(state="waiting") | Q(state="working", taken_at__lt=lost), job__stopped_at=None
+    ).order_by("pk")
+    first = todo.select_related("job").first()
+    if first is None:
+        return []
+    related = todo.filter(job=first.job).select_related("job__workspace", "job__started_by", "case")
+    with transaction.atomic():
+        free = row_locks.not_in_hand(related)
+        items = list(free[: VERBS[first.job.verb].together])
+        mine = BulkItem.objects.filter(pk__in=[item.pk for item in items])
+        mine.update(state="working", taken_at=database_time())
+    return items
+
+
+def _work(items: Sequence[BulkItem]) -> None:
+    """What became of these items of one job, each by its own checks."""
+    job = items[0].job
+    verb = VERBS[job.verb]
+    try:
         access.require(job.started_by, verb.permission, job.workspace)
-        plan = verb.work(item)
-        detail = plan.headline if plan else ""
     except access.NotAllowed as refused:
-        state, detail = "refused", f"{job.started_by} may no longer do this: {refused}"
-    except REFUSALS as refused:
-        state, detail = "refused", str(refused)
-    BulkItem.objects.filter(pk=item.pk).update(
-        state=state, detail=detail[:DETAIL_CHARACTERS_MAX], plan_id=plan.pk if plan else None
-    )
+        why = f"{job.started_by} may no longer do this: {refused}"
+        _keep(items, [PermissionDenied(why)] * len(items))
+        return
+    with transaction.atomic() if verb.together > 1 else nullcontext():
+        _keep(items, verb.work(items))
+
+
+def _keep(items: Sequence[BulkItem], worked: Sequence[Worked | Exception]) -> None:
+    """Write down what became of each."""
+    for item, came in zip(items, worked, strict=True):
+        item.state, detail = "done", ""
+        if isinstance(came, Exception):
+            item.state, detail = "refused", str(came)
+        elif isinstance(came, Plan):
+            item.plan_id, detail = came.pk, came.headline
+        item.detail = detail[:DETAIL_CHARACTERS_MAX]
+    BulkItem.objects.bulk_update(items, ["state", "detail", "plan_id"])
 
 
 def _end_jobs() -> None:

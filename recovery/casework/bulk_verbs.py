@@ -14,18 +14,22 @@ from django.db.models import Count, Min
 
 from connectors.contract import Money
 from ledger.models import Checkpoint, Reversibility
-from recovery.cases.lifecycle import InvalidInput
+from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import closing, resuming
 from recovery.models import BulkItem, Case, CaseOutcome, Plan
 from recovery.models.bulk import RESUME_FROM_MAX as CHOICE_CHARACTERS_MAX
-from recovery.models.plans import LIVING
 from recovery.planning import plans
 from recovery.planning.previews import drafts_of_each
 from recovery.run_facts.runs import facts_of_each
 from workspaces import access
 from workspaces.models import Workspace
+from workspaces.written import InvalidInput
 
 CHECKPOINTS_MAX = 20
+
+CLOSED_TOGETHER = 50
+"""Cases whose runs are held for one transaction: what agents tell of them waits as long."""
+
 IN_SHORT = {
     "skip": "done",
     "repeat_same_key": "repeated under the same key",
@@ -73,7 +77,7 @@ def _compensated(
 
 
 def _closed(cases: Sequence[Case], chosen: str, seconds: float) -> Iterator[Eligible | NotEligible]:
-    plans = living(cases)
+    plans = closing.living(cases)
     for case, facts in zip(cases, facts_of_each([case.run for case in cases]), strict=True):
         hindrance = closing.why_not(case, facts, plans.get(case.pk))
         words = f"Close: {case.headline}"
@@ -88,7 +92,7 @@ def _resumed(
     cases: Sequence[Case], chosen: str, seconds: float
 ) -> Iterator[Eligible | NotEligible]:
     """Only where nothing could be done twice."""
-    plans = living(cases)
+    plans = closing.living(cases)
     for case, facts in zip(cases, facts_of_each([case.run for case in cases]), strict=True):
         try:
             checkpoint = resuming.chosen(facts.checkpoints, chosen)
@@ -108,11 +112,6 @@ def _headline(seen: resuming.Resume) -> str:
     parts = [f"{counts[label]} {words}" for label, words in IN_SHORT.items() if counts[label]]
     name = seen.checkpoint.name if seen.checkpoint else "the start"
     return f"Resume from {name}: {', '.join(parts) or 'nothing is known of what remains'}"
-
-
-def living(cases: Sequence[Case]) -> dict[int, Plan]:
-    """The plan of each case that has not ended, by case."""
-    return {one.case_id: one for one in Plan.objects.filter(case__in=cases, state__in=LIVING)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +162,24 @@ class DryRun:
         return found
 
 
-# What each does to one case.
+# What each does to cases of one job.
+
+Worked = Plan | Case | None
+"""What came of one item: a plan, where there is one to follow."""
+
+
+def _one_by_one(
+    work: Callable[[BulkItem], Plan | None],
+) -> Callable[[Sequence[BulkItem]], list[Worked | Exception]]:
+    """An act that is done to a case by itself; what stops it is told, and stops no other."""
+
+    def tried(item: BulkItem) -> Worked | Exception:
+        try:
+            return work(item)
+        except REFUSALS as refusal:
+            return refusal
+
+    return lambda items: [tried(item) for item in items]
 
 
 def _compensate(item: BulkItem) -> Plan:
@@ -189,14 +205,16 @@ def _resume(item: BulkItem) -> None:
     )
 
 
-def _close(item: BulkItem) -> None:
-    closing.close(
-        item.case,
-        outcome=item.job.ending or CaseOutcome.EXPECTED,
-        reason=item.job.reason,
-        by=item.job.started_by,
-        seen=item.revision,
-    )
+def _close(items: Sequence[BulkItem]) -> list[Worked | Exception]:
+    job = items[0].job
+    return [
+        *closing.close_each(
+            [closing.Closing(item.case, item.revision) for item in items],
+            outcome=job.ending or CaseOutcome.EXPECTED,
+            reason=job.reason,
+            by=job.started_by,
+        )
+    ]
 
 
 # The verbs.
@@ -262,9 +280,16 @@ class Verb:
     the act itself and in a constant number of queries; targets are read for at most `seconds`.
     """
 
-    work: Callable[[BulkItem], Plan | None]
+    work: Callable[[Sequence[BulkItem]], list[Worked | Exception]]
+    """What became of each of these items of one job, in their order: a refusal is one's own."""
+
     choice: Choice | None = None
     permission: access.Codename = "recover"
+    together: int = 1
+    """So many items are in hand at a time. Of several, cases and items change in one transaction,
+    so `work` reaches nothing outside then.
+    """
+
     restores: bool = False
     """Done is only submitted: how many cases are restored is counted apart."""
 
@@ -277,14 +302,20 @@ class Verb:
 
 VERBS: dict[str, Verb] = {
     "compensate": Verb(
-        "Compensate", "u", "Submitted", _compensated, _compensate, restores=True, on_causes=True
+        "Compensate",
+        "u",
+        "Submitted",
+        _compensated,
+        _one_by_one(_compensate),
+        restores=True,
+        on_causes=True,
     ),
     "resume": Verb(
         "Resume",
         "r",
         "Told to go on",
         _resumed,
-        _resume,
+        _one_by_one(_resume),
         Choice(
             "from",
             "resume_from",
@@ -303,6 +334,7 @@ VERBS: dict[str, Verb] = {
         _close,
         Choice("ending", "ending", "How do they end?", _endings, default=CaseOutcome.EXPECTED),
         on_causes=True,
+        together=CLOSED_TOGETHER,
     ),
 }
 """The usual one first."""

@@ -13,7 +13,7 @@ from django.db import transaction
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
 from ledger.models import Run
-from recovery.cases.lifecycle import REOPENED, holder_of, kept_text, locked, move, say
+from recovery.cases.lifecycle import REOPENED, holder_of, locked, move, say
 from recovery.models import Case, CaseState, Comment, Report, ReportSource
 from recovery.planning.drafting import connections_of
 from recovery.run_facts.runs import facts_of
@@ -23,6 +23,7 @@ from workspaces import row_locks
 from workspaces.clock import database_time
 from workspaces.models import User
 from workspaces.moves import CannotMove
+from workspaces.written import kept_text
 
 CLAIM_SECONDS = 15 * 60
 TEXT_CHARACTERS_MAX = 8_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -18,25 +18,36 @@ from django.utils.dateparse import parse_datetime
 from amends.protocol.vocabulary import EventType
 from ledger.models import Compensated, Effect, Run
 from recovery.cases.lifecycle import (
+    Ending,
     NotPossible,
-    end,
-    kept_text,
-    locked,
+    OutOfDate,
+    end_each,
+    lock_runs,
+    locked_each,
     refuse_if_claimed,
-    reread,
     say,
 )
 from recovery.engine import plan_lifecycle
-from recovery.models import Case, CaseOutcome, CaseState, CorrectionState, Plan, PlanState, Residue
+from recovery.models import (
+    CASE_MOVES,
+    Case,
+    CaseOutcome,
+    CaseState,
+    CorrectionState,
+    Plan,
+    PlanState,
+    Residue,
+)
 from recovery.models.plans import LIVING
-from recovery.run_facts.runs import RunFacts, facts_of
+from recovery.run_facts.runs import RunFacts, facts_of_each
 from recovery.run_facts.sentences import plural
 from recovery.triage.detectors import reasons
-from workspaces import access, row_locks
+from workspaces import access
 from workspaces.clock import Clock
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import is_number
+from workspaces.written import InvalidInput, kept_text
 
 TEXT_CHARACTERS_MAX = 4_000
 RESIDUES_MAX = 200
@@ -64,8 +75,20 @@ class Remainder:
     effect_id: int | None = None
 
 
-def living_plan(case: Case) -> Plan | None:
-    return case.plans.filter(state__in=LIVING).first()
+class Closing(NamedTuple):
+    """A case that is to be closed, in which revision it was seen, and what is left of it."""
+
+    case: Case
+    seen: int
+    left: Sequence[Remainder] = ()
+
+
+Refusal = CannotClose | CannotMove | OutOfDate | InvalidInput
+
+
+def living(cases: Sequence[Case]) -> dict[int, Plan]:
+    """The plan of each case that has not ended, by case."""
+    return {one.case_id: one for one in Plan.objects.filter(case__in=cases, state__in=LIVING)}
 
 
 def why_not(case: Case, facts: RunFacts, plan: Plan | None) -> str:
@@ -87,7 +110,6 @@ def why_not_as(case: Case, outcome: str) -> str:
     return "Nobody was told: no correction of this case is published, and no plan sent one."
 
 
-@transaction.atomic
 def close(
     case: Case,
     *,
@@ -99,44 +121,77 @@ def close(
 ) -> Case:
     """End the case as `outcome`; raises CannotClose, OutOfDate, InvalidInput, or
     CannotMove if another has it.
-
-    What its plans have left for people is locked before its run, and the plans between its run and
-    itself: whoever settles a step or submits a new plan holds them before the case, and another
-    order would meet them in a deadlock.
     """
-    plan_lifecycle.lock_leftovers(case)
-    row_locks.locked(Run.objects.only("pk")).get(pk=case.run_id)
-    plan_lifecycle.locked_of(case)
-    case = locked(case, seen=seen)
-    refuse_if_claimed(case, by, CaseState.CLOSED)
-    facts = facts_of(reread(case).run)
-    hindrance = why_not(case, facts, living_plan(case)) or _unfit(case, outcome, left)
-    if hindrance:
-        raise CannotClose(hindrance)
+    [ended] = close_each([Closing(case, seen, left)], outcome=outcome, reason=reason, by=by)
+    if isinstance(ended, Exception):
+        raise ended
+    return ended
+
+
+@transaction.atomic
+def close_each(
+    closings: Sequence[Closing], *, outcome: str, reason: str, by: User
+) -> list[Case | Refusal]:
+    """End each of these cases of one workspace, or say why it cannot be; in their order. Raises
+    InvalidInput for a reason that cannot be kept.
+
+    What their plans have left for people is locked before the runs, and the plans between the runs
+    and the cases: whoever settles a step or submits a new plan holds them before the case, and
+    another order would meet them in a deadlock.
+    """
     reason = kept_text(reason, TEXT_CHARACTERS_MAX, asking="Say why it is closed.")
-    for one in left:
-        Residue.objects.create(
-            case=case,
-            effect_id=one.effect_id,
-            text=kept_text(one.text, TEXT_CHARACTERS_MAX),
-            owner=one.owner,
-            due_at=one.due_at,
-        )
-    # Steps of a stopped plan that waited for a person wait no longer.
-    for plan in Plan.objects.filter(case=case, state=PlanState.STOPPED):
-        plan_lifecycle.supersede(plan, by=by, why="The case was closed.")
-    end(
-        case,
-        outcome,
-        reason,
-        by=by,
-        present=reasons(facts, case),
-        standing=facts.remaining(),
-        left=[{"text": one.text, "owner": one.owner.pk} for one in left],
-    )
+    cases = [one.case for one in closings]
+    plan_lifecycle.lock_leftovers(*cases)
+    lock_runs(cases)
+    plan_lifecycle.locked_of(*cases)
+    fresh = locked_each(cases)
+    closings = [one._replace(case=fresh[one.case.pk]) for one in closings]
+    plans, facts = living(cases), facts_of_each([one.case.run for one in closings])
+    answers: list[Case | Refusal] = []
+    endings: list[Ending] = []
+    for one, known in zip(closings, facts, strict=True):
+        refusal = _refusal(one, known, plans.get(one.case.pk), outcome, by)
+        answers.append(refusal or one.case)
+        if refusal is None:
+            left = [{"text": it.text, "owner": it.owner.pk} for it in one.left]
+            endings.append(Ending(one.case, reasons(known, one.case), known.remaining(), left))
+            for it in one.left:
+                text = kept_text(it.text, TEXT_CHARACTERS_MAX)
+                Residue.objects.create(
+                    case=one.case,
+                    effect_id=it.effect_id,
+                    text=text,
+                    owner=it.owner,
+                    due_at=it.due_at,
+                )
+    ended = [one.case for one in endings]
+    _forget_leftovers(ended, by)
+    end_each(endings, outcome, reason, by=by)
     if outcome == CaseOutcome.EXPECTED:
-        Run.objects.filter(pk=case.run_id, held_by=f"case {case.pk}").update(held_by="")
-    return case
+        held = [case.run_id for case in ended if case.run.held_by == f"case {case.pk}"]
+        Run.objects.filter(pk__in=held).update(held_by="")
+    return answers
+
+
+def _refusal(
+    closing: Closing, facts: RunFacts, plan: Plan | None, outcome: str, by: User
+) -> Refusal | None:
+    """Why one case is not closed as it stands under its lock; None where it is."""
+    case = closing.case
+    if case.revision != closing.seen:
+        return OutOfDate(case)
+    try:
+        refuse_if_claimed(case, by, CaseState.CLOSED)
+        for one in closing.left:
+            kept_text(one.text, TEXT_CHARACTERS_MAX)
+    except (CannotMove, InvalidInput) as refusal:
+        return refusal
+    hindrance = why_not(case, facts, plan) or _unfit(case, outcome, closing.left)
+    if hindrance:
+        return CannotClose(hindrance)
+    if CaseState.CLOSED not in CASE_MOVES[case.state]:
+        return CannotMove(case, CaseState.CLOSED)
+    return None
 
 
 def _unfit(case: Case, outcome: str, left: Sequence[Remainder]) -> str:
@@ -160,6 +215,12 @@ def _unfit_residue(case: Case, one: Remainder) -> str:
     if one.effect_id is not None and not effects.filter(pk=one.effect_id).exists():
         return "What is left is an effect of this run."
     return ""
+
+
+def _forget_leftovers(cases: Sequence[Case], by: User) -> None:
+    """Steps of stopped plans that waited for a person wait no longer."""
+    for plan in Plan.objects.filter(case__in=cases, state=PlanState.STOPPED).order_by("pk"):
+        plan_lifecycle.supersede(plan, by=by, why="The case was closed.")
 
 
 # Residues: what could not be undone, until its owner says what became of it.

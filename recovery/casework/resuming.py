@@ -20,11 +20,9 @@ from approvals.models import Approval, ApprovalState
 from connectors.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Event, Run
 from recovery.cases.lifecycle import (
-    REASON_CHARACTERS_MAX,
     NotPossible,
     OutOfDate,
     direct,
-    kept_text,
     locked,
     move,
     refuse_if_claimed,
@@ -39,6 +37,7 @@ from recovery.run_facts.sentences import listed, target_words
 from workspaces import formatting
 from workspaces.clock import database_time
 from workspaces.models import User
+from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 LABELS = {
     "skip": "done – skipped",

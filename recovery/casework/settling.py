@@ -14,14 +14,7 @@ from django.db.models import F
 from amends.protocol.vocabulary import EventType
 from connectors.contract import Refused
 from ledger.models import Action, ActionState, Run, Verified
-from recovery.cases.lifecycle import (
-    InvalidInput,
-    OutOfDate,
-    kept_text,
-    locked,
-    refuse_if_claimed,
-    reread,
-)
+from recovery.cases.lifecycle import OutOfDate, locked, refuse_if_claimed, reread
 from recovery.engine import approved_calls, outbound_calls, plan_lifecycle, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState
 from recovery.models.steps import TROUBLED
@@ -32,6 +25,7 @@ from workspaces import row_locks
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.wakeups import wake_on_commit
+from workspaces.written import InvalidInput, kept_text
 
 APPLIED, NO_EFFECT = "applied", "no_effect"
 OUTCOMES = (APPLIED, NO_EFFECT)

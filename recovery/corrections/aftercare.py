@@ -10,7 +10,7 @@ from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
 from approvals import policy
-from recovery.cases.lifecycle import REFUSALS, kept_text
+from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import cases
 from recovery.corrections import drafting, publishing
 from recovery.models import (
@@ -23,6 +23,7 @@ from recovery.models import (
     ReportSource,
 )
 from recovery.models.cases import RECOVERED
+from workspaces.written import kept_text
 
 # “Something is still wrong”: the affected person's word opens a case.
 

@@ -17,6 +17,7 @@ from recovery.run_facts.sentences import listed, plural, singular
 from workspaces import row_locks
 from workspaces.models import User
 from workspaces.moves import CannotMove
+from workspaces.written import kept_text
 
 # Wording: headline and first sentence of a correction, by template from its facts.
 
@@ -152,18 +153,18 @@ def edit(
     lead: str,
     words: Mapping[str, str],
 ) -> Correction:
-    """Change the wording of a draft; raises OutOfDate or CannotMove. Facts have no way in."""
+    """Change the wording of a draft; raises OutOfDate, CannotMove or InvalidInput. Facts have no
+    way in; what is left empty stays as it was, or is said in the record's own words.
+    """
+    title, lead = kept_text(title, TITLE_CHARACTERS_MAX), kept_text(lead, LEAD_CHARACTERS_MAX)
+    words = {name: kept_text(text, SENTENCE_CHARACTERS_MAX) for name, text in words.items()}
     correction = lock(correction, seen=seen)
     if correction.state != CorrectionState.DRAFT:
         raise CannotMove(correction, "edited", "It was published already.")
     known = {str(item["id"]) for item in correction.facts["items"]}
-    sentences = {
-        name: text.strip()[:SENTENCE_CHARACTERS_MAX]
-        for name, text in words.items()
-        if name in known and text.strip()
-    }
-    correction.title = title.strip()[:TITLE_CHARACTERS_MAX] or correction.title
-    correction.lead = lead.strip()[:LEAD_CHARACTERS_MAX] or correction.lead
+    sentences = {name: text for name, text in words.items() if name in known and text}
+    correction.title = title or correction.title
+    correction.lead = lead or correction.lead
     correction.wording = sentences
     correction.revision += 1
     correction.save(update_fields=["title", "lead", "wording", "revision"])

@@ -27,6 +27,7 @@ from recovery.models.cases import UNDER_A_PLAN
 from workspaces import encryption
 from workspaces.models import User
 from workspaces.moves import CannotMove
+from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 # Links: the public address of a correction, known by its digest only.
 #
@@ -248,7 +249,8 @@ def facts_digest(salt: bytes, facts: Any) -> str:
 
 @transaction.atomic
 def revoke(correction: Correction, *, by: User, seen: int, reason: str = "") -> Correction:
-    """Let the link open nothing any more; raises OutOfDate or CannotMove."""
+    """Let the link open nothing any more; raises OutOfDate, CannotMove or InvalidInput."""
+    reason = kept_text(reason, REASON_CHARACTERS_MAX)
     correction = lock(correction, seen=seen)
     if correction.state != CorrectionState.PUBLISHED:
         raise CannotMove(correction, CorrectionState.REVOKED, "Only what is published is revoked.")
@@ -256,6 +258,6 @@ def revoke(correction: Correction, *, by: User, seen: int, reason: str = "") -> 
     correction.revoked_at = timezone.now()
     correction.revision += 1
     correction.save(update_fields=["state", "revoked_at", "revision"])
-    data = {"correction": correction.reference, "reason": reason[:2_000]}
+    data = {"correction": correction.reference, "reason": reason}
     say(correction.case, EventType.CORRECTION_REVOKED, by=by, data=data)
     return correction

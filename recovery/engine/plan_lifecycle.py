@@ -72,18 +72,19 @@ def locked_alone(plan_id: int) -> Plan:
     )
 
 
-def locked_of(case: Case) -> list[Plan]:
-    """The case's plans that may be pushed aside, locked; the caller locks what they have left for
-    people before them (`lock_leftovers`), then its run or not at all, and the case itself last."""
-    plans = row_locks.locked(case.plans.filter(state__in=OPEN_ENDED))
-    return list(plans.order_by("number"))
+def locked_of(*cases: Case) -> list[Plan]:
+    """The plans of cases that may be pushed aside, locked, oldest first; the caller locks what they
+    have left for people before them (`lock_leftovers`), then the runs or not at all, and the cases
+    themselves last."""
+    plans = Plan.objects.filter(case__in=cases, state__in=OPEN_ENDED)
+    return list(row_locks.locked(plans).order_by("pk"))
 
 
-def lock_leftovers(case: Case) -> None:
+def lock_leftovers(*cases: Case) -> None:
     """The steps that started plans have left for people, locked. Whoever settles one holds it, and
     goes on to its run and its case, so both are locked after it by everybody."""
     left = Step.objects.filter(
-        plan__case=case,
+        plan__case__in=cases,
         plan__state__in=STARTED,
         state__in=WAITS_FOR_PEOPLE,
     )

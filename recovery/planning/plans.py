@@ -12,10 +12,8 @@ from approvals import approval_requests
 from ledger import desk_events
 from ledger.models import Checkpoint, Run
 from recovery.cases.lifecycle import (
-    REASON_CHARACTERS_MAX,
     NotPossible,
     OutOfDate,
-    kept_text,
     move,
     refuse_if_claimed,
     standing_directives,
@@ -30,6 +28,7 @@ from workspaces.clock import Clock, database_time
 from workspaces.models import User
 from workspaces.moves import BORN, CannotMove
 from workspaces.wakeups import wake_on_commit
+from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 __all__ = ["CHOICES", "CannotSubmit", "Draft", "Drifted", "draft", "submit"]
 

@@ -11,7 +11,6 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from recovery import search
-from recovery.cases.lifecycle import InvalidInput
 from recovery.casework import bulk
 from recovery.casework.bulk_verbs import USUAL, VERBS, Choice, DryRun, Eligible
 from recovery.models import BulkItem, BulkJob, CaseState
@@ -22,6 +21,7 @@ from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.models import Workspace
 from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
+from workspaces.written import InvalidInput
 
 # What an item's state says to people. Submitted is not restored: that the case says itself.
 ITEM_WORDS = {

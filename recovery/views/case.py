@@ -40,6 +40,7 @@ from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_to
+from workspaces.written import InvalidInput
 
 # What stands below a case: its evidence, its relatives, what was done about it, its correction.
 
@@ -194,12 +195,12 @@ def outlook(request: Request, workspace: str, pk: int) -> HttpResponse:
     return page(request, "recovery/case.html", context, part="outlook")
 
 
-def _context(request: Request, case: Case) -> dict[str, Any]:
+def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
     facts = facts_of(case.run)
     offered = acts.offered(case, request.user)
     compensating = next((one for one in offered if one["key"] == "u"), {"why_not": "closed"})
     sensitive = disclosure.sees(request.user, case.workspace)
-    tab = request.GET.get("tab", TABS[0])
+    tab = tab or request.GET.get("tab", TABS[0])
     tab = tab if tab in TABS else TABS[0]
     kept = list_of(request)
     return {
@@ -341,7 +342,7 @@ def comment(request: Request, workspace: str, pk: int) -> HttpResponse:
     try:
         cases.comment(case, by=request.user, text=request.POST.get("comment", ""))
     except REFUSALS as refusal:
-        messages.warning(request, str(refusal))
+        return _refused(request, case, refusal, "comment", tab="activity")
     return redirect(f"{case_url(case)}?tab=activity#more")
 
 
@@ -379,7 +380,7 @@ def reopen(request: Request, workspace: str, pk: int) -> HttpResponse:
             reason=request.POST.get("why", ""),
         )
     except REFUSALS as refusal:
-        messages.warning(request, str(refusal))
+        return _refused(request, case, refusal, "why", asked="reopen")
     return redirect(case_url(case))
 
 
@@ -431,16 +432,35 @@ def pause(request: Request, workspace: str, pk: int) -> HttpResponse:
     kind, why = request.POST.get("kind", ""), request.POST.get("why", "")
     name = _pausable(case).get(kind)
     if name is None:
-        messages.warning(request, "Nothing was stopped: it is not there any more.")
-        return redirect(case_url(case))
+        gone = CannotMove(case, "paused", "Nothing was stopped: it is not there any more.")
+        return _refused(request, case, gone, "why", asked="pause")
     try:
         pauses.pause(case.workspace, kind, name, by=request.user, reason=why)
-    except (ValueError, CannotMove) as refusal:
-        messages.warning(request, f"Nothing was stopped: {refusal}")
-    else:
-        what = f"{PauseKind(kind).label} {formatting.named(name)}"
-        messages.success(request, f"{what} is stopped until it is lifted.")
+    except (CannotMove, InvalidInput) as refusal:
+        return _refused(request, case, refusal, "why", asked="pause")
+    what = f"{PauseKind(kind).label} {formatting.named(name)}"
+    messages.success(request, f"{what} is stopped until it is lifted.")
     return redirect(case_url(case))
+
+
+def _refused(
+    request: Request, case: Case, refusal: Exception, field: str, *, tab: str = "", asked: str = ""
+) -> HttpResponse:
+    """The case as it now stands, why nothing was done, and what was typed; 409, or 422 where that
+    is what is wrong. `asked` is the form on the page that it was typed into, if it stands in one.
+    """
+    fresh = case_to("recover", request, case.workspace.slug, case.pk)
+    context = _context(request, fresh, tab=tab)
+    typed = request.POST.get(field, "")
+    is_there = {"reopen": context["reopen_url"], "pause": context["pausing"]}.get(asked, True)
+    problem = {"tone": "bad", "title": "Nothing was changed.", "text": str(refusal)}
+    if is_there:
+        context |= {"typed": typed, "asked": asked or field}
+    else:
+        problem["typed"] = typed
+    context["notices"] = [problem, *context["notices"]]
+    status = 422 if isinstance(refusal, InvalidInput) else 409
+    return page(request, "recovery/case.html", context, status=status)
 
 
 def pauses_offered(case: Case, person: User) -> dict[str, Any] | None:

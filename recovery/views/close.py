@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.views.decorators.http import require_GET, require_http_methods
 
-from recovery.cases.lifecycle import REFUSALS, InvalidInput
+from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import closing
 from recovery.models import Case, CaseOutcome, Residue
 from recovery.run_facts.runs import RunFacts, facts_of
@@ -23,6 +23,7 @@ from workspaces import formatting
 from workspaces.access import people_with, require
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.written import InvalidInput
 
 DUE_DAYS = 7
 PEOPLE_MAX = 200
@@ -100,7 +101,7 @@ def _show(
         "owner": posted.get("owner", str(request.user.pk)),
         "due": posted.get("due", f"{timezone.localdate() + timedelta(days=DUE_DAYS)}"),
         "zone": timezone.get_current_timezone_name(),
-        "why_not": closing.why_not(case, facts, closing.living_plan(case)),
+        "why_not": closing.why_not(case, facts, closing.living([case]).get(case.pk)),
         "commit_label": "Close the case",
     }
     return request_context.show_preview(request, "Close", case, context, problem=problem)

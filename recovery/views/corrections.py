@@ -235,12 +235,25 @@ def correction(request: Request, workspace: str, pk: int) -> HttpResponse:
     return _one(request, found_or_404(here, pk))
 
 
-def _one(
-    request: Request, one: Correction, *, problem: str = "", status: int = 200
-) -> HttpResponse:
+def _one(request: Request, one: Correction, refusal: Exception | None = None) -> HttpResponse:
+    """The page of a correction; after a refusal with its reason, and with what was typed."""
     context = card(request, one)
-    if problem:
-        context["problem"] = {"tone": "bad", "title": "Nothing was changed", "text": problem}
+    if refusal is None:
+        return page(request, "recovery/correction.html", context)
+    said = request.POST
+    typed = {name: said[name] for name in ("title", "lead") if name in said}
+    fields = [fact for fact in context["facts_changed"] if fact["field"] in said]
+    problem = {"tone": "bad", "title": "Nothing was changed.", "text": str(refusal)}
+    is_input = not isinstance(refusal, OutOfDate | CannotMove)
+    if is_input:
+        context["correction"] |= typed
+        for fact in fields:
+            fact["wording"] = said[fact["field"]]
+    else:  # somebody else's words stand in the fields now, if there still are any
+        words = [*typed.values(), *(said[fact["field"]] for fact in fields)]
+        problem["typed"] = " · ".join(filter(None, words))
+    context["problem"] = problem
+    status = 422 if is_input else 409
     return page(request, "recovery/correction.html", context, status=status)
 
 
@@ -288,8 +301,7 @@ def _change(
     try:
         act(one)
     except REFUSALS as refusal:
-        status = 409 if isinstance(refusal, OutOfDate | CannotMove) else 422
-        return _one(request, found_or_404(one.workspace, pk), problem=str(refusal), status=status)
+        return _one(request, found_or_404(one.workspace, pk), refusal)
     messages.success(request, words)
     return redirect("recovery:correction", workspace=workspace, pk=pk)
 

@@ -21,11 +21,11 @@ from ledger import audit, logkeys, proofs
 from ledger.audit import AuditFinding
 from ledger.models import Event
 from recovery import corrections
-from recovery.cases.lifecycle import InvalidInput
 from recovery.corrections import TooManyReports, publishing
 from recovery.corrections.facts import review_words
 from recovery.corrections.publishing import was_read
 from recovery.models import Correction
+from workspaces.written import InvalidInput
 
 # Records: what the affected person can download and anybody can check offline.
 

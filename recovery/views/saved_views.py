@@ -24,6 +24,7 @@ from workspaces import row_locks
 from workspaces.access import NotAllowed, may, require
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, workspace_or_404
+from workspaces.written import InvalidInput, kept_text
 
 VIEWS_MAX = 50
 """Of one person in one workspace; whoever needs more has a query language."""
@@ -34,7 +35,7 @@ SHOWN_MAX = 200
 
 
 class CannotSave(ValueError):
-    """We stopped because the view has no name, or its owner has too many; the message says it."""
+    """We stopped because its owner has too many views; the message says it."""
 
 
 def visible_to(workspace: Workspace, person: User) -> QuerySet[SavedView]:
@@ -45,13 +46,11 @@ def visible_to(workspace: Workspace, person: User) -> QuerySet[SavedView]:
 
 @transaction.atomic
 def save_view(workspace: Workspace, *, by: User, name: str, query: str, shared: bool) -> SavedView:
-    """Keep a query under a name; raises CannotSave, QueryError, or NotAllowed where it is shared.
+    """Keep a query under a name; raises CannotSave, InvalidInput, QueryError, or NotAllowed.
 
     A name that its owner has already is the same view with another query.
     """
-    name = " ".join(name.split())[:NAME_CHARACTERS_MAX]
-    if not name:
-        raise CannotSave("A view needs a name.")
+    name = kept_text(" ".join(name.split()), NAME_CHARACTERS_MAX, asking="A view needs a name.")
     matching(workspace, parse(query), by=by)
     if shared:
         require(by, "recover", workspace)
@@ -109,7 +108,7 @@ def save(request: Request, workspace: str) -> HttpResponse:
             query=posted.get("q", ""),
             shared="shared" in posted,
         )
-    except (CannotSave, search.QueryError, NotAllowed) as refusal:
+    except (CannotSave, InvalidInput, search.QueryError, NotAllowed) as refusal:
         form = {
             "query": posted.get("q", ""),
             "name": posted.get("name", ""),

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods
 from connectors.contract import CannotRead, Refused
 from ledger import disclosure
 from ledger.models import Action, Effect, Event
-from recovery.cases.lifecycle import REFUSALS, InvalidInput, held_by_another
+from recovery.cases.lifecycle import REFUSALS, held_by_another
 from recovery.casework import settling
 from recovery.engine import outbound_calls, steps
 from recovery.models import Case, PlanState, Step, StepState
@@ -30,6 +30,7 @@ from recovery.views.story import short_key
 from workspaces import formatting
 from workspaces.models import User
 from workspaces.pages import Request, is_number
+from workspaces.written import InvalidInput
 
 # A second answer to what somebody has settled already: who said what, and how it stands now.
 

@@ -14,6 +14,7 @@ from tests.approvals.test_waiting import in_a_thread, until_waiting
 from tests.people import person
 from workspaces import teams
 from workspaces.moves import CannotMove
+from workspaces.written import InvalidInput
 
 IRREVERSIBLE = {"class_": "external_irreversible"}
 
@@ -83,7 +84,7 @@ def test_an_answer_is_given_once_and_not_after_the_decision(ask, ada, ben):
 
 def test_an_empty_question_and_one_too_many_are_refused(ask, ben):
     approval = ask()
-    with pytest.raises(inbox.NotYours, match="write what"):
+    with pytest.raises(InvalidInput, match="Write what"):
         clarifications.ask_back(approval, "  ", by=ben)
     for number in range(clarifications.ENQUIRIES_MAX):
         clarifications.ask_back(approval, f"Question {number}", by=ben)

@@ -14,6 +14,7 @@ from tests.approvals.cast import asker, now, refund, told
 from tests.people import person, team
 from workspaces import teams
 from workspaces.moves import CannotMove
+from workspaces.written import InvalidInput
 
 
 def let_it_expire(approval):
@@ -235,7 +236,7 @@ def test_a_no_ends_it_and_its_reason_is_kept(ask, ben, cleo, django_capture_on_c
 def test_a_no_says_why(ask, ben):
     approval = ask()
 
-    with pytest.raises(inbox.NotYours, match="say why"):
+    with pytest.raises(InvalidInput, match="Say why"):
         inbox.reject(approval, by=ben, seen=approval.digest, reason=" ")
 
     approval.refresh_from_db()

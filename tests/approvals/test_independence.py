@@ -293,6 +293,8 @@ def test_a_word_at_the_server_lets_a_small_team_go_on_and_the_ledger_keeps_it(
     with pytest.raises(CommandError, match="--address, --at-once"):
         call_command("vouch", "acme", new.email, *because)
 
+    with pytest.raises(CommandError, match="it has 401 characters, of which 400 can be kept"):
+        call_command("vouch", "acme", new.email, "--address", "--because", "b" * 401)
     call_command("vouch", "acme", new.email, "--address", *because)
     none_lets(approval, new)
     call_command("vouch", "acme", new.email, "--at-once", *because)

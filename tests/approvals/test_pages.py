@@ -110,6 +110,59 @@ def test_a_stale_page_is_told_409_and_loses_nothing_typed(as_person, ask, ben, c
     assert "my long thought" in answered.content.decode()
 
 
+LONG, TOO_LONG = "y" * 2_000, "y" * 2_001
+LIMIT = "it has 2,001 characters, of which 2,000 can be kept"
+
+
+@pytest.mark.parametrize("decision", ["grant", "reject"])
+def test_a_reason_is_kept_whole_or_refused_with_nothing_lost(as_person, ask, ben, decision):
+    approval = ask()
+
+    refused = decide(as_person(ben), approval, decision, reason=TOO_LONG)
+
+    assert refused.status_code == 422
+    assert LIMIT in refused.text
+    assert f'value="{TOO_LONG}"' in refused.text
+    assert "maxlength" not in refused.text
+    assert not approval.decisions.exists()
+    assert decide(as_person(ben), approval, decision, reason=LONG).status_code == 302
+    assert approval.decisions.get().reason == LONG
+
+
+def test_a_question_back_and_its_answer_are_kept_whole_or_come_back(as_person, ask, ada, ben):
+    approval, bens, adas = ask(), as_person(ben), as_person(ada)
+    ask_url = f"{card_of(approval)}ask/"
+
+    refused = bens.post(ask_url, {"question": TOO_LONG, "reason": "half a thought"})
+
+    assert (refused.status_code, LIMIT in refused.text) == (422, True)
+    assert f'value="{TOO_LONG}"' in refused.text
+    assert "half a thought" in refused.text
+    bens.post(ask_url, {"question": LONG})
+    asked = approval.enquiries.get()
+    assert asked.question == LONG
+    answer_url, name = f"{card_of(approval)}answer/{asked.pk}/", f"answer_{asked.pk}"
+    refused = adas.post(answer_url, {name: "z" * 8_001})
+    assert (refused.status_code, f'value="{"z" * 8_001}"' in refused.text) == (422, True)
+    adas.post(answer_url, {name: LONG})
+    asked.refresh_from_db()
+    assert asked.answer == LONG
+
+
+def test_what_was_written_too_late_is_still_shown(as_person, ask, ben, cleo, ada):
+    approval = ask()
+    bens, adas = as_person(ben), as_person(ada)
+    inbox.grant(approval, by=cleo, seen=approval.digest)
+
+    late = decide(bens, approval, "reject", reason="the wrong card, I called her")
+    too_long = adas.post(f"{card_of(approval)}withdraw/", {"reason": TOO_LONG})
+
+    assert (late.status_code, "You wrote: the wrong card, I called her" in late.text) == (409, True)
+    assert (too_long.status_code, f'value="{TOO_LONG}"' in too_long.text) == (422, True)
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.GRANTED
+
+
 def test_with_htmx_only_the_card_comes_back(as_person, ask, ben):
     approval = ask()
     answered = decide(as_person(ben), approval, **{"HX-Request": "true"})

@@ -20,6 +20,7 @@ from tests.approvals.cast import put_in_force, told
 from tests.people import person
 from workspaces import teams
 from workspaces.models import Workspace
+from workspaces.written import InvalidInput
 
 POLICIES, NEW, TOOLS = "/w/acme/policies/", "/w/acme/policies/new/", "/w/acme/tools/"
 DENIES = 'policies:\n  crm.*: {approval: DENY, words: "nobody touches the CRM"}\n'
@@ -122,6 +123,24 @@ def test_a_pause_is_placed_shown_and_lifted(ada_s, acme):
     assert ada_s.post(f"{POLICIES}pauses/", {"kind": "tool", "reason": "x"}).status_code == 422
     ada_s.post(f"{POLICIES}pauses/{Pause.objects.get().pk}/lift/")
     assert pauses.standing(acme.pk, tool="mail.send") is None
+
+
+def test_why_is_kept_whole_or_refused_with_nothing_lost(ada_s, acme):
+    place = {"kind": "tool", "name": "mail.*", "reason": "w" * 401}
+
+    refused = ada_s.post(f"{POLICIES}pauses/", place)
+
+    assert refused.status_code == 422
+    assert "it has 401 characters, of which 400 can be kept" in refused.text
+    assert "w" * 401 in refused.text
+    ada_s.post(f"{POLICIES}pauses/", place | {"reason": "w" * 400})
+    assert Pause.objects.get().reason == "w" * 400
+    said = {"source": "{}", "note": "w" * 401, "act": "save"}
+    refused = ada_s.post(f"{POLICIES}new/", said)
+    assert (refused.status_code, "w" * 401 in refused.text) == (422, True)
+    with pytest.raises(InvalidInput):
+        versions.save(acme, "{}", by=None, note="w" * 401)
+    assert not PolicyVersion.objects.exists()
 
 
 def test_the_pause_of_a_connection_counts_the_runs_that_have_called_its_tools(acme, ada, history):

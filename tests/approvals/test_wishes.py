@@ -172,6 +172,22 @@ def test_she_answers_once_and_not_when_it_is_over(ask_first, ben, acme):
     assert Client().post(path, {"answer": "yes"}).status_code == 404
 
 
+def test_what_she_writes_is_kept_whole_or_refused_with_nothing_lost(ask_first, post_office):
+    approval = ask_first()
+    send_all()
+    page, longest = page_of(post_office()), "\n".join(["yes"] * 499) + "\n1234"
+    sent = longest.replace("\n", "\r\n")  # as browsers send lines
+
+    refused = Client().post(page, {"answer": "yes", "note": f"{sent}5"})
+
+    assert refused.status_code == 422
+    assert "it has 2,001 characters, of which 2,000 can be kept" in refused.text
+    assert "yes\r\n12345" in refused.text
+    assert approval.wishes.get().answer == ""
+    Client().post(page, {"answer": "yes", "note": sent})
+    assert (approval.wishes.get().answer, approval.wishes.get().note) == ("yes", longest)
+
+
 def test_the_database_keeps_answer_and_time_together(ask_first):
     wish = ask_first().wishes.get()
     with pytest.raises(IntegrityError), transaction.atomic():

@@ -165,7 +165,11 @@ def test_the_log_is_checked_in_the_page(client, vic, trip, northwind):
     assert "Proven" in client.post(path, {"proof": proof, "check": "proof"}).text
     bad = client.post(path, {"proof": proof.replace("index 0", "index 1"), "check": "proof"})
     assert "Not proven" in bad.text
-    assert "Not proven" in client.post(path, {"proof": "hello", "check": "proof"}).text
+    said = client.post(path, {"proof": "hello", "check": "proof"}).text
+    assert "Not proven" in said
+    assert "hello</textarea>" in said
+    padded = proof + "\n" * 500_000
+    assert "It was not read" in client.post(path, {"proof": padded, "check": "proof"}).text
 
 
 def test_a_proof_of_another_log_is_none_of_this(client, trip, northwind):

@@ -9,6 +9,7 @@ from django.db import transaction
 from approvals import versions
 from approvals.policy import Invalid
 from workspaces.models import User, Workspace
+from workspaces.written import InvalidInput
 
 
 class Command(BaseCommand):
@@ -36,6 +37,8 @@ class Command(BaseCommand):
                 version = versions.activate(saved, by=person)
         except (OSError, UnicodeDecodeError) as wrong:
             raise CommandError(f"{options['file']} cannot be read: {wrong}") from wrong
+        except InvalidInput as wrong:
+            raise CommandError(f"--note: {wrong}") from wrong
         except Invalid as wrong:
             lines = "\n".join(f"  {problem}" for problem in wrong.problems)
             raise CommandError(f"{options['file']} is no policy:\n{lines}") from wrong

@@ -8,7 +8,6 @@ from django.test.utils import CaptureQueriesContext
 
 from approvals import versions
 from ledger.models import Event
-from recovery.cases.lifecycle import REASON_CHARACTERS_MAX, InvalidInput
 from recovery.casework import bulk, cases
 from recovery.casework.bulk_verbs import VERBS
 from recovery.models import BulkItem, BulkJob, Case, CaseState, Directive, Plan
@@ -18,6 +17,7 @@ from recovery.views import bulk as bulk_pages
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 from workspaces.models import Team
+from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput
 
 
 def frozen(seen):
@@ -193,6 +193,75 @@ def test_many_cases_are_closed_as_what_they_are(three, acme, ada):
     bulk.sweep()
 
     assert Case.objects.filter(outcome="already_handled").count() == 2
+
+
+@pytest.fixture
+def five(raises):
+    """Five failed runs with a raised ticket each, and their cases, in order."""
+    runs = [raises(number).ends("failed") for number in range(1, 6)]
+    return [(run, run.case()) for run in runs]
+
+
+def test_closed_together_each_case_keeps_its_own_checks_and_its_own_event(five, acme, ada, finn):
+    seen = bulk.dry_run(acme, "close", by=ada)
+    (first, _), (_, second), (third, _), (fourth, _), (fifth, _) = five
+    cases.report(first.row, text="Look at this one", by=ada)
+    cases.claim(second, by=finn, seen=second.revision)
+    third.plans("tickets.update", ("ticket", "main/T-3"))  # heard late, and not looked at yet
+
+    bulk.start(acme, "close", by=ada, reason="A drill", frozen=frozen(seen))
+    assert bulk.sweep() == 5
+
+    assert [(one.state, one.detail) for one in BulkItem.objects.order_by("pk")] == [
+        ("refused", "Somebody changed this case since you saw it."),
+        ("refused", "Finn has claimed it."),
+        ("refused", "Settle tickets.update first: nobody knows whether it happened."),
+        ("done", ""),
+        ("done", ""),
+    ]
+    told = {one.run: one for one in Event.objects.filter(type="case.closed")}
+    assert told.keys() == {fourth.run, fifth.run}
+    assert {one.actor for one in told.values()} == {str(ada.pk)}
+    assert [one["target"]["id"] for one in told[fifth.run].data["standing"]] == ["main/T-5"]
+    closed = Case.objects.filter(state=CaseState.CLOSED).order_by("pk")
+    assert [(one.run.run, one.closed_by, one.closing_reason) for one in closed] == [
+        (fourth.run, ada, "A drill"),
+        (fifth.run, ada, "A drill"),
+    ]
+    triage.look()
+    assert Case.objects.filter(state=CaseState.CLOSED).count() == 2, "its reasons are answered"
+
+
+def test_many_are_closed_for_the_price_of_two(five, acme, ada):
+    meant = frozen(bulk.dry_run(acme, "close", by=ada))
+
+    def asked(some):
+        bulk.start(acme, "close", by=ada, reason="A drill", frozen=some)
+        with CaptureQueriesContext(connection) as queries:
+            assert bulk.sweep() == len(some)
+        return len(queries)
+
+    assert asked(meant[:2]) == asked(meant[2:])
+
+
+def test_one_that_cannot_be_closed_at_all_holds_up_no_other(five, acme, ada):
+    meant = frozen(bulk.dry_run(acme, "close", by=ada))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION 'a broken row'; END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER broken BEFORE UPDATE ON recovery_case FOR EACH ROW"
+            f" WHEN (OLD.id = {meant[1][0]}) EXECUTE FUNCTION broken()"
+        )
+
+    job = bulk.start(acme, "close", by=ada, reason="A drill", frozen=meant)
+
+    assert bulk.sweep() == 4
+    assert bulk.counts(job) == {"done": 4, "working": 1, "restored": 0}
+    assert Case.objects.filter(state=CaseState.CLOSED).count() == 4
+    assert Event.objects.filter(type="case.closed").count() == 4
 
 
 def test_who_may_no_longer_recover_starts_nothing(three, acme, ada, operators):

@@ -2,12 +2,12 @@
 
 import pytest
 
-from recovery.cases.lifecycle import REASON_CHARACTERS_MAX
 from recovery.casework import bulk, cases
 from recovery.casework.bulk_verbs import VERBS
 from recovery.models import BulkItem, BulkJob, Plan
 from tests.people import person, team
 from tests.recovery.engine import by_hand
+from workspaces.written import REASON_CHARACTERS_MAX
 
 
 @pytest.fixture

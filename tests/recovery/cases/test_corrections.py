@@ -20,6 +20,7 @@ from tests.locks import waits
 from tests.recovery.engine import by_hand
 from workspaces import row_locks
 from workspaces.moves import CannotMove
+from workspaces.written import InvalidInput
 
 
 @pytest.fixture
@@ -338,6 +339,29 @@ def test_what_she_writes_is_kept_whole_as_her_browser_counts_it_or_refused_with_
     assert not Report.objects.exists()
     assert client.post(f"{path}report/", {"text": sent}).status_code == 302
     assert Report.objects.get().text == longest
+
+
+def test_the_words_of_a_correction_are_kept_whole_or_come_back(drafted, ada, client):
+    client.force_login(ada)
+    there = f"/w/acme/corrections/{drafted.pk}/"
+    field = f"word-{drafted.facts['items'][0]['id']}"
+    said = {"revision": drafted.revision, "title": "t" * 201, "lead": "Why so", field: "My own"}
+
+    refused = client.post(f"{there}save/", said)
+
+    assert refused.status_code == 422
+    assert "it has 201 characters, of which 200 can be kept" in refused.text
+    for typed in ("t" * 201, "Why so", "My own"):
+        assert typed in refused.text
+    for too_long in ({"lead": "l" * 2_001}, {field: "w" * 501}):
+        assert client.post(f"{there}save/", said | {"title": "Ours"} | too_long).status_code == 422
+    assert client.post(f"{there}save/", said | {"title": "Ours"}).status_code == 302
+    stale = client.post(f"{there}publish/", said | {"title": "Theirs"})
+    assert (stale.status_code, "You wrote: Theirs · Why so · My own" in stale.text) == (409, True)
+    drafted.refresh_from_db()
+    assert (drafted.title, drafted.state) == ("Ours", "draft")
+    with pytest.raises(InvalidInput):
+        corrections.revoke(drafted, by=ada, seen=drafted.revision, reason="r" * 2_001)
 
 
 def test_the_mail_goes_out_and_its_delivery_is_on_the_record(drafted, ada):

@@ -133,6 +133,7 @@ def test_a_private_view_is_its_owners_and_a_shared_one_everybodys(client, acme, 
         ("", "is:open", "needs a name"),
         ("Bad", "is:nonsense", "is none of"),
         (" ", "", "needs a name"),
+        ("n" * 81, "is:open", "it has 81 characters, of which 80 can be kept"),
     ],
 )
 def test_what_cannot_be_kept_is_said_and_what_was_typed_stays(desk, name, q, says):
@@ -140,7 +141,7 @@ def test_what_cannot_be_kept_is_said_and_what_was_typed_stays(desk, name, q, say
 
     assert page.status_code == 422
     assert says in page.text
-    assert page.context["form"]["query"] == q
+    assert (page.context["form"]["name"], page.context["form"]["query"]) == (name, q)
     assert not SavedView.objects.exists()
 
 

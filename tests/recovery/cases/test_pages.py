@@ -7,8 +7,9 @@ import pytest
 from django.utils import timezone
 
 from approvals import versions
-from recovery.casework import cases
-from recovery.models import Case, Plan
+from approvals.models import Pause
+from recovery.casework import cases, closing
+from recovery.models import Case, CaseOutcome, Plan
 from recovery.planning import plans
 from recovery.triage import triage
 from tests import people
@@ -52,6 +53,31 @@ def test_nothing_that_an_agent_or_a_customer_wrote_is_markup_in_a_line(desk, cas
     assert line.count("&lt;b onclick=x&gt;&amp;&quot;&#x27;") == len(texts)
     assert f'data-customer="{escape(wrote)}"' in line
     assert 'data-currency="&quot;&gt;"' in line
+
+
+def test_what_is_written_on_a_case_is_kept_or_comes_back_with_it(desk, case, ada, acme):
+    there = f"/w/acme/cases/{case.pk}/"
+    why = "w" * 401
+
+    comment = desk.post(f"{there}comment/", {"comment": "c" * 8_001})
+    stop = desk.post(f"{there}pause/", {"kind": "agent", "why": why})
+
+    assert (comment.status_code, stop.status_code) == (422, 422)
+    assert "c" * 8_001 in comment.text
+    assert "it has 401 characters, of which 400 can be kept" in stop.text
+    assert f'value="{why}"' in stop.text
+    assert not Pause.objects.exists()
+    gone = desk.post(f"{there}pause/", {"kind": "team", "why": "they all err"})
+    assert (gone.status_code, "they all err" in gone.text) == (409, True)
+    late = desk.post(f"{there}reopen/", {"revision": case.revision, "why": "the seat is wrong"})
+    assert late.status_code == 409
+    assert "You wrote: the seat is wrong" in late.text
+    fresh = Case.objects.get()
+    closing.close(
+        fresh, outcome=CaseOutcome.EXPECTED, by=ada, seen=fresh.revision, reason="It is fine"
+    )
+    again = desk.post(f"{there}reopen/", {"revision": 0, "why": "the seat is wrong"})
+    assert (again.status_code, ">the seat is wrong</textarea>" in again.text) == (409, True)
 
 
 def test_a_peek_opens_the_case_beside_the_list(desk, case):

@@ -7,12 +7,12 @@ from django.utils import timezone
 
 from ledger.models import Event
 from recovery import personal_data
-from recovery.cases.lifecycle import InvalidInput
 from recovery.casework import closing
 from recovery.models import Residue
 from tests import people
 from workspaces.access import NotAllowed
 from workspaces.moves import CannotMove
+from workspaces.written import InvalidInput
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from ledger.models import Event, Run
-from recovery.cases.lifecycle import InvalidInput, OutOfDate
+from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import closing, settling
 from recovery.casework.closing import CannotClose
 from recovery.engine import plan_lifecycle, steps
@@ -19,6 +19,7 @@ from tests.locks import waits
 from tests.people import person, team
 from tests.recovery.engine import by_hand
 from workspaces.moves import CannotMove
+from workspaces.written import InvalidInput
 
 
 @pytest.fixture

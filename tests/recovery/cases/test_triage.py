@@ -370,8 +370,8 @@ def test_due_is_the_earlier_of_policy_and_undo_window(tell):
 
 @pytest.mark.parametrize("text", ["", "   "])
 def test_a_report_needs_words(tell, ada, text):
-    from recovery.cases.lifecycle import InvalidInput
     from recovery.casework import cases
+    from workspaces.written import InvalidInput
 
     run = tell()
     with pytest.raises(InvalidInput):

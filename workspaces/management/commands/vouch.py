@@ -6,6 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from workspaces import independence
 from workspaces.models import User, Workspace
+from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 
 
 class Command(BaseCommand):
@@ -30,13 +31,14 @@ class Command(BaseCommand):
             raise CommandError(f"Nobody here has the address {options['email']}.")
         if not (options["address"] or options["at_once"]):
             raise CommandError("Say what for: --address, --at-once, or both.")
-        if not options["because"].strip():
-            raise CommandError("Say why, with --because.")
         try:
+            because = kept_text(
+                options["because"], NOTE_CHARACTERS_MAX, asking="Say why, with --because."
+            )
             said = independence.vouch(
-                workspace, person, because=options["because"].strip()[:400],
+                workspace, person, because=because,
                 address=options["address"], at_once=options["at_once"],
             )  # fmt: skip
-        except independence.NothingToVouchFor as nothing:
+        except (InvalidInput, independence.NothingToVouchFor) as nothing:
             raise CommandError(str(nothing)) from nothing
         self.stdout.write(f"{person.email} in {workspace.slug}: {', '.join(said)}. Recorded.")
