@@ -7,7 +7,8 @@ that nobody knows, unless a second factor guards the account (docs/decisions/acc
 """
 
 import secrets
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core.internal import ratelimit
@@ -29,9 +30,29 @@ FROM_A_KNOWN_DEVICE = {LOGIN_FAILED: "10/300s/key"}
 FROM_ALL_UNKNOWN_DEVICES = {LOGIN_FAILED: "100/3600s/key"}
 
 
+class Site(NamedTuple):
+    """What a mail calls the place that it comes from."""
+
+    name: str
+    domain: str
+
+
 class InvitedOnly(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ships no types
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
+
+    def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
+        """A mail leads to the desk, whatever host the request named that asked for it: a stranger
+        may ask for one to anybody, and its link opens an account or proves an address.
+        """
+        desk = urlsplit(settings.AMENDS_URL)
+        links = {
+            name: urlsplit(value)._replace(scheme=desk.scheme, netloc=desk.netloc).geturl()
+            for name, value in context.items()
+            if name.endswith("_url") and isinstance(value, str)
+        }
+        site = Site(name=desk.netloc, domain=desk.netloc)
+        super().send_mail(template_prefix, email, context | links | {"current_site": site})
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
         """Count this try; raises a ValidationError where there were too many of its kind."""
