@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.core import mail
 from django.test import Client
+from pytest_django.fixtures import SettingsWrapper
 
 from tests import people
 from workspaces.models import User
@@ -18,16 +19,15 @@ ELSEWHERE = "127.0.0.1:1"
 
 
 def test_a_mailed_link_leads_to_the_desk_whatever_host_the_request_named(
-    ada: User, settings: pytest.FixtureRequest
+    ada: User, settings: SettingsWrapper
 ) -> None:
-    settings.AMENDS_URL = "https://desk.example"  # type: ignore[attr-defined]
-    stranger, hers = Client(), Client()
+    settings.AMENDS_URL = "https://desk.example"
+    stranger, hers = (Client(headers={"host": ELSEWHERE}) for _ in range(2))
     hers.force_login(ada)
-    there = {"headers": {"host": ELSEWHERE}}
 
-    stranger.post("/accounts/password/reset/", {"email": ada.email}, **there)
-    stranger.post("/accounts/password/reset/", {"email": "nobody@example.com"}, **there)
-    hers.post("/accounts/email/", {"email": "new@example.com", "action_add": "1"}, **there)
+    stranger.post("/accounts/password/reset/", {"email": ada.email})
+    stranger.post("/accounts/password/reset/", {"email": "nobody@example.com"})
+    hers.post("/accounts/email/", {"email": "new@example.com", "action_add": "1"})
 
     reset, nobody, proof = sorted(mail.outbox, key=lambda one: one.to[0] != ada.email)
     assert (reset.to, nobody.to, proof.to) == (
