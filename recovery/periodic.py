@@ -11,6 +11,7 @@ LOOK_SECONDS = 0.5
 
 every(1.0, name="recovery.sweep", process=SWEEPER)(tasks.sweep)
 every(LOOK_SECONDS, name="recovery.triage")(triage.look)
+every(5.0, name="recovery.advice")(triage.renew_advice)
 every(5.0, name="recovery.silence")(triage.listen_for_silence)
 every(2.0, name="recovery.automatic")(automatic.sweep)
 every(2.0, name="recovery.probes")(outcome_probes.sweep)

@@ -11,6 +11,7 @@ from recovery.models.bulk import (
 )
 from recovery.models.cases import (
     CASE_MOVES,
+    AdviceRenewal,
     Case,
     CaseOutcome,
     CaseState,
@@ -30,6 +31,7 @@ __all__ = [
     "CASE_MOVES",
     "PLAN_MOVES",
     "STEP_MOVES",
+    "AdviceRenewal",
     "BulkItem",
     "BulkJob",
     "Case",

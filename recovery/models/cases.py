@@ -302,6 +302,22 @@ class Silence(models.Model):
         return f"silent since {self.lease_until:%Y-%m-%d %H:%M}"
 
 
+class AdviceRenewal(models.Model):
+    """How far the open cases of a workspace have been advised anew since a policy came into force.
+
+    A policy changes no run, so triage would not look: what a row suggests, whom it would ask and
+    whether anything can be undone would stand as the policy before had it.
+    """
+
+    workspace = models.OneToOneField(Workspace, on_delete=models.CASCADE, primary_key=True)
+    since = models.DateTimeField(help_text="When the policy came into force")
+    up_to = models.BigIntegerField(default=0, help_text="The last case that was advised anew")
+    is_done = models.BooleanField(default=False)
+
+    def __str__(self) -> str:
+        return f"advised up to case {self.up_to}"
+
+
 class Readback(models.Model):
     """An action that its rule wants read back over a connection, until that was done."""
 

@@ -140,15 +140,12 @@ def case_file(
     reasons: Sequence[Reason],
     connections: Mapping[tuple[int, str], Connection],
 ) -> CaseProjection:
-    try:
-        drafted = draft_steps(facts, connections)
-    except CannotUndo:  # longer than one plan; the preview says how to go about it
-        drafted = Drafted()
+    drafted = _drafted(facts, connections)
     blamed = blamed_action(facts, reasons)
     columns = (
         _failure(facts, reasons, blamed)
         | _person(facts)
-        | _advice(facts, drafted)
+        | _advised(facts, drafted)
         | _urgency(facts, reasons, blamed)
     )
     alike = None if columns["without_effects"] else fingerprint_of(facts, reasons)
@@ -188,7 +185,21 @@ def _person(facts: RunFacts) -> dict[str, Any]:
     }
 
 
-def _advice(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
+def advice(facts: RunFacts, connections: Mapping[tuple[int, str], Connection]) -> dict[str, Any]:
+    """The columns that say what to do next: all that a policy may change of a case by itself. What
+    went wrong was judged by the policy of its time.
+    """
+    return _advised(facts, _drafted(facts, connections))
+
+
+def _drafted(facts: RunFacts, connections: Mapping[tuple[int, str], Connection]) -> Drafted:
+    try:
+        return draft_steps(facts, connections)
+    except CannotUndo:  # longer than one plan; the preview says how to go about it
+        return Drafted()
+
+
+def _advised(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
     suggestion, why = suggest(facts)
     if suggestion == Suggestion.COMPENSATE and drafted.cannot and not drafted.steps:
         suggestion, why = Suggestion.CLOSE, f"{NO_WAY_BACK}: say who looks after what is left."
