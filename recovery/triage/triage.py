@@ -7,52 +7,33 @@ above the last", which would lose late commits. Looking is idempotent, and many 
 from __future__ import annotations
 
 import logging
-<<<<<<< HEAD
-from collections.abc import Mapping, Sequence
-=======
 import time
-from collections.abc import Sequence
->>>>>>> 109a52c (Open cases follow a policy that comes into force: what to do next is advised anew, in batches; what went wrong stays as it was judged)
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.contrib.postgres.search import SearchVector
 from django.db import transaction
-<<<<<<< HEAD
-from django.db.models import Exists, F, OuterRef, QuerySet, Value
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType, Risk
+from approvals.models import PolicyVersion
 from connectors import channels
 from connectors.channels import Message
 from connectors.models import Connection, Delivery
 from ledger import desk_events
 from ledger.models import Action, Event, Run, RunState
-=======
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
-
-from amends.protocol.vocabulary import EventType
-from approvals.models import PolicyVersion
-from ledger.models import Event, Run, RunState
->>>>>>> 109a52c (Open cases follow a policy that comes into force: what to do next is advised anew, in batches; what went wrong stays as it was judged)
 from recovery.cases import lifecycle
 from recovery.cases.lifecycle import REOPENED, move, say
 from recovery.engine.queries import DATABASE_AWAY
-<<<<<<< HEAD
-from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
+from recovery.models import AdviceRenewal, Case, CaseOutcome, CaseState, Directive, Silence
 from recovery.planning.drafting import connections_of
 from recovery.run_facts.runs import RunFacts, gather, policies_of
 from recovery.triage import causes, verification
-from recovery.triage.case_projection import CaseProjection, case_file
-=======
-from recovery.models import AdviceRenewal, Case, CaseOutcome, CaseState, Directive, Silence
-from recovery.planning.plan_drafting import connections_of
-from recovery.run_facts.runs import RunFacts, gather, policies_of
-from recovery.triage import opening, verification
-from recovery.triage.case_projection import advice, case_file
->>>>>>> 109a52c (Open cases follow a policy that comes into force: what to do next is advised anew, in batches; what went wrong stays as it was judged)
+from recovery.triage.case_projection import CaseProjection, advice, case_file
 from recovery.triage.detectors import Reason, reasons
 from workspaces import row_locks
 from workspaces.clock import database_time
@@ -183,6 +164,14 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
     return case
 
 
+def _change(case: Case, changes: Mapping[str, Any]) -> None:
+    """Columns of a row that is in hand, as a change that pages see; the caller holds its lock."""
+    for name, value in changes.items():
+        setattr(case, name, value)
+    case.revision += 1
+    case.save(update_fields=[*changes, "revision"])
+
+
 def _write_case(
     facts: RunFacts, case: Case, changes: Mapping[str, Any], file: CaseProjection
 ) -> None:
@@ -193,10 +182,7 @@ def _write_case(
         changes |= _cause(facts, case, file)
     if case.without_effects and not changes.get("without_effects", True):
         changes["opened_at"] = timezone.now()  # now it comes to the queue, as news
-    for name, value in changes.items():
-        setattr(case, name, value)
-    case.revision += 1
-    case.save(update_fields=[*changes, "revision"])
+    _change(case, changes)
     _searchable(case, file)
 
 
@@ -414,7 +400,7 @@ def _advise(cases: Sequence[Case]) -> None:
         advised = advice(facts, connections)
         changes = {name: new for name, new in advised.items() if getattr(case, name) != new}
         if changes:
-            opening.write(case, changes)
+            _change(case, changes)
 
 
 def listen_for_silence() -> int:
