@@ -3,7 +3,7 @@
 from recovery import tasks
 from recovery.casework import bulk, cases
 from recovery.corrections import aftercare
-from recovery.triage import automatic, outcome_probes, triage, verification
+from recovery.triage import advice, automatic, outcome_probes, triage, verification
 from workspaces.periodic import SWEEPER, every
 
 LOOK_SECONDS = 0.5
@@ -11,7 +11,7 @@ LOOK_SECONDS = 0.5
 
 every(1.0, name="recovery.sweep", process=SWEEPER)(tasks.sweep)
 every(LOOK_SECONDS, name="recovery.triage")(triage.look)
-every(5.0, name="recovery.advice")(triage.renew_advice)
+every(5.0, name="recovery.advice")(advice.renew)
 every(5.0, name="recovery.silence")(triage.listen_for_silence)
 every(2.0, name="recovery.automatic")(automatic.sweep)
 every(2.0, name="recovery.probes")(outcome_probes.sweep)

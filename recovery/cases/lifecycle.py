@@ -113,6 +113,14 @@ def move(case: Case, to: str, **columns: Any) -> None:
     case.save(update_fields=_moved(case, to, **columns))
 
 
+def change(case: Case, changes: Mapping[str, Any]) -> None:
+    """Columns of a row that is in hand, as a change that pages see; the caller holds its lock."""
+    for name, value in changes.items():
+        setattr(case, name, value)
+    case.revision += 1
+    case.save(update_fields=[*changes, "revision"])
+
+
 def _moved(case: Case, to: str, **columns: Any) -> list[str]:
     """The row in hand as it will be; which columns are to be written."""
     if to not in CASE_MOVES[case.state]:

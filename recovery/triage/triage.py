@@ -7,7 +7,6 @@ above the last", which would lose late commits. Looking is idempotent, and many 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,12 +14,11 @@ from typing import Any
 from django.conf import settings
 from django.contrib.postgres.search import SearchVector
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
+from django.db.models import Exists, F, OuterRef, QuerySet, Value
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType, Risk
-from approvals.models import PolicyVersion
 from connectors import channels
 from connectors.channels import Message
 from connectors.models import Connection, Delivery
@@ -29,11 +27,11 @@ from ledger.models import Action, Event, Run, RunState
 from recovery.cases import lifecycle
 from recovery.cases.lifecycle import REOPENED, move, say
 from recovery.engine.queries import DATABASE_AWAY
-from recovery.models import AdviceRenewal, Case, CaseOutcome, CaseState, Directive, Silence
+from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
 from recovery.planning.drafting import connections_of
 from recovery.run_facts.runs import RunFacts, gather, policies_of
 from recovery.triage import causes, verification
-from recovery.triage.case_projection import CaseProjection, advice, case_file
+from recovery.triage.case_projection import CaseProjection, case_file
 from recovery.triage.detectors import Reason, reasons
 from workspaces import row_locks
 from workspaces.clock import database_time
@@ -164,14 +162,6 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
     return case
 
 
-def _change(case: Case, changes: Mapping[str, Any]) -> None:
-    """Columns of a row that is in hand, as a change that pages see; the caller holds its lock."""
-    for name, value in changes.items():
-        setattr(case, name, value)
-    case.revision += 1
-    case.save(update_fields=[*changes, "revision"])
-
-
 def _write_case(
     facts: RunFacts, case: Case, changes: Mapping[str, Any], file: CaseProjection
 ) -> None:
@@ -182,7 +172,7 @@ def _write_case(
         changes |= _cause(facts, case, file)
     if case.without_effects and not changes.get("without_effects", True):
         changes["opened_at"] = timezone.now()  # now it comes to the queue, as news
-    _change(case, changes)
+    lifecycle.change(case, changes)
     _searchable(case, file)
 
 
@@ -305,16 +295,6 @@ BATCHES_MAX = 40
 ALONE_MAX = BATCH_RUNS * BATCHES_MAX
 """Runs that are looked at one by one, when one of them cannot be."""
 
-ADVISED_CASES = 50
-"""At once: their runs are held meanwhile, and what agents tell of them waits."""
-
-ADVISED_WORKSPACES_MAX = 20
-ADVISING_SECONDS_MAX = 2.0
-"""Of one turn; the next comes soon, and nothing is lost if it comes late."""
-
-JUDGED_SECONDS_MAX = 60
-"""A batch of triage that began before a policy came into force has ended by then."""
-
 SILENT_DAYS_MAX = 30
 """A run that fell silent longer ago was looked at, or is of no use to anybody."""
 
@@ -332,75 +312,6 @@ def look(run_ids: Sequence[int] | None = None) -> int:
         if found < BATCH_RUNS:
             break
     return looked
-
-
-def renew_advice() -> int:
-    """Advise open cases anew where a policy came into force since; how many were looked at."""
-    fresh = Q(
-        workspace__advicerenewal__since=F("activated_at"), workspace__advicerenewal__is_done=True
-    )
-    active = PolicyVersion.objects.filter(active=True, activated_at__isnull=False)
-    due = active.exclude(fresh).order_by("activated_at").values_list("workspace", "activated_at")
-    looked, until = 0, time.monotonic() + ADVISING_SECONDS_MAX
-    for workspace, since in due[:ADVISED_WORKSPACES_MAX]:
-        while since and time.monotonic() < until:
-            found = _advise_some(workspace, since)
-            looked += found
-            if found < ADVISED_CASES:
-                break
-    return looked
-
-
-def advise_all_anew() -> None:
-    """After an upgrade, which may judge otherwise, each open case is advised anew."""
-    AdviceRenewal.objects.update(up_to=0, is_done=False)
-
-
-@transaction.atomic
-def _advise_some(workspace: int, since: datetime) -> int:
-    """The next open cases of its workspace. Who holds the row goes on with them by themselves.
-
-    It is done once nothing was left after every batch of triage that may still have judged by the
-    policy before has come to its end.
-    """
-    AdviceRenewal.objects.bulk_create(
-        [AdviceRenewal(workspace_id=workspace, since=since)], ignore_conflicts=True
-    )
-    rows = AdviceRenewal.objects.filter(workspace=workspace)
-    renewal = row_locks.not_in_hand(rows).first()
-    if renewal is None:
-        return 0
-    if renewal.since != since:
-        renewal.since, renewal.up_to, renewal.is_done = since, 0, False
-    waiting = Case.objects.filter(
-        workspace=workspace, state=CaseState.OPEN, without_effects=False, pk__gt=renewal.up_to
-    )
-    cases = list(waiting.order_by("pk")[:ADVISED_CASES])
-    _advise(cases)
-    if cases:
-        renewal.up_to = cases[-1].pk
-    elif database_time() - since > timedelta(seconds=JUDGED_SECONDS_MAX):
-        renewal.is_done = True
-    else:
-        renewal.up_to = 0
-    renewal.save()
-    return len(cases)
-
-
-def _advise(cases: Sequence[Case]) -> None:
-    """Write what changed of the advice; nothing where nothing did."""
-    if not cases:
-        return
-    lifecycle.lock_runs(cases)
-    fresh = [one for one in lifecycle.locked_each(cases).values() if one.state == CaseState.OPEN]
-    runs = [case.run for case in fresh]
-    connections = connections_of({run.workspace_id for run in runs})
-    known = gather(runs, policies=policies_of(runs), now=database_time())
-    for case, facts in zip(fresh, known, strict=True):
-        advised = advice(facts, connections)
-        changes = {name: new for name, new in advised.items() if getattr(case, name) != new}
-        if changes:
-            _change(case, changes)
 
 
 def listen_for_silence() -> int:

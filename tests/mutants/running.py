@@ -17,6 +17,10 @@ from tests.mutants.written import Mutant
 SECONDS_MAX = 600
 """Then a mutant has made its tests hang, which somebody would notice."""
 
+ENDING_SECONDS_MAX = 60
+"""Then they do not end politely either: one such run held the whole list for three quarters of an
+hour."""
+
 SAID_MAX = 2_000
 """Characters of pytest's words that are kept, from their end."""
 
@@ -95,6 +99,10 @@ def _pytest(tests: tuple[str, ...], folder: Path) -> tuple[int, str]:
             said, _ = pytest.communicate(timeout=SECONDS_MAX)
         except subprocess.TimeoutExpired:
             pytest.send_signal(signal.SIGINT)  # it ends its servers then
-            said, _ = pytest.communicate()
+            try:
+                said, _ = pytest.communicate(timeout=ENDING_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                pytest.kill()
+                said, _ = pytest.communicate()
             return 1, f"no end within {SECONDS_MAX} s\n{said[-SAID_MAX:]}"
     return pytest.returncode, said[-SAID_MAX:]

@@ -17,7 +17,7 @@ from config import pooling
 from config.local.places import local_home
 from ledger import checks, rights
 from ledger.partitions import owner_alias
-from recovery.triage import triage
+from recovery.triage import advice
 from workspaces.models import Heartbeat
 from workspaces.strong_locks import StillLocked, patiently
 
@@ -45,7 +45,7 @@ class Command(BaseCommand):
             raise CommandError(
                 f"{locked}\nNothing is half done: end them, or come when it is quieter."
             ) from locked
-        triage.advise_all_anew()
+        advice.advise_all_anew()
         collect_static()
         if alone:  # old signs of life would make /statusz speak of processes that ended
             Heartbeat.objects.all().delete()
