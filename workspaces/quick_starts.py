@@ -1,7 +1,7 @@
 """Quick starts: the first program of an agent for each framework, as the page of a new key shows it.
 
-One entry is one framework. The programs of frameworks stand word for word in docs/frameworks.md, the
-one of plain HTTP in docs/http.md, and tests run all of them.
+One entry is one framework. The programs stand word for word in docs/ (frameworks.md, agents.md,
+mcp.md, http.md), and tests run all of them.
 """
 
 # ruff: noqa: E501 - the lines are as the pages of the docs have them
@@ -78,6 +78,66 @@ from google.adk.runners import InMemoryRunner
 runner = InMemoryRunner(Agent(name="trips", model=model, tools=gated(desk, [update_flight], {{"update_flight": move}})))
 {_RUN}asyncio.run(runner.run_debug("Move my return flight to HAT019"))
 """
+CREWAI = f"""\
+import amends
+from amends.adapters.crewai import gated
+from crewai import Agent, Crew, Task
+
+{_DECLARED}\
+agent = Agent(role="Trips", goal="Move flights", backstory="You move flights.", llm=model,
+              tools=gated(desk, [update_flight], {{"update_flight": move}}))
+task = Task(description="Move my return flight to HAT019", expected_output="The new flight", agent=agent)
+{_RUN}Crew(agents=[agent], tasks=[task]).kickoff()
+"""
+CLAUDE_AGENT_SDK = f"""\
+import amends, asyncio
+from amends.adapters.claude_agent_sdk import gated
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, create_sdk_mcp_server
+
+{_DECLARED}\
+trips = create_sdk_mcp_server("trips", tools=[update_flight])
+options = gated(desk, ClaudeAgentOptions(mcp_servers={{"trips": trips}}, setting_sources=[]), {{"update_flight": move}})
+async def answer(request):
+    async with desk.run("Move my return flight", on_behalf_of={{"id": "mia", "name": "Mia Li"}}), ClaudeSDKClient(options) as client:
+        await client.query(request)
+        async for message in client.receive_response(): print(message)
+asyncio.run(answer("Move my return flight to HAT019"))
+"""
+TYPESCRIPT = """\
+import { connect } from "@amends/client";
+const desk = connect(); // AMENDS_URL, AMENDS_KEY
+await desk.run("Move my return flight", { onBehalfOf: { id: "mia", name: "Mia Li" } }, async (run) => {
+  const plan = { target: ["reservation", "XEHM4B"], args: { flight: "HAT019" }, before: await airline.get("XEHM4B") } as const;
+  await run.action("update_flight", plan, async (act) => {
+    const now = await act.perform((args) => airline.update("XEHM4B", args));
+    await act.succeeded(now, { after: now });
+  });
+  await run.checkpoint("flights_moved", { state: { next: "send the confirmation" } });
+});
+"""
+AI_SDK = """\
+import { generateText, isStepCount, tool } from "ai";
+import { z } from "zod";
+import { connect, type Declaration } from "@amends/client";
+import { gated } from "@amends/client/ai";
+
+const desk = connect();
+const updateFlight = tool({
+  description: "Move a reservation to another flight.",
+  inputSchema: z.object({ reservation: z.string(), flight: z.string() }),
+  execute: ({ reservation, flight }) => airline.update(reservation, { flight }),
+});
+const move = {
+  target: ["reservation", "{reservation}"],
+  before: ({ reservation }) => airline.get(reservation),
+  after: (_, { reservation }) => airline.get(reservation),
+} satisfies Declaration;
+const behind = gated(desk, { update_flight: updateFlight }, { declared: { update_flight: move } });
+await desk.run("Move my return flight", { onBehalfOf: { id: "mia", name: "Mia Li" } }, () =>
+  generateText({ model, ...behind, prompt: "Move my return flight to HAT019", stopWhen: isStepCount(5) }),
+);
+"""
+MCP = "amends mcp-gateway -- npx @modelcontextprotocol/server-filesystem /home/mia/notes\n"
 CURL = """\
 run=run_$(date +%s)
 ask() {
@@ -102,6 +162,7 @@ ask /api/v1/events <<END
  {"id": "$run-completed", "type": "run.completed", "run": "$run", "data": {}}]
 END
 """
+NPM = "npm ci --prefix sdk-js && npm install ./sdk-js"
 YOURS = "Put your model and your tools in place of model, update_flight and airline."
 
 QUICK_STARTS = (
@@ -114,6 +175,16 @@ QUICK_STARTS = (
     QuickStart("pydantic-ai", "Pydantic AI", 'pip install "./sdk[pydantic-ai]"', PYDANTIC_AI,
                YOURS),
     QuickStart("google-adk", "Google ADK", 'pip install "./sdk[google-adk]"', GOOGLE_ADK, YOURS),
+    QuickStart("crewai", "CrewAI", 'pip install "./sdk[crewai]"', CREWAI, YOURS),
+    QuickStart("claude-agent-sdk", "Claude Agent SDK", 'pip install "./sdk[claude-agent-sdk]"',
+               CLAUDE_AGENT_SDK, YOURS),
+    QuickStart("typescript", "TypeScript", NPM, TYPESCRIPT, "Put your own calls in place of airline.",
+               "TypeScript"),
+    QuickStart("ai-sdk", "AI SDK (Vercel)", f"{NPM} ai zod", AI_SDK,
+               "Put your model and your tools in place of model, updateFlight and airline.",
+               "TypeScript"),
+    QuickStart("mcp", "MCP", 'pip install "./sdk[mcp]"', MCP, "It goes where your MCP client starts"
+               " its server, with yours in place of the one for files.", "shell"),
     QuickStart("http", "Plain HTTP", "", CURL, "It makes no call at all, and says that it wrote.",
                "shell"),
 )  # fmt: skip

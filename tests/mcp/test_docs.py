@@ -29,9 +29,15 @@ def test_the_lines_of_the_page_stand_between_a_client_and_the_file_server(
     client.call("write_file", path=f"{tmp_path}/b.bin", content="text")
     client.call("write_file", path=f"{tmp_path}/a.txt", content="newer")
     client.leave()
+    assert re.search(rf"^amends mcp-gateway -- {SERVER}$", PAGE, re.MULTILINE)
+    alone = RawClient(Gateway(desk_that_allows.url, KEY, tmp_path / "alone.sqlite", server))
+    alone.call("write_file", path=f"{tmp_path}/c.txt", content="new")
+    alone.leave()
 
     assert words(wrote).startswith("Successfully wrote")
-    undos = [one["data"]["compensation"] for one in desk_that_allows.journal("begin")]
+    *asked, bare = [one["data"] for one in desk_that_allows.journal("begin")]
+    assert (bare["tool"], bare["targets"], "compensation" in bare) == ("write_file", [], False)
+    undos = [one["compensation"] for one in asked]
     assert undos[0] == {"none": "it was not there before, and nothing here takes a file away"}
     assert undos[1] == {"none": "the file is no text, and only text can be written back"}
     assert (undos[2]["connection"], undos[2]["operation"]) == ("files", "restore_file")

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import amends
 from tests.sdk.conftest import ENVIRONMENT, KEY
 
 DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ("agents.md", "frameworks.md", "mcp.md", "http.md")
 AIRLINE = """
 class airline:
     rows = {"XEHM4B": {"flight": "HAT001"}}
@@ -177,6 +179,9 @@ def test_what_a_new_key_comes_with_stands_in_the_docs():
     """Where the pages' own lines are run, with each framework."""
     from workspaces.quick_starts import QUICK_STARTS
 
-    pages = [(DOCS / name).read_text("utf-8") for name in ("frameworks.md", "http.md")]
+    pages = [(DOCS / name).read_text("utf-8") for name in PAGES]
     for one in QUICK_STARTS[1:]:
         assert any(f"\n{one.program}```" in page for page in pages), one.name
+    extras = tomllib.loads((DOCS / "../sdk/pyproject.toml").read_text("utf-8"))["project"]
+    named = [re.findall(r"sdk\[(.*)\]", one.install) for one in QUICK_STARTS]
+    assert {extra for one in named for extra in one} <= extras["optional-dependencies"].keys()

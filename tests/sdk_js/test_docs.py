@@ -25,7 +25,6 @@ const hotels = {
 };
 """
 MODEL = """
-import type { Declaration } from "@amends/client";
 import { MockLanguageModelV4 } from "ai/test";
 const usage = {
   inputTokens: { total: 1, noCache: 1, cacheRead: 0, cacheWrite: 0 },
