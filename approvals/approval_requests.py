@@ -18,7 +18,7 @@ from django.db.models.functions import Concat, Now
 from amends.protocol.vocabulary import EventType
 from approvals import card_context, consent_requests, digests, notifications
 from approvals.deciders import locked
-from approvals.digests import FORWARD_FORM, CallFacts, say
+from approvals.digests import FORWARD_FORM, CallFacts, record
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Requirement, SubjectKind
 from approvals.policy import PolicyDecision, RequiredApprovers
 from approvals.signals import ring_on_commit
@@ -110,7 +110,7 @@ def void(approval: Approval, *, why: str) -> None:
         decided_at=Now(),
         closing_reason=why[:REASON_CHARACTERS_MAX],
     )
-    say(approval, EventType.APPROVAL_WITHDRAWN, reason=approval.closing_reason)
+    record(approval, EventType.APPROVAL_WITHDRAWN, reason=approval.closing_reason)
     notifications.ended(approval)
     ring_on_commit(approval.pk)
 
@@ -193,7 +193,7 @@ def _ask(
         for place, (need, team) in enumerate(needs)
     )
     asker = approval.requested_by
-    say(approval, EventType.APPROVAL_REQUESTED, by=asker, **requested(approval, needs))
+    record(approval, EventType.APPROVAL_REQUESTED, by=asker, **requested(approval, needs))
     notifications.asked(approval)
     if judgement.affected:
         consent_requests.ask(approval, affected, judgement.affected_words)

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import EventType
 from approvals import notifications
 from approvals.deciders import locked
-from approvals.digests import say
+from approvals.digests import record
 from approvals.inbox import NotYours, may_answer
 from approvals.models import Approval, ApprovalState, Clarification
 from approvals.signals import ring_on_commit
@@ -37,7 +37,7 @@ def ask_back(approval: Approval, question: str, *, by: User) -> Clarification:
     if approval.enquiries.count() >= ENQUIRIES_MAX:
         raise NotYours(approval, "asked", f"{ENQUIRIES_MAX} questions were asked already")
     enquiry = Clarification.objects.create(approval=approval, asked_by=by, question=text)
-    _say(approval, EventType.APPROVAL_QUESTIONED, by=by, enquiry=enquiry.pk, question=text)
+    _record(approval, EventType.APPROVAL_QUESTIONED, by=by, enquiry=enquiry.pk, question=text)
     notifications.questioned(approval, enquiry)
     ring_on_commit(approval.pk)
     return enquiry
@@ -81,12 +81,12 @@ def _answered(
     if not waiting.update(answer=text, answered_by=by, answered_at=Now()):
         raise CannotMove(enquiry, "answered", "it is answered already")
     enquiry.refresh_from_db()
-    _say(approval, EventType.APPROVAL_ANSWERED, by=by, enquiry=enquiry.pk, answer=text)
+    _record(approval, EventType.APPROVAL_ANSWERED, by=by, enquiry=enquiry.pk, answer=text)
     notifications.answered(approval, enquiry)
     return enquiry
 
 
-def _say(approval: Approval, event: EventType, *, by: User | None, **data: Any) -> None:
+def _record(approval: Approval, event: EventType, *, by: User | None, **data: Any) -> None:
     """An agent's answer is told by the gate, which names the agent: it has no voice of its own."""
     agent = {} if by or approval.agent is None else {"agent": approval.agent.name}
-    say(approval, event, by=by, **agent, **data)
+    record(approval, event, by=by, **agent, **data)

@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import EventType
 from approvals import notifications
 from approvals.deciders import locked
-from approvals.digests import say
+from approvals.digests import record
 from approvals.models import Approval, ApprovalState, ConsentAnswer, ConsentRequest
 from workspaces import encryption
 from workspaces.moves import CannotMove
@@ -73,7 +73,7 @@ def _ask(approval: Approval, person: Affected, question: str) -> ConsentRequest:
         token_digest=_digest(token),
         token_sealed=encryption.seal(token),
     )
-    _say(wish, EventType.APPROVAL_AFFECTED_ASKED, question=question)
+    _record(wish, EventType.APPROVAL_AFFECTED_ASKED, question=question)
     notifications.wished(wish, address(token))
     return wish
 
@@ -93,7 +93,7 @@ def answer(wish: ConsentRequest, said: str, note: str = "") -> ConsentRequest:
     if not waiting.update(answer=said, note=note, answered_at=Now()):
         raise CannotMove(wish, said, "it was answered before, or is over")
     wish.refresh_from_db()
-    _say(wish, EventType.APPROVAL_AFFECTED_ANSWERED, answer=said, note=note)
+    _record(wish, EventType.APPROVAL_AFFECTED_ANSWERED, answer=said, note=note)
     notifications.heard(wish)
     return wish
 
@@ -135,5 +135,5 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _say(wish: ConsentRequest, event: EventType, **data: Any) -> None:
-    say(wish.approval, event, affected=wish.person_ref, **data)
+def _record(wish: ConsentRequest, event: EventType, **data: Any) -> None:
+    record(wish.approval, event, affected=wish.person_ref, **data)

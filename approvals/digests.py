@@ -19,13 +19,13 @@ from workspaces.models import User
 # The record: what the ledger is told of an approval, in the gate's voice or a person's.
 
 
-def say(approval: Approval, event: EventType, /, *, by: User | None = None, **data: Any) -> None:
+def record(approval: Approval, event: EventType, /, *, by: User | None = None, **data: Any) -> None:
     """Tell of the approval in its run's story; call it in the transaction of the deed.
 
     Its number and digest are always said with `data`, so that whoever reads the event knows what
     was approved to the byte.
     """
-    desk_events.say(
+    desk_events.record(
         approval.workspace,
         event,
         run=approval.run_ref,

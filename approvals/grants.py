@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
 from approvals import deciders, digests
-from approvals.digests import CallFacts, say
+from approvals.digests import CallFacts, record
 from approvals.models import Approval, ApprovalState, Pause
 from approvals.policy import PolicyDecision, RequiredApprovers
 from approvals.policy.decisions import ASKING
@@ -67,7 +67,7 @@ def use(approval_id: int, digest: str) -> bool:
     if not moved:
         return False
     approval = Approval.objects.select_related("workspace", "action").get(pk=approval_id)
-    say(approval, EventType.APPROVAL_USED, subject=approval.subject)
+    record(approval, EventType.APPROVAL_USED, subject=approval.subject)
     return True
 
 

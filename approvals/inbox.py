@@ -16,7 +16,7 @@ from amends.protocol.vocabulary import EventType
 from approvals import consent_requests, deciders, notifications, pauses
 from approvals.approval_requests import database_now
 from approvals.deciders import locked
-from approvals.digests import say
+from approvals.digests import record
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
 from approvals.signals import ring_on_commit
 from workspaces import access, independence
@@ -98,7 +98,7 @@ def grant(
         login_at=login_at,
     )
     _assign(approval, standing)
-    say(
+    record(
         approval,
         EventType.APPROVAL_GRANTED,
         by=by,
@@ -291,7 +291,7 @@ def _end(approval: Approval, state: ApprovalState, event: EventType, by: User, r
         closing_reason=reason,
         closed_by=by,
     )
-    say(approval, event, by=by, reason=reason)
+    record(approval, event, by=by, reason=reason)
     notifications.ended(approval)
     ring_on_commit(approval.pk)
 
@@ -312,4 +312,4 @@ def _say_action_approved(approval: Approval, by: User) -> None:
     if approval.action is None:
         return
     people = [str(one.person) for one in approval.decisions.filter(granted=True).order_by("pk")]
-    say(approval, EventType.ACTION_APPROVED, by=by, people=people)
+    record(approval, EventType.ACTION_APPROVED, by=by, people=people)

@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
 from approvals import deciders
-from approvals.digests import say
+from approvals.digests import record
 from approvals.models import (
     Approval,
     ApprovalState,
@@ -270,5 +270,5 @@ def _note(pk: int) -> bool:
         at = one.delivery.sent_at
         said |= {"way": one.delivery.kind, "tries": one.delivery.tries}
         said |= {"arrived": at.isoformat() if at else None}
-    say(approval, EventType.APPROVAL_TOLD, **said)
+    record(approval, EventType.APPROVAL_TOLD, **said)
     return True

@@ -58,7 +58,7 @@ def pause(workspace: Workspace, kind: str, name: str = "", *, by: User, reason: 
             row.save()
     except IntegrityError as already:
         raise CannotMove(row, "paused", "it is already paused") from already
-    desk_events.say(workspace, EventType.PAUSE_PLACED, by=by, data=told(row))
+    desk_events.record(workspace, EventType.PAUSE_PLACED, by=by, data=told(row))
     signals.ring_for_paused_on_commit()
     return row
 
@@ -75,11 +75,11 @@ def lift(standing_pause: Pause, *, by: User) -> None:
     )
     if not moved:
         raise CannotMove(standing_pause, "lifted", "it is already lifted")
-    desk_events.say(
+    desk_events.record(
         standing_pause.workspace, EventType.PAUSE_LIFTED, by=by, data=told(standing_pause)
     )
     if standing_pause.paused_by_id is None:
-        desk_events.say(
+        desk_events.record(
             standing_pause.workspace,
             EventType.LEDGER_ACKNOWLEDGED,
             by=by,
@@ -219,7 +219,7 @@ def hold(workspace: Workspace, last: Head, size: int) -> None:
         defaults={"reason": reason, "paused_by": None},
     )  # fmt: skip
     data = {"origin": last.origin, "size": last.size, "left": size}
-    desk_events.say(
+    desk_events.record(
         workspace, ALERT, part="sealer", data=data | {"pause": row.pk, "reason": row.reason}
     )
     message = Message(

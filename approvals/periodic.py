@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, deciders, denials, notifications, team_coverage
 from approvals.deciders import locked
-from approvals.digests import say
+from approvals.digests import record
 from approvals.interchange import aap_requests
 from approvals.models import Approval, ApprovalState, GateKey
 from approvals.signals import ring_on_commit
@@ -39,7 +39,7 @@ def _expire(approval: Approval) -> bool:
     ).update(was=row.state, state=ApprovalState.EXPIRED, decided_at=Now())
     if not moved:
         return False
-    say(row, EventType.APPROVAL_EXPIRED, granted=row.state == ApprovalState.GRANTED)
+    record(row, EventType.APPROVAL_EXPIRED, granted=row.state == ApprovalState.GRANTED)
     row.state = ApprovalState.EXPIRED
     notifications.ended(row)
     ring_on_commit(row.pk)
@@ -59,7 +59,7 @@ def _remind(approval: Approval) -> bool:
     if not waiting.update(reminded_at=Now()):
         return False
     people = deciders.can_still_decide(row)
-    say(row, EventType.APPROVAL_REMINDED, people=[one.pk for one in people], alarm=not people)
+    record(row, EventType.APPROVAL_REMINDED, people=[one.pk for one in people], alarm=not people)
     notifications.reminded(row, people)
     return True
 

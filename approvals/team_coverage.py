@@ -93,7 +93,7 @@ def look(version: PolicyVersion) -> list[str]:
         if new:
             _alarm(version, new)
         elif version.unmet and not found:
-            desk_events.say(
+            desk_events.record(
                 version.workspace,
                 EventType.POLICY_MEETABLE_AGAIN,
                 part="policy",
@@ -113,7 +113,7 @@ def _wrong(workspace: Workspace) -> list[str]:
 def _alarm(version: PolicyVersion, new: list[str]) -> None:
     workspace = version.workspace
     data = _named(version) | {"problems": new}
-    event = desk_events.say(workspace, UNMEETABLE, part="policy", data=data)
+    event = desk_events.record(workspace, UNMEETABLE, part="policy", data=data)
     title = f"Nobody can meet what the policy of {workspace.name} asks"
     outcome = "Whatever falls under these rules expires unanswered."
     if new[0].startswith(Unreadable.TOLD):

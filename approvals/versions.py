@@ -45,7 +45,7 @@ def save(workspace: Workspace, source: str, *, by: User | None, note: str = "") 
         author=by,
         note=note,
     )
-    desk_events.say(workspace, EventType.POLICY_SAVED, by=by, part="policy", data=named(version))
+    desk_events.record(workspace, EventType.POLICY_SAVED, by=by, part="policy", data=named(version))
     return version
 
 
@@ -62,7 +62,7 @@ def activate(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
     )
     _copy_settings(workspace, policy)
     told = named(version) | {"previous": named(previous) if previous else None}
-    desk_events.say(workspace, EventType.POLICY_ACTIVATED, by=by, part="policy", data=told)
+    desk_events.record(workspace, EventType.POLICY_ACTIVATED, by=by, part="policy", data=told)
     version.refresh_from_db()
     return version
 
@@ -76,7 +76,9 @@ def shadow(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
         raise Invalid([Problem("it is in force already")])
     end_shadow(workspace, by=by)
     PolicyVersion.objects.filter(pk=version.pk).update(shadow_since=Now())
-    desk_events.say(workspace, EventType.POLICY_SHADOWED, by=by, part="policy", data=named(version))
+    desk_events.record(
+        workspace, EventType.POLICY_SHADOWED, by=by, part="policy", data=named(version)
+    )
     version.refresh_from_db()
     return version
 
@@ -87,7 +89,7 @@ def end_shadow(workspace: Workspace, *, by: User | None) -> None:
     standing = PolicyVersion.objects.filter(workspace=workspace, shadow_since__isnull=False)
     for version in standing:
         standing.filter(pk=version.pk).update(shadow_since=None)
-        desk_events.say(
+        desk_events.record(
             workspace, EventType.POLICY_SHADOW_ENDED, by=by, part="policy", data=named(version)
         )
 

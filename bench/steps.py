@@ -113,11 +113,11 @@ def fail(agent: Any, name: str, steps: int) -> None:
     from ledger.wire import read
 
     workspace = agent.workspace
-    speaker = Actor(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789")
+    actor = Actor(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789")
 
     def event(kind: str, action: str | None = None, **data: Any) -> ParsedEvent:
         body = {"id": new_id(), "type": kind, "run": name, "action": action, "data": data}
-        said = read(msgspec.json.encode(body), speaker)
+        said = read(msgspec.json.encode(body), actor)
         assert isinstance(said, ParsedEvent), said
         return said
 
@@ -132,7 +132,7 @@ def fail(agent: Any, name: str, steps: int) -> None:
     events.append(event("run.failed", error={"type": "Bench", "message": "bench"}))
     for start in range(0, len(events), 500):
         with transaction.atomic():
-            intake.record(plain_connection(), speaker, events[start : start + 500])
+            intake.record(plain_connection(), actor, events[start : start + 500])
 
 
 def submit(plans: int, steps: int, agent: Any, prefix: str) -> list[int]:

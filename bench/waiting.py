@@ -83,12 +83,12 @@ def ask(agent: Any, number: int) -> int:
     from ledger.parsed_events import Actor
 
     here = agent.workspace
-    speaker = Actor(here.pk, here.slug, "agent", agent.name, agent.pk, "bench")
+    actor = Actor(here.pk, here.slug, "agent", agent.name, agent.pk, "bench")
     data = {"tool": "pay.card", "args": {"amount": number}, "class": "external_irreversible",
             "targets": [{"type": "card", "id": f"{agent.pk}-{number}"}]}  # fmt: skip
     event = {"id": new_id(), "type": "action.planned", "run": f"run-{agent.pk}",
              "action": f"act-{number}", "attempt": "a1", "data": data}  # fmt: skip
-    reply = slow_path.begin(parse(json.dumps(event).encode(), speaker, explain=False))
+    reply = slow_path.begin(parse(json.dumps(event).encode(), actor, explain=False))
     assert isinstance(reply.body, dict), reply
     return int(reply.body["approval"])
 

@@ -48,7 +48,7 @@ class Keys:
         self._known.clear()
         self._used.clear()
 
-    async def speaker(self, token: str) -> Actor | None:
+    async def actor(self, token: str) -> Actor | None:
         """The agent whose living key `token` is, or None."""
         prefix = keys.split(token)
         if prefix is None or not prefix.isalnum():
@@ -69,7 +69,7 @@ class Keys:
                 self._known.pop(prefix, None)
                 return None
             await self._note_use(connection, prefix, now)
-        kept = (now, bytes(row[0]), _speaker(prefix, row))
+        kept = (now, bytes(row[0]), _actor(prefix, row))
         self._known[prefix] = kept
         self._known.move_to_end(prefix)
         while len(self._known) > KEYS_CACHED_MAX:
@@ -83,7 +83,7 @@ class Keys:
             await connection.execute(USED_KEY, [prefix])
 
 
-def _speaker(prefix: str, row: tuple[Any, ...]) -> Actor:
+def _actor(prefix: str, row: tuple[Any, ...]) -> Actor:
     _, workspace_id, slug, agent_id, agent, scopes, trusted, mask, intent, snapshot, stuck = row[
         :11
     ]
@@ -91,8 +91,8 @@ def _speaker(prefix: str, row: tuple[Any, ...]) -> Actor:
     try:
         key = MaskingKey(opened_masking_key(bytes(sealed)), shows_last4=shows_last4)
     except encryption.CannotOpen as wrong:
-        said = "Put back the encryption key that was taken away, then rotate."
-        raise refuse("masking-key", "The masking key cannot be opened", 503, said) from wrong
+        detail = "Put back the encryption key that was taken away, then rotate."
+        raise refuse("masking-key", "The masking key cannot be opened", 503, detail) from wrong
     return Actor(
         workspace_id, slug, "agent", agent, agent_id, prefix, trusted, tuple(mask), intent,
         snapshot, stuck, frozenset(scopes), key,
@@ -102,10 +102,10 @@ def _speaker(prefix: str, row: tuple[Any, ...]) -> Actor:
 known_keys = Keys()
 
 
-async def speaker_of(scope: Scope, needs: str) -> Actor:
+async def actor_of(scope: Scope, needs: str) -> Actor:
     """The agent that shows its key, if the key has the scope; raises `Refused` (401, 403)."""
     token = bearer(scope)
-    found = await known_keys.speaker(token) if token else None
+    found = await known_keys.actor(token) if token else None
     if found is None:
         raise Refused(
             problem("key", "No valid API key", 401, UNKNOWN_KEY if token else NO_KEY),

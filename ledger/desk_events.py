@@ -1,4 +1,4 @@
-"""The desk's own voice: events that people and the desk's parts put into the ledger.
+"""The desk's own events: what people and the desk's parts put into the ledger.
 
 Call it in the transaction of the deed, so that the row and what the ledger tells of it are one.
 """
@@ -13,16 +13,9 @@ from psycopg import Connection
 from amends.protocol.masking import MaskingKey
 from amends.protocol.vocabulary import EventType
 from ledger import drivers
+from ledger.append import events as append
 from ledger.append import statements
-from ledger.append.events import (
-    OTHERS_AHEAD,
-    SequenceRange,
-    facts,
-    new_id,
-    note,
-    noted,
-    record,
-)
+from ledger.append.events import OTHERS_AHEAD, SequenceRange, new_id
 from ledger.append.projection import Folding, KnownRun, Name, Undone
 from ledger.append.statements import Meanwhile, Rows, Statement
 from ledger.fold.effects import undone_as
@@ -32,32 +25,32 @@ from ledger.wire import of_desk
 from workspaces import row_locks
 from workspaces.models import Act, User, Workspace, opened_masking_key
 
-# Undoing: the events with which the steps of plans end, folded from what is in hand.
+# Completion append: the events with which the steps of plans end, folded from what is in hand.
 #
-# `record` reads back all that was ever said of an action before it folds. Of a step whose every
-# event this process has noted itself, all is in hand already; and of the agent's action that it
-# undoes, one effect is compensated now, which needs none of what was said before. Whatever is not
-# as usual (a row that is not there, payloads that were erased) is folded the long way; a rebuild
-# gives the same rows.
+# `record` reads back all earlier events of an action before it folds. Of a step whose every event
+# this process has appended itself, all is in hand already; and of the agent's action that it
+# undoes, one effect is compensated now, which needs none of the earlier ones. Whatever is not as
+# usual (a row that is not there, payloads that were erased) is folded the long way; a rebuild gives
+# the same rows.
 
 Steps = Generator[list[Statement], list[Rows], bool]
 
 
-def end(
-    speaker: Actor, events: Sequence[ParsedEvent], told: Mapping[Name, Sequence[StoredEvent]]
+def completion_append(
+    actor: Actor, events: Sequence[ParsedEvent], earlier: Mapping[Name, Sequence[StoredEvent]]
 ) -> Steps:
     """Record `events`, whose ids are new, and fold them; True where that was done.
 
-    `told` has of some actions, which have no row yet, all earlier events. False, and nothing is
+    `earlier` has of some actions, which have no row yet, all earlier events. False, and nothing is
     written, if a run is not there or is erased.
     """
     names = sorted({event.run for event in events})
     actions = len({(event.run, event.action) for event in events})
-    rows, ((places, received, ids),) = yield [
-        (statements.LOCK_RUNS, [names, speaker.workspace_id]),
-        (statements.PLACES, [actions, len(events)]),
+    rows, ((sequences, received, ids),) = yield [
+        (statements.LOCK_RUNS, [names, actor.workspace_id]),
+        (statements.SEQUENCES, [actions, len(events)]),
     ]
-    folding = Folding(speaker)
+    folding = Folding(actor)
     for id_, name, agent_id, started_at, forgotten in rows:
         if not forgotten:
             folding.runs[name] = KnownRun(id_, agent_id, started_at)
@@ -66,11 +59,13 @@ def end(
     undone = _undone(events)
     look = [folding.standing(undone)] if undone else []
     folding.fresh_ids = ids or []
-    folding.prior_of.update({name: list(known) for name, known in told.items()})
-    drawn = SequenceRange(places, received)
+    folding.prior_of.update({name: list(known) for name, known in earlier.items()})
+    drawn = SequenceRange(sequences, received)
     _, known, *found = yield Meanwhile(
-        [noted(speaker, events, drawn), folding.rows_of(told), *look],
-        lambda: folding.fold_ahead(events, facts(speaker, events, drawn), told.keys()),
+        [append.deferred_append(actor, events, drawn), folding.rows_of(earlier), *look],
+        lambda: folding.fold_ahead(
+            events, append.stored_events(actor, events, drawn), earlier.keys()
+        ),
     )
     folding.know(known)
     folding.undone = {
@@ -78,12 +73,14 @@ def end(
         for rows in found
         for run, action, *ids in rows
     }
-    unknown = [one for one in events if (one.run, one.action) not in folding.undone.keys() | told]
+    unknown = [
+        one for one in events if (one.run, one.action) not in folding.undone.keys() | earlier
+    ]
     look = folding.looks_back(unknown, received + OTHERS_AHEAD)
     if look:
-        earlier, known = yield look
-        folding.remember(earlier, known)
-    yield folding.add(events, places, received)
+        stored, known = yield look
+        folding.remember(stored, known)
+    yield folding.add(events, sequences, received)
     return True
 
 
@@ -110,7 +107,7 @@ class EventDraft(NamedTuple):
     data: dict[str, Any] = {}
 
 
-def say(
+def record(
     workspace: Workspace,
     type: EventType,  # noqa: A002 - the wire's word
     *,
@@ -125,65 +122,66 @@ def say(
     With `by` the actor is that person, else the desk's `part`. `data` must be JSON; secrets in it
     are masked like anybody's.
     """
-    said = dict(data or {})
+    drafted = dict(data or {})
     if type == EventType.ACTION_SETTLED:
-        said = _of_what_is_known(workspace, run, action) | said
-    return say_all(workspace, [EventDraft(type, run, action, said)], by=by, part=part)[0]
+        drafted = _of_what_is_known(workspace, run, action) | drafted
+    return record_all(workspace, [EventDraft(type, run, action, drafted)], by=by, part=part)[0]
 
 
-def say_all(
+def record_all(
     workspace: Workspace,
-    sayings: Sequence[EventDraft],
+    drafts: Sequence[EventDraft],
     *,
     by: User | None = None,
     part: str = "engine",
 ) -> list[str]:
     """Record several events in one breath, for the price of little more than one."""
-    who = speaker(workspace, by=by, part=part)
-    said = [_read(who, one) for one in sayings]
+    who = desk_actor(workspace, by=by, part=part)
+    parsed = [_parse(who, one) for one in drafts]
     with transaction.atomic(savepoint=False), connection.wrap_database_errors:
-        drivers.run(record(who, said), plain_connection())
-    return [one.id for one in said]
+        drivers.run(append.record(who, parsed), plain_connection())
+    return [one.id for one in parsed]
 
 
-def read_all(
-    workspace: Workspace, sayings: Sequence[EventDraft], *, part: str = "engine"
+def parse_all(
+    workspace: Workspace, drafts: Sequence[EventDraft], *, part: str = "engine"
 ) -> list[ParsedEvent]:
     """The events as they will be kept; asks the database nothing."""
-    who = speaker(workspace, part=part)
-    return [_read(who, one) for one in sayings]
+    who = desk_actor(workspace, part=part)
+    return [_parse(who, one) for one in drafts]
 
 
-def note_all(
-    workspace: Workspace, said: Sequence[ParsedEvent], *, part: str = "engine"
+def append_deferred(
+    workspace: Workspace, parsed: Sequence[ParsedEvent], *, part: str = "engine"
 ) -> list[StoredEvent]:
     """Record several events that are folded with the next one of their action.
 
-    See "Deferring" in `ledger.append.events`.
+    See "Deferred append" in `ledger.append.events`.
     """
     with connection.wrap_database_errors:
-        return note(plain_connection(), speaker(workspace, part=part), said)
+        return append.append_deferred(plain_connection(), desk_actor(workspace, part=part), parsed)
 
 
-def end_all(
+def append_completions(
     workspace: Workspace,
-    said: Sequence[ParsedEvent],
-    told: Mapping[Name, Sequence[StoredEvent]],
+    parsed: Sequence[ParsedEvent],
+    earlier: Mapping[Name, Sequence[StoredEvent]],
     *,
     part: str = "engine",
 ) -> None:
-    """Record the last events of several actions in the transaction that is open; see `undoing`.
+    """Record the last events of several actions in the transaction that is open.
 
-    `told` has, of actions that have no row yet, all that was noted of them before.
+    `earlier` has, of actions that have no row yet, all that was appended of them before; see
+    "Completion append" above.
     """
-    who = speaker(workspace, part=part)
+    who = desk_actor(workspace, part=part)
     with connection.wrap_database_errors:
         plain = plain_connection()
-        if not drivers.run(end(who, said, told), plain):
-            drivers.run(record(who, said), plain)
+        if not drivers.run(completion_append(who, parsed, earlier), plain):
+            drivers.run(append.record(who, parsed), plain)
 
 
-def _read(who: Actor, one: EventDraft) -> ParsedEvent:
+def _parse(who: Actor, one: EventDraft) -> ParsedEvent:
     event = {"id": new_id(), "type": one.type, "run": one.run, "action": one.action or None}
     return of_desk(who, event | {"data": one.data})
 
@@ -212,7 +210,7 @@ def _of_what_is_known(workspace: Workspace, run: str, action: str) -> dict[str, 
     }
 
 
-def speaker(workspace: Workspace, *, by: User | None = None, part: str = "engine") -> Actor:
+def desk_actor(workspace: Workspace, *, by: User | None = None, part: str = "engine") -> Actor:
     kind, name = ("desk", part) if by is None else ("person", str(by.pk))
     return Actor(
         workspace.pk, workspace.slug, kind, name, mask=tuple(workspace.mask),
@@ -258,7 +256,7 @@ def _take_some() -> int:
         .order_by("id")[:ACTS_AT_A_TIME]
     )
     for act in waiting:
-        said = act.data | {"at": act.at.isoformat()}
-        say(act.workspace, EventType(act.type), data=said, by=act.person, part="desk")
+        data = act.data | {"at": act.at.isoformat()}
+        record(act.workspace, EventType(act.type), data=data, by=act.person, part="desk")
     Act.objects.filter(pk__in=[act.pk for act in waiting]).update(taken_in_at=Now())
     return len(waiting)

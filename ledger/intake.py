@@ -29,7 +29,7 @@ from edge.asgi import (
     route,
 )
 from ledger import drivers, wire
-from ledger.agent_keys import speaker_of
+from ledger.agent_keys import actor_of
 from ledger.append import events as core
 from ledger.append.events import Recorded
 from ledger.canonical import rounded
@@ -51,7 +51,7 @@ class Results(msgspec.Struct):
     results: list[Answer]
 
 
-class Kept(msgspec.Struct):
+class BlobReference(msgspec.Struct):
     """By what name events refer to the blob."""
 
     ref: str
@@ -67,60 +67,60 @@ ON CONFLICT (workspace_id, sha256) DO UPDATE SET received_at = excluded.received
 RETURNING xmax = 0"""
 
 
-def record(connection: Connection[Any], speaker: Actor, events: Sequence[ParsedEvent]) -> Recorded:
+def record(connection: Connection[Any], actor: Actor, events: Sequence[ParsedEvent]) -> Recorded:
     """Record in the transaction that is open on a plain connection."""
-    return drivers.run(core.record(speaker, events), connection)
+    return drivers.run(core.record(actor, events), connection)
 
 
 async def events(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /api/v1/events`: a JSON array or NDJSON, gzip or not; one answer per event."""
-    speaker = await speaker_of(scope, "ingest")
+    actor = await actor_of(scope, "ingest")
     media = media_type(scope)
     if media not in JSON_TYPES | NDJSON_TYPES:
         raise refuse("media-type", "Send JSON or NDJSON", 415, media[:80])
     body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
     results: msgspec.Raw | list[Answer]
     if len(body) > INLINE_BYTES_MAX:
-        results = msgspec.Raw(await pools.in_thread(take_in, body, speaker, media in NDJSON_TYPES))
+        results = msgspec.Raw(await pools.in_thread(take_in, body, actor, media in NDJSON_TYPES))
     else:
-        read = read_batch(body, speaker, media in NDJSON_TYPES)
-        results = await record_read(speaker, read)
+        read = read_batch(body, actor, media in NDJSON_TYPES)
+        results = await record_read(actor, read)
     await answer(send, 200, {"results": results})
 
 
 def read_batch(
     body: bytes,
-    speaker: Actor,
+    actor: Actor,
     ndjson: bool,  # noqa: FBT001 - as `take_in`
 ) -> Read:
     try:
         raws = wire.split(body, ndjson=ndjson)
     except wire.Malformed as malformed:
         raise Refused(malformed.problem) from malformed
-    return [wire.read(raw, speaker) for raw in raws]
+    return [wire.read(raw, actor) for raw in raws]
 
 
 def take_in(
     body: bytes,
-    speaker: Actor,
+    actor: Actor,
     ndjson: bool,  # noqa: FBT001 - positional, through a thread
 ) -> bytes:
     """Read and record a large batch; its answers as JSON.
 
     All of it happens in one thread, and all that it made is freed there, where it is still near.
     """
-    read = read_batch(body, speaker, ndjson)
-    said = [one for one in read if isinstance(one, ParsedEvent)]
-    recorded = record_waiting(speaker, said) if said else Recorded([])
+    read = read_batch(body, actor, ndjson)
+    parsed = [one for one in read if isinstance(one, ParsedEvent)]
+    recorded = record_waiting(actor, parsed) if parsed else Recorded([])
     return _json.encode(_in_order(read, recorded.answers))
 
 
-def record_waiting(speaker: Actor, said: Sequence[ParsedEvent]) -> Recorded:
+def record_waiting(actor: Actor, parsed: Sequence[ParsedEvent]) -> Recorded:
     """Record in a thread, in a transaction of its own."""
     for tries_left in reversed(range(TRIES_MAX)):
         try:
             with pools.threads_pool().connection() as connection:
-                return drivers.commit(core.record(speaker, said), connection)
+                return drivers.commit(core.record(actor, parsed), connection)
         except (DeadlockDetected, SerializationFailure):
             if not tries_left:
                 raise
@@ -130,19 +130,19 @@ def record_waiting(speaker: Actor, said: Sequence[ParsedEvent]) -> Recorded:
     raise AssertionError("unreachable")
 
 
-async def record_read(speaker: Actor, read: Read) -> list[Answer]:
+async def record_read(actor: Actor, read: Read) -> list[Answer]:
     """Record what could be read; one answer for each, in order."""
-    recorded = await _recorded(speaker, [one for one in read if isinstance(one, ParsedEvent)])
+    recorded = await _recorded(actor, [one for one in read if isinstance(one, ParsedEvent)])
     return _in_order(read, recorded.answers)
 
 
-async def _recorded(speaker: Actor, said: Sequence[ParsedEvent]) -> Recorded:
-    if not said:
+async def _recorded(actor: Actor, parsed: Sequence[ParsedEvent]) -> Recorded:
+    if not parsed:
         return Recorded([])
     for tries_left in reversed(range(TRIES_MAX)):
         async with pools.pool().connection() as connection:
             try:
-                return await drivers.commit_async(core.record(speaker, said), connection)
+                return await drivers.commit_async(core.record(actor, parsed), connection)
             except (DeadlockDetected, SerializationFailure):
                 if not tries_left:
                     raise
@@ -160,29 +160,27 @@ def _in_order(read: Read, answers: Sequence[Answer]) -> list[Answer]:
 
 async def blob(scope: Scope, receive: Receive, send: Send) -> None:
     """`PUT /api/v1/blobs/{sha256}`: the canonical JSON of a snapshot or result, already masked."""
-    speaker = await speaker_of(scope, "ingest")
+    actor = await actor_of(scope, "ingest")
     sha256 = scope["path_params"]["sha256"]
     body = await body_of(scope, receive, BLOB_BYTES_MAX)
     if len(body) > INLINE_BYTES_MAX:
-        await pools.in_thread(check_blob, body, sha256, speaker)
+        await pools.in_thread(check_blob, body, sha256, actor)
     else:
-        check_blob(body, sha256, speaker)
+        check_blob(body, sha256, actor)
     async with pools.pool().connection() as connection:
-        cursor = await connection.execute(
-            KEEP_BLOB, [speaker.workspace_id, sha256, body, len(body)]
-        )
+        cursor = await connection.execute(KEEP_BLOB, [actor.workspace_id, sha256, body, len(body)])
         row = await cursor.fetchone()
         is_new = row is not None and row[0]
-    await answer(send, 201 if is_new else 200, Kept(f"sha256:{sha256}"))
+    await answer(send, 201 if is_new else 200, BlobReference(f"sha256:{sha256}"))
 
 
-def check_blob(body: bytes, sha256: str, speaker: Actor) -> None:
+def check_blob(body: bytes, sha256: str, actor: Actor) -> None:
     """Raise `Refused` unless the body is what its name says, JSON, and without a secret."""
     if hashlib.sha256(body).hexdigest() != sha256:
         raise refuse("digest", "The body is not what its name says", 422)
     try:
         value = msgspec.json.decode(body)
-        clean = masked(value, _paths_of_snapshots(speaker.mask), speaker.masking_key)
+        clean = masked(value, _paths_of_snapshots(actor.mask), actor.masking_key)
     except RecursionError as deep:
         raise refuse("unfit", "The blob is nested too deep", 422) from deep
     except Unfit as unfit:
@@ -219,7 +217,7 @@ routes = [
         Operation(
             "ledger_intake_blob",
             "Keep a snapshot or result above 64 KiB",
-            answer=Kept, media=("application/json",),
+            answer=BlobReference, media=("application/json",),
             answers={200: "It was here already", 201: "Kept"},
             refusals=dict.fromkeys((400, 413, 422), ""), tag="ledger",
         ),

@@ -54,7 +54,7 @@ def rotate(workspace: Workspace, *, by: User | None) -> LogKey:
     origin = old.origin if old else _first_origin(workspace)
     LogKey.objects.filter(workspace=workspace, retired_at=None).update(retired_at=Now())
     new = _make(workspace, origin)
-    desk_events.say(
+    desk_events.record(
         workspace, EventType.LEDGER_KEY_ROTATED, by=by, part="sealer",
         data={"origin": origin, "public": str(PublicKey.of(origin, bytes(new.public_key)))},
     )  # fmt: skip
@@ -67,7 +67,7 @@ def begin_anew(workspace: Workspace, last_good: Head) -> Signer:
     LogKey.objects.filter(workspace=workspace, retired_at=None).update(retired_at=Now())
     _make(workspace, f"{_first_origin(workspace)}/{count + 1}")
     new = signer(workspace)
-    desk_events.say(
+    desk_events.record(
         workspace, EventType.LEDGER_ORIGIN_CHANGED, part="sealer",
         data={"from": last_good.origin, "to": new.origin, "size": last_good.size,
               "root": merkle.base64_text(last_good.root)},

@@ -76,7 +76,7 @@ class StoredEvent(NamedTuple):
     type: str
     n: int | None
     data: dict[str, Any]
-    place: int
+    sequence: int
     received: datetime
     by_desk: bool = False
     actor: str = ""

@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from amends.protocol.vocabulary import EventType
 from ledger import drivers
 from ledger.append import projection_rows, statements
-from ledger.append.projection import fact_of
+from ledger.append.projection import stored_event_of
 from ledger.append.statements import LastWrites, Rows, Statement
 from ledger.desk_events import plain_connection
 from ledger.fold import checkpoint_of, fold_action, fold_run, moves_action, moves_run
@@ -85,13 +85,13 @@ def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement]
     # What was erased cannot be folded anew: the rows of such an action stand as they are.
     erased = {(run, action) for run, action, _, _, _, data, *_ in events if action and data is None}
     for run, action, *rest in events:
-        fact = fact_of(*rest)
-        if action and moves_action(fact.type) and (run, action) not in erased:
-            of_action[run, action].append(fact)
-        if moves_run(fact.type):
-            of_run[run].append(fact)
-        if moves_run(fact.type) or moves_action(fact.type):
-            moved[run].append(fact)
+        stored = stored_event_of(*rest)
+        if action and moves_action(stored.type) and (run, action) not in erased:
+            of_action[run, action].append(stored)
+        if moves_run(stored.type):
+            of_run[run].append(stored)
+        if moves_run(stored.type) or moves_action(stored.type):
+            moved[run].append(stored)
     known, fresh = yield [
         (statements.KNOWN_ACTIONS, [[ids[r] for r, _ in of_action], [a for _, a in of_action]]),
         (statements.ACTION_IDS, [len(of_action)]),
@@ -105,10 +105,10 @@ def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement]
         row = fold_action(action, found)
         actions.append(projection_rows.Folded(id_, ids[run], agents[run], effects, row))
     checkpoints = [
-        (ids[run], checkpoint_of(fact))
+        (ids[run], checkpoint_of(stored))
         for run, found in of_run.items()
-        for fact in found
-        if fact.type == EventType.RUN_CHECKPOINT
+        for stored in found
+        if stored.type == EventType.RUN_CHECKPOINT
     ]
     yield LastWrites(
         [
@@ -125,8 +125,8 @@ def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement]
 def _sums(ids: dict[str, int], moved: dict[str, list[StoredEvent]]) -> list[list[Any]]:
     return [
         [ids[run] for run in moved],
-        [min(fact.place for fact in found) for found in moved.values()],
-        [max(fact.place for fact in found) for found in moved.values()],
-        [min(fact.received for fact in found).isoformat() for found in moved.values()],
-        [max(fact.received for fact in found).isoformat() for found in moved.values()],
+        [min(stored.sequence for stored in found) for found in moved.values()],
+        [max(stored.sequence for stored in found) for found in moved.values()],
+        [min(stored.received for stored in found).isoformat() for found in moved.values()],
+        [max(stored.received for stored in found).isoformat() for found in moved.values()],
     ]

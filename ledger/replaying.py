@@ -53,14 +53,14 @@ class Replay:
     def shown(self, url: str, *, sensitive: bool) -> dict[str, Any]:
         """What the template needs."""
         until = self.events[: self.step]
-        facts = [_fact(event) for event in until]
+        stored_events = [_stored_event(event) for event in until]
         current = until[-1] if until else None
-        life = fold_run([fact for fact in facts if moves_run(fact.type)])
+        life = fold_run([stored for stored in stored_events if moves_run(stored.type)])
         first = max(0, self.step - STEPS_SHOWN // 2)
         steps = self.events[first : first + STEPS_SHOWN]
         tools = _tools(self.events)
         settled = settlements_in(until)
-        rows, slug = _actions(until, facts), self.run.workspace.slug
+        rows, slug = _actions(until, stored_events), self.run.workspace.slug
         if sensitive:
             told = (effect for row in rows for effect in row.effects)
             snapshots.put_in_place(self.run.workspace_id, told)
@@ -95,18 +95,18 @@ def replay(run: Run, step: int | None) -> Replay:
     return Replay(run, events, min(at, len(events)), len(found) > len(events))
 
 
-def _fact(event: Event) -> StoredEvent:
+def _stored_event(event: Event) -> StoredEvent:
     return StoredEvent(
         event.event_id, event.type, event.n, event.data or {}, event.place, event.received_at,
         event.actor_kind != "agent", event.actor, event.trusted, event.trace,
     )  # fmt: skip
 
 
-def _actions(events: list[Event], facts: list[StoredEvent]) -> list[ActionRow]:
+def _actions(events: list[Event], stored_events: list[StoredEvent]) -> list[ActionRow]:
     grouped: dict[str, list[StoredEvent]] = defaultdict(list)
-    for event, fact in zip(events, facts, strict=True):
-        if event.action and moves_action(fact.type):
-            grouped[event.action].append(fact)
+    for event, stored in zip(events, stored_events, strict=True):
+        if event.action and moves_action(stored.type):
+            grouped[event.action].append(stored)
     rows = [fold_action(action, said) for action, said in grouped.items()]
     return sorted(rows, key=lambda row: (row.n is None, row.n or 0, row.first_place))
 

@@ -90,8 +90,8 @@ class Envelope(msgspec.Struct, forbid_unknown_fields=True):
 
     def names(self) -> int:
         """How many members were sent."""
-        told = (self.action, self.n, self.time, self.trace, self.data)
-        return 8 - told.count(UNSET)
+        sent = (self.action, self.n, self.time, self.trace, self.data)
+        return 8 - sent.count(UNSET)
 
 
 _envelopes = msgspec.json.Decoder(Envelope)
@@ -139,9 +139,7 @@ def _array(body: bytes) -> list[bytes]:
         ) from wrong
 
 
-def read(
-    raw: bytes, speaker: Actor, *, reserved: bool = False
-) -> ParsedEvent | tuple[str, Problem]:
+def read(raw: bytes, actor: Actor, *, reserved: bool = False) -> ParsedEvent | tuple[str, Problem]:
     """One event, checked and masked; or its id, as far as it has one, with what is wrong.
 
     `reserved` admits what only `begin` may say of an action (its fence, replaced arguments).
@@ -151,17 +149,17 @@ def read(
         envelope = _envelope(raw)
         event_id = envelope.id[:64]
         _fits(envelope)
-        look = Look.at(raw, speaker.masking_key)
-        said = _said(envelope, speaker, look)
+        look = Look.at(raw, actor.masking_key)
+        parsed = _parsed(envelope, actor, look)
         _no_name_twice(raw, envelope, look)
         _no_number_rounded(raw)
-        _checked(said, speaker, reserved=reserved)
+        _checked(parsed, actor, reserved=reserved)
     except _Wrong as wrong:
         return event_id or wrong.event_id, wrong.problem
-    return said
+    return parsed
 
 
-def of_desk(speaker: Actor, event: dict[str, Any]) -> ParsedEvent:
+def of_desk(actor: Actor, event: dict[str, Any]) -> ParsedEvent:
     """One of the desk's own events, which needs no checks but is masked all the same.
 
     Writing and reading it copies the data faster than a walk, and what is written tells cheaply
@@ -169,13 +167,13 @@ def of_desk(speaker: Actor, event: dict[str, Any]) -> ParsedEvent:
     """
     raw = _sorted.encode(event.get("data", {}))
     own = event | {"data": _any.decode(raw)}
-    return _said(Envelope(**own), speaker, Look.at(raw, speaker.masking_key))
+    return _parsed(Envelope(**own), actor, Look.at(raw, actor.masking_key))
 
 
-def of_gate(speaker: Actor, event: dict[str, Any]) -> ParsedEvent | tuple[str, Problem]:
+def of_gate(actor: Actor, event: dict[str, Any]) -> ParsedEvent | tuple[str, Problem]:
     """An event that the gate made out of what it has checked: it is masked like any other."""
     try:
-        return _said(Envelope(**event), speaker, Look(key=speaker.masking_key))
+        return _parsed(Envelope(**event), actor, Look(key=actor.masking_key))
     except _Wrong as wrong:
         return event["id"], wrong.problem
 
@@ -226,67 +224,67 @@ def _fits(envelope: Envelope) -> None:
         raise _Wrong("schema", "n is not between 0 and 2^31 - 1")
 
 
-def _said(envelope: Envelope, speaker: Actor, look: Look) -> ParsedEvent:
+def _parsed(envelope: Envelope, actor: Actor, look: Look) -> ParsedEvent:
     time, time_text = _moment(envelope.time) if isinstance(envelope.time, str) else (None, None)
     try:
-        data = mask_in_place(envelope.data or {}, speaker.mask, look)
+        data = mask_in_place(envelope.data or {}, actor.mask, look)
         trace = mask_in_place(envelope.trace, (), look) if envelope.trace else None
     except Unfit as unfit:
         raise _Wrong(
             "unfit", "The event holds what the ledger does not keep", 422, str(unfit)
         ) from None
-    _leave_out(data, speaker)
-    said = ParsedEvent(
+    _leave_out(data, actor)
+    parsed = ParsedEvent(
         envelope.id, envelope.type, envelope.run, envelope.action or "",
         None if envelope.n is UNSET else envelope.n, time, trace or None, data, b"",
         time_text, _sorted.encode(data),
     )  # fmt: skip
-    said.content = _content(said) if look.plain else canonical(as_kept(said), plain=False)
-    return said
+    parsed.content = _content(parsed) if look.plain else canonical(as_kept(parsed), plain=False)
+    return parsed
 
 
-def _content(said: ParsedEvent) -> bytes:
+def _content(parsed: ParsedEvent) -> bytes:
     """The canonical JSON of an event that is plain (see `ledger.canonical`)."""
     return _sorted.encode(
-        CanonicalEvent(action=said.action, data=Raw(said.data_json), id=said.id, n=said.n,
-                       run=said.run, time=said.time_text, trace=said.trace, type=said.type)
+        CanonicalEvent(action=parsed.action, data=Raw(parsed.data_json), id=parsed.id, n=parsed.n,
+                       run=parsed.run, time=parsed.time_text, trace=parsed.trace, type=parsed.type)
     )  # fmt: skip
 
 
-def _checked(said: ParsedEvent, speaker: Actor, *, reserved: bool) -> None:
-    if said.type not in schemas.AGENT_TYPES:
-        if said.type in DESK_EVENTS:
+def _checked(parsed: ParsedEvent, actor: Actor, *, reserved: bool) -> None:
+    if parsed.type not in schemas.AGENT_TYPES:
+        if parsed.type in DESK_EVENTS:
             raise _Wrong(
-                "desk-only", "Only the desk says this", 403, f"{said.type} is refused from a key."
+                "desk-only", "Only the desk says this", 403, f"{parsed.type} is refused from a key."
             )
-        raise _Wrong("unknown-type", "Unknown type of event", 422, said.type[:80])
-    if said.type.startswith("action.") != bool(said.action):
+        raise _Wrong("unknown-type", "Unknown type of event", 422, parsed.type[:80])
+    if parsed.type.startswith("action.") != bool(parsed.action):
         raise _Wrong("schema", "Exactly the events of an action name an action")
     try:
-        msgspec.convert(said.data, schemas.AGENT_TYPES[said.type])
+        msgspec.convert(parsed.data, schemas.AGENT_TYPES[parsed.type])
     except msgspec.ValidationError as wrong:
         raise _Wrong("schema", "The data does not fit its type", 422, str(wrong)) from wrong
-    if said.type == EventType.ACTION_PLANNED and not is_all_seen(said.data["tool"]):
+    if parsed.type == EventType.ACTION_PLANNED and not is_all_seen(parsed.data["tool"]):
         # A rule for `pay` would not fit a `pay` with something unseen in it.
         raise _Wrong("schema", "“tool” holds characters that nobody can see")
-    if schemas.is_import(said.type, said.data) and "import" not in speaker.scopes:
+    if schemas.is_import(parsed.type, parsed.data) and "import" not in actor.scopes:
         raise _Wrong(
             "reserved", "“source” says that the run is imported", 403,
             "That takes a key with the scope import.",
         )  # fmt: skip
-    if reserved and said.data.get("args_missing"):
+    if reserved and parsed.data.get("args_missing"):
         raise _Wrong("schema", "begin is asked about arguments: send them")
     if not reserved:
-        for name in schemas.RESERVED.get(said.type, ()):
-            if name in said.data:
+        for name in schemas.RESERVED.get(parsed.type, ()):
+            if name in parsed.data:
                 raise _Wrong("reserved", f"“{name}” is given by begin", 403)
 
 
-def _leave_out(data: dict[str, Any], speaker: Actor) -> None:
+def _leave_out(data: dict[str, Any], actor: Actor) -> None:
     """What the workspace's settings say is not captured."""
-    if not speaker.capture_intent:
+    if not actor.capture_intent:
         data.pop("intent", None)
-    if not speaker.capture_snapshot:
+    if not actor.capture_snapshot:
         for holder in _snapshot_holders(data):
             holder.pop("before", None)
             holder.pop("after", None)
@@ -329,17 +327,17 @@ def _moment(text: str) -> tuple[datetime, str]:
     return moment, clocks.written(moment)
 
 
-def as_kept(said: ParsedEvent) -> dict[str, Any]:
+def as_kept(parsed: ParsedEvent) -> dict[str, Any]:
     """The event as the ledger keeps it and as its digest covers it."""
-    event: dict[str, Any] = {"id": said.id, "type": said.type, "data": said.data}
-    if said.run:
-        event["run"] = said.run
-    if said.action:
-        event["action"] = said.action
-    if said.n is not None:
-        event["n"] = said.n
-    if said.time is not None:
-        event["time"] = clocks.written(said.time)
-    if said.trace:
-        event["trace"] = said.trace
+    event: dict[str, Any] = {"id": parsed.id, "type": parsed.type, "data": parsed.data}
+    if parsed.run:
+        event["run"] = parsed.run
+    if parsed.action:
+        event["action"] = parsed.action
+    if parsed.n is not None:
+        event["n"] = parsed.n
+    if parsed.time is not None:
+        event["time"] = clocks.written(parsed.time)
+    if parsed.trace:
+        event["trace"] = parsed.trace
     return event

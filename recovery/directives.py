@@ -17,7 +17,7 @@ from approvals.gate.waiting import Waiters, gone
 from approvals.signals import DIRECTIVES
 from edge import pools
 from edge.asgi import Operation, Receive, Scope, Send, answer, answering, refuse, route
-from ledger.agent_keys import speaker_of
+from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
 
 WAIT_SECONDS_MAX = 60.0
@@ -64,7 +64,7 @@ async def closing() -> None:
 
 async def directive(scope: Scope, receive: Receive, send: Send) -> None:
     """What the desk wants of this run now; with `wait`, as soon as it wants something."""
-    caller = await speaker_of(scope, "begin")
+    caller = await actor_of(scope, "begin")
     run = scope["path_params"]["run"]
     seconds = _seconds(scope)
     found = await _standing(run, caller)

@@ -30,7 +30,7 @@ from approvals.gate.decision_table import (
 from approvals.policy import active_policies, verdict
 from edge import pools
 from edge.asgi import Problem, Receive, Scope, Send, answer, answer_problem, body_of, refuse
-from ledger.agent_keys import speaker_of
+from ledger.agent_keys import actor_of
 from ledger.append import events
 
 FIRST_FENCE = 1
@@ -59,7 +59,7 @@ BEGIN = f"SELECT gate_begin(%b::text, %b::bigint[], %b::text, {events.PARAMETERS
 
 
 async def begin(scope: Scope, receive: Receive, send: Send) -> None:
-    actor = await speaker_of(scope, "begin")
+    actor = await actor_of(scope, "begin")
     explain = _explain(scope)
     request = parse(await body_of(scope, receive, BODY_BYTES_MAX), actor, explain=explain)
     try:

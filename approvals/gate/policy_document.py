@@ -13,7 +13,7 @@ from approvals.gate import slow_path
 from approvals.policy import active_policies, default
 from edge import pools
 from edge.asgi import Receive, Refused, Scope, Send, answer, header, refuse
-from ledger.agent_keys import speaker_of
+from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
 from workspaces.models import opened_masking_key
 
@@ -42,18 +42,18 @@ class PolicyInForce(msgspec.Struct):
 async def _whoever(scope: Scope) -> Actor:
     """Whoever may ask or ingest may know the policy: it says what to mask."""
     try:
-        return await speaker_of(scope, "begin")
+        return await actor_of(scope, "begin")
     except Refused as refused:
         if refused.problem.status != FORBIDDEN:
             raise
-        return await speaker_of(scope, "ingest")
+        return await actor_of(scope, "ingest")
 
 
 async def policy(scope: Scope, receive: Receive, send: Send) -> None:
     """The document with its digest, which is its ETag too; 304 where the agent has it."""
-    speaker = await _whoever(scope)
+    actor = await _whoever(scope)
     async with pools.pool().connection() as connection:
-        cursor = await connection.execute(DOCUMENT, [speaker.workspace_id])
+        cursor = await connection.execute(DOCUMENT, [actor.workspace_id])
         row = await cursor.fetchone()
     if row is None:
         raise refuse("key", "The workspace is gone", 401)
@@ -61,7 +61,7 @@ async def policy(scope: Scope, receive: Receive, send: Send) -> None:
     if row[1] is not None:
         digest, document = row[1], msgspec.json.decode(row[2])
         if active_policies.known(digest) is None:
-            await slow_path.call(slow_path.policy_in_force, speaker.workspace_id, digest)
+            await slow_path.call(slow_path.policy_in_force, actor.workspace_id, digest)
     tag = f'"{digest}.{FORM}"'
     if header(scope, b"if-none-match") == tag:
         await send(
@@ -76,5 +76,5 @@ async def policy(scope: Scope, receive: Receive, send: Send) -> None:
     if "agentSafety" not in document:  # the short form, which agents need not know
         document = {"agentSafety": document}
     masking = Masking(FORM, opened_masking_key(bytes(row[0])).hex())
-    found = PolicyInForce(speaker.workspace, speaker.name, digest, masking, document)
+    found = PolicyInForce(actor.workspace, actor.name, digest, masking, document)
     await answer(send, 200, found, (("etag", tag),))

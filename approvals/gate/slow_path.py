@@ -325,7 +325,7 @@ def _denied(request: BeginRequest, context: BeginContext, decision: Denied) -> R
         if _is_often(context):
             _show(request, context)
     if not context.denials_of_key if by_rule else context.denied != decision.code:
-        desk_events.say(
+        desk_events.record(
             _workspace(request),
             EventType.APPROVAL_DENIED,
             run=request.planned.run,
@@ -377,7 +377,7 @@ def _in_doubt(request: BeginRequest, decision: InDoubt) -> Reply:
         data: dict[str, Any] = {"attempt": known.attempt, "outcome": "unknown", "error": error}
         if known.fence:
             data["fence"] = known.fence
-        desk_events.say(
+        desk_events.record(
             _workspace(request),
             EventType.ACTION_FAILED,
             run=known.run,
@@ -391,7 +391,7 @@ def _in_doubt(request: BeginRequest, decision: InDoubt) -> Reply:
 def _key_reused(request: BeginRequest, decision: KeyReused) -> Reply:
     known = decision.known
     if "key_reused" not in known.flags:
-        desk_events.say(
+        desk_events.record(
             _workspace(request),
             EventType.ACTION_REFUSED,
             run=known.run,

@@ -31,7 +31,7 @@ from approvals.signals import CHANNEL
 from edge import pools, sockets
 from edge.asgi import Receive, Refused, Scope, Send, answer, body_of, refuse
 from edge.asgi import answer as send_answer
-from ledger.agent_keys import speaker_of
+from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
 from workspaces.moves import CannotMove
 from workspaces.written import InvalidInput
@@ -58,23 +58,23 @@ _replies = msgspec.json.Decoder(Reply)
 
 async def reply(scope: Scope, receive: Receive, send: Send) -> None:
     """The answer to one question of an approval of this agent; 409 where it is over."""
-    speaker = await speaker_of(scope, "begin")
+    actor = await actor_of(scope, "begin")
     pk = int(scope["path_params"]["id"])
     try:
         said = _replies.decode(await body_of(scope, receive, BODY_BYTES_MAX))
     except msgspec.DecodeError as wrong:
         raise refuse("schema", "The body does not fit", 422, str(wrong)[:200]) from wrong
-    await send_answer(send, 200, await slow_path.call(_reply, pk, speaker, said))
+    await send_answer(send, 200, await slow_path.call(_reply, pk, actor, said))
 
 
-def _reply(approval: int, speaker: Actor, said: Reply) -> Answered:
+def _reply(approval: int, actor: Actor, said: Reply) -> Answered:
     enquiry = (
         Clarification.objects.select_related("approval__workspace", "approval__agent")
         .filter(
             pk=said.question,
             approval=approval,
-            approval__workspace=speaker.workspace_id,
-            approval__agent=speaker.agent_id,
+            approval__workspace=actor.workspace_id,
+            approval__agent=actor.agent_id,
         )
         .first()
     )
@@ -264,30 +264,30 @@ class ApprovalStatus(msgspec.Struct):
 
 async def approval(scope: Scope, receive: Receive, send: Send) -> None:
     """The state of an approval of this agent; with `wait`, as soon as it is decided."""
-    speaker = await speaker_of(scope, "begin")
+    actor = await actor_of(scope, "begin")
     pk = int(scope["path_params"]["id"])
     seconds, heard = wait_seconds(scope), heard_of(scope)
     if not seconds:
-        await answer(send, 200, await _state(pk, speaker))
+        await answer(send, 200, await _state(pk, actor))
         return
     loop = asyncio.get_running_loop()
     end, went = loop.time() + seconds, asyncio.ensure_future(gone(receive))
     try:
-        found = await _waited(pk, speaker, end, went, heard)
+        found = await _waited(pk, actor, end, went, heard)
     finally:
         went.cancel()
     await answer(send, 200, found)
 
 
 async def _waited(
-    pk: int, speaker: Actor, end: float, went: asyncio.Future[None], heard: int
+    pk: int, actor: Actor, end: float, went: asyncio.Future[None], heard: int
 ) -> ApprovalStatus:
     loop = asyncio.get_running_loop()
     while True:
         if went.done():
             raise refuse("disconnected", "The client went away", 400)
         with waiters.registered(pk) as decided:
-            found = await _state(pk, speaker)
+            found = await _state(pk, actor)
             left = end - loop.time()
             if found.state != "waiting" or left <= 0 or found.asked > heard:
                 return found
@@ -317,9 +317,9 @@ async def gone(receive: Receive) -> None:
         pass
 
 
-async def _state(pk: int, speaker: Actor) -> ApprovalStatus:
+async def _state(pk: int, actor: Actor) -> ApprovalStatus:
     async with pools.pool().connection() as connection:
-        cursor = await connection.execute(STATE, [pk, speaker.workspace_id, speaker.agent_id])
+        cursor = await connection.execute(STATE, [pk, actor.workspace_id, actor.agent_id])
         row = await cursor.fetchone()
     if row is None:
         raise Refused(refuse("not-found", "There is no such approval of this agent", 404).problem)

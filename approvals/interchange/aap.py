@@ -33,7 +33,7 @@ from edge.asgi import (
     refuse,
 )
 from ledger import canonical, wire
-from ledger.agent_keys import speaker_of
+from ledger.agent_keys import actor_of
 
 WAIT = re.compile(r"([0-9]{1,4})s?")
 WAIT_SECONDS_MAX = 60
@@ -74,34 +74,34 @@ async def _error(
 
 async def create(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aap/v1/requests`: 201, or 200 with the same request for the same key."""
-    speaker = await speaker_of(scope, "begin")
+    actor = await actor_of(scope, "begin")
     key = _idempotency_key(scope)
     body = await _body(scope, receive)
     try:
         submission = requests.checked(body)
     except ValueError as wrong:
         raise refuse("invalid_submission", str(wrong), 400) from wrong
-    seen, is_new = await slow_path.call(requests.create, speaker, key, submission)
+    seen, is_new = await slow_path.call(requests.create, actor, key, submission)
     await answer(send, 201 if is_new else 200, seen.document)
 
 
 async def read(scope: Scope, receive: Receive, send: Send) -> None:
     """`GET /aap/v1/requests/{id}?wait=25s`: at once, or as soon as it is decided."""
-    speaker = await speaker_of(scope, "begin")
+    actor = await actor_of(scope, "begin")
     id_ = scope["path_params"]["id"]
     loop = asyncio.get_running_loop()
     end = loop.time() + _wait(scope)
     went = asyncio.ensure_future(gone(receive))
     try:
-        seen = await slow_path.call(requests.read, speaker, id_)
+        seen = await slow_path.call(requests.read, actor, id_)
         while seen.status == requests.PENDING and seen.approval and loop.time() < end:
             with waiters.registered(seen.approval) as decided:
-                seen = await slow_path.call(requests.read, speaker, id_)
+                seen = await slow_path.call(requests.read, actor, id_)
                 if seen.status == requests.PENDING:
                     with waiting_agents.track_inprogress():
                         await asyncio.wait({decided, went}, timeout=end - loop.time(),
                                            return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
-                    seen = await slow_path.call(requests.read, speaker, id_)
+                    seen = await slow_path.call(requests.read, actor, id_)
             if went.done():
                 raise refuse("disconnected", "The client went away", 400)
     finally:
@@ -111,22 +111,22 @@ async def read(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def cancel(scope: Scope, receive: Receive, send: Send) -> None:
     """`DELETE /aap/v1/requests/{id}`."""
-    speaker = await speaker_of(scope, "begin")
-    seen = await slow_path.call(requests.cancel, speaker, scope["path_params"]["id"])
+    actor = await actor_of(scope, "begin")
+    seen = await slow_path.call(requests.cancel, actor, scope["path_params"]["id"])
     await answer(send, 200, seen.document)
 
 
 async def consume(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aap/v1/requests/{id}/consume`: once; the same key again is the same answer."""
-    speaker = await speaker_of(scope, "begin")
+    actor = await actor_of(scope, "begin")
     key, id_ = _idempotency_key(scope), scope["path_params"]["id"]
-    seen = await slow_path.call(requests.consume, speaker, id_, key)
+    seen = await slow_path.call(requests.consume, actor, id_, key)
     await answer(send, 200, seen.document)
 
 
 async def outcome(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aap/v1/requests/{id}/outcome`."""
-    speaker = await speaker_of(scope, "begin")
+    actor = await actor_of(scope, "begin")
     said = await _body(scope, receive)
     note = said.get("note", "") if isinstance(said, dict) else None
     if (
@@ -137,14 +137,14 @@ async def outcome(scope: Scope, receive: Receive, send: Send) -> None:
     ):
         raise refuse("invalid_outcome", "An outcome is succeeded or failed, with a note.", 400)
     seen: Seen = await slow_path.call(
-        _report, speaker, scope["path_params"]["id"], said["status"] == "succeeded",
+        _report, actor, scope["path_params"]["id"], said["status"] == "succeeded",
         note[: requests.NOTE_CHARACTERS_MAX],
     )  # fmt: skip
     await answer(send, 200, seen.document)
 
 
-def _report(speaker: Any, id_: str, succeeded: bool, note: str) -> Seen:  # noqa: FBT001 - through a thread
-    return requests.report(speaker, id_, succeeded=succeeded, note=note)
+def _report(actor: Any, id_: str, succeeded: bool, note: str) -> Seen:  # noqa: FBT001 - through a thread
+    return requests.report(actor, id_, succeeded=succeeded, note=note)
 
 
 def _idempotency_key(scope: Scope) -> str:

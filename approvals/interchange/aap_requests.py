@@ -89,12 +89,12 @@ class Unknown(Exception):
 
 
 @dataclass(frozen=True)
-class Kept:
+class SealedRequest:
     """A request as it lies sealed. `settled` is what was said of it at once: by a rule, or by what
     is stopped."""
 
     id: str
-    speaker: Actor
+    actor: Actor
     body: dict[str, Any]
     created: datetime
     deadline: datetime
@@ -114,7 +114,7 @@ class Kept:
                 **({"intent": {"reason": reason}} if reason else {}),
             },
         }  # fmt: skip
-        return parse(msgspec.json.encode(event), self.speaker, explain=False)
+        return parse(msgspec.json.encode(event), self.actor, explain=False)
 
 
 class Seen(NamedTuple):
@@ -126,97 +126,99 @@ class Seen(NamedTuple):
     action: Action | None
 
 
-def create(speaker: Actor, key: str, submission: Submission) -> tuple[Seen, bool]:
+def create(actor: Actor, key: str, submission: Submission) -> tuple[Seen, bool]:
     """Put a request to policy and people; the same one again is given back. Whether it is new."""
-    names = f"{speaker.workspace_id}/{speaker.agent_id}/{key}"
+    names = f"{actor.workspace_id}/{actor.agent_id}/{key}"
     id_ = str(uuid.uuid5(NAMES_APART, names))
     now = database_time()
-    kept = Kept(id_, speaker, submission.body, now, now + submission.timeout)
-    ask = kept.ask("aap")
+    sealed = SealedRequest(id_, actor, submission.body, now, now + submission.timeout)
+    ask = sealed.ask("aap")
     with transaction.atomic():
         decision, judgement = slow_path.looked(ask)
-        known = _found(speaker, id_)
+        known = _found(actor, id_)
         if known is not None:
             if known.body != submission.body:
                 raise Conflict("idempotency_conflict")
             return seen(known), False
-        kept = _decided(kept, ask, decision, judgement)
-        value = {"body": kept.body, "created": kept.created.isoformat(),
-                 "deadline": kept.deadline.isoformat(), "settled": kept.settled,
-                 "agent": speaker.agent_id}  # fmt: skip
+        sealed = _decided(sealed, ask, decision, judgement)
+        value = {"body": sealed.body, "created": sealed.created.isoformat(),
+                 "deadline": sealed.deadline.isoformat(), "settled": sealed.settled,
+                 "agent": actor.agent_id}  # fmt: skip
         Secret.objects.create(
-            workspace_id=speaker.workspace_id, name=f"{SEALED}{id_}",
+            workspace_id=actor.workspace_id, name=f"{SEALED}{id_}",
             sealed=encryption.seal(json.dumps(value)),
         )  # fmt: skip
-    return seen(kept), True
+    return seen(sealed), True
 
 
-def _decided(kept: Kept, ask: BeginRequest, decision: Any, judgement: PolicyDecision) -> Kept:
+def _decided(
+    sealed: SealedRequest, ask: BeginRequest, decision: Any, judgement: PolicyDecision
+) -> SealedRequest:
     """The request as the gate answers it: allowed by rule, denied, or put to people."""
     said: dict[str, Any]
     if isinstance(decision, Proceed):
         # It is not begun: whoever may begin it comes to consume it, and is judged anew.
-        until = kept.created + timedelta(seconds=ALLOWED_SECONDS)
+        until = sealed.created + timedelta(seconds=ALLOWED_SECONDS)
         said = {"status": APPROVED, "note": judgement.why, "expires_at": until.isoformat()}
-        return _replaced(kept, settled=said)
+        return _replaced(sealed, settled=said)
     if not isinstance(decision, Question | Denied):
         raise Conflict("idempotency_conflict")
     reply = slow_path.begin(ask).body
     if isinstance(reply, Problem):
         raise Refused(reply)
     if reply["answer"] == "denied":
-        return _replaced(kept, settled={"status": DENIED, "note": reply["reason"]})
+        return _replaced(sealed, settled={"status": DENIED, "note": reply["reason"]})
     until = datetime.fromisoformat(reply["expires_at"])
-    return _replaced(kept, deadline=min(kept.deadline, until))
+    return _replaced(sealed, deadline=min(sealed.deadline, until))
 
 
-def _replaced(kept: Kept, **changes: Any) -> Kept:
-    return Kept(**(vars(kept) | changes))
+def _replaced(sealed: SealedRequest, **changes: Any) -> SealedRequest:
+    return SealedRequest(**(vars(sealed) | changes))
 
 
-def _found(speaker: Actor, id_: str) -> Kept | None:
-    secrets = Secret.objects.filter(workspace=speaker.workspace_id, name=f"{SEALED}{id_}")
+def _found(actor: Actor, id_: str) -> SealedRequest | None:
+    secrets = Secret.objects.filter(workspace=actor.workspace_id, name=f"{SEALED}{id_}")
     secret = secrets.first()
     value = secret.open() if secret else None
-    if value is None or value["agent"] != speaker.agent_id:
+    if value is None or value["agent"] != actor.agent_id:
         return None
     created, deadline = (datetime.fromisoformat(value[name]) for name in ("created", "deadline"))
-    return Kept(id_, speaker, value["body"], created, deadline, value["settled"])
+    return SealedRequest(id_, actor, value["body"], created, deadline, value["settled"])
 
 
-def _known(speaker: Actor, id_: str) -> Kept:
-    kept = _found(speaker, id_)
-    if kept is None:
+def _known(actor: Actor, id_: str) -> SealedRequest:
+    sealed = _found(actor, id_)
+    if sealed is None:
         raise Unknown
-    return kept
+    return sealed
 
 
-def read(speaker: Actor, id_: str) -> Seen:
+def read(actor: Actor, id_: str) -> Seen:
     """The request as it stands. One whose time is over is taken back from people."""
-    kept = _known(speaker, id_)
-    found = seen(kept)
-    if found.status == PENDING and database_time() >= kept.deadline:
-        _take_back(kept, "the time that the agent gave it is over")
-        found = seen(kept)
+    sealed = _known(actor, id_)
+    found = seen(sealed)
+    if found.status == PENDING and database_time() >= sealed.deadline:
+        _take_back(sealed, "the time that the agent gave it is over")
+        found = seen(sealed)
     if found.status in {DENIED, EXPIRED, CANCELLED} and found.action is not None:
-        _end(kept, EventType.RUN_CANCELLED, {"reason": f"the request was {found.status}"})
+        _end(sealed, EventType.RUN_CANCELLED, {"reason": f"the request was {found.status}"})
     return found
 
 
-def cancel(speaker: Actor, id_: str) -> Seen:
+def cancel(actor: Actor, id_: str) -> Seen:
     """The agent takes its request back; possible as long as nobody has decided."""
-    kept = _known(speaker, id_)
-    status = seen(kept).status
+    sealed = _known(actor, id_)
+    status = seen(sealed).status
     if status == PENDING:
-        _take_back(kept, "the agent took it back")
+        _take_back(sealed, "the agent took it back")
     elif status != CANCELLED:
         raise Conflict("already_terminal")
-    return read(speaker, id_)
+    return read(actor, id_)
 
 
 @transaction.atomic
-def _take_back(kept: Kept, why: str) -> None:
-    approval = _approval(kept)
+def _take_back(sealed: SealedRequest, why: str) -> None:
+    approval = _approval(sealed)
     if approval is None:
         return
     row = locked(approval)
@@ -224,11 +226,11 @@ def _take_back(kept: Kept, why: str) -> None:
         approval_requests.void(row, why=why)
 
 
-def consume(speaker: Actor, id_: str, key: str) -> Seen:
+def consume(actor: Actor, id_: str, key: str) -> Seen:
     """Begin the call: once, and only while all that it rests on still holds."""
-    kept = _known(speaker, id_)
+    sealed = _known(actor, id_)
     attempt = f"aap_{hashlib.sha256(key.encode()).hexdigest()[:40]}"
-    found = seen(kept)
+    found = seen(sealed)
     action = found.action
     if found.document.get("consumption"):
         if action is not None and action.attempts.filter(attempt=attempt).exists():
@@ -239,7 +241,7 @@ def consume(speaker: Actor, id_: str, key: str) -> Seen:
     if clocks.read(found.document["decision"]["expires_at"]) <= database_time():
         raise Conflict("approval_expired")
     try:
-        reply = slow_path.begin(kept.ask(attempt)).body
+        reply = slow_path.begin(sealed.ask(attempt)).body
     except InProgress as busy:
         raise Conflict("already_consumed") from busy
     if isinstance(reply, Problem):
@@ -248,13 +250,13 @@ def consume(speaker: Actor, id_: str, key: str) -> Seen:
         raise Conflict("already_consumed")
     if reply["answer"] != "proceed":  # the policy or a pause says otherwise by now
         raise Conflict("not_approved")
-    return seen(kept)
+    return seen(sealed)
 
 
-def report(speaker: Actor, id_: str, *, succeeded: bool, note: str) -> Seen:
+def report(actor: Actor, id_: str, *, succeeded: bool, note: str) -> Seen:
     """What became of the call. That it failed does not say that it did nothing."""
-    kept = _known(speaker, id_)
-    found = seen(kept)
+    sealed = _known(actor, id_)
+    found = seen(sealed)
     consumption = found.document.get("consumption")
     if consumption is None or found.action is None:
         raise Conflict("not_consumed")
@@ -266,54 +268,56 @@ def report(speaker: Actor, id_: str, *, succeeded: bool, note: str) -> Seen:
     about = {"attempt": found.action.current_attempt, "fence": found.action.fence}
     if succeeded:
         said = about | ({"result": {"note": note}} if note else {})
-        _tell(kept, EventType.ACTION_SUCCEEDED, said, ACTION)
-        _end(kept, EventType.RUN_COMPLETED, {})
+        _tell(sealed, EventType.ACTION_SUCCEEDED, said, ACTION)
+        _end(sealed, EventType.RUN_COMPLETED, {})
     else:
         error = {"message": note} if note else {"message": FAILED_WITHOUT_NOTE}
-        _tell(kept, EventType.ACTION_FAILED, about | {"outcome": "unknown", "error": error}, ACTION)
-        _end(kept, EventType.RUN_FAILED, {"error": error, "failed_action": ACTION})
-    return seen(kept)
+        _tell(
+            sealed, EventType.ACTION_FAILED, about | {"outcome": "unknown", "error": error}, ACTION
+        )
+        _end(sealed, EventType.RUN_FAILED, {"error": error, "failed_action": ACTION})
+    return seen(sealed)
 
 
 FAILED_WITHOUT_NOTE = "The agent said that it failed, and no more."
 
 
-def _end(kept: Kept, type_: EventType, data: dict[str, Any]) -> None:
+def _end(sealed: SealedRequest, type_: EventType, data: dict[str, Any]) -> None:
     if not Run.objects.filter(
-        workspace=kept.speaker.workspace_id, run=kept.run, state=RunState.RUNNING
+        workspace=sealed.actor.workspace_id, run=sealed.run, state=RunState.RUNNING
     ).exists():
         return
-    _tell(kept, type_, data)
+    _tell(sealed, type_, data)
 
 
-def _tell(kept: Kept, type_: EventType, data: dict[str, Any], action: str = "") -> None:
-    event = {"id": new_id(), "type": type_, "run": kept.run, "data": data}
-    said = wire.of_gate(kept.speaker, event | ({"action": action} if action else {}))
+def _tell(sealed: SealedRequest, type_: EventType, data: dict[str, Any], action: str = "") -> None:
+    event = {"id": new_id(), "type": type_, "run": sealed.run, "data": data}
+    said = wire.of_gate(sealed.actor, event | ({"action": action} if action else {}))
     if not isinstance(said, ParsedEvent):
         raise Refused(said[1])
     with transaction.atomic():
-        slow_path.record(kept.speaker, [said])
+        slow_path.record(sealed.actor, [said])
 
 
-def _approval(kept: Kept) -> Approval | None:
+def _approval(sealed: SealedRequest) -> Approval | None:
     """The newest question about it, if people were ever asked."""
     asked = Approval.objects.filter(
-        workspace=kept.speaker.workspace_id, run_ref=kept.run, agent=kept.speaker.agent_id
+        workspace=sealed.actor.workspace_id, run_ref=sealed.run, agent=sealed.actor.agent_id
     )
     return asked.order_by("-pk").first()
 
 
-def seen(kept: Kept) -> Seen:
+def seen(sealed: SealedRequest) -> Seen:
     """The request's document, made of what the tables have."""
-    approval = _approval(kept)
+    approval = _approval(sealed)
     actions = Action.objects.filter(
-        workspace=kept.speaker.workspace_id, run__run=kept.run, action=ACTION
+        workspace=sealed.actor.workspace_id, run__run=sealed.run, action=ACTION
     )
     action = actions.first()
-    status, decision = _decision(kept, approval)
+    status, decision = _decision(sealed, approval)
     document = {
-        **kept.body, "id": kept.id, "status": status, "created_at": _stamp(kept.created),
-        "deadline_at": _stamp(kept.deadline),
+        **sealed.body, "id": sealed.id, "status": status, "created_at": _stamp(sealed.created),
+        "deadline_at": _stamp(sealed.deadline),
     }  # fmt: skip
     if decision:
         document["decision"] = decision
@@ -322,10 +326,12 @@ def seen(kept: Kept) -> Seen:
     return Seen(document, status, approval.pk if approval else None, action)
 
 
-def _decision(kept: Kept, approval: Approval | None) -> tuple[str, dict[str, Any] | None]:
+def _decision(
+    sealed: SealedRequest, approval: Approval | None
+) -> tuple[str, dict[str, Any] | None]:
     if approval is None:
-        settled = kept.settled or {"status": CANCELLED}
-        decided = {"status": settled["status"], "decided_at": _stamp(kept.created)}
+        settled = sealed.settled or {"status": CANCELLED}
+        decided = {"status": settled["status"], "decided_at": _stamp(sealed.created)}
         if settled.get("note"):
             decided["note"] = settled["note"]
         if settled.get("expires_at"):

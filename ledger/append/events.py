@@ -1,10 +1,10 @@
-"""Recording: the one way events come in, whoever speaks and whichever connection carries it.
+"""Append: the one way events come in, whoever the actor is and whichever connection carries them.
 
 The core does no I/O. It is a generator that yields statements and is sent their rows, so that the
-hot door (psycopg's async pool), `begin` and the desk's own voice (Django's connection) share it.
+edge (psycopg's async pool), `begin` and the desk's own events (Django's connection) share it.
 All of it happens in the caller's transaction: events, what they add up to, and their place in the
 queue of the sealer are durable together or not at all. The number of round trips does not depend on
-the number of events. `note` alone sends its one statement itself.
+the number of events. `append_deferred` alone sends its one statement itself.
 
 Rows are locked in one order: runs by their ids, then event ids, then what hangs from the runs.
 Whoever locks an action first must lock its run before.
@@ -90,11 +90,11 @@ class Recorded:
     actions: dict[tuple[str, str], ActionRow] = field(default_factory=dict)
 
 
-def record(speaker: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Steps:
+def record(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Steps:
     """Write down `events`, fold them, and say per event what became of it. `more` is written with
     them.
     """
-    batch = Batch(speaker, events)
+    batch = Batch(actor, events)
     yield from batch.meet_runs()
     return (yield from batch.keep(*more))
 
@@ -102,15 +102,15 @@ def record(speaker: Actor, events: Sequence[ParsedEvent], *more: Statement) -> S
 class Batch:
     """The state of one recording between its round trips."""
 
-    def __init__(self, speaker: Actor, events: Sequence[ParsedEvent]) -> None:
-        self.speaker = speaker
+    def __init__(self, actor: Actor, events: Sequence[ParsedEvent]) -> None:
+        self.actor = actor
         self.events = events
         self.problems: dict[int, Problem] = {}
         self.duplicates: set[int] = set()
         self.contents = [content_digest(event.content) for event in events]
         self.first = self._first_of_each_id()
-        self.folding = Folding(speaker)
-        self.places: list[int] = []
+        self.folding = Folding(actor)
+        self.sequences: list[int] = []
         self.received: datetime
         self.accepted: list[int] = []
 
@@ -145,15 +145,15 @@ class Batch:
 
     def meet_runs(self) -> Generator[list[Statement], list[Rows], None]:
         names, fresh = self._run_names()
-        workspace, agent = self.speaker.workspace_id, self.speaker.agent_id
+        workspace, agent = self.actor.workspace_id, self.actor.agent_id
         lock: Statement = (statements.LOCK_RUNS, [names, workspace])
-        found: list[Statement] = [(statements.PLACES, [self._action_count(), len(self.first)])]
+        found: list[Statement] = [(statements.SEQUENCES, [self._action_count(), len(self.first)])]
         if names:
             found.append(lock)
         if fresh:
             found.append((statements.NEW_RUNS, [workspace, agent, fresh]))
         rows = yield found
-        self.places, self.received, ids = rows[0][0]
+        self.sequences, self.received, ids = rows[0][0]
         self.folding.fresh_ids = ids or []
         runs, owners = self.folding.runs, {}
         for id_, name, owner, started_at, forgotten in rows[1] if names else ():
@@ -165,7 +165,7 @@ class Batch:
             for id_, name, owner, started_at, forgotten in rows_:
                 if name not in runs:
                     runs[name], owners[name] = KnownRun(id_, owner, started_at, forgotten), owner
-        if not self.speaker.is_desk:
+        if not self.actor.is_desk:
             self._refuse({n for n, owner in owners.items() if owner != agent}, NOT_YOURS)
             self._refuse({n for n, run in runs.items() if run.is_forgotten}, FORGOTTEN)
 
@@ -178,7 +178,7 @@ class Batch:
         """The runs that the events move, and those of them that may be opened by being named."""
         events = [self.events[index] for index in self.first.values()]
         names = sorted({event.run for event in events if event.run and moves(event.type)})
-        if not self.speaker.is_desk:
+        if not self.actor.is_desk:
             return names, names
         return names, sorted(
             {event.run for event in events if event.run in set(names) and _opens(event)}
@@ -195,10 +195,10 @@ class Batch:
     # Then the ids, which tell what is new; and in the same round trip all that the fold will need.
 
     def meet_keys(self) -> Generator[list[Statement], list[Rows], None]:
-        speaker = self.speaker
+        actor = self.actor
         fresh = sorted(
-            (event_id, index, place)
-            for (event_id, index), place in zip(self.first.items(), self.places, strict=True)
+            (event_id, index, sequence)
+            for (event_id, index), sequence in zip(self.first.items(), self.sequences, strict=True)
             if index not in self.problems
         )
         if not fresh:
@@ -206,9 +206,10 @@ class Batch:
         keys: Statement = (
             statements.NEW_KEYS,
             [
-                speaker.workspace_id, self.received,
+                actor.workspace_id, self.received,
                 b"".join(self.contents[index] for _, index, _ in fresh),
-                joined(id_ for id_, _, _ in fresh), joined_numbers(place for _, _, place in fresh),
+                joined(id_ for id_, _, _ in fresh),
+                joined_numbers(sequence for _, _, sequence in fresh),
             ],
         )  # fmt: skip
         events = [self.events[index] for index in self.first.values()]
@@ -218,7 +219,7 @@ class Batch:
             self.folding.remember(rows[1], rows[2])
         missing = [id_ for id_, _, _ in fresh if id_ not in new]
         if missing:
-            known = (yield [(statements.KNOWN_KEYS, [speaker.workspace_id, missing])])[0]
+            known = (yield [(statements.KNOWN_KEYS, [actor.workspace_id, missing])])[0]
             self._compare({id_: bytes(content) for id_, content in known})
         self.accepted = sorted(index for id_, index, _ in fresh if id_ in new)
 
@@ -235,13 +236,13 @@ class Batch:
     # Last the writes, in one round trip.
 
     def writes(self) -> list[Statement]:
-        place_of = dict(zip(self.first.values(), self.places, strict=True))
+        sequence_of = dict(zip(self.first.values(), self.sequences, strict=True))
         accepted = [self.events[index] for index in self.accepted]
-        places = [place_of[index] for index in self.accepted]
+        sequences = [sequence_of[index] for index in self.accepted]
         found = [
-            *self._event_rows(accepted, places),
+            *self._event_rows(accepted, sequences),
             *self._conflict_rows(),
-            *self.folding.add(accepted, places, self.received),
+            *self.folding.add(accepted, sequences, self.received),
         ]
         unused = set(self.folding.new_runs()) - set(self.folding.touched)
         if unused:
@@ -252,18 +253,18 @@ class Batch:
     def conflicts(self) -> list[int]:
         return [index for index, what in self.problems.items() if what is CONFLICT]
 
-    def _event_rows(self, events: list[ParsedEvent], places: list[int]) -> list[Statement]:
+    def _event_rows(self, events: list[ParsedEvent], sequences: list[int]) -> list[Statement]:
         if not events:
             return []
-        speaker = self.speaker
+        actor = self.actor
         salts, digests = salted(events)
-        numbers = joined_numbers(places)
+        numbers = joined_numbers(sequences)
         return [
             (
                 statements.NEW_EVENTS,
                 [
-                    self.received, speaker.workspace_id, speaker.kind, speaker.name,
-                    speaker.key_prefix, speaker.trusted, salts, b"".join(digests), numbers,
+                    self.received, actor.workspace_id, actor.kind, actor.name,
+                    actor.key_prefix, actor.trusted, salts, b"".join(digests), numbers,
                     joined([e.id for e in events]), joined([e.type for e in events]),
                     joined([e.time_text for e in events]),
                     joined([e.run for e in events]), joined([e.action for e in events]),
@@ -272,16 +273,16 @@ class Batch:
                     joined_bytes([e.data_json for e in events]),
                 ],
             ),
-            (statements.NEW_UNSEALED, [speaker.workspace_id, self.received, numbers]),
+            (statements.NEW_UNSEALED, [actor.workspace_id, self.received, numbers]),
         ]  # fmt: skip
 
     def _conflict_rows(self) -> list[Statement]:
         if not self.conflicts:
             return []
-        speaker = self.speaker
+        actor = self.actor
         ids = [self.events[index].id for index in self.conflicts]
         contents = [self.contents[index] for index in self.conflicts]
-        values = [speaker.workspace_id, speaker.key_prefix, self.received, ids, contents]
+        values = [actor.workspace_id, actor.key_prefix, self.received, ids, contents]
         return [(statements.NEW_CONFLICTS, values)]
 
     def answered(self) -> list[Answer]:
@@ -299,43 +300,45 @@ def _opens(event: ParsedEvent) -> bool:
     return event.type.startswith(("plan.", "step."))
 
 
-# Deferring: the desk's events that go into the ledger and are not folded at once.
+# Deferred append: the desk's events that go into the ledger and are not folded at once.
 #
 # A recovery says four things of each step on the way to its end, and only the end changes what
 # anybody does. So those on the way are written down in one statement, durable and sealed like all
-# others, and whoever speaks next of the action in the usual way (`record`) folds them with it: the
-# fold always looks at all events of an action. Until then the action's row lags behind its events;
-# every way on from a note must lead to an event that is said.
+# others, and whoever next records an event of the action in the usual way (`record`) folds them
+# with it: the fold always looks at all events of an action. Until then the action's row lags behind
+# its events; every way on from a deferred append must lead to an event that is recorded.
 
 
 class SequenceRange(NamedTuple):
-    """The places of some events, in their order, and the moment at which they were drawn."""
+    """The sequence numbers of some events, in their order, and the moment they were drawn at."""
 
-    places: Sequence[int]
+    sequences: Sequence[int]
     received: datetime
 
 
-def note(
-    connection: Connection[Any], speaker: Actor, events: Sequence[ParsedEvent]
+def append_deferred(
+    connection: Connection[Any], actor: Actor, events: Sequence[ParsedEvent]
 ) -> list[StoredEvent]:
     """Write down `events`, whose ids are new, in the transaction that is open; gives them as the
     fold will see them, in their order.
     """
     cursor = Cursor(connection)
-    cursor.execute(*noted(speaker, events))
+    cursor.execute(*deferred_append(actor, events))
     rows = cursor.fetchall()
-    places = {event_id: place for event_id, place, _ in rows}
+    sequences = {event_id: sequence for event_id, sequence, _ in rows}
     received = datetime.fromisoformat(rows[0][2])
-    return facts(speaker, events, SequenceRange([places[event.id] for event in events], received))
+    return stored_events(
+        actor, events, SequenceRange([sequences[event.id] for event in events], received)
+    )
 
 
-def noted(
-    speaker: Actor, events: Sequence[ParsedEvent], drawn: SequenceRange | None = None
+def deferred_append(
+    actor: Actor, events: Sequence[ParsedEvent], drawn: SequenceRange | None = None
 ) -> Statement:
-    """The statement that writes `events` down, with the places that were drawn for them."""
+    """The statement of a deferred append; `drawn` are the sequence numbers where there are some."""
     salts, digests = salted(events)
-    ahead = [] if drawn is None else [drawn.received, joined_numbers(drawn.places)]
-    return statements.NOTE_DRAWING if drawn is None else statements.NOTE_DRAWN, [
+    ahead = [] if drawn is None else [drawn.received, joined_numbers(drawn.sequences)]
+    return statements.DEFERRED_DRAWING if drawn is None else statements.DEFERRED_DRAWN, [
         *ahead,
         joined([event.id for event in events]),
         joined([event.type for event in events]),
@@ -345,18 +348,20 @@ def noted(
         joined([content_digest(event.content).hex() for event in events]),
         salts.hex(PARTED, SALT_BYTES),
         joined([digest.hex() for digest in digests]),
-        *[speaker.workspace_id] * 3,
-        speaker.kind,
-        speaker.name,
+        *[actor.workspace_id] * 3,
+        actor.kind,
+        actor.name,
     ]
 
 
-def facts(speaker: Actor, events: Sequence[ParsedEvent], drawn: SequenceRange) -> list[StoredEvent]:
-    """The events that were noted, with the places and the one moment that they were given."""
+def stored_events(
+    actor: Actor, events: Sequence[ParsedEvent], drawn: SequenceRange
+) -> list[StoredEvent]:
+    """The events as the fold sees them, with the sequence numbers and the one moment drawn."""
     return [
-        StoredEvent(event.id, event.type, event.n, event.data, place, drawn.received,
-                    speaker.is_desk, speaker.name, speaker.trusted, event.trace)
-        for event, place in zip(events, drawn.places, strict=True)
+        StoredEvent(event.id, event.type, event.n, event.data, sequence, drawn.received,
+                    actor.is_desk, actor.name, actor.trusted, event.trace)
+        for event, sequence in zip(events, drawn.sequences, strict=True)
     ]  # fmt: skip
 
 
@@ -394,7 +399,7 @@ _json = msgspec.json.Encoder()
 
 
 def arguments(
-    speaker: Actor,
+    actor: Actor,
     planned: ParsedEvent,
     started: ParsedEvent,
     *,
@@ -404,7 +409,7 @@ def arguments(
     """What `ledger_begin` is given. With `labels` the run must have these, else it may have any."""
     row = planned_alone(planned.action, planned.data)
     return [
-        speaker.workspace_id, speaker.agent_id, speaker.name, speaker.key_prefix, speaker.trusted,
+        actor.workspace_id, actor.agent_id, actor.name, actor.key_prefix, actor.trusted,
         planned.run, planned.action, planned.n, planned.time, _text(planned.trace),
         *_event(planned), *_event(started),
         row.tool, row.action_class, row.risk, row.saga, row.op, row.key, _text(row.targets),
@@ -412,7 +417,7 @@ def arguments(
         _text(row.before),
         started.data["attempt"][:ATTEMPT_CHARACTERS_MAX],
         started.data.get("retry", "")[:RETRY_CHARACTERS_MAX],
-        _text(labels), may_follow_pivot, float(speaker.stuck_after_seconds),
+        _text(labels), may_follow_pivot, float(actor.stuck_after_seconds),
     ]  # fmt: skip
 
 
@@ -420,6 +425,6 @@ def _text(value: Any) -> str | None:
     return None if value is None else _json.encode(value).decode()
 
 
-def _event(said: ParsedEvent) -> tuple[str, str, bytes, bytes, bytes]:
-    salt, (digest,) = salted([said])
-    return said.id, said.data_json.decode(), content_digest(said.content), salt, digest
+def _event(parsed: ParsedEvent) -> tuple[str, str, bytes, bytes, bytes]:
+    salt, (digest,) = salted([parsed])
+    return parsed.id, parsed.data_json.decode(), content_digest(parsed.content), salt, digest

@@ -1,6 +1,6 @@
 """Folding what a batch brought: the rows of the runs and actions that it moves, as statements.
 
-What was said of them before has been read under the runs' locks; here the new is added to it.
+What was recorded of them before has been read under the runs' locks; here the new is added to it.
 """
 
 from collections import defaultdict
@@ -60,7 +60,7 @@ class Folding:
     `undone` are actions whose rows are changed where they stand; all others are folded anew.
     """
 
-    speaker: Actor
+    actor: Actor
     runs: dict[str, KnownRun] = field(default_factory=dict)
     prior_of: dict[Name, list[StoredEvent]] = field(default_factory=lambda: defaultdict(list))
     erased: set[Name] = field(default_factory=set)
@@ -88,7 +88,7 @@ class Folding:
         runs, actions = [run for run, _ in old], [action for _, action in old]
         since = min(self.runs[run].started_at or until for run in runs)
         ids = [self.runs[run].id for run in runs]
-        earlier = [runs, actions, self.speaker.workspace_id, since, until]
+        earlier = [runs, actions, self.actor.workspace_id, since, until]
         return [
             (statements.PRIOR_EVENTS, earlier),
             (statements.KNOWN_ACTIONS, [ids, actions]),
@@ -97,7 +97,7 @@ class Folding:
     def remember(self, events: Rows, actions: Rows) -> None:
         """What `looks_back` found."""
         for run, action, *rest in events:
-            self.prior_of[run, action].append(fact_of(*rest))
+            self.prior_of[run, action].append(stored_event_of(*rest))
             if rest[DATA] is None:
                 self.erased.add((run, action))
         self.know(actions)
@@ -120,78 +120,81 @@ class Folding:
         )  # fmt: skip
         since = min((at for run in runs if (at := self.runs[run].started_at)), default=None)
         values = [list(runs), list(actions), list(ids), list(positions)]
-        return (statements.STANDING_EFFECTS, [*values, self.speaker.workspace_id, since])
+        return (statements.STANDING_EFFECTS, [*values, self.actor.workspace_id, since])
 
     def fold_ahead(
-        self, events: Iterable[ParsedEvent], facts: Iterable[StoredEvent], names: Container[Name]
+        self,
+        events: Iterable[ParsedEvent],
+        stored_events: Iterable[StoredEvent],
+        names: Container[Name],
     ) -> None:
         """Fold these actions, of which everything is known, with all that is said of them now."""
         new: dict[Name, list[StoredEvent]] = defaultdict(list)
-        for event, fact in zip(events, facts, strict=True):
+        for event, stored in zip(events, stored_events, strict=True):
             if (event.run, event.action) in names and moves_action(event.type):
-                new[event.run, event.action].append(fact)
+                new[event.run, event.action].append(stored)
         self.ahead = {name: self._fold(name, of_action) for name, of_action in new.items()}
 
     def add(
-        self, accepted: Iterable[ParsedEvent], places: Iterable[int], received: datetime
+        self, accepted: Iterable[ParsedEvent], sequences: Iterable[int], received: datetime
     ) -> list[Statement]:
-        """What follows from the accepted events, which stand at these places."""
-        said: dict[Name, list[StoredEvent]] = defaultdict(list)
+        """What follows from the accepted events, which have these sequence numbers."""
+        new_of: dict[Name, list[StoredEvent]] = defaultdict(list)
         moved: dict[str, list[int]] = defaultdict(list)
         undone: dict[Name, int] = {}
-        speaker = self.speaker
-        by_desk, actor, trusted = speaker.is_desk, speaker.name, speaker.trusted
-        for event, place in zip(accepted, places, strict=True):
+        by_desk, name, trusted = self.actor.is_desk, self.actor.name, self.actor.trusted
+        for event, sequence in zip(accepted, sequences, strict=True):
             if event.run not in self.runs or not moves(event.type):
                 continue
-            moved[event.run].append(place)
+            moved[event.run].append(sequence)
             about = subject(event)
             if (event.run, event.action) in self.undone:
-                undone[event.run, event.action] = place
+                undone[event.run, event.action] = sequence
             elif about is not None and not self._is_erased(event.run, about):
-                fact = StoredEvent(event.id, event.type, event.n, event.data, place, received,
-                                   by_desk, actor, trusted, event.trace)  # fmt: skip
-                said[event.run, about].append(fact)
+                new_of[event.run, about].append(
+                    StoredEvent(event.id, event.type, event.n, event.data, sequence, received,
+                                by_desk, name, trusted, event.trace)
+                )  # fmt: skip
         self.touched = [self.runs[run].id for run in moved]
-        written = self._actions({name: facts for name, facts in said.items() if name[1]})
-        of_runs = {run: facts for (run, action), facts in said.items() if not action}
+        written = self._actions({name: new for name, new in new_of.items() if name[1]})
+        of_runs = {run: new for (run, action), new in new_of.items() if not action}
         return [*written, *self._undo(undone), *self._runs(moved, of_runs, received)]
 
-    def _undo(self, places: Mapping[Name, int]) -> list[Statement]:
+    def _undo(self, sequences: Mapping[Name, int]) -> list[Statement]:
         """What `fold_effects` and `fold_action` make of it, in the rows as they stand."""
-        if not places:
+        if not sequences:
             return []
-        undone = [(self.undone[name], place) for name, place in places.items()]
+        undone = [(self.undone[name], sequence) for name, sequence in sequences.items()]
         effects: dict[str, list[int]] = defaultdict(list)
         for one, _ in undone:
             effects[one.outcome].append(one.effect_id)
         actions = [one.action_id for one, _ in undone]
         return [
             *((statements.COMPENSATE_EFFECTS, [outcome, ids]) for outcome, ids in effects.items()),
-            (statements.COMPENSATE_ACTIONS, [[place for _, place in undone], actions, actions]),
+            (statements.COMPENSATE_ACTIONS, [[at for _, at in undone], actions, actions]),
         ]
 
     def _is_erased(self, run: str, action: str) -> bool:
         """What was erased cannot be folded anew: its row stands as it is."""
         return self.runs[run].is_forgotten or (run, action) in self.erased
 
-    def _actions(self, said: dict[Name, list[StoredEvent]]) -> list[Statement]:
+    def _actions(self, new_of: dict[Name, list[StoredEvent]]) -> list[Statement]:
         found = []
-        for (run, action), new in said.items():
+        for (run, action), new in new_of.items():
             row = self.ahead.get((run, action)) or self._fold((run, action), new)
             self.folded[run, action] = row
             of_run = self.runs[run]
             id_, effects = self.known_actions.get((of_run.id, action), (None, None))
             id_ = self.fresh_ids.pop() if id_ is None else id_
             found.append(Folded(id_, of_run.id, of_run.agent_id, effects, row))
-        return projection_rows.write_actions(self.speaker.workspace_id, found)
+        return projection_rows.write_actions(self.actor.workspace_id, found)
 
     def _fold(self, name: Name, new: Sequence[StoredEvent]) -> ActionRow:
-        known = [fact for fact in self.prior_of.get(name, ()) if moves_action(fact.type)]
+        known = [stored for stored in self.prior_of.get(name, ()) if moves_action(stored.type)]
         return fold_action(name[1], [*known, *new])
 
     def _runs(
-        self, moved: dict[str, list[int]], said: dict[str, list[StoredEvent]], received: datetime
+        self, moved: dict[str, list[int]], new_of: dict[str, list[StoredEvent]], received: datetime
     ) -> list[Statement]:
         actions: dict[str, int] = defaultdict(int)
         effects: dict[str, int] = defaultdict(int)
@@ -200,22 +203,24 @@ class Folding:
             actions[run] += known is None
             effects[run] += row.standing - (known[1] if known else 0)
         touches, checkpoints = [], []
-        for run, places in moved.items():
-            id_, new = self.runs[run].id, said.get(run)
+        for run, sequences in moved.items():
+            id_, new = self.runs[run].id, new_of.get(run)
             whole = None if new is None else self._run(run, new)
-            touches.append(Touch(id_, min(places), max(places), actions[run], effects[run], whole))
+            touches.append(
+                Touch(id_, min(sequences), max(sequences), actions[run], effects[run], whole)
+            )
             checkpoints += [
-                (id_, checkpoint_of(fact))
-                for fact in new or ()
-                if fact.type == EventType.RUN_CHECKPOINT
+                (id_, checkpoint_of(stored))
+                for stored in new or ()
+                if stored.type == EventType.RUN_CHECKPOINT
             ]
         return [
-            *projection_rows.touch_runs(touches, self.speaker, received),
+            *projection_rows.touch_runs(touches, self.actor, received),
             *projection_rows.write_checkpoints(checkpoints),
         ]
 
     def _run(self, run: str, new: list[StoredEvent]) -> RunRow:
-        earlier = [fact for fact in self.prior_of.get((run, ""), ()) if moves_run(fact.type)]
+        earlier = [stored for stored in self.prior_of.get((run, ""), ()) if moves_run(stored.type)]
         return fold_run([*earlier, *new])
 
 
@@ -231,10 +236,12 @@ def subject(event: ParsedEvent) -> str | None:
     return "" if moves_run(event.type) else None
 
 
-def fact_of(event_id: str, type_: str, n: int | None, data: str | None, *rest: Any) -> StoredEvent:
-    """A fact out of a row of the event table, whose JSON comes as text."""
-    place, received, by_desk, actor, trusted, trace = rest
+def stored_event_of(
+    event_id: str, type_: str, n: int | None, data: str | None, *rest: Any
+) -> StoredEvent:
+    """A stored event out of a row of the event table, whose JSON comes as text."""
+    sequence, received, by_desk, actor, trusted, trace = rest
     return StoredEvent(
-        event_id, type_, n, msgspec.json.decode(data) if data else {}, place, received, by_desk,
+        event_id, type_, n, msgspec.json.decode(data) if data else {}, sequence, received, by_desk,
         actor, trusted, msgspec.json.decode(trace) if trace else None,
     )  # fmt: skip

@@ -219,9 +219,9 @@ class Touch(NamedTuple):
     row: RunRow | None
 
 
-def touch_runs(touches: Sequence[Touch], speaker: Actor, received: datetime) -> list[Statement]:
+def touch_runs(touches: Sequence[Touch], actor: Actor, received: datetime) -> list[Statement]:
     """One update for the runs that are folded anew, and one for those that are only touched."""
-    now = [received, received, not speaker.is_desk, received, float(speaker.stuck_after_seconds)]
+    now = [received, received, not actor.is_desk, received, float(actor.stuck_after_seconds)]
     moved = [touch for touch in touches if touch.row is not None]
     touched = [touch for touch in touches if touch.row is None]
     found: list[Statement] = []

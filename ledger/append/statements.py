@@ -86,8 +86,8 @@ SELECT %b, run, %b, '', '', '', '', '', '{}', 'running', '', '', '', '', '', '{}
 FROM unnest(%b::text[]) AS run
 ON CONFLICT (workspace_id, run) DO NOTHING RETURNING id, run"""
 
-# Places for events, the time, and ids for actions that may turn out to be new.
-PLACES = """
+# Sequence numbers for events, the time, and ids for actions that may turn out to be new.
+SEQUENCES = """
 SELECT array_agg(nextval('ledger_place')), clock_timestamp(),
     (SELECT array_agg(nextval('ledger_action_id_seq')) FROM generate_series(1, %b))
 FROM generate_series(1, %b)"""
@@ -211,29 +211,29 @@ UPDATE ledger_action a SET
 WHERE id = ANY(%b::bigint[])"""  # noqa: S608 - our own words
 
 _EVENT = "event_id, type, run, action, data, content, salt, digest"
-# Events that are noted and folded later: where places and the moment are drawn by the way, and
+# Events of a deferred append: where sequence numbers and the moment are drawn by the way, and
 # where they were drawn before.
 _DRAWING = f"""
 WITH moment AS (SELECT clock_timestamp() AS received),
-noted AS MATERIALIZED (
+deferred AS MATERIALIZED (
     SELECT nextval('ledger_place') AS place, u.* FROM unnest({", ".join([LIST] * 8)})
     AS u ({_EVENT})),"""  # noqa: S608
 _DRAWN = f"""
 WITH moment AS (SELECT %b::timestamptz AS received),
-noted AS MATERIALIZED (
+deferred AS MATERIALIZED (
     SELECT n::bigint AS place, {_EVENT} FROM unnest({", ".join([LIST] * 9)})
     AS u (n, {_EVENT})),"""  # noqa: S608
-_NOTE = """
+_DEFERRED = """
 keys AS (
     INSERT INTO ledger_eventkey (workspace_id, event_id, content, place, received_at)
-    SELECT %b, event_id, decode(content, 'hex'), place, received FROM noted, moment),
+    SELECT %b, event_id, decode(content, 'hex'), place, received FROM deferred, moment),
 waiting AS (
     INSERT INTO ledger_unsealed (place, workspace_id, received_at)
-    SELECT place, %b, received FROM noted, moment)
+    SELECT place, %b, received FROM deferred, moment)
 INSERT INTO ledger_event (place, received_at, workspace_id, event_id, type, run, action, actor_kind,
     actor, data, salt, digest)
 SELECT place, received, %b, event_id, type, coalesce(run, ''), coalesce(action, ''), %b, %b,
     data::jsonb, decode(salt, 'hex'), decode(digest, 'hex')
-FROM noted, moment
+FROM deferred, moment
 RETURNING event_id, place, received_at::text"""
-NOTE_DRAWING, NOTE_DRAWN = _DRAWING + _NOTE, _DRAWN + _NOTE
+DEFERRED_DRAWING, DEFERRED_DRAWN = _DRAWING + _DEFERRED, _DRAWN + _DEFERRED

@@ -19,8 +19,8 @@ from ledger.fold.meaning import (
     PLAN_MEANS,
     moves_action,
     moves_run,
-    said,
     text,
+    value_of,
 )
 from ledger.parsed_events import StoredEvent
 from ledger.schemas import IMPORTED, is_import
@@ -76,29 +76,29 @@ class CheckpointRow:
     summary: str
 
 
-def kind_of(fact: StoredEvent) -> str:
-    return PLAN_MEANS.get(fact.type, fact.type)
+def kind_of(event: StoredEvent) -> str:
+    return PLAN_MEANS.get(event.type, event.type)
 
 
-def fold_run(facts: Iterable[StoredEvent]) -> RunRow:
+def fold_run(events: Iterable[StoredEvent]) -> RunRow:
     """What all events about one run add up to."""
-    ordered = sorted({fact.event_id: fact for fact in facts}.values(), key=lambda f: f.event_id)
+    ordered = sorted({event.event_id: event for event in events}.values(), key=lambda f: f.event_id)
     flags: set[str] = set()
-    row = RunRow(trace=next((fact.trace for fact in ordered if fact.trace), None))
-    _beginning(row, [fact for fact in ordered if kind_of(fact) == EventType.RUN_STARTED], flags)
+    row = RunRow(trace=next((event.trace for event in ordered if event.trace), None))
+    _beginning(row, [event for event in ordered if kind_of(event) == EventType.RUN_STARTED], flags)
     _life(row, ordered, flags)
     row.flags = sorted(flags)
     return row
 
 
 def _beginning(row: RunRow, starts: list[StoredEvent], flags: set[str]) -> None:
-    row.model = text(said(starts, "model", flags), 120)
-    row.request = text(said(starts, "request", flags), 64 * 1024)
-    row.goal = text(said(starts, "goal", flags), 64 * 1024)
-    row.labels = said(starts, "labels", flags) or {}
-    if any(is_import(EventType.RUN_STARTED, fact.data) for fact in starts):
+    row.model = text(value_of(starts, "model", flags), 120)
+    row.request = text(value_of(starts, "request", flags), 64 * 1024)
+    row.goal = text(value_of(starts, "goal", flags), 64 * 1024)
+    row.labels = value_of(starts, "labels", flags) or {}
+    if any(is_import(EventType.RUN_STARTED, event.data) for event in starts):
         flags.add(IMPORTED)
-    person = said(starts, "on_behalf_of", flags)
+    person = value_of(starts, "on_behalf_of", flags)
     if isinstance(person, dict):
         row.on_behalf_of = person
         row.customer = text(person.get("id"), 120)
@@ -106,18 +106,18 @@ def _beginning(row: RunRow, starts: list[StoredEvent], flags: set[str]) -> None:
 
 
 def _life(row: RunRow, ordered: list[StoredEvent], flags: set[str]) -> None:
-    resumes = [fact for fact in ordered if kind_of(fact) == EventType.RUN_RESUMED]
+    resumes = [event for event in ordered if kind_of(event) == EventType.RUN_RESUMED]
     resumed = max(resumes, key=_when, default=None)
     endings = [
-        fact
-        for fact in ordered
-        if kind_of(fact) in ENDINGS and (resumed is None or _when(fact) > _when(resumed))
+        event
+        for event in ordered
+        if kind_of(event) in ENDINGS and (resumed is None or _when(event) > _when(resumed))
     ]
     if resumed is not None:
         row.resumed_from = text(resumed.data.get("from"), 200)
     if not endings:
         return
-    if len({kind_of(fact) for fact in endings}) > 1:
+    if len({kind_of(event) for event in endings}) > 1:
         flags.add("disagree:end")
     end = endings[0]
     row.state = ENDINGS[kind_of(end)]
@@ -129,18 +129,18 @@ def _life(row: RunRow, ordered: list[StoredEvent], flags: set[str]) -> None:
     row.reason = text(end.data.get("reason"), 64 * 1024)
 
 
-def _when(fact: StoredEvent) -> tuple[int, str]:
-    return (N_LAST if fact.n is None else fact.n, fact.event_id)
+def _when(event: StoredEvent) -> tuple[int, str]:
+    return (N_LAST if event.n is None else event.n, event.event_id)
 
 
-def checkpoint_of(fact: StoredEvent) -> CheckpointRow:
-    data = fact.data
+def checkpoint_of(event: StoredEvent) -> CheckpointRow:
+    data = event.data
     return CheckpointRow(
-        fact.event_id,
+        event.event_id,
         text(data.get("name"), 200),
-        fact.n,
-        fact.place,
-        fact.received,
+        event.n,
+        event.sequence,
+        event.received,
         data.get("state"),
         text(data.get("state_ref"), 200),
         data.get("completed") or [],

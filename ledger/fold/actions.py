@@ -12,7 +12,7 @@ from amends.protocol.vocabulary import EventType
 from ledger.canonical import canonical
 from ledger.fold.attempts import AttemptRow, action_state, fold_attempts
 from ledger.fold.effects import EffectRow, all_compensated, fold_effects, planned_targets
-from ledger.fold.meaning import MOVES_ACTION, meanings, said, text
+from ledger.fold.meaning import MOVES_ACTION, meanings, text, value_of
 from ledger.parsed_events import StoredEvent
 
 SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
@@ -59,19 +59,19 @@ class ActionRow:
         return len(self.effects)
 
 
-def fold_action(action: str, facts: Iterable[StoredEvent]) -> ActionRow:
+def fold_action(action: str, events: Iterable[StoredEvent]) -> ActionRow:
     """What all events of one action add up to."""
-    ordered = sorted({fact.event_id: fact for fact in facts}.values(), key=lambda f: f.event_id)
+    ordered = sorted({event.event_id: event for event in events}.values(), key=lambda f: f.event_id)
     kinds = _by_kind(ordered)
     flags: set[str] = set()
     planned = kinds[EventType.ACTION_PLANNED]
     tried = fold_attempts(kinds, flags)
     state = action_state(tried.rows, approved=bool(kinds[EventType.ACTION_APPROVED]))
-    class_ = text(said(planned, "class", flags), 24)
+    class_ = text(value_of(planned, "class", flags), 24)
     found = fold_effects(kinds, tried.rows, state, class_, flags)
-    places = [fact.place for fact in ordered]
+    sequences = [event.sequence for event in ordered]
     row = ActionRow(
-        action, _number(ordered, flags), min(places), max(places), state, action_class=class_,
+        action, _number(ordered, flags), min(sequences), max(sequences), state, action_class=class_,
         attempts=tried.rows, effects=found, current_attempt=tried.current, fence=tried.fence,
         settled_by=tried.settled_by[:120],
     )  # fmt: skip
@@ -79,11 +79,11 @@ def fold_action(action: str, facts: Iterable[StoredEvent]) -> ActionRow:
     _outcome(row, kinds, flags)
     row.compensated = all_compensated(found, kinds[EventType.ACTION_COMPENSATED])
     spoken = [*planned, *kinds[EventType.ACTION_SUCCEEDED]]
-    row.trusted = bool(spoken) and all(fact.trusted for fact in spoken)
+    row.trusted = bool(spoken) and all(event.trusted for event in spoken)
     row.planned_at = _first(planned)
     row.started_at = _first(kinds[EventType.ACTION_STARTED])
     row.finished_at = _first_end(tried.rows)
-    flags |= {text(fact.data.get("flag"), 40) for fact in kinds[EventType.ACTION_REFUSED]} - {""}
+    flags |= {text(event.data.get("flag"), 40) for event in kinds[EventType.ACTION_REFUSED]} - {""}
     row.flags = sorted(flags)
     return row
 
@@ -98,23 +98,23 @@ def planned_alone(action: str, data: dict[str, Any]) -> ActionRow:
 def _by_kind(ordered: list[StoredEvent]) -> defaultdict[str, list[StoredEvent]]:
     """Facts by kind of statement, without the plans that a later one replaced."""
     kinds: defaultdict[str, list[StoredEvent]] = defaultdict(list)
-    for fact in ordered:
-        if fact.type in MOVES_ACTION:
-            kinds[fact.type].append(fact)
+    for event in ordered:
+        if event.type in MOVES_ACTION:
+            kinds[event.type].append(event)
             continue
-        for kind in meanings(fact):
-            kinds[kind].append(fact)
+        for kind in meanings(event):
+            kinds[kind].append(event)
     planned = kinds[EventType.ACTION_PLANNED]
     if len(planned) > 1:
-        replaced = {event for fact in planned for event in fact.data.get("replaces") or ()}
+        replaced = {replaced for event in planned for replaced in event.data.get("replaces") or ()}
         kinds[EventType.ACTION_PLANNED] = [
-            fact for fact in planned if fact.event_id not in replaced
+            event for event in planned if event.event_id not in replaced
         ]
     return kinds
 
 
 def _number(ordered: list[StoredEvent], flags: set[str]) -> int | None:
-    numbers = [fact.n for fact in ordered if fact.n is not None]
+    numbers = [event.n for event in ordered if event.n is not None]
     if len(set(numbers)) > 1:
         flags.add("disagree:n")
     return numbers[0] if numbers else None
@@ -123,18 +123,18 @@ def _number(ordered: list[StoredEvent], flags: set[str]) -> int | None:
 def _plan(row: ActionRow, planned: list[StoredEvent], flags: set[str]) -> None:
     if not planned:
         return
-    row.tool = text(said(planned, "tool", flags), 200)
-    row.risk = text(said(planned, "risk", flags), 8)
-    row.saga = text(said(planned, "saga", flags), 10)
-    row.op = text(said(planned, "op", flags), 200)
-    row.key = text(said(planned, "key", flags), 200)
-    row.args = said(planned, "args", flags)
-    if any(fact.data.get("args_missing") for fact in planned):
+    row.tool = text(value_of(planned, "tool", flags), 200)
+    row.risk = text(value_of(planned, "risk", flags), 8)
+    row.saga = text(value_of(planned, "saga", flags), 10)
+    row.op = text(value_of(planned, "op", flags), 200)
+    row.key = text(value_of(planned, "key", flags), 200)
+    row.args = value_of(planned, "args", flags)
+    if any(event.data.get("args_missing") for event in planned):
         flags.add("args_missing")
-    row.intent = said(planned, "intent", set())  # worded anew at every try: no disagreement
-    row.compensation = said(planned, "compensation", flags)
-    row.before = said(planned, "before", set())
-    targets = [found for fact in planned if (found := planned_targets(fact.data))]
+    row.intent = value_of(planned, "intent", set())  # worded anew at every try: no disagreement
+    row.compensation = value_of(planned, "compensation", flags)
+    row.before = value_of(planned, "before", set())
+    targets = [found for event in planned if (found := planned_targets(event.data))]
     row.targets = targets[0] if targets else []
     if any(other != row.targets for other in targets):
         flags.add("disagree:targets")
@@ -148,17 +148,17 @@ def args_digest(tool: str, targets: Any, args: Any) -> str:
 
 
 def _outcome(row: ActionRow, kinds: dict[str, list[StoredEvent]], flags: set[str]) -> None:
-    successes = [fact for attempt in row.attempts for fact in attempt.successes]
+    successes = [event for attempt in row.attempts for event in attempt.successes]
     if len(successes) > 1:
-        successes.sort(key=lambda fact: fact.event_id)
-    row.result = said(successes, "result", flags)
+        successes.sort(key=lambda event: event.event_id)
+    row.result = value_of(successes, "result", flags)
     if row.compensation is None:  # what only the result tells how to undo
-        row.compensation = said(successes, "compensation", flags)
+        row.compensation = value_of(successes, "compensation", flags)
     if row.state in {"failed", "unknown"}:
         errors = [attempt.error for attempt in row.attempts if attempt.error is not None]
         row.error = errors[-1] if errors else None
     verified = kinds[EventType.ACTION_VERIFIED]
-    failed = [fact for fact in verified if fact.data.get("ok") is False]
+    failed = [event for event in verified if event.data.get("ok") is False]
     if verified:
         row.verified = "failed" if failed else "ok"
         row.checks = (failed or verified)[0].data.get("checks")
@@ -166,8 +166,8 @@ def _outcome(row: ActionRow, kinds: dict[str, list[StoredEvent]], flags: set[str
         flags.add("disagree:verified")
 
 
-def _first(facts: list[StoredEvent]) -> datetime | None:
-    return min([fact.received for fact in facts], default=None)
+def _first(events: list[StoredEvent]) -> datetime | None:
+    return min([event.received for event in events], default=None)
 
 
 def _first_end(rows: list[AttemptRow]) -> datetime | None:

@@ -55,7 +55,7 @@ def join(one: str, other: str) -> str:
 
 
 def fold_attempts(kinds: Kinds, flags: set[str]) -> Attempts:
-    """The attempts of an action, in the order of fence and name; `kinds` holds facts by kind."""
+    """The attempts of an action, in the order of fence and name; `kinds` holds events by kind."""
     return one_success(kinds) or fold_all(kinds, flags)
 
 
@@ -87,18 +87,18 @@ def fold_all(kinds: Kinds, flags: set[str]) -> Attempts:
     def row(name: str) -> AttemptRow:
         return rows.setdefault(name, AttemptRow(name, fence=issued.get(name)))
 
-    for fact in kinds[EventType.ACTION_STARTED]:
-        _start(row(_name(fact, default)), fact)
+    for event in kinds[EventType.ACTION_STARTED]:
+        _start(row(_name(event, default)), event)
     settled = _latest_settlements(kinds[EventType.ACTION_SETTLED])
     overruled = {
-        seen for fact in kinds[EventType.ACTION_SETTLED] for seen in fact.data.get("seen") or ()
+        seen for event in kinds[EventType.ACTION_SETTLED] for seen in event.data.get("seen") or ()
     }
     for kind in (EventType.ACTION_SUCCEEDED, EventType.ACTION_FAILED):
-        for fact in kinds[kind]:
-            _end(row(_name(fact, default)), kind, fact, issued, fence, overruled)
-    for fact in settled:
-        for name in fact.data.get("attempts") or list(rows) or [default]:
-            _settle(row(name), fact)
+        for event in kinds[kind]:
+            _end(row(_name(event, default)), kind, event, issued, fence, overruled)
+    for event in settled:
+        for name in event.data.get("attempts") or list(rows) or [default]:
+            _settle(row(name), event)
     for found in rows.values():
         if found.fence is not None and found.fence < fence:
             found.state = "no_effect"
@@ -131,8 +131,8 @@ def _flag(rows: Collection[AttemptRow], flags: set[str]) -> None:
 
 def _issued(starts: list[StoredEvent]) -> dict[str, int]:
     issued: dict[str, int] = {}
-    for fact in starts:
-        fence, name = fence_of(fact), fact.data.get("attempt") or ""
+    for event in starts:
+        fence, name = fence_of(event), event.data.get("attempt") or ""
         if fence is not None:
             issued[name] = max(fence, issued.get(name, 0))
     return issued
@@ -140,58 +140,58 @@ def _issued(starts: list[StoredEvent]) -> dict[str, int]:
 
 def _only_name(kinds: Kinds) -> str:
     """Where an outcome names no attempt and only one is known, it is that one's."""
-    facts = [
+    events = [
         *kinds[EventType.ACTION_STARTED],
         *kinds[EventType.ACTION_SUCCEEDED],
         *kinds[EventType.ACTION_FAILED],
     ]
-    names = {name for fact in facts if (name := fact.data.get("attempt"))}
+    names = {name for event in events if (name := event.data.get("attempt"))}
     return str(names.pop()) if len(names) == 1 else ""
 
 
-def _name(fact: StoredEvent, default: str) -> str:
-    name = fact.data.get("attempt")
+def _name(event: StoredEvent, default: str) -> str:
+    name = event.data.get("attempt")
     return default if name is None or name == "" else str(name)[:120]
 
 
-def _start(row: AttemptRow, fact: StoredEvent) -> None:
+def _start(row: AttemptRow, event: StoredEvent) -> None:
     row.learn("running")
-    row.retry = row.retry or text(fact.data.get("retry"), 10)
-    row.started_at = min(filter(None, (row.started_at, fact.received)))
+    row.retry = row.retry or text(event.data.get("retry"), 10)
+    row.started_at = min(filter(None, (row.started_at, event.received)))
 
 
 def _end(
     row: AttemptRow,
     kind: str,
-    fact: StoredEvent,
+    event: StoredEvent,
     issued: dict[str, int],
     fence: int,
     overruled: set[str],
 ) -> None:
-    state = _said_state(kind, fact)
+    state = _said_state(kind, event)
     row.success_claimed |= state == "succeeded"
-    row.finished_at = min(filter(None, (row.finished_at, fact.received)))
+    row.finished_at = min(filter(None, (row.finished_at, event.received)))
     if kind == EventType.ACTION_FAILED and row.error is None:
-        row.error = fact.data.get("error")
-    if _is_stale(row, state, fact, issued, fence):
+        row.error = event.data.get("error")
+    if _is_stale(row, state, event, issued, fence):
         row.stale = True
         return
     if state == "succeeded":
-        row.successes.append(fact)
-    if fact.event_id not in overruled:
+        row.successes.append(event)
+    if event.event_id not in overruled:
         row.learn(state)
 
 
-def _said_state(kind: str, fact: StoredEvent) -> str:
+def _said_state(kind: str, event: StoredEvent) -> str:
     if kind == EventType.ACTION_SUCCEEDED:
         return "succeeded"
-    return "no_effect" if fact.data.get("outcome") == "no_effect" else "unknown"
+    return "no_effect" if event.data.get("outcome") == "no_effect" else "unknown"
 
 
 def _is_stale(
-    row: AttemptRow, state: str, fact: StoredEvent, issued: dict[str, int], fence: int
+    row: AttemptRow, state: str, event: StoredEvent, issued: dict[str, int], fence: int
 ) -> bool:
-    given = fence_of(fact)
+    given = fence_of(event)
     if row.fence is not None:
         return (given is not None and given != row.fence) or (
             row.fence < fence and state != "no_effect"
@@ -199,15 +199,15 @@ def _is_stale(
     return bool(issued) and given is not None
 
 
-def _settle(row: AttemptRow, fact: StoredEvent) -> None:
-    state = OUTCOMES.get(str(fact.data.get("outcome")))
+def _settle(row: AttemptRow, event: StoredEvent) -> None:
+    state = OUTCOMES.get(str(event.data.get("outcome")))
     if state is not None:
         row.learn("running")
         row.learn(state)
-        row.finished_at = min(filter(None, (row.finished_at, fact.received)))
+        row.finished_at = min(filter(None, (row.finished_at, event.received)))
 
 
 def _latest_settlements(settlements: list[StoredEvent]) -> list[StoredEvent]:
     """Those that no later settlement has seen."""
-    seen = {event for fact in settlements for event in fact.data.get("seen") or ()}
-    return [fact for fact in settlements if fact.event_id not in seen]
+    seen = {known for event in settlements for known in event.data.get("seen") or ()}
+    return [event for event in settlements if event.event_id not in seen]

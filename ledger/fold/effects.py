@@ -63,14 +63,14 @@ def fold_effects(
     if state not in {"succeeded", "unknown"}:
         return []
     targets: list[dict[str, Any]] = []
-    for fact in kinds[EventType.ACTION_PLANNED]:
-        if targets := planned_targets(fact.data):
+    for event in kinds[EventType.ACTION_PLANNED]:
+        if targets := planned_targets(event.data):
             break
-    said = _said_effects(rows, targets, flags)
-    if said is None:
-        said = [] if class_ in WITHOUT_EFFECT else [{"target": target} for target in targets]
+    stated = _said_effects(rows, targets, flags)
+    if stated is None:
+        stated = [] if class_ in WITHOUT_EFFECT else [{"target": target} for target in targets]
     known = SnapshotIndex(kinds)
-    effects = [_row(n, one, known) for n, one in enumerate(said[:EFFECTS_OF_ACTION_MAX])]
+    effects = [_row(n, one, known) for n, one in enumerate(stated[:EFFECTS_OF_ACTION_MAX])]
     _compensate(effects, kinds[EventType.ACTION_COMPENSATED])
     return effects
 
@@ -86,7 +86,9 @@ def _said_effects(
         return _listed(rows[0].successes[0].data, targets)  # the usual case
     told = []
     for row in rows:
-        lists = [one for fact in row.successes if (one := _listed(fact.data, targets)) is not None]
+        lists = [
+            one for event in row.successes if (one := _listed(event.data, targets)) is not None
+        ]
         if any(other != lists[0] for other in lists[1:]):
             flags.add("disagree:effects")
         if lists:
@@ -125,10 +127,10 @@ class SnapshotIndex:
     def __init__(self, kinds: dict[str, list[StoredEvent]]) -> None:
         self.observed: dict[tuple[str, str], list[Any]] = {}
         self.planned: dict[tuple[str, str], list[Any]] = {}
-        for fact in kinds[EventType.ACTION_PLANNED]:
-            own = planned_targets(fact.data)
-            self._keep(self.observed, own, fact.data, "observed")
-            self._keep(self.planned, own, fact.data, "before")
+        for event in kinds[EventType.ACTION_PLANNED]:
+            own = planned_targets(event.data)
+            self._keep(self.observed, own, event.data, "observed")
+            self._keep(self.planned, own, event.data, "before")
 
     @staticmethod
     def _keep(
@@ -151,33 +153,33 @@ def _name(target: dict[str, Any]) -> tuple[str, str]:
     return str(target.get("type", ""))[:120], str(target.get("id", ""))[:400]
 
 
-def _row(position: int, said: dict[str, Any], known: SnapshotIndex) -> EffectRow:
-    name = _name(said["target"])
+def _row(position: int, stated: dict[str, Any], known: SnapshotIndex) -> EffectRow:
+    name = _name(stated["target"])
     row = EffectRow(position, *name)
     if name in known.observed:
         row.before, row.has_before, row.source = known.observed[name][0], True, "observed"
     elif name in known.planned:
         row.before, row.has_before = known.planned[name][0], True
-    elif "before" in said:
-        row.before, row.has_before = said["before"], True
-    if "after" in said:
-        row.after, row.has_after = said["after"], True
-    row.summary = text(said.get("summary"), 400)
-    row.reversibility = said.get("reversibility") or "unknown"
+    elif "before" in stated:
+        row.before, row.has_before = stated["before"], True
+    if "after" in stated:
+        row.after, row.has_after = stated["after"], True
+    row.summary = text(stated.get("summary"), 400)
+    row.reversibility = stated.get("reversibility") or "unknown"
     if row.reversibility == "exact" and holds_mask([row.before, row.after]):
         row.reversibility = "compensable"
-    if isinstance(until := said.get("undo_until"), str):
+    if isinstance(until := stated.get("undo_until"), str):
         row.undo_until = clocks.read(until)
-    row.affects = said.get("affects")
+    row.affects = stated.get("affects")
     return row
 
 
-def _compensate(effects: list[EffectRow], facts: list[StoredEvent]) -> None:
-    for fact in facts:
-        positions = fact.data.get("positions")
+def _compensate(effects: list[EffectRow], events: list[StoredEvent]) -> None:
+    for event in events:
+        positions = event.data.get("positions")
         if positions is None:
-            positions = [fact.data.get("position", 0)]
-        outcome = undone_as(fact.data)
+            positions = [event.data.get("position", 0)]
+        outcome = undone_as(event.data)
         for effect in effects:
             if effect.position in positions:
                 effect.compensated = max(effect.compensated, outcome, key=UNDONE.index)
@@ -189,12 +191,12 @@ def undone_as(data: Mapping[str, Any]) -> str:
     return outcome if outcome in {"corrected", "repaired"} else "compensated"
 
 
-def all_compensated(effects: list[EffectRow], facts: list[StoredEvent]) -> str:
+def all_compensated(effects: list[EffectRow], events: list[StoredEvent]) -> str:
     """What the action as a whole is: the weaker word where its effects differ."""
     states = {effect.compensated for effect in effects}
     if not effects:
-        said = (undone_as(fact.data) for fact in facts)
-        return max(said, default="none", key=UNDONE.index)
+        outcomes = (undone_as(event.data) for event in events)
+        return max(outcomes, default="none", key=UNDONE.index)
     if states == {"none"}:
         return "none"
     if "none" in states:

@@ -47,42 +47,43 @@ def moves_run(type_: str) -> bool:
     return type_ in MOVES_RUN or type_ in PLAN_MEANS
 
 
-def meanings(fact: StoredEvent) -> Iterable[str]:
+def meanings(event: StoredEvent) -> Iterable[str]:
     """The kinds of statement about an action that an event makes."""
-    if fact.type in STEPS_OF_CALLS:
-        return _of_step(fact)
-    return (fact.type,) if fact.type in MOVES_ACTION else ()
+    if event.type in STEPS_OF_CALLS:
+        return _of_step(event)
+    return (event.type,) if event.type in MOVES_ACTION else ()
 
 
-def _of_step(fact: StoredEvent) -> Iterable[str]:
-    if "tool" in fact.data:
+def _of_step(event: StoredEvent) -> Iterable[str]:
+    if "tool" in event.data:
         yield EventType.ACTION_PLANNED
-    if fact.type == EventType.STEP_INTENDED:
+    if event.type == EventType.STEP_INTENDED:
         yield EventType.ACTION_STARTED
-    if fact.type == EventType.STEP_APPLIED:
+    if event.type == EventType.STEP_APPLIED:
         yield EventType.ACTION_SUCCEEDED
-    elif fact.type == EventType.STEP_UNKNOWN or fact.data.get("outcome") == "no_effect":
+    elif event.type == EventType.STEP_UNKNOWN or event.data.get("outcome") == "no_effect":
         yield EventType.ACTION_FAILED
-    if fact.type == EventType.STEP_VERIFIED:
+    if event.type == EventType.STEP_VERIFIED:
         yield EventType.ACTION_VERIFIED
 
 
-def fence_of(fact: StoredEvent) -> int | None:
+def fence_of(event: StoredEvent) -> int | None:
     """The fence of a call. Steps have fences of another kind, which guard rows, not outcomes."""
-    fence = fact.data.get("fence")
-    return fence if isinstance(fence, int) and not fact.type.startswith("step.") else None
+    fence = event.data.get("fence")
+    return fence if isinstance(fence, int) and not event.type.startswith("step.") else None
 
 
-def said(facts: Sequence[StoredEvent], name: str, flags: set[str]) -> Any:
-    """A fact as the smallest event id has it; if another event differs, the flag says so.
+def value_of(events: Sequence[StoredEvent], name: str, flags: set[str]) -> Any:
+    """The value under a name as the smallest event id has it; if another event differs, the flag
+    says so.
 
-    `facts` come sorted by event id. Null is no statement.
+    `events` come sorted by event id. Null is no statement.
     """
-    if len(facts) == 1:
-        return facts[0].data.get(name)
+    if len(events) == 1:
+        return events[0].data.get(name)
     found = NOT_SAID
-    for fact in facts:
-        value = fact.data.get(name)
+    for event in events:
+        value = event.data.get(name)
         if value is None:
             continue
         if found is NOT_SAID:

@@ -43,7 +43,7 @@ class NotKept(ValueError):
 
 
 @dataclass(slots=True)
-class ToldCall:
+class ForeignCall:
     """One call of a tool. `where` names its place in what was sent; `identity` is the same each
     time it is told."""
 
@@ -61,7 +61,7 @@ class ToldCall:
 
 
 @dataclass(slots=True)
-class ToldRun:
+class ForeignRun:
     """One run. `beginning` is the data of its start, `end` the type and data of its end, if told;
     `remarks` are what could not be read, each with its place."""
 
@@ -71,7 +71,7 @@ class ToldRun:
     began: str | None = None
     end: tuple[EventType, dict[str, Any]] | None = None
     ended: str | None = None
-    calls: list[ToldCall] = field(default_factory=list)
+    calls: list[ForeignCall] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     trace: dict[str, Any] | None = None
     identity: str = ""
@@ -125,7 +125,7 @@ def value_of(text: str) -> Any:
     return value
 
 
-def events_of(run: ToldRun) -> Iterator[ToldEvent]:
+def events_of(run: ForeignRun) -> Iterator[ToldEvent]:
     """The events that a run comes to."""
     start = {name: value for name, value in run.beginning.items() if value not in (None, "", {})}
     yield _event(run, run.where, EventType.RUN_STARTED, None, run.identity, run.began,
@@ -137,7 +137,7 @@ def events_of(run: ToldRun) -> Iterator[ToldEvent]:
         yield _event(run, run.where, type_, None, run.identity, run.ended, data)
 
 
-def _events_of_call(run: ToldRun, call: ToldCall) -> Iterator[ToldEvent]:
+def _events_of_call(run: ForeignRun, call: ForeignCall) -> Iterator[ToldEvent]:
     planned: dict[str, Any] = {"tool": call.tool[:TOOL_CHARACTERS_MAX]}
     planned |= {"args_missing": True} if call.args is NOT_TOLD else {"args": call.args}
     yield _event(run, call.where, EventType.ACTION_PLANNED, call, "", call.started, planned)
@@ -154,7 +154,7 @@ def _events_of_call(run: ToldRun, call: ToldCall) -> Iterator[ToldEvent]:
 
 
 def _event(
-    run: ToldRun, where: str, type_: EventType, call: ToldCall | None, more: str,
+    run: ForeignRun, where: str, type_: EventType, call: ForeignCall | None, more: str,
     time: str | None, data: dict[str, Any],
 ) -> ToldEvent:  # fmt: skip
     action = call.identity if call else ""
@@ -174,7 +174,7 @@ def _event(
 class Batch(NamedTuple):
     """What goes into the ledger together: blobs first, by their digest."""
 
-    speaker: Actor
+    actor: Actor
     said: Sequence[ParsedEvent]
     blobs: dict[str, bytes]
 
@@ -187,7 +187,7 @@ Keep = Callable[[Batch], Recorded]
 class Import:
     """Takes told events into the ledger by `keep`, and remembers what became of them."""
 
-    speaker: Actor
+    actor: Actor
     keep: Keep
     accepted: int = 0
     known: int = 0
@@ -208,10 +208,10 @@ class Import:
             said.append(read)
             bytes_ += len(read.data_json)
             if len(said) == wire.BATCH_EVENTS_MAX or bytes_ > wire.BATCH_BYTES_MAX:
-                self._keep(places, Batch(self.speaker, said, blobs))
+                self._keep(places, Batch(self.actor, said, blobs))
                 places, said, blobs, bytes_ = [], [], {}, 0
         if said:
-            self._keep(places, Batch(self.speaker, said, blobs))
+            self._keep(places, Batch(self.actor, said, blobs))
 
     def _keep(self, places: Sequence[str], batch: Batch) -> None:
         answers: Sequence[Answer] = self.keep(batch).answers
@@ -228,12 +228,12 @@ class Import:
     ) -> ParsedEvent | None:
         for member in ("args", "result", "error"):
             try:
-                _fit(event["data"], member, self.speaker, blobs)
+                _fit(event["data"], member, self.actor, blobs)
             except NotKept as why:
                 self.remarks.append(f"{where}: the call is recorded without its {member}: {why}.")
                 del event["data"][member]
                 event["data"] |= {"args_missing": True} if member == "args" else {}
-        found = wire.read(_json.encode(event), self.speaker)
+        found = wire.read(_json.encode(event), self.actor)
         if isinstance(found, ParsedEvent):
             return found
         self.refused.append(f"{where}: {_words(found[1])}")
@@ -244,13 +244,13 @@ def _words(problem: Any) -> str:
     return f"{problem.title}: {problem.detail}" if problem.detail else str(problem.title)
 
 
-def _fit(data: dict[str, Any], member: str, speaker: Actor, blobs: dict[str, bytes]) -> None:
+def _fit(data: dict[str, Any], member: str, actor: Actor, blobs: dict[str, bytes]) -> None:
     """Mask a value, and put a large one into `blobs`; raises `NotKept`."""
     if member not in data:
         return
-    inside = [rest for path in speaker.mask if (rest := path.removeprefix(f"{member}.")) != path]
+    inside = [rest for path in actor.mask if (rest := path.removeprefix(f"{member}.")) != path]
     try:
-        value = masked(data[member], inside, speaker.masking_key)
+        value = masked(data[member], inside, actor.masking_key)
         body = _json.encode(value)
         if len(body) > INLINE_BYTES_MAX:
             body = canonical(value)

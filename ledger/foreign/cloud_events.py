@@ -36,7 +36,7 @@ from edge.asgi import (
     refuse,
 )
 from ledger import wire
-from ledger.agent_keys import speaker_of
+from ledger.agent_keys import actor_of
 from ledger.foreign.calls import name_of
 from ledger.intake import record_read
 from ledger.parsed_events import Actor, Answer
@@ -73,7 +73,7 @@ class CloudEvent(NamedTuple):
 
 async def cloud_events(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /api/v1/cloudevents`."""
-    speaker = await speaker_of(scope, "ingest")
+    actor = await actor_of(scope, "ingest")
     media = media_type(scope)
     body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
     if media == BATCH:
@@ -85,7 +85,7 @@ async def cloud_events(scope: Scope, receive: Receive, send: Send) -> None:
     else:
         kinds = f"{STRUCTURED}, {BATCH}, or JSON with the headers ce-…"
         raise refuse("media-type", "Send a CloudEvent", 415, kinds)
-    answers = await _recorded(speaker, told)
+    answers = await _recorded(actor, told)
     if media == BATCH:
         await answer(send, 200, {"results": answers})
     elif answers[0].problem:
@@ -94,12 +94,12 @@ async def cloud_events(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(send, 200, answers[0])
 
 
-async def _recorded(speaker: Actor, told: list[CloudEvent]) -> list[Answer]:
+async def _recorded(actor: Actor, told: list[CloudEvent]) -> list[Answer]:
     read = [
-        wire.read(one.event, speaker) if isinstance(one.event, bytes) else (one.id, one.event)
+        wire.read(one.event, actor) if isinstance(one.event, bytes) else (one.id, one.event)
         for one in told
     ]
-    answers = await record_read(speaker, read)
+    answers = await record_read(actor, read)
     return [
         msgspec.structs.replace(one, id=asked.id) for asked, one in zip(told, answers, strict=True)
     ]

@@ -40,16 +40,16 @@ from edge.asgi import (
     refuse,
 )
 from ledger import clocks, wire
-from ledger.agent_keys import speaker_of
+from ledger.agent_keys import actor_of
 from ledger.append.events import Recorded
 from ledger.foreign.calls import (
     NOT_TOLD,
     REQUEST_CHARACTERS_MAX,
     Batch,
+    ForeignCall,
+    ForeignRun,
     Import,
     NotKept,
-    ToldCall,
-    ToldRun,
     error_of,
     events_of,
     value_of,
@@ -110,11 +110,11 @@ async def traces(scope: Scope, receive: Receive, send: Send) -> None:
 async def _taken_in(scope: Scope, receive: Receive, media: str) -> bytes:
     if media not in {PROTOBUF, JSON}:
         raise refuse("media-type", "Send OTLP as protobuf or JSON", 415, media[:80])
-    speaker = await speaker_of(scope, "import")
-    if "ingest" not in speaker.scopes:
+    actor = await actor_of(scope, "import")
+    if "ingest" not in actor.scopes:
         raise refuse("scope", "The key may not do this", 403, "It lacks the scope “ingest”.")
     body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
-    answered: bytes = await pools.in_thread(take_in, body, speaker, media)
+    answered: bytes = await pools.in_thread(take_in, body, actor, media)
     return answered
 
 
@@ -138,24 +138,24 @@ def _status(words: str, media: str) -> bytes:
     return b"\x12" + bytes([len(text)]) + text
 
 
-def take_in(body: bytes, speaker: Actor, media: str) -> bytes:
+def take_in(body: bytes, actor: Actor, media: str) -> bytes:
     """Record the calls in an export; the answer in the form of the request."""
-    told = Told()
-    told.read(_request(body, media))
-    names = sorted({run.run for run in told.ends.values()} - told.runs.keys())
+    export = ParsedExport()
+    export.read(_request(body, media))
+    names = sorted({run.run for run in export.ends.values()} - export.runs.keys())
     if names:
         with pools.threads_pool().connection() as connection:
-            rows = connection.execute(RUNS_HERE, [speaker.workspace_id, names]).fetchall()
+            rows = connection.execute(RUNS_HERE, [actor.workspace_id, names]).fetchall()
         names = [name for (name,) in rows]
-    taking = Import(speaker, _keep)
-    for run in told.runs.values():
+    taking = Import(actor, _keep)
+    for run in export.runs.values():
         taking.take(events_of(run))
-    for run in told.ends.values():
-        if run.run in told.runs or run.run in names:
+    for run in export.ends.values():
+        if run.run in export.runs or run.run in names:
             taking.take(events_of(run))
-    refused = [*told.refused, *taking.refused]
+    refused = [*export.refused, *taking.refused]
     answered = ExportTraceServiceResponse()
-    if words := [*refused, *told.remarks, *taking.remarks]:
+    if words := [*refused, *export.remarks, *taking.remarks]:
         spans = {line.split(":")[0] for line in refused if line.startswith("span ")}
         answered.partial_success.rejected_spans = len(spans)
         answered.partial_success.error_message = "; ".join(words)[:TOLD_CHARACTERS_MAX]
@@ -168,9 +168,9 @@ def _keep(batch: Batch) -> Recorded:
     if batch.blobs:
         with pools.threads_pool().connection() as connection:
             for sha256, body in batch.blobs.items():
-                values = [batch.speaker.workspace_id, sha256, body, len(body)]
+                values = [batch.actor.workspace_id, sha256, body, len(body)]
                 connection.execute(KEEP_BLOB, values)
-    return record_waiting(batch.speaker, batch.said)
+    return record_waiting(batch.actor, batch.said)
 
 
 def _request(body: bytes, media: str) -> ExportTraceServiceRequest:
@@ -212,12 +212,12 @@ def _with_bytes(value: Any) -> Any:
 
 
 @dataclass
-class Told:
+class ParsedExport:
     """What an export tells: calls by their trace, and the ends of traces, of which nobody knows
     yet whether they are runs of an agent."""
 
-    runs: dict[str, ToldRun] = field(default_factory=dict)
-    ends: dict[str, ToldRun] = field(default_factory=dict)
+    runs: dict[str, ForeignRun] = field(default_factory=dict)
+    ends: dict[str, ForeignRun] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
@@ -243,16 +243,16 @@ class Told:
             if not span.parent_span_id or span.flags & FROM_ELSEWHERE == FROM_ELSEWHERE:
                 self.ends[span.span_id.hex()] = _end(span, said if is_of_agent else {})
 
-    def _run(self, span: Span) -> ToldRun:
+    def _run(self, span: Span) -> ForeignRun:
         name = _run_of(span)
         trace = {"trace_id": span.trace_id.hex()}
         return self.runs.setdefault(
-            name, ToldRun(name, f"trace {span.trace_id.hex()}", trace=trace)
+            name, ForeignRun(name, f"trace {span.trace_id.hex()}", trace=trace)
         )
 
-    def _call(self, span: Span, said: Mapping[str, AnyValue], where: str) -> ToldCall:
+    def _call(self, span: Span, said: Mapping[str, AnyValue], where: str) -> ForeignCall:
         name = _text(said, *NAMES) or span.name.removeprefix("execute_tool ").strip() or "unnamed"
-        call = ToldCall(f"span_{span.span_id.hex()}", name, where)
+        call = ForeignCall(f"span_{span.span_id.hex()}", name, where)
         call.trace = {"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex()}
         call.started, call.ended = _time(span.start_time_unix_nano), _time(span.end_time_unix_nano)
         call.has_ended = bool(span.end_time_unix_nano)
@@ -292,10 +292,10 @@ def _run_of(span: Span) -> str:
     return f"trace_{span.trace_id.hex()}"
 
 
-def _end(span: Span, said: Mapping[str, AnyValue]) -> ToldRun:
+def _end(span: Span, said: Mapping[str, AnyValue]) -> ForeignRun:
     """The root of a trace, with what it says of the run where it is an agent's."""
     identity = span.span_id.hex()
-    run = ToldRun(_run_of(span), f"span {identity}", identity=identity)
+    run = ForeignRun(_run_of(span), f"span {identity}", identity=identity)
     run.trace = {"trace_id": span.trace_id.hex(), "span_id": identity}
     run.began, run.ended = _time(span.start_time_unix_nano), _time(span.end_time_unix_nano)
     conversation, person = _text(said, *CONVERSATIONS), _text(said, *PEOPLE)

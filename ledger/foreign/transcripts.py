@@ -22,9 +22,9 @@ from ledger import canonical, clocks, wire
 from ledger.foreign.calls import (
     NOT_TOLD,
     REQUEST_CHARACTERS_MAX,
+    ForeignCall,
+    ForeignRun,
     NotKept,
-    ToldCall,
-    ToldRun,
     error_of,
     name_of,
     value_of,
@@ -215,14 +215,14 @@ def _growing(messages: list[Any]) -> Iterator[bytes]:
         yield running.digest()
 
 
-def told_run(conversation: Conversation, agent: str) -> ToldRun:
+def told_run(conversation: Conversation, agent: str) -> ForeignRun:
     """What a conversation tells of a run."""
     where, messages, around = conversation
     known_as = next(
         (around[name] for name in NAMES_OF_CONVERSATIONS if _is_name(around.get(name))), ""
     )
     identity = ("named", str(known_as)) if known_as else ("read", _digest_of(messages))
-    run = ToldRun(f"told_{name_of(agent, *identity)[:24]}", where)
+    run = ForeignRun(f"told_{name_of(agent, *identity)[:24]}", where)
     reading = _Reading(run)
     for position, message in enumerate(messages, start=1):
         reading.take(message, f"{where}, message {position}")
@@ -265,10 +265,10 @@ def _time_in(value: dict[str, Any]) -> str | None:
 class _Reading:
     """The calls of one run, while its messages are read one after the other."""
 
-    run: ToldRun
+    run: ForeignRun
     request: str = ""
     model: str = ""
-    open: dict[str, list[ToldCall]] = field(default_factory=dict)
+    open: dict[str, list[ForeignCall]] = field(default_factory=dict)
 
     def take(self, message: Any, where: str) -> None:
         message = _unwrapped(message)
@@ -367,7 +367,7 @@ class _Reading:
     def _call(
         self, known_as: str, tool: str, args: Any, message: dict[str, Any], where: str,
         *, is_text: bool = False,
-    ) -> ToldCall | None:  # fmt: skip
+    ) -> ForeignCall | None:  # fmt: skip
         if not tool.strip():
             self.run.remarks.append(f"{where}: it calls a tool without a name.")
             return None
@@ -375,7 +375,7 @@ class _Reading:
         if n > CALLS_MAX:
             self.run.remarks.append(f"{where}: more than {CALLS_MAX} calls; the rest is left out.")
             return None
-        call = ToldCall(f"call_{n}", tool, where, n, has_ended=False, started=_time_in(message))
+        call = ForeignCall(f"call_{n}", tool, where, n, has_ended=False, started=_time_in(message))
         call.args = args if is_text else self._arguments(args, where)
         self.run.calls.append(call)
         self.open.setdefault(known_as, []).append(call)

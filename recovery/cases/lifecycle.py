@@ -143,7 +143,7 @@ def _before(to: str) -> list[str]:
     ]
 
 
-def say(
+def record(
     case: Case,
     what: EventType,
     *,
@@ -152,7 +152,7 @@ def say(
     part: str = "desk",
 ) -> str:
     """Tell the ledger, in the run's own story."""
-    return desk_events.say(
+    return desk_events.record(
         case.workspace,
         what,
         run=case.run.run,
@@ -284,7 +284,7 @@ def end_each(
         )
         for ending in endings
     ]
-    desk_events.say_all(cases[0].workspace, said, by=by)
+    desk_events.record_all(cases[0].workspace, said, by=by)
 
 
 def _told(case: Case) -> set[str]:

@@ -133,7 +133,7 @@ def start(
         for pk, (revision, digest) in sorted(items.items())
     )
     data = {"job": job.pk, "verb": verb, "cases": sorted(items), "query": query, "reason": reason}
-    desk_events.say(workspace, EventType.CASE_BULK_STARTED, by=by, data=data)
+    desk_events.record(workspace, EventType.CASE_BULK_STARTED, by=by, data=data)
     return job
 
 
@@ -144,7 +144,7 @@ def stop(job: BulkJob, *, by: User) -> int:
     BulkJob.objects.filter(pk=job.pk, stopped_at=None, ended_at=None).update(stopped_at=now)
     left = job.items.filter(state="waiting").update(state="stopped", detail=f"Stopped by {by}.")
     if left:
-        desk_events.say(
+        desk_events.record(
             job.workspace, EventType.CASE_BULK_STOPPED, by=by, data={"job": job.pk, "left": left}
         )
     return left

@@ -13,7 +13,7 @@ from django.db import transaction
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
 from ledger.models import Run
-from recovery.cases.lifecycle import REOPENED, holder_of, locked, move, say
+from recovery.cases.lifecycle import REOPENED, holder_of, locked, move, record
 from recovery.models import Case, CaseState, Comment, Report, ReportSource
 from recovery.planning.drafting import connections_of
 from recovery.run_facts.runs import facts_of
@@ -43,7 +43,7 @@ def claim(case: Case, *, by: User, seen: int) -> Case:
     case.claimed_by, case.claimed_until = by, _until()
     case.save(update_fields=["claimed_by", "claimed_until"])
     if holder is None:
-        say(case, EventType.CASE_CLAIMED, by=by)
+        record(case, EventType.CASE_CLAIMED, by=by)
     return case
 
 
@@ -57,7 +57,7 @@ def release(case: Case, *, by: User, seen: int) -> Case:
     if case.claimed_by_id is not None:
         case.claimed_by, case.claimed_until = None, None
         case.save(update_fields=["claimed_by", "claimed_until"])
-        say(case, EventType.CASE_RELEASED, by=by)
+        record(case, EventType.CASE_RELEASED, by=by)
     return case
 
 
@@ -80,7 +80,9 @@ def comment(case: Case, *, by: User, text: str) -> Comment:
     """Add a comment. It changes nothing that anybody saw, so it needs no revision."""
     written = Comment.objects.create(case=case, person=by, text=plain(text))
     touch(case, by=by)
-    say(case, EventType.CASE_COMMENTED, by=by, data={"comment": written.pk, "text": written.text})
+    record(
+        case, EventType.CASE_COMMENTED, by=by, data={"comment": written.pk, "text": written.text}
+    )
     return written
 
 
@@ -98,7 +100,7 @@ def report(
         file = case_projection.case_file(facts, found, connections_of([run.workspace_id]))
         case = triage.keep(facts, None, found, file)
     written = Report.objects.create(case=case, source=source, person=by, text=text)
-    say(
+    record(
         case,
         EventType.CASE_REPORTED,
         by=by,
@@ -119,7 +121,7 @@ def reopen(case: Case, *, by: User, seen: int, reason: str) -> Case:
     reason = plain(reason)
     Report.objects.create(case=case, source=ReportSource.OPERATOR, person=by, text=reason)
     move(case, CaseState.OPEN, reopened_at=database_time(), **REOPENED)
-    say(case, EventType.CASE_REOPENED, by=by, data={"reason": reason})
+    record(case, EventType.CASE_REOPENED, by=by, data={"reason": reason})
     triage.look([case.run_id])
     case.refresh_from_db()
     return case

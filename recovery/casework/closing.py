@@ -24,8 +24,8 @@ from recovery.cases.lifecycle import (
     end_each,
     lock_runs,
     locked_each,
+    record,
     refuse_if_claimed,
-    say,
 )
 from recovery.engine import plan_lifecycle
 from recovery.models import (
@@ -282,5 +282,5 @@ def residue_done(residue: Residue, *, note: str, by: User) -> Residue:
         )
     residue.refresh_from_db()
     data = {"residue": residue.pk, "what": residue.text, "owner": residue.owner_id, "note": words}
-    say(residue.case, EventType.CASE_RESIDUE_DONE, by=by, data=data)
+    record(residue.case, EventType.CASE_RESIDUE_DONE, by=by, data=data)
     return residue

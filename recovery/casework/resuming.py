@@ -25,9 +25,9 @@ from recovery.cases.lifecycle import (
     direct,
     locked,
     move,
+    record,
     refuse_if_claimed,
     reread,
-    say,
 )
 from recovery.models import Case, CaseState, Directive, Plan
 from recovery.models.plans import LIVING
@@ -289,7 +289,7 @@ def _issue(case: Case, resume: Resume, by: User, reason: str) -> Directive:
         "reason": reason,
         "digest": resume.digest,
     }
-    say(case, EventType.RESUME_DIRECTED, by=by, data=data)
+    record(case, EventType.RESUME_DIRECTED, by=by, data=data)
     return directive
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from amends.protocol.vocabulary import EventType
-from recovery.cases.lifecycle import OutOfDate, locked, say
+from recovery.cases.lifecycle import OutOfDate, locked, record
 from recovery.corrections.facts import Person, facts_for, friendly, people
 from recovery.models import Case, Correction, CorrectionState
 from recovery.run_facts.runs import facts_of
@@ -169,7 +169,7 @@ def edit(
     correction.revision += 1
     correction.save(update_fields=["title", "lead", "wording", "revision"])
     data = {"correction": correction.reference, "title": correction.title, "words": sentences}
-    say(correction.case, EventType.CORRECTION_EDITED, by=by, data=data)
+    record(correction.case, EventType.CORRECTION_EDITED, by=by, data=data)
     return correction
 
 

@@ -20,7 +20,7 @@ from connectors.canonical import canonical
 from connectors.channels import Message
 from connectors.models import Channel, Delivery
 from connectors.models.channels import ChannelKind, DeliveryState
-from recovery.cases.lifecycle import NotPossible, say
+from recovery.cases.lifecycle import NotPossible, record
 from recovery.corrections.drafting import lock
 from recovery.models import Correction, CorrectionDelivery, CorrectionState
 from recovery.models.cases import UNDER_A_PLAN
@@ -167,7 +167,7 @@ def _followed(one: CorrectionDelivery) -> int:
     if ended and moved:
         what = "delivered" if message.state == DeliveryState.SENT else "undelivered"
         data = {"correction": one.correction.reference, "way": one.channel, "tries": message.tries}
-        say(one.correction.case, EventType(f"correction.{what}"), data=data, part="delivery")
+        record(one.correction.case, EventType(f"correction.{what}"), data=data, part="delivery")
     return int(ended and bool(moved))
 
 
@@ -210,7 +210,7 @@ def publish(
     correction.expires_at = correction.published_at + timedelta(days=VALID_DAYS)
     correction.state = CorrectionState.PUBLISHED
     correction.revision += 1
-    correction.event_id = say(
+    correction.event_id = record(
         correction.case,
         EventType.CORRECTION_PUBLISHED,
         by=by,
@@ -259,5 +259,5 @@ def revoke(correction: Correction, *, by: User, seen: int, reason: str = "") -> 
     correction.revision += 1
     correction.save(update_fields=["state", "revoked_at", "revision"])
     data = {"correction": correction.reference, "reason": reason}
-    say(correction.case, EventType.CORRECTION_REVOKED, by=by, data=data)
+    record(correction.case, EventType.CORRECTION_REVOKED, by=by, data=data)
     return correction

@@ -235,7 +235,7 @@ def _again(step: Step, note: str) -> bool:
     if step.tries >= protocol.TRIES_MAX:
         return _give_up(step, f"{note} It was tried {step.tries} times.")
     moved = steps.moved(step, StepState.READY, note=note, wake_at=None)
-    desk_events.say_all(step.workspace, [steps.refused(step, note), moved])
+    desk_events.record_all(step.workspace, [steps.refused(step, note), moved])
     return True
 
 

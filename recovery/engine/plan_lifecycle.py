@@ -158,7 +158,7 @@ def is_live(run: Run) -> bool:
 def _tell_to_stop(plan: Plan, run: Run) -> None:
     move(plan, PlanState.STARTING)
     lifecycle.direct(run.pk, "stop", by=plan.drafted_by, acknowledge_by=run.lease_until)
-    say(plan, EventType.PLAN_STARTING, data={"waits_for": run.run})
+    record(plan, EventType.PLAN_STARTING, data={"waits_for": run.run})
 
 
 def _run(plan: Plan) -> None:
@@ -166,7 +166,7 @@ def _run(plan: Plan) -> None:
     directives = lifecycle.standing_directives(plan.case.run_id, "stop")
     directives.update(acknowledged_at=Clock())
     move_case(plan, CaseState.RECOVERING)
-    say(plan, EventType.PLAN_STARTED)
+    record(plan, EventType.PLAN_STARTED)
 
 
 def end_unstarted(plan: Plan, state: str, why: str, *, by: User | None = None) -> None:
@@ -179,7 +179,7 @@ def end_unstarted(plan: Plan, state: str, why: str, *, by: User | None = None) -
         let_go(plan)
     _take_question_back(plan, why)
     move_case(plan, CaseState.OPEN)
-    say(plan, EventType(f"plan.{state}"), by=by, data={"reason": why})
+    record(plan, EventType(f"plan.{state}"), by=by, data={"reason": why})
 
 
 @transaction.atomic
@@ -225,7 +225,7 @@ def stop(plan: Plan, *, by: User, reason: str = "") -> StopResult:
     move(plan, PlanState.STOPPED, stopped_by=by)
     cancelled = _cancel_unsent(plan, why, by)
     wire = _steps(plan, ON_THE_WIRE)
-    say(
+    record(
         plan,
         EventType.PLAN_STOPPED,
         by=by,
@@ -266,7 +266,7 @@ def supersede(plan: Plan, *, by: User | None, why: str) -> None:
         # Should the new plan not come after all, the case is in the queue. No new revision, for who
         # makes room has seen the one there is.
         Case.objects.filter(pk=plan.case_id, state__in=UNDER_A_PLAN).update(state=CaseState.OPEN)
-        say(plan, EventType.PLAN_SUPERSEDED, by=by, data={"reason": why})
+        record(plan, EventType.PLAN_SUPERSEDED, by=by, data={"reason": why})
 
 
 def _steps(plan: Plan, states: "list[str] | tuple[str, ...]", *, lock: bool = False) -> list[Step]:
@@ -285,11 +285,11 @@ def move_case(plan: Plan, to: str) -> None:
     lifecycle.follow(Case.objects.filter(pk=plan.case_id), to)
 
 
-def say(
+def record(
     plan: Plan, what: EventType, *, by: User | None = None, data: dict[str, object] | None = None
 ) -> None:
     """Write an event into the plan's own run."""
-    desk_events.say(
+    desk_events.record(
         plan.workspace,
         what,
         run=steps.run_of(plan),
@@ -327,7 +327,7 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
         return
     move(plan, PlanState.FINISHED, ended_at=Clock())
     counted = (*DONE, StepState.SKIPPED)
-    say(plan, EventType.PLAN_FINISHED, data={str(state): ended[state] for state in counted})
+    record(plan, EventType.PLAN_FINISHED, data={str(state): ended[state] for state in counted})
     if ended.keys() == {StepState.VERIFIED} and is_restored(plan.case, run):
         lifecycle.restored(plan.case)
     else:

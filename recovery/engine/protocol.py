@@ -107,7 +107,7 @@ def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
     for step in (*second, *(step for step in free if step.pk not in mine)):
         preconditions.wait_for_the_other(step)
     if events:
-        desk_events.note_all(held[0].step.workspace, events)
+        desk_events.append_deferred(held[0].step.workspace, events)
     return [one for one in held if not _claimed_too_often(one.step)]
 
 
@@ -381,7 +381,7 @@ def _settle_one(one: AnsweredTry) -> None:
             lease_until=None,
             wake_at=in_seconds(RETRY_SECONDS * 2 ** (step.tries - 1)),
         )
-        desk_events.say_all(step.workspace, [steps.refused(step, answer.detail), moved])
+        desk_events.record_all(step.workspace, [steps.refused(step, answer.detail), moved])
 
 
 def mark_applied(
@@ -479,7 +479,7 @@ def end_all(ending: Sequence[StepEnding], state: str) -> list[Step]:
             for step, _ in moved
             if step.recorded is not None
         }
-        desk_events.end_all(moved[0].step.workspace, events, recorded)
+        desk_events.append_completions(moved[0].step.workspace, events, recorded)
     return [step for step, _ in moved]
 
 

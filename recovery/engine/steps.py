@@ -142,7 +142,7 @@ def move(
     `note` tells people why it stands where it stands, `data` is what the event tells beyond that.
     """
     draft = moved(step, to, note=note, where=where, data=data, **changes)
-    desk_events.say_all(step.workspace, [draft], by=by)
+    desk_events.record_all(step.workspace, [draft], by=by)
 
 
 def moved(
@@ -254,7 +254,9 @@ def read(
 ) -> dict[int, list[ParsedEvent]]:
     """The events of each of these steps of one workspace, made ready to be kept."""
     made = [drafts(step) for step in moving]
-    events = iter(desk_events.read_all(moving[0].workspace, [one for some in made for one in some]))
+    events = iter(
+        desk_events.parse_all(moving[0].workspace, [one for some in made for one in some])
+    )
     return {
         step.pk: list(islice(events, len(some))) for step, some in zip(moving, made, strict=True)
     }
@@ -292,9 +294,9 @@ def record(moved: Sequence[MovedStep]) -> None:
     if not moved:
         return
     events = [one for _, some in moved for one in some]
-    facts = iter(desk_events.note_all(moved[0].step.workspace, events))
+    stored = iter(desk_events.append_deferred(moved[0].step.workspace, events))
     for step, some in moved:
-        mine = list(islice(facts, len(some)))
+        mine = list(islice(stored, len(some)))
         if step.recorded is not None:
             step.recorded = (*step.recorded, *mine)
 

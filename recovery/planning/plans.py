@@ -98,7 +98,7 @@ def _write(drafted: Draft, *, by: User | None, reason: str, automatic: bool) -> 
         raise OutOfDate(case, "The run went on since you saw it: look at the plan again.")
     plan = _plan(drafted, case, run, by=by, reason=reason, automatic=automatic)
     _steps(plan, drafted)
-    _say(plan, drafted, by)
+    _record(plan, drafted, by)
     if drafted.judgement is not None and drafted.judgement.approval == "MANUAL":
         _ask(plan, drafted, by)
         _move(case, CaseState.WAITING, plan)
@@ -167,8 +167,8 @@ def _steps(plan: Plan, drafted: Draft) -> None:
     Step.objects.bulk_create(rows)
 
 
-def _say(plan: Plan, drafted: Draft, by: User | None) -> None:
-    desk_events.say(
+def _record(plan: Plan, drafted: Draft, by: User | None) -> None:
+    desk_events.record(
         plan.workspace,
         EventType.PLAN_SUBMITTED,
         run=drafted.run.run,

@@ -25,7 +25,7 @@ from connectors.models import Connection, Delivery
 from ledger import desk_events
 from ledger.models import Action, Event, Run, RunState
 from recovery.cases import lifecycle
-from recovery.cases.lifecycle import REOPENED, move, say
+from recovery.cases.lifecycle import REOPENED, move, record
 from recovery.engine.queries import DATABASE_AWAY
 from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
 from recovery.planning.drafting import connections_of
@@ -125,7 +125,7 @@ def _open_case(facts: RunFacts, reasons: Sequence[Reason], file: CaseProjection)
     if cause is not None:
         causes.joined(cause)
     _searchable(case, file)
-    _say(case, facts, EventType.CASE_OPENED, reasons)
+    _record(case, facts, EventType.CASE_OPENED, reasons)
     alarm(case)
     return case
 
@@ -135,7 +135,7 @@ def _reopen_case(
 ) -> Case:
     move(case, CaseState.OPEN, reopened_at=timezone.now(), **REOPENED)
     _write_case(facts, case, file.columns, file)
-    _say(case, facts, EventType.CASE_REOPENED, reasons)
+    _record(case, facts, EventType.CASE_REOPENED, reasons)
     alarm(case)
     return case
 
@@ -158,7 +158,7 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
         alarm(case)
     if set(case.reasons) != before:
         known = [Reason(code, "") for code in case.reasons if code not in before]
-        _say(case, facts, EventType.CASE_RENEWED, known)
+        _record(case, facts, EventType.CASE_RENEWED, known)
     return case
 
 
@@ -199,8 +199,8 @@ def _now(case: Case, name: str) -> Any:
     )
 
 
-def _say(case: Case, facts: RunFacts, what: EventType, reasons: Sequence[Reason]) -> None:
-    desk_events.say(
+def _record(case: Case, facts: RunFacts, what: EventType, reasons: Sequence[Reason]) -> None:
+    desk_events.record(
         facts.run.workspace,
         what,
         run=facts.run.run,
@@ -252,7 +252,7 @@ def _acknowledge(facts: RunFacts, case: Case, directive: Directive) -> bool:
         return False
     directive.acknowledged_at = answer.received_at
     directive.save(update_fields=["acknowledged_at"])
-    say(
+    record(
         case,
         EventType.RESUME_ACKNOWLEDGED,
         data={"directive": directive.pk, "event": answer.event_id},
@@ -264,7 +264,7 @@ def _give_up(case: Case, directive: Directive) -> None:
     directive.withdrawn_at = database_time()
     directive.save(update_fields=["withdrawn_at"])
     move(case, CaseState.OPEN)
-    say(case, EventType.RESUME_UNANSWERED, data={"directive": directive.pk})
+    record(case, EventType.RESUME_UNANSWERED, data={"directive": directive.pk})
 
 
 def _close(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
@@ -366,7 +366,7 @@ def record_of_call(
     """Write down what was found out about a call of the case, and look at its run anew; the caller
     holds the locks of both. The case as it then is.
     """
-    desk_events.say(
+    desk_events.record(
         case.workspace, what, run=case.run.run, action=action.action, data=data, by=by, part=part
     )
     look([case.run_id])

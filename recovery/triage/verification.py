@@ -127,7 +127,7 @@ def _settle(
     action: Action = row.action
     if checks:
         data = {"ok": all(check["ok"] for check in checks), "checks": checks}
-        desk_events.say(
+        desk_events.record(
             run.workspace,
             EventType.ACTION_VERIFIED,
             run=run.run,

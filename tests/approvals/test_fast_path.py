@@ -48,7 +48,7 @@ def obey(workspace, document, by):
     versions.activate(versions.save(workspace, json.dumps(document), by=by), by=by)
 
 
-def speaker_of(agent, **more):
+def actor_of(agent, **more):
     workspace = agent.workspace
     return Actor(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789", **more)
 
@@ -72,7 +72,7 @@ def look_around(agent, **asked):
 
 def asking(agent, *, explain=True, trusted=False, **asked):
     body = json.dumps(planned(**asked)).encode()
-    return parse(body, speaker_of(agent, trusted=trusted), explain=explain)
+    return parse(body, actor_of(agent, trusted=trusted), explain=explain)
 
 
 def rows(workspace_id):

@@ -155,7 +155,7 @@ def test_law_9a_a_compensated_key_is_dead_and_names_the_next_one(trip, acme):
     effect = {"target": {"type": "contact", "id": "c7"}, "before": None, "after": {"name": "Eve"}}
     trip.succeeded(trip.begin(attempt="a1"), attempt="a1", effects=[effect])
     undone = {"positions": [0], "position": 0, "outcome": "compensated", "step": 1}
-    desk_events.say(acme, EventType.ACTION_COMPENSATED, run="run_1", action="act_1", data=undone)
+    desk_events.record(acme, EventType.ACTION_COMPENSATED, run="run_1", action="act_1", data=undone)
 
     said = trip.begin(attempt="a2").json()
 

@@ -43,7 +43,7 @@ def viewer(acme, leads):
 @pytest.fixture
 def history(acme, agent):
     """Three updates that an agent made."""
-    speaker = Actor(acme.pk, acme.slug, "agent", agent.name, agent.pk, "0123456789")
+    actor = Actor(acme.pk, acme.slug, "agent", agent.name, agent.pk, "0123456789")
     for number in range(3):
         data = {
             "tool": "crm.update",
@@ -57,9 +57,9 @@ def history(acme, agent):
             "n": number,
             "data": data,
         }
-        said = read(json.dumps(event | {"action": f"act_{number}"}).encode(), speaker)
+        said = read(json.dumps(event | {"action": f"act_{number}"}).encode(), actor)
         assert isinstance(said, ParsedEvent)
-        intake.record(desk_events.plain_connection(), speaker, [said])
+        intake.record(desk_events.plain_connection(), actor, [said])
 
 
 def test_a_policy_is_written_rehearsed_saved_and_put_in_force(ada_s, acme, history):
@@ -208,12 +208,12 @@ def test_a_version_in_the_shadow_has_no_say_and_counts_what_it_would_have_said(
     shown = ada_s.get(f"{POLICIES}1/").content.decode()
     assert "Over 0 actions since it is in shadow" in shown
 
-    speaker = Actor(acme.pk, acme.slug, "agent", agent.name, agent.pk, "0123456789")
+    actor = Actor(acme.pk, acme.slug, "agent", agent.name, agent.pk, "0123456789")
     data = {"tool": "crm.merge", "targets": [], "args": {}}
     event = {"id": new_id(), "type": "action.planned", "run": "run_2", "action": "a", "n": 1}
-    said = read(json.dumps(event | {"data": data}).encode(), speaker)
+    said = read(json.dumps(event | {"data": data}).encode(), actor)
     assert isinstance(said, ParsedEvent)
-    intake.record(desk_events.plain_connection(), speaker, [said])
+    intake.record(desk_events.plain_connection(), actor, [said])
 
     shown = ada_s.get(f"{POLICIES}1/").content.decode()
     assert "Over 1 actions since it is in shadow" in shown

@@ -134,7 +134,9 @@ def desk_says(workspace):
     from ledger import desk_events
 
     for number in range(3):
-        desk_events.say(workspace, EventType.POLICY_SAVED, part="policy", data={"number": number})
+        desk_events.record(
+            workspace, EventType.POLICY_SAVED, part="policy", data={"number": number}
+        )
     sealer.seal(workspace)
 
 
@@ -147,7 +149,7 @@ def test_a_log_that_went_back_holds_everything_until_an_administrator_has_looked
     waiting, given = gone_back
     olaf = person("olaf", team(acme, "only operators", "view", "recover"))
     put_in_force(acme, ada, {"policies": {"crm.*": {"approval": "AUTO"}}})
-    desk_events.say(acme, EventType.POLICY_SAVED, part="policy", data={})
+    desk_events.record(acme, EventType.POLICY_SAVED, part="policy", data={})
     sealer.seal(acme)
 
     [held] = Pause.objects.filter(lifted_at=None)

@@ -32,10 +32,10 @@ def sue(transactional_db: Any) -> User:
         by=None,
     )
     agent = Agent.objects.create(workspace=workspace, name="trip-desk")
-    speaker = Actor(workspace.pk, "northwind", "agent", agent.name, agent.pk, "0123456789")
+    actor = Actor(workspace.pk, "northwind", "agent", agent.name, agent.pk, "0123456789")
     target = {"type": "reservation", "id": "XEHM4B"}
     tell(
-        speaker,
+        actor,
         event("run.started", id="first", data={"request": "Move my flight to Lisbon",
               "on_behalf_of": {"id": "cust_18", "name": "Eve"}}, time="2126-11-21T10:02:15.120Z"),
         event("action.planned", action="a1", n=1, data={

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from ledger import sealer
 from ledger.models import EventKey
-from tests.ledger.conftest import ada, event, northwind, speaker, tell, token, trip_desk
+from tests.ledger.conftest import actor, ada, event, northwind, tell, token, trip_desk
 from workspaces import keys, teams
 
 # About a minute of `make test`; more for whoever looks for trouble.
 EXAMPLES = int(os.environ.get("AMENDS_EXAMPLES", "20"))
 MODES = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
-__all__ = ["ada", "northwind", "speaker", "token", "trip_desk"]
+__all__ = ["actor", "ada", "northwind", "token", "trip_desk"]
 
 
 @pytest.fixture
-def known(northwind, speaker, trip_desk):
+def known(northwind, actor, trip_desk):
     """Ids that exist, so that requests get past the first look-up."""
     tell(
-        speaker,
+        actor,
         event("run.started", data={"request": "Move my flight"}),
         event("action.planned", action="a1", n=1, data={"tool": "t", "args": {"to": "LIS"}}),
         event("action.succeeded", action="a1", n=1, data={"result": {"ok": True}}),

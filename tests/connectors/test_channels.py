@@ -99,11 +99,11 @@ def test_a_witness_gets_each_new_head_signed_and_can_check_it(acme, ada, receive
     everything = {"url": receiver.at["url"] + "/all", "secret": SECRET}
     channels.create(acme, "witness", "webhook", by=ada, secret=secret, subjects=["ledger.*"])
     channels.create(acme, "everything", "webhook", by=ada, secret=everything)
-    desk_events.say(acme, EventType.CASE_OPENED, data={"case": 1})
+    desk_events.record(acme, EventType.CASE_OPENED, data={"case": 1})
     sealer.seal(acme)
 
     assert (channels.send_heads(), channels.send_heads()) == (1, 0)
-    desk_events.say(acme, EventType.CASE_CLOSED, data={"case": 1})
+    desk_events.record(acme, EventType.CASE_CLOSED, data={"case": 1})
     sealer.seal(acme)
     assert channels.send_heads() == 1
     send_all()

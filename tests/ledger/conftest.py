@@ -34,7 +34,7 @@ def trip_desk(northwind, ada):
 
 
 @pytest.fixture
-def speaker(northwind, trip_desk):
+def actor(northwind, trip_desk):
     return Actor(northwind.pk, northwind.slug, "agent", trip_desk.name, trip_desk.pk, "0123456789")
 
 
@@ -49,24 +49,24 @@ def event(
     return found | ({"action": action} if action else {})
 
 
-def heard(speaker: Actor, event: dict[str, Any], *, reserved: bool = False) -> ParsedEvent:
+def heard(actor: Actor, event: dict[str, Any], *, reserved: bool = False) -> ParsedEvent:
     import msgspec
 
-    said = read(msgspec.json.encode(event), speaker, reserved=reserved)
+    said = read(msgspec.json.encode(event), actor, reserved=reserved)
     assert isinstance(said, ParsedEvent), said
     return said
 
 
-def tell(speaker: Actor, *events: dict[str, Any], reserved: bool = False) -> Recorded:
+def tell(actor: Actor, *events: dict[str, Any], reserved: bool = False) -> Recorded:
     """Record events through Django's own connection."""
     from django.db import transaction
 
     from ledger import drivers
     from ledger.desk_events import plain_connection
 
-    said = [heard(speaker, one, reserved=reserved) for one in events]
+    said = [heard(actor, one, reserved=reserved) for one in events]
     with transaction.atomic():
-        return drivers.run(record(speaker, said), plain_connection())
+        return drivers.run(record(actor, said), plain_connection())
 
 
 @pytest.fixture

@@ -35,9 +35,9 @@ def get(path, token):
 
 
 @pytest.fixture
-def trip(speaker):
+def trip(actor):
     tell(
-        speaker,
+        actor,
         event("run.started", data={"request": "Move my flight"}),
         event("action.planned", action="a1", n=1, data={
             "tool": "update_flight", "targets": [{"type": "flight", "id": "F1"}],
@@ -80,10 +80,10 @@ def test_another_workspace_sees_nothing(trip, ada):
     assert get("runs/run_1", keys.create_key(agent, by=ada, name="x")[1]).status_code == 404
 
 
-def test_heads_and_proofs_are_handed_out(trip, northwind, agent_key, speaker):
+def test_heads_and_proofs_are_handed_out(trip, northwind, agent_key, actor):
     assert get("ledger/head", agent_key).status_code == 404
     one = event("run.completed")
-    tell(speaker, one)
+    tell(actor, one)
     assert get(f"ledger/proof/{one['id']}", agent_key).status_code == 404
     sealer.seal(northwind)
 
@@ -99,9 +99,9 @@ def test_heads_and_proofs_are_handed_out(trip, northwind, agent_key, speaker):
     assert get("ledger/head", "amends_0000000000_x").status_code == 401
 
 
-def test_a_tree_with_holes_gives_no_proof_and_says_why(trip, northwind, agent_key, speaker):
+def test_a_tree_with_holes_gives_no_proof_and_says_why(trip, northwind, agent_key, actor):
     one = event("run.completed")
-    tell(speaker, one)
+    tell(actor, one)
     sealer.seal(northwind)
     Leaf.objects.filter(index=1).delete()
 

@@ -23,8 +23,8 @@ def airline(ada):
 def test_an_act_of_a_person_is_listed_with_its_entry_and_the_desks_own_words_are_not(
     client, ada, airline
 ):
-    desk_events.say(airline, EventType.POLICY_ACTIVATED, by=ada, data={"number": 3})
-    desk_events.say(airline, EventType.CASE_OPENED, part="triage", data={"reason": "machine"})
+    desk_events.record(airline, EventType.POLICY_ACTIVATED, by=ada, data={"number": 3})
+    desk_events.record(airline, EventType.CASE_OPENED, part="triage", data={"reason": "machine"})
     client.force_login(ada)
 
     page = client.get("/w/airline/audit/")
@@ -45,7 +45,7 @@ def test_details_are_words_and_not_what_machines_read(client, ada, airline):
         "expires_at": "2026-11-23T18:57:47.433+00:00",
         "case": 7,
     }
-    desk_events.say(airline, EventType.CASE_COMMENTED, by=ada, data=facts)
+    desk_events.record(airline, EventType.CASE_COMMENTED, by=ada, data=facts)
     client.force_login(ada)
 
     told = client.get("/w/airline/audit/").context["acts"][0]["details"]
@@ -58,7 +58,7 @@ def test_details_are_words_and_not_what_machines_read(client, ada, airline):
 
 def test_the_audit_goes_on_page_by_page(client, ada, airline):
     for number in range(53):
-        desk_events.say(airline, EventType.POLICY_ACTIVATED, by=ada, data={"number": number})
+        desk_events.record(airline, EventType.POLICY_ACTIVATED, by=ada, data={"number": number})
     client.force_login(ada)
 
     first = client.get("/w/airline/audit/?kind=rules")

@@ -39,7 +39,7 @@ def act(run, action, person=None, **data):
 
 
 @pytest.fixture
-def said(speaker, northwind):
+def said(actor, northwind):
     """Eve's own run; Bob's run, of which one action is on what is Eve's; Carl's."""
     events = [
         event("run.started", run="eve", data={"request": f"{CANARY} moves", "on_behalf_of": EVE}),
@@ -51,7 +51,7 @@ def said(speaker, northwind):
         event("action.planned", run="bob", action="b2", n=2, data={"tool": "pay", "args": 7}),
         event("run.completed", run="bob", data={"summary": "done"}),
     ]
-    tell(speaker, *events)
+    tell(actor, *events)
     Run.objects.update(lease_until=None)
     sealer.seal(northwind)
     return events
@@ -113,13 +113,13 @@ def test_an_emptied_snapshot_is_never_taken_for_a_thing_that_was_not_there(said,
     assert not Effect.objects.filter(has_after=True).exists()
 
 
-def test_old_and_new_proofs_verify_offline_after_it(said, northwind, speaker):
+def test_old_and_new_proofs_verify_offline_after_it(said, northwind, actor):
     old = {one["id"]: proofs.proof_of(northwind, one["id"]) for one in said}
     saved = json.dumps(proofs.download_of(northwind, said[0]["id"]))
     heads = proofs.newest_head(northwind).size
 
     erasure.erase(northwind, person="cust_eve", by=None)
-    tell(speaker, event("run.started", run="later"))
+    tell(actor, event("run.started", run="later"))
     sealer.seal(northwind)
 
     for one in said:
@@ -154,9 +154,9 @@ def test_who_empties_a_payload_without_an_erasure_is_found_out(said, northwind):
         assert bad.name == "Every emptied payload was erased by somebody"
 
 
-def test_what_was_erased_before_its_seal_is_sealed_all_the_same(speaker, northwind):
+def test_what_was_erased_before_its_seal_is_sealed_all_the_same(actor, northwind):
     one = event("run.started", run="eve", data={"on_behalf_of": EVE})
-    tell(speaker, one)
+    tell(actor, one)
     Run.objects.update(lease_until=None)
     erasure.erase(northwind, person="cust_eve", by=None)
     sealer.seal(northwind)
@@ -164,15 +164,15 @@ def test_what_was_erased_before_its_seal_is_sealed_all_the_same(speaker, northwi
     assert verify(proofs.proof_of(northwind, one["id"]), keys(northwind)).leaf["event"] == one["id"]
 
 
-def test_nothing_comes_back(said, northwind, speaker):
+def test_nothing_comes_back(said, northwind, actor):
     erasure.erase(northwind, person="cust_eve", by=None)
     before = Action.objects.filter(action="b1").values().get()
 
-    (late,) = tell(speaker, event("run.completed", run="eve", data={"summary": CANARY})).answers
+    (late,) = tell(actor, event("run.completed", run="eve", data={"summary": CANARY})).answers
     assert (late.status, late.problem.status) == ("rejected", 410)
-    (again,) = tell(speaker, said[0]).answers
+    (again,) = tell(actor, said[0]).answers
     assert again.status == "rejected"
-    tell(speaker, event("action.verified", run="bob", action="b1", data={"ok": True}))
+    tell(actor, event("action.verified", run="bob", action="b1", data={"ok": True}))
     sum(rebuild(northwind.pk))
 
     assert Action.objects.filter(action="b1").values().get() == before
@@ -181,10 +181,10 @@ def test_nothing_comes_back(said, northwind, speaker):
         erasure.erase(northwind, person="cust_eve", by=None)
 
 
-def test_a_snapshot_that_came_first_is_emptied_too(speaker, northwind):
+def test_a_snapshot_that_came_first_is_emptied_too(actor, northwind):
     Blob.objects.create(workspace=northwind, sha256="a" * 64, content=b"Canary", byte_count=6)
     Blob.objects.create(workspace=northwind, sha256="b" * 64, content=b"other", byte_count=5)
-    tell(speaker, event("run.started", run="eve", data={"on_behalf_of": EVE}),
+    tell(actor, event("run.started", run="eve", data={"on_behalf_of": EVE}),
          event("action.planned", run="eve", action="a", data={
              "tool": "t", "before": [{"ref": f"sha256:{'a' * 64}"}]}))  # fmt: skip
     Run.objects.update(lease_until=None)
@@ -193,11 +193,11 @@ def test_a_snapshot_that_came_first_is_emptied_too(speaker, northwind):
         None, b"other"]  # fmt: skip
 
 
-def test_the_same_snapshot_of_another_workspace_stays(speaker, northwind):
+def test_the_same_snapshot_of_another_workspace_stays(actor, northwind):
     elsewhere = Workspace.objects.create(slug="southwind", name="Southwind")
     for workspace in (northwind, elsewhere):
         Blob.objects.create(workspace=workspace, sha256="a" * 64, content=b"same", byte_count=4)
-    tell(speaker, event("run.started", run="eve", data={"on_behalf_of": EVE}),
+    tell(actor, event("run.started", run="eve", data={"on_behalf_of": EVE}),
          event("action.planned", run="eve", action="a", data={
              "tool": "t", "before": [{"ref": f"sha256:{'a' * 64}"}]}))  # fmt: skip
     Run.objects.update(lease_until=None)
@@ -208,8 +208,8 @@ def test_the_same_snapshot_of_another_workspace_stays(speaker, northwind):
     assert bytes(Blob.objects.get(workspace=elsewhere).content) == b"same"
 
 
-def test_a_run_whose_agent_still_works_is_left_alone(speaker, northwind):
-    tell(speaker, event("run.started", run="eve", data={"on_behalf_of": EVE}))
+def test_a_run_whose_agent_still_works_is_left_alone(actor, northwind):
+    tell(actor, event("run.started", run="eve", data={"on_behalf_of": EVE}))
     with pytest.raises(erasure.StillWorkedOn, match="eve"):
         erasure.erase(northwind, person="cust_eve", by=None)
     assert Event.objects.get().data is not None
@@ -298,14 +298,14 @@ def filled(kind):
     return how() if how else None
 
 
-def test_whatever_an_agent_may_write_of_her_goes(speaker, northwind):
+def test_whatever_an_agent_may_write_of_her_goes(actor, northwind):
     """Every member of every event, as the wire declares them; what is added later, too."""
     at = {"run.started": {"on_behalf_of": EVE}, "action.succeeded": {"attempt": "t1"}}
     for type_, schema in schemas.AGENT_TYPES.items():
         data = filled(mi.type_info(schema)) | at.get(type_, {})
         data |= {"attempt": "t2"} if type_ == "action.failed" else {}
         of: dict[str, Any] = {"action": "a1", "n": 1} if type_.startswith("action.") else {}
-        (answer,) = tell(speaker, event(type_, run="eve", data=data, **of)).answers
+        (answer,) = tell(actor, event(type_, run="eve", data=data, **of)).answers
         assert answer.status == "accepted", (type_, answer)
     Run.objects.update(lease_until=None, state="failed")
     before = tables_that_say("Canary")
@@ -317,7 +317,7 @@ def test_whatever_an_agent_may_write_of_her_goes(speaker, northwind):
     assert tables_that_say("Canary") == tables_that_say("cust_eve") == {}
 
 
-def test_the_same_customer_in_another_workspace_keeps_everything(said, speaker, northwind, ada):
+def test_the_same_customer_in_another_workspace_keeps_everything(said, actor, northwind, ada):
     elsewhere = Workspace.objects.create(slug="southwind", name="Southwind")
     agent = Agent.objects.create(workspace=elsewhere, name="desk", owner=ada)
     theirs = Actor(elsewhere.pk, elsewhere.slug, "agent", agent.name, agent.pk, "0123456789")

@@ -16,17 +16,17 @@ PAGE = "/w/northwind/settings/kept/"
 
 
 @pytest.fixture
-def said(speaker, northwind, monkeypatch):
+def said(actor, northwind, monkeypatch):
     """Three runs of Eve's, and one action on what is hers in Bob's run; a part is one run."""
     monkeypatch.setattr(parts, "RUNS_AT_A_TIME", 1)
     for run in ("eve-1", "eve-2", "eve-3"):
         tell(
-            speaker,
+            actor,
             event("run.started", run=run, data={"request": "Eve Canary", "on_behalf_of": EVE}),
             *act(run, f"a-{run}"),
             event("run.completed", run=run, data={}),
         )
-    tell(speaker, event("run.started", run="bob", data={}), *act("bob", "b1", EVE))
+    tell(actor, event("run.started", run="bob", data={}), *act("bob", "b1", EVE))
     Run.objects.update(lease_until=None)
 
 
@@ -55,10 +55,10 @@ def test_named_runs_go_part_by_part_too(said, northwind):
     assert Run.objects.get(run="eve-2").customer == "cust_eve"
 
 
-def test_a_run_that_somebody_takes_up_meanwhile_stops_the_rest(said, northwind, speaker):
+def test_a_run_that_somebody_takes_up_meanwhile_stops_the_rest(said, northwind, actor):
     asked = erasure.ask(northwind, person="cust_eve", by=None)
     erasure.work(asked.pk)
-    tell(speaker, event("run.resumed", run="eve-2", data={}))
+    tell(actor, event("run.resumed", run="eve-2", data={}))
 
     erasure.sweep()
 
@@ -69,10 +69,10 @@ def test_a_run_that_somebody_takes_up_meanwhile_stops_the_rest(said, northwind, 
     assert erasure.erase(northwind, person="cust_eve", by=None).run_count == 2
 
 
-def test_a_long_run_is_forgotten_in_several_parts(said, northwind, speaker, monkeypatch):
-    tell(speaker, event("run.started", run="long", data={"on_behalf_of": EVE}))
+def test_a_long_run_is_forgotten_in_several_parts(said, northwind, actor, monkeypatch):
+    tell(actor, event("run.started", run="long", data={"on_behalf_of": EVE}))
     for number in range(12):
-        tell(speaker, *act("long", f"a-{number}"))
+        tell(actor, *act("long", f"a-{number}"))
     Run.objects.update(lease_until=None)
     everything = Event.objects.filter(action="a-0", run="long").count() * 12 + 1
     monkeypatch.setattr(erasure, "EVENTS_OF_PART", 5)
@@ -96,7 +96,7 @@ def test_a_long_run_is_forgotten_in_several_parts(said, northwind, speaker, monk
 
 
 def test_who_comes_back_between_two_parts_leaves_no_run_half_forgotten(
-    said, northwind, speaker, monkeypatch
+    said, northwind, actor, monkeypatch
 ):
     monkeypatch.setattr(erasure, "EVENTS_OF_PART", 2)
     asked = erasure.ask(northwind, runs=["eve-2"], by=None)
@@ -113,7 +113,7 @@ def test_who_comes_back_between_two_parts_leaves_no_run_half_forgotten(
 
 
 def test_a_person_with_a_long_run_is_forgotten_in_runs_of_others_too(
-    said, northwind, speaker, monkeypatch
+    said, northwind, actor, monkeypatch
 ):
     for limit in ("EVENTS_OF_PART", "ROWS_OF_PART"):
         monkeypatch.setattr(erasure, limit, 3)
@@ -124,8 +124,8 @@ def test_a_person_with_a_long_run_is_forgotten_in_runs_of_others_too(
     assert tables_that_say("Canary") == tables_that_say("cust_eve") == {}
 
 
-def test_the_same_action_in_another_run_keeps_its_events(said, northwind, speaker):
-    tell(speaker, event("run.started", run="carl", data={}), *act("carl", "b1"))
+def test_the_same_action_in_another_run_keeps_its_events(said, northwind, actor):
+    tell(actor, event("run.started", run="carl", data={}), *act("carl", "b1"))
     Run.objects.update(lease_until=None)
 
     erasure.erase(northwind, person="cust_eve", by=None)
@@ -161,14 +161,14 @@ def test_the_page_shows_how_far_it_is(said, northwind, client, monkeypatch):
 
 
 @pytest.mark.parametrize("whom", ["the run", "the person"])
-def test_a_run_of_more_than_ten_thousand_events_is_forgotten_whole(northwind, speaker, whom):
+def test_a_run_of_more_than_ten_thousand_events_is_forgotten_whole(northwind, actor, whom):
     """At the sizes of the product: a part stays bounded, and after each nothing comes back."""
-    tell(speaker, event("run.started", run="huge", data={"on_behalf_of": EVE}))
-    tell(speaker, event("run.started", run="small", data={"on_behalf_of": EVE}))
+    tell(actor, event("run.started", run="huge", data={"on_behalf_of": EVE}))
+    tell(actor, event("run.started", run="small", data={"on_behalf_of": EVE}))
     number = 0
     while number < 5_200:
         some = [one for n in range(number, number + 400) for one in act("huge", f"a-{n}")]
-        tell(speaker, *some)
+        tell(actor, *some)
         number += 400
     Run.objects.update(lease_until=None)
     everything = Event.objects.count()
@@ -181,7 +181,7 @@ def test_a_run_of_more_than_ten_thousand_events_is_forgotten_whole(northwind, sp
     assert 0 < asked.event_count <= parts.EVENTS_OF_PART
     begun = Run.objects.get(run="huge")
     assert begun.forgotten_at
-    refused = tell(speaker, event("run.completed", run="huge"))
+    refused = tell(actor, event("run.completed", run="huge"))
     assert [one.status for one in refused.answers] == ["rejected"]
     while erasure.work(asked.pk):
         pass

@@ -10,19 +10,19 @@ from workspaces.models import Agent, Workspace
 
 
 @pytest.fixture
-def trips(speaker):
+def trips(actor):
     for run, words, target in (
         ("run_1", "Move my flight to Lisbon", "XEHM4B"),
         ("run_2", "Cancel the hotel in Porto", "H-7"),
     ):
         tell(
-            speaker,
+            actor,
             event("run.started", run=run, data={
                 "request": words, "on_behalf_of": {"id": "eve", "name": "Eve Field"}}),
             event("action.planned", run=run, action="a", data={
                 "tool": "update_flight", "targets": [{"type": "reservation", "id": target}]}),
         )  # fmt: skip
-    tell(speaker, event("run.failed", run="run_2", data={
+    tell(actor, event("run.failed", run="run_2", data={
         "error": {"type": "GatewayTimeout", "message": "the gateway gave up"}}))  # fmt: skip
 
 
@@ -58,9 +58,9 @@ def test_another_workspace_finds_nothing(northwind, trips, ada):
     assert not finding.narrowed(Run.objects.filter(workspace=other), other, "lisbon").exists()
 
 
-def test_a_changed_run_is_found_by_its_new_words(northwind, trips, speaker):
+def test_a_changed_run_is_found_by_its_new_words(northwind, trips, actor):
     finding.catch_up()
-    tell(speaker, event("run.cancelled", run="run_1", data={"reason": "the passenger fell ill"}))
+    tell(actor, event("run.cancelled", run="run_1", data={"reason": "the passenger fell ill"}))
     assert found(northwind, "passenger") == []
     finding.catch_up()
     assert found(northwind, "passenger") == ["run_1"]

@@ -223,7 +223,7 @@ PLACELIKE = {
 }  # fmt: skip
 
 
-def rows(speaker):
+def rows(actor):
     """Every projected row of a workspace, ledger place apart."""
     found = []
     tables: list[tuple[Any, list[str]]] = [
@@ -235,7 +235,7 @@ def rows(speaker):
     ]
     for model, parents in tables:
         path = parents[0].removesuffix("run") + "workspace"
-        query = model.objects.filter(**{path: speaker.workspace_id}).order_by(*parents)
+        query = model.objects.filter(**{path: actor.workspace_id}).order_by(*parents)
         if issubclass(model, Effect):
             query = query.exclude(withdrawn=True)
         names = [f.attname for f in model._meta.concrete_fields if f.attname not in PLACELIKE]
@@ -259,7 +259,7 @@ def elsewhere(ada):
                min_size=1, max_size=10),
     some.randoms(use_true_random=False),
 )  # fmt: skip
-def test_any_order_batching_and_a_rebuild_give_the_same_rows(speaker, elsewhere, said, chance):
+def test_any_order_batching_and_a_rebuild_give_the_same_rows(actor, elsewhere, said, chance):
     """The same through PostgreSQL: one by one in order; shuffled in batches; folded anew."""
     events = [
         event(kind, run=run, action="x" if kind.startswith("action.") else None, data=data)
@@ -270,10 +270,10 @@ def test_any_order_batching_and_a_rebuild_give_the_same_rows(speaker, elsewhere,
         return
     with transaction.atomic():
         for one in events:
-            tell(speaker, one)
-        in_order = rows(speaker)
+            tell(actor, one)
+        in_order = rows(actor)
         call_command("rebuild", "northwind", stdout=io.StringIO())
-        rebuilt = rows(speaker)
+        rebuilt = rows(actor)
         shuffled = events + chance.choices(events, k=2)
         chance.shuffle(shuffled)
         while shuffled:

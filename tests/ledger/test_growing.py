@@ -26,8 +26,8 @@ from workspaces.models import Act
         "TRUNCATE ledger_event_default",
     ],
 )
-def test_no_row_changes_or_goes(speaker, statement):
-    tell(speaker, event("run.started"))
+def test_no_row_changes_or_goes(actor, statement):
+    tell(actor, event("run.started"))
     partition = partitions.week_of(datetime.now(UTC)).name
 
     with pytest.raises(DatabaseError, match="only grows"), transaction.atomic():
@@ -36,16 +36,16 @@ def test_no_row_changes_or_goes(speaker, statement):
     assert Event.objects.get().type == "run.started"
 
 
-def test_the_queryset_refuses_too(speaker):
-    tell(speaker, event("run.started"))
+def test_the_queryset_refuses_too(actor):
+    tell(actor, event("run.started"))
     with pytest.raises(AppendOnly):
         Event.objects.all().delete()
     with pytest.raises(AppendOnly):
         Event.objects.update(type="x")
 
 
-def test_only_erasure_empties_a_payload(speaker):
-    tell(speaker, event("run.started"))
+def test_only_erasure_empties_a_payload(actor):
+    tell(actor, event("run.started"))
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL amends.erasing = 'yes'")
         cursor.execute("UPDATE ledger_event SET data = NULL, salt = NULL")
@@ -62,18 +62,18 @@ def test_partitions_are_made_ahead_and_guarded(db):
         connection.cursor().execute(f"TRUNCATE {made[0]}")
 
 
-def test_an_event_lands_in_its_week_and_not_in_the_default(speaker):
-    tell(speaker, event("run.started"))
+def test_an_event_lands_in_its_week_and_not_in_the_default(actor):
+    tell(actor, event("run.started"))
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM ledger_event_default")
         assert cursor.fetchone() == (0,)
 
 
-def test_a_missing_partition_is_noticed(speaker):
+def test_a_missing_partition_is_noticed(actor):
     week = partitions.week_of(datetime.now(UTC))
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TABLE {week.name}")
-    tell(speaker, event("run.started"))
+    tell(actor, event("run.started"))
 
     with pytest.raises(partitions.PartitionMissing, match=week.name):
         partitions.make_ahead()

@@ -111,7 +111,7 @@ def test_the_desk_masks_what_it_says_itself_and_leaves_what_it_was_given(northwi
     told = {"args": {"api_key": "k-123", "notes": ["card 4111 1111 1111 1111", "ok"], "n": 1}}
     before = copy.deepcopy(told)
 
-    desk_events.say(northwind, EventType.CASE_OPENED, data=told)
+    desk_events.record(northwind, EventType.CASE_OPENED, data=told)
 
     said = Event.objects.get().data["args"]
     key = desk_events.masking_key(northwind)

@@ -32,7 +32,7 @@ def member(workspace, name, *may):
 
 
 @pytest.fixture
-def trip(speaker, northwind):
+def trip(actor, northwind):
     said = [
         event("run.started", data={"request": "Move my \u202eflight", "goal": "be in Lisbon"}),
         event("action.planned", action="a/1", n=1, data={
@@ -43,7 +43,7 @@ def trip(speaker, northwind):
                          "reversibility": "exact"}]}),
         event("run.checkpoint", n=2, data={"name": "flights_moved"}),
     ]  # fmt: skip
-    tell(speaker, *said)
+    tell(actor, *said)
     sealer.seal(northwind)
     return said
 
@@ -53,8 +53,8 @@ def get(client, person, path, **query):
     return client.get(f"/w/northwind/{path}", query)
 
 
-def test_runs_are_listed_and_found(client, vic, trip, speaker):
-    tell(speaker, *(event("run.started", run=f"more_{n}") for n in range(60)))
+def test_runs_are_listed_and_found(client, vic, trip, actor):
+    tell(actor, *(event("run.started", run=f"more_{n}") for n in range(60)))
     first = get(client, vic, "runs/")
     assert first.status_code == 200
     assert first.text.count("<tr data-id") == 50
@@ -80,8 +80,8 @@ def test_a_run_is_read_back_step_by_step(client, vic, trip):
 
 
 @pytest.mark.parametrize(("ok", "said"), [(True, "Check passed"), (False, "Check failed")])
-def test_each_step_names_the_tool_and_says_how_a_check_went(client, vic, trip, speaker, ok, said):
-    tell(speaker, event("action.verified", action="a/1", n=1, data={"ok": ok}))
+def test_each_step_names_the_tool_and_says_how_a_check_went(client, vic, trip, actor, ok, said):
+    tell(actor, event("action.verified", action="a/1", n=1, data={"ok": ok}))
 
     page = get(client, vic, "runs/run_1/")
 
@@ -110,7 +110,7 @@ def test_payloads_are_revealed_to_those_who_may_and_it_is_recorded(client, vic, 
 
 
 def test_the_ledger_lists_everything_and_one_event_has_its_proof(client, sue, trip, northwind):
-    desk_events.say(northwind, EventType.CASE_OPENED, run="run_1", by=sue, data={"case": 1})
+    desk_events.record(northwind, EventType.CASE_OPENED, run="run_1", by=sue, data={"case": 1})
     listed = get(client, sue, "ledger/")
     assert listed.text.count("<tr data-id") == 5
     assert "Sue" in listed.text
@@ -145,9 +145,9 @@ def test_an_event_of_another_workspace_is_none_here(client, trip):
     assert [one.status_code for one in (*looked, *taken)] == [404] * 4
 
 
-def test_a_clock_far_off_is_said_on_the_page(client, vic, speaker):
+def test_a_clock_far_off_is_said_on_the_page(client, vic, actor):
     said = event("run.started", time="2999-12-31T23:59:59.999Z")
-    tell(speaker, said)
+    tell(actor, said)
 
     assert "years ahead of the ledger" in get(client, vic, f"ledger/{said['id']}/").text
     assert "years ahead of the ledger" in get(client, vic, "runs/run_1/").text
@@ -221,10 +221,10 @@ CRIMES = {
 
 
 @pytest.mark.parametrize("crime", CRIMES)
-def test_law_12_tampering_is_detected(client, vic, northwind, speaker, crime):
+def test_law_12_tampering_is_detected(client, vic, northwind, actor, crime):
     events = [event("run.started", run=f"r{n}") for n in range(36)]
     events += [event("action.planned", action="a", data={"tool": "t"}) for _ in range(4)]
-    tell(speaker, *events)
+    tell(actor, *events)
     sealer.seal(northwind)
     assert "All as it was signed" in check(client, vic).text
 
@@ -262,13 +262,13 @@ OLD = {
 
 @pytest.mark.parametrize("crime", OLD)
 def test_what_is_older_than_the_page_looks_is_found_by_the_command(
-    northwind, speaker, crime, monkeypatch, capsys
+    northwind, actor, crime, monkeypatch, capsys
 ):
     monkeypatch.setattr(audit, "NEWEST", 4)
     monkeypatch.setattr(audit, "ENTRIES_AT_A_TIME", 7)
     monkeypatch.setattr(audit, "HEADS_CHECKED", 0)
     for since in (0, 20):
-        tell(speaker, *(event("run.started", run=f"r{n}") for n in range(since, since + 20)))
+        tell(actor, *(event("run.started", run=f"r{n}") for n in range(since, since + 20)))
         sealer.seal(northwind)
     call_command("check_log")
     assert "BAD" not in capsys.readouterr().out
@@ -318,7 +318,7 @@ def test_of_what_was_changed_no_proof_is_handed_out_and_the_page_says_so(
 
 
 def test_a_run_of_the_desk_has_its_page(client, vic, northwind):
-    desk_events.say(northwind, EventType.PLAN_STARTED, run="desk-plan-1", data={"goal": "undo"})
+    desk_events.record(northwind, EventType.PLAN_STARTED, run="desk-plan-1", data={"goal": "undo"})
     assert Run.objects.get().agent is None
     assert "the desk itself" in get(client, vic, "runs/desk-plan-1/").text
 

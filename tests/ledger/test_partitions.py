@@ -44,9 +44,9 @@ def test_four_weeks_are_ready_and_a_lost_one_is_made_again():
 
 
 @pytest.mark.django_db
-def test_a_year_without_the_job_loses_nothing_and_is_noticed(speaker):
+def test_a_year_without_the_job_loses_nothing_and_is_noticed(actor):
     drop(0)
-    tell(speaker, event("run.started"))
+    tell(actor, event("run.started"))
     assert Event.objects.count() == 1  # the default partition has it
 
     with pytest.raises(partitions.PartitionMissing, match=partitions.week_of(now()).name):
@@ -55,14 +55,14 @@ def test_a_year_without_the_job_loses_nothing_and_is_noticed(speaker):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_statusz_tells_of_it_before_it_is_needed(speaker, settings):
+def test_statusz_tells_of_it_before_it_is_needed(actor, settings):
     job = next(job for job in periodic.jobs() if job.name == "ledger.partitions")
     drop(3)
     with connection.cursor() as cursor:  # an event of a clock three weeks ahead of ours
         cursor.execute(
             "INSERT INTO ledger_event (received_at, workspace_id, event_id, type, actor_kind,"
             " actor, digest) VALUES (%s, %s, 'x', 'run.started', 'agent', 'a', '')",
-            [now() + 3 * WEEK, speaker.workspace_id],
+            [now() + 3 * WEEK, actor.workspace_id],
         )
 
     loops.say(job, loops.turn(job))

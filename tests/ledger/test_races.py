@@ -41,19 +41,19 @@ def at_once(*works):
         raise failures[0]
 
 
-def record(speaker, said):
+def record(actor, said):
     """What the door does: record, commit, and once more where PostgreSQL saw a deadlock."""
     for _ in range(intake.TRIES_MAX):
         try:
             with psycopg.connect(settings.DATABASE_URL) as connection:
-                return intake.record(connection, speaker, said).answers
+                return intake.record(connection, actor, said).answers
         except psycopg.errors.DeadlockDetected:
             continue
     raise AssertionError("no way through")
 
 
 @pytest.fixture
-def events(speaker):
+def events(actor):
     found = []
     for n in range(20):
         run = f"run_{n}"
@@ -63,15 +63,15 @@ def events(speaker):
                 {"type": "x", "id": str(n)}]}),
             event("action.succeeded", run=run, action="a", data={"attempt": "1"}),
         ]  # fmt: skip
-    return [heard(speaker, one) for one in found]
+    return [heard(actor, one) for one in found]
 
 
-def test_the_same_batch_through_four_doors_is_kept_once(speaker, events):
+def test_the_same_batch_through_four_doors_is_kept_once(actor, events):
     answers = []
 
     def send():
         shuffled = random.sample(events, len(events))
-        answers.extend(record(speaker, shuffled))
+        answers.extend(record(actor, shuffled))
 
     at_once(*[send] * DOORS)
 
@@ -85,20 +85,20 @@ def test_the_same_batch_through_four_doors_is_kept_once(speaker, events):
     assert {run.effect_count for run in Run.objects.all()} == {1}
 
 
-def test_parts_of_one_action_through_four_doors_add_up(speaker, events):
+def test_parts_of_one_action_through_four_doors_add_up(actor, events):
     parts = [events[n::DOORS] for n in range(DOORS)]
-    at_once(*[lambda part=part: record(speaker, part) for part in parts])
+    at_once(*[lambda part=part: record(actor, part) for part in parts])
 
     assert {action.state for action in Action.objects.all()} == {"succeeded"}
     assert {(run.action_count, run.effect_count) for run in Run.objects.all()} == {(1, 1)}
 
 
-def test_two_doors_and_two_sealers_in_threads_leave_one_valid_log(speaker, northwind, events):
+def test_two_doors_and_two_sealers_in_threads_leave_one_valid_log(actor, northwind, events):
     stop = threading.Event()
 
     def send(part):
         for n in range(0, len(part), 3):
-            record(speaker, part[n : n + 3])
+            record(actor, part[n : n + 3])
 
     def seal():
         while not stop.is_set() or Unsealed.objects.exists():
@@ -131,7 +131,7 @@ LARGE = "x" * 40_000
 """Two events with it make a batch that a web process gives to a process or thread of its own."""
 
 
-def test_law_13_two_processes_at_once_leave_one_valid_log(processes, northwind, token, speaker):
+def test_law_13_two_processes_at_once_leave_one_valid_log(processes, northwind, token, actor):
     """Two web processes take in the same and different batches, while two schedulers seal."""
     with processes.side_by_side():
         doors = [processes.web(), processes.web()]

@@ -35,17 +35,17 @@ def planned(action="act_1", **data):
     )
 
 
-def test_intent_that_the_workspace_wants_none_of_is_not_kept(speaker):
+def test_intent_that_the_workspace_wants_none_of_is_not_kept(actor):
     said = [planned(f"act_{n}", key=f"k{n}", intent={"reason": "Eve asked"}) for n in (1, 2)]
-    tell(speaker, said[0])
-    tell(replace(speaker, capture_intent=False), said[1])
+    tell(actor, said[0])
+    tell(replace(actor, capture_intent=False), said[1])
 
     kept = Event.objects.order_by("place").values_list("data", flat=True)
     assert ["intent" in one for one in kept] == [True, False]
     assert Action.objects.get(action="act_2").intent is None
 
 
-def test_a_run_and_its_action_add_up(speaker):
+def test_a_run_and_its_action_add_up(actor):
     start = event(
         "run.started",
         n=0,
@@ -73,8 +73,8 @@ def test_a_run_and_its_action_add_up(speaker):
         },
     )
 
-    first = tell(speaker, start, planned())
-    second = tell(speaker, done)
+    first = tell(actor, start, planned())
+    second = tell(actor, done)
 
     assert [a.status for a in first.answers + second.answers] == ["accepted"] * 3
     run = Run.objects.get()
@@ -89,48 +89,48 @@ def test_a_run_and_its_action_add_up(speaker):
     assert Event.objects.count() == EventKey.objects.count() == Unsealed.objects.count() == 3
 
 
-def test_law_8_the_same_event_again_changes_nothing(speaker):
+def test_law_8_the_same_event_again_changes_nothing(actor):
     one = planned()
-    tell(speaker, one)
+    tell(actor, one)
 
-    again = tell(speaker, one, one)
+    again = tell(actor, one, one)
 
     assert [a.status for a in again.answers] == ["duplicate", "duplicate"]
     assert Event.objects.count() == 1
     assert Run.objects.get().revision == 1
 
 
-def test_law_8_the_same_arguments_under_a_new_action_are_a_second_action(speaker):
+def test_law_8_the_same_arguments_under_a_new_action_are_a_second_action(actor):
     one, two = planned(), planned() | {"action": "act_2"}
 
-    tell(speaker, one, two)
+    tell(actor, one, two)
 
     first, second = Action.objects.order_by("action")
     assert first.args == second.args
     assert first.action != second.action
 
 
-def test_the_same_id_with_other_content_is_refused_and_kept_by_digest(speaker):
+def test_the_same_id_with_other_content_is_refused_and_kept_by_digest(actor):
     one = planned()
-    tell(speaker, one)
+    tell(actor, one)
 
-    (answer,) = tell(speaker, one | {"data": one["data"] | {"args": {"nights": 9}}}).answers
+    (answer,) = tell(actor, one | {"data": one["data"] | {"args": {"nights": 9}}}).answers
 
     assert (answer.status, answer.problem.status) == ("rejected", 409)
     assert Action.objects.get().args == {"nights": 2}
     assert EventConflict.objects.get().event_id == one["id"]
 
 
-def test_the_desk_approves_settles_and_compensates(speaker, northwind, ada):
-    tell(speaker, planned())
-    desk_events.say(northwind, EventType.ACTION_APPROVED, run="run_1", action="act_1", by=ada)
+def test_the_desk_approves_settles_and_compensates(actor, northwind, ada):
+    tell(actor, planned())
+    desk_events.record(northwind, EventType.ACTION_APPROVED, run="run_1", action="act_1", by=ada)
     assert Action.objects.get().state == "approved"
 
-    tell(speaker, event("action.failed", action="act_1", n=1, data={"error": {"type": "Timeout"}}))
+    tell(actor, event("action.failed", action="act_1", n=1, data={"error": {"type": "Timeout"}}))
     assert Action.objects.get().state == "unknown"
     assert Effect.objects.count() == 1
 
-    desk_events.say(
+    desk_events.record(
         northwind,
         EventType.ACTION_SETTLED,
         run="run_1",
@@ -141,7 +141,7 @@ def test_the_desk_approves_settles_and_compensates(speaker, northwind, ada):
     action = Action.objects.get()
     assert (action.state, action.settled_by) == ("succeeded", str(ada.pk))
 
-    desk_events.say(
+    desk_events.record(
         northwind,
         EventType.ACTION_COMPENSATED,
         run="run_1",
@@ -152,12 +152,12 @@ def test_the_desk_approves_settles_and_compensates(speaker, northwind, ada):
     assert Action.objects.get().compensated == "compensated"
 
 
-def test_another_agent_cannot_speak_on_the_run(speaker, northwind, ada):
+def test_another_agent_cannot_speak_on_the_run(actor, northwind, ada):
     from workspaces.models import Agent
 
-    tell(speaker, planned())
+    tell(actor, planned())
     other = Agent.objects.create(workspace=northwind, name="mail-desk", owner=ada)
-    stranger = type(speaker)(northwind.pk, "northwind", "agent", "mail-desk", other.pk)
+    stranger = type(actor)(northwind.pk, "northwind", "agent", "mail-desk", other.pk)
 
     (answer,) = tell(stranger, event("run.completed")).answers
 
@@ -174,31 +174,31 @@ WORDS = [
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_law_9b_an_agent_cannot_say_a_word_of_the_desk(speaker, word):
+def test_law_9b_an_agent_cannot_say_a_word_of_the_desk(actor, word):
     """Nor in a run that is named like the desk's own."""
-    tell(speaker, planned())
+    tell(actor, planned())
     act = "act_1" if word.startswith("action.") else None
 
     for run in ("run_1", "desk-plan-1"):
         said = event(word, run=run, action=act, data={"outcome": "compensated", "position": 0})
-        answer = read(json.dumps(said).encode(), speaker)
+        answer = read(json.dumps(said).encode(), actor)
         assert not isinstance(answer, ParsedEvent)
         assert (answer[1].type, answer[1].status) == ("urn:amends:problem:desk-only", 403)
 
 
 def test_a_plan_is_a_run_of_the_desk(northwind):
-    desk_events.say(northwind, EventType.PLAN_STARTED, run="plan_1", data={"goal": "undo"})
-    desk_events.say(northwind, EventType.STEP_READY, run="plan_1", action="step_1")
+    desk_events.record(northwind, EventType.PLAN_STARTED, run="plan_1", data={"goal": "undo"})
+    desk_events.record(northwind, EventType.STEP_READY, run="plan_1", action="step_1")
     call = {"tool": "hotel.cancel", "targets": [HOTEL], "args": {"id": "H-7"}, "attempt": "1"}
-    desk_events.say(northwind, EventType.STEP_INTENDED, run="plan_1", action="step_1", data=call)
-    desk_events.say(
+    desk_events.record(northwind, EventType.STEP_INTENDED, run="plan_1", action="step_1", data=call)
+    desk_events.record(
         northwind,
         EventType.STEP_APPLIED,
         run="plan_1",
         action="step_1",
         data={"attempt": "1", "effects": [{"target": HOTEL, "after": {"state": "cancelled"}}]},
     )
-    desk_events.say(northwind, EventType.PLAN_FINISHED, run="plan_1")
+    desk_events.record(northwind, EventType.PLAN_FINISHED, run="plan_1")
 
     run = Run.objects.get()
     assert (run.agent, run.state, run.effect_count) == (None, "completed", 1)
@@ -217,12 +217,12 @@ def counted(steps, trips):
         rows = yield wanted
 
 
-def test_a_batch_takes_as_many_round_trips_as_one_event(speaker):
+def test_a_batch_takes_as_many_round_trips_as_one_event(actor):
     """Whatever is new, known, a duplicate or a conflict in it; and as many statements."""
 
     def trips(*events):
         found: list[int] = []
-        steps = counted(record(speaker, [heard(speaker, one) for one in events]), found)
+        steps = counted(record(actor, [heard(actor, one) for one in events]), found)
         with transaction.atomic():
             drivers.run(steps, plain_connection())
         return found

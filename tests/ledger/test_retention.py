@@ -22,13 +22,13 @@ LATER = datetime.now(UTC) + timedelta(days=410)
 
 
 @pytest.fixture
-def said(speaker, northwind):
+def said(actor, northwind):
     events = [
         event("run.started", run="over", data={"request": "Eve Canary moves"}), *act("over", "a1"),
         event("run.completed", run="over"),
         event("run.started", run="open", data={"request": "Bob waits"}), *act("open", "b1"),
     ]  # fmt: skip
-    tell(speaker, *events)
+    tell(actor, *events)
     Run.objects.update(lease_until=None)
     sealer.seal(northwind)
     return events
@@ -60,13 +60,13 @@ def test_what_is_over_goes_and_what_is_worked_on_stays(said, held, northwind):
     assert Act.objects.get(type="ledger.thinned").data["let_go"] == 4
 
 
-def test_old_and_new_proofs_verify_offline_after_it(said, held, northwind, speaker):
+def test_old_and_new_proofs_verify_offline_after_it(said, held, northwind, actor):
     old = {one["id"]: proofs.proof_of(northwind, one["id"]) for one in said}
     size = proofs.newest_head(northwind).size
 
     retention.keep_to_time(SOON)
     later = event("run.completed", run="open")
-    tell(speaker, later)
+    tell(actor, later)
     sealer.seal(northwind)
 
     for one in said:
@@ -79,9 +79,9 @@ def test_old_and_new_proofs_verify_offline_after_it(said, held, northwind, speak
     assert all(finding.ok for finding in audit.audit(northwind)), audit.audit(northwind)
 
 
-def test_an_event_taken_away_afterwards_is_still_found_missing(said, held, northwind, speaker):
+def test_an_event_taken_away_afterwards_is_still_found_missing(said, held, northwind, actor):
     retention.keep_to_time(SOON)
-    tell(speaker, event("run.completed", run="open"))
+    tell(actor, event("run.completed", run="open"))
     sealer.seal(northwind)
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
@@ -101,14 +101,14 @@ def test_a_partition_without_anything_to_keep_is_dropped(said, northwind):
     assert retention.keep_to_time(SOON).events == 0
 
 
-def test_a_partition_written_anew_is_as_guarded_as_the_others(said, held, northwind, speaker):
+def test_a_partition_written_anew_is_as_guarded_as_the_others(said, held, northwind, actor):
     retention.keep_to_time(SOON)
 
     assert [one.id for one in checks.missing_walls()] == ["ledger.W001"]
     for change in ("DELETE FROM ledger_event", "TRUNCATE ledger_event"):
         with pytest.raises(DatabaseError, match="only grows"), transaction.atomic():
             connection.cursor().execute(change)
-    (answer,) = tell(speaker, event("run.failed", run="open")).answers
+    (answer,) = tell(actor, event("run.failed", run="open")).answers
     assert answer.status == "accepted"  # it lands in this week, which is that partition
 
 
@@ -124,23 +124,23 @@ def test_each_workspace_keeps_its_own_time(said, northwind, ada):
     assert Run.objects.get(run="theirs").forgotten_at is None
 
 
-def test_ids_are_known_for_400_days(said, northwind, speaker):
+def test_ids_are_known_for_400_days(said, northwind, actor):
     retention.keep_to_time(SOON)
-    assert tell(speaker, said[4]).answers[0].status == "rejected"  # the run is forgotten
+    assert tell(actor, said[4]).answers[0].status == "rejected"  # the run is forgotten
     assert EventKey.objects.count() == len(said)
     assert Run.objects.count() == 2
 
     done = retention.keep_to_time(LATER)
     assert (EventKey.objects.count(), Run.objects.count()) == (0, 0)
     assert done.runs_removed == 2
-    assert tell(speaker, said[4]).answers[0].status == "accepted"  # anew, as if never said
+    assert tell(actor, said[4]).answers[0].status == "accepted"  # anew, as if never said
 
 
-def test_snapshots_go_with_the_runs_that_name_them(speaker, northwind, held):
+def test_snapshots_go_with_the_runs_that_name_them(actor, northwind, held):
     for letter in "abc":
         Blob.objects.create(workspace=northwind, sha256=letter * 64, content=b"x", byte_count=1)
     for run, letter in (("over", "a"), ("open", "b")):
-        tell(speaker, event("action.planned", run=run, action="a", data={
+        tell(actor, event("action.planned", run=run, action="a", data={
             "tool": "t", "before": [{"ref": f"sha256:{letter * 64}"}]}))  # fmt: skip
     Run.objects.update(lease_until=None)
     retention.keep_to_time(SOON)
@@ -178,7 +178,7 @@ def test_what_was_erased_first_is_retained_no_longer_than_the_rest(said, northwi
     assert Event.objects.count() == 0
 
 
-def test_one_tenants_days_let_go_nothing_of_its_neighbours(said, northwind, speaker, ada):
+def test_one_tenants_days_let_go_nothing_of_its_neighbours(said, northwind, actor, ada):
     """The same run, action and snapshot in two workspaces, of which one keeps things for a year."""
     long = Workspace.objects.create(slug="longwind", name="Longwind", retention_days=365)
     agent = Agent.objects.create(workspace=long, name="desk", owner=ada)
@@ -188,7 +188,7 @@ def test_one_tenants_days_let_go_nothing_of_its_neighbours(said, northwind, spea
             Blob.objects.create(workspace=workspace, sha256=letter * 64, content=b"x", byte_count=1)
     planned = event("action.planned", run="over", action="z", data={
         "tool": "t", "before": [{"ref": f"sha256:{'a' * 64}"}]})  # fmt: skip
-    tell(speaker, planned | {"id": planned["id"] + "0"})
+    tell(actor, planned | {"id": planned["id"] + "0"})
     tell(theirs, event("run.started", run="over", data={"request": "Eve Canary"}), planned,
          event("run.completed", run="over"))  # fmt: skip
     Run.objects.update(lease_until=None)

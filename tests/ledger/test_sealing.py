@@ -30,11 +30,11 @@ def seal(workspace):
 
 
 @pytest.fixture
-def said(speaker, northwind):
+def said(actor, northwind):
     """Forty events sealed in three batches."""
     events = [event("run.started", run=f"run_{n}", data={"request": f"Nº {n}"}) for n in range(40)]
     for since, until in ((0, 1), (1, 24), (24, 40)):
-        tell(speaker, *events[since:until])
+        tell(actor, *events[since:until])
         assert seal(northwind) == until - since
     return events
 
@@ -58,9 +58,9 @@ def test_a_download_proves_the_facts_and_one_changed_letter_does_not(northwind, 
         verify(json.dumps(document), public_keys(northwind))
 
 
-def test_an_event_waits_unproven_until_it_is_sealed(speaker, northwind):
+def test_an_event_waits_unproven_until_it_is_sealed(actor, northwind):
     one = event("run.started")
-    tell(speaker, one)
+    tell(actor, one)
     assert proofs.proof_of(northwind, one["id"]) is None
     assert proofs.proof_of(northwind, "no-such-event") is None
 
@@ -79,7 +79,7 @@ def test_every_head_grew_out_of_the_one_before(northwind, said):
             old.size, new.size, proof, bytes(old.root), bytes(new.root))  # fmt: skip
 
 
-def test_a_key_is_rotated_and_old_proofs_stay_good(speaker, northwind, said, ada):
+def test_a_key_is_rotated_and_old_proofs_stay_good(actor, northwind, said, ada):
     old = proofs.proof_of(northwind, said[0]["id"])
     logkeys.rotate(northwind, by=ada)
     seal(northwind)
@@ -120,15 +120,15 @@ def sealed_and_committed(workspace, django_capture_on_commit_callbacks):
 
 
 def test_a_log_that_went_back_starts_a_new_origin(
-    speaker, northwind, remembering, django_capture_on_commit_callbacks
+    actor, northwind, remembering, django_capture_on_commit_callbacks
 ):
-    tell(speaker, *(event("run.started", run=f"r{n}") for n in range(5)))
+    tell(actor, *(event("run.started", run=f"r{n}") for n in range(5)))
     sealed_and_committed(northwind, django_capture_on_commit_callbacks)
     last_good = TreeHead.objects.get()
     forget_the_last(northwind, 2)  # a standby that lagged was promoted
     witness._last.clear()
 
-    tell(speaker, event("run.completed", run="r0"))
+    tell(actor, event("run.completed", run="r0"))
     sealed_and_committed(northwind, django_capture_on_commit_callbacks)
 
     head = TreeHead.objects.latest("pk")
@@ -147,8 +147,8 @@ def forget_the_last(workspace, count):
 
 
 def test_the_desk_and_people_are_named_in_the_leaf(northwind, ada):
-    by_engine = desk_events.say(northwind, EventType.CASE_OPENED, data={"case": 1})
-    by_ada = desk_events.say(northwind, EventType.CASE_CLOSED, data={"case": 1}, by=ada)
+    by_engine = desk_events.record(northwind, EventType.CASE_OPENED, data={"case": 1})
+    by_ada = desk_events.record(northwind, EventType.CASE_CLOSED, data={"case": 1}, by=ada)
     seal(northwind)
     keys = public_keys(northwind)
     assert verify(proofs.proof_of(northwind, by_engine), keys).leaf["actor"] == "desk:engine"
@@ -177,14 +177,14 @@ def test_an_administrator_rotates_the_key_on_the_page(client, northwind, said):
     assert told.data["public"] == logkeys.published(northwind)[0]
 
 
-def test_a_tail_cut_off_while_nobody_looked_is_not_signed_over(speaker, northwind, said, settings):
+def test_a_tail_cut_off_while_nobody_looked_is_not_signed_over(actor, northwind, said, settings):
     """Whoever cuts leaves off and starts the sealer anew: the heads in the database remember."""
     settings.AMENDS_HEADS_FOLDER = ""
     last_good = TreeHead.objects.latest("size")
     Leaf.objects.filter(workspace=northwind, index__gte=35).delete()
     witness._last.clear()
 
-    tell(speaker, event("run.completed", run="run_0"))
+    tell(actor, event("run.completed", run="run_0"))
     seal(northwind)
 
     head = TreeHead.objects.latest("pk")
@@ -196,25 +196,25 @@ def test_a_tail_cut_off_while_nobody_looked_is_not_signed_over(speaker, northwin
 
 
 def test_leaves_cut_off_below_nodes_that_stayed_are_not_signed_over(
-    speaker, northwind, said, settings
+    actor, northwind, said, settings
 ):
     """Of 48 leaves the inner nodes alone lead to the signed root: only the size tells."""
     settings.AMENDS_HEADS_FOLDER = ""
-    tell(speaker, *(event("run.completed", run=f"run_{n}") for n in range(8)))
+    tell(actor, *(event("run.completed", run=f"run_{n}") for n in range(8)))
     seal(northwind)
     last_good = TreeHead.objects.latest("size")
     Leaf.objects.filter(workspace=northwind, index__gte=35).delete()
     witness._last.clear()
 
-    tell(speaker, event("run.completed", run="run_9"))
+    tell(actor, event("run.completed", run="run_9"))
     seal(northwind)
 
     head = TreeHead.objects.latest("pk")
     assert (last_good.size, head.origin, head.size) == (48, f"{last_good.origin}/2", 36)
 
 
-def test_of_a_long_backlog_only_what_is_sealed_next_is_read(speaker, northwind):
-    tell(speaker, *[event("run.started", run=f"run_{n}") for n in range(50)])
+def test_of_a_long_backlog_only_what_is_sealed_next_is_read(actor, northwind):
+    tell(actor, *[event("run.started", run=f"run_{n}") for n in range(50)])
     with transaction.atomic():
         sealer.take_lock(northwind)
         cursor = plain_connection().execute(
@@ -251,12 +251,12 @@ def rewritten(workspace, index):
 
 
 @pytest.mark.parametrize("index", [0, 17, 39])
-def test_a_tree_that_was_rewritten_in_itself_is_not_signed_over(speaker, northwind, said, index):
+def test_a_tree_that_was_rewritten_in_itself_is_not_signed_over(actor, northwind, said, index):
     """Every node fits its leaves; only the head that was signed before does not."""
     witnessed = proofs.newest_head(northwind)
     assert rewritten(northwind, index) != bytes(witnessed.root)
 
-    tell(speaker, event("run.started", run="next"))
+    tell(actor, event("run.started", run="next"))
     seal(northwind)
 
     head = proofs.newest_head(northwind)
@@ -348,17 +348,17 @@ def test_who_makes_an_event_trusted_afterwards_is_found_out(northwind, said, cha
 
 
 def test_leaves_and_proofs_of_an_older_desk_go_on_verifying(
-    speaker, northwind, monkeypatch, tmp_path
+    actor, northwind, monkeypatch, tmp_path
 ):
     """An older desk sealed the first, this one the second; the saved proof is older than both."""
     old, new = event("run.started", run="old"), event("run.started", run="new")
-    tell(speaker, old)
+    tell(actor, old)
     monkeypatch.setattr(sealer, "leaf_bytes", partial(proofs.leaf_bytes, version=1))
     seal(northwind)
     monkeypatch.undo()
     saved = proofs.proof_of(northwind, old["id"])
     downloaded = json.dumps(proofs.download_of(northwind, old["id"]))
-    tell(speaker, new)
+    tell(actor, new)
     seal(northwind)
 
     keys = public_keys(northwind)

@@ -58,9 +58,9 @@ def checks(stranger: Path, folder: Path, name: str, text: str, key: str) -> tupl
 
 
 @pytest.fixture
-def said(speaker, northwind):
+def said(actor, northwind):
     events = [event("run.started", run=f"run_{n}", data={"request": f"Nº {n}"}) for n in range(20)]
-    tell(speaker, *events)
+    tell(actor, *events)
     sealer.seal(northwind)
     return events
 

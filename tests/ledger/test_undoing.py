@@ -21,12 +21,12 @@ THINGS = [{"type": "thing", "id": name} for name in "ab"]
 
 
 @pytest.fixture
-def changed(northwind, speaker):
+def changed(northwind, actor):
     """An action that changed two things."""
     effects = [{"target": thing, "before": {"v": 1}, "after": {"v": 2}} for thing in THINGS]
     done = {"attempt": "a1", "effects": effects}
     tell(
-        speaker,
+        actor,
         event("run.started"),
         event("action.planned", action="x", data={"tool": "things.set", "targets": THINGS}),
         event("action.succeeded", action="x", data=done),
@@ -37,10 +37,10 @@ def changed(northwind, speaker):
 def undo(workspace, position, outcome="compensated"):
     data = {"positions": [position], "outcome": outcome, "verified": True}
     with transaction.atomic():
-        said = desk_events.read_all(
+        said = desk_events.parse_all(
             workspace, [EventDraft(EventType.ACTION_COMPENSATED, "run_1", "x", data)]
         )
-        desk_events.end_all(workspace, said, {})
+        desk_events.append_completions(workspace, said, {})
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def undo(workspace, position, outcome="compensated"):
         ([(7, "compensated")], "none"),
     ],
 )
-def test_an_undone_effect_leaves_the_rows_that_a_rebuild_gives(changed, speaker, undone, expected):
+def test_an_undone_effect_leaves_the_rows_that_a_rebuild_gives(changed, actor, undone, expected):
     for position, outcome in undone:
         undo(changed, position, outcome)
 
     assert Action.objects.get().compensated == expected
-    written = rows(speaker)
+    written = rows(actor)
     call_command("rebuild", "northwind", stdout=io.StringIO())
-    assert rows(speaker) == written
+    assert rows(actor) == written
 
 
 def test_an_action_of_which_something_was_erased_stands_as_it_is(changed):
@@ -84,8 +84,8 @@ def test_a_run_that_is_not_there_is_opened_the_usual_way(northwind):
     )
 
     with transaction.atomic():
-        said = desk_events.read_all(northwind, [verified])
-        desk_events.end_all(northwind, said, {("desk-plan-9", "step-1"): ()})
+        said = desk_events.parse_all(northwind, [verified])
+        desk_events.append_completions(northwind, said, {("desk-plan-9", "step-1"): ()})
 
     assert Action.objects.get(run__run="desk-plan-9").tool == "things.restore"
 
@@ -105,8 +105,8 @@ def test_what_is_folded_later_has_a_salt_and_a_digest_of_its_own(changed):
     ]
 
     with transaction.atomic():
-        desk_events.note_all(changed, desk_events.read_all(changed, claims))
-        desk_events.end_all(changed, desk_events.read_all(changed, undone), {})
+        desk_events.append_deferred(changed, desk_events.parse_all(changed, claims))
+        desk_events.append_completions(changed, desk_events.parse_all(changed, undone), {})
 
     kept = list(Event.objects.exclude(actor_kind="agent"))
     assert len({bytes(one.salt) for one in kept}) == len(kept) == 4

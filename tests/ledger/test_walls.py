@@ -24,9 +24,9 @@ CHANGES = [
 
 
 @pytest.fixture
-def said(speaker, northwind):
+def said(actor, northwind):
     one = event("run.started")
-    tell(speaker, one)
+    tell(actor, one)
     sealer.seal(northwind)
     return one
 

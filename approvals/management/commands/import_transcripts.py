@@ -103,5 +103,5 @@ def _keep(batch: Batch) -> Recorded:
     with transaction.atomic(), connection.wrap_database_errors:
         plain = plain_connection()
         for sha256, body in batch.blobs.items():
-            plain.execute(KEEP_BLOB, [batch.speaker.workspace_id, sha256, body, len(body)])
-        return drivers.run(record(batch.speaker, batch.said), plain)
+            plain.execute(KEEP_BLOB, [batch.actor.workspace_id, sha256, body, len(body)])
+        return drivers.run(record(batch.actor, batch.said), plain)

@@ -117,7 +117,7 @@ def _in_order(table: Table, states: AbstractSet[str]) -> list[str]:
 
 
 def events_page() -> str:
-    """docs/events.md: what agents say, by the schemas; what the desk says, by its speakers."""
+    """docs/events.md: what agents say, by the schemas; what the desk says, by who writes it."""
     lines = [
         "# Ledger events",
         "",
@@ -146,7 +146,7 @@ def events_page() -> str:
         "",
         (
             "With a named actor, a person or a part of the desk; refused from every key. Members"
-            " are those that are named where it is written; a speaker may add what is in hand."
+            " are those that are named where it is written; more may be added of what is in hand."
         ),
         "",
         "| type | written in | members of `data` |",
@@ -174,7 +174,7 @@ class Spoken:
 
 
 # Functions that take an event's type and its data, whatever else they do.
-SPEAKERS = frozenset({"say", "_say", "record", "record_of_call", "_end", "EventDraft", "event_of"})
+WRITERS = frozenset({"record", "_record", "record_of_call", "_end", "EventDraft", "event_of"})
 # Words of such a call that are not members of the event's data.
 AROUND = frozenset({"by", "part", "run", "action", "data", "using", "type", "at"})
 # Types that are put together where they are said: the family, and the words that may follow.
@@ -228,7 +228,7 @@ class Module:
 
     def calls(self) -> Iterator[ast.Call]:
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Call) and _name(node.func) in SPEAKERS:
+            if isinstance(node, ast.Call) and _name(node.func) in WRITERS:
                 yield node
 
     def types_in(self, call: ast.Call) -> list[str]:

@@ -114,16 +114,16 @@ def _twins(options: argparse.Namespace) -> int:
 
 async def _serve_twins(options: argparse.Namespace) -> None:
     from amends.mcp import transports
-    from amends.mcp.twins import Hand, twins_of
+    from amends.mcp.twins import Restorer, twins_of
 
     _check_server(options)
     secret = os.environ.get("AMENDS_TWINS_SECRET")
     if not secret or not options.tools:
         raise ValueError("set AMENDS_TWINS_SECRET (whsec_…), and name the tools' file with --tools")
     open_server = transports.server_at(options.command, options.url)
-    hand = Hand(open_server, Safe(default_safe()), asyncio.get_running_loop())
+    restorer = Restorer(open_server, Safe(default_safe()), asyncio.get_running_loop())
     store = default_spool("", "").parent / "mcp-twins.sqlite"
-    twins = twins_of(load(options.tools), hand, secrets=secret.split(), store=store)
+    twins = twins_of(load(options.tools), restorer, secrets=secret.split(), store=store)
     await transports.listen(twins.asgi, *_address(options.listen))
 
 

@@ -25,7 +25,7 @@ CALL_SECONDS = 12.0
 
 
 @dataclass(frozen=True)
-class Hand:
+class Restorer:
     """What undoes. Twins run in threads, and the server is spoken to in the event loop."""
 
     open_server: OpenServer
@@ -68,31 +68,31 @@ class Hand:
         return found
 
 
-def twins_of(mapped: Mapped, hand: Hand, *, secrets: list[str], store: Path) -> Twins:
+def twins_of(mapped: Mapped, restorer: Restorer, *, secrets: list[str], store: Path) -> Twins:
     """What the desk may ask for: an operation for each kind, and a tool that a server named."""
     store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     twins = Twins(secrets, store=str(store))
     for kind in mapped.kinds.values():
-        _restoring(twins, kind, hand)
+        _restoring(twins, kind, restorer)
 
     @twins.undo(CALL_TOOL)
     def call_tool(args: dict[str, Any], target: dict[str, Any], key: str) -> None:
-        result = hand.call(str(args["tool"]), args.get("arguments") or {})
+        result = restorer.call(str(args["tool"]), args.get("arguments") or {})
         if result.get("isError"):
             raise RuntimeError(f"{args['tool']} says: {result.get('content')}")
 
     return twins
 
 
-def _restoring(twins: Twins, kind: Kind, hand: Hand) -> None:
+def _restoring(twins: Twins, kind: Kind, restorer: Restorer) -> None:
     @twins.undo(f"{RESTORE}{kind.name}")
     def restore(args: dict[str, Any], target: dict[str, Any], key: str) -> dict[str, Any] | None:
-        return hand.put_back(kind, args.get("was"), target)
+        return restorer.put_back(kind, args.get("was"), target)
 
     @restore.observe
     def look(args: dict[str, Any], target: dict[str, Any]) -> dict[str, Any] | None:
-        return hand.look(kind, target)
+        return restorer.look(kind, target)
 
     @restore.probe
     def was_restored(args: dict[str, Any], target: dict[str, Any], key: str) -> bool | None:
-        return True if hand.look(kind, target) == args.get("was") else None
+        return True if restorer.look(kind, target) == args.get("was") else None

@@ -15,14 +15,14 @@ from recovery.triage import triage
 from workspaces.models import Agent
 
 
-class Told:
+class AgentRun:
     """An agent that tells the ledger what it does, event by event."""
 
     def __init__(self, agent: Agent, run: str, *, trusted: bool = True) -> None:
         self.agent, self.run, self.n = agent, run, 0
         self.trace: dict[str, str] | None = None
         workspace = agent.workspace
-        self.speaker = Actor(
+        self.actor = Actor(
             workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789", trusted
         )
 
@@ -34,13 +34,13 @@ class Told:
             one["action"] = action
         if self.trace:
             one["trace"] = self.trace
-        said = read(msgspec.json.encode(one), self.speaker)
+        said = read(msgspec.json.encode(one), self.actor)
         assert isinstance(said, ParsedEvent), said
         with transaction.atomic():
-            answers = drivers.run(record(self.speaker, [said]), plain_connection()).answers
+            answers = drivers.run(record(self.actor, [said]), plain_connection()).answers
         assert answers[0].status == "accepted", answers
 
-    def begins(self, request: str = "Put ticket T-182 right", **more: Any) -> "Told":
+    def begins(self, request: str = "Put ticket T-182 right", **more: Any) -> "AgentRun":
         person = {"id": "eve", "name": "Eve Adams", "contact": "eve@example.com"}
         self.say("run.started", request=request, on_behalf_of=person, model="m-1", **more)
         return self
@@ -89,7 +89,7 @@ class Told:
         check = {"name": "flights", "expected": "HAT074", "actual": "HAT290", "ok": ok}
         self.say("action.verified", action, ok=ok, checks=[check])
 
-    def ends(self, how: str = "completed", **data: Any) -> "Told":
+    def ends(self, how: str = "completed", **data: Any) -> "AgentRun":
         self.n += 1
         self.say(f"run.{how}", **data)
         return self

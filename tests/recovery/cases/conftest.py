@@ -56,9 +56,9 @@ def policy(acme, ben, cleo):
 @pytest.fixture
 def tell(agent, policy):
     """Begin a run of the agent: `tell("run_1")`."""
-    from tests.recovery.cases.cast import Told
+    from tests.recovery.cases.cast import AgentRun
 
-    return lambda run="run_1", **more: Told(agent, run, **more).begins()
+    return lambda run="run_1", **more: AgentRun(agent, run, **more).begins()
 
 
 @pytest.fixture

@@ -63,9 +63,9 @@ def test_triage_reads_whatever_the_ledger_takes(story, tell, shop_connection):
         one = {"id": new_id(), "type": kind, "run": run.run, "n": n}
         if kind.startswith("action."):
             one["action"] = action
-        said = read(msgspec.json.encode(one | {"data": data}), run.speaker)
+        said = read(msgspec.json.encode(one | {"data": data}), run.actor)
         if isinstance(said, ParsedEvent):
-            drivers.run(record(run.speaker, [said]), plain_connection())
+            drivers.run(record(run.actor, [said]), plain_connection())
     run.ends("failed")
 
     triage.look()

@@ -6,7 +6,7 @@ from django.test.utils import CaptureQueriesContext
 
 from recovery import search
 from recovery.triage import triage
-from tests.recovery.cases.cast import Told
+from tests.recovery.cases.cast import AgentRun
 
 pytestmark = pytest.mark.django_db
 
@@ -19,7 +19,7 @@ def desk(client, ada):
 
 def runs_fail(agent, count, start=0):
     for number in range(start, start + count):
-        told = Told(agent, f"run_{number}").begins(f"Put ticket T-{number} right")
+        told = AgentRun(agent, f"run_{number}").begins(f"Put ticket T-{number} right")
         told.does("tickets.update", ("ticket", f"T-{number}", {"v": 1}, {"v": 2}))
         told.ends("failed", error={"type": "Broken", "message": "it broke"})
     triage.look()

@@ -218,7 +218,7 @@ def test_the_word_about_an_effect_only_grows_and_a_rebuild_says_the_same(acme, t
     for outcome in ("repaired", "corrected", "repaired"):
         data = {"positions": [0], "outcome": outcome}
         saying = desk_events.EventDraft(EventType.ACTION_COMPENSATED, run.run, action, data)
-        desk_events.end_all(acme, desk_events.read_all(acme, [saying]), {})
+        desk_events.append_completions(acme, desk_events.parse_all(acme, [saying]), {})
         seen.append((theirs().compensated, Action.objects.get().compensated))
 
     assert seen == [

@@ -21,7 +21,7 @@ def hidden(tell, shop, ticket, acme):
     def begin(*, keyed=True, before=None, **changes):
         run = tell()
         key = masking_key(acme) if keyed else None
-        run.speaker = replace(run.speaker, mask=HIDES, masking_key=key)
+        run.actor = replace(run.actor, mask=HIDES, masking_key=key)
         for column, value in changes.items():
             shop.execute(f"UPDATE tickets SET {column} = '{value}', version = version + 1")
         was = ticket if before is None else before

@@ -16,7 +16,7 @@ from recovery.casework import closing
 from recovery.models import Case, CaseOutcome
 from recovery.triage import triage
 from tests.approvals.door import Agent
-from tests.recovery.cases.cast import Told
+from tests.recovery.cases.cast import AgentRun
 from workspaces import keys
 from workspaces.models import User
 
@@ -125,7 +125,7 @@ def test_what_has_no_plan_is_not_hidden_by_a_run_that_goes_on(tell, ada):
     assert case.reasons == ["unapproved"]
 
 
-class Importer(Told):
+class Importer(AgentRun):
     """Sends what happened elsewhere, under a key for that."""
 
     def __init__(self, agent, run):
@@ -133,8 +133,8 @@ class Importer(Told):
         self.key, self.token = keys.create_key(
             agent, by=None, name="history", scopes=["ingest", "import"]
         )
-        self.speaker = dataclasses.replace(
-            self.speaker, key_prefix=self.key.prefix, scopes=frozenset(self.key.scopes)
+        self.actor = dataclasses.replace(
+            self.actor, key_prefix=self.key.prefix, scopes=frozenset(self.key.scopes)
         )
 
 
@@ -175,7 +175,7 @@ def test_an_agent_cannot_hide_behind_an_import_of_its_own(agent, policy):
     """What its own key tells of the imported run passed no gate that it should not have."""
     imported = Importer(agent, "run_old")
     imported.begins(source="reported")
-    acting = Told(agent, "run_old")
+    acting = AgentRun(agent, "run_old")
     acting.n = 7
     acting.does("repos.delete", ("repository", "acme/site", None, None))
 

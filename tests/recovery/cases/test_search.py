@@ -16,7 +16,7 @@ from recovery.planning import plans
 from recovery.search.keys import KEYS, parse
 from recovery.search.language import QUERY_CHARACTERS_MAX, QueryError
 from recovery.search.lists import BY_HEART
-from tests.recovery.cases.cast import Told
+from tests.recovery.cases.cast import AgentRun
 from workspaces import clock
 
 
@@ -28,7 +28,7 @@ def queue(agent, policy):
         ("run_2", "users.update", "U-7"),
         ("run_3", "tickets.close", "T-9"),
     ):
-        run = Told(agent, name).begins("Refund me")
+        run = AgentRun(agent, name).begins("Refund me")
         run.does(tool, (tool.partition(".")[0], target, {"a": 1}, {"a": 2}))
         run.ends("failed", error={"type": "Gone", "message": f"no such {target}"})
         run.case()
@@ -228,7 +228,7 @@ def test_a_place_that_no_page_gave_out_is_refused(queue, after):
 
 def test_words_of_an_error_that_no_page_shows_are_not_found(agent, policy):
     """An answer's body, say, which is a payload: whoever may not see it could guess at it here."""
-    run = Told(agent, "run_1").begins("Refund me")
+    run = AgentRun(agent, "run_1").begins("Refund me")
     run.does("tickets.update", ("ticket", "T-182", {"a": 1}, {"a": 2}))
     run.ends("failed", error={"type": "Gone", "message": "no such seat", "body": "iban zebra"})
     run.case()

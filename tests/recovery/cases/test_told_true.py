@@ -30,7 +30,7 @@ def test_the_inventory_says_verified_only_of_what_was_read_back(
     run = tell("run_9")
     action = run.does("tickets.close", ("ticket", "main/T-9", ticket, None))
     said = {"positions": [0], "outcome": "compensated", "verified": False}
-    desk_events.say(acme, EventType.ACTION_COMPENSATED, run="run_9", action=action, data=said)
+    desk_events.record(acme, EventType.ACTION_COMPENSATED, run="run_9", action=action, data=said)
     undone(raised.case(), ada)
 
     receipt, read_back = line_of(acme, "tickets.close"), line_of(acme, "tickets.update")

@@ -450,7 +450,7 @@ def test_what_was_corrected_waits_for_a_person_to_close_it(tell, acme):
     effect = Effect.objects.get()
     said = {"positions": [effect.position], "outcome": "corrected", "verified": False}
 
-    desk_events.say(
+    desk_events.record(
         acme, EventType.ACTION_COMPENSATED, run="run_1", action=action, data=said, part="engine"
     )
 

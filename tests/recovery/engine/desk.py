@@ -36,12 +36,12 @@ Changes = Mapping[str, tuple[dict[str, Any] | None, dict[str, Any] | None]]
 def tell(agent: Agent, run: str, kind: str, action: str | None = None, **data: Any) -> None:
     """One event of the agent."""
     workspace = agent.workspace
-    speaker = Actor(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789")
+    actor = Actor(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789")
     event = {"id": new_id(), "type": kind, "run": run, "action": action, "data": data}
-    said = read(msgspec.json.encode(event), speaker)
+    said = read(msgspec.json.encode(event), actor)
     assert isinstance(said, ParsedEvent), said
     with transaction.atomic():
-        recorded = intake.record(plain_connection(), speaker, [said])
+        recorded = intake.record(plain_connection(), actor, [said])
     assert recorded.answers[0].status == "accepted", recorded.answers
 
 
