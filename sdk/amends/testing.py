@@ -1,20 +1,25 @@
-"""For an engineer's own tests: fail after a step, call a twin as the desk would, or let it fail,
-check that once is enough, assert the plan.
+"""For an engineer's own tests: answer an agent as the test says, fail after a step, call a twin as
+the desk would, or let it fail, check that once is enough, assert the plan.
 
-Nothing here pretends to be the desk: runs go to a real one.
+What the desk decides and plans only a real one knows, which `Operator` asks; `ScriptedDesk` says
+what it is told to say. The fixtures of `amends.pytest_plugin` are there wherever pytest is.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal, TypeAlias
+from urllib.parse import parse_qs
 
 from amends import webhooks
 from amends.errors import AmendsError
+from amends.protocol.vocabulary import EventType
 from amends.runs import Run
 from amends.twins import Twins
 from amends.values import Target, as_targets
@@ -22,6 +27,10 @@ from amends.wire import Wire
 
 CASE_SECONDS = 30.0
 LOOK_SECONDS = 0.2
+POLL_SECONDS = 1.0
+POLICY = {"agentSafety": {"policies": {"*": {"risk": "HIGH", "approval": "MANUAL"}}}}
+Said: TypeAlias = Literal["proceed", "denied", "wait"]
+Answer: TypeAlias = tuple[int, Any]
 
 
 class Injected(AmendsError):
@@ -98,6 +107,122 @@ def failing(twins: Twins, operation: str, error: Exception | None = None) -> Ite
         yield
     finally:
         undo.apply = kept
+
+
+class ScriptedDesk:
+    """Answers an agent on loopback as the test says, and keeps what it is told.
+
+    `answers` holds what it says of a tool: `proceed` where nothing is said, `denied`, or `wait`
+    until the test says otherwise. A call that was made answers its result, one that nobody knows
+    the end of is in doubt. While `is_away` is set it cannot be reached; then nothing is done, since
+    its policy leaves everything to people, unless another `policy` is given.
+    """
+
+    def __init__(self, policy: Mapping[str, Any] = POLICY) -> None:
+        self.key = f"amends_test_{secrets.token_hex(8)}"
+        self.answers: dict[str, Said] = {}
+        self.events: list[dict[str, Any]] = []
+        self.is_away = False
+        self._policy = {
+            "workspace": "tests", "agent": "tested", "digest": "sha256:0", "document": policy,
+            "masking": {"form": "v1", "key": secrets.token_hex(32)},
+        }  # fmt: skip
+        self._calls: dict[str, dict[str, Any]] = {}
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def calls(self) -> list[tuple[str, str]]:
+        """Each call that was asked for, with its tool and how it ended: `succeeded`, `no_effect` or
+        `unknown`, else `running` or, where it was never allowed, `planned`.
+        """
+        return [(one["tool"], one["state"]) for one in self._calls.values()]
+
+    def answer(self, path: str, body: bytes, wait_seconds: float) -> Answer:
+        """The status and the JSON that the desk's address answers with."""
+        if self.is_away:
+            return 503, {"title": "away"}
+        if path == "actions/begin":
+            with self._lock:
+                return 200, self._begin(json.loads(body))
+        if path == "events":
+            with self._lock:
+                return 200, {"results": [self._take(one) for one in json.loads(body)]}
+        if path.startswith("approvals/"):
+            return 200, {"state": self._decided(path.removeprefix("approvals/"), wait_seconds)}
+        return (200, self._policy) if path == "policy" else (201, {"directive": None})
+
+    def _begin(self, asked: dict[str, Any]) -> dict[str, Any]:
+        call = self._call(asked)
+        if call["state"] == "succeeded":
+            return {"answer": "replay", "action": call["action"], "result": call["result"]}
+        if call["state"] == "unknown" or call["attempt"] not in (None, asked["attempt"]):
+            return {"answer": "in_doubt", "action": call["action"]}
+        said = self.answers.get(call["tool"], "proceed")
+        if said == "proceed":
+            call.update(state="running", attempt=asked["attempt"])
+        return {
+            "answer": said, "action": call["action"], "fence": 1, "approval": call["action"],
+            "url": f"{self.url}/approvals/{call['action']}", "reason": "the test says no",
+        }  # fmt: skip
+
+    def _call(self, planned: dict[str, Any]) -> dict[str, Any]:
+        """What is known of the call of a key."""
+        new = {"tool": planned["data"]["tool"], "action": planned["action"], "state": "planned",
+               "attempt": None}  # fmt: skip
+        return self._calls.setdefault(planned["data"]["key"], new)
+
+    def _take(self, event: dict[str, Any]) -> dict[str, Any]:
+        if event["id"] in [one["id"] for one in self.events]:
+            return {"id": event["id"], "status": "duplicate"}
+        self.events.append(event)
+        if event["type"] == EventType.ACTION_PLANNED:
+            self._call(event)
+        for call in self._calls.values():
+            if call["action"] != event.get("action"):
+                continue
+            if event["type"] == EventType.ACTION_SUCCEEDED:
+                call.update(state="succeeded", result=event["data"].get("result"))
+            elif event["type"] == EventType.ACTION_FAILED:
+                call.update(state=event["data"]["outcome"], attempt=None)
+        return {"id": event["id"], "status": "accepted"}
+
+    def _decided(self, action: str, seconds: float) -> str:
+        """Of an approval: `waiting` while the test says so of its tool, for so long."""
+        end = time.monotonic() + min(seconds, POLL_SECONDS)
+        [tool] = [one["tool"] for one in self._calls.values() if one["action"] == action]
+        while (said := self.answers.get(tool)) == "wait" and time.monotonic() < end:
+            time.sleep(LOOK_SECONDS / 10)
+        return "waiting" if said == "wait" else "decided"
+
+
+def _handler(desk: ScriptedDesk) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            """What was asked is told by `ScriptedDesk`."""
+
+        def do_POST(self) -> None:
+            path, _, query = self.path.removeprefix("/api/v1/").partition("?")
+            wait = float(parse_qs(query).get("wait", ["0"])[0])
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, said = desk.answer(path, body, wait)
+            raw = json.dumps(said).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        do_GET = do_PUT = do_POST  # noqa: N815 - http.server looks for these
+
+    return Handler
 
 
 class Operator:

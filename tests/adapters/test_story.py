@@ -24,9 +24,6 @@ agentSafety:
     "assign_licence": {connection: licences, operation: release_licence, args: {}}
 """
 ENVIRONMENT = {"AMENDS_OUTBOUND_ALLOW": "127.0.0.1"}
-# The Claude Agent SDK makes text of what a tool raises: its third call ends unknown, and a person
-# has to settle it first.
-THAT_TELL_NO_EFFECT = [one for one in FRAMEWORKS if one != "claude_agent_sdk"]
 
 
 @pytest.fixture
@@ -51,7 +48,7 @@ def people(northwind, token, licences):
     return ada, ben
 
 
-@pytest.mark.parametrize("agents", each(THAT_TELL_NO_EFFECT), indirect=True)
+@pytest.mark.parametrize("agents", each(FRAMEWORKS), indirect=True)
 def test_three_calls_the_third_fails_and_what_was_done_is_undone(
     agents, people, processes, token, licences
 ):

@@ -13,7 +13,7 @@ of_each = pytest.mark.parametrize("agents", each(), indirect=True)
 of_those_that_pause = pytest.mark.parametrize(
     "agents", each(["ai", "google_adk", "langchain", "pydantic_ai"]), indirect=True
 )
-# Its program, another process, hears of a tool's exception as text, of a stop as an interruption.
+# Its program, another process, hears of a stop as an interruption.
 APART = {"claude_agent_sdk"}
 
 
@@ -61,6 +61,16 @@ gated(None, Options(), ungated=["setting_sources"])
     )  # fmt: skip
 
     assert done.stdout.split() == ["setting_sources", "settings", "PermissionRequest", "plugins"]
+
+
+@pytest.mark.parametrize("agents", each(["claude_agent_sdk"]), indirect=True)
+def test_a_gated_tool_does_not_run_on_another_hooks_yes(agents, small_desk):
+    small_desk.control(modes={"assign_licence": "wait"})
+
+    said = agents.plays(small_desk.url, KEY, [MIA], fault="let through", wait_seconds=5)
+
+    assert said["ran"] == []
+    assert "the desk has not allowed it" in said["told"][0]
 
 
 @of_each
@@ -137,7 +147,7 @@ def test_what_a_tool_raises_is_a_failure_and_reaches_the_model(agents, small_des
     said = agents.plays(small_desk.url, KEY, [["send_welcome", {"to": "mia"}]])
 
     [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
-    assert failed["data"]["outcome"] == ("unknown" if agents.name in APART else "no_effect")
+    assert failed["data"]["outcome"] == "no_effect"
     assert said["ran"] == [("send_welcome", "mia")]
     assert said["told"] or "mail server" in said["error"], "in the framework's own way"
     assert small_desk.types()[-1] == "run.failed"

@@ -17,6 +17,7 @@ from tests.sdk.conftest import ENVIRONMENT, KEY
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("agents.md", "frameworks.md", "mcp.md", "http.md")
+SDK = DOCS.parent / "sdk"
 AIRLINE = """
 class airline:
     rows = {"XEHM4B": {"flight": "HAT001"}}
@@ -124,6 +125,58 @@ def test_every_exception_of_the_guide_exists():
 
     assert len(named) >= 8
     assert all(issubclass(getattr(amends, name), amends.AmendsError) for name in named)
+
+
+ONBOARDING = """
+from amends.tools import tool
+done = []
+def called(name):
+    @tool(name, target=("person", "{who}"), effect_class="internal_update")
+    def call(who): done.append(name); return name
+    return call
+def onboard(who):
+    for name in ("assign_licence", "send_welcome"): called(name)(who)
+"""
+WAITING = """
+
+def test_people_agree_and_what_is_done_is_answered(amends_desk, amends_script):
+    import onboarding
+    amends_script.answers["assign_licence"] = "wait"
+    onboarding.done.clear()
+    with amends.connect(wait_seconds=0.2) as other, other.run(run="one"):
+        with pytest.raises(amends.ApprovalTimeout):
+            onboard("mia")
+    assert onboarding.done == []
+    del amends_script.answers["assign_licence"]
+    for _ in range(2):
+        with amends_desk.run(run="one"):
+            onboard("mia")
+    assert amends_desk.flush()
+    assert onboarding.done == ["assign_licence", "send_welcome"]
+    assert [state for _, state in amends_script.calls()] == ["succeeded"] * 2
+"""
+
+
+def test_the_tests_of_the_guide_run_wherever_the_client_is_installed(tmp_path):
+    """With an entry point as its pyproject.toml has it, and its own fixtures."""
+    plugin = tomllib.loads((SDK / "pyproject.toml").read_text("utf-8"))
+    [(name, module)] = plugin["project"]["entry-points"]["pytest11"].items()
+    installed = tmp_path / "amends-0.1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: amends\nVersion: 0.1.0\n")
+    (installed / "entry_points.txt").write_text(f"[pytest11]\n{name} = {module}\n")
+    [tests] = [one for one in blocks("agents.md") if "amends_script" in one]
+    (tmp_path / "onboarding.py").write_text(ONBOARDING)
+    (tmp_path / "test_onboarding.py").write_text(tests + WAITING, "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:django", "-p", "no:cacheprovider"],
+        cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": f"{SDK}{os.pathsep}{tmp_path}"},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+    assert "4 passed" in done.stdout, done.stdout
 
 
 def test_the_service_of_the_twins_guide_works(tmp_path):

@@ -1,11 +1,13 @@
 """Claude Agent SDK: every tool call of an agent, also of its program's own tools, put to the desk.
 
-    options = gated(desk, ClaudeAgentOptions(mcp_servers=..., setting_sources=[]))
+    server = create_sdk_mcp_server("trips", tools=[gated_tool(update_flight)])
+    options = gated(desk, ClaudeAgentOptions(mcp_servers={"trips": server}, setting_sources=[]))
     async with desk.run("Move my return flight"), ClaudeSDKClient(options) as client: ...
 
 A hook sends each call to `can_use_tool`, in every permission mode and whatever is allowed
 otherwise; where that hook fails, the call is blocked. The desk is asked in `can_use_tool`, for it
 comes after all hooks that may still change the arguments, and its answer holds those that run.
+How a call went is told by the program's hooks, as text; `gated_tool` hears what a tool raises.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ import asyncio
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from claude_agent_sdk import (
     ClaudeAgentOptions,
     HookMatcher,
     PermissionResultAllow,
     PermissionResultDeny,
+    SdkMcpTool,
     ToolPermissionContext,
 )
 from claude_agent_sdk.types import CanUseTool, HookContext, HookInput, SyncHookJSONOutput
@@ -29,7 +33,7 @@ from claude_agent_sdk.types import CanUseTool, HookContext, HookInput, SyncHookJ
 from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
 from amends.client import Desk
 from amends.errors import AmendsError
-from amends.runs import current_run
+from amends.runs import Run, current_run
 from amends.tools import Declaration, Performed
 from amends.values import plain
 
@@ -72,6 +76,32 @@ def gated(
     return dataclasses.replace(options, hooks=hooks, can_use_tool=gate.can_use_tool)
 
 
+def gated_tool(tool: SdkMcpTool[Any]) -> SdkMcpTool[Any]:
+    """A tool for an in-process MCP server, which runs once for each call that the desk has allowed,
+    with the arguments it allowed, and for no other. What it raises reaches the desk as it was
+    raised: of `NoEffect`, that nothing happened.
+    """
+
+    async def handler(args: Any) -> dict[str, Any]:
+        said = (tool.name, args)
+        found = [one for one in _under_way().values() if one.asked == said]
+        if len(found) > 1:  # alike, and side by side: the hooks tell which of them went how
+            return await tool.handler(args)
+        if not found or found[0].is_made:
+            raise ToolError(NOT_ALLOWED)
+        [call] = found
+        call.is_made = True
+        try:
+            return await tool.handler(args)
+        except Exception as error:
+            if not call.outcome.done():
+                call.outcome.set_exception(error)
+            raise
+
+    return dataclasses.replace(tool, handler=handler)
+
+
+NOT_ALLOWED = "This call was NOT made: the desk has not allowed it"
 PAST = (
     "these may let a tool run without the desk being asked: {}. Give setting_sources=[], or name"
     " them in `ungated` if that is what you want"
@@ -98,8 +128,18 @@ def _own_prefixes(options: ClaudeAgentOptions) -> tuple[str, ...]:
 class _UnderWay:
     """A call that the desk allowed, from then until the program tells how it went."""
 
+    asked: tuple[str, dict[str, Any]]
     task: asyncio.Task[Performed]
     outcome: asyncio.Future[Any]
+    is_made: bool = False
+
+
+_of_runs: WeakKeyDictionary[Run, dict[str, _UnderWay]] = WeakKeyDictionary()
+
+
+def _under_way() -> dict[str, _UnderWay]:
+    """The calls of the current run, by the program's ids."""
+    return _of_runs.setdefault(current_run(), {})
 
 
 @dataclass
@@ -107,7 +147,6 @@ class _Gate:
     tools: GatedTools
     also: CanUseTool | None
     own_prefixes: tuple[str, ...]
-    under_way: dict[str, _UnderWay] = field(default_factory=dict)
 
     async def ask(
         self, _asked: HookInput, _call: str | None, _context: HookContext
@@ -129,11 +168,11 @@ class _Gate:
             allowed.set_result(None)
             return await outcome
 
-        asked = self._name(name), args, call
-        task = asyncio.ensure_future(self.tools.acall(*asked, made, told=plain))
+        asked = self._name(name), args
+        task = asyncio.ensure_future(self.tools.acall(*asked, call, made, told=plain))
         await asyncio.wait({task, allowed}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            self.under_way[call] = _UnderWay(task, outcome)
+            _under_way()[call] = _UnderWay(asked, task, outcome)
             return PermissionResultAllow(updated_input=args)
         return await self._not_now(task)
 
@@ -152,13 +191,14 @@ class _Gate:
         self, asked: HookInput, call: str | None, _context: HookContext
     ) -> SyncHookJSONOutput:
         """How a call went, recorded before the agent goes on."""
-        found = self.under_way.pop(str(call), None)
+        found = _under_way().pop(str(call), None)
         if found is None:
             return {}
-        if asked["hook_event_name"] == "PostToolUse":
-            found.outcome.set_result(asked["tool_response"])
-        elif asked["hook_event_name"] == "PostToolUseFailure":
-            found.outcome.set_exception(ToolError(asked["error"]))
+        if not found.outcome.done():  # else the tool raised, which says more
+            if asked["hook_event_name"] == "PostToolUse":
+                found.outcome.set_result(asked["tool_response"])
+            elif asked["hook_event_name"] == "PostToolUseFailure":
+                found.outcome.set_exception(ToolError(asked["error"]))
         await asyncio.wait({found.task})
         return {}
 

@@ -1,0 +1,42 @@
+"""Fixtures for the tests of whoever has agents: a desk that says what the test wants it to say.
+
+pytest finds them by itself where this package is installed. What they do is in `amends.testing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import amends
+from amends.testing import ScriptedDesk
+
+WAIT_SECONDS = 5.0
+
+
+@pytest.fixture
+def amends_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A spool of the test's own, which `amends.connect()` uses."""
+    spool = tmp_path / "amends" / "spool.sqlite"
+    monkeypatch.setenv("AMENDS_SPOOL", str(spool))
+    return spool
+
+
+@pytest.fixture
+def amends_script(amends_spool: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedDesk]:
+    """What the desk says, and was told; `amends.connect()` reaches it."""
+    script = ScriptedDesk()
+    monkeypatch.setenv("AMENDS_URL", script.url)
+    monkeypatch.setenv("AMENDS_KEY", script.key)
+    yield script
+    script.close()
+
+
+@pytest.fixture
+def amends_desk(amends_script: ScriptedDesk) -> Iterator[amends.Desk]:
+    """Connected to it. A call waits for people no longer than a test would."""
+    desk = amends.connect(wait_seconds=WAIT_SECONDS, heeds_sigterm=False)
+    yield desk
+    desk.close()
