@@ -91,11 +91,11 @@ task = Task(description="Move my return flight to HAT019", expected_output="The 
 """
 CLAUDE_AGENT_SDK = f"""\
 import amends, asyncio
-from amends.adapters.claude_agent_sdk import gated
+from amends.adapters.claude_agent_sdk import gated, gated_tool
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, create_sdk_mcp_server
 
 {_DECLARED}\
-trips = create_sdk_mcp_server("trips", tools=[update_flight])
+trips = create_sdk_mcp_server("trips", tools=[gated_tool(update_flight)])
 options = gated(desk, ClaudeAgentOptions(mcp_servers={{"trips": trips}}, setting_sources=[]), {{"update_flight": move}})
 async def answer(request):
     async with desk.run("Move my return flight", on_behalf_of={{"id": "mia", "name": "Mia Li"}}), ClaudeSDKClient(options) as client:
