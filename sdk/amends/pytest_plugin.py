@@ -17,26 +17,28 @@ WAIT_SECONDS = 5.0
 
 
 @pytest.fixture
-def amends_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A spool of the test's own, which `amends.connect()` uses."""
-    spool = tmp_path / "amends" / "spool.sqlite"
-    monkeypatch.setenv("AMENDS_SPOOL", str(spool))
-    return spool
+def amends_spool(tmp_path: Path) -> Path:
+    """A spool of the test's own."""
+    return tmp_path / "amends" / "spool.sqlite"
 
 
 @pytest.fixture
 def amends_script(amends_spool: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedDesk]:
-    """What the desk says, and was told; `amends.connect()` reaches it."""
+    """What the desk says, and was told; `amends.connect()` reaches it, over that spool."""
     script = ScriptedDesk()
     monkeypatch.setenv("AMENDS_URL", script.url)
     monkeypatch.setenv("AMENDS_KEY", script.key)
+    monkeypatch.setenv("AMENDS_SPOOL", str(amends_spool))
     yield script
     script.close()
 
 
 @pytest.fixture
-def amends_desk(amends_script: ScriptedDesk) -> Iterator[amends.Desk]:
+def amends_desk(amends_script: ScriptedDesk, amends_spool: Path) -> Iterator[amends.Desk]:
     """Connected to it. A call waits for people no longer than a test would."""
-    desk = amends.connect(wait_seconds=WAIT_SECONDS, heeds_sigterm=False)
+    desk = amends.connect(
+        amends_script.url, amends_script.key, spool=amends_spool, wait_seconds=WAIT_SECONDS,
+        heeds_sigterm=False,
+    )  # fmt: skip
     yield desk
     desk.close()
