@@ -14,6 +14,7 @@ urlpatterns = [
     path(HERE + "approvals/health/", health.approval_health, name="health"),
     path(HERE + "approvals/<int:pk>/outcome/", card.outcome, name="outcome"),
     path(HERE + "approvals/<int:pk>/", card.card, name="card"),
+    path(HERE + "approvals/<int:pk>/<slug:name>.json", card.document, name="document"),
     path(HERE + "approvals/<int:pk>/decide/", card.decide, name="decide"),
     path(HERE + "approvals/<int:pk>/withdraw/", card.withdraw, name="withdraw"),
     path(HERE + "approvals/<int:pk>/ask/", card.ask, name="ask"),

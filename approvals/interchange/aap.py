@@ -34,6 +34,7 @@ from edge.asgi import (
 )
 from ledger import canonical, wire
 from ledger.agent_keys import actor_of
+from ledger.parsed_events import Actor
 
 WAIT = re.compile(r"([0-9]{1,4})s?")
 WAIT_SECONDS_MAX = 60
@@ -75,8 +76,8 @@ async def _error(
 async def create(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aap/v1/requests`: 201, or 200 with the same request for the same key."""
     actor = await actor_of(scope, "begin")
-    key = _idempotency_key(scope)
-    body = await _body(scope, receive)
+    key = idempotency_key(scope)
+    body = await strict_body(scope, receive)
     try:
         submission = requests.checked(body)
     except ValueError as wrong:
@@ -88,7 +89,12 @@ async def create(scope: Scope, receive: Receive, send: Send) -> None:
 async def read(scope: Scope, receive: Receive, send: Send) -> None:
     """`GET /aap/v1/requests/{id}?wait=25s`: at once, or as soon as it is decided."""
     actor = await actor_of(scope, "begin")
-    id_ = scope["path_params"]["id"]
+    seen = await waited(scope, receive, actor, scope["path_params"]["id"])
+    await answer(send, 200, seen.document)
+
+
+async def waited(scope: Scope, receive: Receive, actor: Actor, id_: str) -> Seen:
+    """The request as it stands, at the latest when the caller has waited as long as it wants."""
     loop = asyncio.get_running_loop()
     end = loop.time() + _wait(scope)
     went = asyncio.ensure_future(gone(receive))
@@ -106,7 +112,7 @@ async def read(scope: Scope, receive: Receive, send: Send) -> None:
                 raise refuse("disconnected", "The client went away", 400)
     finally:
         went.cancel()
-    await answer(send, 200, seen.document)
+    return seen
 
 
 async def cancel(scope: Scope, receive: Receive, send: Send) -> None:
@@ -119,7 +125,7 @@ async def cancel(scope: Scope, receive: Receive, send: Send) -> None:
 async def consume(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aap/v1/requests/{id}/consume`: once; the same key again is the same answer."""
     actor = await actor_of(scope, "begin")
-    key, id_ = _idempotency_key(scope), scope["path_params"]["id"]
+    key, id_ = idempotency_key(scope), scope["path_params"]["id"]
     seen = await slow_path.call(requests.consume, actor, id_, key)
     await answer(send, 200, seen.document)
 
@@ -127,7 +133,14 @@ async def consume(scope: Scope, receive: Receive, send: Send) -> None:
 async def outcome(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aap/v1/requests/{id}/outcome`."""
     actor = await actor_of(scope, "begin")
-    said = await _body(scope, receive)
+    succeeded, note = await told(scope, receive)
+    seen = await slow_path.call(report, actor, scope["path_params"]["id"], succeeded, note)
+    await answer(send, 200, seen.document)
+
+
+async def told(scope: Scope, receive: Receive) -> tuple[bool, str]:
+    """What a body says became of a call: whether it succeeded, and a note."""
+    said = await strict_body(scope, receive)
     note = said.get("note", "") if isinstance(said, dict) else None
     if (
         not isinstance(said, dict)
@@ -136,18 +149,14 @@ async def outcome(scope: Scope, receive: Receive, send: Send) -> None:
         or not isinstance(note, str)
     ):
         raise refuse("invalid_outcome", "An outcome is succeeded or failed, with a note.", 400)
-    seen: Seen = await slow_path.call(
-        _report, actor, scope["path_params"]["id"], said["status"] == "succeeded",
-        note[: requests.NOTE_CHARACTERS_MAX],
-    )  # fmt: skip
-    await answer(send, 200, seen.document)
+    return said["status"] == "succeeded", note[: requests.NOTE_CHARACTERS_MAX]
 
 
-def _report(actor: Any, id_: str, succeeded: bool, note: str) -> Seen:  # noqa: FBT001 - through a thread
+def report(actor: Actor, id_: str, succeeded: bool, note: str) -> Seen:  # noqa: FBT001 - through a thread
     return requests.report(actor, id_, succeeded=succeeded, note=note)
 
 
-def _idempotency_key(scope: Scope) -> str:
+def idempotency_key(scope: Scope) -> str:
     key = header(scope, b"idempotency-key")
     if not 0 < len(key) <= KEY_CHARACTERS_MAX:
         raise refuse("missing_idempotency_key", "Send an Idempotency-Key.", 400)
@@ -162,7 +171,7 @@ def _wait(scope: Scope) -> float:
     return float(min(int(found[1]), WAIT_SECONDS_MAX))
 
 
-async def _body(scope: Scope, receive: Receive) -> Any:
+async def strict_body(scope: Scope, receive: Receive) -> Any:
     raw = await body_of(scope, receive, BODY_BYTES_MAX)
     try:
         value = json.loads(raw)

@@ -112,6 +112,7 @@ class SealedRequest:
             "data": {
                 "tool": submission.tool, "args": self.body["arguments"], "key": f"aap:{self.id}",
                 **({"intent": {"reason": reason}} if reason else {}),
+                **({"targets": self.body["targets"]} if "targets" in self.body else {}),
             },
         }  # fmt: skip
         return parse(msgspec.json.encode(event), self.actor, explain=False)
@@ -124,12 +125,16 @@ class Seen(NamedTuple):
     status: str
     approval: int | None
     action: Action | None
+    body: dict[str, Any]
+
+
+def id_of(actor: Actor, key: str) -> str:
+    return str(uuid.uuid5(NAMES_APART, f"{actor.workspace_id}/{actor.agent_id}/{key}"))
 
 
 def create(actor: Actor, key: str, submission: Submission) -> tuple[Seen, bool]:
     """Put a request to policy and people; the same one again is given back. Whether it is new."""
-    names = f"{actor.workspace_id}/{actor.agent_id}/{key}"
-    id_ = str(uuid.uuid5(NAMES_APART, names))
+    id_ = id_of(actor, key)
     now = database_time()
     sealed = SealedRequest(id_, actor, submission.body, now, now + submission.timeout)
     ask = sealed.ask("aap")
@@ -323,7 +328,7 @@ def seen(sealed: SealedRequest) -> Seen:
         document["decision"] = decision
     if status == APPROVED and action is not None and (consumed := _consumption(action)):
         document["consumption"] = consumed
-    return Seen(document, status, approval.pk if approval else None, action)
+    return Seen(document, status, approval.pk if approval else None, action, sealed.body)
 
 
 def _decision(

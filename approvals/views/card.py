@@ -6,7 +6,7 @@ from typing import Any
 from allauth.account.authentication import get_authentication_records
 from django.contrib.auth.decorators import login_required
 from django.core import signing
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -14,6 +14,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_GET, require_POST
 
 from approvals import card_context, clarifications, deciders, inbox
+from approvals.interchange import aais_documents
 from approvals.models import Approval, ApprovalState
 from approvals.views.lists import approvals_of, context_of_list, zone_of
 from ledger import disclosure
@@ -83,6 +84,23 @@ def outcome(request: Request, workspace: str, pk: int) -> HttpResponse:
     return page(request, "approvals/card.html", context, part="outcome")
 
 
+@login_required
+@require_GET
+def document(request: Request, workspace: str, pk: int, name: str) -> HttpResponse:
+    """One of its documents as a file, for programs of others (docs/interchange.md)."""
+    here = workspace_or_404(request, workspace)
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    if name not in aais_documents.names(approval):
+        raise Http404("There is no such document of it by now.")
+    request.shows_a_call = True
+    sees = disclosure.sees(request.user, here, deciding=True)
+    found = aais_documents.of(approval, name, sees=sees)
+    filename = f"approval-{approval.pk}-{name}.json"
+    return JsonResponse(
+        found, headers={"Content-Disposition": f'attachment; filename="{filename}"'}
+    )
+
+
 def _outcome_url(approval: Approval) -> str:
     if approval.state != ApprovalState.GRANTED:
         return ""
@@ -112,6 +130,7 @@ def _card(
             "problem": problem,
             "reason": reason,
             "outcome_url": _outcome_url(approval),
+            "documents": aais_documents.names(approval),
             "action": reverse("approvals:decide", args=[here.slug, approval.pk]),
             "shown": signing.dumps(
                 {"digest": approval.digest, "at": timezone.now().timestamp()}, salt=SHOWN_SALT

@@ -1,11 +1,14 @@
-"""An unmodified client of the Agent Approval Protocol before our policy and our people."""
+"""An unmodified client of the Agent Approval Protocol before our policy and our people, and the
+documents of agent-approval-interchange, judged by its own library.
+"""
 
 import asyncio
 import json
 import threading
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+import aais
 import httpx
 import pytest
 from agentapprovalprotocol import AsyncClient, AsyncGate, Call, Client, Deny, Gate, Pending
@@ -231,3 +234,111 @@ def test_what_is_no_request_is_refused_in_the_words_of_the_protocol(web, token, 
             client.get(str(uuid.uuid4()))
         client.close()
     assert not Approval.objects.exists()
+
+
+def document(id_="apr_1", **changed):
+    """A document that asks, as its own library writes it; `changed` is of the request."""
+    now = datetime.now(UTC)
+    made = aais.create_request(
+        action={"kind": "tool.call", "name": "charge", "summary": "Charge Eve for the second night",
+                "arguments": ARGS, "resource": "card 4421"},
+        origin={"harness": "example", "session_id": "s-1"},
+        risk={"level": "high", "reasons": ["it moves money"]},
+        choices=[{"decision": "approve", "scope": "once", "label": "Allow once"},
+                 {"decision": "approve", "scope": "session", "label": "For this session",
+                  "scope_constraints": {"action_name": "charge"}},
+                 {"decision": "deny", "scope": "once", "label": "Deny"}],
+        sequence=1, request_id=id_, created_at=now.isoformat(),
+        expires_at=(now + timedelta(minutes=10)).isoformat(),
+    )  # fmt: skip
+    return made | {"request": made["request"] | changed}
+
+
+@pytest.fixture
+def aais_door(web, token, policy):
+    with httpx.Client(base_url=f"{web.url}/aais/v1", timeout=60,
+                      headers={"authorization": f"Bearer {token}"}) as door:  # fmt: skip
+        yield door
+
+
+def test_a_document_that_asks_becomes_a_question_and_is_taken_once(aais_door, ben, northwind):
+    first = aais_door.post("/documents", json=document())
+    again = aais_door.post("/documents", json=json.loads(first.request.content))
+    assert (first.status_code, again.status_code) == (201, 200), first.text
+    assert aais.validate(first.json()) == aais.validate(again.json())
+    assert first.json()["activity"]["stage"] == "waiting"
+    approval = Approval.objects.get()
+    assert "Charge Eve" in json.dumps(approval.agent_text)
+    assert approval.targets == ["resource card 4421"]
+
+    early = aais_door.post("/requests/apr_1/consume", headers={"idempotency-key": "c-0"})
+    assert (early.status_code, early.json()["type"]) == (409, "urn:amends:problem:not-approved")
+    thread = when_asked(grant(ben))
+    agreed = aais_door.get("/requests/apr_1", params={"wait": "30s"}).json()
+    thread.join()
+    assert aais.validate(agreed)["activity"]["stage"] == "agreed", (
+        "a yes is not handed out by asking"
+    )
+    taken, same, second = (
+        aais_door.post("/requests/apr_1/consume", headers={"idempotency-key": key})
+        for key in ("c-1", "c-1", "c-2")
+    )
+    told = aais.validate(taken.json())["resolution"]
+    assert (told["outcome"], told["effective_scope"]) == ("approved", "once")
+    assert told["action_digest"] == aais.action_digest(document()["request"]["action"])
+    assert same.json() == taken.json()
+    assert (second.status_code, Action.objects.get().attempts.count()) == (409, 1)
+    aais_door.post("/requests/apr_1/outcome", json={"status": "succeeded"})
+    assert Action.objects.get().state == "succeeded"
+    other = aais_door.post("/documents", json=document(created_at="2026-01-01T00:00:00Z"))
+    assert other.status_code == 409
+
+
+def test_a_no_and_a_rule_are_told_as_documents(aais_door, ben):
+    thread = when_asked(reject(ben))
+    aais_door.post("/documents", json=document())
+    told = aais_door.get("/requests/apr_1", params={"wait": "30s"}).json()
+    thread.join()
+    assert aais.validate(told)["resolution"]["outcome"] == "denied"
+    assert told["resolution"]["message"] == "not today"
+
+    action = document()["request"]["action"] | {"name": "files.delete"}
+    body = document("apr_2", action=action, action_digest=aais.action_digest(action))
+    ruled = aais_door.post("/documents", json=body).json()
+    assert aais.validate(ruled)["resolution"]["outcome"] == "denied"
+    assert Approval.objects.count() == 1
+    assert aais_door.get("/requests/apr_3").status_code == 404
+
+
+def test_a_document_that_claims_a_decision_decides_nothing(aais_door, ben):
+    asked = document()
+    aais_door.post("/documents", json=asked)
+    mine = aais.create_decision(asked, decision="approve", scope="once", sequence=2,
+                                actor={"id": "ben", "type": "human"})  # fmt: skip
+    store = aais.ApprovalStore()
+    store.add(asked)
+    resolved = store.decide(mine)
+    assert resolved["resolution"]["outcome"] == "approved", "in the eyes of its own library"
+
+    action = asked["request"]["action"]
+    hint = {"redacted": True, "binding_hint": "of the real one"}
+    hidden = action | {"presentation": hint}
+    choices = asked["request"]["choices"]
+    wrong = [
+        mine, resolved, store.snapshot(), [], {}, asked | {"more": 1}, document("apr_2", more=1),
+        document("apr_2", action=action | {"arguments": {"amount": 1}}),
+        document("apr_2", action=hidden, action_digest=aais.action_digest(hidden)),
+        document("apr_2", choices=choices[1:]), document("apr_2", choices=choices[:1]),
+        document("apr_2", choices=[*choices, choices[0]]), document("apr_2", id="a b"),
+        document("apr_2", expires_at="2026-01-01T00:00:00Z"),
+        document("apr_2", expires_at="2020-01-01T00:00:00Z", created_at="2019-01-01T00:00:00Z"),
+    ]  # fmt: skip
+    refused = [aais_door.post("/documents", json=one) for one in wrong]
+
+    assert {one.status_code for one in refused} == {422}
+    assert {one.json()["type"] for one in refused} == {"urn:amends:problem:document"}
+    assert "decides nothing here" in refused[0].json()["detail"]
+    assert Approval.objects.get().state == "waiting"
+    assert not Action.objects.get().attempts.exists()
+    taken_back = aais_door.delete("/requests/apr_1").json()
+    assert aais.validate(taken_back)["resolution"]["outcome"] == "cancelled"
