@@ -5,11 +5,13 @@ type the demo's password for whoever presses them.
 """
 
 import ipaddress
+import re
 from typing import Any, NamedTuple
 
 from allauth.account.forms import LoginForm
 from django.contrib.auth import logout
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.request import split_domain_port
 from django.shortcuts import redirect
 from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -20,6 +22,8 @@ from demo.setting import skyline
 from demo.stories import trip
 from recovery.models import Case, CorrectionState, Plan, PlanState
 
+FORWARDED = re.compile(r"HTTP_(X_FORWARDED|FORWARDED|X_REAL_IP|X_CLIENT_IP|TRUE_CLIENT|CF_|VIA)")
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 HIDDEN = "demo_guide_hidden"
 OPERATOR, APPROVER = skyline.PEOPLE[1:3]
 TRAVELLER = "Amelia Davis"
@@ -46,9 +50,16 @@ def context(request: HttpRequest) -> dict[str, Any]:
 
 
 def _is_here(request: HttpRequest) -> bool:
-    """Whether the browser runs on this machine. Without an address (a socket) it is not known."""
+    """Whether the browser runs on this machine. Without an address (a socket) it is not known.
+
+    A proxy or a tunnel on this machine brings strangers from a loopback address: it is told by what
+    it adds to the request, or by the name under which it is reached.
+    """
     address = request.META.get("REMOTE_ADDR", "")
-    return bool(address) and ipaddress.ip_address(address).is_loopback
+    if not address or any(map(FORWARDED.match, request.META)):
+        return False
+    name, _ = split_domain_port(request.get_host())
+    return ipaddress.ip_address(address).is_loopback and name in LOOPBACK_NAMES
 
 
 def _steps(request: HttpRequest) -> list[Step]:

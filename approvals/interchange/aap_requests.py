@@ -21,6 +21,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests
 from approvals.deciders import locked
@@ -32,6 +33,7 @@ from approvals.policy import PolicyDecision
 from edge.asgi import Problem, Refused
 from ledger import clocks, wire
 from ledger.append.events import new_id
+from ledger.canonical import canonical
 from ledger.models import Action, ActionState, Run, RunState
 from ledger.parsed_events import Actor, ParsedEvent
 from workspaces import encryption
@@ -142,7 +144,7 @@ def create(actor: Actor, key: str, submission: Submission) -> tuple[Seen, bool]:
         decision, judgement = slow_path.looked(ask)
         known = _found(actor, id_)
         if known is not None:
-            if known.body != submission.body:
+            if not _are_same(known.body, submission.body):
                 raise Conflict("idempotency_conflict")
             return seen(known), False
         sealed = _decided(sealed, ask, decision, judgement)
@@ -154,6 +156,11 @@ def create(actor: Actor, key: str, submission: Submission) -> tuple[Seen, bool]:
             sealed=encryption.seal(json.dumps(value)),
         )  # fmt: skip
     return seen(sealed), True
+
+
+def _are_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """As JSON: in Python 1 and true are equal."""
+    return canonical(one) == canonical(other)
 
 
 def _decided(
@@ -267,7 +274,8 @@ def report(actor: Actor, id_: str, *, succeeded: bool, note: str) -> Seen:
         raise Conflict("not_consumed")
     status = "succeeded" if succeeded else "failed"
     if told := consumption.get("outcome"):
-        if (told["status"], told.get("note", "")) != (status, note):
+        # The ledger has the note masked, and so it is compared.
+        if (told["status"], told.get("note", "")) != (status, masked(note, (), actor.masking_key)):
             raise Conflict("outcome_conflict")
         return found
     about = {"attempt": found.action.current_attempt, "fence": found.action.fence}

@@ -6,6 +6,7 @@ told; the call itself is never lost.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from amends.protocol.canonical import canonical
-from amends.protocol.masking import Unfit, masked
+from amends.protocol.masking import MaskingKey, Unfit, made_by, masked, secret_name
 from amends.protocol.vocabulary import EventType
 from ledger import wire
 from ledger.append.events import Recorded
@@ -32,6 +33,9 @@ REQUEST_CHARACTERS_MAX = 8_000
 MESSAGE_CHARACTERS_MAX = 2_000
 INLINE_BYTES_MAX = 24 * 1024
 """Larger arguments and results are kept as blobs: with two of this size an event still fits."""
+
+# A name in a text, as JSON and the languages of agents write objects, escaped or not.
+NAME_IN_TEXT = re.compile(r"""["']([A-Za-z][\w-]{0,63})\\{0,16}["']\s{0,8}:""")
 
 NOT_TOLD: Any = object()
 
@@ -226,13 +230,16 @@ class Import:
     def _read(
         self, where: str, event: dict[str, Any], blobs: dict[str, bytes]
     ) -> ParsedEvent | None:
+        data = event["data"]
+        if isinstance(request := data.get("request"), str):
+            data["request"] = _text_masked(request, self.actor.masking_key)
         for member in ("args", "result", "error"):
             try:
-                _fit(event["data"], member, self.actor, blobs)
+                _fit(data, member, self.actor, blobs)
             except NotKept as why:
                 self.remarks.append(f"{where}: the call is recorded without its {member}: {why}.")
-                del event["data"][member]
-                event["data"] |= {"args_missing": True} if member == "args" else {}
+                del data[member]
+                data |= {"args_missing": True} if member == "args" else {}
         found = wire.read(_json.encode(event), self.actor)
         if isinstance(found, ParsedEvent):
             return found
@@ -251,6 +258,7 @@ def _fit(data: dict[str, Any], member: str, actor: Actor, blobs: dict[str, bytes
     inside = [rest for path in actor.mask if (rest := path.removeprefix(f"{member}.")) != path]
     try:
         value = masked(data[member], inside, actor.masking_key)
+        value = _texts_masked(value, actor.masking_key)
         body = _json.encode(value)
         if len(body) > INLINE_BYTES_MAX:
             body = canonical(value)
@@ -265,6 +273,28 @@ def _fit(data: dict[str, Any], member: str, actor: Actor, blobs: dict[str, bytes
         if member == "args":
             data["args_missing"] = True
     data[member] = value
+
+
+def _texts_masked(value: Any, key: MaskingKey | None) -> Any:
+    if isinstance(value, dict):
+        return {name: _texts_masked(inner, key) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_texts_masked(inner, key) for inner in value]
+    return _text_masked(value, key) if isinstance(value, str) else value
+
+
+def _text_masked(text: str, key: MaskingKey | None) -> str:
+    """A text in which an object names a secret: masked inside where it is JSON, else as a whole.
+
+    Frameworks tell values as texts, which exporters cut; masking goes by names and would not look.
+    """
+    if not any(secret_name(found[1]) for found in NAME_IN_TEXT.finditer(text)):
+        return text
+    try:
+        inside = _texts_masked(masked(value_of(text), (), key), key)
+    except (ValueError, RecursionError):
+        return made_by(key, "text", text)
+    return _json.encode(inside).decode()
 
 
 def error_of(text: str, type_: str = "") -> dict[str, Any]:

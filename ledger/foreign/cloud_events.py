@@ -48,6 +48,7 @@ PREFIX = "amends."
 ID_CHARACTERS_MAX = 64
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
+_any = msgspec.json.Decoder()
 _members = msgspec.json.Decoder(dict[str, Raw])
 _batch = msgspec.json.Decoder(list[Raw])
 _text = msgspec.json.Decoder(str)
@@ -120,6 +121,7 @@ def _of_batch(body: bytes) -> list[CloudEvent]:
 
 def _structured(raw: bytes) -> CloudEvent:
     try:
+        _any.decode(raw)  # for the other does not look into its members
         members = _members.decode(raw)
     except RecursionError:
         return CloudEvent("", problem("unfit", "The event is nested too deep", 422))
@@ -151,7 +153,7 @@ def _binary(scope: Scope, media: str, body: bytes) -> CloudEvent:
     if not body:
         return _read(attributes, None)
     try:
-        msgspec.json.decode(body)
+        _any.decode(body)
     except RecursionError:
         return CloudEvent("", problem("unfit", "The data is nested too deep", 422))
     except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from google.protobuf import json_format
@@ -148,11 +149,9 @@ def take_in(body: bytes, actor: Actor, media: str) -> bytes:
             rows = connection.execute(RUNS_HERE, [actor.workspace_id, names]).fetchall()
         names = [name for (name,) in rows]
     taking = Import(actor, _keep)
-    for run in export.runs.values():
-        taking.take(events_of(run))
-    for run in export.ends.values():
-        if run.run in export.runs or run.run in names:
-            taking.take(events_of(run))
+    ends = [run for run in export.ends.values() if run.run in export.runs or run.run in names]
+    # Together: each in a transaction of its own, ten thousand traces took minutes.
+    taking.take(chain.from_iterable(map(events_of, [*export.runs.values(), *ends])))
     refused = [*export.refused, *taking.refused]
     answered = ExportTraceServiceResponse()
     if words := [*refused, *export.remarks, *taking.remarks]:
@@ -317,16 +316,18 @@ def _asked(said: Mapping[str, AnyValue]) -> str:
     told = said.get("gen_ai.input.messages")
     if told is None:
         return _text(said, "input.value")
+    messages: Any = None
     with suppress(ValueError):
         messages = _plain(told)
         messages = value_of(messages) if isinstance(messages, str) else messages
-        return "\n".join(next(filter(None, map(list, map(_parts, messages))), []))
-    return ""
+    found = map(list, map(_parts, messages if isinstance(messages, list) else ()))
+    return "\n".join(next(filter(None, found), []))
 
 
 def _parts(message: Any) -> Iterator[str]:
-    if isinstance(message, dict) and message.get("role") == "user":
-        for part in message.get("parts") or ():
+    parts = message.get("parts") if isinstance(message, dict) else None
+    if isinstance(parts, list) and message.get("role") == "user":
+        for part in parts:
             if isinstance(part, dict) and isinstance(part.get("content"), str):
                 yield part["content"]
 

@@ -46,7 +46,9 @@ def test_a_newcomer_is_led_from_the_failed_trip_to_what_its_customer_reads(skyli
     assert guide.count() == 0, "the story is told"
 
 
-def test_a_guide_that_is_hidden_stays_away_and_nobody_else_is_let_in(skyline, newcomer):
+def test_a_guide_that_is_hidden_stays_away_and_nobody_else_is_let_in(
+    skyline, newcomer, processes
+):
     skyline.case_of(trip.play(skyline.stage()))
     newcomer.goto("/")
     newcomer.get_by_role("button", name="Vik Petrov").click()
@@ -54,7 +56,14 @@ def test_a_guide_that_is_hidden_stays_away_and_nobody_else_is_let_in(skyline, ne
     newcomer.locator(".guide").get_by_role("button", name="Hide").click()
 
     assert newcomer.locator(".guide").count() == 0
+    newcomer.context.clear_cookies()
     stranger = newcomer.request.post("/demo/enter/", form={"person": "dev@harbor.example"})
     assert stranger.status == 403, "without a token of the page nothing is taken"
-    plain = newcomer.request.get(f"{skyline.url}/accounts/login/")
+    for of_a_proxy in ({"X-Forwarded-For": "127.0.0.1"}, {"X-Real-IP": "198.51.100.7"},
+                       {"Forwarded": "for=198.51.100.7"}, {"Host": "desk.localhost.example"}):  # fmt: skip
+        brought = newcomer.request.get("/accounts/login/", headers=of_a_proxy)
+        assert "This is the demo" not in brought.text(), "a proxy here brings in who is elsewhere"
+    assert "This is the demo" in newcomer.request.get("/accounts/login/").text()
+    without = processes.web(AMENDS_DEMO="0")
+    plain = newcomer.request.get(f"{without.url}/accounts/login/")
     assert "This is the demo" not in plain.text(), "a desk without the demo has no such door"

@@ -71,6 +71,8 @@ def test_what_is_no_event_of_ours_is_refused_with_what_is_wrong(call, token):
         raw(good.replace(b'"data": {}', b'"data": {"a": 1, "a": 2}'), token),
         raw(good.replace(b'"data": {}', b'"data": {"source": "reported"}'), token),
         raw(b'{"a":' * 10_000, token),
+        raw(good.replace(b'"data": {}', b'"data": {"a": "\xff"}'), token),
+        raw(good.replace(b'"data": {}', b'"data": {"a": %s}' % (b"1" * 5_000)), token),
         raw(b"{", token),
         raw(b"{}", token, "application/json"),
         raw(b"{", token, "application/json", **{"ce-specversion": "1.0"}),
@@ -78,7 +80,7 @@ def test_what_is_no_event_of_ours_is_refused_with_what_is_wrong(call, token):
     )
 
     statuses = [one.status_code for one in answers]
-    assert statuses == [422, 422, 422, 422, 415, 422, 403, 422, 400, 415, 400, 401]
+    assert statuses == [422, 422, 422, 422, 415, 422, 403, 422, 400, 400, 400, 415, 400, 401]
     assert {one.headers["content-type"] for one in answers} == {"application/problem+json"}
     assert "Ours begin with “amends.”" in answers[1].json()["detail"]
     assert not Run.objects.exists()
@@ -88,13 +90,15 @@ def test_in_a_batch_each_is_answered_by_itself(call, token):
     good = to_structured_event(told("run.started", id_="good")).body
     many = b"[" + b",".join([good] * 1_001) + b"]"
     batch, large = call(
-        raw(b'[{"id": "odd"},7,' + good + b"]", token, BATCH), raw(many, token, BATCH)
+        raw(b'[{"id": "odd"},7,{"a":{"b":"\xff"}},' + good + b"]", token, BATCH),
+        raw(many, token, BATCH),
     )
 
     assert [one["status"] for one in batch.json()["results"]] == [
         "rejected",
         "rejected",
+        "rejected",
         "accepted",
     ]
-    assert [one["id"] for one in batch.json()["results"]] == ["odd", "", "good"]
+    assert [one["id"] for one in batch.json()["results"]] == ["odd", "", "", "good"]
     assert large.status_code == 413

@@ -162,6 +162,37 @@ def test_what_is_refused_is_counted_and_told_and_the_rest_is_kept(call, importin
     assert Action.objects.filter(flags__contains=["args_missing"]).count() == 3
 
 
+def test_a_secret_in_a_text_that_holds_names_is_masked_wherever_it_lies(call, importing):
+    """Exporters cut long texts, and agents print objects: what is no JSON any more has names, too."""
+    secret = json.dumps({"password": "hunter2", "of": "eve"})
+    texts = [secret[:-1], "{'password': 'hunter2'}", json.dumps(secret), secret[:-1] + ', "x": NaN}']
+    calls = [tool(f"{n:016x}", result=text) for n, text in enumerate(texts, start=1)]
+    inside = tool("aa" * 8, arguments=json.dumps({"body": secret, "note": "no password"}))
+    failed = tool("bb" * 8, more={"status": {"code": 2, "message": f"bad request: {secret}"}})
+    root = span(ROOT, {"openinference.span.kind": "CHAIN", "input.value": secret})
+
+    first, again = (call(post(export(root, inside, failed, *calls), importing))[0] for _ in "12")
+
+    assert (first.json(), again.json()) == ({}, {}), "told twice, it is the same"
+    told = Event.objects.filter(actor_kind="agent")
+    assert not [one for one in told if "hunter2" in json.dumps(one.data)]
+    args = Action.objects.get(action="span_" + "aa" * 8).args
+    assert json.loads(args["body"])["of"] == "eve", "what names no secret can still be read"
+    assert args["note"] == "no password"
+
+
+def test_messages_in_another_form_lose_no_call(call, importing):
+    odd = ["7", '{"a": 1}', '[{"role": "user", "parts": 5}]', "[" * 5_000, "1" * 5_000]
+    roots = [
+        span(ROOT, {"gen_ai.operation.name": "invoke_agent", "gen_ai.input.messages": one},
+             traceId=f"{n:032x}") for n, one in enumerate(odd, start=1)
+    ]  # fmt: skip
+    (answer,) = call(post(export(tool(), *roots), importing))
+
+    assert answer.status_code == 200
+    assert (Action.objects.count(), Run.objects.count()) == (1, 1 + len(odd))
+
+
 def test_a_trace_whose_root_failed_is_a_run_that_failed_and_one_from_elsewhere_ends_too(
     call, importing
 ):

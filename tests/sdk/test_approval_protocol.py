@@ -182,14 +182,19 @@ def test_a_retry_under_its_key_is_the_same_and_another_body_is_a_conflict(client
     with pytest.raises(ConflictError) as conflict:
         client.create(body | {"arguments": {"amount": 13}}, "k-1")
     assert conflict.value.code == "idempotency_conflict"
+    one = client.create(body | {"arguments": {"amount": 1}}, "k-2")
+    with pytest.raises(ConflictError):  # which are equal in Python
+        client.create(body | {"arguments": {"amount": True}}, "k-2")
+    client.cancel(one.id)
     with pytest.raises(ConflictError) as conflict:
         client.consume(first.id, "c-1")
     assert conflict.value.code == "not_approved"
     when_asked(grant(ben)).join()
     taken = client.consume(first.id, "c-1")
     assert client.consume(first.id, "c-1").consumption == taken.consumption
-    told = client.report_outcome(first.id, "succeeded", "paid")
-    assert client.report_outcome(first.id, "succeeded", "paid").consumption == told.consumption
+    paid = "paid with 4111 1111 1111 1111"
+    told = client.report_outcome(first.id, "succeeded", paid)
+    assert client.report_outcome(first.id, "succeeded", paid).consumption == told.consumption
     with pytest.raises(ConflictError) as conflict:
         client.report_outcome(first.id, "failed")
     assert conflict.value.code == "outcome_conflict"
@@ -222,6 +227,9 @@ def test_what_is_no_request_is_refused_in_the_words_of_the_protocol(web, token, 
     wrong = [
         post(body | {"sauce": 1}), post(body | {"server": None}), post(body | {"timeout": "soon"}),
         post({"tool": "charge"}), post(b"{"), post(b'{"tool": "a", "tool": "b"}'), post([]),
+        # What reads as another value somewhere: people would decide on what does not run.
+        *[post(json.dumps(body).replace("{}", '{"n": %s}' % one).encode())
+          for one in ("NaN", "-Infinity", "1e999", '"\\ud83d"', "1" * 5_000)],
         post(body, {"authorization": key["authorization"]}),
     ]  # fmt: skip
     assert {one.status_code for one in wrong} == {400}
