@@ -211,6 +211,9 @@ export class Gate {
 
   #heed(ask: BeginRequest, answer: JsonObject): Begun {
     const said = String(answer["answer"]);
+    if (said === "proceed" && !Number.isSafeInteger(answer["fence"])) {
+      throw new DeskUnreachable("the answer is not the desk's: a yes without a fence");
+    }
     switch (said) {
       case "proceed":
       case "replay": {

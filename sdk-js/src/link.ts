@@ -101,9 +101,20 @@ export class Link {
 
   /** Fetch the policy now, and keep it on disk. Throws DeskUnreachable or KeyRefused. */
   async fetchPolicy(): Promise<void> {
-    this.#known = await this.wire.get("policy");
+    this.#known = await this.#policyNow();
     this.#policyAt = performance.now();
     this.spool.remember("policy", this.#known);
+  }
+
+  /** What is nobody's policy must not take the place of the last one, which may forbid. */
+  async #policyNow(): Promise<JsonObject> {
+    const found = await this.wire.get("policy");
+    const isNamed = ["workspace", "agent"].every((name) => typeof found[name] === "string");
+    const document = found["document"] ?? null;
+    if (!isNamed || !(document === null || isObject(document))) {
+      throw new DeskUnreachable("the answer is not the desk's: it is no policy");
+    }
+    return found;
   }
 
   /**
@@ -117,7 +128,7 @@ export class Link {
     if (keeper !== null && keeper !== this.#keyDigest) {
       const recalled = this.spool.recall("policy");
       const was = isObject(recalled) ? recalled : {};
-      const now = await this.wire.get("policy");
+      const now = await this.#policyNow();
       const isKnown = (name: string) => (was[name] ?? null) !== null;
       if (["workspace", "agent"].some((name) => isKnown(name) && was[name] !== now[name])) {
         throw new WrongSpool(

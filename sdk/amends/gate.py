@@ -188,6 +188,8 @@ class Gate:
 
     def _heed(self, ask: BeginRequest, answer: dict[str, Any]) -> KeyRow:
         said = answer["answer"]
+        if said == "proceed" and type(answer.get("fence")) is not int:
+            raise DeskUnreachable("the answer is not the desk's: a yes without a fence")
         if said in ("proceed", "replay"):
             row = ask.row("running" if said == "proceed" else "succeeded", answer=answer)
             self._spool.note(row)

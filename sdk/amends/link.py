@@ -98,9 +98,17 @@ class Link:
 
     def fetch_policy(self) -> None:
         """Fetch the policy now, and keep it on disk. Raises DeskUnreachable or KeyRefused."""
-        self._known = self.wire.get("policy")
+        self._known = self._policy_now()
         self._policy_at = time.monotonic()
         self.spool.remember("policy", self._known)
+
+    def _policy_now(self) -> dict[str, Any]:
+        """What is nobody's policy must not take the place of the last one, which may forbid."""
+        found = self.wire.get("policy")
+        named = all(isinstance(found.get(name), str) for name in ("workspace", "agent"))
+        if not named or not isinstance(found.get("document"), dict | None):
+            raise DeskUnreachable("the answer is not the desk's: it is no policy")
+        return found
 
     def claim(self) -> None:
         """Raise WrongSpool where another agent keeps this spool; its agent's new key may go on.
@@ -110,7 +118,7 @@ class Link:
         if self._claimed:
             return
         if self.spool.recall("key") not in (None, self._key_digest):
-            was, now = self.spool.recall("policy") or {}, self.wire.get("policy")
+            was, now = self.spool.recall("policy") or {}, self._policy_now()
             if any(was.get(name) not in (None, now.get(name)) for name in ("workspace", "agent")):
                 raise WrongSpool(
                     f"{self.spool.path} keeps what {was.get('agent')} has not sent yet, and this"

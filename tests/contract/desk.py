@@ -25,8 +25,8 @@ POLICY: dict[str, Any] = {
 
 
 class ScriptedDesk:
-    """`script` has, for each of `begin`, `events`, `approvals` and `directive`, the next answers;
-    with `minds` an event whose text has these words is rejected.
+    """`script` has, for each of `policy`, `begin`, `events`, `approvals` and `directive`, the next
+    answers; with `minds` an event whose text has these words is rejected.
     """
 
     def __init__(self, certificate: Path | None = None) -> None:
@@ -59,7 +59,7 @@ class ScriptedDesk:
         """What the script says of how to answer, and the answer."""
         kind = path.removeprefix("/api/v1/").partition("?")[0]
         if kind == "policy":
-            return {}, POLICY
+            return self._next("policy"), POLICY
         if kind == "actions/begin":
             self.heard.append(f"begin {body['data']['tool']}")
             self.begun.append(body)

@@ -46,9 +46,7 @@ def test_a_newcomer_is_led_from_the_failed_trip_to_what_its_customer_reads(skyli
     assert guide.count() == 0, "the story is told"
 
 
-def test_a_guide_that_is_hidden_stays_away_and_nobody_else_is_let_in(
-    skyline, newcomer, processes
-):
+def test_a_guide_that_is_hidden_stays_away_and_nobody_else_is_let_in(skyline, newcomer, processes):
     skyline.case_of(trip.play(skyline.stage()))
     newcomer.goto("/")
     newcomer.get_by_role("button", name="Vik Petrov").click()
@@ -59,8 +57,11 @@ def test_a_guide_that_is_hidden_stays_away_and_nobody_else_is_let_in(
     newcomer.context.clear_cookies()
     stranger = newcomer.request.post("/demo/enter/", form={"person": "dev@harbor.example"})
     assert stranger.status == 403, "without a token of the page nothing is taken"
-    for of_a_proxy in ({"X-Forwarded-For": "127.0.0.1"}, {"X-Real-IP": "198.51.100.7"},
-                       {"Forwarded": "for=198.51.100.7"}, {"Host": "desk.localhost.example"}):  # fmt: skip
+    proxies = [
+        {"X-Forwarded-For": "127.0.0.1"}, {"X-Real-IP": "198.51.100.7"},
+        {"Forwarded": "for=198.51.100.7"}, {"Host": "desk.localhost.example"},
+    ]  # fmt: skip
+    for of_a_proxy in proxies:
         brought = newcomer.request.get("/accounts/login/", headers=of_a_proxy)
         assert "This is the demo" not in brought.text(), "a proxy here brings in who is elsewhere"
     assert "This is the demo" in newcomer.request.get("/accounts/login/").text()

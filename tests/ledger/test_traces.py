@@ -163,9 +163,14 @@ def test_what_is_refused_is_counted_and_told_and_the_rest_is_kept(call, importin
 
 
 def test_a_secret_in_a_text_that_holds_names_is_masked_wherever_it_lies(call, importing):
-    """Exporters cut long texts, and agents print objects: what is no JSON any more has names, too."""
+    """Exporters cut long texts, and agents print objects: what is no JSON has names, too."""
     secret = json.dumps({"password": "hunter2", "of": "eve"})
-    texts = [secret[:-1], "{'password': 'hunter2'}", json.dumps(secret), secret[:-1] + ', "x": NaN}']
+    texts = [
+        secret[:-1],
+        "{'password': 'hunter2'}",
+        json.dumps(secret),
+        secret[:-1] + ', "x": NaN}',
+    ]
     calls = [tool(f"{n:016x}", result=text) for n, text in enumerate(texts, start=1)]
     inside = tool("aa" * 8, arguments=json.dumps({"body": secret, "note": "no password"}))
     failed = tool("bb" * 8, more={"status": {"code": 2, "message": f"bad request: {secret}"}})

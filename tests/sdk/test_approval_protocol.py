@@ -228,7 +228,7 @@ def test_what_is_no_request_is_refused_in_the_words_of_the_protocol(web, token, 
         post(body | {"sauce": 1}), post(body | {"server": None}), post(body | {"timeout": "soon"}),
         post({"tool": "charge"}), post(b"{"), post(b'{"tool": "a", "tool": "b"}'), post([]),
         # What reads as another value somewhere: people would decide on what does not run.
-        *[post(json.dumps(body).replace("{}", '{"n": %s}' % one).encode())
+        *[post(json.dumps(body).replace("{}", f'{{"n": {one}}}').encode())
           for one in ("NaN", "-Infinity", "1e999", '"\\ud83d"', "1" * 5_000)],
         post(body, {"authorization": key["authorization"]}),
     ]  # fmt: skip
