@@ -1,8 +1,12 @@
-"""Which agent is speaking, in front of Django: by the key that it shows."""
+"""Whose the events are, in front of Django: the agent whose key was shown.
+
+Whether a key opens is decided by `workspaces.keys.opens`, as for the rest of the API. Here it is
+read without the ORM, and remembered for a second.
+"""
 
 import time
 from collections import OrderedDict
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection
 
@@ -25,51 +29,61 @@ UNKNOWN_KEY = (
 )
 
 FIND_KEY = """
-SELECT k.digest, k.workspace_id, w.slug, k.agent_id, a.name, k.scopes, k.trusted_runtime, w.mask,
+SELECT k.digest, k.revoked_at, k.expires_at, clock_timestamp(), k.scopes,
+    k.workspace_id, w.slug, k.agent_id, a.name, k.trusted_runtime, w.mask,
     w.capture_intent, w.capture_snapshot, w.stuck_after_seconds, w.masking_key, w.mask_shows_last4
 FROM workspaces_apikey k
 JOIN workspaces_agent a ON a.id = k.agent_id
 JOIN workspaces_workspace w ON w.id = k.workspace_id
-WHERE k.prefix = %s AND k.revoked_at IS NULL
-    AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())"""
+WHERE k.prefix = %s"""
+STORED = len(keys.StoredKey._fields)
+"""The columns of the key itself come first."""
 USED_KEY = """
 UPDATE workspaces_apikey SET last_used_at = clock_timestamp() WHERE prefix = %s
 AND (last_used_at IS NULL OR last_used_at < clock_timestamp() - interval '1 minute')"""
+
+
+class ShownKey(NamedTuple):
+    """A living key, whose it is, and when this process read it."""
+
+    stored: keys.StoredKey
+    actor: Actor
+    asked_at: float
 
 
 class Keys:
     """The keys that were shown lately. A second is short for a person and long for a busy agent."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[float, bytes, Actor]] = OrderedDict()
+        self._known: OrderedDict[str, ShownKey] = OrderedDict()
         self._used: dict[str, float] = {}
 
     def forget(self) -> None:
         self._known.clear()
         self._used.clear()
 
-    async def actor(self, token: str) -> Actor | None:
-        """The agent whose living key `token` is, or None."""
+    async def actor(self, token: str, scope: str) -> Actor | None:
+        """The agent whose living key `token` is, or None; raises `keys.LacksScope`."""
         prefix = keys.split(token)
-        if prefix is None or not prefix.isalnum():
+        if prefix is None:
             return None
         now = time.monotonic()
         kept = self._known.get(prefix)
-        if kept is None or now - kept[0] > KEY_SECONDS_CACHED_MAX:
-            kept = await self._ask(prefix, now)
-        if kept is None or not keys.proves(token, kept[1]):
-            return None
-        return kept[2]
+        if kept is None or now - kept.asked_at > KEY_SECONDS_CACHED_MAX:
+            kept = await self._ask(token, prefix, now)
+        return kept.actor if kept and keys.opens(token, kept.stored, scope) else None
 
-    async def _ask(self, prefix: str, now: float) -> tuple[float, bytes, Actor] | None:
+    async def _ask(self, token: str, prefix: str, now: float) -> ShownKey | None:
         async with pools.AutocommitConnection() as connection:
             cursor = await connection.execute(FIND_KEY, [prefix])
             row = await cursor.fetchone()
-            if row is None:
+            stored = keys.StoredKey(*row[:STORED]) if row else None
+            if row is None or stored is None or not stored.is_living:
                 self._known.pop(prefix, None)
                 return None
-            await self._note_use(connection, prefix, now)
-        kept = (now, bytes(row[0]), _actor(prefix, row))
+            if keys.opens(token, stored):
+                await self._note_use(connection, prefix, now)
+        kept = ShownKey(stored, _actor(prefix, stored, *row[STORED:]), now)
         self._known[prefix] = kept
         self._known.move_to_end(prefix)
         while len(self._known) > KEYS_CACHED_MAX:
@@ -83,11 +97,9 @@ class Keys:
             await connection.execute(USED_KEY, [prefix])
 
 
-def _actor(prefix: str, row: tuple[Any, ...]) -> Actor:
-    _, workspace_id, slug, agent_id, agent, scopes, trusted, mask, intent, snapshot, stuck = row[
-        :11
-    ]
-    sealed, shows_last4 = row[11:]
+def _actor(prefix: str, stored: keys.StoredKey, *row: Any) -> Actor:
+    workspace_id, slug, agent_id, agent, trusted, mask, intent, snapshot, stuck = row[:-2]
+    sealed, shows_last4 = row[-2:]
     try:
         key = MaskingKey(opened_masking_key(bytes(sealed)), shows_last4=shows_last4)
     except encryption.CannotOpen as wrong:
@@ -95,7 +107,7 @@ def _actor(prefix: str, row: tuple[Any, ...]) -> Actor:
         raise refuse("masking-key", "The masking key cannot be opened", 503, detail) from wrong
     return Actor(
         workspace_id, slug, "agent", agent, agent_id, prefix, trusted, tuple(mask), intent,
-        snapshot, stuck, frozenset(scopes), key,
+        snapshot, stuck, frozenset(stored.scopes), key,
     )  # fmt: skip
 
 
@@ -105,12 +117,13 @@ known_keys = Keys()
 async def actor_of(scope: Scope, needs: str) -> Actor:
     """The agent that shows its key, if the key has the scope; raises `Refused` (401, 403)."""
     token = bearer(scope)
-    found = await known_keys.actor(token) if token else None
+    try:
+        found = await known_keys.actor(token, needs) if token else None
+    except keys.LacksScope as lacking:
+        raise refuse("scope", "The key may not do this", 403, str(lacking)) from lacking
     if found is None:
         raise Refused(
             problem("key", "No valid API key", 401, UNKNOWN_KEY if token else NO_KEY),
             (("www-authenticate", "Bearer"),),
         )
-    if needs not in found.scopes:
-        raise refuse("scope", "The key may not do this", 403, f"It lacks the scope “{needs}”.")
     return found

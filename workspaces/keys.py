@@ -1,5 +1,8 @@
 """Bearer tokens: made once, shown once, proven by digest; and who calls the HTTP API with one.
 
+What opens the desk is decided in one place, `opens`. Django's part of the API asks it here, the
+edge in front of Django in `ledger.agent_keys`.
+
 An agent calls by its key, a person's script by its token. The call's workspace is the key's own:
 nothing else can be named.
 """
@@ -7,27 +10,27 @@ nothing else can be named.
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple, TypeVar
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from ninja.security import HttpBearer
 
 from amends.protocol.vocabulary import EventType
 from workspaces import outbox
-from workspaces.models import Agent, APIKey, PersonToken, User, Workspace
+from workspaces.models import Agent, APIKey, BearerToken, PersonToken, User, Workspace
 
 PREFIX_CHARACTERS = 10
 SECRET_BYTES = 32
 TOKEN_CHARACTERS_MAX = 120
 
-# By the database's clock, as at the hot door (ledger/agent_keys.py).
-LIVING = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=Now()))
+Key = TypeVar("Key", bound=BearerToken)
 
 
 def split(token: str) -> str | None:
@@ -35,11 +38,9 @@ def split(token: str) -> str | None:
     if len(token) > TOKEN_CHARACTERS_MAX:
         return None
     parts = token.split("_", 2)
-    return (
-        parts[1]
-        if len(parts) == len(("amends", "prefix", "secret")) and parts[0] == "amends"
-        else None
-    )
+    if len(parts) != len(("amends", "prefix", "secret")) or parts[0] != "amends":
+        return None
+    return parts[1] if parts[1].isalnum() else None
 
 
 def digest_of(token: str) -> bytes:
@@ -48,6 +49,39 @@ def digest_of(token: str) -> bytes:
 
 def proves(token: str, digest: bytes | memoryview) -> bool:
     return hmac.compare_digest(digest_of(token), bytes(digest))
+
+
+class LacksScope(PermissionDenied):
+    """We stopped because the key is known and does not have the scope that this needs."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"It lacks the scope “{scope}”.")
+
+
+class StoredKey(NamedTuple):
+    """What the database has of a key, and the moment by its clock at which it was read."""
+
+    digest: bytes
+    revoked_at: datetime | None
+    expires_at: datetime | None
+    read_at: datetime
+    scopes: Collection[str] = ()
+
+    @property
+    def is_living(self) -> bool:
+        is_over = self.expires_at is not None and self.expires_at <= self.read_at
+        return self.revoked_at is None and not is_over
+
+
+def opens(token: str, stored: StoredKey | None, scope: str = "") -> bool:
+    """Whether `token` is this key, and the key is living; raises LacksScope if it is without the
+    `scope`.
+    """
+    if stored is None or not proves(token, stored.digest) or not stored.is_living:
+        return False
+    if scope and scope not in stored.scopes:
+        raise LacksScope(scope)
+    return True
 
 
 def _mint() -> tuple[str, str]:
@@ -126,25 +160,33 @@ def revoke(key: APIKey | PersonToken, *, by: User | None) -> None:
 
 def person_of(token: str) -> PersonToken | None:
     """The living person's token that `token` proves, with workspace and person loaded, or None."""
-    prefix = split(token)
-    if prefix is None:
-        return None
-    found = (
-        PersonToken.objects.select_related("workspace", "person")
-        .filter(LIVING, prefix=prefix, person__is_active=True)
-        .first()
-    )
-    return found if found is not None and proves(token, found.digest) else None
+    theirs = PersonToken.objects.select_related("workspace", "person")
+    return _opened(theirs.filter(person__is_active=True), token)
 
 
-def agent_of(token: str) -> APIKey | None:
-    """The living agent's key that `token` proves, with workspace and agent loaded, or None."""
+def agent_of(token: str, scope: str = "") -> APIKey | None:
+    """The living agent's key that `token` proves, with workspace and agent loaded, or None; raises
+    LacksScope if it is without the `scope`.
+    """
+    return _opened(APIKey.objects.select_related("workspace", "agent"), token, scope)
+
+
+def living(keys: QuerySet[Key]) -> Key | None:
+    """The first of these that is neither revoked nor over, by the database's clock."""
+    found = keys.annotate(read_at=Now()).order_by("pk")
+    return next((key for key in found if _stored(key).is_living), None)
+
+
+def _opened(keys: QuerySet[Key], token: str, scope: str = "") -> Key | None:
     prefix = split(token)
-    if prefix is None:
-        return None
-    living = APIKey.objects.select_related("workspace", "agent").filter(LIVING)
-    found = living.filter(prefix=prefix).first()
-    return found if found is not None and proves(token, found.digest) else None
+    found = keys.annotate(read_at=Now()).filter(prefix=prefix).first() if prefix else None
+    return found if found is not None and opens(token, _stored(found), scope) else None
+
+
+def _stored(key: BearerToken) -> StoredKey:
+    read_at: datetime = vars(key)["read_at"]
+    scopes = key.scopes if isinstance(key, APIKey) else ()
+    return StoredKey(bytes(key.digest), key.revoked_at, key.expires_at, read_at, scopes)
 
 
 @dataclass(frozen=True)
@@ -165,13 +207,6 @@ class ByPerson(HttpBearer):
         return Caller(found.workspace, person=found.person) if found else None
 
 
-class LacksScope(PermissionDenied):
-    """We stopped because the key is known and does not have the scope that this needs."""
-
-    def __init__(self, scope: str) -> None:
-        super().__init__(f"It lacks the scope “{scope}”.")
-
-
 class ByAgent(HttpBearer):
     """An agent's key with one scope; raises LacksScope for one that is without."""
 
@@ -180,11 +215,9 @@ class ByAgent(HttpBearer):
         self.scope = scope
 
     def authenticate(self, request: HttpRequest, token: str) -> Caller | None:
-        found = agent_of(token)
+        found = agent_of(token, self.scope)
         if found is None:
             return None
-        if self.scope not in found.scopes:
-            raise LacksScope(self.scope)
         return Caller(found.workspace, agent=found.agent, scopes=frozenset(found.scopes))
 
 

@@ -95,7 +95,7 @@ def importer(agent: Agent, *, name: str) -> Actor:
     """
     here = agent.workspace
     scopes = ["ingest", "import"]
-    key = agent.keys.filter(keys.LIVING, name=name, scopes=scopes).first()
+    key = keys.living(agent.keys.filter(name=name, scopes=scopes))
     if key is None:
         key, _ = keys.create_key(agent, by=None, name=name, scopes=scopes)
     return Actor(

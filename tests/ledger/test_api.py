@@ -116,7 +116,8 @@ def test_the_openapi_page_tells_of_the_hot_door_too(client):
     assert {"/api/v1/events", "/api/v1/blobs/{sha256}", "/api/v1/runs/{run}"} <= paths.keys()
     closed = [one for path in paths.values() for one in path.values() if one.get("security")]
     assert len(closed) > 10
-    assert all({"401", "403"} <= {str(code) for code in one["responses"]} for one in closed)
+    for one in closed:  # one whose refusals are of another form says which, in their place
+        assert {"401", "403"} <= one["responses"].keys() or "default" in one["responses"]
 
 
 def test_the_right_prefix_with_a_wrong_secret_reads_nothing(trip, agent_key, person):

@@ -259,6 +259,8 @@ def test_the_hot_routes_and_the_rest_of_the_api_know_a_key_alike(
     is_open = at_the_door(story).status_code != 401
 
     assert is_open == (keys.agent_of(shown) is not None) == (state == "living")
+    key.refresh_from_db()
+    assert (key.last_used_at is not None) == is_open, "what does not open is no use of the key"
 
 
 def test_a_key_without_the_scope_is_refused(call, trip_desk, ada):
