@@ -211,6 +211,24 @@ def test_a_page_of_somewhere_else_and_one_without_the_token_reach_nothing(listen
     client.leave()
 
 
+def test_a_page_of_somewhere_else_starts_no_server(listening_at, desk_that_allows, journal):
+    """It reads no answer, but a browser sends what it asks for: also a hundred times."""
+    server = odd(journal.path, announces=True)
+    url = listening_at(desk_that_allows.url, KEY, server)
+    as_json = {"Content-Type": "application/json"}
+
+    httpx.post(url, content="{}", headers={"Content-Type": "text/plain"})
+    httpx.post(url, json={}, headers={"Origin": "https://elsewhere.example"})
+    httpx.post(url, json={}, headers={"Host": "elsewhere.example"})
+    httpx.request("OPTIONS", url, headers=as_json)
+    httpx.get(url, headers=as_json)
+
+    client = HttpClient(url)
+    client.call("note", text="one")
+    client.leave()
+    assert journal.lines == ["started", 'note {"text": "one"}']
+
+
 def test_a_gateway_is_not_opened_to_others_without_a_token(desk_that_allows, tmp_path, journal):
     here = desk_that_allows.url, KEY, tmp_path / "agent.sqlite", odd(journal.path)
     gateway = Gateway(*here, "--listen", "0.0.0.0:1")

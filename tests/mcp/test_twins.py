@@ -2,13 +2,15 @@
 
 import hashlib
 import json
+import os
 import time
 
 import httpx
 import pytest
 
 from amends import webhooks
-from tests.mcp.conftest import SECRET, Gateway, RawClient, files_server
+from amends.mcp.mapping import Safe
+from tests.mcp.conftest import SECRET, Gateway, RawClient, files_server, words
 from tests.mcp.test_story import printed
 from tests.sdk.conftest import KEY
 
@@ -77,3 +79,43 @@ def test_what_is_not_kept_or_no_longer_what_it_was_is_not_written(written, ask, 
     outside = ask("apply", was, key="key-5", path="/etc/hosts")
     assert outside["outcome"] == "unknown", "the server does not let it be read"
     assert path.read_bytes() == b"second"
+
+
+def test_what_cannot_be_kept_is_not_overwritten(desk_that_allows, tmp_path):
+    path, tools, safe = tmp_path / "notes" / "plan.txt", tmp_path / "files.toml", tmp_path / "safe"
+    path.parent.mkdir()
+    path.write_bytes(b"first")
+    tools.write_text(printed("toml")[0])
+    safe.write_text("no folder can be made here")
+    here = desk_that_allows.url, KEY, tmp_path / "agent.sqlite", files_server(path.parent)
+    client = RawClient(Gateway(*here, "--tools", str(tools), AMENDS_SAFE=str(safe)))
+
+    result = client.call("write_file", path=str(path), content="second")
+    client.leave()
+
+    assert "NOT made: how it was cannot be kept" in words(result)
+    assert path.read_bytes() == b"first"
+    assert [one["data"]["outcome"] for one in desk_that_allows.journal()
+            if one["type"] == "action.failed"] == ["no_effect"]  # fmt: skip
+
+
+def test_the_safe_lets_go_of_what_no_run_of_the_last_month_has_touched(tmp_path):
+    folder, day = tmp_path / "safe", 24 * 3600
+    ages = {b"of last year": 401, b"of spring, used again": 300, b"of spring": 200, b"young": 29}
+    Safe(folder).put(b"of spring, used again")
+    for raw, days in ages.items():
+        Safe(folder).put(raw)
+        kept, then = folder / hashlib.sha256(raw).hexdigest(), time.time() - days * day
+        os.utime(kept, (then, then))
+    left = folder / f"{'0' * 64}.7.abc"
+    left.write_bytes(b"of a gateway that was killed")
+    os.utime(left, (1, 1))
+    assert Safe(folder).get(hashlib.sha256(b"of spring, used again").hexdigest())
+
+    Safe(folder).put(b"new")
+    assert len(list(folder.iterdir())) == 4, "by age alone"
+    Safe(folder, bytes_max=1).put(b"newer")
+
+    names = {hashlib.sha256(raw).hexdigest()
+             for raw in (b"of spring, used again", b"young", b"new", b"newer")}  # fmt: skip
+    assert {one.name for one in folder.iterdir()} == names

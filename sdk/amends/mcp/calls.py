@@ -374,7 +374,10 @@ class Open:
             raise NoEffect("what it changes has changed meanwhile; look at it, and call again")
         kind = self.planned.kind
         if kind and kind.keeps_bytes and isinstance(now, Seen):
-            await asyncio.to_thread(self.planned.call.session.safe.put, now.raw)
+            try:
+                await asyncio.to_thread(self.planned.call.session.safe.put, now.raw)
+            except OSError as full:
+                raise NoEffect(f"how it was cannot be kept, to be put back: {full}") from full
 
     async def _succeeded(self, result: Mapping[str, Any]) -> None:
         now = await self.planned.look()

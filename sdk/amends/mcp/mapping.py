@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import os
 import re
+import time
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,6 +27,14 @@ from amends.tools import no_undo, undo
 
 # What a snapshot may have at most; beyond it there is none, and nothing could be put back.
 SNAPSHOT_BYTES_MAX = 8 * 1024 * 1024
+# How long the safe keeps what was not used since, and how much of it: as long as the ledger keeps
+# keys, or until it is full; never what the last month has used, for a run may be open or an undo
+# wait for people.
+SAFE_SECONDS_MAX = 400 * 24 * 3600
+SAFE_SECONDS_MIN = 30 * 24 * 3600
+SAFE_BYTES_MAX = 4 * 1024 * 1024 * 1024
+UNFINISHED_SECONDS_MAX = 24 * 3600
+LETTING_GO_SECONDS = 3600
 LOSSY = "\ufffd"
 # How the desk's operations are called: this and the kind of thing that is put back.
 RESTORE = "restore_"
@@ -170,33 +180,77 @@ class Mapped:
 class Safe:
     """A folder of what was there before calls, each file named by its SHA-256, for its owner alone.
 
-    It is on disk before the call is made. Gateway and twins of a server share it.
+    It is on disk before the call is made. Gateway and twins of a server share it. Each use makes a
+    file young again, and what is old is let go.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, bytes_max: int = SAFE_BYTES_MAX) -> None:
+        self.folder, self._bytes_max = folder, bytes_max
+        self._let_go_at = -float("inf")
 
     def put(self, raw: bytes) -> None:
+        """Raises OSError where it cannot be kept."""
         path = self.folder / hashlib.sha256(raw).hexdigest()
-        if path.exists():
-            return
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        new.rename(path)
+        if not _used(path):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(raw)
+                file.flush()
+                os.fsync(file.fileno())
+            new.rename(path)
+        if time.monotonic() - self._let_go_at > LETTING_GO_SECONDS:
+            self._let_go_at = time.monotonic()
+            self._let_go()
 
     def get(self, sha256: str) -> bytes | None:
         """The bytes, or None where they are not kept, or no longer what they were."""
         if not re.fullmatch("[0-9a-f]{64}", sha256):
             return None
+        path = self.folder / sha256
         try:
-            raw = (self.folder / sha256).read_bytes()
+            raw = path.read_bytes()
         except FileNotFoundError:
             return None
+        _used(path)
         return raw if hashlib.sha256(raw).hexdigest() == sha256 else None
+
+    def _let_go(self) -> None:
+        """Remove what is too old, and of the rest the oldest where there is too much."""
+        found = []
+        for path in self.folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                seen = path.stat()
+                found.append((seen.st_mtime, seen.st_size, path))
+        used = sum(size for _, size, _ in found)
+        for at, size, path in sorted(found):
+            age = time.time() - at
+            is_left = "." in path.name and age > UNFINISHED_SECONDS_MAX
+            is_much = used > self._bytes_max and age > SAFE_SECONDS_MIN
+            if is_left or is_much or age > SAFE_SECONDS_MAX:
+                _remove_unless_used(path, at)
+                used -= size
+
+
+def _used(path: Path) -> bool:
+    """Make a file of the safe young; whether it is there."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _remove_unless_used(path: Path, at: float) -> None:
+    """Aside first: whoever uses it at this moment finds it gone and writes it anew, or was before
+    us, which its time then tells."""
+    aside = path.with_name(f"{path.name}.{os.getpid()}.gone")
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(aside)
+        if aside.stat().st_mtime > at:
+            aside.rename(path)
+        else:
+            aside.unlink()
 
 
 def default_safe() -> Path:

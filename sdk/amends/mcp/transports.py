@@ -24,11 +24,17 @@ import uvicorn
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServerTransport
-from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecuritySettings
+from mcp.server.transport_security import (
+    RequestBodyLimitMiddleware,
+    TransportSecurityMiddleware,
+    TransportSecuritySettings,
+)
 from mcp.shared.message import SessionMessage
 from mcp.types import UNSUPPORTED_PROTOCOL_VERSION, jsonrpc_message_adapter
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
 
 from amends.mcp.gateway import Session, Settings
 
@@ -163,6 +169,9 @@ class HttpFace:
         if named and named not in self.sessions:
             await _say(send, 404, "there is no such session")
             return
+        if not named and (refusal := await self._refusal(scope)):
+            await refusal(scope, receive, send)  # type: ignore[arg-type]
+            return
         if not named and len(self.sessions) >= SESSIONS_MAX:
             await _say(send, 503, "too many sessions are open")
             return
@@ -172,10 +181,23 @@ class HttpFace:
             return
         await transport.handle_request(scope, receive, send)  # type: ignore[arg-type]
 
+    async def _refusal(self, scope: Scope) -> Response | None:
+        """Asked before a server is started: a browser sends what any page wants sent."""
+        if scope["method"] != "POST":
+            return Response("A session begins with a POST", status_code=400)
+        request = Request(scope)  # type: ignore[arg-type]
+        return await TransportSecurityMiddleware(self._security).validate_request(
+            request, is_post=True
+        )
+
+    @property
+    def _security(self) -> TransportSecuritySettings:
+        return TransportSecuritySettings(allowed_hosts=self.allowed_hosts)
+
     async def _new_session(self) -> StreamableHTTPServerTransport | None:
         transport = StreamableHTTPServerTransport(
             uuid4().hex, idle_timeout=IDLE_SECONDS,
-            security_settings=TransportSecuritySettings(allowed_hosts=self.allowed_hosts),
+            security_settings=self._security,
         )  # fmt: skip
         ready = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._serve(transport, ready))

@@ -3,7 +3,8 @@
     python odd.py JOURNAL '{"twice": true}'
 
 What it was asked to do stands in the journal, one line each, before it answers: what is not there
-never reached it. `lists` are the annotations that it tells of its tools, per listing.
+never reached it. `lists` are the annotations that it tells of its tools, per listing; with
+`announces` its start stands there, too.
 """
 
 import json
@@ -131,6 +132,8 @@ def answer(request):  # noqa: PLR0911 - one for each method
     return None
 
 
+if wants.get("announces"):
+    note("started")
 for line in sys.stdin:
     message = json.loads(line)
     if message.get("method") == "notifications/cancelled":
