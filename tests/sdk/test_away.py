@@ -14,7 +14,7 @@ import threading
 import pytest
 
 import amends
-from amends.spool import Spool
+from amends.spool import KeyRow, Spool
 from tests.sdk.conftest import ENVIRONMENT, KEY, NEW, act_and_die, move
 
 
@@ -193,6 +193,17 @@ def test_killed_after_the_outcome_was_said_the_spool_delivers_it(agent, small_de
     assert small_desk.types().count("action.succeeded") == 1
     assert small_desk.types()[:4] == ["run.started", "action.planned", "action.started",
                                       "action.succeeded"]  # fmt: skip
+
+
+def test_what_fails_half_way_leaves_nothing_in_line(spool_file):
+    spool = Spool(spool_file)
+    key = KeyRow("k", "run_1", "act_1", 1, "digest", "try", 1, "succeeded", result=object())
+
+    with pytest.raises(TypeError):
+        spool.write({"run": "run_1", "id": "event"}, key=key)
+
+    assert spool.waiting() == []
+    assert spool.find("k") is None
 
 
 def test_a_full_spool_stops_new_calls_and_still_takes_outcomes(desk):
