@@ -284,7 +284,7 @@ class _Reading:
             self._from_tool(message, where)
         elif kind.endswith("_call_output"):
             self._answer(str(message.get("call_id") or ""), message.get("output"), where,
-                         has_failed=message.get("status") in FAILED)  # fmt: skip
+                         has_failed=_is_failure(message.get("status")))  # fmt: skip
         elif kind.endswith("_call"):
             self._of_responses(kind, message, where)
         elif kind not in WITHOUT_CALLS:
@@ -342,7 +342,7 @@ class _Reading:
     def _from_tool(self, message: dict[str, Any], where: str) -> None:
         known_as = str(message.get("tool_call_id") or message.get("name") or "")
         self._answer(known_as, message.get("content"), where,
-                     has_failed=message.get("status") in FAILED,
+                     has_failed=_is_failure(message.get("status")),
                      tool=str(message.get("name") or ""), ended=_time_in(message))  # fmt: skip
 
     def _of_responses(self, kind: str, item: dict[str, Any], where: str) -> None:
@@ -357,7 +357,7 @@ class _Reading:
         call = self._call(known_as, name, args, item, where)
         if call is None:
             return
-        if item.get("error") or item.get("status") in FAILED:
+        if item.get("error") or _is_failure(item.get("status")):
             self._answer(known_as, item.get("error") or item["status"], where, has_failed=True)
         elif answers := [item[name] for name in NAMES_OF_RESULTS if item.get(name)]:
             self._answer(known_as, answers[0], where)
@@ -430,11 +430,15 @@ def _unwrapped(message: Any) -> Any:
         return message
     if isinstance(message.get("kwargs"), dict) and message.get("lc") is not None:
         path = message.get("id")
-        name = path[-1] if isinstance(path, list) and path else ""
-        return {**message["kwargs"], "type": OF_LANGCHAIN.get(name, str(name))}
+        name = str(path[-1]) if isinstance(path, list) and path else ""
+        return {**message["kwargs"], "type": OF_LANGCHAIN.get(name, name)}
     if isinstance(message.get("data"), dict) and "role" not in message:
         return {**message["data"], "type": message.get("type")}
     return message
+
+
+def _is_failure(status: Any) -> bool:
+    return isinstance(status, str) and status in FAILED
 
 
 def _is_text_alone(content: Any) -> bool:

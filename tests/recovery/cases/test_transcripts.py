@@ -133,6 +133,26 @@ def test_what_cannot_be_read_is_told_with_its_place_and_the_rest_is_kept(agent, 
     assert noted[1].startswith("noted: responses.json, message 7: “hologram” is no kind of")
 
 
+def test_a_message_in_a_form_of_its_own_keeps_no_other_from_being_read(agent, policy, tmp_path):
+    """Dumps of other programs have objects where a word is expected, and texts in texts."""
+    odd = [
+        {"lc": 1, "id": [[]], "kwargs": {"content": "x"}},
+        {"type": "mcp_call", "name": "mail.send", "status": {}},
+        {"role": "tool", "tool_call_id": "c9", "name": "mail.send", "status": []},
+        {"type": "function_call_output", "call_id": "c9", "status": {"a": 1}},
+    ]
+    printed = {"role": "tool", "tool_call_id": "c1", "content": "{'password': 'hunter2'}"}
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps([*CHAT[:3], *odd, printed]))
+
+    said, _, failed = import_(path)
+
+    assert failed is None
+    assert said.startswith("1 runs with 4 calls")
+    assert not [one for one in Event.objects.all() if "hunter2" in json.dumps(one.data)]
+    assert Action.objects.get(tool="repos.delete").result.startswith("⟦masked:text")
+
+
 def test_importing_again_changes_nothing_and_a_longer_one_only_adds(agent, policy, files, tmp_path):
     import_(*files)
     events = Event.objects.filter(actor_kind="agent").count()
