@@ -18,22 +18,20 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-import msgspec
 from psycopg import Connection, Cursor
 
 from amends.protocol.canonical import content_digest, salted_digest
 from edge.asgi import Problem, problem
 from ledger import clocks
-from ledger.append import projection_rows, statements
+from ledger.append import statements
 from ledger.append.projection import Folding, KnownRun, moves
 from ledger.append.statements import (
-    PARTED,
     LastWrites,
     Rows,
     Statement,
     joined,
-    joined_bytes,
     joined_numbers,
+    json_text,
 )
 from ledger.fold import ActionRow
 from ledger.fold.actions import planned_alone
@@ -263,14 +261,9 @@ class Batch:
             (
                 statements.NEW_EVENTS,
                 [
-                    self.received, actor.workspace_id, actor.kind, actor.name,
-                    actor.key_prefix, actor.trusted, salts, b"".join(digests), numbers,
-                    joined([e.id for e in events]), joined([e.type for e in events]),
-                    joined([e.time_text for e in events]),
-                    joined([e.run for e in events]), joined([e.action for e in events]),
-                    joined([None if e.n is None else str(e.n) for e in events]),
-                    joined([projection_rows.json_text(e.trace) for e in events]),
-                    joined_bytes([e.data_json for e in events]),
+                    self.received, actor.workspace_id, actor.kind, actor.name, actor.key_prefix,
+                    actor.trusted, salts, b"".join(digests), numbers,
+                    *statements.event_lists(events),
                 ],
             ),
             (statements.NEW_UNSEALED, [actor.workspace_id, self.received, numbers]),
@@ -337,21 +330,16 @@ def deferred_append(
 ) -> Statement:
     """The statement of a deferred append; `drawn` are the sequence numbers where there are some."""
     salts, digests = salted(events)
-    ahead = [] if drawn is None else [drawn.received, joined_numbers(drawn.sequences)]
-    return statements.DEFERRED_DRAWING if drawn is None else statements.DEFERRED_DRAWN, [
-        *ahead,
-        joined([event.id for event in events]),
-        joined([event.type for event in events]),
-        joined([event.run for event in events]),
-        joined([event.action for event in events]),
-        joined_bytes([event.data_json for event in events]),
-        joined([content_digest(event.content).hex() for event in events]),
-        salts.hex(PARTED, SALT_BYTES),
-        joined([digest.hex() for digest in digests]),
-        *[actor.workspace_id] * 3,
-        actor.kind,
-        actor.name,
-    ]
+    contents = b"".join([content_digest(event.content) for event in events])
+    values = [
+        contents, salts, b"".join(digests),
+        *([] if drawn is None else [joined_numbers(drawn.sequences)]),
+        *statements.event_lists(events, statements.DESK),
+        *[actor.workspace_id] * 3, actor.kind, actor.name,
+    ]  # fmt: skip
+    if drawn is None:
+        return statements.DEFERRED_DRAWING, values
+    return statements.DEFERRED_DRAWN, [drawn.received, *values]
 
 
 def stored_events(
@@ -395,8 +383,6 @@ SIGNATURE = {
 _PASSED = {"interval": "make_interval(secs => %b)"}
 PARAMETERS = ", ".join(_PASSED.get(kind, f"%b::{kind}") for kind in SIGNATURE.values())
 
-_json = msgspec.json.Encoder()
-
 
 def arguments(
     actor: Actor,
@@ -410,19 +396,15 @@ def arguments(
     row = planned_alone(planned.action, planned.data)
     return [
         actor.workspace_id, actor.agent_id, actor.name, actor.key_prefix, actor.trusted,
-        planned.run, planned.action, planned.n, planned.time, _text(planned.trace),
+        planned.run, planned.action, planned.n, planned.time, json_text(planned.trace),
         *_event(planned), *_event(started),
-        row.tool, row.action_class, row.risk, row.saga, row.op, row.key, _text(row.targets),
-        _text(row.args), row.args_digest, _text(row.intent), _text(row.compensation),
-        _text(row.before),
+        row.tool, row.action_class, row.risk, row.saga, row.op, row.key, json_text(row.targets),
+        json_text(row.args), row.args_digest, json_text(row.intent), json_text(row.compensation),
+        json_text(row.before),
         started.data["attempt"][:ATTEMPT_CHARACTERS_MAX],
         started.data.get("retry", "")[:RETRY_CHARACTERS_MAX],
-        _text(labels), may_follow_pivot, float(actor.stuck_after_seconds),
+        json_text(labels), may_follow_pivot, float(actor.stuck_after_seconds),
     ]  # fmt: skip
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else _json.encode(value).decode()
 
 
 def _event(parsed: ParsedEvent) -> tuple[str, str, bytes, bytes, bytes]:

@@ -10,8 +10,6 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import msgspec
-
 from ledger.append.statements import (
     LIST,
     NAMELESS_ATTEMPTS,
@@ -21,11 +19,10 @@ from ledger.append.statements import (
     joined,
     joined_numbers,
     joined_texts,
+    json_text,
 )
 from ledger.fold import ActionRow, CheckpointRow, RunRow
 from ledger.parsed_events import Actor
-
-_json = msgspec.json.Encoder()
 
 RUN = {
     "state": "text", "model": "text", "request": "text", "goal": "text", "customer": "text",
@@ -57,10 +54,6 @@ _LANDS = {
     "words": "string_to_array(coalesce(u.{0}, ''), ',')", "number": "u.{0}::bigint",
     "whole": "u.{0}::bigint", "claim": "u.{0}::boolean",
 }  # fmt: skip
-
-
-def json_text(value: Any) -> str | None:
-    return None if value is None else _json.encode(value).decode()
 
 
 @lru_cache(maxsize=1024)  # the rows of a batch were received at one moment

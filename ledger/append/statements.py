@@ -7,9 +7,12 @@ comes back as none, so texts are read through `coalesce`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from ledger.fold.effects import UNDONE
+from ledger.parsed_events import ParsedEvent
 from workspaces.row_locks import ROW_LOCK
 
 Statement = tuple[str, Sequence[Any]]
@@ -18,6 +21,13 @@ Rows = list[tuple[Any, ...]]
 PARTED, NOTHING = "\x1f", "\x1e"
 # The parameter of a joined list, in SQL.
 LIST = "string_to_array(%b, E'\\x1f', E'\\x1e')"
+
+
+_json = msgspec.json.Encoder()
+
+
+def json_text(value: Any) -> str | None:
+    return None if value is None else _json.encode(value).decode()
 
 
 def joined(values: Iterable[str | None]) -> str:
@@ -129,13 +139,57 @@ CROSS JOIN LATERAL (
     SELECT id FROM ledger_action WHERE run_id = u.run_id AND action = u.action LIMIT 1
 ) a"""
 
+# What an event's row holds: of a batch, of each of its events, and what is hashed.
+#
+# One list for all who write events. The usual begin writes by a function of the database, which has
+# the columns by itself; tests/approvals/test_begin_rows.py holds both equal.
+
+
+class EventColumn(NamedTuple):
+    """How a column travels: packed as one text, and read by this SQL out of the list."""
+
+    read: str
+    pack: Callable[[Sequence[ParsedEvent]], str]
+
+
+EVENT = {
+    "event_id": EventColumn("event_id", lambda events: joined([e.id for e in events])),
+    "type": EventColumn("type", lambda events: joined([e.type for e in events])),
+    "run": EventColumn("coalesce(run, '')", lambda events: joined([e.run for e in events])),
+    "action": EventColumn(
+        "coalesce(action, '')", lambda events: joined([e.action for e in events])
+    ),
+    "data": EventColumn("data::jsonb", lambda events: joined_bytes([e.data_json for e in events])),
+    '"time"': EventColumn(
+        '"time"::timestamptz', lambda events: joined([e.time_text for e in events])
+    ),
+    "n": EventColumn(
+        "n::int", lambda events: joined([None if e.n is None else str(e.n) for e in events])
+    ),
+    "trace": EventColumn(
+        "trace::jsonb", lambda events: joined([json_text(e.trace) for e in events])
+    ),
+}
+DESK = ("event_id", "type", "run", "action", "data")
+"""The desk's own events have no more; to the rest the table gives what stands for none."""
+HASHED = ("salt", "digest")
+BATCH = ("received_at", "workspace_id", "actor_kind", "actor", "key_prefix", "trusted")
+
+
+def event_lists(events: Sequence[ParsedEvent], names: Iterable[str] = EVENT) -> list[str]:
+    """The values of these columns, each as one text."""
+    return [EVENT[name].pack(events) for name in names]
+
+
+def _read(names: Iterable[str]) -> str:
+    return ", ".join(EVENT[name].read for name in names)
+
+
 NEW_EVENTS = f"""
-INSERT INTO ledger_event (received_at, workspace_id, actor_kind, actor, key_prefix, trusted, salt,
-    digest, place, event_id, type, "time", run, action, n, trace, data)
-SELECT %b::timestamptz, %b, %b, %b, %b, %b, {_NTH}, {_NTH}, place::bigint, event_id, type,
-    "time"::timestamptz, coalesce(run, ''), coalesce(action, ''), n::int, trace::jsonb, data::jsonb
-FROM unnest({", ".join([LIST] * 9)}) WITH ORDINALITY
-AS u (place, event_id, type, "time", run, action, n, trace, data, i)"""  # noqa: S608
+INSERT INTO ledger_event ({", ".join((*BATCH, *HASHED, "place", *EVENT))})
+SELECT %b::timestamptz, %b, %b, %b, %b, %b, {_NTH}, {_NTH}, place::bigint, {_read(EVENT)}
+FROM unnest({", ".join([LIST] * (1 + len(EVENT)))}) WITH ORDINALITY
+AS u (place, {", ".join(EVENT)}, i)"""  # noqa: S608
 
 NEW_UNSEALED = f"""
 INSERT INTO ledger_unsealed (place, workspace_id, received_at)
@@ -210,30 +264,30 @@ UPDATE ledger_action a SET
         FROM ledger_effect f WHERE f.action_id = a.id AND NOT f.withdrawn)
 WHERE id = ANY(%b::bigint[])"""  # noqa: S608 - our own words
 
-_EVENT = "event_id, type, run, action, data, content, salt, digest"
-# Events of a deferred append: where sequence numbers and the moment are drawn by the way, and
-# where they were drawn before.
+# A deferred append: where sequence numbers and the moment are drawn by the way, and where they were
+# drawn before.
+_HASHED = f"{_NTH} AS content, {_NTH} AS salt, {_NTH} AS digest"
 _DRAWING = f"""
 WITH moment AS (SELECT clock_timestamp() AS received),
 deferred AS MATERIALIZED (
-    SELECT nextval('ledger_place') AS place, u.* FROM unnest({", ".join([LIST] * 8)})
-    AS u ({_EVENT})),"""  # noqa: S608
+    SELECT {_HASHED}, nextval('ledger_place') AS place, {", ".join(DESK)}
+    FROM unnest({", ".join([LIST] * len(DESK))}) WITH ORDINALITY
+    AS u ({", ".join(DESK)}, i)),"""  # noqa: S608
 _DRAWN = f"""
 WITH moment AS (SELECT %b::timestamptz AS received),
 deferred AS MATERIALIZED (
-    SELECT n::bigint AS place, {_EVENT} FROM unnest({", ".join([LIST] * 9)})
-    AS u (n, {_EVENT})),"""  # noqa: S608
-_DEFERRED = """
+    SELECT {_HASHED}, drawn::bigint AS place, {", ".join(DESK)}
+    FROM unnest({", ".join([LIST] * (1 + len(DESK)))}) WITH ORDINALITY
+    AS u (drawn, {", ".join(DESK)}, i)),"""  # noqa: S608
+_DEFERRED = f"""
 keys AS (
     INSERT INTO ledger_eventkey (workspace_id, event_id, content, place, received_at)
-    SELECT %b, event_id, decode(content, 'hex'), place, received FROM deferred, moment),
+    SELECT %b, event_id, content, place, received FROM deferred, moment),
 waiting AS (
     INSERT INTO ledger_unsealed (place, workspace_id, received_at)
     SELECT place, %b, received FROM deferred, moment)
-INSERT INTO ledger_event (place, received_at, workspace_id, event_id, type, run, action, actor_kind,
-    actor, data, salt, digest)
-SELECT place, received, %b, event_id, type, coalesce(run, ''), coalesce(action, ''), %b, %b,
-    data::jsonb, decode(salt, 'hex'), decode(digest, 'hex')
+INSERT INTO ledger_event ({", ".join((*BATCH[:4], *HASHED, "place", *DESK))})
+SELECT received, %b, %b, %b, salt, digest, place, {_read(DESK)}
 FROM deferred, moment
-RETURNING event_id, place, received_at::text"""
+RETURNING event_id, place, received_at::text"""  # noqa: S608
 DEFERRED_DRAWING, DEFERRED_DRAWN = _DRAWING + _DEFERRED, _DRAWN + _DEFERRED

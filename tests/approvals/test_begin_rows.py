@@ -1,15 +1,18 @@
 """Corners of the table of `begin`: each reason to deny, each way into doubt, each end."""
 
+import re
 from datetime import timedelta
 
 import msgspec
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from approvals import inbox, pauses
 from approvals.gate.begin import BeginAnswer
 from approvals.gate.waiting import ApprovalStatus
 from approvals.models import Approval, ApprovalState
+from ledger.append import events, statements
 from ledger.models import Action, Event
 from tests.approvals import test_gate
 from tests.approvals.cast import put_in_force, told
@@ -167,3 +170,26 @@ def test_every_answer_is_as_the_page_of_the_api_says(trip, acme, ben):
     assert [undocumented(one, BeginAnswer) for one in answers] == [set()] * 5
     approval = trip.request("GET", f"/api/v1/approvals/{asked.json()['approval']}")
     assert undocumented(approval, ApprovalStatus) == set()
+
+
+def test_the_functions_of_begin_have_the_parameters_and_write_the_columns_that_all_others_have():
+    told_in_python = [
+        f"{name} {kind}".replace("timestamptz", "timestamp with time zone")
+        for name, kind in events.SIGNATURE.items()
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT proname, pg_get_function_identity_arguments(oid), prosrc FROM pg_proc"
+            " WHERE proname IN ('ledger_begin', 'gate_begin')"
+        )
+        found = {name: (takes.replace('"', "").split(", "), body) for name, takes, body in cursor}
+
+    assert found["ledger_begin"][0] == told_in_python
+    assert found["gate_begin"][0][-len(told_in_python) :] == told_in_python
+    (written,) = re.findall(
+        r"INSERT INTO ledger_event \((.*?)\)", found["ledger_begin"][1], re.DOTALL
+    )
+    assert set(re.split(r",\s+", written)) == {
+        *statements.BATCH, *statements.HASHED, "place", *statements.EVENT,
+    }  # fmt: skip
+    assert set(statements.DESK) < set(statements.EVENT)
