@@ -137,7 +137,7 @@ def database(url: str) -> dict[str, Any]:
     """A Django DATABASES entry. Whatever libpq understands may stand in the URL."""
     options = sockets.postgres_parameters() | conninfo_to_dict(url)
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "edge.postgresql",
         "NAME": options.pop("dbname", DATABASE),
         "USER": options.pop("user", ""),
         "PASSWORD": options.pop("password", ""),

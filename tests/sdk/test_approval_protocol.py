@@ -4,12 +4,16 @@ documents of agent-approval-interchange, judged by its own library.
 
 import asyncio
 import json
+import os
 import threading
+import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import aais
 import httpx
+import psycopg
 import pytest
 from agentapprovalprotocol import AsyncClient, AsyncGate, Call, Client, Deny, Gate, Pending
 from agentapprovalprotocol._client import ConflictError, CredentialRefused, NotFound
@@ -19,6 +23,7 @@ from approvals import inbox
 from approvals.interchange import aap_requests
 from approvals.models import Approval
 from ledger.models import Action, Blob, Event, Run
+from tests.processes import Processes
 from tests.sdk import test_real_gate
 from workspaces.models import Secret
 
@@ -37,6 +42,20 @@ agentSafety:
     "files.delete": {risk: HIGH, approval: DENY}
     "charge":       {risk: HIGH, approval: MANUAL}
 """
+
+
+@pytest.fixture(scope="module")
+def desk_of_all(tmp_path_factory):
+    """One web process for all stories: each finds its own workspace in a database made empty."""
+    running = Processes(tmp_path_factory.mktemp("desk"))
+    yield running.web()
+    running.stop()
+
+
+@pytest.fixture
+def web(desk_of_all, token):
+    desk_of_all.wait_until_ready()
+    return desk_of_all
 
 
 @pytest.fixture
@@ -350,3 +369,29 @@ def test_a_document_that_claims_a_decision_decides_nothing(aais_door, ben):
     assert not Action.objects.get().attempts.exists()
     taken_back = aais_door.delete("/requests/apr_1").json()
     assert aais.validate(taken_back)["resolution"]["outcome"] == "cancelled"
+
+
+def test_after_postgresql_has_dropped_its_sessions_the_next_request_is_answered(web, token):
+    """As after its restart: many connections lie dead in the pool, and one request comes."""
+    nothing = f"{web.url}/aap/v1/requests/{uuid.uuid4()}"
+    headers = {"authorization": f"Bearer {token}"}
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+
+    def ask():
+        return httpx.get(nothing, headers=headers, timeout=60).status_code
+
+    def connected():
+        return psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)
+
+    with connected() as holder, connected() as eye, ThreadPoolExecutor(8) as many:
+        with holder.transaction():
+            holder.execute("LOCK TABLE workspaces_secret IN ACCESS EXCLUSIVE MODE")
+            asked = [many.submit(ask) for _ in range(8)]
+            while eye.execute(waiting).fetchone()[0] < 5:
+                time.sleep(0.05)
+        assert {one.result() for one in asked} == {404}
+        eye.execute(f"{cut} AND datname = current_database()")
+
+    web.wait_until_ready()
+    assert ask() == 404
