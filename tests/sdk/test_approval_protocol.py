@@ -388,7 +388,9 @@ def test_after_postgresql_has_dropped_its_sessions_the_next_request_is_answered(
         with holder.transaction():
             holder.execute("LOCK TABLE workspaces_secret IN ACCESS EXCLUSIVE MODE")
             asked = [many.submit(ask) for _ in range(8)]
-            while eye.execute(waiting).fetchone()[0] < 5:
+            for _ in range(150):  # a lock is waited for no longer than ten seconds
+                if eye.execute(waiting).fetchone() == (8,):
+                    break
                 time.sleep(0.05)
         assert {one.result() for one in asked} == {404}
         eye.execute(f"{cut} AND datname = current_database()")
