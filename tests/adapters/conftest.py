@@ -44,7 +44,7 @@ def environment_of(framework, locks=HERE / "environments"):
         fcntl.flock(turn, fcntl.LOCK_EX)  # two runners of one run want the same
         if not stamp.exists() or stamp.read_text("utf-8") != wanted:
             make = [sys.executable, "-m", "venv", "--clear", folder]
-            subprocess.run(make, check=True, timeout=60)
+            subprocess.run(make, check=True, timeout=INSTALL_SECONDS_MAX)
             install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
                        "--no-input", "--require-hashes", "-r", lock]  # fmt: skip
             subprocess.run(install, check=True, timeout=INSTALL_SECONDS_MAX)

@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 import redis
-from django.db import connections
+from django.db import connections, transaction
 from django.db.models import F
 
 from approvals import inbox
@@ -86,10 +86,16 @@ class Storm:
         operation = self.chance.choice(self.operations)
         return plan_for(self.make(name, count), self.connection, operation)
 
-    def ask_for(self, plan: Plan, **more: Any) -> Approval:
-        """Put the plan before people; it is one of the storm's, and waits for them."""
+    def ask_for(self, draw: Callable[[], Plan], **more: Any) -> Approval:
+        """Draw up a plan and put it before people; it is one of the storm's, and waits for them.
+
+        Both in one transaction, as when people submit one: a plan that waits for nobody is begun by
+        the sweeper.
+        """
+        with transaction.atomic():
+            plan = draw()
+            approval = asked(plan, self.people.ada, **more)
         self.plans.append(plan)
-        approval = asked(plan, self.people.ada, **more)
         plan.refresh_from_db()
         return approval
 

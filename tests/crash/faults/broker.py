@@ -3,6 +3,7 @@
 import os
 import signal
 from collections import Counter
+from functools import partial
 
 from recovery import tasks
 from recovery.engine import plan_lifecycle
@@ -50,7 +51,7 @@ def broker_down(storm: Storm) -> None:
     storm.begin(count=3)
     web = storm.processes.web(**storm.environment)
     ben = Person(storm.people.ben, web.url, storm.connection.workspace)
-    asked = [storm.ask_for(storm.plan(f"s{number}")) for number in range(3, PLANS)]
+    asked = [storm.ask_for(partial(storm.plan, f"s{number}")) for number in range(3, PLANS)]
     for path in PAGES:  # each has been shown before, as in a process that has been up for a while
         assert ben.opens(path) == 200
     ben.approves(asked.pop())
@@ -146,7 +147,7 @@ def zombies(storm: Storm) -> None:
     plan_lifecycle.stop(stopped, by=storm.people.ada)
     storm.plans.append(stopped)
     rest([stopped], 60)  # a worker may have had it in hand when it was stopped
-    waiting = storm.ask_for(storm.plan("s5"))
+    waiting = storm.ask_for(lambda: storm.plan("s5"))
     before, messages = storm.everything(), storm.messages()
     storm.hint(times=5)
     wake(tasks.run_plan, NOBODYS)

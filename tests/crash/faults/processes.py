@@ -203,7 +203,7 @@ def stop_past_lease(storm: Storm) -> None:
 @fault("F20 clocks astray")
 def clocks_astray(storm: Storm) -> None:
     """An hour ahead, an hour behind: no lease is stolen, nothing expires, no live run is taken."""
-    approval = storm.ask_for(storm.plan("asked"), expires_seconds=1800)
+    approval = storm.ask_for(lambda: storm.plan("asked"), expires_seconds=1800)
     storm.make_live_run("alive")
     for number in range(4):
         storm.outside.mischief(f"s{number}2", sleep_before=0.7)  # there is time to steal it

@@ -85,7 +85,7 @@ def webs_astray(storm: Storm) -> None:
             storm.processes.web(**storm.environment | wrong, ASTRAY_SECONDS=seconds)
             for seconds in (AHEAD, BEHIND)
         ]
-    approval = storm.ask_for(storm.plan("asked"), expires_seconds=240)
+    approval = storm.ask_for(lambda: storm.plan("asked"), expires_seconds=240)
     bens = [Person(storm.people.ben, web.url, storm.connection.workspace) for web in webs]
     over_at_the_doors(storm, [f"{web.url}/api/v1" for web in webs])
     too_late_for(storm, bens)
