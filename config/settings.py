@@ -125,7 +125,7 @@ def database(url: str) -> dict[str, Any]:
         # workers keep one plain connection each.
         size = env.number("AMENDS_POOL_SIZE", 20)
         entry["OPTIONS"]["pool"] = {"min_size": 1, "max_size": size, "timeout": 10}
-        entry["CONN_HEALTH_CHECKS"] = False  # edge/postgresql looks, at all of them at once
+        entry["CONN_HEALTH_CHECKS"] = False  # edge/postgresql looks, and lets all go at once
     else:
         entry["CONN_MAX_AGE"] = None
         # The engine's own statements are prepared; set 0 behind a pooler that cannot keep them.

@@ -58,7 +58,7 @@ def _is_here(request: HttpRequest) -> bool:
     address = request.META.get("REMOTE_ADDR", "")
     if not address or any(map(FORWARDED.match, request.META)):
         return False
-    name, _ = split_domain_port(request.get_host())
+    name, _ = split_domain_port(request.META.get("HTTP_HOST", ""))  # a foreign one is an error page
     return ipaddress.ip_address(address).is_loopback and name in LOOPBACK_NAMES
 
 

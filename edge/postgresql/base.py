@@ -2,7 +2,8 @@
 
 When PostgreSQL restarts or fails over, every idle connection is dead at once. The pool itself would
 find that out one by one and sleep longer after each (psycopg_pool 3.3: 1, 2, 4 … seconds), so that
-beyond three of them a request waited ten seconds and was refused. Here all are looked at together.
+beyond three of them a request waited ten seconds and was refused. Here all are let go together, and
+unasked: a host that vanished answers each question only by its silence, after twenty seconds.
 """
 
 from typing import Any
@@ -22,6 +23,6 @@ class DatabaseWrapper(base.DatabaseWrapper):
             ConnectionPool.check_connection(connection)
         except OperationalError:
             self.pool.putconn(connection)
-            self.pool.check()
+            self.pool.drain()
             return super().get_new_connection(conn_params)
         return connection

@@ -64,5 +64,7 @@ def test_the_api_offers_nothing_about_approvals_but_to_read_and_to_answer_a_ques
     }
     assert offered == {
         ("get", "/api/v1/approvals/{id}"),
+        ("get", "/api/v1/approvals/{pk}/documents"),
+        ("get", "/api/v1/approvals/{pk}/documents/{name}"),
         ("post", "/api/v1/approvals/{id}/answers"),
     }
