@@ -48,7 +48,7 @@ CORRECTION, V1 = f"{W}corrections/<int:pk>/", "api/v1/"
 PLACES: dict[str, tuple[dict[str, str], ...]] = {
     **dict.fromkeys(
         (
-            "", "address/",
+            "", "address/", "demo/enter/", "demo/hide/",
             "api/docs", f"{V1}", f"{V1}openapi.json", f"{V1}docs", "setup/<str:token>/",
             "join/<str:token>/", "ask/<str:token>/", "c/<str:token>/", "c/<str:token>/record.json",
             "c/<str:token>/verify/", "c/<str:token>/report/",
@@ -75,10 +75,11 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
     f"{W}queue/": ({}, {"?": "q=is:open"}, {"?": "peek={case}"}),
     f"{W}queue/suggest/": ({"?": "q=customer:&cursor=9"}, {"?": "q=tool:&cursor=5"}),
     f"{W}bulk/new/": ({"?": "ids={case}"},),
-    f"{W}x/<path:said>": ({"said": "run_1"},),
+    f"{W}x/<path:query>": ({"query": "run_1"},),
     **dict.fromkeys((f"{W}settings/members/invitations/<int:pk>/withdraw/",
         f"{W}settings/teams/<int:pk>/", f"{W}settings/teams/<int:pk>/people/",
-        f"{W}settings/keys/<int:pk>/revoke/", f"{W}settings/tokens/<int:pk>/revoke/",
+        f"{W}settings/keys/<int:pk>/revoke/", f"{W}settings/keys/<int:pk>/first/",
+        f"{W}settings/tokens/<int:pk>/revoke/",
         f"{W}channels/<int:pk>/switch/", f"{W}channels/<int:pk>/test/",
         f"{W}policies/pauses/<int:pk>/lift/", f"{W}bulk/<int:pk>/", f"{W}bulk/<int:pk>/progress/",
         f"{W}bulk/<int:pk>/stop/"), ({"pk": "1"},)),
@@ -101,6 +102,9 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         {"path": "w/acme/connectors/shop/credentials/observe/"},
     ),
     APPROVAL: ({"pk": "{approval}"},),
+    f"{V1}approvals/<int:pk>/documents": ({"pk": "{approval}"},),
+    **dict.fromkeys((f"{V1}approvals/<int:pk>/documents/<name>", f"{APPROVAL}<slug:name>.json"),
+        tuple({"pk": "{approval}", "name": name} for name in ("requested", "decided", "resolved"))),
     **dict.fromkeys((f"{APPROVAL}decide/", f"{APPROVAL}withdraw/", f"{APPROVAL}ask/"),
         ({"pk": "{approval}"},)),
     f"{APPROVAL}answer/<int:enquiry>/": ({"pk": "{approval}", "enquiry": "1"},),
@@ -131,6 +135,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
 OF_AGENTS = {
     "/api/v1/events", "/api/v1/blobs/{sha256}", "/api/v1/actions/begin", "/api/v1/approvals/{id}",
     "/api/v1/approvals/{id}/answers", "/api/v1/runs/{run}/directive", "/api/v1/policy",
+    "/api/v1/cloudevents", "/v1/traces",
 }  # fmt: skip
 BODIES = {
     f"{LINK}try/": {"operation": "restore_row", "target_type": "ticket",
