@@ -316,7 +316,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
         "approval": {
             "id": approval.pk,
             "digest": approval.digest,
-            "digest_short": approval.digest[:12],
+            "digest_short": formatting.digest(approval.digest),
             "risk": approval.risk,
             "state": shown_state(approval),
             "subject": subject(approval),

@@ -53,7 +53,7 @@ def row_of(one: Connection) -> dict[str, Any]:
         "url": f"/w/{one.workspace.slug}/connectors/{one.name}/",
         "connector": one.connector,
         "version": calls.connector_version(one),
-        "account": f"revision {one.revision} · settings {one.settings_digest[:12]}",
+        "account": f"revision {one.revision} · settings {formatting.digest(one.settings_digest)}",
         "state": state,
         "health": "disabled: nothing is called over it" if one.is_disabled else health,
         "last": formatting.moment(last) if last else None,

@@ -73,6 +73,13 @@ def value(found: Any, *, sensitive: bool, paths: Iterable[str] = ()) -> Any:
         return HIDDEN  # what the ledger would not have kept cannot be masked by its rule
 
 
+def headline(plain: str, in_full: str, *, sensitive: bool) -> str:
+    """What a case is called, for a reader. `in_full` says it with values of a payload, where a case
+    has such a sentence; lists that are kept, search, messages and agents have the plain one alone.
+    """
+    return in_full if sensitive and in_full else plain
+
+
 def fields(
     rows: Iterable[Mapping[str, Any]],
     *,

@@ -110,8 +110,8 @@ holds(
 )  # fmt: skip
 holds("recovery.Cause", "message", rows=causes)
 holds(
-    "recovery.Case", "evidence", "headline", "brief", "failed_target", "suggestion_reason",
-    "suggestion_text", "closing_reason", "search", rows=of_cases("run"),
+    "recovery.Case", "evidence", "headline", "headline_in_full", "brief", "failed_target",
+    "suggestion_reason", "suggestion_text", "closing_reason", "search", rows=of_cases("run"),
 )  # fmt: skip
 holds("recovery.Case", "customer", "customer_name", "request", rows=of_runs("run"))
 holds("recovery.Report", "text", rows=of_cases("case__run"))

@@ -20,6 +20,7 @@ NARROW = "\u202f"
 MINUS = "\u2212"
 
 SECONDS_A_MINUTE = 60
+DIGEST_CHARACTERS = 12
 # From here on hours no longer matter.
 DAYS_ALONE = 14
 
@@ -95,6 +96,11 @@ def count(number: int, cap: int | None = None) -> str:
     """12345 is 12 345; with a cap, what is over it is "10 000+"."""
     shown, more = (cap, "+") if cap is not None and number > cap else (number, "")
     return f"{shown:,}".replace(",", NARROW) + more
+
+
+def digest(found: str) -> str:
+    """A digest as people compare it on two pages: its first twelve signs, everywhere."""
+    return found[:DIGEST_CHARACTERS]
 
 
 def span(length: timedelta) -> str:

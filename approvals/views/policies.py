@@ -99,7 +99,7 @@ def _page(
         "versions": [
             {
                 "number": one.number,
-                "digest": one.digest[:12],
+                "digest": formatting.digest(one.digest),
                 "author": one.author or "from a file",
                 "note": one.note,
                 "made": formatting.moment(one.created_at, "ago", zone),

@@ -5,6 +5,7 @@ import secrets
 from demo.stories.stage import Stage
 
 AGENT = "billing-clerk"
+TOTAL_MINOR = 21_400
 
 
 def play(stage: Stage) -> str:
@@ -20,7 +21,13 @@ def play(stage: Stage) -> str:
         with run.action(
             "mail.send_invoice",
             target=("mail", wrong),
-            args={"to": wrong, "subject": subject, "attachment": f"{number}.pdf"},
+            args={
+                "to": wrong,
+                "subject": subject,
+                "attachment": f"{number}.pdf",
+                "amount": TOTAL_MINOR,
+                "currency": "usd",
+            },
             effect_class="external_irreversible",
             intent={
                 "goal": "send the invoice",
@@ -29,7 +36,7 @@ def play(stage: Stage) -> str:
             },
         ) as action:
             sent = stage.send_mail(
-                wrong, subject, f"Please find {number} attached. Total: $214.00\n"
+                wrong, subject, f"Please find {number} attached. Total: ${TOTAL_MINOR / 100:.2f}\n"
             )
             action.succeeded(
                 result=sent,

@@ -125,6 +125,13 @@ class Case(models.Model):
         help_text="Its run failed and did nothing: low, and listed in a view of its own alone",
     )
     headline = models.CharField(max_length=400)
+    headline_in_full = models.CharField(
+        max_length=400,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="With what a check expected and found: for whoever is shown payloads",
+    )
     brief = models.CharField(
         max_length=200, blank=True, help_text="The trouble alone, for a line of the queue"
     )

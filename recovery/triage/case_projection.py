@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from amends.protocol.vocabulary import RISKS
+from connectors.contract import Money
 from connectors.models import Connection
 from ledger.models import Action, ActionState, Compensated, Reversibility, RunState
 from recovery.models import Suggestion
@@ -17,7 +18,7 @@ from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import listed, plural, shortened, target_words
 from recovery.triage.causes import Fingerprint, fingerprint_of
 from recovery.triage.detectors import Reason, changing, is_without_effects
-from recovery.triage.headlines import blamed_action, brief, headline
+from recovery.triage.headlines import at_stake, blamed_action, brief, headline, in_full
 
 # Suggestion: what to do next with a case, and why in one sentence.
 
@@ -143,7 +144,7 @@ def case_file(
     drafted = _drafted(facts, connections)
     blamed = blamed_action(facts, reasons)
     columns = (
-        _failure(facts, reasons, blamed)
+        _failure(facts, reasons, blamed, previews.money(drafted.steps))
         | _person(facts)
         | _advised(facts, drafted)
         | _urgency(facts, reasons, blamed)
@@ -152,13 +153,17 @@ def case_file(
     return CaseProjection(columns, alike, _searched(facts, columns, blamed), drafted)
 
 
-def _failure(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> dict[str, Any]:
+def _failure(
+    facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None, paid_back: Money | None
+) -> dict[str, Any]:
+    money = at_stake(facts, blamed) or paid_back
     return {
         "agent": facts.run.agent,
         "reasons": list(dict.fromkeys(reason.code for reason in reasons)),
         "evidence": [reason.as_json() for reason in reasons],
         "without_effects": is_without_effects(reasons),
-        "headline": headline(facts, reasons),
+        "headline": headline(facts, reasons, money),
+        "headline_in_full": in_full(facts, reasons, money),
         "brief": brief(facts, reasons),
         "failed_action": blamed,
         "failed_tool": blamed.tool if blamed else "",

@@ -61,8 +61,8 @@ class ReasonKind:
 
     `headline` is the second half of “Agent “x” changed a, …”, `brief` its short form for a line of
     the queue where the headline's own will not do. Both may name {tool}, {call} (the tool, or “a
-    call”), {failure} (` at a.tool (its error)`), {error} (`: its error`), {at_check} and {check}
-    (` at “…”` and `: “…”`, the first check that failed); the last four are empty where unknown.
+    call”), {failure} (` at a.tool (its error)`), {error} (`: its error`) and {not_so} (`: “…” is
+    not so`, the first check that failed); the last three are empty where unknown.
     `person` is what the affected person is told, without blame and without our words.
     """
 
@@ -375,8 +375,8 @@ _ROWS = (
     ReasonKind(
         "verification_failed",
         verifications,
-        headline="then its verification failed{at_check}",
-        brief="Verification failed{check}",
+        headline="and a check found it wrong{not_so}",
+        brief="A check found it wrong{not_so}",
         person="A check found that this is not what was asked for.",
         likens_by_error=False,
     ),

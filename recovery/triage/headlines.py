@@ -1,13 +1,18 @@
-"""Headlines: one sentence from facts, never from what a model wrote.
+"""Headlines: one sentence from facts; words that an agent wrote stand in quotation marks.
 
-“Agent “airline-desk” changed flights on reservation XEHM4B, then its verification failed.”
+“Agent “airline-desk” changed flights on reservation XEHM4B, then failed at mail.send, $214.00 at
+stake.” What a check expected and found are values of a payload, so the sentence that holds them is
+a second one (`in_full`), and `ledger.disclosure.headline` says who reads which.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+from approvals import call_previews
+from connectors.contract import Money
 from ledger.models import Action, Effect
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import (
@@ -28,15 +33,122 @@ BRIEF_CHARACTERS_MAX = 120
 ERROR_CHARACTERS_MAX = 120
 CHECK_CHARACTERS_MAX = 80
 FIELDS_NAMED_MAX = 3
+SUMMARY_CHARACTERS_MAX = 80
+VALUE_CHARACTERS_MAX = 80
+MAILS = frozenset({"mail", "email", "e-mail"})
 
 
-def headline(facts: RunFacts, reasons: Sequence[Reason]) -> str:
-    """What went wrong, in one sentence."""
+def headline(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = None) -> str:
+    """What went wrong, in one sentence; `money` is what is at stake."""
     who = f"Agent {formatting.quoted(facts.run.agent.name)}" if facts.run.agent else "The desk"
     did = deeds(facts)
     wrong = trouble(facts, reasons)
     bare = wrong.removeprefix("then ").removeprefix("and ")
-    return shortened(f"{who} {did}, {wrong}" if did else f"{who} {bare}", HEADLINE_CHARACTERS_MAX)
+    sentence = f"{who} {did}, {wrong}" if did else f"{who} {bare}"
+    end = _at_stake(money)
+    return shortened(sentence, HEADLINE_CHARACTERS_MAX - len(end)) + end
+
+
+def in_full(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = None) -> str:
+    """What a check found instead of what it expected; empty where no check says it in plain values.
+
+    “Invoice 12” went to jonas.weiss@example.com instead of jonas.weber@example.com, $214.00 at
+    stake.
+    """
+    if not reasons or reasons[0].code != "verification_failed":
+        return ""
+    action = facts.action(reasons[0].action)
+    if action is None:
+        return ""
+    failed = list(_failed_checks(action))
+    sentences = (
+        *(_of_another_target(facts, action, check) for check in failed),
+        *(_found_instead(check) for check in failed[:1]),
+    )
+    sentence = next(filter(None, sentences), "")
+    end = _at_stake(money)
+    return shortened(sentence, HEADLINE_CHARACTERS_MAX - len(end)) + end if sentence else ""
+
+
+def _of_another_target(facts: RunFacts, action: Action, check: Mapping[str, Any]) -> str:
+    """`Ticket T-182 was changed instead of T-204`, where a check found the target to be another."""
+    expected, actual = check.get("expected"), check.get("actual")
+    if not isinstance(expected, str) or not isinstance(actual, str) or not expected or not actual:
+        return ""
+    for effect in facts.effects.get(action.pk, ()):
+        if effect.target_id != actual:
+            continue
+        if effect.target_type in MAILS:
+            what = next(filter(None, map(_subject, (effect.after, action.args))), "The mail")
+            return f"{what} went to {_said(actual)} instead of {_said(expected)}"
+        kind = capitalised(target_words(effect.target_type, actual))
+        how = verb(effect, action)
+        was = f"was {how}" if how in {"created", "deleted", "changed"} else "was acted on"
+        return f"{kind} {was} instead of {_said(expected)}"
+    return ""
+
+
+def _subject(found: Any) -> str:
+    words = found.get("subject") if isinstance(found, dict) else None
+    return formatting.quoted(words, CHECK_CHARACTERS_MAX) if isinstance(words, str) else ""
+
+
+def _found_instead(check: Mapping[str, Any]) -> str:
+    """`Not so: “T-204 is raised”: it is normal instead of high`"""
+    expected, actual = check.get("expected"), check.get("actual")
+    plain = (str, int, float, type(None))
+    if not isinstance(expected, plain) or not isinstance(actual, plain) or expected == actual:
+        return ""
+    name = formatting.quoted(str(check.get("name") or "its check"), CHECK_CHARACTERS_MAX)
+    if isinstance(expected, bool) and isinstance(actual, bool):
+        return f"Not so: {name}"
+    return f"Not so: {name}; found {_said(actual)} instead of {_said(expected)}"
+
+
+def _said(value: Any) -> str:
+    if value is None or value == "":
+        return "nothing"
+    text = str(value)
+    return (
+        formatting.named(text)
+        if len(text) <= VALUE_CHARACTERS_MAX
+        else formatting.quoted(text, VALUE_CHARACTERS_MAX)
+    )
+
+
+def _failed_checks(action: Action) -> Iterator[Mapping[str, Any]]:
+    for check in action.checks or []:
+        if isinstance(check, dict) and not check.get("ok"):
+            yield check
+
+
+def at_stake(facts: RunFacts, blamed: Action | None) -> Money | None:
+    """The money of the call that went wrong, else of all that this run did, by its tools' previews;
+    nothing where that is of several currencies.
+    """
+    calls = [blamed] if blamed is not None else []
+    done = list({action.pk: action for action, _ in facts.done()}.values())
+    for among in (calls, done):
+        moved = [one for one in map(_money_of(facts), among) if one is not None]
+        if moved and len({one.currency for one in moved}) == 1:
+            return Money(sum(one.amount_minor for one in moved), moved[0].currency)
+    return None
+
+
+def _money_of(facts: RunFacts) -> Callable[[Action], Money | None]:
+    def moved(action: Action) -> Money | None:
+        known = facts.policy.tool(action.tool)
+        if known is None or not known.preview:
+            return None
+        return call_previews.money(
+            known.preview, tool=action.tool, args=action.args, targets=action.targets or []
+        )
+
+    return moved
+
+
+def _at_stake(money: Money | None) -> str:
+    return f", {money} at stake" if money is not None and money.amount_minor else ""
 
 
 def brief(facts: RunFacts, reasons: Sequence[Reason]) -> str:
@@ -57,7 +169,8 @@ def deeds(facts: RunFacts) -> str:
         groups[verb(effect, action), effect.target_type].append((action, effect))
     done: dict[str, list[str]] = defaultdict(list)
     for (how, kind), found in groups.items():
-        done[_how(how, found)].append(_what(kind, found))
+        told = _told(how, found)
+        done["reports" if told else _how(how, found)].append(told or _what(kind, found))
     return listed([f"{how} {listed(whats)}" for how, whats in done.items()])
 
 
@@ -70,6 +183,16 @@ def verb(effect: Effect, action: Action) -> str:
     if effect.before is not None:
         return "changed"
     return f"ran {action.tool_words} on"
+
+
+def _told(how: str, found: Sequence[tuple[Action, Effect]]) -> str:
+    """`“charged $1,286.00 to the card ending 4421”`: the agent's own summary, where all that we
+    know of one thing is its id.
+    """
+    summaries = {effect.summary for _, effect in found}
+    if how in {"changed", "deleted"} or len(found) > 1 or not all(summaries):
+        return ""
+    return formatting.quoted(summaries.pop(), SUMMARY_CHARACTERS_MAX)
 
 
 def _how(how: str, found: Sequence[tuple[Action, Effect]]) -> str:
@@ -100,19 +223,14 @@ def trouble(facts: RunFacts, reasons: Sequence[Reason], *, short: bool = False) 
         call=tool or "a call",
         failure=_failure(facts),
         error=f": {error}" if error else "",
-        check=f": {check}" if check else "",
-        at_check=f" at {check}" if check else "",
+        not_so=f": {check} is not so" if check else "",
     )
 
 
 def _check(facts: RunFacts, reason: Reason) -> str:
     """`“T-204 is raised”`: the first check that failed, by its name alone."""
     action = facts.action(reason.action) if reason.action else None
-    names = [
-        str(check.get("name") or "")
-        for check in (action.checks if action else None) or []
-        if isinstance(check, dict) and not check.get("ok")
-    ]
+    names = [str(check.get("name") or "") for check in _failed_checks(action)] if action else []
     return formatting.quoted(names[0], CHECK_CHARACTERS_MAX) if any(names[:1]) else ""
 
 

@@ -72,7 +72,8 @@ def chosen(request: Request, case: Case, facts: RunFacts, tab: str) -> dict[str,
             "comment_url": f"{case_url(case)}comment/" if recovers else "",
         }
     if tab == "related":
-        return {"related": _related(case)}
+        sensitive = disclosure.sees(request.user, case.workspace)
+        return {"related": _related(case, sensitive=sensitive)}
     if tab == "correction":
         return {"correction": correction_of(case)}
     return {"evidence": _evidence(case, facts)}
@@ -95,7 +96,7 @@ def _evidence(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
     )
 
 
-def _related(case: Case) -> list[dict[str, Any]]:
+def _related(case: Case, *, sensitive: bool) -> list[dict[str, Any]]:
     alike = Q(cause=case.cause_id) if case.cause_id else Q(pk=None)
     if case.customer:
         alike |= Q(customer=case.customer)
@@ -108,7 +109,9 @@ def _related(case: Case) -> list[dict[str, Any]]:
     return [
         {
             "url": case_url(one),
-            "headline": one.headline,
+            "headline": disclosure.headline(
+                one.headline, one.headline_in_full, sensitive=sensitive
+            ),
             "state": one.state,
             "words": f"{one.run.run} · same "
             + ("cause" if one.cause_id == case.cause_id else "customer"),
@@ -188,7 +191,7 @@ def outlook(request: Request, workspace: str, pk: int) -> HttpResponse:
     sensitive = disclosure.sees(request.user, found.workspace)
     context = {
         "workspace": found.workspace,
-        "case": head(found),
+        "case": head(found, request.user),
         "outlook": compensate.outlook(draft, sensitive=sensitive),
         "outlook_preview": f"{case_url(found)}compensate/",
     }
@@ -205,7 +208,8 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
     kept = list_of(request)
     return {
         "workspace": case.workspace,
-        "case": head(case) | {"opened_because": ", ".join(case.reasons).replace("_", " ")},
+        "case": head(case, request.user)
+        | {"opened_because": ", ".join(case.reasons).replace("_", " ")},
         "queue_url": f"{queue_url(case.workspace)}?{kept}" if kept else queue_url(case.workspace),
         "neighbours": _neighbours(request, case, kept),
         "reopen_url": _reopen_url(case, request.user),

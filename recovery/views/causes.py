@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from ledger import disclosure
 from recovery import search
 from recovery.casework.bulk_verbs import USUAL, VERBS
 from recovery.models import Case, CaseState, Cause
@@ -160,12 +161,13 @@ def cause(request: Request, workspace: str, fingerprint: str) -> HttpResponse:
         columns=COLUMNS,
     )
     kept = urlencode({"q": q, "sort": "newest"})
+    sensitive = disclosure.sees(request.user, here)
     context = {
         "workspace": here,
         "causes_url": reverse("recovery:causes", args=[here.slug]),
         "cause": _row(here, found),
         "facts": _facts(found),
-        "cases": [row(case, request.user, kept) for case in listed.cases],
+        "cases": [row(case, request.user, kept, sensitive=sensitive) for case in listed.cases],
         "more_url": f"{queue_url(here)}?{kept}" if listed.after else "",
         "closed_url": f"{queue_url(here)}?{urlencode({'q': f'{q} is:closed'})}",
         "acts": _acts(here, q) if listed.cases and may(request.user, "recover", here) else [],
@@ -213,7 +215,7 @@ def _facts(one: Cause) -> list[dict[str, Any]]:
             "First seen": formatting.ago(one.first_seen_at),
             "Last seen": formatting.ago(one.last_seen_at),
             "Last closed": formatting.ago(one.last_closed_at) if one.last_closed_at else "never",
-            "Fingerprint": one.fingerprint[:12],
+            "Fingerprint": formatting.digest(one.fingerprint),
         }
     )
 

@@ -91,7 +91,7 @@ def _show(
     context = {
         "plan_number": draft.number,
         "digest": draft.digest,
-        "digest_short": f"{draft.digest[:4]} {draft.digest[4:8]}…{draft.digest[-4:]}",
+        "digest_short": formatting.digest(draft.digest),
         "checked": formatting.moment(draft.checked_at),
         "title": draft.headline,
         "lead": draft.lead,

@@ -47,7 +47,7 @@ def card(case: Case, person: User) -> dict[str, Any] | None:
     sensitive = disclosure.sees(person, case.workspace)
     return {
         "number": plan.number,
-        "digest": plan.digest[:12],
+        "digest": formatting.digest(plan.digest),
         "state": plan.state,
         "steps": [_step(case, step, sensitive=sensitive) for step in steps],
         "untouched": [],

@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from approvals.models import Approval
-from ledger import proofs
+from ledger import disclosure, proofs
 from ledger.models import Effect, Run
 from recovery import search
 from recovery.cases.lifecycle import REFUSALS
@@ -200,10 +200,14 @@ def peek(request: Request, here: Workspace, rows: list[dict[str, Any]]) -> dict[
         .filter(action__run=found.run_id, withdrawn=False)
         .order_by("-action__n", "-action__first_place", "-position")
     )
-    shown, offered = row(found, request.user), acts.offered(found, request.user)
+    sensitive = disclosure.sees(request.user, here)
+    shown = row(found, request.user, sensitive=sensitive)
+    offered = acts.offered(found, request.user)
     known = facts_of(found.run)
     return shown | {
-        "headline": found.headline,
+        "headline": disclosure.headline(
+            found.headline, found.headline_in_full, sensitive=sensitive
+        ),
         "close_url": "?" + urlencode(kept) if kept else queue_url(here),
         "facts": _row_facts(found, shown),
         "effects": [
@@ -277,7 +281,11 @@ def queue(request: Request, workspace: str) -> HttpResponse:
         return page(request, "recovery/queue.html", context, part="rows", status=422)
     kept = list_of(request)
     recovers = context["may"]["recover"]
-    rows = [row(case, request.user, kept, recovers=recovers) for case in found.cases]
+    sensitive = disclosure.sees(request.user, here)
+    rows = [
+        row(case, request.user, kept, sensitive=sensitive, recovers=recovers)
+        for case in found.cases
+    ]
     beside = peek(request, here, rows)
     for one in rows:
         one["line"] = line(one, picks=recovers)

@@ -6,6 +6,7 @@ from typing import Any
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
+from ledger import disclosure
 from recovery.cases.lifecycle import holder_of
 from recovery.models import Case, CaseState, Suggestion
 from recovery.views.request_context import case_url, due_words, trace_url
@@ -14,16 +15,18 @@ from workspaces.models import User
 from workspaces.templatetags.formatting import icon, reversibility, risk, state
 
 COLUMNS = (
-    "brief", "headline", "risk", "request", "customer", "customer_name", "state", "failed_tool",
-    "failed_target", "outcome", "suggestion", "suggestion_text", "reversibility", "closed_at",
-    "needs_approval", "due_at", "failed_at", "claimed_until", "amount_minor", "currency",
-    "unknown_count", "agent__name", "claimed_by__name", "claimed_by__email", "run__run",
-    "run__trace", "without_effects",
+    "brief", "headline", "headline_in_full", "risk", "request", "customer", "customer_name",
+    "state", "failed_tool", "failed_target", "outcome", "suggestion", "suggestion_text",
+    "reversibility", "closed_at", "needs_approval", "due_at", "failed_at", "claimed_until",
+    "amount_minor", "currency", "unknown_count", "agent__name", "claimed_by__name",
+    "claimed_by__email", "run__run", "run__trace", "without_effects",
 )  # fmt: skip
 """What `row` reads of a case; all else stays where it is."""
 
 
-def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> dict[str, Any]:
+def row(
+    case: Case, person: User, kept: str = "", *, sensitive: bool, recovers: bool = False
+) -> dict[str, Any]:
     """One line of the queue, all of it formatted; `kept` is the list that its case comes from.
 
     Whoever recovers gets the suggestion as a link to its preview: one click from the list.
@@ -37,7 +40,7 @@ def row(case: Case, person: User, kept: str = "", *, recovers: bool = False) -> 
         "url": f"{case_url(case)}?{kept}" if kept else case_url(case),
         "peek_url": f"?peek={case.pk}",
         "risk": case.risk,
-        "headline": _short(case),
+        "headline": disclosure.headline(_short(case), case.headline_in_full, sensitive=sensitive),
         "request": case.request[:200],
         "run": case.run.run,
         "customer": case.customer_name or case.customer,

@@ -10,10 +10,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django_htmx.http import HttpResponseClientRedirect
 
+from ledger import disclosure
 from recovery.cases.lifecycle import OutOfDate
 from recovery.models import Case
 from workspaces import access, formatting
-from workspaces.models import Workspace
+from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
 
 TRACE_CHARACTERS_MAX = 128
@@ -61,8 +62,9 @@ def trace_url(trace: object) -> str:
     return str(pattern).replace("{trace_id}", found[:TRACE_CHARACTERS_MAX])
 
 
-def head(case: Case) -> dict[str, Any]:
-    """What every page of a case says of it, formatted."""
+def head(case: Case, reader: User) -> dict[str, Any]:
+    """What every page of a case says of it to a reader, formatted."""
+    sensitive = disclosure.sees(reader, case.workspace)
     return {
         "id": case.pk,
         "url": case_url(case),
@@ -71,7 +73,7 @@ def head(case: Case) -> dict[str, Any]:
         "revision": case.revision,
         "risk": case.risk,
         "state": case.state,
-        "headline": case.headline,
+        "headline": disclosure.headline(case.headline, case.headline_in_full, sensitive=sensitive),
         "request": case.request,
         "customer": case.customer_name or case.customer,
         "failed": formatting.moment(case.failed_at),
@@ -129,7 +131,7 @@ def show_preview(
     shared = {
         "workspace": case.workspace,
         "act": act,
-        "case": head(case),
+        "case": head(case, request.user),
         "queue_url": queue_url(case.workspace),
         "action": f"{case_url(case)}{name}/",
         "problem": stale(problem) if problem else None,

@@ -66,7 +66,7 @@ def _show(
         "title": f"Resume from {name}",
         "lead": "The agent is told where to go on; it acts itself, through the same gate.",
         "digest": resume_preview.digest,
-        "digest_short": f"{resume_preview.digest[:4]}…{resume_preview.digest[-4:]}",
+        "digest_short": formatting.digest(resume_preview.digest),
         "checked": formatting.moment(resume_preview.checked_at),
         "checkpoints": _points(resume_preview, points, chosen),
         "reach": chosen.pk if chosen else "",

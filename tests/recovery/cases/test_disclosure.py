@@ -328,6 +328,8 @@ def test_who_may_see_payloads_sees_them_masked_as_the_ledger_masks(client, known
 
     rows = {row["field"]: row for row in answer.json()["steps"][0]["drift"]}
     assert rows["priority"]["now"] == PLAIN
+    client.force_login(sue)
+    assert f"instead of {PLAIN}" in client.get(f"/w/acme/cases/{known['case']}/").text
     assert IBAN in rows["assignee"]["now"]  # an account in a text is no secret of the ledger's
     assert CARD not in answer.content.decode()
     told = Act.objects.get(type="payload.revealed")

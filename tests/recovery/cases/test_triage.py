@@ -85,8 +85,9 @@ def test_a_failed_verification_opens_a_case_in_plain_words(tell, shop_connection
 
     assert case.headline == (
         "Agent “ticket-desk” changed priority on ticket main/T-182,"
-        " then its verification failed at “flights”"
+        " and a check found it wrong: “flights” is not so"
     )
+    assert case.headline_in_full == "Not so: “flights”; found HAT290 instead of HAT074"
     assert case.reasons == ["verification_failed"]
     assert (case.failed_tool, case.failed_target) == ("tickets.update", "ticket main/T-182")
     assert (case.customer, case.customer_name) == ("eve", "Eve Adams")

@@ -1,0 +1,50 @@
+"""Headlines: what a case is called, in the customer's terms, and what of it is a payload."""
+
+from approvals import versions
+from tests.recovery.cases.conftest import POLICY
+
+WITH_SUMS = POLICY.replace(
+    '"mail.send":       {class: external_irreversible}',
+    '"mail.send":       {class: external_irreversible,'
+    " preview: {kind: mail, amount: args.amount, currency: args.currency}}",
+)
+
+
+def test_a_mail_to_the_wrong_person_is_told_with_both_and_the_sum(tell, acme):
+    versions.activate(versions.save(acme, WITH_SUMS, by=None), by=None)
+    right, wrong = "jonas.weber@example.com", "jonas.weiss@example.com"
+    run = tell()
+    action = run.does(
+        "mail.send",
+        ("mail", wrong, None, {"subject": "Invoice 12"}),
+        planned={"args": {"amount": 21_400, "currency": "usd"}},
+    )
+    check = {"name": "it went to the customer", "expected": right, "actual": wrong, "ok": False}
+    run.say("action.verified", action, ok=False, checks=[check])
+    run.ends()
+
+    case = run.case()
+
+    assert case.headline_in_full == (
+        f"“Invoice 12” went to {wrong} instead of {right}, $214.00 at stake"
+    )
+    assert right not in case.headline + case.brief
+    assert case.headline.endswith("“it went to the customer” is not so, $214.00 at stake")
+
+
+def test_what_is_only_an_id_is_told_in_the_words_of_the_agent(tell):
+    run = tell()
+    action = run.plans("cards.charge", ("card", "4421"))
+    effect = {
+        "target": {"type": "charge", "id": "ch_00001"},
+        "before": None,
+        "after": {"id": "ch_00001"},
+        "summary": "charged $1,286.00 to the card ending 4421",
+    }
+    run.say("action.succeeded", action, attempt="1", effects=[effect])
+    run.ends("failed", error={"type": "Boom", "message": "no room"})
+
+    assert run.case().headline == (
+        "Agent “ticket-desk” reports “charged $1,286.00 to the card ending 4421”,"
+        " then failed (no room)"
+    )
