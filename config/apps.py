@@ -6,6 +6,9 @@ class ProjectConfig(AppConfig):
     name = "config"
     verbose_name = "Amends"
 
+    def ready(self) -> None:
+        from config import checks  # noqa: F401  # registers them
+
 
 class CollectedFilesConfig(StaticFilesConfig):
     """Leaves out the htmx extensions: one names a file that does not exist, and none is used."""

@@ -92,6 +92,18 @@ def queue(name: str) -> Queue:
     return Queue(name, Exchange(name), routing_key=name)  # type: ignore[no-untyped-call]
 
 
+def broker_fault(seconds_max: float) -> str | None:
+    """What a worker would meet at the broker, in one line, or nothing. Raises nothing."""
+    limits = {"socket_timeout": seconds_max, "socket_connect_timeout": seconds_max}
+    connection = app.connection_for_write(connect_timeout=seconds_max, transport_options=limits)
+    try:
+        with connection:
+            connection.connect()
+    except (OSError, *connection.connection_errors, *connection.channel_errors) as error:
+        return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return None
+
+
 def configuration() -> dict[str, Any]:
     from django.conf import settings
 

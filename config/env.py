@@ -10,6 +10,7 @@ import secrets
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 from psycopg.conninfo import conninfo_to_dict
@@ -74,7 +75,11 @@ def claim(name: str, *, default: bool) -> bool:
 
 
 def number(name: str, default: int) -> int:
-    return int(text(name, str(default)))
+    given = text(name, str(default))
+    try:
+        return int(given)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} is a whole number, not {given!r}.") from error
 
 
 def cores() -> int:
@@ -122,7 +127,11 @@ def desk_url() -> str:
     if not given and embedded():
         note = local_home() / URL_NOTE
         given = note.read_text() if note.exists() else "http://localhost:8000"
-    return (given or text("AMENDS_URL")).strip().rstrip("/")
+    url = (given or text("AMENDS_URL")).strip().rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ImproperlyConfigured(f"AMENDS_URL is an address like https://…, not {url!r}.")
+    return url
 
 
 def secret(name: str) -> str:

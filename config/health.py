@@ -29,8 +29,7 @@ from psycopg import OperationalError
 from psycopg_pool import PoolTimeout
 
 from approvals.policy import Unreadable
-from config import pooling
-from config.celery import queues
+from config import celery, pooling
 from edge import pools, sockets
 from edge.asgi import Receive, Scope, Send, route
 from recovery.prometheus import DeskMetrics
@@ -56,7 +55,7 @@ class BrokerMetrics(Collector):
         if not url.startswith(("redis", "unix")):
             return
         up = GaugeMetricFamily("amends_broker_up", "1 if the broker answered.")
-        names = queues()
+        names = celery.queues()
         try:
             with redis.Redis.from_url(
                 url,
@@ -223,6 +222,14 @@ def fault(beat: tuple[float, float, str] | None) -> str:
 
 
 async def broker() -> dict[str, str]:
+    """What is wrong with Celery's broker and, where it is another server, with REDIS_URL's."""
+    if not settings.OWN_BROKER:
+        return {"broker": await redis_fault()}
+    fault = await asyncio.to_thread(celery.broker_fault, CHECK_SECONDS_MAX)
+    return {"broker": fault or "", "cache": await redis_fault()}
+
+
+async def redis_fault() -> str:
     client: Any = redis.asyncio.Redis.from_url(
         settings.REDIS_URL,
         socket_timeout=CHECK_SECONDS_MAX,
@@ -233,10 +240,10 @@ async def broker() -> dict[str, str]:
         async with asyncio.timeout(CHECK_SECONDS_MAX):
             await client.ping()
     except (redis.RedisError, OSError, TimeoutError) as error:
-        return {"broker": type(error).__name__}
+        return type(error).__name__
     finally:
         await client.aclose()
-    return {"broker": ""}
+    return ""
 
 
 async def answer(send: Send, status: int, body: bytes, content_type: bytes) -> None:

@@ -151,6 +151,7 @@ if env.database_url() != DATABASE_OWNER_URL:
 DATABASE_URL = env.database_url()
 REDIS_URL = env.redis_url()
 BROKER_URL = env.broker_url()
+OWN_BROKER = bool(os.environ.get("BROKER_URL"))  # another server than REDIS_URL's
 # A message whose worker died is given out again after this time: longer than any chain that one
 # task runs, or copies are about (which do nothing, and cost a look).
 REDELIVER_SECONDS = env.number("AMENDS_REDELIVER_SECONDS", 600)

@@ -49,16 +49,24 @@ class Command(BaseCommand):
         collect_static()
         if alone:  # old signs of life would make /statusz speak of processes that ended
             Heartbeat.objects.all().delete()
-        note = local_home() / "greeting.txt"
-        note.unlink(missing_ok=True)
         said = io.StringIO()
         if settings.DEMO:
             call_command("load_demo", stdout=said)
         else:
             call_command("setup_link", if_needed=True, stdout=said)
-        if words := said.getvalue():
+        words = said.getvalue()
+        self._tell(words if settings.DEMO or not words else FIRST_STEP + words, in_note=alone)
+
+    def _tell(self, words: str, *, in_note: bool) -> None:
+        """To who called us; `make up` shows the note instead, once everything answers."""
+        if not in_note:
+            self.stdout.write(words)
+            return
+        note = local_home() / "greeting.txt"
+        note.unlink(missing_ok=True)
+        if words:
             note.touch(mode=0o600)
-            note.write_text(words if settings.DEMO else FIRST_STEP + words)
+            note.write_text(words)
 
     def _shape(self) -> None:
         migrate(owner_alias())
@@ -106,6 +114,7 @@ def collect_static() -> None:
     now = digest_of_sources()
     if not settings.HASHED_STATIC or (stamp.exists() and stamp.read_text() == now):
         return
+    stamp.parent.mkdir(parents=True, exist_ok=True)
     call_command("collectstatic", interactive=False, clear=True, verbosity=0)
     stamp.write_text(now)
 

@@ -1,0 +1,315 @@
+"""`manage.py check --deploy`: whether what this deployment names is there, and does what we need.
+
+Django's own checks read the settings. These go to every server that the environment names, within
+seconds each, and say what is wrong with the variable that has to be changed. Nothing is written
+but one short-lived key in the cache.
+"""
+
+import os
+import smtplib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from email.utils import parseaddr
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import redis
+from cryptography.fernet import Fernet
+from django.conf import settings
+from django.core import mail
+from django.core.cache import cache
+from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004
+from django.db import DatabaseError, connections
+from django.db.migrations.executor import MigrationExecutor
+
+from config import celery, env, pooling
+from edge import sockets
+from ledger import checks as ledger_checks
+from workspaces import encryption
+from workspaces.models import Secret, Workspace
+
+TAG = "deployment"
+POSTGRESQL_MIN = 150_000
+CLOCK_SECONDS_MAX = 2.0
+# Of each kind of secret, the newest and the oldest so many: a ring that lost a key shows at once.
+SECRETS_TRIED = 500
+BROKER_SECONDS_MAX = 5
+# Of each web process beside its two pools: what threads take in, and the waiters' line.
+CONNECTIONS_BESIDE_POOLS = 4
+
+Check = Callable[..., list[CheckMessage]]
+
+
+def deployed(check: Callable[[], Iterator[CheckMessage]]) -> Check:
+    """Register a check that is asked with --deploy alone."""
+
+    @register(TAG, deploy=True)
+    def asked(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+        return list(check())
+
+    return asked
+
+
+def first_line(error: BaseException) -> str:
+    """What a server or a library said, without the rest of its advice."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@deployed
+def databases_answer() -> Iterator[CheckMessage]:
+    """Both roles can log in, and what they reach is a PostgreSQL of our version, prepared."""
+    urls = {"DATABASE_URL": settings.DATABASE_URL}
+    if settings.DATABASE_OWNER_URL != settings.DATABASE_URL:
+        urls["DATABASE_OWNER_URL"] = settings.DATABASE_OWNER_URL
+    faults = [fault for name, url in urls.items() for fault in database_faults(name, url)]
+    yield from faults
+    if not faults:
+        yield from state_of_the_database()
+
+
+def database_faults(name: str, url: str) -> Iterator[CheckMessage]:
+    try:
+        pooling.check(url)
+        with psycopg.connect(sockets.postgres(url), autocommit=True) as connection:
+            version = connection.info.server_version
+            row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+            offset = float(row.fetchall()[0][0]) - time.time()
+    except pooling.Pooled as pooled:
+        yield Error(str(pooled), id="config.E001")
+        return
+    except psycopg.Error as error:
+        yield Error(
+            f"{name}: {first_line(error)}",
+            hint="The desk cannot log in there: host, port, role, password, database, sslmode.",
+            id="config.E002",
+        )
+        return
+    if version < POSTGRESQL_MIN:
+        yield Error(
+            f"{name} leads to PostgreSQL {version // 10_000}; the desk needs 15 or newer.",
+            id="config.E003",
+        )
+    if abs(offset) > CLOCK_SECONDS_MAX:
+        yield Error(
+            f"The clock of this machine and that of {name} are {abs(offset):.0f} s apart.",
+            hint="Leases, windows and codes of the second factor count on them. Run NTP on both.",
+            id="config.E004",
+        )
+
+
+def state_of_the_database() -> Iterator[CheckMessage]:
+    """What `prepare` makes is there, and the ledger refuses changes."""
+    try:
+        executor = MigrationExecutor(connections["default"])
+        missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+        if missing:
+            yield Error(
+                f"The database of DATABASE_URL lacks {len(missing)} migrations of this version.",
+                hint="Run `manage.py prepare`.",
+                id="config.E005",
+            )
+            return
+        yield from ledger_checks.missing_walls()
+        yield from ledger_checks.not_durable()
+        with connections["default"].cursor() as cursor:
+            cursor.execute("SELECT current_setting('max_connections')::int")
+            room: int = cursor.fetchone()[0]
+    except DatabaseError as error:
+        yield Error(
+            f"DATABASE_URL: {first_line(error)}",
+            hint="Run `manage.py prepare`: it gives the role of DATABASE_URL its rights.",
+            id="config.E006",
+        )
+        return
+    processes = max(1, env.number("AMENDS_WEB_PROCESSES", min(2, env.cores())))
+    each = env.number("AMENDS_POOL_SIZE", 20) + settings.HOT_POOL_SIZE + CONNECTIONS_BESIDE_POOLS
+    if room < processes * each:
+        yield Warning(
+            f"PostgreSQL lets {room} sessions in (max_connections); the {processes} web processes"
+            f" of this machine may want {processes * each}, and workers come on top.",
+            hint="Raise max_connections, or lower AMENDS_POOL_SIZE or AMENDS_WEB_PROCESSES.",
+            id="config.W001",
+        )
+
+
+@deployed
+def cache_answers() -> Iterator[CheckMessage]:
+    """REDIS_URL takes a key and gives it back, wakes whoever listens, and throws nothing away."""
+    client = redis.Redis.from_url(
+        settings.REDIS_URL,
+        socket_timeout=BROKER_SECONDS_MAX,
+        socket_connect_timeout=BROKER_SECONDS_MAX,
+        **sockets.redis(settings.REDIS_URL),
+    )
+    try:
+        with client:
+            client.ping()
+            cache.set("amends.check", "well", timeout=10)
+            kept = cache.get("amends.check")
+            client.publish("amends.check", "")
+            policy = eviction_policy(client)
+    except (redis.RedisError, OSError) as error:
+        yield Error(
+            f"REDIS_URL: {first_line(error)}",
+            hint="Rates, live pages and waiting agents need it: host, port, password, TLS,"
+            " and a user that may write and publish.",
+            id="config.E010",
+        )
+        return
+    if kept != "well":
+        yield Error("REDIS_URL: what is written is not found again.", id="config.E011")
+    if policy not in {"", "noeviction"}:
+        yield Warning(
+            f"REDIS_URL throws keys away when it is full (maxmemory-policy {policy}).",
+            hint="Set maxmemory-policy to noeviction: hints to workers would go first.",
+            id="config.W010",
+        )
+
+
+def eviction_policy(client: redis.Redis) -> str:
+    """Empty where the server does not tell: hosted ones often refuse CONFIG."""
+    try:
+        found: Any = client.config_get("maxmemory-policy")
+    except redis.ResponseError:
+        return ""
+    return str(found.get("maxmemory-policy", ""))
+
+
+@deployed
+def broker_answers() -> Iterator[CheckMessage]:
+    """Celery's broker, asked as a worker would: another server than REDIS_URL's, perhaps."""
+    if (fault := celery.broker_fault(BROKER_SECONDS_MAX)) is not None:
+        name = "BROKER_URL" if settings.OWN_BROKER else "REDIS_URL, as the broker"
+        yield Error(
+            f"{name}: {fault}",
+            hint="Decisions are committed all the same, and wait for the sweeper.",
+            id="config.E020",
+        )
+
+
+@deployed
+def keys_open_what_is_kept() -> Iterator[CheckMessage]:
+    """Each key of the ring is one, and together they open what was encrypted with them."""
+    for place, key in enumerate(settings.AMENDS_SECRET_KEYS, start=1):
+        try:
+            Fernet(key)
+        except ValueError:
+            yield Error(
+                f"AMENDS_SECRET_KEYS: key {place} of {len(settings.AMENDS_SECRET_KEYS)} is none.",
+                hint="A Fernet key is 32 bytes in URL-safe base64; docs/running.md makes one.",
+                id="config.E030",
+            )
+            return
+    try:
+        closed = {
+            "credentials of connections": cannot_be_opened(Secret.objects, "sealed"),
+            "masking keys of workspaces": cannot_be_opened(Workspace.objects, "masking_key"),
+        }
+    except DatabaseError:
+        return  # another check says that the database is away, or not prepared
+    for what, (tried, lost) in closed.items():
+        if lost:
+            yield Error(
+                f"AMENDS_SECRET_KEYS opens {tried - lost} of {tried} {what} that were tried.",
+                hint="Put the key back that was taken away, last in the list, then run"
+                " `manage.py rotate_secrets`.",
+                id="config.E031",
+            )
+
+
+def cannot_be_opened(kept: Any, column: str) -> tuple[int, int]:
+    """How many were tried, the newest and the oldest, and how many of them no key opens."""
+    found = [
+        *kept.order_by("pk").values_list("pk", column)[:SECRETS_TRIED],
+        *kept.order_by("-pk").values_list("pk", column)[:SECRETS_TRIED],
+    ]
+    lost = 0
+    for sealed in (once := dict(found)).values():
+        try:
+            encryption.open_sealed(bytes(sealed))
+        except encryption.CannotOpen:
+            lost += 1
+    return len(once), lost
+
+
+@deployed
+def mail_goes_out() -> Iterator[CheckMessage]:
+    """The mail server lets us in. Nothing is sent."""
+    if not os.environ.get("EMAIL_HOST"):
+        yield Warning(
+            "EMAIL_HOST is not set: the desk sends no mail.",
+            hint="Nobody can prove an address or reset a password, and an approval counts only"
+            " after `manage.py vouch` (docs/approvals.md).",
+            id="config.W040",
+        )
+        return
+    connection = mail.get_connection()
+    try:
+        connection.open()
+    except smtplib.SMTPAuthenticationError as error:
+        yield mail_fault("EMAIL_HOST_USER, EMAIL_HOST_PASSWORD", error)
+    except (smtplib.SMTPNotSupportedError, ValueError) as error:
+        yield mail_fault("EMAIL_USE_TLS", error)
+    except (OSError, smtplib.SMTPException) as error:
+        yield mail_fault(f"EMAIL_HOST, EMAIL_PORT ({settings.EMAIL_PORT})", error)
+    finally:
+        connection.close()
+    _, sender = parseaddr(settings.DEFAULT_FROM_EMAIL)
+    if sender.rpartition("@")[2] in {"", "localhost"}:
+        yield Warning(
+            f"AMENDS_FROM: mail would come from {sender or 'nobody'}, which few servers take.",
+            hint="Name an address of yours: AMENDS_FROM='Amends <desk@example.com>'.",
+            id="config.W041",
+        )
+
+
+def mail_fault(names: str, error: Exception) -> CheckMessage:
+    return Error(f"{names}: {first_line(error)}", id="config.E040")
+
+
+@deployed
+def folders_are_there() -> Iterator[CheckMessage]:
+    """Static files were collected, and signed heads can be kept."""
+    manifest = Path(settings.STATIC_ROOT) / "staticfiles.json"
+    if settings.HASHED_STATIC and not manifest.is_file():
+        yield Error(
+            f"AMENDS_STATIC_ROOT: no collected files in {settings.STATIC_ROOT}.",
+            hint="Run `manage.py prepare` where this process will run.",
+            id="config.E050",
+        )
+    if folder := settings.AMENDS_HEADS_FOLDER:
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            yield Error(
+                f"AMENDS_HEADS_FOLDER: nothing can be kept in {folder}: {error.strerror}.",
+                id="config.E051",
+            )
+
+
+@deployed
+def people_reach_it() -> Iterator[CheckMessage]:
+    """AMENDS_URL is what a browser may be sent to."""
+    if settings.DEMO:
+        yield Warning(
+            "AMENDS_DEMO is on: the demo's people, whose passwords are known, can log in.",
+            id="config.W060",
+        )
+    if not settings.SECURE:
+        yield Warning(
+            f"AMENDS_URL is {settings.AMENDS_URL}: passwords and keys go over the line in clear.",
+            hint="Put a proxy with TLS in front, and let AMENDS_URL start with https://.",
+            id="config.W061",
+        )
+    elif not settings.AMENDS_TRUST_PROXY:
+        yield Warning(
+            "AMENDS_URL starts with https://, and AMENDS_TRUST_PROXY is not set.",
+            hint="`python -m config.web` speaks plain HTTP: behind a proxy on another machine each"
+            " page would be redirected to itself for ever. Set AMENDS_TRUST_PROXY=1 where the proxy"
+            " sets X-Forwarded-Proto itself.",
+            id="config.W062",
+        )

@@ -1,0 +1,187 @@
+"""A deployment's first steps: `manage.py prepare` on servers of one's own, then `check --deploy`.
+
+The check goes to what the environment names, and each mistake names its variable.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult, LoginPassword
+from cryptography.fernet import Fernet
+
+from config.local.places import ROOT
+from config.local.postgres import Postgres
+from tests import people
+from tests.ports import free_port
+from workspaces.models import Secret, Workspace
+
+pytestmark = pytest.mark.django_db(transaction=True)
+acme = people.acme
+
+Check = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    """The exit code, and what was said, of this environment with a few variables changed."""
+
+    def run(**changed: str) -> tuple[int, str]:
+        given = os.environ | {"AMENDS_LOCAL": str(tmp_path), "AMENDS_DEMO": "0"} | changed
+        command = [sys.executable, "-W", "ignore", "manage.py", "check", "--deploy"]
+        done = subprocess.run(
+            command, cwd=ROOT, env=given, capture_output=True, text=True, check=False, timeout=120
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+@pytest.fixture
+def mail_server() -> Iterator[int]:
+    """One that wants the password `right`; its port."""
+
+    def knows(
+        server: object, session: object, envelope: object, mechanism: str, data: LoginPassword
+    ) -> AuthResult:
+        return AuthResult(success=data.password == b"right", handled=False)
+
+    port = free_port()
+    controller = Controller(
+        object(), hostname="127.0.0.1", port=port, authenticator=knows,
+        auth_require_tls=False,
+    )  # fmt: skip
+    controller.start()
+    yield port
+    controller.stop()
+
+
+def test_where_all_is_well_nothing_of_it_is_an_error(
+    check: Check, acme: Workspace, mail_server: int, tmp_path: Path
+) -> None:
+    Secret.objects.seal(acme, "stripe", {"key": "sk_test"})
+
+    code, said = check(
+        EMAIL_HOST="127.0.0.1",
+        EMAIL_PORT=str(mail_server),
+        EMAIL_HOST_USER="desk",
+        EMAIL_HOST_PASSWORD="right",
+        AMENDS_FROM="Amends <desk@example.com>",
+        AMENDS_URL="https://desk.example.com",
+        AMENDS_TRUST_PROXY="1",
+        AMENDS_HEADS_FOLDER=str(tmp_path / "heads"),
+    )
+
+    assert "config." not in said
+    assert code == 0, said
+
+
+def test_every_server_that_is_away_is_told_at_once_with_its_variable(
+    check: Check, tmp_path: Path
+) -> None:
+    closed = free_port()
+    file = tmp_path / "file"
+    file.touch()
+
+    code, said = check(
+        DATABASE_URL=f"postgresql://amends:secret-word@127.0.0.1:{closed}/amends",
+        DATABASE_OWNER_URL=f"postgresql://owner@127.0.0.1:{closed}/amends",
+        REDIS_URL=f"redis://127.0.0.1:{closed}/0",
+        BROKER_URL=f"amqp://guest@127.0.0.1:{closed}//",
+        EMAIL_HOST="127.0.0.1",
+        EMAIL_PORT=str(closed),
+        AMENDS_HEADS_FOLDER=str(file),
+        AMENDS_STATIC_ROOT=str(tmp_path / "nowhere"),
+        AMENDS_HASHED_STATIC="1",
+    )
+
+    assert code == 1
+    for name in (
+        "DATABASE_URL:", "DATABASE_OWNER_URL:", "REDIS_URL:", "BROKER_URL:", "EMAIL_PORT",
+        "AMENDS_HEADS_FOLDER:", "AMENDS_STATIC_ROOT:", "AMENDS_FROM:", "AMENDS_URL is http://",
+    ):  # fmt: skip
+        assert name in said, name
+    assert "Traceback" not in said
+    assert "secret-word" not in said
+
+
+def test_keys_that_do_not_open_what_is_kept_are_counted(check: Check, acme: Workspace) -> None:
+    Secret.objects.seal(acme, "stripe", {"key": "sk_test"})
+    other = Fernet.generate_key().decode()
+
+    code, said = check(AMENDS_SECRET_KEYS=other)
+    assert code == 1
+    assert "AMENDS_SECRET_KEYS opens 0 of 1 credentials of connections" in said
+    assert "0 of 1 masking keys of workspaces" in said
+
+    _, said = check(AMENDS_SECRET_KEYS=f"{other},{os.environ['AMENDS_SECRET_KEYS']}")
+    assert "AMENDS_SECRET_KEYS" not in said
+
+    code, said = check(AMENDS_SECRET_KEYS=f"{other},half a key")
+    assert code == 1
+    assert "AMENDS_SECRET_KEYS: key 2 of 2 is none" in said
+    assert "half a key" not in said
+
+
+def test_a_mail_server_that_refuses_the_password_is_not_said_to_be_away(
+    check: Check, mail_server: int
+) -> None:
+    code, said = check(
+        EMAIL_HOST="127.0.0.1", EMAIL_PORT=str(mail_server),
+        EMAIL_HOST_USER="desk", EMAIL_HOST_PASSWORD="wrong",
+    )  # fmt: skip
+
+    assert code == 1
+    assert "EMAIL_HOST_USER, EMAIL_HOST_PASSWORD" in said
+    assert "EMAIL_PORT" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("AMENDS_POOL_SIZE", "twenty", "AMENDS_POOL_SIZE is a whole number, not 'twenty'"),
+        ("AMENDS_URL", "desk.example.com", "AMENDS_URL is an address like https://"),
+    ],
+)
+def test_a_variable_that_cannot_be_read_is_named(
+    check: Check, name: str, given: str, told: str
+) -> None:
+    code, said = check(**{name: given})
+
+    assert code != 0
+    assert told in said
+
+
+def test_the_first_steps_on_empty_servers_end_at_a_set_up_link(
+    own_postgres: Postgres, check: Check, tmp_path: Path
+) -> None:
+    own_postgres.ensure("fresh")
+    url = own_postgres.url("fresh")
+    static = tmp_path / "not" / "there" / "yet"
+    given = {
+        "DATABASE_URL": url,
+        "DATABASE_OWNER_URL": url,
+        "AMENDS_STATIC_ROOT": str(static),
+        "AMENDS_HASHED_STATIC": "1",
+        "AMENDS_LOCAL": str(tmp_path / "nothing-is-kept-here"),
+        "AMENDS_URL": "https://desk.example.com",
+    }
+
+    assert "lacks" in check(**given)[1]
+    for _ in "first", "again":
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "manage.py", "prepare"],
+            cwd=ROOT, env=os.environ | {"AMENDS_DEMO": "0"} | given,
+            capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "https://desk.example.com/setup/" in done.stdout
+    _, said = check(**given)
+
+    assert "(config.E" not in said
+    assert (static / "staticfiles.json").is_file()
+    assert not (tmp_path / "nothing-is-kept-here").exists()
