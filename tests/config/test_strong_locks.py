@@ -6,9 +6,11 @@ import time
 
 import psycopg
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection, connections
 from psycopg.errors import QueryCanceled
 
+from config.management.commands import prepare
 from ledger import partitions
 from workspaces import strong_locks
 from workspaces.strong_locks import StillLocked, patiently
@@ -72,6 +74,32 @@ def test_who_gives_up_says_who_held_the_lock_and_leaves_no_trace(reader, monkeyp
     with connection.cursor() as cursor:
         cursor.execute("SHOW lock_timeout")
         assert cursor.fetchone() != (f"{strong_locks.ASK_MILLISECONDS}ms",)
+
+
+def test_prepare_gives_up_in_words_before_it_has_kept_anybody_waiting_for_long(reader, monkeypatch):
+    """The migration stands in for one that a later version brings."""
+    monkeypatch.setattr(strong_locks, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(prepare, "LOCKED_SECONDS_MAX", 0.05)
+
+    def migrate(database: str) -> None:
+        with connections[database].cursor() as cursor:
+            cursor.execute(f"ALTER TABLE {TABLE} ADD COLUMN by_a_test int")
+
+    monkeypatch.setattr(prepare, "migrate", migrate)
+    goes_at_last = threading.Timer(20, reader.rollback)
+    goes_at_last.start()
+
+    try:
+        with pytest.raises(
+            CommandError, match=r"prepare .*a long report(?s:.*)Nothing is half done"
+        ):
+            call_command("prepare")
+    finally:
+        goes_at_last.cancel()
+
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {TABLE} LIMIT 0")
+        assert "by_a_test" not in [column.name for column in cursor.description]
 
 
 def test_a_partition_is_made_although_somebody_reads_for_a_while(monkeypatch):

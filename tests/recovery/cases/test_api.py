@@ -1,11 +1,16 @@
 """The whole way through the HTTP API, by a person's token."""
 
+import ast
+import inspect
 import json
 
 import pytest
 
+from config.local.places import ROOT
 from recovery.casework import cases
 from recovery.corrections import aftercare
+from recovery.models import CaseOutcome
+from recovery.planning import drafting
 from tests.recovery.engine import by_hand
 from workspaces import keys
 from workspaces.models import Agent
@@ -74,6 +79,22 @@ def test_a_stale_digest_or_revision_is_a_conflict(raised, api):
         f"/cases/{case.pk}/close", outcome="expected", reason="x", revision=case.revision + 7
     )
     assert status == 409
+
+
+def test_the_guide_says_how_a_case_ends_and_why_an_effect_is_not_undone():
+    """Codes are found in the source: `CannotUndo` is made with a literal, or with one of two."""
+    guide = (ROOT / "docs" / "recovery-api.md").read_text()
+    made = [
+        one.args[0]
+        for one in ast.walk(ast.parse(inspect.getsource(drafting)))
+        if isinstance(one, ast.Call) and getattr(one.func, "id", "") == "CannotUndo"
+    ]
+    codes = {one.value for code in made for one in ast.walk(code) if isinstance(one, ast.Constant)}
+
+    assert codes >= {"irreversible", "no_twin", "masked"}
+    # A plan that is too long is no effect's trouble, and is said in `why_not`.
+    unsaid = [one for one in (codes - {"too_long"}) | set(CaseOutcome) if f"`{one}`" not in guide]
+    assert unsaid == []
 
 
 def test_a_query_that_cannot_be_read_says_where(raised, api):

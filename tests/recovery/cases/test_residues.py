@@ -1,15 +1,17 @@
 """What could not be undone ends by name, in words, and once; then nothing holds its run back."""
 
 from datetime import timedelta
+from itertools import chain
 
 import pytest
 from django.utils import timezone
 
-from ledger.models import Event
-from recovery import personal_data
+from ledger import retention
+from ledger.models import Event, Run
 from recovery.casework import closing
 from recovery.models import Residue
 from tests import people
+from tests.ledger.test_retention import SOON
 from workspaces.access import NotAllowed
 from workspaces.moves import CannotMove
 from workspaces.written import InvalidInput
@@ -109,12 +111,13 @@ def test_its_owner_may_say_so_and_no_other_viewer(left, vera, viewers, dev, brow
 
 
 def test_only_an_open_residue_holds_its_run_back_from_retention(left, acme, ada):
-    run = left.case.run_id
-    assert personal_data.left_to_do(acme, [run]) == {run}
+    run = left.case.run
+    Run.objects.update(lease_until=None)
+    assert run.pk not in chain(*retention.over(acme, SOON))
 
     closing.residue_done(left, note="seen to", by=ada)
 
-    assert personal_data.left_to_do(acme, [run]) == set()
+    assert run.pk in chain(*retention.over(acme, SOON))
 
 
 def test_a_list_is_paged_by_its_due_dates_and_stays_in_its_workspace(

@@ -1,9 +1,13 @@
-"""What lists and cards say of an undo is what happened: verified, by whom, for whom."""
+"""What lists and cards say of an undo is what happened: verified, by whom, for whom, and when."""
+
+import re
 
 from amends.protocol.vocabulary import EventType
 from approvals import inventory, policy, versions
 from approvals.models import Approval
 from ledger import desk_events
+from ledger.models import Event
+from recovery.engine import steps
 from recovery.models import CaseOutcome
 from recovery.planning import plans
 from tests.recovery.cases.conftest import POLICY
@@ -18,6 +22,9 @@ def undone(case, by):
     plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=by, reason="x")
     by_hand.advance(plan.pk)
     return plan
+
+
+A_TIME = re.compile(r"\b\d\d:\d\d(?::\d\d)?\b(?!:| UTC)")
 
 
 def line_of(acme, tool):
@@ -93,3 +100,23 @@ def test_a_draft_that_a_failed_run_left_behind_is_put_away_through_its_twin(
     assert shop.execute("SELECT count(*) FROM tickets").fetchone() == (0,)
     assert case.outcome == CaseOutcome.RESTORED
     assert line_of(acme, "drafts.write").twin == "shop.restore_row"
+
+
+def test_all_times_of_a_page_are_of_one_clock(raised, acme, ada, ben, client):
+    """A script puts each `<time>` into the reader's zone: what stands beside it would be another's
+    clock, unless it says whose.
+    """
+    plan = undone(raised.case(), ada)
+    client.force_login(ada)
+    pages = [
+        *(f"/w/acme/cases/{plan.case_id}/?tab={tab}" for tab in ("", "evidence", "activity")),
+        "/w/acme/runs/run_1/", f"/w/acme/runs/{steps.run_of(plan)}/", "/w/acme/audit/",
+        "/w/acme/ledger/", "/w/acme/queue/?q=is:closed",
+        *(f"/w/acme/ledger/{one}/" for one in Event.objects.values_list("event_id", flat=True)),
+    ]  # fmt: skip
+
+    for address in pages:
+        page = client.get(address).content.decode()
+        outside = re.sub(r"(?s)<(time|script|pre)\b.*?</\1>|<[^>]*>", " ", page)
+        assert "<time" in page or " UTC" in page, address
+        assert A_TIME.findall(outside) == [], address
