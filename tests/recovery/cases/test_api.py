@@ -89,7 +89,9 @@ def test_the_guide_says_how_a_case_ends_and_why_an_effect_is_not_undone():
         for one in ast.walk(ast.parse(inspect.getsource(drafting)))
         if isinstance(one, ast.Call) and getattr(one.func, "id", "") == "CannotUndo"
     ]
-    codes = {one.value for code in made for one in ast.walk(code) if isinstance(one, ast.Constant)}
+    codes = {
+        str(one.value) for code in made for one in ast.walk(code) if isinstance(one, ast.Constant)
+    }
 
     assert codes >= {"irreversible", "no_twin", "masked"}
     # A plan that is too long is no effect's trouble, and is said in `why_not`.

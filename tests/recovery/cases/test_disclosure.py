@@ -332,6 +332,8 @@ def test_who_may_see_payloads_sees_them_masked_as_the_ledger_masks(client, known
     assert f"instead of {PLAIN}" in client.get(f"/w/acme/cases/{known['case']}/").text
     assert IBAN in rows["assignee"]["now"]  # an account in a text is no secret of the ledger's
     assert CARD not in answer.content.decode()
+    [written] = answer.json()["steps"][0]["diff"]
+    assert (written["field"], written["now"]) == ("priority", PLAIN)
     told = Act.objects.get(type="payload.revealed")
     assert (told.person, told.data["run"]) == (sue, "run_1")
 
