@@ -353,10 +353,10 @@ def subject(approval: Approval) -> str:
 
 def why(approval: Approval) -> list[dict[str, Any]]:
     asking_first = sorted(approval.rules, key=lambda rule: rule.get("approval") == "AUTO")
-    rules = [
-        {"name": "Rule", "value": rule["words"], "note": rule.get("glob") or ""}
-        for rule in asking_first
-    ]
+    rules = []
+    for rule in asking_first:
+        rules.append({"name": "Rule", "value": rule["words"], "note": rule.get("glob") or ""})
+        rules += [{"name": "Found", "value": fact} for fact in rule.get("facts") or ()]
     asked = str(approval.requested_by or approval.agent or "the policy itself")
     rows = [*rules, {"name": "Asked by", "value": asked}]
     if approval.agent and approval.requested_by:

@@ -1,7 +1,7 @@
 """Denials: what a rule denied at the gate, kept so that a laxer policy can be tried on it."""
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
@@ -39,9 +39,9 @@ def again(agent_id: int, key: str, run: str) -> Statement:
 
 def keep(workspace_id: int, agent_id: int, *, key: str, run: str, deed: ToolCall) -> None:
     """Remember one denied call; the same key again in the same run is the same call."""
-    said = asdict(deed) | {"targets": [dict(one) for one in deed.targets]}
+    said = asdict(replace(deed, findings={})) | {"targets": [dict(one) for one in deed.targets]}
     if len(canonical(said)) > DEED_BYTES_MAX:
-        said["args"] = None
+        said["args"] = said["before"] = None
     known = Denial.objects.filter(agent_id=agent_id, key=key, run_ref=run)
     if not known.update(times=F("times") + 1, deed=said, denied_at=Now()):
         Denial.objects.create(

@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import ActionClass
 from approvals import denials, grants
 from approvals.models import Approval, ApprovalState
-from approvals.policy import Policy, ToolCall, judge, strictest
+from approvals.policy import Policy, ToolCall, first_of, judge, strictest
 from ledger.models import Action, ActionState, Run
 from ledger.schemas import IMPORTED
 from workspaces.models import Workspace
@@ -85,6 +85,7 @@ def deed_of(action: Action) -> ToolCall:
         labels=action.run.labels,
         saga=action.saga,
         trusted=action.trusted,
+        before=first_of(action.before),
     )
 
 

@@ -40,7 +40,7 @@ def unmet(workspace: Workspace, policy: Policy, text: Text) -> list[Problem]:
     people = People(workspace)
     return [
         text.problem((*rule.path, "requires"), why, spelled((*rule.path, "requires")))
-        for rule in policy.rules
+        for rule in (*policy.rules, *policy.always)
         if rule.requires and (why := people.cannot_meet(needs([rule.requires])))
     ]
 

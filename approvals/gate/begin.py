@@ -27,7 +27,7 @@ from approvals.gate.decision_table import (
     pause_of,
     with_address,
 )
-from approvals.policy import active_policies, verdict
+from approvals.policy import active_policies, questions, verdict
 from edge import pools
 from edge.asgi import Problem, Receive, Scope, Send, answer, answer_problem, body_of, refuse
 from ledger.agent_keys import actor_of
@@ -109,7 +109,10 @@ def arguments(request: BeginRequest) -> list[Any] | None:
     if request.explain or seen is None or policy is None or pause_of(request, seen.pauses, policy):
         return None
     labels = snapshot_cache.labels(request)
-    approval, action_class = verdict(policy, request.tool_call(labels))
+    call = request.tool_call(labels)
+    if questions(policy, call):
+        return None
+    approval, action_class = verdict(policy, call)
     if approval != "AUTO":
         return None
     planned = request.planned

@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 from amends.protocol.masking import holds_bare, holds_mask, masked
 from amends.protocol.vocabulary import EventType
 from approvals.digests import FORWARD_FORM, CallFacts
-from approvals.policy import ToolCall
+from approvals.policy import Finding, ToolCall, first_of
 from connectors.canonical import digest
 from edge.asgi import Problem, Refused, refuse
 from ledger.append.events import new_id
@@ -83,7 +83,9 @@ class BeginRequest:
         """Whether something in it was masked so that it cannot be compared."""
         return holds_bare([self.data.get("args"), self.targets])
 
-    def tool_call(self, labels: Mapping[str, Any]) -> ToolCall:
+    def tool_call(
+        self, labels: Mapping[str, Any], findings: Mapping[str, Finding] | None = None
+    ) -> ToolCall:
         return ToolCall(
             tool=self.tool,
             args=self.data.get("args"),
@@ -94,6 +96,8 @@ class BeginRequest:
             labels=labels,
             saga=self.data.get("saga") or "",
             trusted=self.actor.trusted,
+            before=first_of(self.data.get("before")),
+            findings=findings or {},
         )
 
     def facts(self, on_behalf_of: Any) -> CallFacts:

@@ -2,7 +2,7 @@
 fits wins.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from django.conf import settings
 from amends.protocol.vocabulary import WITHOUT_EFFECT, glob_matches
 from approvals.gate.begin_context import BeginContext, KnownAction, KnownApproval, Paused
 from approvals.gate.begin_request import BeginRequest
-from approvals.policy import Policy, PolicyDecision, judge
+from approvals.policy import Finding, Policy, PolicyDecision, judge
 from connectors.canonical import digest
 from edge.asgi import Problem, Refused, problem
 from workspaces import formatting
@@ -123,11 +123,13 @@ Decision = Answer | Proceed | Use | Question | Denied | InDoubt | KeyReused
 
 
 def decide(
-    request: BeginRequest, context: BeginContext, policy: Policy
+    request: BeginRequest, context: BeginContext, policy: Policy, findings: Mapping[str, Finding]
 ) -> tuple[Decision, PolicyDecision]:
-    """The first fitting row of the table. Raises Refused for what is nobody's answer."""
+    """The first fitting row of the table; `findings` are what was gathered for its conditions.
+    Raises Refused for what is nobody's answer.
+    """
     _check_whose(request, context)
-    judgement = judged(request, context, policy)
+    judgement = judged(request, context, policy, findings)
     known = _speaking(request, context)
     _check_comparable(request, context, known, judgement)
     is_asked_anew = known and known.holds_bare and known.state in NOTHING_YET
@@ -180,10 +182,12 @@ def _check_comparable(
     raise Refused(NOT_COMPARABLE)
 
 
-def judged(request: BeginRequest, context: BeginContext, policy: Policy) -> PolicyDecision:
+def judged(
+    request: BeginRequest, context: BeginContext, policy: Policy, findings: Mapping[str, Finding]
+) -> PolicyDecision:
     """The policy's judgement, and the ordering law's if it is stricter."""
     labels = context.run.labels if context.run else {}
-    judgement = judge(policy, request.tool_call(labels))
+    judgement = judge(policy, request.tool_call(labels, findings))
     breach = order_breach(request, context, judgement)
     if not breach or policy.order_law == "WARN" or judgement.approval == "DENY":
         return judgement

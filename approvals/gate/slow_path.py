@@ -34,6 +34,7 @@ from approvals.gate.decision_table import (
     explained,
     waiting,
 )
+from approvals.gate.gathering import gather
 from approvals.models import Approval, ApprovalState, GateKey
 from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies
 from edge import pools
@@ -107,7 +108,8 @@ def begin(request: BeginRequest) -> Reply:  # noqa: PLR0911 - one per kind of de
     context = drivers.run(_look(request), desk_events.plain_connection())
     policy = policy_in_force(request.actor.workspace_id, context.policy_digest)
     snapshot_cache.note(request, context)
-    decision, judgement = decide(request, context, policy)
+    gathered = gather(request, context, policy)
+    decision, judgement = decide(request, context, policy, gathered)
     if request.explain:
         return explained(request, context, decision, judgement)
     match decision:
@@ -133,7 +135,7 @@ def looked(request: BeginRequest) -> tuple[Decision, PolicyDecision]:
     """What would be answered, under the locks of the transaction that is open; begins nothing."""
     context = drivers.run(_look(request), desk_events.plain_connection())
     policy = policy_in_force(request.actor.workspace_id, context.policy_digest)
-    return decide(request, context, policy)
+    return decide(request, context, policy, gather(request, context, policy))
 
 
 # Whoever waits for a key or a run for longer is told to come back.

@@ -1,25 +1,30 @@
 """Policy: which actions are allowed, need approval or are denied, and how they are compensated."""
 
 from approvals.policy.active_policies import active, default
+from approvals.policy.conditions import UNKNOWN, Finding, Question
 from approvals.policy.decisions import (
     PolicyDecision,
     RequiredApprovers,
     Rule,
     ToolCall,
+    first_of,
 )
 from approvals.policy.document import Call, Policy, Twin
-from approvals.policy.evaluation import class_of, judge, strictest, verdict
+from approvals.policy.evaluation import class_of, judge, questions, strictest, verdict
 from approvals.policy.expressions import CannotEvaluate
 from approvals.policy.loading import load, load_new
 from approvals.policy.reading import Invalid, Problem, Unreadable
 
 __all__ = [
+    "UNKNOWN",
     "Call",
     "CannotEvaluate",
+    "Finding",
     "Invalid",
     "Policy",
     "PolicyDecision",
     "Problem",
+    "Question",
     "RequiredApprovers",
     "Rule",
     "ToolCall",
@@ -28,9 +33,11 @@ __all__ = [
     "active",
     "class_of",
     "default",
+    "first_of",
     "judge",
     "load",
     "load_new",
+    "questions",
     "strictest",
     "verdict",
 ]

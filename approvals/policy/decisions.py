@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from amends.protocol.vocabulary import RISKS, ActionClass, Risk
-from approvals.policy.expressions import CannotEvaluate, Expression
+from approvals.policy.conditions import FINDINGS, WRITTEN, Condition, Finding
+from approvals.policy.expressions import CannotEvaluate
 from approvals.policy.reading import Path
 
 T = TypeVar("T")
@@ -24,9 +25,19 @@ COMPENSATIONS = (
     "NONE", "SNAPSHOT", "ARCHIVE", "DELETE", "REVERSE", "REFUND", "CANCEL", "CORRECTION",
 )  # fmt: skip
 CONDITION_FACTS = frozenset(
-    {"tool", "args", "target", "targets", "class", "risk", "agent", "labels", "saga"}
-)
+    {
+        "tool", "args", "target", "targets", "class", "risk", "agent", "labels", "saga", "before",
+        "after", "sensitivity", *WRITTEN,
+    }
+)  # fmt: skip
 TWIN_FACTS = frozenset({"target", "before", "after", "args", "result"})
+
+
+def first_of(before: Any) -> Any:
+    """Of snapshots per target the first one's; a single snapshot is its own."""
+    if isinstance(before, list):
+        return before[0] if before else None
+    return before
 
 
 def higher(order: Sequence[T], *found: T) -> T:
@@ -61,6 +72,10 @@ class ToolCall:
     trusted: bool = False
     is_step: bool = False
     """Of a plan, by an operation of the workspace's own connections: no tool of an agent."""
+    before: Any = None
+    """The state of the (first) target that the agent saw; None where it told of none."""
+    findings: Mapping[str, Finding] = field(default_factory=dict)
+    """What was looked up for the conditions that ask about more than the call."""
 
     def facts(self) -> dict[str, Any]:
         first = dict(self.targets[0]) if self.targets else {}
@@ -74,7 +89,17 @@ class ToolCall:
             "agent": self.agent,
             "labels": dict(self.labels),
             "saga": self.saga,
+            FINDINGS: self.findings,
+            **self._states(),
         }
+
+    def _states(self) -> dict[str, Any]:
+        """`before`, and `after` as far as arguments name its fields; neither where none is told."""
+        if not isinstance(self.before, dict):
+            return {}
+        args = self.args if isinstance(self.args, dict) else {}
+        after = {name: args.get(name, value) for name, value in self.before.items()}
+        return {"before": self.before, "after": after}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +107,7 @@ class Rule:
     """One rule under one glob. What it leaves out is decided by the defaults."""
 
     glob: str
-    when: Expression | None = None
+    when: Condition | None = None
     risk: Risk | None = None
     approval: Verdict | None = None
     requires: tuple[RequiredApprovers, ...] = ()
@@ -111,8 +136,11 @@ class Rule:
             return verdict != "AUTO"
         return answer if isinstance(answer, bool) else verdict != "AUTO"
 
-    def as_json(self) -> dict[str, Any]:
-        """The rule as digests and pages need it: every word of it, nothing else."""
+    def as_json(self, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The rule as digests and pages need it: every word of it, and, with `facts`, what was
+        found because of it.
+        """
+        told = self.when.told(facts) if self.when and facts else []
         return {
             "glob": self.glob,
             "when": self.when.source if self.when else None,
@@ -125,6 +153,7 @@ class Rule:
             "verify": self.verify,
             "affected": self.affected,
             "words": self.words or self.in_words(),
+            **({"facts": told} if told else {}),
         }
 
     def in_words(self) -> str:

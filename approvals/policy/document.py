@@ -75,6 +75,9 @@ DUE_SECONDS: dict[Risk, int] = {
 }
 
 
+SENSITIVITIES = ("public", "internal", "confidential", "restricted")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A catalogue entry: what the workspace itself says of a tool. Agents can only raise it."""
@@ -84,7 +87,18 @@ class Tool:
     risk: Risk | None = None
     target: str = ""
     title: str = ""
+    reads_untrusted: bool = False
+    """Whether its results hold what strangers wrote: mail, web pages, documents."""
+    sensitivity: str = ""
+    sensitive_args: Mapping[str, str] = field(default_factory=dict)
+    """Of which sensitivity single arguments are, by name."""
     preview: Mapping[str, Any] = field(default_factory=dict)
+
+    def sensitivity_of(self, args: Any) -> str:
+        """The highest of the tool and of the arguments that are given."""
+        given = args if isinstance(args, dict) else {}
+        named = [level for name, level in self.sensitive_args.items() if given.get(name)]
+        return max([self.sensitivity, *named], key=("", *SENSITIVITIES).index)
 
     def rank(self) -> tuple[tuple[int, int, int], int, int, str]:
         """The highest of those that fit a tool counts: most specific, then strictest.
@@ -124,6 +138,8 @@ class Policy:
     digest: str
     document: Mapping[str, Any]
     rules: tuple[Rule, ...] = ()
+    always: tuple[Rule, ...] = ()
+    """Rules that ask or deny beside those that decide, however specific these are."""
     tools: tuple[Tool, ...] = ()
     twins: tuple[Twin, ...] = ()
     audit: Audit = field(default_factory=Audit)
@@ -139,13 +155,26 @@ class Policy:
     verify: Verify = "NONE"
     self_approval: bool = False
     due: Mapping[Risk, int] = field(default_factory=lambda: dict(DUE_SECONDS))
+    asking: tuple[Rule, ...] = field(init=False)
+    """The rules whose conditions ask about more than the call itself."""
     action_expires_seconds: int = 3600
     plan_expires_seconds: int = 24 * 3600
+
+    def __post_init__(self) -> None:
+        rules = (*self.rules, *self.always)
+        asking = tuple(rule for rule in rules if rule.when is not None and rule.when.questions)
+        object.__setattr__(self, "asking", asking)
+
+    @property
+    def untrusted_globs(self) -> tuple[str, ...]:
+        """The tools whose results hold what strangers wrote."""
+        return tuple(sorted({one.glob for one in self.tools if one.reads_untrusted}))
 
     @property
     def reads_labels(self) -> bool:
         """Whether a condition looks at the labels of the run; else they need not be known."""
-        return any(rule.when is not None and "labels" in rule.when.names for rule in self.rules)
+        rules = (*self.rules, *self.always)
+        return any(rule.when is not None and "labels" in rule.when.names for rule in rules)
 
     def due_seconds(self, risk: str) -> int:
         """How long after a failure a case of this risk is due."""

@@ -13,6 +13,7 @@ from amends.protocol.vocabulary import (
     glob_matches,
     glob_specificity,
 )
+from approvals.policy.conditions import Question
 from approvals.policy.decisions import (
     ASKING,
     VERDICTS,
@@ -34,25 +35,43 @@ UNCATALOGUED = ActionClass.EXTERNAL_REVERSIBLE
 
 def judge(policy: Policy, deed: ToolCall) -> PolicyDecision:
     """What the policy says of `deed`. Never raises: what cannot be evaluated is read carefully."""
-    action_class, base, met = _looked_at(policy, deed)
-    if not met:
-        return _by_class(policy, deed, action_class, base)
-    return _joined(policy, action_class, met)
+    action_class, base, facts = _seen(policy, deed)
+    met = _deciding(policy, deed, base, facts)
+    always = _always(policy, deed, base, facts)
+    if met:
+        return _joined(policy, action_class, [*met, *always], facts)
+    found = _by_class(policy, deed, action_class, base)
+    return strictest([found, _joined(policy, action_class, always, facts)]) if always else found
 
 
 def verdict(policy: Policy, deed: ToolCall) -> tuple[Verdict, ActionClass]:
     """The first two words of what `judge` says, for those who need no reasons."""
-    action_class, base, met = _looked_at(policy, deed)
-    if not met:
-        return _verdict_without_rule(policy, deed, base), action_class
-    return higher(VERDICTS, *(found for _, _, found in met)), action_class
+    action_class, base, facts = _seen(policy, deed)
+    found = [verdict for _, _, verdict in _deciding(policy, deed, base, facts)]
+    always = [verdict for _, _, verdict in _always(policy, deed, base, facts)]
+    return higher(
+        VERDICTS, *(found or [_verdict_without_rule(policy, deed, base)]), *always
+    ), action_class
 
 
-def _looked_at(policy: Policy, deed: ToolCall) -> tuple[ActionClass, Risk, list[Met]]:
+def questions(policy: Policy, deed: ToolCall) -> tuple[Question, ...]:
+    """What must be looked up before `deed` is judged; for most calls nothing."""
+    asking = [rule for rule in policy.asking if glob_matches(rule.glob, deed.tool)]
+    if not asking:
+        return ()
+    facts = _seen(policy, deed)[2]
+    found = {one.key: one for rule in asking if rule.when for one in rule.when.open(facts)}
+    return tuple(found.values())
+
+
+def _seen(policy: Policy, deed: ToolCall) -> tuple[ActionClass, Risk, dict[str, Any]]:
+    """Class and risk of the call, and the facts that conditions see."""
     action_class = class_of(policy, deed)
     base, facts = base_risk(policy, deed, action_class), deed.facts()
-    facts |= {"class": action_class, "risk": base}
-    return action_class, base, _deciding(policy, deed, base, facts)
+    tool = policy.tool(deed.tool)
+    sensitivity = tool.sensitivity_of(deed.args) if tool else ""
+    facts |= {"class": action_class, "risk": base, "sensitivity": sensitivity}
+    return action_class, base, facts
 
 
 def _is_unknown(policy: Policy, deed: ToolCall) -> bool:
@@ -110,6 +129,15 @@ def _deciding(policy: Policy, deed: ToolCall, base: Risk, facts: Mapping[str, An
     return found
 
 
+def _always(policy: Policy, deed: ToolCall, base: Risk, facts: Mapping[str, Any]) -> list[Met]:
+    """Of the rules that hold beside those that decide, the ones that are met."""
+    return [
+        (rule, higher(RISKS, base, *([rule.risk] if rule.risk else [])), rule.verdict(base))
+        for rule in policy.always
+        if glob_matches(rule.glob, deed.tool) and rule.met(facts, rule.verdict(base))
+    ]
+
+
 def _by_class(
     policy: Policy, deed: ToolCall, action_class: ActionClass, risk: Risk
 ) -> PolicyDecision:
@@ -135,7 +163,9 @@ def _by_class(
     )
 
 
-def _joined(policy: Policy, action_class: ActionClass, met: Sequence[Met]) -> PolicyDecision:
+def _joined(
+    policy: Policy, action_class: ActionClass, met: Sequence[Met], facts: Mapping[str, Any]
+) -> PolicyDecision:
     """Rules of equal place, together: in each respect the strictest."""
     verdict = higher(VERDICTS, *(verdict for _, _, verdict in met))
     risk = higher(RISKS, *(risk for _, risk, _ in met))
@@ -163,7 +193,7 @@ def _joined(policy: Policy, action_class: ActionClass, met: Sequence[Met]) -> Po
         verify=higher(VERIFIES, *(rule.verify or policy.verify for rule, _, _ in met)),
         affected=higher(ASKING, "", *(rule.affected for rule in asking)),
         affected_words=next((rule.affected_words for rule in asking if rule.affected_words), ""),
-        rules=tuple(rule.as_json() for rule, _, _ in strictest_first),
+        rules=tuple(rule.as_json(facts) for rule, _, _ in strictest_first),
         why="; ".join(
             rule.words or rule.in_words() for rule, _, found in strictest_first if found == verdict
         ),

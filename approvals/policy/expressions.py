@@ -7,9 +7,10 @@ the loops cost over the facts at hand, beyond which nothing is evaluated.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import prod
 from typing import Any
 
@@ -80,8 +81,12 @@ class Expression:
 
     __slots__ = ("_loops", "_path", "_program", "names", "source", "unknown_functions")
 
-    def __init__(self, source: str, allowed: frozenset[str]) -> None:
-        """Compile `source`, which may name the facts in `allowed`. Raises CannotCompile."""
+    def __init__(
+        self, source: str, allowed: frozenset[str], shown: frozenset[str] = frozenset()
+    ) -> None:
+        """Compile `source`, which may name the facts in `allowed`; of these `shown`, or all, are
+        told to people. Raises CannotCompile.
+        """
         self.source = source
         self._loops = _loops(source, allowed)
         try:
@@ -98,27 +103,32 @@ class Expression:
         self.unknown_functions = tuple(sorted(functions - FUNCTIONS))
         unknown = set(references["variables"]) - allowed - bound
         if unknown:
-            known = ", ".join(sorted(allowed))
+            known = ", ".join(sorted(shown or allowed))
             place = self._place(rf"(?<![.\w]){re.escape(min(unknown))}\b")
-            raise CannotCompile(f"“{min(unknown)}” is not known here; known are {known}", *place)
+            hint = near(min(unknown), shown or allowed)
+            raise CannotCompile(
+                f"“{min(unknown)}” is not known here{hint}; known are {known}", *place
+            )
 
-    def check_functions(self) -> None:
-        """Raises CannotCompile for a function that the evaluator lacks, at its first place.
+    def check_functions(self, more: frozenset[str] = frozenset()) -> None:
+        """Raises CannotCompile for a function that the evaluator lacks, at its first place; `more`
+        are told among those that may be called.
 
         Of a stored policy such a condition is read as one that cannot be evaluated; a new one is
         refused.
         """
         if self.unknown_functions:
             name = self.unknown_functions[0]
-            known = ", ".join(sorted(FUNCTIONS))
+            known = ", ".join(sorted(FUNCTIONS | more))
             place = self._place(rf"\b{re.escape(name)}\s*\(")
-            raise CannotCompile(f"“{name}” is no function here; known are {known}", *place)
+            hint = near(name, FUNCTIONS | more)
+            raise CannotCompile(f"“{name}” is no function here{hint}; known are {known}", *place)
 
     def _place(self, pattern: str) -> tuple[int, int]:
         """Line and column of the first place, outside texts, that the pattern fits."""
         bare = STRINGS.sub(lambda found: " " * len(found[0]), self.source)
         found = re.search(pattern, bare)
-        return _at(bare, found.start() if found else 0)
+        return at(bare, found.start() if found else 0)
 
     def evaluate(self, facts: Mapping[str, Any]) -> Any:
         """The value over `facts`. Raises CannotEvaluate, and nothing else."""
@@ -199,9 +209,9 @@ def _loops(source: str, allowed: frozenset[str]) -> list[Loop]:
         raise CannotCompile("raw and triple-quoted strings and comments are not read")
     _check_patterns(source, bare)
     loops = []
-    for kind, start, end in _brackets(bare):
+    for kind, start, end in brackets(bare):
         if kind and MATCHES.search(bare, start, end):
-            raise CannotCompile("a pattern in a loop could take for ever", *_at(bare, start))
+            raise CannotCompile("a pattern in a loop could take for ever", *at(bare, start))
         if kind:
             loops.append(_loop(kind, bare[start:end], allowed))
     if len(loops) > LOOPS_MAX:
@@ -209,17 +219,17 @@ def _loops(source: str, allowed: frozenset[str]) -> list[Loop]:
     return loops
 
 
-def _brackets(bare: str) -> Iterator[tuple[str, int, int]]:
+def brackets(bare: str) -> Iterator[tuple[str, int, int]]:
     """Each pair of brackets, and of a loop its kind. Raises CannotCompile for one in another."""
     stack: list[tuple[str, int]] = []
     for place, character in enumerate(bare):
         if character in "([{":
             named = LOOP.search(bare[:place]) if character == "(" else None
             if named and any(kind for kind, _ in stack):
-                raise CannotCompile("a loop within a loop could take for ever", *_at(bare, place))
+                raise CannotCompile("a loop within a loop could take for ever", *at(bare, place))
             stack.append((named[1] if named else "", place))
             if len(stack) > NESTING_MAX:
-                raise CannotCompile(f"more than {NESTING_MAX} brackets deep", *_at(bare, place))
+                raise CannotCompile(f"more than {NESTING_MAX} brackets deep", *at(bare, place))
         elif character in ")]}" and stack:
             yield (*stack.pop(), place)
 
@@ -235,17 +245,23 @@ def _check_patterns(source: str, bare: str) -> None:
     for found in MATCHES.finditer(bare):
         pattern = PATTERN.match(source, found.end())
         if pattern is None:
-            raise CannotCompile("the pattern is written out as one text", *_at(bare, found.start()))
+            raise CannotCompile("the pattern is written out as one text", *at(bare, found.start()))
         if ESCAPED.search(UNESCAPED.sub("", pattern[1])):
             raise CannotCompile(
-                "the pattern spells no character by its number", *_at(bare, found.start())
+                "the pattern spells no character by its number", *at(bare, found.start())
             )
         counts = (max(map(int, re.findall(r"\d+", one))) for one in COUNTED.findall(pattern[1]))
         if len(pattern[1]) > PATTERN_CHARACTERS_MAX or prod(counts) > REPEATED_MAX:
-            raise CannotCompile("the pattern is too large", *_at(bare, found.start()))
+            raise CannotCompile("the pattern is too large", *at(bare, found.start()))
 
 
-def _at(text: str, place: int) -> tuple[int, int]:
+def near(name: str, known: Iterable[str]) -> str:
+    """“; did you mean …?” where something is spelled alike."""
+    found = get_close_matches(name, sorted(known), 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def at(text: str, place: int) -> tuple[int, int]:
     """Line and column of a place, counted from 1."""
     return text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
 

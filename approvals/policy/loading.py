@@ -4,10 +4,11 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from amends.protocol.vocabulary import CLASSES, RISKS, Risk
 from approvals.policy import document
+from approvals.policy.conditions import Condition
 from approvals.policy.decisions import (
     COMPENSATIONS,
     CONDITION_FACTS,
@@ -18,7 +19,16 @@ from approvals.policy.decisions import (
     RequiredApprovers,
     Rule,
 )
-from approvals.policy.document import DUE_SECONDS, Audit, AutoCompensation, Call, Policy, Tool, Twin
+from approvals.policy.document import (
+    DUE_SECONDS,
+    SENSITIVITIES,
+    Audit,
+    AutoCompensation,
+    Call,
+    Policy,
+    Tool,
+    Twin,
+)
 from approvals.policy.expressions import CannotCompile, Expression
 from approvals.policy.reading import Invalid, Path, Problem, Text, read, spelled
 from connectors.canonical import digest
@@ -27,6 +37,9 @@ from connectors.shapes import Kind
 DURATION = re.compile(r"(\d{1,6})\s*(s|m|h|d)")
 UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+Compiled = TypeVar("Compiled", Expression, Condition)
 
 
 class Form:
@@ -144,13 +157,21 @@ class Form:
         return [item for item in read_ones if item is not None]
 
     def expression(self, value: Any, path: Path, allowed: frozenset[str]) -> Expression | None:
+        return self._compiled(Expression, value, path, allowed)
+
+    def condition(self, value: Any, path: Path, allowed: frozenset[str]) -> Condition | None:
+        return self._compiled(Condition, value, path, allowed)
+
+    def _compiled(
+        self, kind: type[Compiled], value: Any, path: Path, allowed: frozenset[str]
+    ) -> Compiled | None:
         if value is None:
             return None
         if not isinstance(value, str):
             self.wrong(path, "a CEL expression is wanted here, as a text")
             return None
         try:
-            read = Expression(value, allowed)
+            read = kind(value, allowed)
         except CannotCompile as wrong:
             self.wrong(path, _at(wrong))
             return None
@@ -177,12 +198,15 @@ def _at(wrong: CannotCompile) -> str:
 MANIFEST_FIELDS = ("kind", "title", "rows", "amount", "currency", "recipients")
 MANIFEST_FACTS = frozenset({"tool", "args", "target", "targets"})
 KINDS = get_args(Kind)
+TOOL_FIELDS = ("class", "risk", "target", "title", "reads_untrusted", "sensitivity", "preview")
 
 
 def tools(form: Form, value: Any, path: Path) -> list[Tool]:
     found = []
     for glob, given, at in form.by_glob(value, path):
-        tool = form.mapping(given, at, ("class", "risk", "target", "title", "preview"))
+        tool = form.mapping(given, at, TOOL_FIELDS)
+        level, by_argument = _sensitivity(form, tool.get("sensitivity"), (*at, "sensitivity"))
+        untrusted = form.claim(tool.get("reads_untrusted"), (*at, "reads_untrusted"))
         found.append(
             Tool(
                 glob=glob,
@@ -190,10 +214,24 @@ def tools(form: Form, value: Any, path: Path) -> list[Tool]:
                 risk=form.choice(tool.get("risk"), (*at, "risk"), RISKS),
                 target=form.text(tool.get("target"), (*at, "target"), 120),
                 title=form.text(tool.get("title"), (*at, "title")),
+                reads_untrusted=untrusted or False,
+                sensitivity=level,
+                sensitive_args=by_argument,
                 preview=_manifest(form, tool.get("preview"), (*at, "preview")),
             )
         )
     return found
+
+
+def _sensitivity(form: Form, value: Any, at: Path) -> tuple[str, dict[str, str]]:
+    """One level for the tool, or levels by the names of arguments, with `tool` for the tool."""
+    if not isinstance(value, dict):
+        return form.choice(value, at, SENSITIVITIES) or "", {}
+    levels = {
+        form.text(name, at, 120): form.choice(level, (*at, name), SENSITIVITIES) or ""
+        for name, level in value.items()
+    }
+    return levels.pop("tool", ""), levels
 
 
 def _manifest(form: Form, value: Any, at: Path) -> dict[str, Any]:
@@ -221,7 +259,7 @@ ENTRIES_MAX = 200
 PEOPLE_MAX = 10  # a rule that wants more people than this is a typing mistake
 DAY = 86400
 SECTIONS = (
-    "policies", "tools", "twins", "unwind", "audit", "autoCompensation", "verify", "due",
+    "policies", "always", "tools", "twins", "unwind", "audit", "autoCompensation", "verify", "due",
     "stuckAfter", "selfApproval", "order", "expires", "probation", "unknownTools",
 )  # fmt: skip
 RULE_FIELDS = (
@@ -285,6 +323,7 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
         digest=digest(whole) if not form.problems else "",
         document=whole if isinstance(whole, dict) else {},
         rules=tuple(_rules(form, value.get("policies"), (*root, "policies"))),
+        always=tuple(_always(form, value.get("always"), (*root, "always"))),
         tools=tuple(tools(form, value.get("tools"), (*root, "tools"))),
         twins=tuple(_twins(form, value.get("twins"), (*root, "twins"))),
         audit=_audit(form, value.get("audit"), (*root, "audit")),
@@ -322,6 +361,15 @@ def _rules(form: Form, value: Any, path: Path) -> list[Rule]:
     return found
 
 
+def _always(form: Form, value: Any, path: Path) -> list[Rule]:
+    """Rules that hold beside those that decide: they ask or deny, and let nothing pass."""
+    found = _rules(form, value, path)
+    for rule in found:
+        if rule.approval not in {"MANUAL", "DENY"}:
+            form.wrong(rule.path, "under “always” a rule says MANUAL or DENY as its approval")
+    return found
+
+
 def _rule(form: Form, glob: str, value: Any, at: Path) -> Rule:
     if value is None:
         form.wrong(at, "an object is wanted here")
@@ -334,10 +382,11 @@ def _rule(form: Form, glob: str, value: Any, at: Path) -> Rule:
             team or None, form.number(asked.get("count"), (*path, "count"), 1, PEOPLE_MAX) or 1
         )
 
+    condition = form.condition(given.get("when"), (*at, "when"), CONDITION_FACTS)
     affected, affected_words = _affected(form, given.get("askAffected"), (*at, "askAffected"))
     rule = Rule(
         glob=glob,
-        when=form.expression(given.get("when"), (*at, "when"), CONDITION_FACTS),
+        when=condition.of_glob(glob) if condition else None,
         risk=form.choice(given.get("risk"), (*at, "risk"), RISKS),
         approval=form.choice(given.get("approval"), (*at, "approval"), VERDICTS),
         requires=tuple(form.each(given.get("requires"), (*at, "requires"), need, ENTRIES_MAX)),

@@ -55,7 +55,9 @@ def want(facts: RunFacts) -> None:
 
 
 def wants_any(policy: Policy) -> bool:
-    return policy.verify == "CONNECTOR" or any(one.verify == "CONNECTOR" for one in policy.rules)
+    return policy.verify == "CONNECTOR" or any(
+        one.verify == "CONNECTOR" for one in (*policy.rules, *policy.always)
+    )
 
 
 def sweep() -> int:

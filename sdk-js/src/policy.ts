@@ -16,6 +16,7 @@ import {
   isClass,
   RISK_OF_CLASS,
   RISKS,
+  WITHOUT_EFFECT,
 } from "./protocol/vocabulary.ts";
 
 export type PolicyDocument = JsonObject | null | undefined;
@@ -33,6 +34,7 @@ export function isGated(
   if (!isObject(safety) || !isClass(call.effectClass)) {
     return EXTERNAL.has(call.effectClass) || !isClass(call.effectClass);
   }
+  if (isGuarded(safety, call.tool, call.effectClass)) return true;
   const base = baseRisk(safety, call.tool, call.effectClass, call.risk);
   const verdict = byRules(member(safety, "policies"), call.tool, base, rank(call.risk));
   return verdict ?? (base >= ASKED_FROM || isUnknown(safety, call.tool));
@@ -73,6 +75,17 @@ function auditOf(document: PolicyDocument): JsonObject {
 function member(object: JsonObject, name: string): JsonObject {
   const found = object[name];
   return isObject(found) ? found : {};
+}
+
+/**
+ * Whether a rule under `always`, which asks or denies, could be met by this call. One without
+ * effect goes on: what it reads is told afterwards.
+ */
+function isGuarded(safety: JsonObject, tool: string, saidClass: EffectClass): boolean {
+  const entry = entryOf(safety, tool)["class"];
+  const classes = [saidClass, isClass(entry) ? entry : saidClass];
+  if (classes.every((one) => WITHOUT_EFFECT.has(one))) return false;
+  return Object.keys(member(safety, "always")).some((glob) => globMatches(glob, tool));
 }
 
 /** Whether unknown tools ask and neither a rule nor the catalogue lists this one. */

@@ -14,6 +14,7 @@ from amends.protocol.vocabulary import (
     CLASSES,
     RISK_OF_CLASS,
     RISKS,
+    WITHOUT_EFFECT,
     ActionClass,
     EffectClass,
     Risk,
@@ -34,6 +35,8 @@ def is_gated(
     if not isinstance(safety, Mapping) or effect_class not in CLASSES:
         return effect_class in EXTERNAL or effect_class not in CLASSES
     base = _base_risk(safety, tool, effect_class, risk)
+    if _is_guarded(safety, tool, effect_class):
+        return True
     verdict = _by_rules(safety.get("policies") or {}, tool, base=base, said=_risk(risk))
     if verdict is None:
         return base >= ASKED_FROM or _is_unknown(safety, tool)
@@ -68,6 +71,16 @@ def shows_last4(document: Mapping[str, Any] | None) -> bool:
     """Whether placeholders of cards and IBANs carry the last four characters."""
     safety = (document or {}).get("agentSafety") or {}
     return (safety.get("audit") or {}).get("showLast4") is True
+
+
+def _is_guarded(safety: Mapping[str, Any], tool: str, said_class: str) -> bool:
+    """Whether a rule under `always`, which asks or denies, could be met by this call. One without
+    effect goes on: what it reads is told afterwards.
+    """
+    classes = {said_class, _entry(safety, tool).get("class") or said_class}
+    if classes <= WITHOUT_EFFECT:
+        return False
+    return any(glob_matches(glob, tool) for glob in safety.get("always") or {})
 
 
 def _is_unknown(safety: Mapping[str, Any], tool: str) -> bool:

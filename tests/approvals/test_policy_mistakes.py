@@ -160,3 +160,31 @@ def test_a_kept_policy_with_an_unknown_function_still_loads_and_its_condition_co
 )
 def test_every_function_that_the_evaluator_has_may_be_saved(condition):
     assert load_new({"policies": {"pay": {"when": condition}}})
+
+
+@pytest.mark.parametrize(
+    ("condition", "mistake"),
+    [
+        ("args.x > 3 &&\n mentionned(args.to)", "at 2:2 of the expression: “mentionned” is no function"
+         " here; did you mean mentioned?"),
+        ("requst == 'x'", "at 1:1 of the expression: “requst” is not known here; did you mean request?"),
+        ("mentioned()", "at 1:11 of the expression: “mentioned” asks about a value"),
+        ("mentioned(args.to, args.cc)", "at 1:20 of the expression: “mentioned” takes no further"),
+        ("mentioned(arg.to)", "at 1:11 of the expression: “arg” is not known here; did you mean args?"),
+        ("mentioned(args.to, by: 'x')", "at 1:20 of the expression: “by” is no option of “mentioned”"),
+        ("mentioned(mentioned(args.to))", "at 1:11 of the expression: a question within another"),
+        ("args.to.all(one, mentioned(one))", "at 1:18 of the expression: “mentioned” in a loop"),
+        ("ask_0 == 1", "names such as “ask_0” are the desk's own"),
+        ("knows(args.to, by: 'agent')", "at 1:1 of the expression: “knows” is no function here"),
+    ],
+)  # fmt: skip
+def test_a_question_that_is_written_wrongly_is_refused_where_it_stands(condition, mistake):
+    document = {"policies": {"pay": {"when": condition, "approval": "MANUAL"}}}
+    assert mistake in told(document, load_new)[0]
+
+
+def test_what_holds_always_asks_or_denies():
+    for approval in ({}, {"approval": "AUTO"}):
+        [mistake] = told({"always": {"*": {"when": "rejected_before", **approval}}})
+        assert "under “always” a rule says MANUAL or DENY" in mistake
+    load_new({"always": {"*": {"when": "rejected_before", "approval": "MANUAL"}}})

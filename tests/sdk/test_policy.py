@@ -111,6 +111,19 @@ def test_while_the_desk_is_away_a_tool_that_nobody_listed_is_kept_back(tool, gat
     assert is_gated(policy, tool=tool, effect_class="internal_update", risk=None) is gated
 
 
+def test_while_the_desk_is_away_what_a_rule_holds_always_is_kept_back_but_for_reading():
+    policy = document({"crm.*": {"approval": "AUTO"}}, tools={"crm.peek": {"class": "read_only"}},
+                      always={"crm.*": {"when": "rejected_before", "approval": "MANUAL"}})  # fmt: skip
+
+    def kept(tool, effect_class):
+        return is_gated(policy, tool=tool, effect_class=effect_class, risk=None)
+
+    assert kept("crm.write", "internal_update")
+    assert kept("crm.peek", "internal_update")
+    assert not kept("crm.peek", "read_only")
+    assert not kept("notes.write", "internal_update")
+
+
 def test_of_two_equally_specific_catalogue_entries_the_strictest_counts_in_any_order():
     lax, strict = {"class": "read_only"}, {"class": "external_irreversible"}
     one_way = {"p?y.card": lax, "pay.car?": strict}

@@ -94,6 +94,8 @@ def test_what_needs_the_desk_is_judged_alike(client):
                 some_of("risk", "approval", "when"), some_of("approval", "when")]])
                 for glob in picked},
             "tools": {glob: some_of("class", "risk") for glob in chance.sample(globs, 2)},
+            "always": {glob: {"when": "rejected_before", "approval": "MANUAL"}
+                for glob in chance.sample(globs, chance.choice([0, 0, 1]))},
             "unknownTools": chance.choice(["ASK", "ALLOW", None]),
         }  # fmt: skip
         document = chance.choice([{"agentSafety": safety}] * 9 + [None, {}])

@@ -1,0 +1,318 @@
+"""Conditions: CEL over one call, with questions about the request, the run and the past.
+
+A question such as `known(args.iban, by: "agent")` is no function of the evaluator. It is taken out
+of the text when the condition is compiled and stands there as a name, so that what the desk has to
+look up is known before anything is evaluated: `Condition.questions` says it, whoever judges gathers
+the answers in one statement (approvals/gate/gathering.py), and the evaluator sees values.
+
+A question that was not answered, or whose answer cannot be told, is a name that is not known: the
+condition cannot be evaluated, and counts as met where that is the careful reading.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from approvals.policy.expressions import (
+    FUNCTIONS,
+    STRINGS,
+    CannotCompile,
+    CannotEvaluate,
+    Expression,
+    at,
+    brackets,
+    near,
+)
+
+QUESTIONS_MAX = 8
+WINDOW_SECONDS_MAX = 31 * 86400
+WINDOW_SECONDS_MIN = 60
+SECONDS = {"m": 60, "h": 3600, "d": 86400}
+FINDINGS = "findings"
+"""The member of the facts that holds the answers, by the keys of their questions."""
+
+WRITTEN = ("request", "goal", "on_behalf_of", "rejected_before")
+"""Names that are looked up, too, and only where a condition has them."""
+ARGUMENT_FACTS = frozenset({"tool", "args", "target", "targets", "agent", "labels", "before"})
+TAKEN = re.compile(r"(?<![\w.])ask_\d")
+CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\s*\(")
+OPTION = re.compile(r"\s*([a-z]+)\s*:(?!:)")
+WORD = re.compile(r"""\s*(?:"([^"\\]*)"|'([^'\\]*)'|([a-z]+))\s*""")
+DURATION = re.compile(r"(\d{1,5})\s*([mhd])")
+
+
+class Finding(NamedTuple):
+    """What was found: a value for the evaluator, and the fact in words for people.
+
+    The words name no value of the call: they are kept when what was said in a run is erased.
+    """
+
+    value: Any
+    words: str
+
+
+UNKNOWN = object()
+"""The value of an answer that cannot be told."""
+
+
+Options = Mapping[str, Sequence[str] | None]
+"""What may stand beside the value, each with its choices; None: a time such as "24h"."""
+
+QUESTIONS: Mapping[str, Options] = {
+    "mentioned": {},
+    "changed": {},
+}
+COUNTING = frozenset({"count", "sum"})
+WITHOUT_VALUE = frozenset({"count"})
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question of one condition. The same `key` is the same question of the same call."""
+
+    name: str
+    function: str
+    source: str
+    argument: Expression | None = None
+    options: tuple[tuple[str, str], ...] = ()
+    glob: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.glob} {self.source}"
+
+    def option(self, name: str, default: str = "") -> str:
+        return dict(self.options).get(name, default)
+
+    @property
+    def subject(self) -> str:
+        """The value that is asked about, as the rule names it."""
+        return self.argument.source if self.argument else ""
+
+
+class Condition:
+    """A compiled condition: an expression, and what must be looked up for it."""
+
+    __slots__ = ("_expression", "_refused", "questions", "source")
+
+    def __init__(self, source: str, allowed: frozenset[str]) -> None:
+        """Compile `source`, which may name the facts in `allowed`. Raises CannotCompile.
+
+        What stands wrongly in a question is refused of a new document; in a kept one it is a
+        function that nobody knew, and the condition cannot be evaluated.
+        """
+        self.source = source
+        self._refused: CannotCompile | None = None
+        questions: list[Question] = []
+        try:
+            rewritten, questions = _taken_out(source)
+            known = allowed | {one.name for one in questions}
+            self._expression = Expression(rewritten, known, shown=allowed)
+        except CannotCompile as wrong:
+            questions, self._refused = [], wrong
+            try:
+                self._expression = Expression(source, allowed)
+            except CannotCompile:
+                raise _meant(source) or wrong from None
+        looked_up = [Question(one, one, one) for one in WRITTEN if one in self._expression.names]
+        self.questions: tuple[Question, ...] = (*questions, *looked_up)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._expression.names
+
+    def check_functions(self) -> None:
+        """Raises CannotCompile for what a new document may not have (see Expression)."""
+        if self._refused is not None:
+            raise self._refused
+        self._expression.check_functions(frozenset(QUESTIONS))
+
+    def of_glob(self, glob: str) -> "Condition":
+        """The same under a rule's glob: what is counted are the calls that it fits."""
+        found = object.__new__(Condition)
+        for slot in ("_expression", "_refused", "source"):
+            setattr(found, slot, getattr(self, slot))
+        found.questions = tuple(
+            replace(one, glob=glob) if one.function in COUNTING else one for one in self.questions
+        )
+        return found
+
+    def evaluate(self, facts: Mapping[str, Any]) -> Any:
+        """The value over `facts` and the answers among them. Raises CannotEvaluate alone."""
+        if not self.questions:
+            return self._expression.evaluate(facts)
+        findings: Mapping[str, Finding] = facts.get(FINDINGS) or {}
+        seen = dict(facts)
+        for one in self.questions:
+            found = findings.get(one.key) or of_call(one, facts)
+            if found is not None and found.value is not UNKNOWN:
+                seen[one.name] = found.value
+        return self._expression.evaluate(seen)
+
+    def open(self, facts: Mapping[str, Any]) -> tuple[Question, ...]:
+        """What must be looked up to evaluate it over `facts`; nothing where the call alone says.
+
+        What is counted is looked up always, for a call that is not counted would be free.
+        """
+        counted = tuple(one for one in self.questions if one.function in COUNTING)
+        try:
+            self.evaluate(facts)
+        except CannotEvaluate:
+            return tuple(one for one in self.questions if of_call(one, facts) is None)
+        return counted
+
+    def told(self, facts: Mapping[str, Any]) -> list[str]:
+        """What was found, in words, for those who are asked because of it."""
+        findings: Mapping[str, Finding] = facts.get(FINDINGS) or {}
+        found = (findings.get(one.key) or of_call(one, facts) for one in self.questions)
+        return [one.words for one in found if one is not None and one.words]
+
+
+def of_call(question: Question, facts: Mapping[str, Any]) -> Finding | None:
+    """The answer to a question that needs nothing but the call itself; None for all others."""
+    if question.function != "changed" or question.argument is None:
+        return None
+    try:
+        name = question.argument.evaluate({})
+    except CannotEvaluate:
+        return Finding(UNKNOWN, "")
+    before, args = facts.get("before"), facts.get("args")
+    if not (isinstance(before, dict) and isinstance(args, dict)) or name not in before:
+        return Finding(UNKNOWN, f"What {name} was before is not told")
+    changes = name in args and args[name] != before[name]
+    return Finding(changes, f"{name} {'changes' if changes else 'stays as it is'}")
+
+
+# Taking questions out of the text.
+
+
+def _bare(source: str) -> str:
+    return STRINGS.sub(lambda found: " " * len(found[0]), source)
+
+
+def _taken_out(source: str) -> tuple[str, list[Question]]:
+    """The text with a name, as long as it was, in the place of each question."""
+    bare = _bare(source)
+    if TAKEN.search(bare):
+        raise CannotCompile("names such as “ask_0” are the desk's own")
+    calls = [one for one in CALLED.finditer(bare) if one[1] in QUESTIONS]
+    if not calls:
+        return source, []
+    pairs = {start: (kind, end) for kind, start, end in brackets(bare)}
+    loops = [(start, end) for start, (kind, end) in pairs.items() if kind]
+    found: list[Question] = []
+    done = 0
+    for call in calls:
+        place = at(bare, call.start())
+        opening = call.end() - 1
+        if opening not in pairs:
+            raise CannotCompile("this bracket is not closed", *at(bare, opening))
+        if any(start < call.start() < end for start, end in loops):
+            raise CannotCompile(f"“{call[1]}” in a loop: give it the whole list instead", *place)
+        if len(found) == QUESTIONS_MAX:
+            raise CannotCompile(f"more than {QUESTIONS_MAX} questions", *place)
+        done = pairs[opening][1] + 1
+        found.append(_question(f"ask_{len(found)}", call[1], source, (opening + 1, done - 1)))
+        span = source[call.start() : done]
+        blank = re.sub(r"[^\n]", " ", span[len("ask_0") :])
+        source = source[: call.start()] + found[-1].name + blank + source[done:]
+    return source, found
+
+
+def _question(name: str, function: str, source: str, inside: tuple[int, int]) -> Question:
+    """Read what stands in the brackets: values first, then options as `name: word`."""
+    known, bare = QUESTIONS[function], _bare(source)
+    takes_value = function not in WITHOUT_VALUE
+    argument: Expression | None = None
+    options: dict[str, str] = {}
+    for start, end in _parts(bare, *inside) if source[slice(*inside)].strip() else ():
+        text, place = source[start:end], at(bare, start + _leading(bare[start:end]))
+        named = OPTION.match(bare[start:end])
+        if named:
+            word = _option(known, function, named[1], text[named.end() :], place)
+            if named[1] in options:
+                raise CannotCompile(f"“{named[1]}” stands twice", *place)
+            options[named[1]] = word
+        elif argument is not None or options or not takes_value:
+            raise CannotCompile(f"“{function}” takes no further value", *place)
+        else:
+            argument = _argument(text, place)
+    if takes_value and argument is None:
+        raise CannotCompile(f"“{function}” asks about a value", *at(bare, inside[0]))
+    written = ", ".join(
+        [*([" ".join(argument.source.split())] if argument else []),
+         *(f"{one}: {word}" for one, word in sorted(options.items()))]
+    )  # fmt: skip
+    return Question(
+        name, function, f"{function}({written})", argument, tuple(sorted(options.items()))
+    )
+
+
+def _leading(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _parts(bare: str, start: int, end: int) -> Iterable[tuple[int, int]]:
+    """Where each part between the commas begins and ends."""
+    depth, begin = 0, start
+    for place in range(start, end):
+        depth += (bare[place] in "([{") - (bare[place] in ")]}")
+        if bare[place] == "," and not depth:
+            yield begin, place
+            begin = place + 1
+    yield begin, end
+
+
+def _argument(text: str, place: tuple[int, int]) -> Expression:
+    if any(one[1] in QUESTIONS for one in CALLED.finditer(_bare(text))):
+        raise CannotCompile("a question within another is not read", *place)
+    try:
+        read = Expression(text.strip(), ARGUMENT_FACTS)
+        read.check_functions()
+    except CannotCompile as wrong:
+        line, column = place
+        same = wrong.line == 1
+        raise CannotCompile(
+            str(wrong), line + wrong.line - 1, column + wrong.column - 1 if same else wrong.column
+        ) from wrong
+    return read
+
+
+def _option(options: Options, function: str, name: str, text: str, place: tuple[int, int]) -> str:
+    if name not in options:
+        known = ", ".join(options) or "none"
+        hint = near(name, options)
+        raise CannotCompile(
+            f"“{name}” is no option of “{function}”{hint}; known are {known}", *place
+        )
+    choices = options[name]
+    found = WORD.fullmatch(text)
+    word = next((one for one in found.groups() if one is not None), "") if found else ""
+    if choices is None:
+        return str(window_seconds(word, place))
+    if word in choices:
+        return word
+    raise CannotCompile(f"“{name}” is one of {', '.join(choices)}{near(word, choices)}", *place)
+
+
+def window_seconds(word: str, place: tuple[int, int]) -> int:
+    found = DURATION.fullmatch(word)
+    seconds = int(found[1]) * SECONDS[found[2]] if found else 0
+    if not WINDOW_SECONDS_MIN <= seconds <= WINDOW_SECONDS_MAX:
+        raise CannotCompile('a time such as "30m", "24h" or "7d" is wanted, up to 31d', *place)
+    return seconds
+
+
+def _meant(source: str) -> CannotCompile | None:
+    """A function that nobody knows, where an option of it keeps the text from being CEL."""
+    bare = _bare(source)
+    for call in CALLED.finditer(bare):
+        name = call[1]
+        if name in FUNCTIONS or name in QUESTIONS or name == "has":
+            continue
+        return CannotCompile(
+            f"“{name}” is no function here{near(name, (*QUESTIONS, *FUNCTIONS))}",
+            *at(bare, call.start()),
+        )
+    return None

@@ -1,0 +1,199 @@
+"""What a rule may ask beyond the call: the request, the person, an earlier no, the state before."""
+
+import pytest
+
+from amends.protocol.masking import MaskingKey
+from approvals import inbox
+from approvals.card_context import why
+from approvals.models import Approval
+from approvals.policy import ToolCall, judge, load
+from approvals.policy.spelling import skeleton, stands_in
+from tests.approvals.cast import put_in_force
+from tests.approvals.door import Agent as Trip
+
+REQUEST = (
+    "Please refund 1.250,50 EUR and 45 to Mia Li's IBAN DE89 3704 0044 0532 0130 00 please, or mail"
+    " mia.li@acme.example, or call 0170 1234567 until 25 Nov 2026. In all 12,000; ticket AB-12."
+)
+IBAN, OTHER_IBAN = "DE89370400440532013000", "DE89370400440532013001"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "mia.li@acme.example", "MIA.LI@ACME.EXAMPLE", 45, 45.0, "45.00", 1250.5, "1250.50", 12_000,
+        "Mia Li", "Li, Mia", IBAN, "de89 3704 0044 0532 0130 00", "+49 170 1234567",
+        "2026-11-25", "2026-11-25T10:00:00Z", "AB-12", "ticket  ab-12", ["AB-12", 45],
+        {"to": "Mia Li", "amount": 45},
+    ],
+)  # fmt: skip
+def test_a_value_stands_in_the_request_in_any_usual_spelling(value):
+    assert stands_in(value, REQUEST) is True
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "li@acme.example", "mia.li@acme.exam", "mia.li@acme.example.evil.example", 4, 450, 1250,
+        "Mia Mallory", OTHER_IBAN, "+49 170 1234568", "+1 170 123", "2026-11-26", "AB-1", "B-12",
+        "miа.li@acme.example", ["AB-12", 46], {"to": "Mallory"}, "",
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_it_or_is_a_part_of_it_does_not(value):
+    assert stands_in(value, REQUEST) is False
+
+
+@pytest.mark.parametrize("value", [None, True, [None], "⟦masked:iban⟧", list(range(60))])
+def test_where_it_cannot_be_told_nobody_says_no(value):
+    assert stands_in(value, REQUEST) is None
+    assert stands_in("anything", "") is None
+    assert stands_in("anything", "word " * 20_000) is None
+
+
+def test_a_masked_value_is_compared_by_its_mark():
+    key = MaskingKey(b"k" * 32)
+    other = MaskingKey(b"o" * 32)
+    card = key.placeholder("card", "4242424242424242")
+
+    assert stands_in(key.placeholder("iban", IBAN), REQUEST, key) is True
+    assert stands_in(key.placeholder("iban", OTHER_IBAN), REQUEST, key) is False
+    assert stands_in(other.placeholder("iban", IBAN), REQUEST, None) is None
+    assert stands_in(card, f"charge my card {card}", key) is True
+    assert stands_in(key.placeholder("password", "hunter2"), "it is hunter2", key) is True
+    assert stands_in(key.placeholder("password", "a b"), "it is a b", key) is None
+
+
+def test_letters_that_readers_take_for_one_another_have_one_skeleton():
+    for one, other in [("paypal.com", "pаypаl.com"), ("paypal", "paypa1"), ("Microsoft", "rnicrosoft"),
+                       ("acme-corp.example", "acmecorp.example"), ("Iana", "lana")]:  # fmt: skip
+        assert skeleton(one) == skeleton(other)
+    assert len({skeleton(str(number)) for number in range(1_000)}) == 1_000
+
+
+# At the gate.
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def obey(acme, ada, leads):
+    def say(document):
+        put_in_force(acme, ada, document)
+
+    return say
+
+
+@pytest.fixture
+def trip(key, ben):
+    return Trip(key)
+
+
+PAY = {"approval": "AUTO"}
+
+
+def asks(when, glob="pay.*", **more):
+    return {"policies": {glob: [{"when": when, "approval": "MANUAL", **more}, PAY]}}
+
+
+def answer(trip, key, **more):
+    said = trip.begin(key=key, action=f"act-{key}", **more).json()
+    return said.get("answer"), said.get("code", "")
+
+
+def card():
+    return [row["value"] for row in why(Approval.objects.latest("pk")) if row["name"] == "Found"]
+
+
+def test_what_the_person_asked_for_goes_on_and_another_recipient_asks(trip, obey):
+    obey(asks("!mentioned([args.to, args.amount])"))
+    trip.say("run.started", request="Pay 99.50 to Mia Li, please")
+
+    asked_for = {"tool": "pay.send", "args": {"to": "Li, Mia", "amount": 99.5}}
+    assert answer(trip, "k1", **asked_for)[0] == "proceed"
+    swapped = {"tool": "pay.send", "args": {"to": "Mallory Li", "amount": 99.5}}
+    assert answer(trip, "k2", **swapped)[0] == "wait"
+    assert card() == ["[args.to, args.amount] does not stand in what the agent was asked for"]
+
+
+def test_without_a_request_on_record_or_without_the_argument_a_rule_asks(trip, obey):
+    obey(asks("!mentioned(args.to)"))
+
+    assert answer(trip, "k1", tool="pay.send", args={"to": "Mia"})[0] == "wait"
+    assert card() == ["Whether args.to was asked for cannot be told"]
+    trip.say("run.started", run="run_2", request="Pay Mia")
+    assert answer(trip, "k2", run="run_2", tool="pay.send", args={"for": "Mia"})[0] == "wait"
+    assert answer(trip, "k3", run="run_2", tool="pay.send", args={"to": "Mia"})[0] == "proceed"
+
+
+def test_a_masked_account_is_found_in_the_request_and_another_is_not(trip, obey):
+    obey(asks("!mentioned(args.iban)"))
+    trip.say("run.started", request=f"Send it to {IBAN[:4]} {IBAN[4:]}, thanks")
+
+    assert answer(trip, "k1", tool="pay.send", args={"iban": IBAN})[0] == "proceed"
+    assert answer(trip, "k2", tool="pay.send", args={"iban": OTHER_IBAN})[0] == "wait"
+
+
+def test_conditions_read_the_request_the_goal_and_the_person(trip, obey):
+    obey({"policies": {"pay.*": [
+        {"when": "request.contains('urgent') || on_behalf_of.id != 'mia' || goal == ''",
+         "approval": "DENY"}, PAY]}})  # fmt: skip
+    person = {"id": "mia", "name": "Mia"}
+    trip.say("run.started", request="pay it", goal="pay", on_behalf_of=person)
+    trip.say("run.started", run="run_2", request="urgent", goal="pay", on_behalf_of=person)
+    trip.say("run.started", run="run_3", request="pay", goal="pay", on_behalf_of={"id": "eve"})
+
+    found = [answer(trip, f"k{n}", run=run, tool="pay.send")[0] for n, run in
+             enumerate(("run_1", "run_2", "run_3", "run_4"))]  # fmt: skip
+    assert found == ["proceed", "denied", "denied", "denied"]
+
+
+def test_after_a_no_the_same_asks_again_by_whichever_tool_it_comes(trip, obey, ben):
+    obey({"policies": {"pay.transfer": {"approval": "MANUAL"}, "pay.charge": PAY, "crm.*": PAY},
+          "always": {"*": {"when": "rejected_before", "approval": "MANUAL"}}})  # fmt: skip
+    other = [{"type": "contact", "id": "c8"}]
+    assert answer(trip, "k0", tool="pay.charge", targets=other, args={"to": "Mia"})[0] == "proceed"
+    assert answer(trip, "k1", tool="pay.transfer", args={"to": "Mallory"})[0] == "wait"
+    refused = Approval.objects.get()
+    inbox.reject(refused, by=ben, seen=refused.digest, reason="Not to them")
+
+    same_arguments = {"tool": "pay.charge", "targets": other, "args": {"to": "Mallory"}}
+    assert answer(trip, "k2", **same_arguments)[0] == "wait"
+    assert card()[0].startswith("People said no in this run at 20")
+    same_target = {"tool": "crm.note", "args": {"text": "hello"}}
+    assert answer(trip, "k3", **same_target)[0] == "wait"
+    neither = {"tool": "pay.charge", "targets": other, "args": {"to": "Mia", "n": 2}}
+    assert answer(trip, "k4", **neither)[0] == "proceed"
+    assert answer(trip, "k5", run="run_2", **same_arguments)[0] == "proceed"
+
+
+def test_a_rule_of_always_holds_beside_the_most_specific_one_and_lets_nothing_pass():
+    policy = load({
+        "policies": {"pay.send": PAY, "pay.*": {"approval": "DENY"}},
+        "always": {"*": {"when": "args.n > 3", "approval": "MANUAL", "words": "More than three"}},
+    })  # fmt: skip
+
+    def verdict(tool, n, **more):
+        return judge(policy, ToolCall(tool=tool, args={"n": n}, **more)).approval
+
+    assert [verdict("pay.send", 3), verdict("pay.send", 4)] == ["AUTO", "MANUAL"]
+    assert verdict("pay.other", 4) == "DENY"
+    assert [verdict("crm.a", 3), verdict("crm.a", 4)] == ["AUTO", "MANUAL"]
+    assert judge(policy, ToolCall(tool="crm.a", args={"n": 4})).why == "More than three"
+
+
+def test_what_a_call_would_change_is_read_from_the_state_before(trip, obey):
+    obey(
+        asks("changed('owner') || after.limit > before.limit || sensitivity == 'restricted'")
+        | {"tools": {"pay.*": {"sensitivity": {"tool": "internal", "ssn": "restricted"}}}}
+    )
+    before = [{"owner": "mia", "limit": 5}]
+
+    def verdict(key, args, **more):
+        return answer(trip, key, tool="pay.set", args=args, before=before, **more)[0]
+
+    assert verdict("k1", {"limit": 4}) == "proceed"
+    assert verdict("k2", {"limit": 6}) == "wait"
+    assert verdict("k3", {"owner": "eve"}) == "wait"
+    assert card() == ["owner changes"]
+    assert verdict("k4", {"limit": 4, "ssn": "123"}) == "wait"
+    assert answer(trip, "k5", tool="pay.set", args={"limit": 4})[0] == "wait"
