@@ -64,8 +64,8 @@ def test_a_masked_value_is_compared_by_its_mark():
 
 
 def test_letters_that_readers_take_for_one_another_have_one_skeleton():
-    for one, other in [("paypal.com", "pаypаl.com"), ("paypal", "paypa1"), ("Microsoft", "rnicrosoft"),
-                       ("acme-corp.example", "acmecorp.example"), ("Iana", "lana")]:  # fmt: skip
+    alike = "paypal.com pаypаl.com", "paypal paypa1", "Microsoft rnicrosoft", "a-b.co ab.co"
+    for one, other in map(str.split, alike):
         assert skeleton(one) == skeleton(other)
     assert len({skeleton(str(number)) for number in range(1_000)}) == 1_000
 

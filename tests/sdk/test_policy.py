@@ -112,8 +112,9 @@ def test_while_the_desk_is_away_a_tool_that_nobody_listed_is_kept_back(tool, gat
 
 
 def test_while_the_desk_is_away_what_a_rule_holds_always_is_kept_back_but_for_reading():
-    policy = document({"crm.*": {"approval": "AUTO"}}, tools={"crm.peek": {"class": "read_only"}},
-                      always={"crm.*": {"when": "rejected_before", "approval": "MANUAL"}})  # fmt: skip
+    always = {"crm.*": {"when": "rejected_before", "approval": "MANUAL"}}
+    reading = {"crm.peek": {"class": "read_only"}}
+    policy = document({"crm.*": {"approval": "AUTO"}}, tools=reading, always=always)
 
     def kept(tool, effect_class):
         return is_gated(policy, tool=tool, effect_class=effect_class, risk=None)
