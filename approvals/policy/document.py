@@ -87,8 +87,6 @@ class Tool:
     risk: Risk | None = None
     target: str = ""
     title: str = ""
-    reads_untrusted: bool = False
-    """Whether its results hold what strangers wrote: mail, web pages, documents."""
     sensitivity: str = ""
     sensitive_args: Mapping[str, str] = field(default_factory=dict)
     """Of which sensitivity single arguments are, by name."""
@@ -164,11 +162,6 @@ class Policy:
         rules = (*self.rules, *self.always)
         asking = tuple(rule for rule in rules if rule.when is not None and rule.when.questions)
         object.__setattr__(self, "asking", asking)
-
-    @property
-    def untrusted_globs(self) -> tuple[str, ...]:
-        """The tools whose results hold what strangers wrote."""
-        return tuple(sorted({one.glob for one in self.tools if one.reads_untrusted}))
 
     @property
     def reads_labels(self) -> bool:

