@@ -46,6 +46,21 @@ def test_what_was_approved_for_one_account_does_not_run_for_another(trip, ben):
     assert payout(trip, "de89 3704 0044 0532 0130 00").json()["answer"] == "proceed"
 
 
+def test_the_card_says_what_its_promise_is_worth_for_values_that_nobody_sees(trip, ben, client):
+    client.force_login(ben)
+    payout(trip, GERMAN)
+    trip.begin(tool="pay.out", key="key-2", action="act_2", args={"amount": 500})
+    hiding, plain = (
+        client.get(f"/w/acme/approvals/{one.pk}/").content.decode()
+        for one in Approval.objects.order_by("pk")
+    )
+
+    for page in (hiding, plain):
+        assert "One changed byte stops it." in page
+    assert "That holds for hidden values, too" in hiding
+    assert "That holds for hidden values, too" not in plain
+
+
 def test_a_second_payout_to_another_account_is_not_answered_with_the_first_ones_result(trip):
     first = payout(trip, GERMAN, tool="send.out")
     trip.succeeded(first, attempt="a1", result={"id": "p1"})
