@@ -60,6 +60,7 @@ def ask_for_action(
     agent_text: Mapping[str, Any] | None,
     amount: Money | None = None,
     note: str = "",
+    accepts_changed_arguments: bool = False,
     expires_seconds: int = ACTION_EXPIRES_SECONDS,
 ) -> Approval:
     """Put one forward action in front of people; `note` says why it is asked anew.
@@ -83,6 +84,7 @@ def ask_for_action(
             agent_owner=agent.owner,
             agent_text=dict(agent_text) if agent_text else None,
             reason=note,
+            accepts_changed_arguments=accepts_changed_arguments,
             amount_minor=amount.amount_minor if amount else None,
             currency=amount.currency if amount else "",
         ),

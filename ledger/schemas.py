@@ -96,6 +96,7 @@ class ActionPlanned(msgspec.Struct, rename={"class_": "class"}):
     intent: dict[str, Any] | None = None
     compensation: dict[str, Any] | None = None
     before: Any = None
+    accepts_changed_arguments: bool | None = None
 
 
 class ActionStarted(msgspec.Struct):
@@ -121,6 +122,7 @@ class ParsedEffect(msgspec.Struct):
 class ActionSucceeded(ParsedEffect):
     attempt: Short | None = None
     fence: Whole | None = None
+    args: Any = None
     result: Any = None
     compensation: dict[str, Any] | None = None
     effects: Annotated[list[ParsedEffect], Meta(max_length=EFFECTS_MAX)] | None = None
@@ -129,6 +131,7 @@ class ActionSucceeded(ParsedEffect):
 class ActionFailed(msgspec.Struct):
     attempt: Short | None = None
     fence: Whole | None = None
+    args: Any = None
     error: Error | None = None
     outcome: Literal["no_effect", "unknown"] | None = None
 

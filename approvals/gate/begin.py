@@ -47,6 +47,7 @@ class BeginAnswer(msgspec.Struct, omit_defaults=True):
     approval: str = ""
     url: str = ""
     expires_at: str = ""
+    arguments: dict[str, Any] = {}
     code: str = ""
     reason: str = ""
     result: Any = None

@@ -70,6 +70,11 @@ class BeginRequest:
         return str(self.data["tool"])
 
     @property
+    def accepts_changed_arguments(self) -> bool:
+        """Whether the client makes the call with what an approver has made of its arguments."""
+        return self.data.get("accepts_changed_arguments") is True
+
+    @property
     def args_digest(self) -> str:
         """What must not differ under one key: tool, targets and arguments."""
         return args_digest(self.tool, self.targets, self.data.get("args"))

@@ -38,7 +38,7 @@ from approvals.gate.gathering import gather
 from approvals.models import Approval, ApprovalState, GateKey
 from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies
 from edge import pools
-from edge.asgi import Refused, refuse
+from edge.asgi import Refused, problem, refuse
 from ledger import desk_events, drivers
 from ledger.append import events as append
 from ledger.append.events import Batch, Recorded
@@ -103,8 +103,32 @@ def policy_in_force(workspace_id: int, digest: str | None) -> Policy:
 
 
 @transaction.atomic
-def begin(request: BeginRequest) -> Reply:  # noqa: PLR0911 - one per kind of decision
-    """What the table says of this call, done and recorded. Raises Refused."""
+def begin(request: BeginRequest) -> Reply:
+    """What the table says of this call, done and recorded. Raises Refused; then nothing is."""
+    reply = _decided(request)
+    check_accepted(request, reply)
+    return reply
+
+
+NOT_ACCEPTED = problem(
+    "changed-arguments",
+    "An approver changed the arguments, and this client takes none but its own",
+    422,
+    "The call was approved with other arguments than are asked for. Make it with a client that says"
+    " “accepts_changed_arguments”, or end this run.",
+)
+
+
+def check_accepted(request: BeginRequest, reply: Reply) -> None:
+    """Nobody hears arguments that an approver changed who has not said that they take such: they
+    would make the call with their own.
+    """
+    has_changed = isinstance(reply.body, dict) and "arguments" in reply.body
+    if has_changed and not request.accepts_changed_arguments:
+        raise Refused(NOT_ACCEPTED)
+
+
+def _decided(request: BeginRequest) -> Reply:  # noqa: PLR0911 - one per kind of decision
     context = drivers.run(_look(request), desk_events.plain_connection())
     policy = policy_in_force(request.actor.workspace_id, context.policy_digest)
     snapshot_cache.note(request, context)
@@ -156,6 +180,10 @@ RENEW_LEASE = """
 UPDATE approvals_gatekey SET lease_until = %b WHERE agent_id = %b AND key = %b AND attempt = %b"""
 RENEW_RUN = """
 UPDATE ledger_run SET lease_until = greatest(lease_until, %b) WHERE id = %b AND held_by = ''"""
+# Another client may have come to wait for it, after a restart.
+NOTE_CLIENT = """
+UPDATE approvals_approval SET accepts_changed_arguments = %b
+WHERE id = %b AND state = 'waiting' AND accepts_changed_arguments <> %b"""
 
 
 def _renew(request: BeginRequest, context: BeginContext) -> None:
@@ -164,6 +192,9 @@ def _renew(request: BeginRequest, context: BeginContext) -> None:
     renewals: list[Statement] = [(RENEW_LEASE, lease)]
     if context.run is not None:
         renewals.append((RENEW_RUN, [until, context.run.id]))
+    if context.approval is not None:
+        accepts = request.accepts_changed_arguments
+        renewals.append((NOTE_CLIENT, [accepts, context.approval.id, accepts]))
     drivers.execute(desk_events.plain_connection(), renewals)
 
 
@@ -275,6 +306,7 @@ def _question(
             agent_text=request.data.get("intent"),
             amount=money,
             note=decision.note,
+            accepts_changed_arguments=request.accepts_changed_arguments,
             expires_seconds=policy.action_expires_seconds,
         )
     except approval_requests.NobodyToAsk as nobody:

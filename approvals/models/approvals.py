@@ -106,6 +106,10 @@ class Approval(models.Model):
     amount_minor = models.BigIntegerField(null=True)
     currency = models.CharField(max_length=3, blank=True)
 
+    accepts_changed_arguments = models.BooleanField(
+        default=False, db_default=False, help_text="Whether its call may be approved with a change"
+    )
+
     agent = models.ForeignKey(Agent, on_delete=models.PROTECT, null=True)
     agent_owner = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
     requested_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")

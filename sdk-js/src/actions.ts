@@ -16,86 +16,47 @@ import {
 } from "./errors.ts";
 import { cut, newId, type Statement } from "./events.ts";
 import type { BeginRequest } from "./gate.ts";
+import type {
+  Args,
+  CallOptions,
+  Check,
+  Effect,
+  EffectWords,
+  Outcome,
+  Plan,
+  Retry,
+  Told,
+} from "./plans.ts";
 import { isGated, keepsOrder } from "./policy.ts";
 import {
   canonical,
   idempotencyKey,
+  isObject,
   type Json,
   type JsonObject,
   sha256,
 } from "./protocol/canonical.ts";
 import { holdsBare, holdsMask, withoutLast4 } from "./protocol/masking.ts";
-import { type EffectClass, type Risk, WITHOUT_EFFECT } from "./protocol/vocabulary.ts";
+import { type EffectClass, WITHOUT_EFFECT } from "./protocol/vocabulary.ts";
 import type { Record as RunRecord } from "./record.ts";
 import type { KeyRow, KeyState } from "./spool.ts";
 import {
   asTargets,
+  isJson,
   type NamedTarget,
   perTarget,
   plain,
   plainObject,
-  type Targets,
+  withOwnSecrets,
 } from "./values.ts";
 
-export type Args = { readonly [name: string]: unknown };
-export type Outcome = "no_effect" | "unknown";
-export type Retry = "model" | "tool" | "workflow" | "human";
-export type Reversibility = "exact" | "compensable" | "irreversible" | "unknown";
-
-/** What is said of a call before it is made. */
-export type Plan<A extends object = Args> = {
-  /** What the call changes: `["reservation", "XEHM4B"]`, or several of these. */
-  target?: Targets | null | undefined;
-  args?: A | undefined;
-  /** The target as it was (null: it was not there; a list for several targets). */
-  before?: unknown;
-  effectClass?: EffectClass | undefined;
-  /** The logical operation, where one tool does several on one target in one run. */
-  op?: string | undefined;
-  key?: string | undefined;
-  /** `undo(...)` or `noUndo(...)`. */
-  undo?: Undo | undefined;
-  saga?: "pivot" | "retriable" | undefined;
-  risk?: Risk | undefined;
-  /** `goal`, `reason`, `confidence` and `model`: shown to approvers, apart from the facts. */
-  intent?: Args | undefined;
-  retry?: Retry | undefined;
-  /** Bounds the wait for an approval. */
-  waitSeconds?: number | undefined;
-  /** Bounds the call: after it the outcome is unknown, and the call may still happen. */
-  timeLimitSeconds?: number | undefined;
-  /** Ends the wait for the desk, and is handed to the call. */
-  signal?: AbortSignal | undefined;
-};
-
-export type Undo = { connection: string; operation: string; args: JsonObject } | { none: string };
-
-/** What is said of each effect beside its snapshots. */
-export type EffectWords = {
-  summary?: string;
-  reversibility?: Reversibility;
-  undo_until?: string;
-  affects?: unknown;
-};
-export type Effect = EffectWords & { target: Targets; before?: unknown; after?: unknown };
-export type Told = EffectWords & {
-  before?: unknown;
-  after?: unknown;
-  /** For effects that differ, instead of the others. */
-  effects?: readonly Effect[] | undefined;
-  /** What only the result tells how to undo; what was planned comes first. */
-  undo?: Undo | undefined;
-};
-
-/** A read-back: a triple of name, expected and actual, or an object of these. */
-export type Check =
-  | readonly [name: string, expected: unknown, actual: unknown]
-  | { name: string; expected?: unknown; actual?: unknown; ok?: boolean };
-
-/** What a call is handed beside the arguments. */
-export type CallOptions = { signal: AbortSignal };
-
 const CHANGED = "the arguments were changed while the desk was asked: the call is not made";
+const NOT_TAKEN =
+  "an approver changed the arguments, and this call takes none but its own (see" +
+  " `acceptsChangedArguments`): it is not made";
+const NOT_USED =
+  "an approver changed the arguments, and the call does not look at those that it is handed: it" +
+  " is not made";
 const ABANDONED = "the run ended before the call was made";
 const DIGEST = "sha256:";
 
@@ -103,7 +64,8 @@ const DIGEST = "sha256:";
  * Made by `run.action(tool, plan, body)`, which begins it and leaves it, or by `run.begin`.
  *
  * `replayed` is true if this call was made before: then `result` is what it answered, and the body
- * should do nothing. `perform` keeps that rule by itself.
+ * should do nothing. `perform` keeps that rule by itself. `args` are the arguments to make the
+ * call with: those that were given, or what an approver has made of them.
  */
 export class Action<A extends object = Args> {
   readonly run: RunRecord;
@@ -114,6 +76,7 @@ export class Action<A extends object = Args> {
   readonly #planned: JsonObject;
   readonly #retry: Retry | undefined;
   #begun: { row: KeyRow; ask: BeginRequest; leaseUntil: Date | null } | null = null;
+  #changed: JsonObject | null = null;
   #returned: { result: unknown } | null = null;
   #failure: Error | null = null;
   #isSettled = false;
@@ -142,6 +105,10 @@ export class Action<A extends object = Args> {
       },
       tool,
     );
+    // What is no JSON (a date, bytes) could not be given back as what it was.
+    if (plan.acceptsChangedArguments && isJson(plan.args ?? {})) {
+      this.#planned["accepts_changed_arguments"] = true;
+    }
   }
 
   /** What is known of the call: its key, id, number, attempt and state. */
@@ -152,6 +119,15 @@ export class Action<A extends object = Args> {
 
   get id(): string {
     return this.row.action;
+  }
+
+  get args(): A {
+    return (this.#changed as A | null) ?? this.#plan.args ?? ({} as A);
+  }
+
+  /** Whether an approver has changed the arguments. */
+  get isChanged(): boolean {
+    return this.#changed !== null;
   }
 
   get settled(): boolean {
@@ -174,8 +150,10 @@ export class Action<A extends object = Args> {
     for (let tries = 0; tries < 2; tries += 1) {
       const ask = await this.#ask(key);
       this.run.lastAction = ask.planned.event.action ?? null;
+      let changed: Json | undefined;
       try {
-        this.#begun = { ask, ...(await this.run.desk.gate.begin(ask)) };
+        const { changed: now, ...begun } = await this.run.desk.gate.begin(ask);
+        [this.#begun, changed] = [{ ask, ...begun }, now];
       } catch (error) {
         if (!(error instanceof Compensated) || !this.run.repeats(key)) throw error;
         key = error.nextKey; // The desk has told this run to do it anew.
@@ -183,18 +161,19 @@ export class Action<A extends object = Args> {
       }
       this.run.lastAction = this.row.action;
       if (this.#planned["saga"] === "pivot") this.run.pivot = key;
-      if (this.row.state === "running") await this.#mayBeMade();
+      if (this.row.state === "running") await this.#mayBeMade(ask, changed ?? null);
       return this;
     }
     throw new AmendsError("the desk has undone this call twice while it was asked for");
   }
 
   /** Throws, and records that nothing happened, where the call is not to be made after all. */
-  async #mayBeMade(): Promise<void> {
+  async #mayBeMade(ask: BeginRequest, changed: Json): Promise<void> {
     let why: unknown = null;
     if (this.#hasChanged()) why = new ArgumentsChanged(CHANGED);
     else if (this.run.ended) why = new NoEffect(ABANDONED);
     else if (this.#plan.signal?.aborted) why = this.#plan.signal.reason;
+    else if (changed !== null) why = this.#heed(ask, changed);
     if (why !== null) {
       await this.failed(asError(why), { outcome: "no_effect" });
       throw why;
@@ -204,7 +183,7 @@ export class Action<A extends object = Args> {
 
   /**
    * Make the call, unless it was made before: then give its first (masked) result. `call` is handed
-   * the arguments, and a signal for the time limit.
+   * the arguments, which an approver may have changed, and a signal for the time limit.
    *
    * If nothing else is said before the body ends, what it returns is recorded as the result. Throws
    * TimedOut where it takes longer than `timeLimitSeconds`.
@@ -214,6 +193,7 @@ export class Action<A extends object = Args> {
     const begun = this.#begun;
     if (begun === null || this.#isSettled || this.run.ended) throw new NoEffect(ABANDONED);
     if (this.#hasChanged()) throw new ArgumentsChanged(CHANGED);
+    if (this.isChanged && call.length === 0) throw new ArgumentsChanged(NOT_USED);
     const over = new AbortController();
     void this.run.desk.gate.renewing(begun.ask, begun.leaseUntil, over.signal);
     try {
@@ -230,7 +210,8 @@ export class Action<A extends object = Args> {
 
   /** Call it; where it has a limit, it is left to itself when the time is over. */
   async #within<T>(call: (args: A, options: CallOptions) => T | PromiseLike<T>): Promise<T> {
-    const { timeLimitSeconds: limit, signal: given, args = {} as A } = this.#plan;
+    const { timeLimitSeconds: limit, signal: given } = this.#plan;
+    const { args } = this;
     const timer = new AbortController();
     const signal = given ? AbortSignal.any([given, timer.signal]) : timer.signal;
     if (limit === undefined) return call(args, { signal });
@@ -349,6 +330,22 @@ export class Action<A extends object = Args> {
     }
   }
 
+  /** Take the arguments that an approver has changed; an error where the call cannot be so. */
+  #heed(ask: BeginRequest, changed: Json): ArgumentsChanged | null {
+    if (!this.#planned["accepts_changed_arguments"] || !isObject(changed)) {
+      return new ArgumentsChanged(NOT_TAKEN);
+    }
+    const [own, told] = [this.#planned["args"], ask.planned.event.data["args"]];
+    try {
+      const now = withOwnSecrets(changed, own, told, this.run.desk.maskingKey);
+      this.#changed = now as JsonObject;
+      return null;
+    } catch (error) {
+      if (error instanceof ArgumentsChanged) return error;
+      throw error;
+    }
+  }
+
   async #ownKey(): Promise<string> {
     return idempotencyKey({
       workspace: await this.run.desk.workspace(),
@@ -402,7 +399,8 @@ export class Action<A extends object = Args> {
     if (this.#isSettled) throw new AmendsError("the outcome of this call is recorded already");
     const { attempt, fence, n } = this.row;
     const tried = fence === null ? { attempt } : { attempt, fence };
-    return this.run.build(type, { ...tried, ...data }, { n, action: this.id });
+    const made = this.#changed === null ? {} : { args: this.#changed };
+    return this.run.build(type, { ...tried, ...made, ...data }, { n, action: this.id });
   }
 
   async #settle(told: Statement, state: KeyState): Promise<void> {

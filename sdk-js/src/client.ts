@@ -3,11 +3,11 @@
 import { homedir } from "node:os";
 import { join } from "node:path";
 
-import type { Args } from "./actions.ts";
 import { AmendsError, Terminated } from "./errors.ts";
 import { shortId } from "./events.ts";
 import type { Replies, Waits } from "./gate.ts";
 import { FLUSH_SECONDS, Link } from "./link.ts";
+import type { Args } from "./plans.ts";
 import { sha256 } from "./protocol/canonical.ts";
 import { type About, Run, withoutEmpty } from "./runs.ts";
 import type { Log, Parked } from "./sender.ts";

@@ -70,8 +70,11 @@ export type BeginRequest = {
   signal: AbortSignal | undefined;
 };
 
-/** The row of the key, and how long the desk has lent it to this try. */
-export type Begun = { row: KeyRow; leaseUntil: Date | null };
+/**
+ * The row of the key, how long the desk has lent it to this try, and the arguments where an
+ * approver has changed them.
+ */
+export type Begun = { row: KeyRow; leaseUntil: Date | null; changed?: Json };
 
 /** Asks, waits and remembers. */
 export class Gate {
@@ -219,7 +222,8 @@ export class Gate {
       case "replay": {
         const row = rowOf(ask, said === "proceed" ? "running" : "succeeded", answer);
         this.#spool.note(row);
-        return { row, leaseUntil: leaseOf(answer) };
+        const changed = said === "proceed" ? (answer["arguments"] ?? null) : null;
+        return { row, leaseUntil: leaseOf(answer), changed };
       }
       case "in_doubt":
         this.#spool.note(rowOf(ask, "unknown", answer));

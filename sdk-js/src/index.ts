@@ -6,7 +6,6 @@
  */
 
 export { Action } from "./actions.ts";
-export type { Args, Check, Effect, Plan, Told, Undo } from "./actions.ts";
 export { connect, type ConnectOptions, Desk } from "./client.ts";
 export {
   AmendsError,
@@ -31,6 +30,7 @@ export {
   Unfit,
   WrongSpool,
 } from "./errors.ts";
+export type { Args, Check, Effect, Plan, Told, Undo } from "./plans.ts";
 export type { Json, JsonObject } from "./protocol/canonical.ts";
 export { LogKey, NotProven, verify, type Verified } from "./protocol/proofs.ts";
 export type { EffectClass, Risk } from "./protocol/vocabulary.ts";

@@ -2,9 +2,10 @@
 
 import { AsyncLocalStorage } from "node:async_hooks";
 
-import { Action, type Args, type Plan, said } from "./actions.ts";
+import { Action, said } from "./actions.ts";
 import { AmendsError, DeskUnreachable, MissingOutcome, NoRun, Stopped } from "./errors.ts";
 import type { Link } from "./link.ts";
+import type { Args, Plan } from "./plans.ts";
 import { canonical, type Json, type JsonObject } from "./protocol/canonical.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
 import { Record } from "./record.ts";

@@ -1,6 +1,6 @@
 /** Tools: functions whose every call is an action of the current run. */
 
-import type { Action, Args, CallOptions, Check, Plan, Undo } from "./actions.ts";
+import type { Action } from "./actions.ts";
 import {
   AmendsError,
   ApprovalTimeout,
@@ -19,11 +19,12 @@ import {
   Unfit,
 } from "./errors.ts";
 import type { Link } from "./link.ts";
+import type { Args, CallOptions, Check, Plan, Undo } from "./plans.ts";
 import { cataloguedClass } from "./policy.ts";
 import { canonical, sha256 } from "./protocol/canonical.ts";
 import { WITHOUT_EFFECT } from "./protocol/vocabulary.ts";
 import { currentRun, type Run, stoppedBy } from "./runs.ts";
-import { type Id, plain, plainObject, type Targets } from "./values.ts";
+import { asTargets, type Id, plain, plainObject, type Targets } from "./values.ts";
 
 type Said<A, T> = (args: A) => T | PromiseLike<T>;
 type SaidOfResult<A, R, T> = (result: R, args: A) => T | PromiseLike<T>;
@@ -62,30 +63,54 @@ export async function beginDeclared<A extends object, R>(
 ): Promise<Action<A>> {
   const { target, before, after, verify, undo, undoOfResult, ...plan } = declared;
   return run.begin(name, {
+    acceptsChangedArguments: true,
     ...plan,
     ...how,
     args,
-    target: typeof target === "function" ? target(args) : filled(target, args),
+    target: targetOf(target, args),
     before: before ? ((await before(args)) ?? null) : undefined,
     undo: typeof undo === "function" ? undo(args) : undo,
   });
 }
 
-/** The rest of it: call, read what is there now, and say it. */
+/**
+ * The rest of it: call, read what is there now, and say it. Throws ArgumentsChanged where an
+ * approver has changed the arguments so that the call would change something else.
+ */
 export function finishDeclared<A extends object, R>(
   act: Action<A>,
-  { after, verify, undoOfResult }: Declaration<A, R>,
-  args: A,
+  { target, after, verify, undo, undoOfResult }: Declaration<A, R>,
   call: Call<A, R>,
 ): Promise<Performed<R>> {
   return act.within(async () => {
+    const { args } = act;
+    if (act.isChanged && !isSameTarget(act, target)) throw new ArgumentsChanged(OTHER_TARGET);
     const answer = await act.perform(call);
     if (act.replayed) return { answer, isFirst: false };
     const seen = after ? ((await after(answer, args)) ?? null) : undefined;
-    await act.succeeded(answer, { after: seen, undo: undoOfResult?.(answer, args) });
+    const found = undoOfResult?.(answer, args);
+    // What was planned undoes another call than the one that an approver has made of it.
+    const anew = act.isChanged ? (typeof undo === "function" ? undo(args) : undo) : undefined;
+    await act.succeeded(answer, { after: seen, undo: found ?? anew });
     if (verify) await act.verified(await verify(answer, args));
     return { answer, isFirst: true };
   });
+}
+
+const OTHER_TARGET =
+  "an approver changed the arguments, and with these the call would change something else than" +
+  " was asked for: it is not made";
+
+function isSameTarget<A extends object>(act: Action<A>, target: Declaration<A>["target"]): boolean {
+  try {
+    return canonical(asTargets(targetOf(target, act.args))) === canonical(act.targets);
+  } catch {
+    return false;
+  }
+}
+
+function targetOf<A extends object>(target: Declaration<A>["target"], args: A): Targets | null {
+  return typeof target === "function" ? target(args) : filled(target, args);
 }
 
 /** A target whose id is made of the arguments. */
@@ -120,7 +145,7 @@ export function tool<A extends object, R>(
     for (let left = tries - 1, how: Partial<Plan<A>> = {}; ; left -= 1, how = { retry: "tool" }) {
       try {
         const act = await beginDeclared(run, name, declared, args, how);
-        return (await finishDeclared(act, declared, args, call)).answer;
+        return (await finishDeclared(act, declared, call)).answer;
       } catch (error) {
         if (!(error instanceof NoEffect) || !error.retryable || left <= 0) throw error;
       }
@@ -205,7 +230,7 @@ export class GatedTools {
     call: Call<A, R>,
     how: Partial<Plan<A>> = {},
   ): Promise<Performed<R>> {
-    return this.finish(await this.begin(name, args, callId, how), args, call);
+    return this.finish(await this.begin(name, args, callId, how), call);
   }
 
   /** The first half of it: ask whether the call may be made. */
@@ -232,12 +257,8 @@ export class GatedTools {
   }
 
   /** The second half: make the call, and say how it went. */
-  finish<A extends object, R>(
-    act: Action<A>,
-    args: A,
-    call: Call<A, R>,
-  ): Promise<Performed<R>> {
-    return finishDeclared<A, R>(act, this.#of(act.tool), args, call);
+  finish<A extends object, R>(act: Action<A>, call: Call<A, R>): Promise<Performed<R>> {
+    return finishDeclared<A, R>(act, this.#of(act.tool), call);
   }
 
   #of(name: string): Declaration {

@@ -1,8 +1,15 @@
 /** What an agent holds in its hands, as JSON that every part stores and hashes alike. */
 
-import { AmendsError, TooLarge, Unfit } from "./errors.ts";
-import type { Json, JsonObject } from "./protocol/canonical.ts";
-import { DEPTH_MAX } from "./protocol/masking.ts";
+import { AmendsError, ArgumentsChanged, TooLarge, Unfit } from "./errors.ts";
+import { isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
+import {
+  DEPTH_MAX,
+  holdsBare,
+  holdsMask,
+  kindOf,
+  type MaskingKey,
+  withoutLast4,
+} from "./protocol/masking.ts";
 
 // As the ledger has it: more than any money, id or key has.
 const INTEGER_DIGITS_MAX = 1_000;
@@ -39,6 +46,65 @@ export function plain(value: unknown, name = "it", depth = 0): Json {
 /** An object as plain JSON. */
 export function plainObject(value: object, name: string): JsonObject {
   return plain(value, name) as JsonObject;
+}
+
+/** Whether the value is plain JSON as it stands, so that nothing is lost on its way. */
+export function isJson(value: unknown): value is Json {
+  if (typeof value === "number") return Number.isFinite(value);
+  if (typeof value !== "object" || value === null) {
+    return value === null || typeof value === "string" || typeof value === "boolean";
+  }
+  if (Array.isArray(value)) return value.every(isJson);
+  const kind: unknown = Object.getPrototypeOf(value);
+  const isPlain = kind === Object.prototype || kind === null;
+  const members = Object.values(value).filter((one) => one !== undefined);
+  return isPlain && !("toJSON" in value) && members.every(isJson);
+}
+
+// Arguments that an approver has changed, as the desk has them: what is secret in them is masked.
+
+const NOT_OURS =
+  "an approver changed the arguments, and one of them holds a masked value that this call did not" +
+  " have there: it is not made";
+
+/**
+ * `changed` with our own values wherever it has what the desk knows of them, a placeholder.
+ *
+ * `own` are the arguments as they were given, `told` is what was told of them. Throws
+ * ArgumentsChanged for a placeholder that is not known to stand for the value at its place.
+ */
+export function withOwnSecrets(
+  changed: Json,
+  own: Json | undefined,
+  told: Json | undefined,
+  key: MaskingKey | null,
+): Json {
+  if (Array.isArray(changed)) {
+    const [has, said] = [own, told].map((one) => (Array.isArray(one) ? one : []));
+    return changed.map((one, place) => withOwnSecrets(one, has![place], said![place], key));
+  }
+  if (isObject(changed)) {
+    const [has, said] = [own, told].map((one) => (isObject(one) ? one : {}));
+    const members = Object.entries(changed);
+    const at = (of: JsonObject, name: string) => (Object.hasOwn(of, name) ? of[name] : undefined);
+    return Object.fromEntries(
+      members.map(([name, one]) => [
+        name,
+        withOwnSecrets(one, at(has!, name), at(said!, name), key),
+      ]),
+    );
+  }
+  if (typeof changed !== "string" || !holdsMask(changed)) return changed;
+  if (own === undefined || holdsBare(changed)) throw new ArgumentsChanged(NOT_OURS);
+  const kind = kindOf(changed);
+  const ours = [told, kind && key ? key.placeholder(kind, own) : told];
+  const isOurs = ours.some((one) => typeof one === "string" && isSame(one, changed));
+  if (!isOurs) throw new ArgumentsChanged(NOT_OURS);
+  return own;
+}
+
+function isSame(one: string, other: string): boolean {
+  return withoutLast4(one) === withoutLast4(other);
 }
 
 function bigint(value: bigint, name: string): Json {

@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -23,14 +24,14 @@ from amends.errors import (
     TooLarge,
 )
 from amends.events import cut, new_id
-from amends.gate import BeginRequest
+from amends.gate import BeginRequest, Begun
 from amends.policy import is_gated, keeps_order
 from amends.protocol.canonical import canonical, idempotency_key
 from amends.protocol.masking import Unfit, holds_bare, holds_mask, without_last4
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from amends.record import Record
 from amends.spool import KeyRow, KeyState
-from amends.values import UNSET, as_targets, per_target, plain
+from amends.values import UNSET, as_targets, is_json, per_target, plain, with_own_secrets
 
 log = logging.getLogger("amends")
 
@@ -38,6 +39,14 @@ Outcome = Literal["no_effect", "unknown"]
 Answer = TypeVar("Answer")
 CANCELLED = "cancelled before the call was made"
 CHANGED = "the arguments were changed while the desk was asked: the call is not made"
+NOT_TAKEN = (
+    "an approver changed the arguments, and this call takes none but its own (see"
+    " `accepts_changed_arguments`): it is not made"
+)
+NOT_USED = (
+    "an approver changed the arguments, and the call would be made with others: it is not made."
+    " Give `**act.args` to `perform`, and nothing else by name"
+)
 # In the desk's own words, for it is said while the desk is away, too.
 MASKED_KEY: dict[str, Any] = {
     "type": "/problems/masked",
@@ -52,7 +61,8 @@ class Action:
     `async with` the methods that begin with `a` are awaited.
 
     `replayed` is true if this call was made before: then `result` is what it answered, and the body
-    should do nothing. `perform` keeps that rule by itself.
+    should do nothing. `perform` keeps that rule by itself. `args` are the arguments to make the
+    call with: those that were given, or what an approver has made of them.
     """
 
     def __init__(
@@ -63,6 +73,7 @@ class Action:
         key: str | None,
         wait_seconds: float,
         time_limit_seconds: float | None,
+        accepts_changed_arguments: bool,
         **planned: Any,
     ) -> None:
         self.run, self.tool = run, tool
@@ -73,6 +84,10 @@ class Action:
         # People may take an hour to decide, and the agent goes on working with what it gave us.
         self._given = planned["args"]
         self._planned["args"] = plain(self._given)
+        # What is no JSON (a date, a Decimal) could not be given back as what it was.
+        if accepts_changed_arguments and is_json(self._given):
+            self._planned["accepts_changed_arguments"] = True
+        self._changed: Any = UNSET
         self._key, self._wait_seconds = key, wait_seconds
         self._time_limit_seconds = time_limit_seconds
         self._retry: str | None = self._planned.pop("retry", None)
@@ -92,6 +107,16 @@ class Action:
         return self.row.action
 
     @property
+    def args(self) -> Mapping[str, Any]:
+        given: Mapping[str, Any] = self._given if self._changed is UNSET else self._changed
+        return given
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether an approver has changed the arguments."""
+        return self._changed is not UNSET
+
+    @property
     def replayed(self) -> bool:
         return self.row.state == "succeeded" and not self.settled
 
@@ -108,7 +133,7 @@ class Action:
             ask = yield from blocking(self._ask, key)
             self.run.last_action = str(ask.planned.event["action"])
             try:
-                self._row = yield from self._gate(ask)
+                self._row, arguments = yield from self._gate(ask)
             except Compensated as undone:
                 if not self.run.repeats(key):
                     raise
@@ -117,10 +142,12 @@ class Action:
                 self.run.last_action = self._row.action
                 if self._planned.get("saga") == "pivot":
                     self.run.pivot = key
-                if self._row.state == "running" and self._has_changed():
-                    changed = ArgumentsChanged(CHANGED)
-                    yield from self.failing(changed, outcome="no_effect")
-                    raise changed
+                if self._row.state == "running":
+                    try:
+                        self._heed(ask, arguments)
+                    except ArgumentsChanged as changed:
+                        yield from self.failing(changed, outcome="no_effect")
+                        raise
                 return self
         raise AmendsError("the desk has undone this call twice while it was asked for")
 
@@ -130,7 +157,9 @@ class Action:
         """Make the call, unless it was made before: then give its first (masked) result.
 
         If nothing else is said before the body ends, what it returns is recorded as the result.
-        TimeoutError where it takes longer than `time_limit_seconds`.
+        Where an approver has changed the arguments it takes these, `**act.args`, and no others by
+        name: else it raises ArgumentsChanged and makes no call. TimeoutError where it takes longer
+        than `time_limit_seconds`.
         """
         answer: Answer = self.driver.run(self.performing(call, *args, **kwargs))
         return answer
@@ -146,12 +175,17 @@ class Action:
         return answer
 
     def performing(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Steps[Any]:
+        if not self.replayed and self.is_changed and _text(plain(kwargs)) != _text(self._changed):
+            raise ArgumentsChanged(NOT_USED)
+        return (yield from self.making(partial(call, *args, **kwargs)))
+
+    def making(self, call: Callable[[], Any]) -> Steps[Any]:
+        """Make the call, which has its arguments already: for whoever took them from `args`."""
         if self.replayed:
             return self.result
         if self._has_changed():
             raise ArgumentsChanged(CHANGED)
-        limit = self._time_limit_seconds
-        self._returned = yield from called(call, *args, limit_seconds=limit, **kwargs)
+        self._returned = yield from called(call, limit_seconds=self._time_limit_seconds)
         return self._returned
 
     def succeeding(
@@ -283,6 +317,19 @@ class Action:
         except Exception:  # noqa: BLE001 - another thread changes them while we look
             return True
 
+    def _heed(self, ask: BeginRequest, arguments: Any) -> None:
+        """Take the arguments that an approver has changed, if any. ArgumentsChanged where the call
+        cannot be made with what was approved.
+        """
+        if self._has_changed():
+            raise ArgumentsChanged(CHANGED)
+        if arguments is None:
+            return
+        if "accepts_changed_arguments" not in self._planned or not isinstance(arguments, dict):
+            raise ArgumentsChanged(NOT_TAKEN)
+        own, masked = self._planned["args"], ask.planned.data["args"]
+        self._changed = with_own_secrets(arguments, own, masked, self.run.desk.masking_key)
+
     def _own_key(self) -> str:
         return idempotency_key(
             workspace=self.run.desk.workspace,
@@ -323,7 +370,7 @@ class Action:
         is_retriable = self._planned.get("saga") == "retriable"
         return is_after and not is_retriable and self.effect_class not in WITHOUT_EFFECT
 
-    def _gate(self, ask: BeginRequest) -> Steps[KeyRow]:
+    def _gate(self, ask: BeginRequest) -> Steps[Begun]:
         event = ask.planned.event
         told = {"attempt": ask.attempt} | ({"retry": ask.retry} if ask.retry else {})
         started = self.run.build(
@@ -341,6 +388,8 @@ class Action:
         data = {"attempt": self.row.attempt, **data}
         if self.row.fence is not None:
             data["fence"] = self.row.fence
+        if self.is_changed:
+            data["args"] = self._changed
         told = self.run.build(event, data, n=self.row.n, action=self.id)
         row = replace(self.row, state=state, result=told.data.get("result"))
         self.run.desk.send(told, key=row)

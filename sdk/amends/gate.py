@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from amends.drivers import Pause, Steps, blocking, called
 from amends.errors import (
@@ -79,6 +79,13 @@ class BeginRequest:
         )  # fmt: skip
 
 
+class Begun(NamedTuple):
+    """The row of the key, and the arguments where an approver has changed them."""
+
+    row: KeyRow
+    arguments: Any = None
+
+
 class Gate:
     """Asks, waits and remembers. `on_wait` hears once of each approval that is waited for.
 
@@ -96,7 +103,7 @@ class Gate:
         self._spool, self._sender = spool, sender
         self._on_wait, self._on_question = on_wait, on_question
 
-    def begin(self, ask: BeginRequest, *, started: Statement, wait_seconds: float) -> Steps[KeyRow]:
+    def begin(self, ask: BeginRequest, *, started: Statement, wait_seconds: float) -> Steps[Begun]:
         """The row of the key: `running` if the call is to be made now, `succeeded` if it was.
 
         `started` is the statement of this try, kept in the spool if the desk is away. Raises
@@ -107,7 +114,7 @@ class Gate:
             yield from blocking(self._make_ready, ask)
             answer = yield from self._ask(ask)
         except DeskUnreachable as away:
-            return (yield from blocking(self._alone, ask, started, away))
+            return Begun((yield from blocking(self._alone, ask, started, away)))
         if answer["answer"] == "wait":
             answer = yield from self._wait(ask, answer, wait_seconds)
         return (yield from blocking(self._heed, ask, answer))
@@ -186,14 +193,14 @@ class Gate:
             except Refused as refused:  # somebody was faster, or it is decided meanwhile
                 log.info("an answer was not taken: %s", refused)
 
-    def _heed(self, ask: BeginRequest, answer: dict[str, Any]) -> KeyRow:
+    def _heed(self, ask: BeginRequest, answer: dict[str, Any]) -> Begun:
         said = answer["answer"]
         if said == "proceed" and type(answer.get("fence")) is not int:
             raise DeskUnreachable("the answer is not the desk's: a yes without a fence")
         if said in ("proceed", "replay"):
             row = ask.row("running" if said == "proceed" else "succeeded", answer=answer)
             self._spool.note(row)
-            return row
+            return Begun(row, answer.get("arguments") if said == "proceed" else None)
         if said == "in_doubt":
             self._spool.note(ask.row("unknown", answer=answer))
             raise InDoubt(str(answer.get("action")))

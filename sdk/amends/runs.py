@@ -101,6 +101,7 @@ class Run(Record):
         retry: Retry | None = None,
         wait_seconds: float | None = None,
         time_limit_seconds: float | None = None,
+        accepts_changed_arguments: bool = False,
     ) -> Action:
         """One call of a tool, to be used with `with` or `async with`.
 
@@ -108,7 +109,8 @@ class Run(Record):
         `op` names the logical operation where one tool does several on one target in one run.
         `undo` is `amends.undo(...)` or `amends.no_undo(...)`. `wait_seconds` bounds the wait for an
         approval, `time_limit_seconds` the call that `perform` makes: after it the outcome is
-        unknown, and the call may still happen.
+        unknown, and the call may still happen. With `accepts_changed_arguments` an approver may
+        correct arguments, and the call is made with those that `Action.args` then gives.
         """
         self._must_be_open()
         targets = as_targets(target)
@@ -120,6 +122,7 @@ class Run(Record):
             self, tool, key=key, targets=targets, args=args or {}, before=snapshots,
             op=op or tool, time_limit_seconds=time_limit_seconds,
             wait_seconds=self.desk.wait_seconds if wait_seconds is None else wait_seconds,
+            accepts_changed_arguments=accepts_changed_arguments,
             **{"class": effect_class}, **given,
         )  # fmt: skip
 

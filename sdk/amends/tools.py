@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from amends.drivers import Steps, called
-from amends.errors import NoEffect
+from amends.errors import ArgumentsChanged, NoEffect
 from amends.protocol.vocabulary import EffectClass
 from amends.runs import Run, current_run
-from amends.values import UNSET
+from amends.values import UNSET, as_targets
 
 Tool = Callable[..., Any]
 Said = Callable[..., Any]
 EFFECT_CLASS: EffectClass = "external_reversible"
+OTHER_TARGET = (
+    "an approver changed the arguments, and with these the call would change something else than"
+    " was asked for: it is not made"
+)
+OTHER_NAMES = "an approver changed which arguments there are, and the call is not made"
 
 
 @dataclass(frozen=True)
@@ -36,15 +42,16 @@ class Declaration:
         run: Run,
         name: str,
         given: Mapping[str, Any],
-        call: Callable[[], Any],
+        call: Callable[[Mapping[str, Any]], Any],
         *,
         told: Callable[[Any], Any] | None = None,
         **how: Any,
     ) -> Steps[Performed]:
         """One action of a run: ask, call, read what is there now, and say it.
 
-        `given` are the arguments by name; `told` makes of what the call returns what is recorded as
-        its result; `how` comes before what was declared.
+        `given` are the arguments by name; `call` is handed those that it is to be made with, which
+        an approver may have changed; `told` makes of what the call returns what is recorded as its
+        result; `how` comes before what was declared.
         """
         before = (yield from called(self.before, **given)) if self.before else UNSET
         knows_result = "result" not in given and self._undo_knows_result
@@ -54,16 +61,28 @@ class Declaration:
             args=given,
             before=before,
             undo=None if knows_result else self._undo(given),
-            **({"effect_class": self.effect_class or EFFECT_CLASS} | {**self.how} | how),
+            **(
+                {
+                    "effect_class": self.effect_class or EFFECT_CLASS,
+                    "accepts_changed_arguments": True,
+                }
+                | {**self.how}
+                | how
+            ),
         )
         yield from action.beginning()
         try:
-            answer = yield from action.performing(call)
+            given = action.args
+            if action.is_changed:
+                self._check_target(action.targets, given)
+            answer = yield from action.making(functools.partial(call, given))
             if action.replayed:
                 return Performed(answer, is_first=False)
             result = told(answer) if told else answer
             seen = (yield from called(self.after, result, **given)) if self.after else UNSET
             undo = self._undo(given, result) if knows_result else None
+            if action.is_changed and not knows_result:
+                undo = self._undo(given)  # what was planned undoes another call
             yield from action.succeeding(result, after=seen, undo=undo)
         except GeneratorExit:  # its event loop is gone: the desk notices the silence
             raise
@@ -73,6 +92,15 @@ class Declaration:
         if self.verify is not None:
             yield from action.verifying((yield from called(self.verify, result, **given)))
         return Performed(answer, is_first=True)
+
+    def _check_target(self, targets: list[dict[str, str]], changed: Mapping[str, Any]) -> None:
+        """ArgumentsChanged where the call would change something else than was asked for."""
+        try:
+            is_same = as_targets(_target(self.target, changed)) == targets
+        except Exception as error:
+            raise ArgumentsChanged(f"{OTHER_TARGET} ({error})") from error
+        if not is_same:
+            raise ArgumentsChanged(OTHER_TARGET)
 
     @functools.cached_property
     def _undo_knows_result(self) -> bool:
@@ -133,12 +161,14 @@ def tool(
     declaration = declare(**declared)
 
     def decorate(function: Tool) -> Tool:
-        signature = inspect.signature(function)
+        signature, is_async = inspect.signature(function), inspect.iscoroutinefunction(function)
 
         def calling(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Any]:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            given, call = dict(bound.arguments), functools.partial(function, *args, **kwargs)
+            given, call = dict(bound.arguments), functools.partial(_call, function, bound)
+            if is_async:
+                call = functools.partial(_acall, function, bound)
             run, how = current_run(), dict[str, Any]()
             for attempt in range(1, tries + 1):
                 try:
@@ -149,7 +179,7 @@ def tool(
                 how = {"retry": "tool"}
             raise AssertionError("the last try returns or raises")
 
-        if inspect.iscoroutinefunction(function):
+        if is_async:
 
             @functools.wraps(function)
             async def call_async(*args: Any, **kwargs: Any) -> Any:
@@ -164,6 +194,22 @@ def tool(
         return call
 
     return decorate
+
+
+def _call(function: Tool, bound: inspect.BoundArguments, found: Mapping[str, Any]) -> Any:
+    now = _rebound(bound, found)
+    return function(*now.args, **now.kwargs)
+
+
+async def _acall(function: Tool, bound: inspect.BoundArguments, found: Mapping[str, Any]) -> Any:
+    now = _rebound(bound, found)
+    return await function(*now.args, **now.kwargs)
+
+
+def _rebound(bound: inspect.BoundArguments, found: Mapping[str, Any]) -> inspect.BoundArguments:
+    if found.keys() != bound.arguments.keys():
+        raise ArgumentsChanged(OTHER_NAMES)
+    return inspect.BoundArguments(bound.signature, OrderedDict(found))
 
 
 def undo(operation: str, **args: Any) -> dict[str, Any]:

@@ -30,6 +30,31 @@ def test_a_call_is_asked_for_made_and_told(agents, small_desk):
     assert effect["after"] == {"holder": "mia", "seat": 1}
 
 
+@of_each
+def test_an_approver_changes_an_argument_and_the_tool_is_called_with_it(agents, small_desk):
+    small_desk.control(changes={"assign_licence": {"licence": "L-21", "holder": "tom"}})
+
+    said = agents.plays(small_desk.url, KEY, [MIA])
+
+    assert said["ran"] == [("assign_licence", "L-21")]
+    assert "tom" in said["told"][0]
+    [done] = [one["data"] for one in small_desk.journal() if one["type"] == "action.succeeded"]
+    assert done["args"] == {"licence": "L-21", "holder": "tom"}
+    assert done["effects"][0]["after"] == {"holder": "tom", "seat": 1}
+
+
+@of_each
+def test_a_change_of_what_is_changed_is_not_made(agents, small_desk):
+    small_desk.control(changes={"assign_licence": {"licence": "L-99", "holder": "mia"}})
+
+    said = agents.plays(small_desk.url, KEY, [MIA])
+
+    assert said["ran"] == []
+    assert "NOT made" in said["told"][0]
+    [failed] = [one["data"] for one in small_desk.journal() if one["type"] == "action.failed"]
+    assert failed["outcome"] == "no_effect"
+
+
 @pytest.mark.parametrize("agents", each(["langchain"]), indirect=True)
 def test_a_middleware_behind_the_gate_cannot_change_what_was_agreed_to(agents, small_desk):
     said = agents.plays(small_desk.url, KEY, [MIA], fault="changed")

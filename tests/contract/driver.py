@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +23,22 @@ def act(step: Step) -> Step:
     given = {
         name: step[name]
         for name in ("args", "before", "effect_class", "key", "op", "risk", "saga",
-                     "wait_seconds", "time_limit_seconds")
+                     "wait_seconds", "time_limit_seconds", "accepts_changed_arguments")
         if name in step
     }  # fmt: skip
     target = tuple(step["target"]) if "target" in step else None
     with now["run"].action(step["tool"], target=target, **given) as action:
-        result = action.perform(call, step)
+        result = action.perform(partial(call, step), **action.args)
         if not action.replayed and "after" in step:
             action.succeeded(result, after=step["after"])
         return {"came": "replayed" if action.replayed else "made", "result": result}
 
 
-def call(step: Step) -> Any:
+def call(step: Step, /, **args: Any) -> Any:
     """The outside world: a line in a journal."""
     with Path(OUTSIDE).open("a", encoding="utf-8") as journal:
-        args = json.dumps(step.get("args", {}), separators=(",", ":"), ensure_ascii=False)
-        journal.write(f"{step['tool']} {args}\n")
+        given = json.dumps(args, separators=(",", ":"), ensure_ascii=False)
+        journal.write(f"{step['tool']} {given}\n")
     if step.get("hangs"):
         say({"came": "hangs"})
         time.sleep(60)

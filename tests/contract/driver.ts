@@ -21,18 +21,20 @@ async function act(step: JsonObject): Promise<JsonObject> {
   const { tool, target, args, before, key, op, risk, saga, after } = step as any;
   const { effect_class: effectClass, wait_seconds: waitSeconds } = step as any;
   const { time_limit_seconds: timeLimitSeconds } = step as any;
-  const how = { key, op, risk, saga, effectClass, waitSeconds, timeLimitSeconds };
+  const { accepts_changed_arguments: acceptsChangedArguments } = step as any;
+  const limits = { waitSeconds, timeLimitSeconds, acceptsChangedArguments };
+  const how = { key, op, risk, saga, effectClass, ...limits };
   const plan = { target, args, before, ...how };
   return run.action(tool, plan, async (action: Action) => {
-    const result = await action.perform(() => call(step));
+    const result = await action.perform((given) => call(step, given as JsonObject));
     if (!action.replayed && "after" in step) await action.succeeded(result, { after });
     return { came: action.replayed ? "replayed" : "made", result: plain(result) };
   });
 }
 
 /** The outside world: a line in a journal. */
-async function call(step: JsonObject): Promise<Json> {
-  appendFileSync(outside!, `${String(step["tool"])} ${compact(step["args"] ?? {})}\n`);
+async function call(step: JsonObject, given: JsonObject): Promise<Json> {
+  appendFileSync(outside!, `${String(step["tool"])} ${compact(given)}\n`);
   if (step["hangs"]) {
     say({ came: "hangs" });
     await sleep(60_000);

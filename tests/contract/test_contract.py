@@ -4,9 +4,10 @@ A scenario is a list of steps. A step of the world changes the desk (`desk`: the
 route, `up`, `down`), the disk (`disk`) or ends a process (`kill`); any other (`do`) is done by an
 agent, `a` if it names none, each of which is a process of its own on the one spool. What must come
 of a step stands in it: `came` (what came of it, or the error's name), `words` in the error,
-`result`. At the end stand `outside` (each call that was really made), `heard` (what the desk heard,
-in order), `attempts` (how many different ones), `bodies` (of each `begin`), `events` (of some type)
-and `disk` (what waits there, what is set aside and in which state the keys are).
+`result`. At the end stand `outside` (each call that was really made), `made` (with which
+arguments), `heard` (what the desk heard, in order), `attempts` (how many different ones), `bodies`
+(of each `begin`), `events` (of some type) and `disk` (what waits there, what is set aside and in
+which state the keys are).
 """
 
 import copy
@@ -161,6 +162,8 @@ def test_a_client_does_what_the_table_says(world: World, scenario: Step) -> None
     end = scenario["end"]
     made = world.outside.read_text("utf-8").splitlines() if world.outside.exists() else []
     assert [one.partition(" ")[0] for one in made] == end.get("outside", [])
+    if "made" in end:
+        assert [json.loads(one.partition(" ")[2]) for one in made] == end["made"]
     if "heard" in end:
         assert world.desk.heard == end["heard"]
     if "attempts" in end:

@@ -6,10 +6,10 @@ one decides is tested against the real one.
     python desk_server.py PORT JOURNAL
 
 `POST /control` merges into its settings: `modes` per tool (`proceed`, `wait`, `denied`, `maybe`,
-`refused` and `garbled`), `lease` seconds, `lose` (how many answers of `begin` to lose after they
-took effect), `directive`, `compensated` keys with their next ones, `decided` approvals, `elsewhere`
-(the status of another server's page), `minds` (a text that a proxy does not let through; it says
-`says`) and
+`refused` and `garbled`), `changes`: what an approver has made of the arguments of a tool, `lease`
+seconds, `lose` (how many answers of `begin` to lose after they took effect), `directive`,
+`compensated` keys with their next ones, `decided` approvals, `elsewhere` (the status of another
+server's page), `minds` (a text that a proxy does not let through; it says `says`) and
 `minds_blobs`, `slow`: seconds that `begin` takes, and `safety`: more of the policy.
 """
 
@@ -36,6 +36,7 @@ ODD: dict[str, Any] = {
 lock = threading.RLock()
 control: dict[str, Any] = {
     "modes": {},
+    "changes": {},
     "lease": 60,
     "lose": 0,
     "directive": None,
@@ -109,7 +110,9 @@ def begin(body):  # noqa: PLR0911 - one row of the table each
                      "url": "http://desk/approvals/1", "expires_at": "2027-01-01"}  # fmt: skip
     row.update(state="running", attempt=body["attempt"], until=time.time() + control["lease"])
     row["fence"] += 1
-    return 200, {"answer": "proceed", "action": row["action"], "fence": row["fence"]}
+    yes = {"answer": "proceed", "action": row["action"], "fence": row["fence"]}
+    changed = control["changes"].get(data["tool"])
+    return 200, yes | ({"arguments": changed} if changed else {})
 
 
 class Desk(BaseHTTPRequestHandler):

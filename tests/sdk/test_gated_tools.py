@@ -41,7 +41,7 @@ def test_the_four_lines_of_the_guide_work_with_any_framework(desk, small_desk):
 def test_the_name_of_a_call_does_not_tell_its_arguments(desk, small_desk):
     """Whoever reads the ledger could else try all cards until one fits."""
     with desk.run("Pay it"):
-        GatedTools(desk).call("note.pay", CARD, "call_1", lambda: "paid")
+        GatedTools(desk).call("note.pay", CARD, "call_1", lambda _: "paid")
 
     [begun] = small_desk.journal("begin")
     assert begun["data"]["op"].startswith("note.pay ")
@@ -55,7 +55,7 @@ def test_a_tool_that_the_catalogue_says_only_reads_is_run_each_time(desk, small_
 
     with desk.run("Look"):
         for call in ("call_1", "call_2"):
-            tools.call("crm.find", {"name": "mia"}, call, lambda: read.append("mia"))
+            tools.call("crm.find", {"name": "mia"}, call, lambda _: read.append("mia"))
 
     assert read == ["mia", "mia"]
 
@@ -65,14 +65,14 @@ def test_a_tool_that_may_be_called_twice_alike_is_named(desk):
 
     with desk.run("Note it twice"):
         for call in ("call_1", "call_2"):
-            tools.call("note.add", {"text": "x"}, call, lambda: made.append("x"))
+            tools.call("note.add", {"text": "x"}, call, lambda _: made.append("x"))
 
     assert made == ["x", "x"]
 
 
 def test_outside_a_run_nothing_is_called(desk):
     with pytest.raises(amends.NoRun):
-        GatedTools(desk).call("note.add", {}, "call_1", lambda: pytest.fail("it was called"))
+        GatedTools(desk).call("note.add", {}, "call_1", lambda _: pytest.fail("it was called"))
 
 
 def test_a_call_whose_event_loop_is_gone_is_left_without_noise(desk, small_desk):

@@ -11,9 +11,10 @@
 
 import type { ToolSet } from "ai";
 
-import type { Action, Plan } from "../actions.ts";
+import type { Action } from "../actions.ts";
 import type { Desk } from "../client.ts";
 import { AmendsError, ApprovalTimeout, NoEffect, Stopped } from "../errors.ts";
+import type { Plan } from "../plans.ts";
 import { canonical } from "../protocol/canonical.ts";
 import { currentRun, type Run } from "../runs.ts";
 import { type Declaration, GatedTools, isNotMade, notMade } from "../tools.ts";
@@ -105,7 +106,7 @@ class Gate {
         const act =
           this.#take(name, input, toolCallId) ??
           (await this.#tools.begin(name, input, toolCallId, how));
-        const done = await this.#tools.finish(act, input, (args, { signal }) =>
+        const done = await this.#tools.finish(act, (args, { signal }) =>
           answerOf(execute(args, { ...options, abortSignal: signal })),
         );
         return done.answer;

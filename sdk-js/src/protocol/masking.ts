@@ -115,6 +115,11 @@ function madeBy(key: MaskingKey | null, tag: string, value: Json): string {
   return key === null ? bare(tag) : key.placeholder(tag, value);
 }
 
+/** The kind of a placeholder that is the whole text; null of any other text. */
+export function kindOf(text: string): string | null {
+  return PLACEHOLDER.test(text) ? text.slice(OPENING.length, -1).split(":")[0]! : null;
+}
+
 /** Whether something was masked without a mark: then nothing says which value it was. */
 export function holdsBare(value: Json): boolean {
   return anyText(value, (text) => BARE.test(text));

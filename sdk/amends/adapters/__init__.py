@@ -64,13 +64,14 @@ class GatedTools:
         name: str,
         args: Mapping[str, Any],
         call_id: str,
-        call: Callable[[], Any],
+        call: Callable[[Mapping[str, Any]], Any],
         *,
         told: Callable[[Any], Any] | None = None,
         wait_seconds: float | None = None,
     ) -> Steps[Performed]:
         """One call of a tool in the current run. Raises what `NOT_MADE` names, Stopped, NoRun, and
-        whatever the tool raises. `call_id` is the framework's own name of the call.
+        whatever the tool raises. `call` is handed the arguments that the tool is to be called with:
+        an approver may have changed them. `call_id` is the framework's own name of the call.
         """
         run = current_run()
         declaration = self.declared.get(name, Declaration())

@@ -164,16 +164,17 @@ class _Gate:
         loop, call = asyncio.get_running_loop(), str(context.tool_use_id)
         allowed, outcome = loop.create_future(), loop.create_future()
 
-        async def made() -> Any:
-            allowed.set_result(None)
+        async def made(now: Mapping[str, Any]) -> Any:
+            allowed.set_result(dict(now))
             return await outcome
 
-        asked = self._name(name), args
-        task = asyncio.ensure_future(self.tools.acall(*asked, call, made, told=plain))
+        own = self._name(name)
+        task = asyncio.ensure_future(self.tools.acall(own, args, call, made, told=plain))
         await asyncio.wait({task, allowed}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            _under_way()[call] = _UnderWay(asked, task, outcome)
-            return PermissionResultAllow(updated_input=args)
+            now = allowed.result()
+            _under_way()[call] = _UnderWay((own, now), task, outcome)
+            return PermissionResultAllow(updated_input=now)
         return await self._not_now(task)
 
     async def _not_now(self, task: asyncio.Task[Performed]) -> PermissionResultDeny:

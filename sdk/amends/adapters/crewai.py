@@ -70,8 +70,8 @@ class _GatedTool(BaseTool):
         return found
 
     def _run(self, **args: Any) -> Any:
-        def call() -> Any:
-            return _heard(self._inner.run(**args))
+        def call(now: Mapping[str, Any]) -> Any:
+            return _heard(self._inner.run(**now))
 
         try:
             return self._gate.call(*self._asked(args), call, told=plain).answer
@@ -79,8 +79,8 @@ class _GatedTool(BaseTool):
             return _said(error)
 
     async def _arun(self, **args: Any) -> Any:
-        async def call() -> Any:
-            return _heard(await asyncio.to_thread(self._inner.run, **args))
+        async def call(now: Mapping[str, Any]) -> Any:
+            return _heard(await asyncio.to_thread(self._inner.run, **now))
 
         try:
             return (await self._gate.acall(*self._asked(args), call, told=plain)).answer

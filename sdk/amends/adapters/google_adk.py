@@ -81,8 +81,8 @@ class _Gate:
         return copied
 
     async def run(self, tool: BaseTool, args: dict[str, Any], context: ToolContext) -> Any:
-        async def call() -> Any:
-            answer = await tool.run_async(args=args, tool_context=context)
+        async def call(now: Mapping[str, Any]) -> Any:
+            answer = await tool.run_async(args=dict(now), tool_context=context)
             if isinstance(answer, dict) and set(answer) == {"error"}:
                 raise ToolError(answer)
             return answer

@@ -61,9 +61,8 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]
     ) -> Answer:
-        bound = _Bound(request)
-
-        def call() -> Answer:
+        def call(now: Mapping[str, Any]) -> Answer:
+            bound = _Bound(request, now)
             return bound.heard(handler(bound.request))
 
         while True:
@@ -78,9 +77,8 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answer]]
     ) -> Answer:
-        bound = _Bound(request)
-
-        async def call() -> Answer:
+        async def call(now: Mapping[str, Any]) -> Answer:
+            bound = _Bound(request, now)
             return bound.heard(await handler(bound.request))
 
         while True:
@@ -120,11 +118,11 @@ class _Bound:
     behind the gate may write the call anew.
     """
 
-    def __init__(self, request: ToolCallRequest) -> None:
-        self.request, self._is_changed = request, False
-        self._agreed = copy.deepcopy(request.tool_call["args"])
+    def __init__(self, request: ToolCallRequest, args: Mapping[str, Any]) -> None:
+        self._is_changed, self._agreed = False, copy.deepcopy(dict(args))
+        self.request = request.override(tool_call={**request.tool_call, "args": dict(args)})
         if request.tool is not None:
-            self.request = request.override(tool=self._guarded(request.tool))
+            self.request = self.request.override(tool=self._guarded(request.tool))
 
     def heard(self, answer: Answer) -> Answer:
         """`ToolNode` makes a message of what a tool raises, and that is no success."""

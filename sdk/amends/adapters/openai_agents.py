@@ -87,8 +87,9 @@ class _Gate:
     inner: FunctionTool
 
     async def __call__(self, context: ToolContext[Any], text: str) -> Any:
-        async def call() -> Any:
-            return await self.inner.on_invoke_tool(context, text)
+        async def call(now: Mapping[str, Any]) -> Any:
+            said = text if now is args else json.dumps(now)
+            return await self.inner.on_invoke_tool(context, said)
 
         try:
             args = json.loads(text or "{}")

@@ -11,6 +11,7 @@ in one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,9 +46,9 @@ class AmendsToolset(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        async def call() -> Any:
+        async def call(now: Mapping[str, Any]) -> Any:
             try:
-                return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+                return await self.wrapped.call_tool(name, dict(now), ctx, tool)
             except (ModelRetry, ApprovalRequired, CallDeferred) as error:
                 # The tool itself says that it has not done it, and wants to be called again.
                 raise _NotDone(str(error), retryable=True) from error

@@ -7,6 +7,7 @@ wrong afterwards is told as it is: the outcome is unknown, and the call is not m
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -16,14 +17,14 @@ from typing import Any, Protocol
 from amends.actions import Action
 from amends.adapters import NOT_MADE, args_digest, not_made
 from amends.drivers import blocking
-from amends.errors import AmendsError, ApprovalTimeout, NoEffect
+from amends.errors import AmendsError, ApprovalTimeout, ArgumentsChanged, NoEffect
 from amends.mcp.hints import Hints
 from amends.mcp.mapping import CALL_TOOL, Kind, Mapped, Safe, Seen
 from amends.policy import catalogued_class
 from amends.protocol.canonical import digest
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EffectClass
 from amends.runs import Run
-from amends.tools import EFFECT_CLASS, undo
+from amends.tools import EFFECT_CLASS, OTHER_TARGET, undo
 from amends.values import UNSET
 
 log = logging.getLogger("amends.mcp")
@@ -95,12 +96,16 @@ class Session(Protocol):
 
 @dataclass
 class Call:
-    """A request `tools/call`. `is_forwarded` from the moment at which the server may know of it."""
+    """A request `tools/call`. `is_forwarded` from the moment at which the server may know of it.
+
+    `changed` are the arguments that an approver has made of its own.
+    """
 
     session: Session
     id: str | int
     params: dict[str, Any]
     is_forwarded: bool = False
+    changed: Mapping[str, Any] | None = None
     task: asyncio.Task[None] | None = None
 
     @property
@@ -238,6 +243,8 @@ class Call:
     def forwarded(self) -> dict[str, Any]:
         """What the server is given: the same, without what is between client and gateway."""
         params = dict(self.params)
+        if self.changed is not None:
+            params["arguments"] = dict(self.changed)
         if self._is_ours_again:
             params.pop("requestState")
             params.pop("inputResponses", None)
@@ -303,10 +310,11 @@ class Planned:
             how |= {"risk": "high", "intent": {"reason": why}}
         action = self.run.action(
             self.name, target=self.target, args=self.call.args, op=self.op,
-            effect_class=self.effect_class, wait_seconds=wait_seconds, **how,
+            effect_class=self.effect_class, wait_seconds=wait_seconds,
+            accepts_changed_arguments=True, **how,
         )  # fmt: skip
         await action.__aenter__()
-        return Open(self, action, was)
+        return Open(self, action, was, how.get("undo"))
 
     async def look(self) -> Any:
         """How the target stands: Seen, None where it is not there, UNSET where nobody can say."""
@@ -329,11 +337,15 @@ class Open:
     planned: Planned
     action: Action
     was: Any
+    undo: Mapping[str, Any] | None = None
     is_given: bool = False
 
     async def perform(self, call: Call) -> dict[str, Any]:
         """Give it to the server, and tell the desk what came of it."""
         try:
+            if self.action.is_changed:
+                call.changed = self.action.args
+                self._check_target(call)
             if not self.is_given:
                 await self._look_again()
                 self.is_given = True
@@ -354,7 +366,8 @@ class Open:
 
     async def _made(self, call: Call) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = await self.action.aperform(call.session.forward, call)
+            making = self.action.making(functools.partial(call.session.forward, call))
+            answer: dict[str, Any] = await self.action.async_driver.run(making)
         except asyncio.CancelledError:
             if task := asyncio.current_task():
                 task.uncancel()
@@ -364,6 +377,14 @@ class Open:
                 await self.action.afailed(refused, outcome="no_effect")
             raise
         return answer
+
+    def _check_target(self, call: Call) -> None:
+        try:
+            is_same = call.session.mapped.target(call.name, self.action.args) == self.planned.target
+        except ValueError as unnamed:
+            raise ArgumentsChanged(str(unnamed)) from unnamed
+        if not is_same:
+            raise ArgumentsChanged(OTHER_TARGET)
 
     async def _look_again(self) -> None:
         """People may take an hour, and what they were shown is what would be put back."""
@@ -382,7 +403,10 @@ class Open:
     async def _succeeded(self, result: Mapping[str, Any]) -> None:
         now = await self.planned.look()
         after = UNSET if now is UNSET else _state(now)
-        await self.action.asucceeded(recorded(result), after=after, undo=self._servers_undo(result))
+        undoing = self._servers_undo(result)
+        if self.action.is_changed and self.undo is not None:
+            undoing = self.undo  # it puts back what was there, whatever was written
+        await self.action.asucceeded(recorded(result), after=after, undo=undoing)
 
     def _servers_undo(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
         """The inverse that the server names: a suggestion, which people have to approve."""
