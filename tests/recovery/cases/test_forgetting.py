@@ -6,12 +6,13 @@ from itertools import chain
 import pytest
 
 from amends.protocol.proofs import LogKey, verify
+from connectors import channels
 from connectors.models import Delivery
 from ledger import audit, erasure, logkeys, proofs, retention, sealer
 from ledger.models import Run
 from recovery import corrections
 from recovery.corrections import aftercare, publishing
-from recovery.models import Case, CaseState, Correction
+from recovery.models import BulkJob, Case, CaseState, Correction, SavedView
 from recovery.planning import plans
 from tests.ledger.test_erasure import tables_that_say
 from tests.ledger.test_retention import LATER, SOON
@@ -67,6 +68,41 @@ def test_nothing_of_her_is_left_on_any_floor(told, ada, client, acme):
         f"{root}/approvals/history/", f"{root}/tools/",
     ):  # fmt: skip
         assert client.get(page).status_code == 200, page
+
+
+def test_lists_that_name_her_and_messages_to_programs_forget_her_and_a_neighbours_stay(
+    told, ada, acme, globex, dev
+):
+    """By her id, by her name, or only by the run that was hers."""
+    case, _ = told
+    secret = {"url": "https://hooks.example/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+    for workspace, who in ((acme, ada), (globex, dev)):
+        hook = {"secret": secret, "subjects": ["case.*"], "by": who}
+        channels.create(workspace, "crm", "webhook", **hook)
+        said = channels.Message(
+            "Canary", "Canary waits", facts={"run": case.run.run, "to": "Canary"}
+        )
+        channels.announce(workspace, "case.critical", said, key="case 1")
+        named = {"workspace": workspace, "owner": who}
+        SavedView.objects.create(
+            **named, name="Canary: Eve Adams", slug="eve-adams", query="risk:low"
+        )
+        SavedView.objects.create(**named, name="Canary", slug="hers", query="customer:eve")
+        SavedView.objects.create(**named, name="Others", slug="others", query="customer:mia")
+        BulkJob.objects.create(
+            workspace=workspace, verb="close", query="customer:eve Canary", started_by=who
+        )
+
+    erasure.erase(acme, person="eve", by=ada)
+
+    left = {"connectors_delivery": 1, "recovery_savedview": 2, "recovery_bulkjob": 1}
+    assert tables_that_say("Canary") == left
+    for one in (Delivery, SavedView, BulkJob):
+        found = one.objects.exclude(workspace=acme)
+        assert str(list(found.values())).count("Canary") >= left[one._meta.db_table]
+    hers = SavedView.objects.filter(workspace=acme).exclude(slug="others")
+    assert {one.slug for one in hers} == {f"erased-{one.pk}" for one in hers}
+    assert SavedView.objects.filter(name="Others", query="customer:mia").count() == 2
 
 
 def test_what_she_downloaded_before_still_proves_what_it_says(told, ada, client):
