@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import timedelta
+from typing import NamedTuple
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
@@ -47,6 +48,14 @@ DETAIL_CHARACTERS_MAX = 400
 
 
 logger = logging.getLogger(__name__)
+
+
+class FrozenCase(NamedTuple):
+    """A case as the dry run showed it; what differs by then is not acted on."""
+
+    pk: int
+    revision: int
+    digest: str
 
 
 class TooMany(Exception):
@@ -98,11 +107,11 @@ def start(
     *,
     by: User,
     reason: str,
-    frozen: Sequence[tuple[int, int, str]],
+    frozen: Sequence[FrozenCase],
     query: str = "",
     chosen: str = "",
 ) -> BulkJob:
-    """Begin a job on what the dry run showed: (case id, revision, digest) of each.
+    """Begin a job on what the dry run showed.
 
     `chosen` answers the verb's choice, if it has one; empty for the usual.
     """
@@ -115,7 +124,7 @@ def start(
     if not 0 < len(frozen) <= CASES_MAX:
         raise TooMany(f"Between one and {CASES_MAX} cases at once.")
     known = set(
-        Case.objects.filter(workspace=workspace, pk__in=[one[0] for one in frozen]).values_list(
+        Case.objects.filter(workspace=workspace, pk__in=[one.pk for one in frozen]).values_list(
             "pk", flat=True
         )
     )
@@ -127,10 +136,10 @@ def start(
         started_by=by,
         **kept,
     )
-    items = {pk: (revision, digest) for pk, revision, digest in frozen if pk in known}
+    items = {one.pk: one for one in frozen if one.pk in known}
     BulkItem.objects.bulk_create(
-        BulkItem(job=job, case_id=pk, revision=revision, digest=digest)
-        for pk, (revision, digest) in sorted(items.items())
+        BulkItem(job=job, case_id=pk, revision=one.revision, digest=one.digest)
+        for pk, one in sorted(items.items())
     )
     data = {"job": job.pk, "verb": verb, "cases": sorted(items), "query": query, "reason": reason}
     desk_events.record(workspace, EventType.CASE_BULK_STARTED, by=by, data=data)

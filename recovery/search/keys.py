@@ -372,6 +372,8 @@ class Key:
     hint: str
     example: str
     offers: Mapping[str, Word] | tuple[str, ...] | Offers = ()
+    says_state: bool = False  # else only open cases are meant
+    bounds_time: bool = False  # else what may mean closed cases looks at the last 90 days
 
     def offered(self, workspace: Workspace) -> Iterable[str]:
         return self.offers(workspace) if callable(self.offers) else self.offers
@@ -396,22 +398,26 @@ KEYS: Mapping[str, Key] = {
         '"Nora Lindt"',
         _of_cases("customer"),
     ),
-    "run": Key(run, "a run's id, * for anything", "run_9*"),
+    "run": Key(run, "a run's id, * for anything", "run_9*", bounds_time=True),
     "state": Key(
         _one_of("state", CaseState.values),
         "open, waiting, recovering …",
         "waiting",
         tuple(CaseState.values),
+        says_state=True,
     ),
     "cause": Key(cause, "like failures, by fingerprint", "3fa9c1", _of_cases("cause__fingerprint")),
     "claimed": Key(claimed, "me, or a name", "me", ("me",)),
     "connector": Key(connector, "a connection of its plans", "payments"),
-    "opened": Key(opened, "when it came: <24h, a day", ">2026-11-01", ("<24h", "<7d")),
+    "opened": Key(
+        opened, "when it came: <24h, a day", ">2026-11-01", ("<24h", "<7d"), bounds_time=True
+    ),
     "age": Key(
         _age("failed_at"),
         "since it failed: <24h, >7d",
         "<24h",
         ("<1h", "<24h", "<7d", ">24h"),
+        bounds_time=True,
     ),
     "amount": Key(amount, "money: >1000", ">1000"),
     "risk": Key(risk, "low to critical, >medium", ">medium", RISKS),
@@ -421,6 +427,7 @@ KEYS: Mapping[str, Key] = {
         "how it was closed",
         "restored",
         tuple(CaseOutcome.values),
+        says_state=True,
     ),
 }
 """In the order in which they are offered."""

@@ -83,10 +83,6 @@ class Query:
     tree: Node | None = None
     terms: tuple[Field | Text, ...] = field(default=())
 
-    def mentions(self, *keys: str) -> bool:
-        """Whether any term is about one of these keys."""
-        return any(isinstance(term, Field) and term.key in keys for term in self.terms)
-
     @property
     def has_text(self) -> bool:
         return any(isinstance(term, Text) for term in self.terms)

@@ -21,8 +21,8 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.fields.tuple_lookups import TupleGreaterThan, TupleLessThan
 
 from recovery.models import Case, CaseState
-from recovery.search.keys import WITHOUT_EFFECTS, Reader, condition, parse
-from recovery.search.language import Query, QueryError
+from recovery.search.keys import KEYS, WITHOUT_EFFECTS, Key, Reader, condition, parse
+from recovery.search.language import Field, Query, QueryError
 from workspaces import clock
 from workspaces.models import User, Workspace
 
@@ -99,23 +99,25 @@ def matching(
 
 def asks_for_closed(query: Query) -> bool:
     """Whether the query itself says which states it wants."""
-    if query.mentions("state", "outcome"):
-        return True
-    return _says(query, "open", "closed")
+    return any(key.says_state for key in _keys(query)) or _says(query, "open", "closed")
+
+
+def _keys(query: Query) -> list[Key]:
+    return [KEYS[term.key] for term in query.terms if isinstance(term, Field)]
 
 
 def _says(query: Query, *words: str) -> bool:
     """Whether `is:` is said with one of these, wherever in the query."""
     return any(
-        getattr(term, "key", "") == "is"
-        and any(value.text.lower() in words for value in term.values)  # type: ignore[union-attr]
+        term.key == "is" and any(value.text.lower() in words for value in term.values)
         for term in query.terms
+        if isinstance(term, Field)
     )
 
 
 def is_cut(query: Query, *, everything: bool) -> bool:
     """Whether the list says "Searched the last 90 days; search all"."""
-    if everything or query.mentions("age", "opened", "run"):
+    if everything or any(key.bounds_time for key in _keys(query)):
         return False
     return query.has_text or asks_for_closed(query)
 

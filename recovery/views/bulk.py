@@ -115,20 +115,20 @@ def _start(request: Request, here: Workspace) -> HttpResponse:
             chosen=answer,
         )
     except (InvalidInput, bulk.TooMany) as wrong:
-        ids = [pk for pk, *_ in frozen]
+        ids = [one.pk for one in frozen]
         seen = bulk.dry_run(here, act, by=request.user, query=q, ids=ids, chosen=answer)
         return _show(request, here, seen, problem=str(wrong), status=422)
     messages.success(request, f"Started: {plural(len(frozen), 'case')}, one after the other.")
     return redirect("recovery:bulk_job", workspace=here.slug, pk=job.pk)
 
 
-def _frozen(item: str) -> tuple[int, int, str] | None:
+def _frozen(item: str) -> bulk.FrozenCase | None:
     """`id:revision:digest`, as the dry run showed it."""
     pk, _, rest = item.partition(":")
     revision, _, digest = rest.partition(":")
     if not (is_number(pk) and is_number(revision)):
         return None
-    return int(pk), int(revision), digest[:64]
+    return bulk.FrozenCase(int(pk), int(revision), digest[:64])
 
 
 UNREAD = "could not be read just now: it is looked at again when it is submitted"

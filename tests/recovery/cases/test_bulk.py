@@ -21,7 +21,7 @@ from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput
 
 
 def frozen(seen):
-    return [(one.case.pk, one.case.revision, one.digest) for one in seen.eligible]
+    return [bulk.FrozenCase(one.case.pk, one.case.revision, one.digest) for one in seen.eligible]
 
 
 def test_the_dry_run_says_who_is_meant_and_who_not(three, acme, ada, finn):
@@ -163,7 +163,7 @@ def test_a_checkpoint_that_came_since_the_dry_run_is_not_resumed_from(raises, ac
     run.say("run.checkpoint", name="moved", state={}, completed=["act_1"], pending=[])
     triage.look()
     case.refresh_from_db()
-    frozen_now = [(case.pk, case.revision, seen.eligible[0].digest)]
+    frozen_now = [bulk.FrozenCase(case.pk, case.revision, seen.eligible[0].digest)]
 
     bulk.start(acme, "resume", by=ada, reason="x", frozen=frozen_now)
     bulk.sweep()

@@ -389,7 +389,7 @@ def test_in_an_act_on_many_such_a_plan_is_refused_by_itself(asks_leads, ada):
     assert "asks team “leads”" in refused.why
     Team.objects.filter(name="bosses").update(name="leads")
     seen = bulk.dry_run(asks_leads.workspace, "compensate", by=ada)
-    frozen = [(one.case.pk, one.case.revision, one.digest) for one in seen.eligible]
+    frozen = [bulk.FrozenCase(one.case.pk, one.case.revision, one.digest) for one in seen.eligible]
     Team.objects.filter(name="leads").update(name="bosses")
     job = bulk.start(asks_leads.workspace, "compensate", by=ada, reason="x", frozen=frozen)
 
