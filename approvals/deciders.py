@@ -20,7 +20,7 @@ from django.db.models.expressions import RawSQL
 from approvals.models import Approval, Decision, Requirement
 from approvals.models.approvals import ApprovalQuerySet
 from ledger.models import Run
-from workspaces import independence, row_locks
+from workspaces import independence, locks
 from workspaces.access import GRANTED, people_with
 from workspaces.independence import Newcomer
 from workspaces.models import Team, User, Workspace
@@ -31,9 +31,9 @@ from workspaces.models import Team, User, Workspace
 def locked(approval: Approval) -> Approval:
     """The approval under a lock; its run first, for that is the order in which everybody locks."""
     runs = Run.objects.filter(workspace=approval.workspace_id, run=approval.run_ref)
-    list(row_locks.locked(runs).values_list("pk"))
+    list(locks.locked(runs).values_list("pk"))
     row: Approval = (
-        row_locks.locked(Approval.objects.all())
+        locks.locked(Approval.objects.all())
         .select_related("workspace", "action")
         .get(pk=approval.pk)
     )

@@ -20,7 +20,7 @@ from approvals.models import PolicyVersion
 from approvals.policy import Invalid, Policy, Problem, load_new
 from approvals.policy.reading import read
 from ledger import desk_events
-from workspaces import row_locks
+from workspaces import locks
 from workspaces.entrance import workspace_set_up
 from workspaces.models import User, Workspace
 from workspaces.written import NOTE_CHARACTERS_MAX, kept_text
@@ -33,7 +33,7 @@ def save(workspace: Workspace, source: str, *, by: User | None, note: str = "") 
     """
     note = kept_text(note, NOTE_CHARACTERS_MAX)
     policy = check(workspace, source)
-    row_locks.locked(Workspace.objects.all()).get(pk=workspace.pk)  # numbers in order
+    locks.locked(Workspace.objects.all()).get(pk=workspace.pk)  # numbers in order
     versions = PolicyVersion.objects.filter(workspace=workspace)
     last = versions.aggregate(last=Max("number"))["last"] or 0
     version = PolicyVersion.objects.create(
@@ -52,7 +52,7 @@ def save(workspace: Workspace, source: str, *, by: User | None, note: str = "") 
 @transaction.atomic
 def activate(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
     """Put a version in force from the next judgement on; nothing needs a restart."""
-    workspace = row_locks.locked(Workspace.objects.all()).get(pk=version.workspace_id)
+    workspace = locks.locked(Workspace.objects.all()).get(pk=version.workspace_id)
     policy = check(workspace, version.source or json.dumps(version.document))
     versions = PolicyVersion.objects.filter(workspace=workspace)
     previous = versions.filter(active=True).first()
@@ -70,7 +70,7 @@ def activate(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
 @transaction.atomic
 def shadow(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
     """Judge with this version beside the one in force, without a say. Raises Invalid."""
-    workspace = row_locks.locked(Workspace.objects.all()).get(pk=version.workspace_id)
+    workspace = locks.locked(Workspace.objects.all()).get(pk=version.workspace_id)
     check(workspace, version.source or json.dumps(version.document))
     if version.active:
         raise Invalid([Problem("it is in force already")])

@@ -14,8 +14,7 @@ from django.core.asgi import get_asgi_application
 
 django = get_asgi_application()
 
-from config.bodies import Bounded  # noqa: E402 - Django comes first
-from config.edge import Edge  # noqa: E402 - it imports models
+from config.edge import Bounded, Edge  # noqa: E402 - Django comes first
 
 # Batches of events are read in threads. By default each may keep the interpreter for 5 ms while the
 # loop waits with an answer, a query or somebody else's request; PostgreSQL then has nothing to do.

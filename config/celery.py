@@ -218,7 +218,7 @@ def say_that_the_worker_lives(**_: object) -> None:
     from django.conf import settings
 
     from edge import sockets
-    from workspaces import heartbeats
+    from workspaces import periodic
 
     if time.monotonic() - last_beat[0] < BEAT_SECONDS:
         return
@@ -228,6 +228,6 @@ def say_that_the_worker_lives(**_: object) -> None:
         with psycopg.connect(
             sockets.postgres(settings.DATABASE_URL), connect_timeout=2, autocommit=True
         ) as connection:
-            connection.execute(heartbeats.BEAT, said)
+            connection.execute(periodic.BEAT, said)
     except psycopg.Error:
         logger.warning("The worker could not write a sign of life.")

@@ -17,7 +17,7 @@ from approvals import deciders, pauses
 from approvals.models import Pause
 from approvals.policy import Unreadable
 from config.health import WORKER
-from workspaces import formatting, heartbeats
+from workspaces import formatting, periodic
 from workspaces.access import may, workspaces_of
 from workspaces.models import User, Workspace
 from workspaces.periodic import SCHEDULER, SWEEPER
@@ -74,7 +74,7 @@ def _processes(here: Workspace | None, person: User | AnonymousUser) -> dict[str
     """Which of the desk's processes have stopped: the engine for everybody, the others for who may
     do something about it. When the watch has stopped as well, this page is where people hear of it.
     """
-    silent = heartbeats.silent([SWEEPER, *STOPPED])
+    silent = periodic.silent([SWEEPER, *STOPPED])
     engine, others = silent.pop(SWEEPER, None), []
     if silent and here and (may(person, "recover", here) or may(person, "administer", here)):
         others = [

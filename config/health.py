@@ -33,7 +33,7 @@ from config import celery, pooling
 from edge import pools, sockets
 from edge.asgi import Receive, Scope, Send, route
 from recovery.prometheus import DeskMetrics
-from workspaces import heartbeats, periodic
+from workspaces import periodic
 
 UNREADABLE = """
     SELECT count(*) FROM approvals_policyversion WHERE active AND starts_with(unmet ->> 0, %s)
@@ -216,7 +216,7 @@ def fault(beat: tuple[float, float, str] | None) -> str:
     if beat is None:
         return "never ran"
     age, every_seconds, error = beat
-    if age > heartbeats.patience(every_seconds):
+    if age > periodic.patience(every_seconds):
         return f"silent for {age:.0f} s"
     return f"failed: {error}" if error else ""
 

@@ -16,7 +16,7 @@ from django.db.utils import Error as DatabaseError
 from psycopg import OperationalError
 
 from config import pooling
-from workspaces import heartbeats, periodic
+from workspaces import periodic
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def turn(job: periodic.Job) -> str:
 
 def say(job: periodic.Job, error: str) -> None:
     try:
-        heartbeats.beat(job.name, every_seconds=max(job.seconds, BEAT_SECONDS_MIN), error=error)
+        periodic.beat(job.name, every_seconds=max(job.seconds, BEAT_SECONDS_MIN), error=error)
     except DatabaseError:
         logger.warning("%s: no sign of life could be written", job.name)
         connection.close()

@@ -19,7 +19,7 @@ from config.health import WORKER
 from connectors import channels
 from connectors.channels import Message
 from connectors.models import Channel
-from workspaces import heartbeats, periodic
+from workspaces import periodic
 from workspaces.clock import database_time
 from workspaces.models import Heartbeat, Workspace
 from workspaces.periodic import SWEEPER, every
@@ -62,13 +62,13 @@ class Watch:
         """Tell once of each loop that stopped or fails, and once when it goes again; how many."""
         now = database_time()
         since = self._looking_since(now)
-        known, told = heartbeats.known(), 0
+        known, told = periodic.known(), 0
         for fault in faults(known, since, now):
             told += _tell(fault)
         for row in known.values():
             if row.told_at is not None and _goes(row, now):
                 told += _tell_again(row)
-        if heartbeats.silent_since(SENDER) is not None:
+        if periodic.silent_since(SENDER) is not None:
             channels.send_due()
         return told
 
@@ -102,7 +102,7 @@ def _fault(name: str, row: Heartbeat | None, since: datetime, now: datetime) -> 
 
 
 def _is_heard(row: Heartbeat, since: datetime, now: datetime) -> bool:
-    patience = timedelta(seconds=heartbeats.patience(row.every_seconds))
+    patience = timedelta(seconds=periodic.patience(row.every_seconds))
     return now - max(row.beat_at, since) <= patience
 
 

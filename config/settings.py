@@ -75,7 +75,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "allauth.usersessions.middleware.UserSessionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "config.boundary.disclosing",
+    "config.middleware.disclosing",
 ]
 
 # The demo brings commands of its own; nothing else knows of it. AMENDS_DEMO loads and runs it.

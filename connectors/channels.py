@@ -39,8 +39,8 @@ from connectors.outbound import Deadline, Outbound, headers_of, signer
 from connectors.redaction import Redaction
 from ledger import proofs
 from workspaces import formatting, outbox
+from workspaces.locks import ROW_LOCK
 from workspaces.models import Secret, User, Workspace
-from workspaces.row_locks import ROW_LOCK
 
 # How a message leaves by each kind of channel.
 

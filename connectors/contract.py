@@ -19,10 +19,11 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
-from connectors.refusals import CannotRead, CannotRestore, Refused
 from connectors.shapes import (
     Answer,
     Call,
+    CannotRead,
+    CannotRestore,
     Check,
     DiffRow,
     FieldDiff,
@@ -37,6 +38,7 @@ from connectors.shapes import (
     ProbeStrength,
     Purpose,
     Recorded,
+    Refused,
     Reversibility,
     Session,
     State,

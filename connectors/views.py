@@ -11,7 +11,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET, require_POST
 
-from connectors import calls, connections, dry_run, registry
+from connectors import calls, connections, registry
 from connectors.contract import CannotRead, Purpose, Refused, Target
 from connectors.forms import (
     CredentialForm,
@@ -167,7 +167,7 @@ def _one(
     attempt: TryForm | None = None,
     result: list[dict[str, Any]] | None = None,
     rehearsal_form: RehearseForm | None = None,
-    beats: list[dry_run.Beat] | None = None,
+    beats: list[connections.Beat] | None = None,
 ) -> HttpResponse:
     here, row = one.workspace, row_of(one)
     operations = calls.operations_of(one)
@@ -349,8 +349,8 @@ def rehearse(request: Request, workspace: str, name: str) -> HttpResponse:
     said = form.cleaned_data
     target = Target(said["target_type"], said["target_id"])
     try:
-        beats = dry_run.rehearse(one, said["operation"], said["args"], target, by=request.user)
-    except dry_run.NoSandbox as none:
+        beats = connections.rehearse(one, said["operation"], said["args"], target, by=request.user)
+    except connections.NoSandbox as none:
         form.add_error(None, str(none))
         return _one(request, one, rehearsal_form=form)
     return _one(request, one, rehearsal_form=form, beats=beats)

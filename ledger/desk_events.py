@@ -22,7 +22,7 @@ from ledger.fold.effects import undone_as
 from ledger.models import Attempt, Event
 from ledger.parsed_events import Actor, ParsedEvent, StoredEvent
 from ledger.wire import of_desk
-from workspaces import row_locks
+from workspaces import locks
 from workspaces.models import Act, User, Workspace, opened_masking_key
 
 # Completion append: the events with which the steps of plans end, folded from what is in hand.
@@ -250,7 +250,7 @@ def take_in() -> int:
 @transaction.atomic
 def _take_some() -> int:
     waiting = list(
-        row_locks.not_in_hand(Act.objects.all())
+        locks.not_in_hand(Act.objects.all())
         .select_related("workspace", "person")
         .filter(taken_in_at=None)
         .order_by("id")[:ACTS_AT_A_TIME]

@@ -27,7 +27,7 @@ from ledger.parts import (
     pairs_of,
     scope_of,
 )
-from workspaces import erasure_registry, outbox, row_locks
+from workspaces import erasure_registry, locks, outbox
 from workspaces.erasure_registry import Scope
 from workspaces.models import User, Workspace
 
@@ -234,7 +234,7 @@ def work(erasure_id: int) -> bool:
     """
     alias = owner_alias()
     with transaction.atomic(using=alias):
-        mine = row_locks.not_in_hand(Erasure.objects.using(alias))
+        mine = locks.not_in_hand(Erasure.objects.using(alias))
         erasure = mine.filter(pk=erasure_id, state=ErasureState.WAITING).first()
         if erasure is None:
             return False

@@ -13,8 +13,8 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from ledger.models import Run
+from workspaces.locks import ROW_LOCK
 from workspaces.models import Workspace
-from workspaces.row_locks import ROW_LOCK
 
 RUNS_AT_A_TIME = 500
 ROUNDS_MAX = 20

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg import sql
 
-from workspaces.strong_locks import patiently
+from workspaces.locks import patiently
 
 WEEKS_AHEAD = 4
 WEEK = timedelta(days=7)

@@ -22,7 +22,7 @@ from approvals.models import ApprovalState, PauseKind
 from connectors.models.channels import DeliveryState
 from recovery.models import CaseState, PlanState, StepState
 from recovery.models.steps import DONE, TROUBLED
-from workspaces.heartbeats import patience
+from workspaces.periodic import patience
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from recovery.engine import plan_runner
 from recovery.models import Plan, PlanState
 from recovery.models.plans import STARTED
 from recovery.models.steps import DUE_IN_TIME, IN_HAND, WAITS_FOR_TURN, literals
-from workspaces.row_locks import ROW_LOCK
+from workspaces.locks import ROW_LOCK
 from workspaces.wakeups import ENGINE_QUEUE, wake
 
 

@@ -16,7 +16,7 @@ from approvals.denials import OFTEN
 from approvals.gate.begin_request import BeginRequest
 from ledger.append.statements import Statement
 from ledger.drivers import Rows
-from workspaces.row_locks import ROW_LOCK
+from workspaces.locks import ROW_LOCK
 
 LOCK_KEY = """
 INSERT INTO approvals_gatekey (agent_id, key, attempt, denied, met_at)

@@ -45,7 +45,7 @@ from ledger.append.events import Batch, Recorded
 from ledger.append.statements import Rows, Statement
 from ledger.models import Action, Event, Run, RunState
 from ledger.parsed_events import Actor, ParsedEvent
-from workspaces import row_locks
+from workspaces import locks
 from workspaces.models import Agent, Workspace
 
 THREADS_MAX = 8
@@ -240,7 +240,7 @@ def _use(
 ) -> Reply:
     """Use the grant if everything is still as it was approved; otherwise people are asked anew."""
     approval = (
-        row_locks.locked(Approval.objects.all())
+        locks.locked(Approval.objects.all())
         .select_related("workspace", "action")
         .get(pk=decision.approval)
     )
@@ -337,7 +337,7 @@ def _planned(request: BeginRequest, proceed: Proceed) -> Action | None:
 def _open_questions(request: BeginRequest) -> int:
     """How many wait for people, counted under the agent's lock: two that ask at once are two."""
     agent = Agent.objects.filter(pk=request.actor.agent_id or 0)
-    list(row_locks.locked(agent).values("pk"))
+    list(locks.locked(agent).values("pk"))
     waits = Approval.objects.open().filter(
         workspace=request.actor.workspace_id,
         agent_id=request.actor.agent_id or 0,

@@ -13,7 +13,7 @@ import msgspec
 
 from ledger.fold.effects import UNDONE
 from ledger.parsed_events import ParsedEvent
-from workspaces.row_locks import ROW_LOCK
+from workspaces.locks import ROW_LOCK
 
 Statement = tuple[str, Sequence[Any]]
 Rows = list[tuple[Any, ...]]

@@ -19,7 +19,7 @@ from approvals.signals import DIRECTIVES, publish
 from ledger import desk_events
 from ledger.models import Action, Effect, Run
 from recovery.models import CASE_MOVES, Case, CaseOutcome, CaseState, Cause, Directive
-from workspaces import clock, row_locks
+from workspaces import clock, locks
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.written import InvalidInput
@@ -85,7 +85,7 @@ def locked(case: Case, *, seen: int | None = None) -> Case:
 def lock_runs(cases: Sequence[Case]) -> None:
     """The runs of cases under their locks, by their names, as recordings take them."""
     runs = Run.objects.filter(pk__in=[case.run_id for case in cases])
-    named = row_locks.locked(runs).order_by(Collate("run", "C"), "pk")
+    named = locks.locked(runs).order_by(Collate("run", "C"), "pk")
     list(named.values_list("pk"))
 
 
@@ -93,7 +93,7 @@ def locked_each(cases: Sequence[Case]) -> dict[int, Case]:
     """Cases under their locks, by their ids, as they are now; the caller holds their runs."""
     rows = Case.objects.filter(pk__in=[case.pk for case in cases]).order_by("pk")
     related = rows.select_related("workspace", "run__workspace", "run__agent", "claimed_by")
-    return {case.pk: case for case in row_locks.locked(related)}
+    return {case.pk: case for case in locks.locked(related)}
 
 
 REOPENED: Mapping[str, Any] = {
@@ -204,7 +204,7 @@ def restored(case: Case) -> bool:
     case told of; a reason that triage has not met yet brings it back, as any new one does.
     """
     rows = Case.objects.select_related("workspace", "run")
-    case = row_locks.locked(rows).get(pk=case.pk)
+    case = locks.locked(rows).get(pk=case.pk)
     if case.state == CaseState.CLOSED:
         return False
     end(case, CaseOutcome.RESTORED, "Every effect was undone, and read back.")

@@ -24,7 +24,7 @@ from recovery.cases.lifecycle import held_by_another
 from recovery.casework.bulk_verbs import VERBS, DryRun, Eligible, NotEligible, Worked
 from recovery.engine.queries import DATABASE_AWAY
 from recovery.models import BulkItem, BulkJob, Case, CaseOutcome, Plan
-from workspaces import access, row_locks
+from workspaces import access, locks
 from workspaces.clock import database_time
 from workspaces.models import User, Workspace
 from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput, kept_text
@@ -197,7 +197,7 @@ def _taken() -> list[BulkItem]:
         return []
     related = todo.filter(job=first.job).select_related("job__workspace", "job__started_by", "case")
     with transaction.atomic():
-        free = row_locks.not_in_hand(related)
+        free = locks.not_in_hand(related)
         items = list(free[: VERBS[first.job.verb].together])
         mine = BulkItem.objects.filter(pk__in=[item.pk for item in items])
         mine.update(state="working", taken_at=database_time())

@@ -19,7 +19,7 @@ from recovery.planning.drafting import connections_of
 from recovery.run_facts.runs import facts_of
 from recovery.triage import case_projection, triage
 from recovery.triage.detectors import reasons
-from workspaces import row_locks
+from workspaces import locks
 from workspaces.clock import database_time
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -92,8 +92,8 @@ def report(
 ) -> Case:
     """Say that a run, an agent's or the desk's own, did wrong: its case opens, or learns of it."""
     text = plain(text)
-    run = row_locks.locked(Run.objects.all()).select_related("workspace", "agent").get(pk=run.pk)
-    case = row_locks.locked(Case.objects.filter(run=run)).first()
+    run = locks.locked(Run.objects.all()).select_related("workspace", "agent").get(pk=run.pk)
+    case = locks.locked(Case.objects.filter(run=run)).first()
     if case is None:
         facts = facts_of(run)
         found = reasons(facts, None)

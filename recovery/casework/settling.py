@@ -21,7 +21,7 @@ from recovery.models.steps import TROUBLED
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.tasks import run_plan
 from recovery.triage import triage
-from workspaces import row_locks
+from workspaces import locks
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.wakeups import wake_on_commit
@@ -118,12 +118,12 @@ def _locked_step(step: Step, by: User, outcome: str, seen: int) -> Step:
     while it writes to its runs, and triage a run while it writes to its case. Runs are locked in
     the order of their names, as the ledger locks them.
     """
-    row_locks.locked(Step.objects.only("pk")).get(pk=step.pk)
+    locks.locked(Step.objects.only("pk")).get(pk=step.pk)
     step = steps.load(step.pk)
-    mine = row_locks.locked(Run.objects.filter(workspace=step.workspace_id))
+    mine = locks.locked(Run.objects.filter(workspace=step.workspace_id))
     for name in sorted({steps.run_of(step.plan), step.effect.action.run.run}):
         mine.only("pk").filter(run=name).first()
-    case = row_locks.locked(Case.objects.all()).get(pk=step.plan.case_id)
+    case = locks.locked(Case.objects.all()).get(pk=step.plan.case_id)
     if case.revision != seen:
         raise OutOfDate(case)
     _check(case, by, outcome)

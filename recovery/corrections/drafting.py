@@ -14,7 +14,7 @@ from recovery.corrections.facts import Person, facts_for, friendly, people
 from recovery.models import Case, Correction, CorrectionState
 from recovery.run_facts.runs import facts_of
 from recovery.run_facts.sentences import listed, plural, singular
-from workspaces import row_locks
+from workspaces import locks
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.written import kept_text
@@ -177,7 +177,7 @@ def lock(correction: Correction, *, seen: int | None = None) -> Correction:
     """The correction under its lock and its case's; raises OutOfDate."""
     locked(correction.case)
     now = (
-        row_locks.locked(Correction.objects.all())
+        locks.locked(Correction.objects.all())
         .select_related("case__run", "case__workspace", "workspace")
         .get(pk=correction.pk)
     )

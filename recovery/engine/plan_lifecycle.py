@@ -25,7 +25,7 @@ from recovery.models import PLAN_MOVES, Case, CaseState, Plan, PlanState, Step, 
 from recovery.models.cases import UNDER_A_PLAN
 from recovery.models.plans import OPEN_ENDED, STARTED, UNSTARTED
 from recovery.models.steps import DONE, ENDED, ON_THE_WIRE, TO_RUN, WAITS_FOR_PEOPLE
-from workspaces import moves, row_locks
+from workspaces import locks, moves
 from workspaces.clock import Clock
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -58,7 +58,7 @@ def start(plan_id: int) -> bool:
 
 def locked(plan_id: int) -> tuple[Plan, Run]:
     """The plan and its run, both locked, the run first, like everybody who starts or drafts."""
-    run = row_locks.locked(Run.objects.all()).get(case__plans=plan_id)
+    run = locks.locked(Run.objects.all()).get(case__plans=plan_id)
     return locked_alone(plan_id), run
 
 
@@ -66,7 +66,7 @@ def locked_alone(plan_id: int) -> Plan:
     """The plan alone. A worker holds a step while it writes to the run, so whoever goes on to steps
     that may be in hand must not hold the run."""
     return (
-        row_locks.locked(Plan.objects.all())
+        locks.locked(Plan.objects.all())
         .select_related("case__run", "workspace", "reach", "drafted_by")
         .get(pk=plan_id)
     )
@@ -77,7 +77,7 @@ def locked_of(*cases: Case) -> list[Plan]:
     have left for people before them (`lock_leftovers`), then the runs or not at all, and the cases
     themselves last."""
     plans = Plan.objects.filter(case__in=cases, state__in=OPEN_ENDED)
-    return list(row_locks.locked(plans).order_by("pk"))
+    return list(locks.locked(plans).order_by("pk"))
 
 
 def lock_leftovers(*cases: Case) -> None:
@@ -88,7 +88,7 @@ def lock_leftovers(*cases: Case) -> None:
         plan__state__in=STARTED,
         state__in=WAITS_FOR_PEOPLE,
     )
-    list(row_locks.locked(left).order_by("pk").values_list("pk"))
+    list(locks.locked(left).order_by("pk").values_list("pk"))
 
 
 def _start(plan: Plan, run: Run) -> bool:
@@ -271,7 +271,7 @@ def supersede(plan: Plan, *, by: User | None, why: str) -> None:
 
 def _steps(plan: Plan, states: "list[str] | tuple[str, ...]", *, lock: bool = False) -> list[Step]:
     found = Step.objects.filter(plan=plan, state__in=list(states)).order_by("position")
-    found = row_locks.locked(found) if lock else found
+    found = locks.locked(found) if lock else found
     return list(found.select_related(*steps.RECORDED))
 
 

@@ -13,7 +13,7 @@ from django.db.models import QuerySet, Value
 
 from approvals import pauses
 from approvals.models import Pause
-from connectors import breaker, normalization
+from connectors import calllog, normalization
 from connectors.contract import (
     CannotRead,
     CannotRestore,
@@ -74,7 +74,7 @@ def _must_wait(step: Step, in_hand: int, *, paused: bool) -> bool:
     connection = step.connection
     if connection.open_until is None and in_hand < connection.concurrency:
         return False
-    wait = breaker.may_call(connection, under_way=in_hand)
+    wait = calllog.may_call(connection, under_way=in_hand)
     if wait is not None:
         steps.put_off(step, wait.seconds, note=wait.reason)
     return wait is not None

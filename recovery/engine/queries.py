@@ -36,8 +36,8 @@ from recovery.models.steps import (
     WAITS_FOR_TURN,
     literals,
 )
+from workspaces.locks import ROW_LOCK
 from workspaces.models import Secret
-from workspaces.row_locks import ROW_LOCK
 
 DATABASE_AWAY = (OperationalError, InterfaceError)
 

@@ -12,7 +12,7 @@ from typing import Any
 from django.db import connection, connections
 from msgspec import UNSET
 
-from connectors import breaker, calls, normalization
+from connectors import calllog, calls, normalization
 from connectors.contract import (
     CannotRead,
     CannotRestore,
@@ -119,7 +119,7 @@ def observe(steps: Sequence[DraftStep], seconds: float = SECONDS_MAX) -> dict[in
 def _may_be_read(steps: Sequence[DraftStep]) -> list[DraftStep]:
     """Those over connections that may be called now; the others are told why not."""
     waits = {
-        connection.pk: breaker.may_call(connection)
+        connection.pk: calllog.may_call(connection)
         for connection in {one.step.connection_id: one.step.connection for one in steps}.values()
     }
     for one in steps:

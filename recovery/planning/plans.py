@@ -23,7 +23,7 @@ from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.planning.drafting import DraftStep
 from recovery.planning.previews import CHOICES, Draft, draft, next_number
 from recovery.tasks import run_plan
-from workspaces import row_locks
+from workspaces import locks
 from workspaces.clock import Clock, database_time
 from workspaces.models import User
 from workspaces.moves import BORN, CannotMove
@@ -90,8 +90,8 @@ def _write(drafted: Draft, *, by: User | None, reason: str, automatic: bool) -> 
         one_by_one(drafted.case.workspace_id)
         if any(undone_lately(drafted, one) for one in drafted.steps):
             raise CannotSubmit(UNDONE_LATELY)
-    run = row_locks.locked(Run.objects.all()).get(pk=drafted.run.pk)
-    case = row_locks.locked(Case.objects.all()).get(pk=drafted.case.pk)
+    run = locks.locked(Run.objects.all()).get(pk=drafted.run.pk)
+    case = locks.locked(Case.objects.all()).get(pk=drafted.case.pk)
     if case.revision != drafted.case.revision:
         raise OutOfDate(case)
     if run.revision != drafted.run.revision:
@@ -121,7 +121,7 @@ def _make_room(case: Case, by: User | None) -> None:
     """
     plan_lifecycle.lock_leftovers(case)
     known = plan_lifecycle.locked_of(case)
-    now = row_locks.locked(Case.objects.all()).get(pk=case.pk)
+    now = locks.locked(Case.objects.all()).get(pk=case.pk)
     if now.revision != case.revision:
         raise OutOfDate(now)
     for plan in known:

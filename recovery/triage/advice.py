@@ -17,7 +17,7 @@ from recovery.models import AdviceRenewal, Case, CaseState
 from recovery.planning.drafting import connections_of
 from recovery.run_facts.runs import gather, policies_of
 from recovery.triage.case_projection import advice
-from workspaces import row_locks
+from workspaces import locks
 from workspaces.clock import database_time
 
 ADVISED_CASES = 50
@@ -64,7 +64,7 @@ def _advise_some(workspace: int, since: datetime) -> int:
         [AdviceRenewal(workspace_id=workspace, since=since)], ignore_conflicts=True
     )
     rows = AdviceRenewal.objects.filter(workspace=workspace)
-    renewal = row_locks.not_in_hand(rows).first()
+    renewal = locks.not_in_hand(rows).first()
     if renewal is None:
         return 0
     if renewal.since != since:

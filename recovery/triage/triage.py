@@ -33,7 +33,7 @@ from recovery.run_facts.runs import RunFacts, gather, policies_of
 from recovery.triage import causes, verification
 from recovery.triage.case_projection import CaseProjection, case_file
 from recovery.triage.detectors import Reason, reasons
-from workspaces import row_locks
+from workspaces import locks
 from workspaces.clock import database_time
 from workspaces.models import User
 
@@ -378,16 +378,14 @@ def record_of_call(
 def _look_at(wanted: QuerySet[Run]) -> int:
     """One batch: what nobody else is looking at."""
     runs = list(
-        row_locks.not_in_hand(wanted)
-        .select_related("workspace", "agent")
-        .order_by("pk")[:BATCH_RUNS]
+        locks.not_in_hand(wanted).select_related("workspace", "agent").order_by("pk")[:BATCH_RUNS]
     )
     if not runs:
         return 0
     now = database_time()
     cases = {
         case.run_id: case
-        for case in row_locks.locked(Case.objects.all())
+        for case in locks.locked(Case.objects.all())
         .filter(run__in=[run.pk for run in runs])
         .order_by("pk")
     }

@@ -20,7 +20,7 @@ from recovery.models import SavedView
 from recovery.search.keys import parse
 from recovery.search.lists import matching
 from recovery.views.request_context import queue_url
-from workspaces import row_locks
+from workspaces import locks
 from workspaces.access import NotAllowed, may, require
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, workspace_or_404
@@ -54,7 +54,7 @@ def save_view(workspace: Workspace, *, by: User, name: str, query: str, shared: 
     matching(workspace, parse(query), by=by)
     if shared:
         require(by, "recover", workspace)
-    row_locks.locked(Workspace.objects.all()).get(pk=workspace.pk)  # one slug at a time
+    locks.locked(Workspace.objects.all()).get(pk=workspace.pk)  # one slug at a time
     own = SavedView.objects.filter(workspace=workspace, owner=by)
     view = own.filter(name=name).first()
     if view is None:

@@ -20,7 +20,7 @@ from tests.approvals import test_gate
 from tests.approvals.cast import told
 from tests.approvals.door import planned, visit
 from tests.locks import waits
-from workspaces import row_locks
+from workspaces import locks
 from workspaces.models import Agent
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -198,7 +198,7 @@ def test_a_question_of_a_new_run_locks_the_run_before_the_agent(trip):
         asks.start()
         waits(1)
 
-        other.execute(f"SELECT id FROM workspaces_agent {row_locks.ROW_LOCK} NOWAIT")
+        other.execute(f"SELECT id FROM workspaces_agent {locks.ROW_LOCK} NOWAIT")
 
         other.commit()
     asks.join(60)

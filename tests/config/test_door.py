@@ -15,7 +15,7 @@ from approvals.models import PolicyVersion
 from config.health import expected
 from connectors.canonical import digest
 from tests.processes import Process, Processes
-from workspaces import heartbeats
+from workspaces import periodic
 from workspaces.models import Heartbeat, Workspace
 
 TERMINATE_OTHERS = """
@@ -73,7 +73,7 @@ def test_one_loop_that_stopped_is_named_and_takes_no_web_process_from_its_balanc
     web: Process,
 ) -> None:
     for one in expected():
-        heartbeats.beat(one, every_seconds=5.0)
+        periodic.beat(one, every_seconds=5.0)
     assert ask(f"{web.url}/statusz")[0] == 200
 
     for name in ("sweeper", "scheduler", "worker", "recovery.sweep", "ledger.seal",
@@ -85,12 +85,12 @@ def test_one_loop_that_stopped_is_named_and_takes_no_web_process_from_its_balanc
         assert checks.pop(name).startswith("silent for 30")
         assert set(checks.values()) == {"ok"}
 
-        heartbeats.beat(name, every_seconds=5.0, error="PartitionMissing: ledger_event_2026w48")
+        periodic.beat(name, every_seconds=5.0, error="PartitionMissing: ledger_event_2026w48")
         status, _, body = ask(f"{web.url}/statusz")
         assert (status, json.loads(body)["checks"][name][:25]) == (503, "failed: PartitionMissing:")
         assert ask(f"{web.url}/readyz")[0] == 200
 
-        heartbeats.beat(name, every_seconds=5.0)
+        periodic.beat(name, every_seconds=5.0)
         assert ask(f"{web.url}/statusz")[0] == 200
 
 
@@ -98,7 +98,7 @@ def test_a_policy_that_this_version_refuses_is_counted_and_not_named_to_stranger
     web: Process,
 ) -> None:
     for one in expected():
-        heartbeats.beat(one, every_seconds=5.0)
+        periodic.beat(one, every_seconds=5.0)
     document = {"policies": {"a": {"approval": "PERHAPS"}}}
     PolicyVersion.objects.create(
         workspace=Workspace.objects.create(slug="acme", name="Acme"),

@@ -13,7 +13,7 @@ from approvals.gate import waiting
 from config import edge, health
 from config.local.places import ROOT
 from recovery.prometheus import DeskMetrics
-from workspaces import heartbeats
+from workspaces import periodic
 
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "amends.json"
@@ -40,7 +40,7 @@ def told(transactional_db):
     """What `/metrics` tells: by family, the labels that it has."""
     assert edge.hot_seconds
     assert waiting.waiting_agents, "what is counted in a process is told where it is loaded"
-    heartbeats.beat("ledger.seal", every_seconds=0.2)
+    periodic.beat("ledger.seal", every_seconds=0.2)
     found = {
         family.name: set(getattr(collector, "_labelnames", ()))
         for collector in list(REGISTRY._collector_to_names)

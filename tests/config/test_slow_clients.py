@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from config import bodies, web
+from config import edge, web
 from tests.config.test_door import ask
 from tests.config.test_worker import soon
 from tests.processes import Process, Processes
@@ -124,13 +124,13 @@ def test_of_slow_large_bodies_an_address_sends_a_few_at_once_and_forms_pass_all_
 ) -> None:
     desk = processes.web()
     slow = HEAD + FORM + b"Content-Length: 1000000\r\n\r\n" + b"x" * 100_000
-    held = [lines(desk, slow) for _ in range(bodies.LARGE_PER_ADDRESS_MAX)]
+    held = [lines(desk, slow) for _ in range(edge.LARGE_PER_ADDRESS_MAX)]
 
     one_more = lines(desk, slow)
     assert one_more.recv(1_000).startswith(b"HTTP/1.1 503 ")
     form = lines(desk, HEAD + FORM + b"Content-Length: 7\r\n\r\nlogin=x")
     assert form.recv(1_000).startswith(b"HTTP/1.1 403 ")  # no CSRF token: Django has read it
-    assert len(held) == bodies.LARGE_PER_ADDRESS_MAX
+    assert len(held) == edge.LARGE_PER_ADDRESS_MAX
 
 
 def test_under_https_every_door_leads_there_with_its_method_and_body(

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from config.health import expected
 from tests import people
-from workspaces import heartbeats
+from workspaces import periodic
 from workspaces.models import Heartbeat, User, Workspace
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +26,7 @@ acme, operators, leads, ada, cleo = (
 @pytest.fixture
 def going(acme: Workspace) -> None:
     for name in expected():
-        heartbeats.beat(name, every_seconds=5.0)
+        periodic.beat(name, every_seconds=5.0)
 
 
 def stop(*names: str) -> None:

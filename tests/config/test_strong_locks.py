@@ -12,8 +12,8 @@ from psycopg.errors import QueryCanceled
 
 from config.management.commands import prepare
 from ledger import partitions
-from workspaces import strong_locks
-from workspaces.strong_locks import StillLocked, patiently
+from workspaces import locks
+from workspaces.locks import StillLocked, patiently
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TABLE = "workspaces_heartbeat"
@@ -61,7 +61,7 @@ def test_who_reads_meanwhile_waits_no_longer_than_the_lock_is_asked_for(reader):
 
 
 def test_who_gives_up_says_who_held_the_lock_and_leaves_no_trace(reader, monkeypatch):
-    monkeypatch.setattr(strong_locks, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(locks, "PAUSE_SECONDS", 0.1)
     time.sleep(1.1)  # whoever reads for less than a second is nobody's trouble
 
     def alter() -> None:
@@ -73,7 +73,7 @@ def test_who_gives_up_says_who_held_the_lock_and_leaves_no_trace(reader, monkeyp
 
     with connection.cursor() as cursor:
         cursor.execute("SHOW lock_timeout")
-        assert cursor.fetchone() != (f"{strong_locks.ASK_MILLISECONDS}ms",)
+        assert cursor.fetchone() != (f"{locks.ASK_MILLISECONDS}ms",)
 
 
 def test_prepare_gives_up_in_words_before_it_has_kept_anybody_waiting_for_long(reader, monkeypatch):
@@ -103,7 +103,7 @@ def test_prepare_gives_up_in_words_before_it_has_kept_anybody_waiting_for_long(r
 
 
 def test_a_partition_is_made_although_somebody_reads_for_a_while(monkeypatch):
-    monkeypatch.setattr(strong_locks, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(locks, "PAUSE_SECONDS", 0.1)
     last = max(name for name in _weeks() if name[-1].isdigit())
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TABLE {last}")

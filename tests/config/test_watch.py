@@ -12,7 +12,7 @@ from config.periodic import SENDER, Watch
 from connectors import channels
 from connectors.models import Delivery
 from tests import people
-from workspaces import heartbeats, periodic
+from workspaces import periodic
 from workspaces.models import Heartbeat, Workspace
 
 acme, globex = people.acme, people.globex
@@ -25,7 +25,7 @@ def desk(acme: Workspace, globex: Workspace) -> Watch:
     """Every loop goes; Acme has a channel, Globex has none, and somebody has looked before."""
     channels.create(acme, "ops", "mail", by=None, settings={"to": ["ops@example.com"]})
     for name in expected():
-        heartbeats.beat(name, every_seconds=5.0)
+        periodic.beat(name, every_seconds=5.0)
     found = Watch()
     assert found.look() == 0
     assert found._since is not None
@@ -58,7 +58,7 @@ def test_of_a_scheduler_that_is_gone_its_jobs_are_not_told_one_by_one(desk: Watc
     Heartbeat.objects.update(beat_at=Now() - timedelta(minutes=5))
     sweeping = [job.name for job in periodic.jobs() if job.process == periodic.SWEEPER]
     for name in ("worker", "sweeper", *sweeping):
-        heartbeats.beat(name, every_seconds=5.0)
+        periodic.beat(name, every_seconds=5.0)
 
     desk.look()
 
@@ -66,7 +66,7 @@ def test_of_a_scheduler_that_is_gone_its_jobs_are_not_told_one_by_one(desk: Watc
 
 
 def test_a_missing_partition_is_told_with_its_words(desk: Watch) -> None:
-    heartbeats.beat(PARTITIONS, every_seconds=3600, error=MISSING)
+    periodic.beat(PARTITIONS, every_seconds=3600, error=MISSING)
     assert desk.look() == 0, "an error that may be over in a moment wakes nobody"
     ago(PARTITIONS, failing_since=timedelta(minutes=1))
 
@@ -78,11 +78,11 @@ def test_a_missing_partition_is_told_with_its_words(desk: Watch) -> None:
 
 def test_when_it_goes_again_that_is_told_and_the_next_failure_too(desk: Watch) -> None:
     for _ in range(2):
-        heartbeats.beat(PARTITIONS, every_seconds=3600, error=MISSING)
+        periodic.beat(PARTITIONS, every_seconds=3600, error=MISSING)
         ago(PARTITIONS, failing_since=timedelta(minutes=1))
-        heartbeats.beat(PARTITIONS, every_seconds=3600, error=MISSING)
+        periodic.beat(PARTITIONS, every_seconds=3600, error=MISSING)
         assert [desk.look(), desk.look()] == [1, 0]
-        heartbeats.beat(PARTITIONS, every_seconds=3600)
+        periodic.beat(PARTITIONS, every_seconds=3600)
         assert [desk.look(), desk.look()] == [1, 0]
 
     assert [one.rpartition(" ")[2] for one in told()][1::2] == ["again", "again"]
@@ -98,7 +98,7 @@ def test_while_the_database_was_away_nobody_could_give_a_sign_of_life(
 
     assert desk.look() == 0
     for name in ("worker", "scheduler", "sweeper"):
-        heartbeats.beat(name, every_seconds=5.0)
+        periodic.beat(name, every_seconds=5.0)
     assert desk._since is not None
     desk._since -= timedelta(minutes=1)
     assert desk.look() > 0, "but who is silent from then on is told"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from connectors import connections, dry_run
+from connectors import connections
 from connectors.contract import Target
 from workspaces.models import Act
 
@@ -30,7 +30,7 @@ def sandbox(shop, shop_connection, ada):
 
 
 def test_everything_is_tried_and_only_in_the_sandbox(sandbox, shop, ada):
-    beats = dry_run.rehearse(sandbox, "restore_row", {"to": TO}, T1, by=ada)
+    beats = connections.rehearse(sandbox, "restore_row", {"to": TO}, T1, by=ada)
 
     assert [(beat.name, beat.ok) for beat in beats] == [
         ("previewed", True),
@@ -46,7 +46,7 @@ def test_everything_is_tried_and_only_in_the_sandbox(sandbox, shop, ada):
 
 
 def test_it_stops_where_something_is_wrong_and_says_what(sandbox, ada):
-    beats = dry_run.rehearse(sandbox, "restore_row", {"to": {"colour": "red"}}, T1, by=ada)
+    beats = connections.rehearse(sandbox, "restore_row", {"to": {"colour": "red"}}, T1, by=ada)
 
     assert [beat.ok for beat in beats] == [True, True, True, False]
     assert "colour" in beats[-1].detail
@@ -55,12 +55,12 @@ def test_it_stops_where_something_is_wrong_and_says_what(sandbox, ada):
 
 
 def test_what_cannot_be_sent_is_told_and_not_raised(sandbox, ada):
-    [beat] = dry_run.rehearse(sandbox, "restore_row", {}, T1, by=ada)
+    [beat] = connections.rehearse(sandbox, "restore_row", {}, T1, by=ada)
 
     assert not beat.ok
     assert "to" in beat.detail
 
 
 def test_without_a_sandbox_nothing_is_rehearsed(shop_connection, ada):
-    with pytest.raises(dry_run.NoSandbox):
-        dry_run.rehearse(shop_connection, "restore_row", {"to": TO}, T1, by=ada)
+    with pytest.raises(connections.NoSandbox):
+        connections.rehearse(shop_connection, "restore_row", {"to": TO}, T1, by=ada)

@@ -14,7 +14,7 @@ from ledger import audit, erasure, logkeys, proofs, schemas, sealer
 from ledger.desk_events import take_in
 from ledger.models import Action, Blob, Checkpoint, Effect, Erasure, Event, EventKey, Run
 from ledger.parsed_events import Actor
-from ledger.rebuild import rebuild
+from ledger.replaying import rebuild
 from tests.ledger.conftest import event, tell
 from tests.ledger.test_pages import member
 from workspaces.models import Act, Agent, Workspace

@@ -18,8 +18,8 @@ from config.local.places import local_home
 from ledger import checks, rights
 from ledger.partitions import owner_alias
 from recovery.triage import advice
+from workspaces.locks import StillLocked, patiently
 from workspaces.models import Heartbeat
-from workspaces.strong_locks import StillLocked, patiently
 
 # The desk goes on meanwhile; whoever upgrades is told at last who holds what.
 LOCKED_SECONDS_MAX = 600.0

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ledger import audit
-from workspaces.management.chosen import OfWorkspaces
+from workspaces.management import OfWorkspaces
 
 
 class Command(OfWorkspaces):

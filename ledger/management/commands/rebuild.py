@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ledger.rebuild import rebuild
-from workspaces.management.chosen import OfWorkspaces
+from ledger.replaying import rebuild
+from workspaces.management import OfWorkspaces
 
 
 class Command(OfWorkspaces):

@@ -18,7 +18,7 @@ from recovery.models import CaseState, Correction, Report, Step
 from recovery.planning import plans
 from tests.locks import waits
 from tests.recovery.engine import by_hand
-from workspaces import row_locks
+from workspaces import locks
 from workspaces.moves import CannotMove
 from workspaces.written import InvalidInput
 
@@ -315,7 +315,7 @@ def test_whoever_reports_waits_for_the_run_with_the_correction_free(drafted, ada
 
     reporting = threading.Thread(target=report)
     with transaction.atomic():
-        row_locks.locked(Run.objects.all()).get(pk=correction.case.run_id)
+        locks.locked(Run.objects.all()).get(pk=correction.case.run_id)
         reporting.start()
         waits(1)
         Correction.objects.select_for_update(nowait=True).get(pk=correction.pk)

@@ -5,7 +5,7 @@ import pytest
 from amends.protocol.vocabulary import EventType
 from ledger import desk_events
 from ledger.models import Action, Effect, Event
-from ledger.rebuild import rebuild
+from ledger.replaying import rebuild
 from recovery import corrections
 from recovery.casework import closing, resuming, settling
 from recovery.models import Case, CaseState, Correction, Residue

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.db.models.functions import Now
 
-from connectors import breaker
+from connectors import calllog
 from connectors.models import CallLog, Connection
 from recovery.planning import plans
 
@@ -35,7 +35,7 @@ def test_a_look_at_many_targets_counts_one_failure(case, down):
 
 
 def test_pages_that_are_loaded_again_and_again_leave_a_dead_system_alone(case, down):
-    for _ in range(breaker.FAILURES_MAX):
+    for _ in range(calllog.FAILURES_MAX):
         plans.draft(case)
     asked = CallLog.objects.count()
 
@@ -44,17 +44,17 @@ def test_pages_that_are_loaded_again_and_again_leave_a_dead_system_alone(case, d
 
     assert CallLog.objects.count() == asked
     one = down.get()
-    assert one.failures_in_a_row == breaker.FAILURES_MAX
+    assert one.failures_in_a_row == calllog.FAILURES_MAX
     assert {step.drift_state for step in draft.steps} == {"unknown"}
     assert all("left alone for a while" in step.notes[-1] for step in draft.steps)
     still = Connection.objects.filter(
-        open_until__gt=Now() + timedelta(seconds=breaker.PAUSE_SECONDS)
+        open_until__gt=Now() + timedelta(seconds=calllog.PAUSE_SECONDS)
     )
     assert not still.exists()
 
 
 def test_a_look_that_finds_the_system_back_closes_the_circuit(case, down, shop_connection):
-    for _ in range(breaker.FAILURES_MAX):
+    for _ in range(calllog.FAILURES_MAX):
         plans.draft(case)
     down.update(settings=shop_connection.settings, open_until=Now() - timedelta(seconds=1))
 

@@ -5,7 +5,7 @@ from django.db import OperationalError, connection, transaction
 
 from connectors import call_pool, connections
 from connectors.models import Channel, Delivery
-from ledger import rebuild
+from ledger import replaying
 from ledger.models import Action, Attempt, Blob, Effect, Event, Run
 from recovery.engine import faults, plan_runner, queries, steps
 from recovery.engine.faults import Fault
@@ -182,7 +182,7 @@ def test_what_is_noted_on_the_way_is_folded_with_the_end(plan_of, acme):
 
     agents = Run.objects.get(run="run_w")
     folded, undone = _rows(run), _rows(agents)
-    for _ in rebuild.rebuild(acme.pk):
+    for _ in replaying.rebuild(acme.pk):
         pass
 
     assert (_rows(run), _rows(agents)) == (folded, undone)

@@ -6,14 +6,14 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from approvals.models import Pause
-from connectors import breaker
+from connectors import calllog
 from connectors.models import Connection
 from recovery import prometheus as metrics
 from recovery.models import Case, Plan
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.by_hand import after
 from tests.recovery.engine.desk import advance, make_due, plan_for, states
-from workspaces import heartbeats
+from workspaces import periodic
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -61,15 +61,15 @@ def test_how_long_an_unwind_takes(case, world, told):
 
 def test_a_connection_that_is_left_alone_shows(case, world, outside, told):
     assert told("amends_connection_breaker", connection="world") == 0
-    for _ in range(breaker.FAILURES_MAX):
+    for _ in range(calllog.FAILURES_MAX):
         outside.mischief("read c", status=503)
     plan = plan_for(case, world)
-    for _ in range(breaker.FAILURES_MAX):
+    for _ in range(calllog.FAILURES_MAX):
         by_hand.advance(plan.pk)
         make_due(plan)
 
     assert told("amends_connection_breaker", connection="world", workspace="acme") == 2
-    assert told("amends_connection_failures_in_a_row", connection="world") == breaker.FAILURES_MAX
+    assert told("amends_connection_failures_in_a_row", connection="world") == calllog.FAILURES_MAX
     Connection.objects.update(open_until=after(-1.0))
     assert told("amends_connection_breaker", connection="world") == 1
 
@@ -108,7 +108,7 @@ def test_what_waits_shows_with_how_long_it_has_waited(case, world, told):
 
 def test_a_log_that_went_back_and_loops_that_went_silent_show(case, told):
     assert told("amends_logs_went_back") == 0
-    heartbeats.beat("ledger.seal", every_seconds=0.2, error="no key")
+    periodic.beat("ledger.seal", every_seconds=0.2, error="no key")
     Pause.objects.create(workspace=case.workspace, kind="workspace", name="ledger", reason="gone")
 
     assert told("amends_logs_went_back") == 1

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
-from connectors import breaker
+from connectors import calllog
 from connectors.contract import Answer
 from recovery import tasks
 from recovery.engine import failure_paths, faults, outbound_calls, plan_lifecycle, protocol, steps
@@ -187,11 +187,11 @@ def test_two_sweepers_give_one_hint(case, world):
 
 def test_a_connection_that_keeps_failing_is_left_alone_for_a_while(case, world, outside):
     """Nobody else waits for its time-outs meanwhile."""
-    for _ in range(breaker.FAILURES_MAX):
+    for _ in range(calllog.FAILURES_MAX):
         outside.mischief("read c", status=503)
     plan = plan_for(case, world)
 
-    for _ in range(breaker.FAILURES_MAX + 1):
+    for _ in range(calllog.FAILURES_MAX + 1):
         by_hand.advance(plan.pk)
         make_due(plan)
     by_hand.advance(plan.pk)
