@@ -1,6 +1,6 @@
 """Letting go at a million events: a week's partition, one person, and the proofs afterwards.
 
-    python -m bench keeping
+    python -m bench retention
 
 makes a sealed desk, keeps proofs of some events, lets the oldest weeks' runs and partitions go,
 erases a person, and checks all proofs: those that were handed out before, and new ones under the

@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from bench.asking import p95
-from bench.beside import BATCHES_PER_S
+from bench.ingest import BATCHES_PER_S
 from bench.servers import own
 
 AGENTS, CONSOLES, DECISIONS = 1_000, 200, 100
@@ -193,11 +193,11 @@ def decide(pk: int, ben: Any) -> None:
 
 @asynccontextmanager
 async def batches_beside(url: str, token: str) -> AsyncIterator[None]:
-    """While it is open, events come in as batches (bench/beside.py), and at their full rate: fewer
+    """While it is open, events come in as batches (bench/ingest.py), and at their full rate: fewer
     would measure something easier. Consoles and agents go on meanwhile, so nothing here blocks.
     """
     sender = await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "ignore", "-m", "bench.beside", url, token,
+        sys.executable, "-W", "ignore", "-m", "bench.ingest", "--beside", url, token,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert sender.stdin is not None

@@ -12,7 +12,7 @@ import httpx
 
 import amends
 from demo import places
-from demo.stories import asking, doubt, invoice, onboarding, ticket, trip
+from demo.stories import calls, onboarding, trip
 from demo.stories.stage import Stage
 
 TRICKLE_SECONDS = 25.0
@@ -45,16 +45,16 @@ def wait_until_ready(where: places.Places) -> None:
 
 def premiere(on: Stage) -> None:
     """Every story of the demo, once."""
-    for story in (asking.transfer, asking.delete):
+    for story in (calls.transfer, calls.delete):
         threading.Thread(target=play, args=[story, on], daemon=True).start()
     play(onboarding.play, on)
-    play(ticket.play, on)
+    play(calls.ticket, on)
     play(trip.play, on)
     play(trip.play, on, traveller="Raj Brown", pivot=True, price_minor=41_200)
-    play(invoice.play, on)
-    play(doubt.play, on)
-    play(ticket.play, on, wanted="T-219", changed="T-233")
-    play(ticket.drift, on, "T-233")
+    play(calls.invoice, on)
+    play(calls.doubt, on)
+    play(calls.ticket, on, wanted="T-219", changed="T-233")
+    play(calls.ticket_drifts, on, "T-233")
     places.SharedFacts().write(played=True)
 
 
@@ -63,7 +63,7 @@ def play(story: Callable[..., object], *args: object, **how: object) -> None:
     try:
         story(*args, **how)
     except (amends.AmendsError, httpx.HTTPError, OSError) as trouble:
-        log.warning("%s stopped: %s", story.__module__, trouble)
+        log.warning("%s stopped: %s", getattr(story, "__qualname__", story), trouble)
 
 
 def one_more(on: Stage) -> None:
@@ -72,10 +72,10 @@ def one_more(on: Stage) -> None:
     repertoire: list[tuple[int, Callable[[], object]]] = [
         (6, lambda: trip.play(on, traveller=name, hotel=True, price_minor=price)),
         (5, lambda: onboarding.play(on, name=name, fails=False)),
-        (4, lambda: ticket.play(on, wanted="T-240", changed="T-240")),
+        (4, lambda: calls.ticket(on, wanted="T-240", changed="T-240")),
         (1, lambda: trip.play(on, traveller=name)),
         (1, lambda: onboarding.play(on, name=name)),
-        (1, lambda: invoice.play(on)),
+        (1, lambda: calls.invoice(on)),
     ]  # fmt: skip
     plays, weights = [one for _, one in repertoire], [weight for weight, _ in repertoire]
     play(random.choices(plays, weights)[0])

@@ -9,11 +9,9 @@ import threading
 from urllib.parse import urlsplit
 
 from demo import places
-from demo.outside import calendar
-from demo.outside.licences import Licences
-from demo.outside.mail import Mailbox
-from demo.outside.payments import Payments
-from demo.outside.service import serve
+from demo.outside import standards
+from demo.outside.services import Licences, Payments, serve
+from demo.outside.standards import Mailbox
 
 
 def _port(url: str) -> int:
@@ -27,13 +25,13 @@ def main() -> None:
         serve(Payments(folder, secret).service, _port(where.payments)),
         serve(Licences(folder, secret).service, _port(where.licences)),
         serve(mailbox.service, _port(where.mailbox)),
-        calendar.serve(folder, _port(where.calendar)),
+        standards.calendar(folder, _port(where.calendar)),
     ]
     smtp = mailbox.smtp(where.smtp_port)
     smtp.start()
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-    calendar.make_calendar(where.calendar)
+    standards.make_calendar(where.calendar)
     print(f"The outside world is up; its mailbox: {where.mailbox}/mailbox", flush=True)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -14,8 +14,8 @@ from approvals.models import PolicyVersion
 from connectors import connections
 from connectors.models import Connection
 from demo import places
-from demo.outside import calendar
-from demo.stories import asking, invoice, onboarding, ticket, trip
+from demo.outside import standards
+from demo.stories import calls, onboarding, trip
 from workspaces import entrance, keys, teams
 from workspaces.access import Codename
 from workspaces.models import Agent, APIKey, Membership, User, Workspace
@@ -83,11 +83,11 @@ MORE_TEAMS: dict[str, tuple[Codename, ...]] = {
 }
 AGENTS = {
     onboarding.AGENT: "Onboards new colleagues",
-    ticket.AGENT: "Sorts and raises tickets",
+    calls.TRIAGE: "Sorts and raises tickets",
     trip.AGENT: "Books trips",
-    invoice.AGENT: "Sends invoices",
-    asking.AGENT: "Pays bills",
-    asking.JANITOR: "Tidies up repositories",
+    calls.CLERK: "Sends invoices",
+    calls.PAYER: "Pays bills",
+    calls.JANITOR: "Tidies up repositories",
 }
 
 
@@ -182,8 +182,8 @@ def connect(workspace: Workspace, ada: User) -> None:
             "sender": "Skyline Airways <care@skyline.example>",
             "look_up": f"{where.mailbox}/messages"}  # fmt: skip
     one.make("mail", "smtp", mail, {}, {})
-    login = {"user": calendar.OWNER, "password": calendar.OWNER}
-    one.make("calendar", "caldav", {"url": where.calendar + calendar.CALENDAR}, login, login)
+    login = {"user": standards.OWNER, "password": standards.OWNER}
+    one.make("calendar", "caldav", {"url": where.calendar + standards.CALENDAR}, login, login)
 
 
 class Connector:

@@ -5,7 +5,7 @@ import secrets
 import httpx
 
 import amends
-from demo.outside import calendar
+from demo.outside import standards
 from demo.stories.stage import Stage
 
 AGENT = "trip-planner"
@@ -100,9 +100,9 @@ def _put_entry(stage: Stage, entry: str, traveller: str) -> dict[str, str]:
         "END:VCALENDAR", "",
     ]  # fmt: skip
     text = "\r\n".join(lines)
-    with httpx.Client(auth=(calendar.OWNER, calendar.OWNER), trust_env=False) as outside:
+    with httpx.Client(auth=(standards.OWNER, standards.OWNER), trust_env=False) as outside:
         outside.put(
-            f"{stage.where.calendar}{calendar.CALENDAR}{entry}.ics",
+            f"{stage.where.calendar}{standards.CALENDAR}{entry}.ics",
             content=text,
             headers={"Content-Type": "text/calendar"},
         ).raise_for_status()

@@ -78,7 +78,7 @@ def test_who_gives_up_says_who_held_the_lock_and_leaves_no_trace(reader, monkeyp
 
 def test_prepare_gives_up_in_words_before_it_has_kept_anybody_waiting_for_long(reader, monkeypatch):
     """The migration stands in for one that a later version brings."""
-    monkeypatch.setattr(strong_locks, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(locks, "PAUSE_SECONDS", 0.1)
     monkeypatch.setattr(prepare, "LOCKED_SECONDS_MAX", 0.05)
 
     def migrate(database: str) -> None:

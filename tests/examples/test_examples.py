@@ -2,7 +2,7 @@
 
 import re
 
-from demo.stories import doubt, invoice, onboarding, ticket, trip
+from demo.stories import calls, onboarding, trip
 from tests.browser.trails import check_the_record, for_everybody, told
 from tests.examples.desk import act, commit, open_case, publish, until
 
@@ -26,7 +26,7 @@ PLACES = (
 def test_onboarding_and_ticket_are_put_right_and_the_person_reads_it(skyline, at_the_desk):
     stage = skyline.stage()
     hired = skyline.case_of(onboarding.play(stage))
-    raised = skyline.case_of(ticket.play(stage))
+    raised = skyline.case_of(calls.ticket(stage))
     rina = at_the_desk("rina")
 
     rina.goto("/w/skyline/queue/")
@@ -82,7 +82,7 @@ def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
 ):
     stage = skyline.stage()
     booked = skyline.case_of(trip.play(stage))
-    mailed = skyline.case_of(invoice.play(stage))
+    mailed = skyline.case_of(calls.invoice(stage))
     rina, moreau = at_the_desk("rina"), at_the_desk("moreau")
 
     for case, verb in ((booked, "refund"), (mailed, "send a correction")):
@@ -135,7 +135,7 @@ def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
 
 
 def test_nobody_guesses_what_nobody_knows(skyline, at_the_desk):
-    case = skyline.case_of(doubt.play(skyline.stage()))
+    case = skyline.case_of(calls.doubt(skyline.stage()))
     rina, vik = at_the_desk("rina"), at_the_desk("vik")
 
     open_case(vik, case)
@@ -158,7 +158,7 @@ def test_nobody_guesses_what_nobody_knows(skyline, at_the_desk):
 def test_the_people_of_another_workspace_see_their_own_desk_and_nothing_of_skyline(
     skyline, at_the_desk
 ):
-    case = skyline.case_of(ticket.play(skyline.stage()))
+    case = skyline.case_of(calls.ticket(skyline.stage()))
     dev = at_the_desk("dev")
 
     dev.goto("/")

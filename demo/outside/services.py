@@ -1,0 +1,314 @@
+"""What the two small services share: a WSGI application of a few JSON calls, served in threads."""
+
+import itertools
+import json
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from amends import NoEffect, twins
+
+# A journal that only grows: one JSON line for every effect, written through to the disk.
+
+Entry = dict[str, Any]
+
+
+class Journal:
+    """What happened in one outside system, in order; its state is what the entries add up to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = threading.RLock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, what: str, **facts: Any) -> Entry:
+        entry = {"at": datetime.now(UTC).isoformat(), "what": what, **facts}
+        with self.lock:
+            self._file.write(json.dumps(entry) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        return entry
+
+    def entries(self) -> Iterator[Entry]:
+        with self.path.open(encoding="utf-8") as file:
+            for line in file:
+                yield json.loads(line)
+
+
+BODY_BYTES_MAX = 64 * 1024
+
+Json = dict[str, Any]
+Answer = tuple[int, Json]
+Route = Callable[..., Answer]
+Application = Callable[..., Iterable[bytes]]
+
+
+class Service:
+    """Calls by method and path; what they answer is JSON. `mounts` are whole applications."""
+
+    def __init__(self) -> None:
+        self.routes: list[tuple[str, re.Pattern[str], Route]] = []
+        self.mounts: dict[str, Application] = {}
+
+    def route(self, method: str, path: str) -> Callable[[Route], Route]:
+        def register(function: Route) -> Route:
+            self.routes.append((method, re.compile(f"^{path}$"), function))
+            return function
+
+        return register
+
+    def __call__(self, environ: Json, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        for prefix, application in self.mounts.items():
+            if environ["PATH_INFO"].startswith(prefix):
+                return application(environ, start_response)
+        status, answer = self._answer(environ)
+        body = json.dumps(answer).encode()
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        start_response(f"{status} {HTTPStatus(status).phrase}", headers)
+        return [body]
+
+    def _answer(self, environ: Json) -> Answer:
+        for method, path, function in self.routes:
+            found = path.match(environ["PATH_INFO"])
+            if found and method == environ["REQUEST_METHOD"]:
+                length = int(environ.get("CONTENT_LENGTH") or 0)
+                if length > BODY_BYTES_MAX:
+                    return 413, {"error": "too long"}
+                body = environ["wsgi.input"].read(length)
+                try:
+                    said = json.loads(body) if body else {}
+                except ValueError:
+                    return 400, {"error": "not JSON"}
+                return function(said, environ, *found.groups())
+        return 404, {"error": "no such call"}
+
+
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Say nothing: the journal tells what happened."""
+
+
+class Threaded(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+
+def serve(application: Application, port: int) -> Threaded:
+    """A server on loopback that answers in threads; call `serve_forever` on it."""
+    server = make_server("127.0.0.1", port, application, Threaded, Quiet)
+    assert isinstance(server, Threaded)  # noqa: S101  # make_server is typed as its base
+    return server
+
+
+# A payment provider: charges and refunds, with idempotency keys, and twins for the desk.
+#
+# What it can do wrong on purpose: `fail_next` makes the next call answer 504 after (or before) it
+# took effect, which is how the demo gets an outcome that nobody knows.
+
+LIMIT_MINOR = 10_000_000
+
+
+class Payments:
+    """The state is what the journal adds up to, so that a restart forgets nothing."""
+
+    def __init__(self, folder: Path, secret: str) -> None:
+        self.journal = Journal(folder / "payments.jsonl")
+        self.charges: dict[str, Entry] = {}
+        self.refunds: dict[str, Entry] = {}
+        self.answers: dict[str, Json] = {}
+        self.faults: list[str] = []
+        for entry in self.journal.entries():
+            self._take(entry)
+        self.numbers = itertools.count(len(self.charges) + len(self.refunds) + 1)
+        self.service = Service()
+        self.service.mounts["/amends"] = self._twins(folder, secret).wsgi
+        self.service.route("POST", "/charges")(self.charge)
+        self.service.route("GET", "/charges/([^/]+)")(self.read)
+        self.service.route("GET", "/journal")(lambda _said, _env: (200, {"entries": self.all()}))
+        self.service.route("POST", "/faults")(self.fail_next)
+
+    def all(self) -> list[Entry]:
+        return list(self.journal.entries())
+
+    def _take(self, entry: Entry) -> None:
+        kept = self.charges if entry["what"] == "charged" else self.refunds
+        kept[entry["id"]] = entry
+        self.answers[entry["key"]] = {k: v for k, v in entry.items() if k not in ("what", "key")}
+
+    def charge(self, said: Json, environ: Json) -> Answer:
+        """Charge a card once per Idempotency-Key; another request under the key is refused."""
+        amount = said.get("amount")
+        if not isinstance(amount, int) or not 0 < amount <= LIMIT_MINOR:
+            return 400, {"error": "amount is a whole number of cents"}
+        key = environ.get("HTTP_IDEMPOTENCY_KEY") or secrets.token_hex(8)
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault == "before":
+            return 504, {"error": "gateway time-out"}
+        with self.journal.lock:
+            if key not in self.answers:
+                self._take(
+                    self.journal.write(
+                        "charged",
+                        id=f"ch_{next(self.numbers):05d}",
+                        key=key,
+                        amount=amount,
+                        currency=said.get("currency", "usd"),
+                        card=said.get("card", ""),
+                        customer=said.get("customer", ""),
+                    )
+                )
+        if fault == "after":
+            return 504, {"error": "gateway time-out"}
+        return 200, self.answers[key]
+
+    def read(self, _said: Json, _environ: Json, charge: str) -> Answer:
+        state = self.state(charge)
+        return (200, state) if state else (404, {"error": "no such charge"})
+
+    def state(self, charge: str) -> Json | None:
+        kept = self.charges.get(charge)
+        if kept is None:
+            return None
+        back = sum(r["amount"] for r in self.refunds.values() if r["charge"] == charge)
+        return {
+            "id": charge,
+            "amount": kept["amount"],
+            "currency": kept["currency"],
+            "card": kept["card"],
+            "refunded": back,
+            "status": "refunded" if back >= kept["amount"] else "paid",
+        }
+
+    def fail_next(self, said: Json, _environ: Json) -> Answer:
+        """`{"when": "before"|"after"}`: the next charge answers 504 before or after its effect."""
+        self.faults.append("after" if said.get("when") == "after" else "before")
+        return 200, {"faults": self.faults}
+
+    def _twins(self, folder: Path, secret: str) -> twins.Twins:
+        undo = twins.Twins(secret, store=os.fspath(folder / "payments-twins.sqlite"))
+
+        @undo.undo("refund")
+        def refund(_args: Json, target: Json, key: str) -> Json | None:
+            """Refund what is left of a charge; an already refunded one is a success."""
+            with self.journal.lock:
+                state = self.state(target["id"])
+                if state is None:
+                    raise NoEffect("there is no such charge")
+                left = state["amount"] - state["refunded"]
+                if left > 0 and key not in self.answers:
+                    self._take(
+                        self.journal.write(
+                            "refunded",
+                            id=f"re_{next(self.numbers):05d}",
+                            key=key,
+                            charge=target["id"],
+                            amount=left,
+                        )
+                    )
+                return self.state(target["id"])
+
+        @refund.observe
+        def charge(_args: Json, target: Json) -> Json | None:
+            return self.state(target["id"])
+
+        @refund.probe
+        def was_refunded(_args: Json, _target: Json, key: str) -> bool:
+            return key in self.answers
+
+        return undo
+
+
+# A vendor's licence service: paid seats in workspaces, and twins that release them.
+
+PRICE_MINOR = 2_400
+
+
+class Licences:
+    """Seats by id, added up from the journal."""
+
+    def __init__(self, folder: Path, secret: str) -> None:
+        self.journal = Journal(folder / "licences.jsonl")
+        self.seats: dict[str, Json] = {}
+        self.keys: set[str] = set()
+        for entry in self.journal.entries():
+            self._take(entry)
+        self.service = Service()
+        self.service.mounts["/amends"] = self._twins(folder, secret).wsgi
+        self.service.route("POST", "/seats")(self.assign)
+        self.service.route("GET", "/seats/([^/]+)")(self.read)
+        self.service.route("GET", "/journal")(lambda _said, _env: (200, {"entries": self.all()}))
+
+    def all(self) -> list[Entry]:
+        return list(self.journal.entries())
+
+    def _take(self, entry: Entry) -> None:
+        self.keys.add(entry["key"])
+        if entry["what"] == "assigned":
+            self.seats[entry["id"]] = {
+                "id": entry["id"],
+                "holder": entry["holder"],
+                "plan": entry["plan"],
+                "state": "paid",
+            }
+        else:
+            self.seats[entry["id"]] = {**self.seats[entry["id"]], "state": "released"}
+
+    def assign(self, said: Json, environ: Json) -> Answer:
+        """Buy a seat for `holder`, once per Idempotency-Key."""
+        holder = said.get("holder")
+        if not isinstance(holder, str) or not holder:
+            return 400, {"error": "holder is a text"}
+        key = environ.get("HTTP_IDEMPOTENCY_KEY") or f"seat-{holder}"
+        with self.journal.lock:
+            seat = f"seat-{len(self.seats) + 1:04d}"
+            if key in self.keys:
+                seat = next(e["id"] for e in self.all() if e["key"] == key)
+            else:
+                self._take(
+                    self.journal.write(
+                        "assigned",
+                        id=seat,
+                        key=key,
+                        holder=holder,
+                        plan=said.get("plan", "team"),
+                        price=PRICE_MINOR,
+                    )
+                )
+        return 200, self.seats[seat]
+
+    def read(self, _said: Json, _environ: Json, seat: str) -> Answer:
+        state = self.seats.get(seat)
+        return (200, state) if state else (404, {"error": "no such seat"})
+
+    def _twins(self, folder: Path, secret: str) -> twins.Twins:
+        undo = twins.Twins(secret, store=os.fspath(folder / "licences-twins.sqlite"))
+
+        @undo.undo("release_licence")
+        def release(_args: Json, target: Json, key: str) -> Json | None:
+            """Release a seat; a released one is a success."""
+            with self.journal.lock:
+                state = self.seats.get(target["id"])
+                if state is None:
+                    raise NoEffect("there is no such seat")
+                if state["state"] != "released":
+                    self._take(self.journal.write("released", id=target["id"], key=key))
+                return self.seats[target["id"]]
+
+        @release.observe
+        def seat(_args: Json, target: Json) -> Json | None:
+            return self.seats.get(target["id"])
+
+        @release.probe
+        def was_released(_args: Json, _target: Json, key: str) -> bool:
+            return key in self.keys
+
+        return undo

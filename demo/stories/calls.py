@@ -1,0 +1,202 @@
+"""Stories of one call or two: what waits for people, what goes to the wrong place, what nobody knows."""
+
+import secrets
+
+import httpx
+
+import amends
+from demo.stories.stage import Row, Stage
+
+PAYER = "bill-payer"
+JANITOR = "repo-janitor"
+
+
+# Asking: two agents wait for people before they do what cannot be taken back.
+
+
+def transfer(stage: Stage) -> None:
+    """A transfer to a new payee; the reason that the agent wrote holds a hidden character."""
+    with stage.desks[PAYER].run(
+        "Pay the new caterer's deposit",
+        on_behalf_of={"id": "finance-desk", "name": "Finance desk"},
+        model="demo-large",
+    ) as run:
+        try:
+            with run.action(
+                "payments.transfer",
+                target=("payee", "Riverside Catering, DE02 •••• 1180"),
+                args={"amount": 5_000_000, "currency": "eur", "purpose": "deposit 2026-118"},
+                effect_class="external_irreversible",
+                intent={
+                    "goal": "pay the deposit in time",
+                    "reason": "invoice says due today, cheapest\u202e option",
+                    "confidence": 0.62,
+                },
+            ) as action:
+                action.succeeded(
+                    result={"transfer": "accepted"},
+                    after={"state": "sent"},
+                    summary="transferred €50 000.00",
+                    reversibility="irreversible",
+                )
+        except (amends.Denied, amends.ApprovalTimeout):
+            run.cancel(by="a person", reason="the transfer was not approved")
+
+
+def delete(stage: Stage) -> None:
+    with stage.desks[JANITOR].run(
+        "Tidy up repositories that nobody has touched for a year",
+        on_behalf_of={"id": "platform", "name": "Platform team"},
+        model="demo-small",
+    ) as run:
+        try:
+            with run.action(
+                "repositories.delete",
+                target=("repository", "skyline/crew-rota-2019"),
+                args={"name": "skyline/crew-rota-2019", "last_commit": "2025-08-30"},
+                effect_class="external_irreversible",
+                intent={
+                    "goal": "less clutter",
+                    "reason": "no commit for a year",
+                    "confidence": 0.9,
+                },
+            ) as action:
+                action.succeeded(
+                    result={"deleted": True},
+                    after=None,
+                    summary="deleted skyline/crew-rota-2019",
+                    reversibility="irreversible",
+                )
+        except (amends.Denied, amends.ApprovalTimeout):
+            run.cancel(by="a person", reason="the deletion was not approved")
+
+
+# Ticket: during a retry the agent raises T-182 instead of T-204, and leaves T-204 as it was.
+
+TRIAGE = "support-triage"
+
+
+def ticket(stage: Stage, *, wanted: str = "T-204", changed: str = "T-182") -> str:
+    """Play it; the run's id. Where `wanted` is `changed` everything goes well."""
+    row: Row = stage.read("tickets", changed) or {}
+    with stage.desks[TRIAGE].run(
+        f"Please raise ticket {wanted}: the customer is locked out before a board meeting",
+        on_behalf_of={"id": row["customer"].lower().replace(" ", "."), "name": row["customer"],
+                      "contact": f"{row['customer'].split()[0].lower()}@example.com"},
+        model="demo-small",
+    ) as run:  # fmt: skip
+        with run.action(
+            "tickets.read", target=("ticket", wanted), effect_class="read_only"
+        ) as reading:
+            reading.succeeded(result=stage.read("tickets", wanted))
+        with run.action(
+            "tickets.update",
+            target=("ticket", changed),
+            args={"priority": "high"},
+            before=row,
+            effect_class="internal_update",
+            retry="model" if wanted != changed else None,
+            intent={
+                "goal": f"raise {wanted}",
+                "reason": "the first try timed out",
+                "confidence": 0.74,
+            },
+        ) as action:
+            stage.write("tickets", row | {"priority": "high", "updated_by": "support-triage"})
+            now = stage.read("tickets", changed)
+            action.succeeded(
+                result={"priority": "high"},
+                after=now,
+                summary=f"set {changed} from {row['priority']} to high",
+                reversibility="exact",
+            )
+        asked = stage.read("tickets", wanted) or {}
+        action.verified([
+            (f"{wanted} is raised", "high", asked.get("priority")),
+            ("only the ticket that was asked for is changed", wanted, changed),
+        ])  # fmt: skip
+    return run.id
+
+
+def ticket_drifts(stage: Stage, ticket: str) -> None:
+    """Somebody else goes on working: the customer portal changes the same ticket afterwards."""
+    row = stage.read("tickets", ticket) or {}
+    stage.write("tickets", row | {"state": "waiting for customer", "updated_by": "customer portal"})
+
+
+# Mail: an invoice goes to the wrong person. It cannot be unsent; a correction can be sent.
+
+CLERK = "billing-clerk"
+TOTAL_MINOR = 21_400
+
+
+def invoice(stage: Stage) -> str:
+    """Play it; the run's id. The invoice of Jonas Weber goes to Jonas Weiss."""
+    number = f"INV-{secrets.randbelow(9000) + 1000}"
+    right, wrong = "jonas.weber@example.com", "jonas.weiss@example.com"
+    with stage.desks[CLERK].run(
+        f"Send invoice {number} to Jonas Weber",
+        on_behalf_of={"id": "jonas.weber", "name": "Jonas Weber", "contact": right},
+        model="demo-small",
+    ) as run:
+        subject = f"Invoice {number}"
+        with run.action(
+            "mail.send_invoice",
+            target=("mail", wrong),
+            args={
+                "to": wrong,
+                "subject": subject,
+                "attachment": f"{number}.pdf",
+                "amount": TOTAL_MINOR,
+                "currency": "usd",
+            },
+            effect_class="external_irreversible",
+            intent={
+                "goal": "send the invoice",
+                "reason": "first match for “Jonas W”",
+                "confidence": 0.58,
+            },
+        ) as action:
+            sent = stage.send_mail(
+                wrong, subject, f"Please find {number} attached. Total: ${TOTAL_MINOR / 100:.2f}\n"
+            )
+            action.succeeded(
+                result=sent,
+                after=sent,
+                summary=f"mailed invoice {number} to {wrong}",
+                reversibility="irreversible",
+                affects={"id": "jonas.weiss", "name": "Jonas Weiss", "contact": wrong},
+            )
+        action.verified([("the invoice went to the customer", right, wrong)])
+    return run.id
+
+
+# Doubt: the payment provider answers 504 after it had charged. Nobody knows; so nobody guesses.
+
+PLANNER = "trip-planner"
+PRICE_MINOR = 8_900
+
+
+def doubt(stage: Stage) -> str:
+    """Play it; the run's id. The charge took effect, and the agent cannot know."""
+    stage.break_next(stage.where.payments, when="after")
+    run = stage.desks[PLANNER].run(
+        "Add a checked bag to my trip",
+        on_behalf_of={"id": "omar.davis", "name": "Omar Davis", "contact": "omar@example.com"},
+        model="demo-large",
+    )
+    try:
+        with (
+            run,
+            run.action(
+                "payments.charge",
+                target=("card", "ending 0077"),
+                args={"amount": PRICE_MINOR, "currency": "usd", "last_four": "0077"},
+                effect_class="external_reversible",
+            ) as action,
+        ):
+            paid = stage.charge(PRICE_MINOR, "0077", key=action.row.key, customer="omar.davis")
+            action.succeeded(result=paid, after=paid)
+    except httpx.HTTPStatusError:
+        pass  # recorded as a failure whose outcome is unknown
+    return run.id
