@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 
 from django.conf import settings
 
-from connectors.shapes import Refused
+from connectors.refusals import Refused
 
 CONNECT_SECONDS_MAX = 5.0
 ADDRESSES_MAX = 8

@@ -19,11 +19,10 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
+from connectors.refusals import CannotRead, CannotRestore, Refused
 from connectors.shapes import (
     Answer,
     Call,
-    CannotRead,
-    CannotRestore,
     Check,
     DiffRow,
     FieldDiff,
@@ -38,7 +37,6 @@ from connectors.shapes import (
     ProbeStrength,
     Purpose,
     Recorded,
-    Refused,
     Reversibility,
     Session,
     State,
