@@ -1,4 +1,4 @@
-"""Stories of one call or two: what waits for people, what goes to the wrong place, what nobody knows."""
+"""Stories of a call or two: one waits for people, one goes to the wrong place, one is in doubt."""
 
 import secrets
 
