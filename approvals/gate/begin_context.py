@@ -3,7 +3,7 @@
 The run is locked here too: recovery starts under the same lock, so that no call slips in between.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -51,7 +51,9 @@ LEFT JOIN LATERAL (
         a.current_attempt, a.fence, a.flags, a.started_at,
         (SELECT t.state FROM ledger_attempt t
             WHERE t.action_id = a.id AND t.attempt = call.attempt),
-        a.id, a.compensation::text, concat(a.args::text, a.targets::text) ~ %b
+        a.id, a.compensation::text, concat(a.args::text, a.targets::text) ~ %b,
+        CASE WHEN a.state IN ('planned', 'approved', 'failed') THEN json_build_object(
+            'before', a.before, 'class', a.action_class, 'risk', a.risk, 'saga', a.saga)::text END
     FROM ledger_action a JOIN ledger_run r ON r.id = a.run_id
     WHERE a.agent_id = call.agent AND a.key = call.key AND a.key <> ''
     ORDER BY a.state IN ('succeeded', 'unknown', 'running') DESC, r.run = call.run DESC,
@@ -81,7 +83,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT v.digest FROM approvals_policyversion v
     WHERE v.workspace_id = call.workspace AND v.active) policy ON true"""
-RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 8, 15, 7
+RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 8, 16, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,8 @@ class KnownAction:
     id: int
     compensation: Any
     holds_bare: bool
+    plan: Mapping[str, Any] | None
+    """What else the plan says, under its names on the wire, while nothing has begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +213,8 @@ def _run(row: Sequence[Any]) -> KnownRun:
 
 def _action(row: Sequence[Any]) -> KnownAction:
     values = list(row)
-    values[6], values[13] = _read(values[6]), _read(values[13])
+    for place in (6, 13, 15):
+        values[place] = _read(values[place])
     return KnownAction(*values)
 
 

@@ -228,11 +228,17 @@ def _differs(request: BeginRequest, known: KnownAction) -> bool:
 
 
 def _is_replanned(request: BeginRequest, known: KnownAction) -> bool:
-    """Whether what the ledger has of the plan is not what is asked for now."""
-    asked = request.data.get("compensation")
-    return _differs(request, known) or (
-        bool(known.args_digest) and digest(known.compensation) != digest(asked)
-    )
+    """Whether what the ledger has of the plan is not what is asked for now.
+
+    What the target looked like before counts: recovery restores that, and between two tries
+    somebody may have changed it. What is left out now stands as it was planned.
+    """
+    if _differs(request, known) or not known.args_digest:
+        return bool(known.args_digest)
+    if digest(known.compensation) != digest(request.data.get("compensation")):
+        return True
+    said = {name: request.data[name] for name in known.plan or () if name in request.data}
+    return any(digest((known.plan or {})[name]) != digest(now) for name, now in said.items())
 
 
 def _denied(

@@ -250,6 +250,9 @@ def _use(
         if judgement.approval == "AUTO":
             return _proceed(request, context, decision.proceed)
         return _question(request, context, policy, judgement, Question(decision.proceed, why))
+    if approval.state == ApprovalState.WAITING:
+        _renew(request, context)
+        return Reply(waiting(decision.proceed.action, approval.pk, approval.expires_at))
     if not grants.use(approval.pk, approval.digest):
         return _denied(request, context, Denied("expired", "the grant was not used in time"))
     return _proceed(request, context, decision.proceed)
@@ -268,7 +271,7 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
         changed = [change for call in grants.differences(approval, [facts]) for change in call]
         words = digests.in_words(changed, DIFFERENCES_MAX)
         return f"not what was approved: {words or 'the record of the approval was changed'}"
-    if judgement.approval == "AUTO":
+    if judgement.approval == "AUTO" or approval.state == ApprovalState.WAITING:
         return ""
     if not grants.suffices(approval, judgement):
         asked = grants.asked_by(approval, judgement)
