@@ -194,10 +194,23 @@ def check_blob(body: bytes, sha256: str, actor: Actor) -> None:
         raise refuse("secret", "The blob holds what must be masked first", 422)
 
 
+# Where a blob may stand in the data of an event, beside the references to it.
+PLACES_OF_BLOBS = (
+    ("before",), ("after",), ("result",), ("effects", "before"), ("effects", "after"),
+)  # fmt: skip
+
+
 def _paths_of_snapshots(mask: Sequence[str]) -> list[str]:
-    """The policy's paths as they apply inside a snapshot or result."""
-    parts = (path.partition(".") for path in mask)
-    return [rest for first, _, rest in parts if rest and first in {"before", "after", "result"}]
+    """The policy's paths as they apply inside a snapshot or a result, wherever it stands; `*` is
+    any name, also that of such a place.
+    """
+    found: dict[str, None] = {}
+    for names in (path.split(".") for path in mask):
+        for place in PLACES_OF_BLOBS:
+            over, inside = names[: len(place)], names[len(place) :]
+            if inside and all(one in {"*", name} for one, name in zip(over, place, strict=True)):
+                found[".".join(inside)] = None
+    return list(found)
 
 
 routes = [

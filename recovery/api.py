@@ -23,6 +23,7 @@ from recovery.cases.lifecycle import NotPossible, OutOfDate
 from recovery.casework import cases, closing, resuming
 from recovery.casework.closing import CannotClose, Remainder
 from recovery.corrections import draft, publish
+from recovery.corrections.facts import without_values
 from recovery.models import Case, Correction, Plan
 from recovery.planning import plans
 from recovery.planning.plans import Drifted
@@ -154,9 +155,10 @@ def get_case(request: AsPerson, pk: int) -> Any:
     case = case_of(request, pk, "view")
     made = list(case.plans.order_by("number"))
     sees = bool(made) and reveals(request, case)
+    told = case.corrections.order_by("pk")
     return serializers.case(case) | {
         "plans": [serializers.plan(one, sensitive=sees) for one in made],
-        "corrections": [serializers.correction(one) for one in case.corrections.order_by("pk")],
+        "corrections": [serializers.correction(one, recovers=recovers(request)) for one in told],
     }
 
 
@@ -246,14 +248,17 @@ def release(request: AsPerson, pk: int, given: Seen) -> Any:
 @answering
 def draft_corrections(request: AsPerson, pk: int) -> Any:
     case = case_of(request, pk, "recover")
-    return {"corrections": [serializers.correction(one) for one in draft(case)]}
+    return {"corrections": [serializers.correction(one, recovers=True) for one in draft(case)]}
 
 
 @router.get("/corrections/{int:pk}", summary="One correction with its facts")
 @answering
 def get_correction(request: AsPerson, pk: int) -> Any:
     found = correction_of(request, pk, "view")
-    return serializers.correction(found) | {"facts": found.facts, "wording": found.wording}
+    shown = serializers.correction(found, recovers=recovers(request))
+    if recovers(request) or reveals(request, found.case):
+        return shown | {"facts": found.facts, "wording": found.wording}
+    return shown | {"facts": without_values(found.facts)}
 
 
 @router.post("/corrections/{int:pk}/publish", summary="Publish a correction and send it")
@@ -261,7 +266,7 @@ def get_correction(request: AsPerson, pk: int) -> Any:
 def publish_correction(request: AsPerson, pk: int, given: Publish) -> Any:
     found = correction_of(request, pk, "recover")
     published = publish(found, by=request.auth.person, seen=given.revision, ways=given.ways)
-    return serializers.correction(published)
+    return serializers.correction(published, recovers=True)
 
 
 @router.get("/residues", summary="What could not be undone, the first due first")
@@ -311,6 +316,10 @@ def reveals(request: AsPerson, case: Case) -> bool:
     """Whether this person is shown payloads; who is, is on the record, as for a run."""
     token = request.auth
     return disclosure.reveals(token.person, token.workspace, run=case.run.run, case=case.pk)
+
+
+def recovers(request: AsPerson) -> bool:
+    return access.may(request.auth.person, "recover", request.auth.workspace)
 
 
 def allowed(request: AsPerson, codename: access.Codename) -> PersonToken:

@@ -240,7 +240,8 @@ def plan_step(one: Step, *, sensitive: bool, paths: Sequence[str]) -> dict[str, 
     }
 
 
-def correction(one: Correction) -> dict[str, Any]:
+def correction(one: Correction, *, recovers: bool) -> dict[str, Any]:
+    """The link opens what the person is told, and speaks for them: it is for whoever recovers."""
     return {
         "id": one.pk,
         "case": one.case_id,
@@ -251,7 +252,7 @@ def correction(one: Correction) -> dict[str, Any]:
         "title": one.title,
         "lead": one.lead,
         "published_at": one.published_at,
-        "link": link_of(one),
+        "link": link_of(one) if recovers else "",
         "first_read_at": one.first_read_at,
         "deliveries": [
             {"way": sent.channel, "state": sent.state, "sent_at": sent.sent_at}

@@ -37,7 +37,7 @@ SELECT id FROM ledger_run WHERE workspace_id = %b AND run = %b {ROW_LOCK}"""  # 
 LOOK = """
 SELECT run.*, action.*, other.*, approval.*, denials.*, pauses.*, policy.*
 FROM (SELECT %b::bigint AS workspace, %b::text AS run, %b::bigint AS agent, %b::text AS key,
-    %b::text AS action, %b::text AS attempt, %b::text AS subject) call
+    %b::text AS action, %b::text AS attempt, %b::text AS subject, %b::text AS digest) call
 LEFT JOIN LATERAL (
     SELECT r.id, r.agent_id, r.state, r.held_by, r.labels::text, r.on_behalf_of::text,
         EXISTS (SELECT FROM ledger_action v WHERE v.run_id = r.id AND v.verified = 'failed'
@@ -53,7 +53,9 @@ LEFT JOIN LATERAL (
             WHERE t.action_id = a.id AND t.attempt = call.attempt),
         a.id, a.compensation::text, concat(a.args::text, a.targets::text) ~ %b,
         CASE WHEN a.state IN ('planned', 'approved', 'failed') THEN json_build_object(
-            'before', a.before, 'class', a.action_class, 'risk', a.risk, 'saga', a.saga)::text END
+            'before', a.before, 'class', a.action_class, 'risk', a.risk, 'saga', a.saga)::text END,
+        CASE WHEN a.args_digest <> call.digest THEN json_build_object(
+            'tool', a.tool, 'targets', a.targets, 'args', a.args)::text END
     FROM ledger_action a JOIN ledger_run r ON r.id = a.run_id
     WHERE a.agent_id = call.agent AND a.key = call.key AND a.key <> ''
     ORDER BY a.state IN ('succeeded', 'unknown', 'running') DESC, r.run = call.run DESC,
@@ -83,7 +85,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT v.digest FROM approvals_policyversion v
     WHERE v.workspace_id = call.workspace AND v.active) policy ON true"""
-RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 8, 16, 7
+RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 8, 17, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,8 @@ class KnownAction:
     holds_bare: bool
     plan: Mapping[str, Any] | None
     """What else the plan says, under its names on the wire, while nothing has begun."""
+    other_call: Mapping[str, Any] | None
+    """Tool, targets and arguments where their digest is not the request's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,7 @@ def reads(request: BeginRequest) -> list[Statement]:
         request.planned.action,
         request.attempt,
         request.subject_key,
+        request.args_digest,
         BARE_PLACEHOLDER,
         OFTEN,
     ]
@@ -213,7 +218,7 @@ def _run(row: Sequence[Any]) -> KnownRun:
 
 def _action(row: Sequence[Any]) -> KnownAction:
     values = list(row)
-    for place in (6, 13, 15):
+    for place in (6, 13, 15, 16):
         values[place] = _read(values[place])
     return KnownAction(*values)
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from django.conf import settings
 
+from amends.protocol.masking import same
 from amends.protocol.vocabulary import WITHOUT_EFFECT, glob_matches
 from approvals.gate.begin_context import BeginContext, KnownAction, KnownApproval, Paused
 from approvals.gate.begin_request import BeginRequest
@@ -224,7 +225,14 @@ def _speaking(request: BeginRequest, context: BeginContext) -> KnownAction | Non
 
 
 def _differs(request: BeginRequest, known: KnownAction) -> bool:
-    return bool(known.args_digest) and known.args_digest != request.args_digest
+    """Whether it is another call; the same one is masked otherwise where the policy's paths have
+    changed between.
+    """
+    if not known.args_digest or known.other_call is None:
+        return False
+    key = request.actor.masking_key
+    now = {"tool": request.tool, "targets": request.targets, "args": request.data.get("args")}
+    return key is None or not same(dict(known.other_call), now, key)
 
 
 def _is_replanned(request: BeginRequest, known: KnownAction) -> bool:

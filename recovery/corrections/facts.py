@@ -14,6 +14,7 @@ from typing import Any
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.models import ApprovalState, Decision
+from ledger import disclosure
 from ledger.models import Action, ActionState, Compensated, Effect
 from recovery.models import Case, Plan, Step, StepState
 from recovery.models.steps import DONE, LEFT
@@ -349,6 +350,19 @@ def reviewed(case: Case) -> dict[str, Any]:
     """Whether and by whom it was reviewed: roles, never names."""
 
     return reviewers(case)
+
+
+def without_values(facts: dict[str, Any]) -> dict[str, Any]:
+    """The same for whoever is not shown payloads: what is told of, and nothing of what it held."""
+    items = [
+        item
+        | {
+            "what": capitalised(friendly(item["target"]["type"], item["target"]["id"])),
+            "did": disclosure.HIDDEN,
+        }
+        for item in facts["items"]
+    ]
+    return facts | {"items": items}
 
 
 def review_words(facts: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q
 
-from amends.protocol.vocabulary import ActionClass, EventType
+from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from approvals import approval_requests, deciders, digests, grants, policy
 from approvals.models import Approval, ApprovalState
 from approvals.policy import ToolCall, class_of
@@ -338,8 +338,8 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
 def is_restored(case: Case, run: Run) -> bool:
     """Whether no effect stands, nothing is in doubt, and nothing happened that cannot be undone.
 
-    What an irreversible call did is not restored by undoing what is left of it here, and is there
-    even if nobody told it (`RunFacts.irreversible`, asked in three looks).
+    What an irreversible call did is not restored by undoing what is left of it here, and what a
+    call did is there even if nobody told it (`RunFacts.irreversible`, asked in three looks).
     """
     effects = Effect.objects.filter(action__run=run, withdrawn=False)
     doubtful = Action.objects.filter(run=run, state__in=[ActionState.UNKNOWN, ActionState.RUNNING])
@@ -357,20 +357,15 @@ def is_restored(case: Case, run: Run) -> bool:
 
 
 def _untold(run: Run) -> bool:
-    """Whether an irreversible call succeeded of which nobody told what it did."""
+    """Whether a call succeeded that changed something, as catalogue or agent have it, and nobody
+    told what (`RunFacts.is_untold`)."""
     effects = Effect.objects.filter(action=OuterRef("pk"), withdrawn=False)
     silent = Action.objects.filter(~Exists(effects), run=run, state=ActionState.SUCCEEDED)
-    calls = silent.exclude(compensated=Compensated.CORRECTED).only(
-        "tool", "action_class", "trusted"
-    )
+    undone = [Compensated.CORRECTED, Compensated.COMPENSATED]
+    calls = silent.exclude(compensated__in=undone).only("tool", "action_class")
     in_force = policy.active(run.workspace_id)
-    return any(
-        class_of(
-            in_force, ToolCall(tool=one.tool, action_class=one.action_class, trusted=one.trusted)
-        )
-        == ActionClass.EXTERNAL_IRREVERSIBLE
-        for one in calls
-    )
+    said = (ToolCall(tool=one.tool, action_class=one.action_class, trusted=True) for one in calls)
+    return any(class_of(in_force, one) not in WITHOUT_EFFECT for one in said)
 
 
 def wait_for_people(plan_id: int) -> bool:

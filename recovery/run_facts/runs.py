@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from amends.protocol.vocabulary import ActionClass, EventType
+from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
 from approvals import denials, policy
 from approvals.models import PolicyVersion
 from approvals.policy import Policy, PolicyDecision, ToolCall, class_of, judge
@@ -152,6 +152,17 @@ class RunFacts:
                 and self.is_irreversible(action, effect)
             ]
         return found
+
+    def is_untold(self, action: Action) -> bool:
+        """Whether it succeeded, and nobody told what it changed. Who claims that it only reads is
+        taken at its word where the catalogue does not know better: it had nothing to tell.
+        """
+        if action.state != ActionState.SUCCEEDED or action.compensated != Compensated.NONE:
+            return False
+        if self.effects.get(action.pk):
+            return False
+        claimed = replace(self.tool_call(action), trusted=True)
+        return class_of(self.policy, claimed) not in WITHOUT_EFFECT
 
     def remaining(self) -> list[CallEffect]:
         """All that a closing leaves behind: what stands, and what cannot be undone."""

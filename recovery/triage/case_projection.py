@@ -51,12 +51,12 @@ def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
     if any(action.compensated == Compensated.CORRECTED for action in facts.actions):
         return Suggestion.CLOSE, "What could not be undone was corrected, and nothing else stands."
     if facts.run.state in {RunState.FAILED, RunState.CANCELLED} or facts.is_silent:
-        if any(action.compensated != Compensated.NONE for action in facts.actions):
-            return Suggestion.CLOSE, _nothing_stands(facts, "Everything that stood was put right")
+        undone = any(action.compensated != Compensated.NONE for action in facts.actions)
         untold = [
             one.tool_words
             for one in facts.actions
-            if one.state == ActionState.SUCCEEDED and changing(facts, one)
+            if facts.is_untold(one)
+            or (not undone and one.state == ActionState.SUCCEEDED and changing(facts, one))
         ]
         if untold:
             tools = listed(list(dict.fromkeys(untold)))
@@ -64,6 +64,8 @@ def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
                 Suggestion.CLOSE,
                 f"{tools} happened, and nobody told what it changed: look there.",
             )
+        if undone:
+            return Suggestion.CLOSE, _nothing_stands(facts, "Everything that stood was put right")
         return Suggestion.RESUME, "Nothing has taken effect, so the run can be taken up again."
     return Suggestion.CLOSE, _nothing_stands(facts, "No effect stands and no outcome is unknown")
 

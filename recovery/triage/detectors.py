@@ -195,8 +195,14 @@ def ended_badly(facts: RunFacts) -> Iterator[Reason]:
         standing = _stands(facts, action)
         if standing:
             yield Reason(code, words.format(_effect_words(standing)), action.action)
-        elif action.pk in untold:
+        elif action.pk in untold or _is_untold(facts, action):
             yield Reason(code, words.format(f"what {action.tool_words} did"), action.action)
+
+
+def _is_untold(facts: RunFacts, action: Action) -> bool:
+    """A failed run's agent is believed less: not even that a call of it only read."""
+    is_doubted = facts.run.state == RunState.FAILED and _may_have_changed(facts, action)
+    return is_doubted or facts.is_untold(action)
 
 
 def keys_reused(facts: RunFacts) -> Iterator[Reason]:

@@ -13,15 +13,16 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
+from ledger import disclosure
 from recovery import corrections
 from recovery.cases.lifecycle import REFUSALS, OutOfDate
 from recovery.corrections import publishing
-from recovery.corrections.facts import review_words
+from recovery.corrections.facts import review_words, without_values
 from recovery.models import Correction, CorrectionState
 from recovery.views.public import private, trail_context
 from recovery.views.request_context import case_url, seen_revision
 from workspaces import formatting
-from workspaces.access import may
+from workspaces.access import may, require
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import (
@@ -43,6 +44,8 @@ def card(request: Request, one: Correction) -> dict[str, Any]:
     here = one.workspace
     is_draft = one.state == CorrectionState.DRAFT
     recovers = may(request.user, "recover", here)
+    sees = _sees(request, here)
+    facts = one.facts if sees else without_values(one.facts)
     urls = {
         name: reverse(f"recovery:correction_{name}", args=[here.slug, one.pk])
         for name in ("save", "publish", "revoke", "preview")
@@ -63,13 +66,13 @@ def card(request: Request, one: Correction) -> dict[str, Any]:
             "expires": formatting.moment(one.expires_at, "day") if one.expires_at else "",
         },
         "corrections_url": reverse("recovery:corrections", args=[here.slug]),
-        "facts_changed": [_fact(one, item) for item in one.facts["items"]],
+        "facts_changed": [_fact(one, item, sees=sees) for item in facts["items"]],
         "reviewed": review_words(one.facts),
         "delivery": _ways(one) if is_draft else [],
         "link": corrections.link_of(one) if recovers else "",
         "sent": _sent(one),
         "reads": _reads(one),
-        "preview_url": urls["preview"],
+        "preview_url": urls["preview"] if sees else "",
         "save_url": urls["save"],
         "publish_url": urls["publish"] if is_draft else "",
         "revoke_url": urls["revoke"] if one.state == CorrectionState.PUBLISHED else "",
@@ -78,14 +81,19 @@ def card(request: Request, one: Correction) -> dict[str, Any]:
     }
 
 
-def _fact(one: Correction, item: dict[str, Any]) -> dict[str, Any]:
+def _sees(request: Request, here: Workspace) -> bool:
+    """Whether a reader is shown what is told, which holds values; whoever recovers has to be."""
+    return may(request.user, "recover", here) or disclosure.sees(request.user, here)
+
+
+def _fact(one: Correction, item: dict[str, Any], *, sees: bool) -> dict[str, Any]:
     return {
         "mark": MARKS.get(item["outcome"], "calm"),
         "what": item["what"],
         "did": item["did"],
         "state_word": item["word"],
         "field": f"word-{item['id']}",
-        "wording": one.wording.get(item["id"], ""),
+        "wording": one.wording.get(item["id"], "") if sees else "",
     }
 
 
@@ -262,6 +270,8 @@ def _one(request: Request, one: Correction, refusal: Exception | None = None) ->
 def preview(request: Request, workspace: str, pk: int) -> HttpResponse:
     """The page as the person sees it, draft or not; it counts as nobody's reading."""
     one = found_or_404(workspace_or_404(request, workspace), pk)
+    if not _sees(request, one.workspace):
+        require(request.user, "view_sensitive", one.workspace)
     return private(render(request, "recovery/trail.html", trail_context(one, {})))
 
 

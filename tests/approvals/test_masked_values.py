@@ -15,6 +15,7 @@ from workspaces.models import Workspace
 pytestmark = pytest.mark.django_db(transaction=True)
 
 POLICY = {"policies": {"pay.*": {"approval": "MANUAL"}}}
+CARD = "4242 4242 4242 4242"
 GERMAN, BRITISH = "DE89370400440532013000", "GB33BUKB20201555555555"
 
 
@@ -59,6 +60,39 @@ def test_the_card_says_what_its_promise_is_worth_for_values_that_nobody_sees(tri
         assert "One changed byte stops it." in page
     assert "That holds for hidden values, too" in hiding
     assert "That holds for hidden values, too" not in plain
+
+
+@pytest.mark.parametrize("change", ["masked from now on", "masked no more"])
+@pytest.mark.parametrize("tool", ["send.out", "pay.out"])
+def test_a_path_that_is_masked_from_now_on_makes_no_other_call_of_the_same_one(
+    trip, acme, ada, ben, change, tool
+):
+    """Its agent waited, or comes back after a restart, while somebody wrote a policy."""
+
+    def policy(*paths):
+        document = POLICY | {"audit": {"mask": list(paths)}}
+        versions.activate(versions.save(acme, json.dumps(document), by=ada), by=ada)
+
+    def pays(account, attempt):
+        to = {"account": account, "of": {"card": CARD, "city": "Rome"}}
+        return trip.begin(tool=tool, attempt=attempt, args={"amount": 5, "to": to})
+
+    paths = ("args.to.account", "args.to.of")
+    policy(*(paths if change == "masked no more" else ()))
+    first = pays("0012-7", "a1")
+    if tool == "send.out":
+        trip.succeeded(first, attempt="a1", result={"id": "p1"})
+    policy(*(() if change == "masked no more" else paths))
+
+    again, other = pays("0012-7", "a2"), pays("0012-8", "a3")
+
+    assert again.json()["answer"] == ("replay" if tool == "send.out" else "wait")
+    assert (other.status_code, other.json()["type"]) == (422, "urn:amends:problem:key-reused")
+    if tool == "pay.out":  # what people see is masked as it is now, so they are asked for that
+        approve(ben)
+        assert pays("0012-7", "a4").json()["answer"] == "wait"
+        approve(ben)
+        assert pays("0012-7", "a4").json()["answer"] == "proceed"
 
 
 def test_a_second_payout_to_another_account_is_not_answered_with_the_first_ones_result(trip):

@@ -287,8 +287,11 @@ def test_secrets_do_not_enter(call, trip_desk):
     }
 
 
-def test_a_blob_with_what_the_policy_masks_is_refused(call, trip_desk):
-    trip_desk.workspace.mask = ["before.ssn", "args.pin"]
+@pytest.mark.parametrize(
+    "path", ["before.ssn", "*.ssn", "effects.after.ssn", "effects.*.ssn", "*.*.ssn"]
+)
+def test_a_blob_with_what_the_policy_masks_is_refused(call, trip_desk, path):
+    trip_desk.workspace.mask = [path, "args.pin"]
     trip_desk.workspace.save()
     secret, other = b'{"ssn":"078-05-1120"}', b'{"pin":"1"}'
     answers = call(

@@ -178,6 +178,23 @@ def made_by(key: MaskingKey | None, tag: str, value: Any) -> str:
     return placeholder(tag) if key is None else key.placeholder(tag, value)
 
 
+def same(one: Any, other: Any, key: MaskingKey) -> bool:
+    """Whether two values are one, though a rule that masks came or went between them: a placeholder
+    is held against the one that the other side's value would have.
+    """
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[k], other[k], key) for k in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other, [key] * len(one)))
+    kind = kind_of(one) if isinstance(one, str) else None
+    other_kind = kind_of(other) if isinstance(other, str) else None
+    if kind and not other_kind:
+        other = key.placeholder(kind, other)
+    elif other_kind and not kind:
+        one = key.placeholder(other_kind, one)
+    return without_last4(canonical(one)) == without_last4(canonical(other))
+
+
 def holds_bare(value: Any) -> bool:
     """Whether something was masked without a mark: then nothing says which value it was."""
     if isinstance(value, dict):

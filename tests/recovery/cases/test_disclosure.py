@@ -17,6 +17,7 @@ from connectors.models.connections import CallOutcome
 from ledger import disclosure
 from ledger.models import EventKey
 from recovery.corrections import draft as draft_corrections
+from recovery.corrections import publish
 from recovery.models import Case, Correction, Plan, Residue
 from recovery.planning import plans
 from recovery.triage import triage
@@ -31,8 +32,8 @@ TOKEN = "tok_live_8fQ2mZ7xK1pV4sJ9"
 SPOKEN = f"pay {IBAN} with {TOKEN}"
 SAID_OUTSIDE = f"card {CARD}, account {IBAN}, {TOKEN}"
 # A value that no rule recognises: what hides it is that it is a payload.
-PLAIN = "zebra-canary-93"
-SECRETS = (CARD, CARD.replace(" ", ""), IBAN, IBAN.replace(" ", ""), TOKEN, PLAIN)
+PLAIN, WRITTEN = "zebra-canary-93", "heron-canary-71"
+SECRETS = (CARD, CARD.replace(" ", ""), IBAN, IBAN.replace(" ", ""), TOKEN, PLAIN, WRITTEN)
 
 PROBED = POLICY.replace(
     '"tickets.*":       {connection: shop, operation: restore_row, args: {to: before}}',
@@ -200,9 +201,9 @@ def wronged(tell, shop, ticket):
         "run_1",
     )
     run.say("run.checkpoint", name="before", summary=SPOKEN, state={"note": PLAIN})
-    high = ticket | {"priority": "high"}
+    written = ticket | {"priority": WRITTEN}
     action = run.does(
-        "tickets.update", ("ticket", "main/T-182", ticket, high),
+        "tickets.update", ("ticket", "main/T-182", ticket, written),
         planned={"args": {"note": PLAIN, "to": IBAN}, "intent": {"goal": SPOKEN}},
         result={"said": PLAIN},
     )  # fmt: skip
@@ -277,8 +278,8 @@ def test_no_page_and_no_endpoint_shows_what_may_not_be_seen(client, known, acme,
     seen, wrong = set(), {}
     for post in (False, True):
         for route, places in PLACES.items():
-            # Whoever recovers is shown the calls that an approval is about.
-            if who == "ada" and route.startswith(APPROVAL):
+            # Whoever recovers is shown the calls that an approval is about, and what they publish.
+            if who == "ada" and route.startswith((APPROVAL, CORRECTION, f"{V1}corrections/")):
                 continue
             for place in places:
                 answer = asked(client, route, place, known, script, post=post)
@@ -290,8 +291,10 @@ def test_no_page_and_no_endpoint_shows_what_may_not_be_seen(client, known, acme,
 
     assert wrong == {}
     answered = {route for route, status in seen if status == 200}
-    assert {CASE, RUN, EVENT, CORRECTION, f"{W}queue/", f"{V1}cases/<int:pk>/preview",
+    assert {CASE, RUN, EVENT, f"{W}queue/", f"{V1}cases/<int:pk>/preview",
             f"{V1}plans/<int:pk>", f"{V1}runs/<run>"} <= answered  # fmt: skip
+    if who == "vic":
+        assert {CORRECTION, f"{V1}corrections/<int:pk>"} <= answered
     if who == "ada":
         assert {
             f"{CASE}settle/",
@@ -314,6 +317,27 @@ def asked(client, route, place, known, script, *, post):
     if route.startswith(V1):
         return client.post(path, "{}", "application/json", headers=headers)
     return client.post(path, BODIES.get(route, {}))
+
+
+@pytest.mark.django_db
+def test_the_persons_link_and_page_are_for_whoever_recovers(client, known, acme, vic, ada):
+    """Who holds the link reads every value, and may report in the person's name."""
+    row = Correction.objects.get(pk=known["correction"])
+    row = publish(row, by=ada, seen=row.revision, ways=["link"])
+
+    for reader, is_shown in ((vic, False), (ada, True)):
+        client.force_login(reader)
+        token = keys.create_token(acme, by=reader, name="script")[1]
+        script = {"Authorization": f"Bearer {token}"}
+        one = client.get(f"/api/v1/corrections/{row.pk}", headers=script).json()
+        of_case = client.get(f"/api/v1/cases/{row.case_id}", headers=script).json()
+        preview = client.get(f"/w/acme/corrections/{row.pk}/preview/")
+        assert [bool(one["link"]), WRITTEN in str(one["facts"])] == [is_shown, is_shown]
+        assert bool(of_case["corrections"][0]["link"]) is is_shown
+        assert preview.status_code == (200 if is_shown else 403)
+        page = client.get(f"/w/acme/corrections/{row.pk}/").content.decode()
+        assert "Ticket T-182" in page or "ticket T-182" in page
+        assert (disclosure.HIDDEN in page) is not is_shown
 
 
 @pytest.mark.django_db

@@ -129,7 +129,7 @@ def test_nothing_is_claimed_where_something_may_have_happened(tell, doubt):
     case = run.case()
 
     assert case is None or "failed_without_effects" not in case.reasons
-    assert (case is not None) == (doubt in {"effect", "unknown"})
+    assert (case is not None) == (doubt in {"change", "effect", "unknown"})
 
 
 @pytest.mark.parametrize("how", ["effect", "report"])

@@ -158,6 +158,30 @@ def test_a_failed_run_of_one_irreversible_call_without_a_told_effect_is_a_case(t
     assert case.suggestion == "close", "taking it up again would send it twice"
 
 
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_a_call_of_which_nobody_told_what_it_changed_is_a_case_and_is_not_restored(
+    acme, tell, shop, ticket, ada, state
+):
+    """It has no target, and its agent said no more than that it went well."""
+    run = tell()
+    shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
+    run.does("tickets.update", (*PARCEL, ticket, ticket | {"priority": "high"}))
+    untold = run.plans("payments.charge", **{"class": "external_reversible"})
+    run.say(EventType.ACTION_SUCCEEDED, untold, attempt="1")
+    alone = tell(run="run_2")
+    second = alone.plans("payments.charge", **{"class": "external_reversible"})
+    alone.say(EventType.ACTION_SUCCEEDED, second, attempt="1")
+    for one in (run, alone):
+        one.ends(state)
+
+    case, other = undone(run.case(), ada), alone.case()
+
+    assert other.reasons == [f"{state}_with_effects"]
+    look = "payments.charge happened, and nobody told what it changed: look there."
+    for one in (case, other):
+        assert (one.state, one.suggestion, one.suggestion_reason) == ("open", "close", look)
+
+
 def test_a_resumed_run_is_answered_the_first_result_of_what_only_its_record_was_repaired(
     acme, tell, shop, ticket, ada
 ):
