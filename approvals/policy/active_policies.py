@@ -9,6 +9,7 @@ which is safe; a check at the start says so to whoever deploys, before agents he
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -16,10 +17,12 @@ from typing import Any
 from django.core.checks import CheckMessage, Tags, Warning, register  # noqa: A004
 from django.db import DatabaseError
 
+from amends.protocol.vocabulary import EventType
 from approvals.models import PolicyVersion
 from approvals.policy.document import Policy
 from approvals.policy.loading import load
 from approvals.policy.reading import Invalid, Unreadable
+from ledger.models import Event
 from workspaces.models import Workspace
 
 COMPILED_MAX = 500  # policies kept per process; the largest takes about a megabyte
@@ -78,6 +81,17 @@ def active(workspace: Workspace | int) -> Policy:
         return found
     document = versions.values_list("digest", "document").get()
     return keep(*document)
+
+
+def changes(workspace_id: int) -> list[tuple[datetime, str]]:
+    """When another version came into force and which one had been until then, by its digest (empty
+    for none), oldest first: the ledger tells, for a version knows no more than its last time.
+    """
+    told = Event.objects.filter(
+        workspace=workspace_id, run="", type=EventType.POLICY_ACTIVATED
+    ).order_by("place")
+    rows = told.values_list("received_at", "data")
+    return [(moment, (data.get("previous") or {}).get("digest", "")) for moment, data in rows]
 
 
 POLICIES_MAX = 1_000

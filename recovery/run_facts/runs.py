@@ -7,7 +7,7 @@ of these facts, so that looking twice says the same.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
@@ -16,7 +16,14 @@ from typing import NamedTuple, TypeVar
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
 from approvals import denials, policy
 from approvals.models import PolicyVersion
-from approvals.policy import Policy, PolicyDecision, ToolCall, class_of, judge
+from approvals.policy import (
+    Policy,
+    PolicyDecision,
+    ToolCall,
+    active_policies,
+    class_of,
+    judge,
+)
 from ledger import snapshots
 from ledger.models import (
     Action,
@@ -75,7 +82,6 @@ class RunFacts:
 
     run: Run
     policy: Policy
-    policy_since: datetime | None
     now: datetime
     actions: Sequence[Action] = ()
     effects: Mapping[int, Sequence[Effect]] = field(default_factory=dict)
@@ -87,6 +93,10 @@ class RunFacts:
     past_the_gate: frozenset[int] = frozenset()
     """Actions with a try that no `begin` has let through, and that is not known to have come to
     nothing.
+    """
+    earlier: Mapping[int, Policy | None] = field(default_factory=dict)
+    """The policy that was in force when one of these ran, where that was another one; None where it
+    is not known any more.
     """
     troubled: Sequence[Step] = ()
     """Steps that wait for a person, or of which nobody knows what became."""
@@ -215,6 +225,11 @@ class RunFacts:
     def judgement(self, action: Action) -> PolicyDecision:
         return judge(self.policy, self.tool_call(action))
 
+    def judgement_then(self, action: Action) -> PolicyDecision | None:
+        """By the policy that was in force when an action ran past the gate."""
+        then = self.earlier.get(action.pk, self.policy)
+        return None if then is None else judge(then, self.tool_call(action))
+
     def action(self, name: str) -> Action | None:
         return next((action for action in self.actions if action.action == name), None)
 
@@ -265,6 +280,7 @@ def gather(
     )
     checkpoints = _by(Checkpoint.objects.filter(run__in=ids).order_by("place"), "run_id")
     past_the_gate = frozenset(_past_the_gate(action_ids))
+    earlier = _earlier(kept, past_the_gate, policies)
     imported = frozenset(_imported(runs))
     steps, reports = _steps(ids), _reports(ids)
     directives = {
@@ -277,13 +293,13 @@ def gather(
         RunFacts(
             run=run,
             policy=policies[run.workspace_id][0],
-            policy_since=policies[run.workspace_id][1],
             now=now,
             actions=kept.get(run.pk, ()),
             effects=effects,
             contradicted=contradicted,
             checkpoints=checkpoints.get(run.pk, ()),
             past_the_gate=past_the_gate,
+            earlier=earlier,
             imported=imported,
             troubled=[step for step in steps.get(run.pk, ()) if step.state in TROUBLED],
             under_way=[step for step in steps.get(run.pk, ()) if step.state in UNDER_WAY],
@@ -310,6 +326,37 @@ def _past_the_gate(action_ids: Sequence[int]) -> Iterable[int]:
     """Only `begin` gives a fence to a try, and where a rule asks it uses up a grant for that."""
     found = Attempt.objects.filter(action__in=action_ids, fence=None)
     return found.exclude(state=AttemptState.NO_EFFECT).values_list("action_id", flat=True)
+
+
+def ran_at(action: Action) -> datetime | None:
+    return action.started_at or action.finished_at
+
+
+def _earlier(
+    actions: Mapping[int, Sequence[Action]],
+    past_the_gate: Collection[int],
+    policies: Mapping[int, tuple[Policy, datetime | None]],
+) -> dict[int, Policy | None]:
+    """For each action that ran before the policy in force came, the one that was then."""
+    changes: dict[int, list[tuple[datetime, str]]] = {}
+    found: dict[int, Policy | None] = {}
+    for one in chain.from_iterable(actions.values()):
+        moment, since = ran_at(one), policies[one.workspace_id][1]
+        if one.pk not in past_the_gate or not (since and moment and moment < since):
+            continue
+        known = changes.get(one.workspace_id)
+        if known is None:
+            known = changes[one.workspace_id] = active_policies.changes(one.workspace_id)
+        until = next((digest for change, digest in known if change > moment), None)
+        found[one.pk] = None if until is None else _readable(one.workspace_id, until)
+    return found
+
+
+def _readable(workspace_id: int, digest: str) -> Policy | None:
+    try:
+        return active_policies.of_digest(workspace_id, digest)
+    except policy.Unreadable:
+        return None
 
 
 def _steps(run_ids: Sequence[int]) -> dict[int, list[Step]]:

@@ -16,7 +16,7 @@ from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.denials import OFTEN
 from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
 from recovery.models import Case, StepState
-from recovery.run_facts.runs import RunFacts
+from recovery.run_facts.runs import RunFacts, ran_at
 from recovery.run_facts.sentences import clean, shortened, target_words
 from workspaces import formatting
 
@@ -247,24 +247,23 @@ def law_of_order(facts: RunFacts) -> Iterator[Reason]:
 def without_approval(facts: RunFacts) -> Iterator[Reason]:
     """What ran past the gate, whatever was said of it: a success alone, or effects alone, will do.
 
-    Judged by the policy that was in force when the action ran; of an older one no reason is made.
+    Judged by the policy that was in force when the action ran; of one that is no longer known no
+    reason is made. What has no plan no policy can have allowed.
     """
-    since = facts.policy_since
     for action in living(facts):
         if (facts.run.pk, action.action) in facts.imported:
             continue
-        ran_at = action.started_at or action.finished_at
-        if action.pk not in facts.past_the_gate or (since and ran_at and ran_at < since):
+        if action.pk not in facts.past_the_gate:
             continue
         if not action.tool:
-            if facts.has_ended or facts.is_silent or _plan_is_late(facts, ran_at):
+            if facts.has_ended or facts.is_silent or _plan_is_late(facts, ran_at(action)):
                 yield Reason("unapproved", NAMELESS, action.action)
             continue
-        judgement = facts.judgement(action)
-        if judgement.approval == "MANUAL":
+        judgement = facts.judgement_then(action)
+        if judgement is not None and judgement.approval == "MANUAL":
             words = f"{action.tool_words} ran without the approval that its rule asks for"
             yield Reason("unapproved", words, action.action)
-        elif judgement.approval == "DENY":
+        elif judgement is not None and judgement.approval == "DENY":
             yield Reason(
                 "denied", f"{action.tool_words} ran although it is never allowed", action.action
             )

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from approvals import dry_run
+from approvals import dry_run, versions
 from approvals.models import PolicyVersion
 from approvals.policy import active
 from ledger.models import Action, Run
@@ -123,6 +123,39 @@ def test_what_has_no_plan_is_not_hidden_by_a_run_that_goes_on(tell, ada):
     case = run.case()
     assert case is not None
     assert case.reasons == ["unapproved"]
+
+
+@pytest.mark.parametrize("told", ["nothing else", "its plan, late", "that the run is over"])
+def test_a_policy_that_comes_into_force_meanwhile_hides_nothing(tell, acme, ada, told):
+    """Each action is judged by the one that was in force when it ran."""
+    run = tell()
+    if told == "nothing else":
+        run.say("action.planned", "act_1", **DELETE)
+    run.say("action.succeeded", "act_1", effects=[GONE])
+    for text in ('{"due": {"low": "6d"}}', '{"policies": {"repos.*": {"approval": "AUTO"}}}'):
+        versions.activate(versions.save(acme, text, by=ada), by=ada)
+    if told == "its plan, late":
+        run.say("action.planned", "act_1", **DELETE)
+    if told == "that the run is over":
+        run.ends()
+
+    case = run.case()
+
+    assert case is not None
+    assert case.reasons == ["unapproved"]
+
+
+def test_a_policy_that_is_stricter_since_accuses_nobody(tell, acme, ada):
+    versions.activate(
+        versions.save(acme, '{"policies": {"repos.*": {"approval": "AUTO"}}}', by=ada), by=ada
+    )
+    run = tell()
+    success_alone(run)
+    first = PolicyVersion.objects.filter(workspace=acme).order_by("number").first()
+    versions.activate(first, by=ada)
+    run.ends()
+
+    assert run.case() is None
 
 
 class Importer(AgentRun):
