@@ -215,40 +215,6 @@ def test_a_gated_call_waits_is_asked_once_and_proceeds_once_after_the_yes(trip, 
     assert len(told(acme, "approval.requested")) == 1
 
 
-@pytest.mark.parametrize("between", ["a try without effect", "an approval"])
-def test_what_is_restored_is_what_the_try_that_ran_has_seen(trip, ben, between):
-    """Between two tries somebody sets another balance: an undo to the first would lose theirs."""
-    tool = "pay.card" if between == "an approval" else "crm.update"
-    first = trip.begin(tool=tool, before={"balance": 5}, attempt="a1")
-    if between == "an approval":
-        approve(ben)
-    else:
-        trip.failed(first, attempt="a1", outcome="no_effect")
-
-    now = {"before": {"balance": 6}, "class_": "external_irreversible", "saga": "pivot"}
-    asked = trip.begin(tool=tool, attempt="a2", **now)
-    if asked.json()["answer"] == "wait":
-        approve(ben)
-        asked = trip.begin(tool=tool, attempt="a2", **now)
-    trip.succeeded(asked, attempt="a2", after={"balance": 9})
-
-    action = Action.objects.get()
-    effect = action.effects.get()
-    assert (effect.before, effect.after, action.flags) == ({"balance": 6}, {"balance": 9}, [])
-    assert (action.action_class, action.saga) == ("external_irreversible", "pivot")
-
-
-def test_a_question_still_waits_where_only_its_place_in_the_saga_is_said_anew(trip, ben):
-    asked = trip.begin(tool="pay.card", attempt="a1").json()
-
-    again = trip.begin(tool="pay.card", attempt="a1", saga="pivot").json()
-
-    assert (again["answer"], again["approval"]) == ("wait", asked["approval"])
-    approve(ben)
-    assert trip.begin(tool="pay.card", attempt="a1", saga="pivot").json()["answer"] == "proceed"
-    assert (Action.objects.get().saga, Approval.objects.count()) == ("pivot", 1)
-
-
 def test_law_1_approve_one_thing_present_another(trip, ben):
     trip.begin(tool="pay.card", args={"to": "bob", "amount": 10}, attempt="a1")
     approve(ben)
