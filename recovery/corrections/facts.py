@@ -122,7 +122,13 @@ def facts_for(case: Case, run: RunFacts, person: Person, theirs: Theirs) -> dict
     """What this person is told, as JSON."""
     steps = steps_of(case, [effect.pk for _, effect in theirs if effect])
     items = [
-        item(action, effect, steps.get(effect.pk), lasting=run.is_irreversible(action, effect))
+        item(
+            action,
+            effect,
+            steps.get(effect.pk),
+            lasting=run.is_irreversible(action, effect),
+            kind=run.judgement(action).compensation or "",
+        )
         if effect
         else untold_item(action)
         for action, effect in theirs[:ITEMS_MAX]
@@ -145,9 +151,11 @@ def steps_of(case: Case, effects: Sequence[int]) -> dict[int, Step]:
 
 
 def item(
-    action: Action, effect: Effect, step: Step | None, *, lasting: bool = False
+    action: Action, effect: Effect, step: Step | None, *, lasting: bool = False, kind: str = ""
 ) -> dict[str, Any]:
-    """One effect: what changed, and what was done about it; `lasting` cannot be undone."""
+    """One effect: what changed, and what was done about it; `lasting` cannot be undone, and `kind`
+    is what the policy calls its undo.
+    """
     outcome = outcome_of(effect, step, lasting=lasting)
     return {
         "id": f"{action.action}.{effect.position}",
@@ -155,7 +163,7 @@ def item(
         "outcome": outcome,
         "word": WORDS[outcome],
         "what": what(action, effect, step),
-        "did": did(effect, outcome, step),
+        "did": did(effect, outcome, step, kind=kind),
         "changed_at": action.finished_at.isoformat() if action.finished_at else None,
         "undone_at": step.moved_at.isoformat() if step else None,
         "read_back": step is not None and step.state == StepState.VERIFIED,
@@ -235,13 +243,15 @@ def _amount(moved: dict[str, Any]) -> str:
     return formatting.money(int(moved["amount_minor"]), str(moved.get("currency", "")))
 
 
-def did(effect: Effect, outcome: str, step: Step | None) -> str:
+def did(effect: Effect, outcome: str, step: Step | None, *, kind: str = "") -> str:
     """What was done about it."""
     if outcome in {"corrected", "repaired", "not_undone"} and effect.target_type in MAILS:
         sent = " A correction was sent." if outcome == "corrected" else ""
         return f"A mail cannot be unsent.{sent}"
     has_note = outcome == "restored" and step is not None and bool((step.args or {}).get("note"))
     noted = " A note on it says so." if has_note else ""
+    if kind == "ARCHIVE" and outcome == "compensated":
+        return "It was put away."
     return _undone(effect, outcome, step) + noted
 
 

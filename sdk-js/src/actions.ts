@@ -26,6 +26,7 @@ import type {
   Plan,
   Retry,
   Told,
+  Undo,
 } from "./plans.ts";
 import { isGated, keepsOrder } from "./policy.ts";
 import {
@@ -238,7 +239,7 @@ export class Action<A extends object = Args> {
       const data: { [name: string]: unknown } = { result, ...compensation };
       if (effects !== undefined) {
         data["effects"] = effects.map((one) => ({ ...one, target: asTargets(one.target)[0] }));
-      } else if (!WITHOUT_EFFECT.has(this.effectClass)) {
+      } else if (this.#leavesSomething(after, undo, words)) {
         data["effects"] = this.#effects(before, after, words);
       }
       statement = this.#outcome("action.succeeded", data);
@@ -418,7 +419,7 @@ export class Action<A extends object = Args> {
    */
   async #succeededBare(error: Error, compensation: object): Promise<void> {
     const data: { [name: string]: unknown } = { result: { not_recorded: cut(error.message) } };
-    if (!WITHOUT_EFFECT.has(this.effectClass)) {
+    if (this.#leavesSomething(undefined, undefined, {})) {
       data["effects"] = this.targets.map((target) => ({ target }));
     }
     const told = this.#outcome("action.succeeded", { ...data, ...compensation });
@@ -426,6 +427,16 @@ export class Action<A extends object = Args> {
     if (!(error instanceof TooLarge) && !(error instanceof Unfit)) throw error;
     const words = `${this.id} succeeded, but its result or snapshots are not kept`;
     this.run.desk.log("warn", `${words}: ${error.message}`);
+  }
+
+  /**
+   * Whether the call has effects on its targets: of a draft, where something is said of what it
+   * left or of how that is put away.
+   */
+  #leavesSomething(after: unknown, undo: Undo | undefined, words: EffectWords): boolean {
+    if (this.effectClass !== "draft") return !WITHOUT_EFFECT.has(this.effectClass);
+    const isUndone = undo !== undefined || this.#planned["compensation"] !== undefined;
+    return after !== undefined || isUndone || Object.keys(words).length > 0;
   }
 
   #effects(before: unknown, after: unknown, words: EffectWords): object[] {

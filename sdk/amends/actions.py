@@ -28,7 +28,7 @@ from amends.gate import BeginRequest, Begun
 from amends.policy import is_gated, keeps_order
 from amends.protocol.canonical import canonical, idempotency_key
 from amends.protocol.masking import Unfit, holds_bare, holds_mask, without_last4
-from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
+from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
 from amends.record import Record
 from amends.spool import KeyRow, KeyState
 from amends.values import UNSET, as_targets, is_json, per_target, plain, with_own_secrets
@@ -230,7 +230,7 @@ class Action:
                 told["effects"] = [
                     {**effect, "target": as_targets(effect["target"])[0]} for effect in effects
                 ]
-            elif self.effect_class not in WITHOUT_EFFECT:
+            elif self._leaves_something(after, told.get("compensation"), more):
                 told["effects"] = self._effects(before, after, more)
             self._settle(EventType.ACTION_SUCCEEDED, told, "succeeded")
         except (TooLarge, Unfit, ValueError, KeyError) as error:
@@ -403,12 +403,20 @@ class Action:
         What is too large or too deep is left out and logged; a mistake in the code is raised.
         """
         data: dict[str, Any] = {"result": {"not_recorded": cut(str(error))}}
-        if self.effect_class not in WITHOUT_EFFECT:
+        if self._leaves_something(UNSET, None, {}):
             data["effects"] = [{"target": target} for target in self.targets]
         self._settle(EventType.ACTION_SUCCEEDED, data, "succeeded")
         if not isinstance(error, TooLarge | Unfit):
             raise error
         log.warning("%s succeeded, but its result or snapshots are not kept: %s", self.id, error)
+
+    def _leaves_something(self, after: Any, undo: Any, more: Mapping[str, Any]) -> bool:
+        """Whether the call has effects on its targets: of a draft, where something is said of what
+        it left or of how that is put away.
+        """
+        if self.effect_class != ActionClass.DRAFT:
+            return self.effect_class not in WITHOUT_EFFECT
+        return after is not UNSET or bool(undo or self._planned.get("compensation") or more)
 
     def _effects(self, before: Any, after: Any, more: dict[str, Any]) -> list[dict[str, Any]]:
         befores, afters = (per_target(one, len(self.targets)) for one in (before, after))

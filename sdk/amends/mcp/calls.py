@@ -22,7 +22,7 @@ from amends.mcp.hints import Hints
 from amends.mcp.mapping import CALL_TOOL, Kind, Mapped, Safe, Seen
 from amends.policy import catalogued_class
 from amends.protocol.canonical import digest
-from amends.protocol.vocabulary import WITHOUT_EFFECT, EffectClass
+from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EffectClass
 from amends.runs import Run
 from amends.tools import EFFECT_CLASS, OTHER_TARGET, undo
 from amends.values import UNSET
@@ -304,7 +304,7 @@ class Planned:
         if was is not UNSET:
             how["before"] = None if was is None else was.state
             mapped, kind = self.call.session.mapped, self.kind
-            if kind and mapped.connection and self.effect_class not in WITHOUT_EFFECT:
+            if kind and mapped.connection and self.effect_class != ActionClass.READ_ONLY:
                 how["undo"] = kind.undoing(mapped.connection, was)
         if why := self.hints.why_high:
             how |= {"risk": "high", "intent": {"reason": why}}

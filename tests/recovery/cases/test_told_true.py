@@ -2,11 +2,14 @@
 
 import re
 
+import pytest
+
 from amends.protocol.vocabulary import EventType
 from approvals import inventory, policy, versions
 from approvals.models import Approval
 from ledger import desk_events
 from ledger.models import Event
+from recovery import corrections
 from recovery.engine import steps
 from recovery.models import CaseOutcome
 from recovery.planning import plans
@@ -67,8 +70,16 @@ def test_the_question_about_a_plan_names_on_whose_behalf_the_run_acted(
     assert {"name": "On behalf of", "value": "Eve Adams (eve)"} in page.context["why"]
 
 
+@pytest.mark.parametrize(
+    ("twin", "outcome", "did"),
+    [
+        (UNDO, CaseOutcome.RESTORED, "It was removed again."),
+        (UNDO[:-1] + ", reversibility: compensable}", CaseOutcome.RESTORED, "It was put away."),
+    ],
+    ids=["deleted", "archived"],
+)
 def test_a_draft_that_a_failed_run_left_behind_is_put_away_through_its_twin(
-    tell, acme, shop, ticket, ada
+    tell, acme, shop, ticket, ada, twin, outcome, did
 ):
     document = (
         POLICY.replace(
@@ -83,7 +94,7 @@ def test_a_draft_that_a_failed_run_left_behind_is_put_away_through_its_twin(
         )
         .replace(
             "  twins:\n",
-            "  twins:\n" + f'    "drafts.write":    {UNDO}\n',
+            "  twins:\n" + f'    "drafts.write":    {twin}\n',
         )
     )
     versions.activate(versions.save(acme, document, by=None), by=None)
@@ -98,8 +109,10 @@ def test_a_draft_that_a_failed_run_left_behind_is_put_away_through_its_twin(
 
     case.refresh_from_db()
     assert shop.execute("SELECT count(*) FROM tickets").fetchone() == (0,)
-    assert case.outcome == CaseOutcome.RESTORED
+    assert case.outcome == outcome
     assert line_of(acme, "drafts.write").twin == "shop.restore_row"
+    [told] = corrections.draft(case)
+    assert [one["did"] for one in told.facts["items"]] == [did]
 
 
 def test_all_times_of_a_page_are_of_one_clock(raised, acme, ada, ben, client):
