@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from amends.protocol.planning import chosen_twin
 from amends.protocol.vocabulary import (
     CLASSES,
     RISK_OF_CLASS,
@@ -185,15 +186,8 @@ class Policy:
 
     def twin(self, tool: str, target_type: str) -> Twin | None:
         """How effects of `tool` on targets of this type are undone; the most specific wins."""
-        fitting = [
-            twin
-            for twin in self.twins
-            if twin.target_type in {"", target_type} and glob_matches(twin.tool, tool)
-        ]
-        return max(
-            fitting,
-            key=lambda twin: (glob_specificity(twin.tool), bool(twin.target_type), twin.tool),
-            default=None,
+        return chosen_twin(
+            self.twins, tool, target_type, lambda twin: (twin.tool, twin.target_type)
         )
 
 

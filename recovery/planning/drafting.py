@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import UNSET
 
 from amends.protocol.masking import holds_mask
+from amends.protocol.planning import suggested_undo
 from approvals.digests import CallFacts, call_digest
 from approvals.policy import CannotEvaluate, PolicyDecision, Twin, judge, strictest
 from connectors import calls
@@ -186,29 +187,20 @@ class StepDrafter:
         }
 
     def _suggested(self) -> tuple[Connection, str, dict[str, Any], None]:
-        suggestion = self.action.compensation
-        if (
-            not isinstance(suggestion, dict)
-            or not suggestion.get("connection")
-            or not suggestion.get("operation")
-        ):
-            none = suggestion.get("none") if isinstance(suggestion, dict) else None
+        said = self.action.compensation
+        suggestion = suggested_undo(said)
+        if suggestion is None:
+            none = said.get("none") if isinstance(said, dict) else None
             why = f" The agent says: {formatting.quoted(none)}" if isinstance(none, str) else ""
             lasting = self.run.is_irreversible(self.action, self.effect)
             raise CannotUndo(
                 "irreversible" if lasting else "no_twin",
                 f"No compensation is registered for {self.action.tool_words}.{why}",
             )
-        given = suggestion.get("args")
-        args: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
-        self._check_mask(args)
+        self._check_mask(suggestion.args)
         self.notes.append("The agent suggested this compensation, so people must approve it.")
-        return (
-            self._connection(str(suggestion["connection"])),
-            str(suggestion["operation"]),
-            args,
-            None,
-        )
+        connection = self._connection(suggestion.connection)
+        return connection, suggestion.operation, suggestion.args, None
 
     def _differs(self, twin: Twin, args: Mapping[str, Any]) -> bool:
         suggestion = self.action.compensation

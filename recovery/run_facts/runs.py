@@ -13,6 +13,7 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
+from amends.protocol.planning import newest_first
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
 from approvals import denials, policy
 from approvals.models import PolicyVersion
@@ -126,12 +127,11 @@ class RunFacts:
 
     def standing(self) -> list[tuple[Action, Effect]]:
         """Effects that nobody has undone, in the order in which they would be: newest first."""
+        happened = {ActionState.SUCCEEDED, ActionState.UNKNOWN}
+        acted = [action for action in self.actions if action.state in happened]
+        found = newest_first(acted, lambda action: self.effects.get(action.pk, ()), _position)
         return [
-            (action, effect)
-            for action in reversed(self.actions)
-            if action.state in {ActionState.SUCCEEDED, ActionState.UNKNOWN}
-            for effect in sorted(self.effects.get(action.pk, ()), key=_position, reverse=True)
-            if effect.compensated == Compensated.NONE
+            (action, effect) for action, effect in found if effect.compensated == Compensated.NONE
         ]
 
     def is_irreversible(self, action: Action, effect: Effect | None = None) -> bool:

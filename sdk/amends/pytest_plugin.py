@@ -5,13 +5,14 @@ pytest finds them by itself where this package is installed. What they do is in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import amends
-from amends.testing import ScriptedDesk
+from amends.testing import POLICY, ScriptedDesk
 
 WAIT_SECONDS = 5.0
 
@@ -23,9 +24,19 @@ def amends_spool(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def amends_script(amends_spool: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedDesk]:
+def amends_policy() -> Mapping[str, Any]:
+    """The policy that it knows, which leaves everything to people. Have a fixture of this name that
+    gives yours (`{"agentSafety": …}`), to assert plans by its twins.
+    """
+    return POLICY
+
+
+@pytest.fixture
+def amends_script(
+    amends_spool: Path, amends_policy: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ScriptedDesk]:
     """What the desk says, and was told; `amends.connect()` reaches it, over that spool."""
-    script = ScriptedDesk()
+    script = ScriptedDesk(amends_policy)
     monkeypatch.setenv("AMENDS_URL", script.url)
     monkeypatch.setenv("AMENDS_KEY", script.key)
     monkeypatch.setenv("AMENDS_SPOOL", str(amends_spool))

@@ -1,8 +1,9 @@
 """For an engineer's own tests: answer an agent as the test says, fail after a step, call a twin as
 the desk would, or let it fail, check that once is enough, assert the plan.
 
-What the desk decides and plans only a real one knows, which `Operator` asks; `ScriptedDesk` says
-what it is told to say. The fixtures of `amends.pytest_plugin` are there wherever pytest is.
+What the desk decides only a real one knows, which `Operator` asks; `ScriptedDesk` says what it is
+told to say, and of a plan as much as follows from what it was told. The fixtures of
+`amends.pytest_plugin` are there wherever pytest is.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import parse_qs
 
 from amends import webhooks
 from amends.errors import AmendsError
-from amends.protocol.vocabulary import EventType
+from amends.protocol.masking import holds_mask
+from amends.protocol.planning import chosen_twin, newest_first, suggested_undo
+from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from amends.runs import Run
 from amends.twins import Twins
 from amends.values import Target, as_targets
@@ -109,6 +112,14 @@ def failing(twins: Twins, operation: str, error: Exception | None = None) -> Ite
         undo.apply = kept
 
 
+class Undo(NamedTuple):
+    """How one effect would be undone. Without an operation, `args` or both nobody here can say."""
+
+    target: tuple[str, str]
+    operation: str = ""
+    args: Mapping[str, Any] | None = None
+
+
 class ScriptedDesk:
     """Answers an agent on loopback as the test says, and keeps what it is told.
 
@@ -123,6 +134,7 @@ class ScriptedDesk:
         self.answers: dict[str, Said] = {}
         self.events: list[dict[str, Any]] = []
         self.is_away = False
+        self._policy_twins = (policy.get("agentSafety") or {}).get("twins")
         self._policy = {
             "workspace": "tests", "agent": "tested", "digest": "sha256:0", "document": policy,
             "masking": {"form": "v1", "key": secrets.token_hex(32)},
@@ -142,6 +154,41 @@ class ScriptedDesk:
         `unknown`, else `running` or, where it was never allowed, `planned`.
         """
         return [(one["tool"], one["state"]) for one in self._calls.values()]
+
+    def undos(self) -> list[Undo]:
+        """How the desk would undo what was told: newest effect first, by the policy's twins, else
+        as the agent suggested. That is the desk's own rule, as far as it goes without one: it knows
+        of no conditions (a rule's `compensation: NONE` among them), connections and previews, of
+        the arguments of the policy's twins, and whether a target has changed since.
+        """
+        calls = sorted(self._calls.values(), key=lambda call: int(call["n"]))
+        found = newest_first(calls, _effects, lambda effect: effect[0])
+        return [self._undo(call, target) for call, (_, target) in found]
+
+    def assert_plan(self, expected: Sequence[tuple[str, str]]) -> None:
+        """Compare them with pairs of operation (`connection.operation`) and target id."""
+        undos = self.undos()
+        found = [(one.operation, one.target[1]) for one in undos if one.operation]
+        if found != list(expected):
+            left = [one.target for one in undos if not one.operation]
+            told = f"the desk would do {found}, not {list(expected)}"
+            raise AssertionError(f"{told}; nobody says how to undo {left}" if left else told)
+
+    def _undo(self, call: Mapping[str, Any], target: tuple[str, str]) -> Undo:
+        twins: list[tuple[str, Mapping[str, Any]]] = [
+            (glob, twin)
+            for glob, said in (self._policy_twins or {}).items()
+            for twin in (said if isinstance(said, list) else [said])
+        ]
+        twin = chosen_twin(
+            twins, call["tool"], target[0], lambda one: (one[0], str(one[1].get("target") or ""))
+        )
+        if twin is not None:
+            return Undo(target, f"{twin[1]['connection']}.{twin[1]['operation']}")
+        suggested = suggested_undo(call["compensation"])
+        if suggested is None or holds_mask(suggested.args):
+            return Undo(target)
+        return Undo(target, f"{suggested.connection}.{suggested.operation}", suggested.args)
 
     def answer(self, path: str, body: bytes, wait_seconds: float) -> Answer:
         """The status and the JSON that the desk's address answers with."""
@@ -173,8 +220,11 @@ class ScriptedDesk:
 
     def _call(self, planned: dict[str, Any]) -> dict[str, Any]:
         """What is known of the call of a key."""
-        new = {"tool": planned["data"]["tool"], "action": planned["action"], "state": "planned",
-               "attempt": None}  # fmt: skip
+        data = planned["data"]
+        new = {"tool": data["tool"], "action": planned["action"], "state": "planned",
+               "attempt": None, "n": planned["n"], "class": data.get("class"),
+               "targets": data.get("targets") or [],
+               "compensation": data.get("compensation")}  # fmt: skip
         return self._calls.setdefault(planned["data"]["key"], new)
 
     def _take(self, event: dict[str, Any]) -> dict[str, Any]:
@@ -187,7 +237,10 @@ class ScriptedDesk:
             if call["action"] != event.get("action"):
                 continue
             if event["type"] == EventType.ACTION_SUCCEEDED:
-                call.update(state="succeeded", result=event["data"].get("result"))
+                told = event["data"]
+                call.update(state="succeeded", result=told.get("result"))
+                call["targets"] = [effect["target"] for effect in told.get("effects") or ()]
+                call["compensation"] = call["compensation"] or told.get("compensation")
             elif event["type"] == EventType.ACTION_FAILED:
                 call.update(state=event["data"]["outcome"], attempt=None)
         return {"id": event["id"], "status": "accepted"}
@@ -223,6 +276,17 @@ def _handler(desk: ScriptedDesk) -> type[BaseHTTPRequestHandler]:
         do_GET = do_PUT = do_POST  # noqa: N815 - http.server looks for these
 
     return Handler
+
+
+def _effects(call: Mapping[str, Any]) -> list[tuple[int, tuple[str, str]]]:
+    """What a call has done to which targets; one that nobody knows the end of, to any of its own.
+
+    This desk hears of no other clients than ours, which name each effect.
+    """
+    is_known = call["state"] == "succeeded"
+    if not is_known and (call["state"] != "unknown" or call["class"] in WITHOUT_EFFECT):
+        return []
+    return [(at, (one["type"], one["id"])) for at, one in enumerate(call["targets"])]
 
 
 class Operator:

@@ -128,10 +128,11 @@ def test_every_exception_of_the_guide_exists():
 
 
 ONBOARDING = """
-from amends.tools import tool
+from amends.tools import tool, undo
 done = []
 def called(name):
-    @tool(name, target=("person", "{who}"), effect_class="internal_update")
+    @tool(name, target=("person", "{who}"), effect_class="internal_update",
+          undo=undo("people.take_back", what=name))
     def call(who): done.append(name); return name
     return call
 def onboard(who):

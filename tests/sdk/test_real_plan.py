@@ -12,6 +12,7 @@ licences = outside.licences
 POLICY = """
 agentSafety:
   policies:
+    "greet":          {risk: LOW, approval: AUTO}
     "assign_licence": {risk: LOW, approval: AUTO, compensation: DELETE}
     "licences.*":     {risk: LOW, approval: AUTO}
     "order_licence":  {risk: LOW, approval: AUTO}
@@ -110,6 +111,47 @@ def test_an_undo_that_knows_what_its_call_answered(real_desk, operator):
     assert (step.step.operation, step.step.args) == ("cancel_order", {"licence": "L-9"})
     assert step.suggested_by_agent
     operator.assert_plan("run_order", [("licences.cancel_order", "4711")])
+
+
+def test_the_plan_that_a_test_sees_without_a_desk_is_the_desks(real_desk, operator, tmp_path):
+    """Two targets of one call, a twin, an undo of the agent's, one without any, one that failed."""
+    from recovery.triage import triage
+
+    def onboard_two(desk):
+        with desk.run("Onboard two", run="run_two") as run:
+            both = [("licence", "L-1"), ("licence", "L-2")]
+            with run.action("assign_licence", target=both, before=[None, None]) as act:
+                act.succeeded(after=[{"holder": "mia", "seat": 1}, {"holder": "tom", "seat": 2}])
+            back = amends.undo("licences.cancel_order", licence="L-3")
+            with run.action("order_licence", target=("order", "4711"), undo=back) as act:
+                act.succeeded({"id": "L-3"}, after={})
+            with run.action("greet", target=("person", "mia")) as act:
+                act.succeeded("sent", after={})
+            with run.action("assign_licence", target=("licence", "L-4"), before=None) as act:
+                act.failed("sold out", outcome="no_effect")
+            run.fail(RuntimeError("nothing more"))
+        assert desk.flush(60)
+
+    import yaml
+
+    script = testing.ScriptedDesk(yaml.safe_load(POLICY))
+    with amends.connect(script.url, script.key, spool=tmp_path / "two.sqlite") as desk:
+        onboard_two(desk)
+    onboard_two(real_desk)
+    triage.look()
+
+    plan = [
+        ("licences.cancel_order", "4711"),
+        ("licences.release_licence", "L-2"),
+        ("licences.release_licence", "L-1"),
+    ]
+    operator.assert_plan("run_two", plan)
+    script.assert_plan(plan)
+    assert script.undos()[0] == testing.Undo(("person", "mia"))
+    assert script.undos()[1].args == {"licence": "L-3"}
+    with pytest.raises(AssertionError, match="nobody says how to undo"):
+        script.assert_plan(plan[1:])
+    script.close()
 
 
 def test_the_agents_own_key_reads_no_cases(real_desk, web, token):
