@@ -6,7 +6,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
-from approvals import approval_requests, deciders, denials, notifications, team_coverage
+from approvals import approval_requests, deciders, denials, memory, notifications, team_coverage
 from approvals.deciders import locked
 from approvals.digests import record
 from approvals.interchange import aap_requests
@@ -82,3 +82,4 @@ every(10, name="approvals.look_at_teams")(team_coverage.sweep)
 every(3600, name="approvals.forget_keys")(forget_old_keys)
 every(3600, name="approvals.forget_requests")(aap_requests.forget_old)
 every(600, name="approvals.forget_denials")(denials.forget_old)
+every(600, name="approvals.forget_memory")(memory.forget_old)

@@ -65,6 +65,12 @@ keeps("approvals.Decision", "seen_digest", "teams", because=OURS)
 keeps("approvals.Denial", "key", "run_ref", because=OURS)
 keeps("approvals.GateKey", "key", "attempt", "denied", because="guards against a second effect")
 keeps("approvals.Pause", "name", "reason", because="words of an operator about a tool")
+for _model, _columns in {
+    "Tally": ("meter", "subject"),
+    "Reservation": ("key", "run_ref", "action"),
+    "Sighting": ("field", "value", "shape", "person", "run_ref", "action"),
+}.items():
+    keeps(f"approvals.{_model}", *_columns, because="digests and ids, let go by age")
 keeps("approvals.PolicyVersion", "document", "source", "digest", "note", "unmet", because=OURS)
 
 

@@ -10,17 +10,25 @@ or denies (approvals/policy/conditions.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from amends.protocol.masking import holds_bare, without_last4
+from approvals import memory
 from approvals.card_context import targets_of
 from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BeginRequest
+from approvals.memory import Caller, Meter, Standing, Value
 from approvals.policy import UNKNOWN, CannotEvaluate, Finding, Policy, Question, questions
+from approvals.policy.conditions import window_seconds
 from approvals.policy.spelling import TEXT_CHARACTERS_MAX, stands_in
 from ledger import desk_events, drivers
+from ledger.append.statements import Statement
 
 NOES_MAX = 200
 """Of a run's approvals so many, the newest, are looked through for a no."""
@@ -36,34 +44,77 @@ class Look:
     read: Callable[[Any], Finding]
 
 
-def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Mapping[str, Finding]:
-    """The answers to what the policy asks of this call, by the keys of the questions."""
+@dataclass(slots=True)
+class Gathered:
+    """What was found for one call, and what is to be remembered of it if it goes on."""
+
+    request: BeginRequest
+    context: BeginContext
+    findings: dict[str, Finding] = field(default_factory=dict)
+    meters: list[Meter] = field(default_factory=list)
+    standings: list[tuple[Meter, Standing]] = field(default_factory=list)
+    sighted: dict[tuple[str, str], Value] = field(default_factory=dict)
+
+    @property
+    def caller(self) -> Caller:
+        actor = self.request.actor
+        return Caller(actor.workspace_id, actor.agent_id or 0, self.request.key)
+
+    @property
+    def person(self) -> str:
+        """On whose behalf the run acts; empty where nobody is named."""
+        person = self.context.run.on_behalf_of if self.context.run else None
+        return str(person.get("id") or "") if isinstance(person, dict) else ""
+
+    def proceeding(self, run: str, action: str) -> list[Statement]:
+        """What is written with the call that proceeds: what it holds, and the values it has."""
+        sights = [
+            memory.sight(self.caller, self.sighted, person=self.person, run=run, action=action)
+        ]
+        return [*self._reserved(run, action, held=True), *(sights if self.sighted else [])]
+
+    def asking(self, run: str, action: str) -> list[Statement]:
+        """What is written where people are asked: it holds as much from their yes on."""
+        return self._reserved(run, action, held=False)
+
+    def _reserved(self, run: str, action: str, *, held: bool) -> list[Statement]:
+        return [
+            memory.reserve(
+                self.caller, meter, standing, self.context.now, run=run, action=action, held=held
+            )
+            for meter, standing in self.standings
+        ]
+
+
+def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Gathered:
+    """The findings for what the policy asks of this call, by the keys of the questions."""
     labels = context.run.labels if context.run else {}
-    open_ones = questions(policy, request.tool_call(labels))
-    if not open_ones:
-        return {}
-    found: dict[str, Finding] = {}
+    call = request.tool_call(labels)
+    found = Gathered(request, context)
     looks: dict[str, Look] = {}
-    facts = request.tool_call(labels).facts()
-    for question in open_ones:
-        answer = LOOKS[question.function](question, request, context, facts)
+    facts = call.facts()
+    for question in questions(policy, call):
+        answer = LOOKS[question.function](question, found, facts)
         if isinstance(answer, Look):
             looks[question.key] = answer
         else:
-            found[question.key] = answer
-    return found | _looked_up(looks)
+            found.findings[question.key] = answer
+    if looks:
+        found.findings |= _looked_up(looks, found)
+    return found
 
 
-def _looked_up(looks: Mapping[str, Look]) -> dict[str, Finding]:
-    if not looks:
-        return {}
+def _looked_up(looks: Mapping[str, Look], found: Gathered) -> dict[str, Finding]:
     sql = f"SELECT {', '.join(f'({look.sql})' for look in looks.values())}"
     values = [value for look in looks.values() for value in look.values]
-    [[row]] = drivers.execute(desk_events.plain_connection(), [(sql, values)])
+    locks = [memory.lock(found.caller, found.meters)] if found.meters else []
+    if found.request.explain:
+        locks = []
+    *_, [row] = drivers.execute(desk_events.plain_connection(), [*locks, (sql, values)])
     return {key: look.read(cell) for (key, look), cell in zip(looks.items(), row, strict=True)}
 
 
-Looker = Callable[[Question, BeginRequest, BeginContext, Mapping[str, Any]], Look | Finding]
+Looker = Callable[[Question, Gathered, Mapping[str, Any]], Look | Finding]
 
 
 # The request of the run, and what people wrote since.
@@ -87,10 +138,8 @@ FROM ledger_run r WHERE r.id = %b"""  # noqa: S608 - our own words
 NOT_ON_RECORD = "What the agent was asked for is not on record"
 
 
-def _text(
-    question: Question, request: BeginRequest, context: BeginContext, facts: Mapping[str, Any]
-) -> Look | Finding:
-    if context.run is None:
+def _text(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+    if gathered.context.run is None:
         return Finding(UNKNOWN, NOT_ON_RECORD)
     sql = GOAL if question.function == "goal" else REQUEST
 
@@ -98,33 +147,30 @@ def _text(
         told = bool(text) and len(text or "") <= TEXT_CHARACTERS_MAX
         return Finding(text if told else UNKNOWN, "" if told else NOT_ON_RECORD)
 
-    return Look(sql, [context.run.id], read)
+    return Look(sql, [gathered.context.run.id], read)
 
 
-def _person(
-    question: Question, request: BeginRequest, context: BeginContext, facts: Mapping[str, Any]
-) -> Finding:
-    person = context.run.on_behalf_of if context.run else None
+def _person(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Finding:
+    run = gathered.context.run
+    person = run.on_behalf_of if run else None
     if person is None:
         return Finding(UNKNOWN, "On whose behalf the run acts is not on record")
     return Finding(person, "")
 
 
-def _mentioned(
-    question: Question, request: BeginRequest, context: BeginContext, facts: Mapping[str, Any]
-) -> Look | Finding:
+def _mentioned(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
     value = value_of(question, facts)
-    if value is UNKNOWN or context.run is None:
+    if value is UNKNOWN or gathered.context.run is None:
         return Finding(UNKNOWN, f"Whether {question.subject} was asked for cannot be told")
 
     def read(text: str | None) -> Finding:
-        found = stands_in(value, text or "", request.actor.masking_key)
+        found = stands_in(value, text or "", gathered.request.actor.masking_key)
         if found is None:
             return Finding(UNKNOWN, f"Whether {question.subject} was asked for cannot be told")
         stands = "stands" if found else "does not stand"
         return Finding(found, f"{question.subject} {stands} in what the agent was asked for")
 
-    return Look(WRITTEN, [context.run.id], read)
+    return Look(WRITTEN, [gathered.context.run.id], read)
 
 
 def value_of(question: Question, facts: Mapping[str, Any]) -> Any:
@@ -151,12 +197,10 @@ WHERE no.targets && %b::varchar[] OR no.calls -> 0 -> 'args' = %b::jsonb"""  # n
 _json = msgspec.json.Encoder()
 
 
-def _rejected_before(
-    question: Question, request: BeginRequest, context: BeginContext, facts: Mapping[str, Any]
-) -> Look:
-    args = request.data.get("args")
+def _rejected_before(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look:
+    args = gathered.request.data.get("args")
     said = _json.encode(args).decode() if args else None
-    targets = targets_of([{"targets": list(request.targets)}])
+    targets = targets_of([{"targets": list(gathered.request.targets)}])
 
     def read(when: str | None) -> Finding:
         words = (
@@ -165,8 +209,138 @@ def _rejected_before(
         )  # fmt: skip
         return Finding(when is not None, words)
 
-    run = request.planned.run
-    return Look(REJECTED, [request.actor.workspace_id, run, targets, said], read)
+    run = gathered.request.planned.run
+    return Look(REJECTED, [gathered.request.actor.workspace_id, run, targets, said], read)
+
+
+# Sums and counts, with this call, over those that ran or are granted.
+
+AMOUNT_MAX = Decimal(10) ** 18
+SUBJECTS_MAX = 20
+
+
+def _counted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+    meter = _meter(question, gathered, facts)
+    if meter is None:
+        return Finding(UNKNOWN, f"What {question.source} comes to cannot be told")
+    gathered.meters.append(meter)
+    now = gathered.context.now
+
+    def read(rows: Sequence[Any] | None) -> Finding:
+        found = memory.standings(meter, rows, now)
+        gathered.standings += [(meter, one) for one in found]
+        total = max((one.others for one in found), default=Decimal(0)) + meter.amount
+        if not all(one.is_complete for one in found):
+            return Finding(UNKNOWN, f"More calls are open than {question.source} looks at")
+        since = min((one.since for one in found if one.since), default=now)
+        young = since > now - timedelta(seconds=meter.window_seconds)
+        counted = f", counted since {since:%Y-%m-%d %H:%M} UTC" if young else ""
+        value = int(total) if total == int(total) else float(total)
+        return Finding(value, f"{question.source} comes to {value} with this call{counted}")
+
+    sql, values = memory.tallies(gathered.caller, meter)
+    return Look(sql, values, read)
+
+
+def _meter(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Meter | None:
+    """What this call adds, and for whom; None where it cannot be told, or is less than nothing."""
+    amount = Decimal(1) if question.function == "count" else _number(value_of(question, facts))
+    subjects = _subjects(question.option("per", "workspace"), gathered, facts)
+    if amount is None or not subjects or len(subjects) > SUBJECTS_MAX:
+        return None
+    return Meter(
+        meter=memory.digest_of(question.key),
+        subjects=[memory.digest_of(one) for one in subjects],
+        amount=amount,
+        window_seconds=window_seconds(question.option("over")),
+    )
+
+
+def _number(value: Any) -> Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    number = Decimal(str(value))
+    return number if 0 <= number < AMOUNT_MAX else None
+
+
+def _subjects(per: str, gathered: Gathered, facts: Mapping[str, Any]) -> list[str]:
+    """Whom or what is counted for; none where it is not known."""
+    request = gathered.request
+    own = {
+        "workspace": ["all"],
+        "agent": [str(request.actor.agent_id)],
+        "tool": [request.tool],
+        "run": [request.planned.run],
+        "person": [gathered.person] if gathered.person else [],
+        "target": sorted({f"{one['type']} {one['id']}" for one in request.targets}),
+    }
+    if per in own:
+        return own[per]
+    value: Any = facts
+    for name in per.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    texts = _texts(value)
+    return sorted(texts) if texts else []
+
+
+# Novelty: whether a value was used before, and whether it looks like one that was.
+
+LEAVES_MAX = 20
+
+
+def _texts(value: Any) -> set[str] | None:
+    """The values as they are compared; None where one of them cannot be."""
+    if isinstance(value, list):
+        parts = [_texts(one) for one in value]
+        known = [one for one in parts if one is not None]
+        return set().union(*known) if len(known) == len(parts) else None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {str(value)}
+    if not isinstance(value, str) or not value.strip() or holds_bare(value):
+        return None
+    return {without_last4(value.encode()).decode()}
+
+
+def _known(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+    request = gathered.request
+    is_target = question.subject in {"target", "targets"}
+    targets = sorted({(one["type"], one["id"]) for one in request.targets})
+    named = [" ".join(one) for one in targets]
+    texts = named if is_target else sorted(_texts(value_of(question, facts)) or ())
+    by = question.option("by", "workspace")
+    if not texts or len(texts) > LEAVES_MAX or (by == "person" and not gathered.person):
+        return Finding(UNKNOWN, f"Whether {question.subject} is known cannot be told")
+    field_ = memory.digest_of("target" if is_target else question.subject)
+    values = [Value.of(one) for one in texts]
+    gathered.sighted |= {(field_, one.value): one for one in values}
+    agent = request.actor.agent_id if by == "agent" else None
+    person = gathered.person if by == "person" else None
+    whose = memory.Whose(request.actor.workspace_id, field_, agent, person)
+    sql, parameters = (
+        memory.seen_targets(whose, targets, values)
+        if is_target
+        else memory.seen_values(whose, values)
+    )
+    return Look(sql, parameters, partial(_seen, question, gathered.context.now))
+
+
+def _seen(question: Question, now: datetime, rows: Sequence[Any] | None) -> Finding:
+    seen = [msgspec.convert(one, memory.Seen) for one in rows or ()]
+    if question.function == "lookalike":
+        alike = any(one.is_alike and not one.is_known for one in seen)
+        looks = "looks like one that is known, and is another" if alike else "looks like no other"
+        return Finding(alike, f"{question.subject} {looks}")
+    least = window_seconds(question.option("for")) if question.option("for") else 0
+    known = all(one.is_known and now.timestamp() - (one.since or 0) >= least for one in seen)
+    if any(one.overturned for one in seen):
+        return Finding(known, f"A call with {question.subject} was undone, or failed its check")
+    new = [one for one in seen if not one.is_known]
+    if new:
+        return Finding(known, f"{question.subject} is new: no call with it was done before")
+    youngest = max(seen, key=lambda one: one.since or 0)
+    since = datetime.fromtimestamp(youngest.since or 0, UTC)
+    times = f"{youngest.times} call{'s' * (youngest.times != 1)}"
+    return Finding(known, f"{question.subject} is known since {since:%Y-%m-%d %H:%M} UTC, {times}")
 
 
 LOOKS: Mapping[str, Looker] = {
@@ -175,4 +349,8 @@ LOOKS: Mapping[str, Looker] = {
     "on_behalf_of": _person,
     "mentioned": _mentioned,
     "rejected_before": _rejected_before,
+    "count": _counted,
+    "sum": _counted,
+    "known": _known,
+    "lookalike": _known,
 }

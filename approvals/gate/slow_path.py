@@ -34,7 +34,7 @@ from approvals.gate.decision_table import (
     explained,
     waiting,
 )
-from approvals.gate.gathering import gather
+from approvals.gate.gathering import Gathered, gather
 from approvals.models import Approval, ApprovalState, GateKey
 from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies
 from edge import pools
@@ -133,7 +133,7 @@ def _decided(request: BeginRequest) -> Reply:  # noqa: PLR0911 - one per kind of
     policy = policy_in_force(request.actor.workspace_id, context.policy_digest)
     snapshot_cache.note(request, context)
     gathered = gather(request, context, policy)
-    decision, judgement = decide(request, context, policy, gathered)
+    decision, judgement = decide(request, context, policy, gathered.findings)
     if request.explain:
         return explained(request, context, decision, judgement)
     match decision:
@@ -142,11 +142,11 @@ def _decided(request: BeginRequest) -> Reply:  # noqa: PLR0911 - one per kind of
                 _renew(request, context)
             return Reply(decision.body)
         case Proceed():
-            return _proceed(request, context, decision)
+            return _proceed(request, context, decision, gathered)
         case Use():
-            return _use(request, context, policy, judgement, decision)
+            return _use(request, context, policy, judgement, decision, gathered)
         case Question():
-            return _question(request, context, policy, judgement, decision)
+            return _question(request, context, policy, judgement, decision, gathered)
         case Denied():
             return _denied(request, context, decision)
         case InDoubt():
@@ -159,7 +159,7 @@ def looked(request: BeginRequest) -> tuple[Decision, PolicyDecision]:
     """What would be answered, under the locks of the transaction that is open; begins nothing."""
     context = drivers.run(_look(request), desk_events.plain_connection())
     policy = policy_in_force(request.actor.workspace_id, context.policy_digest)
-    return decide(request, context, policy, gather(request, context, policy))
+    return decide(request, context, policy, gather(request, context, policy).findings)
 
 
 # Whoever waits for a key or a run for longer is told to come back.
@@ -198,12 +198,15 @@ def _renew(request: BeginRequest, context: BeginContext) -> None:
     drivers.execute(desk_events.plain_connection(), renewals)
 
 
-def _proceed(request: BeginRequest, context: BeginContext, decision: Proceed) -> Reply:
+def _proceed(
+    request: BeginRequest, context: BeginContext, decision: Proceed, gathered: Gathered
+) -> Reply:
     events = [] if decision.is_planned else [_plan(request, decision)]
     events.append(request.started(decision.run, decision.action, decision.fence))
     until = context.now + timedelta(seconds=request.actor.stuck_after_seconds)
     lease = (RENEW_KEY, [request.attempt, until, request.actor.agent_id, request.key])
-    record(request.actor, events, lease)
+    remembered = gathered.proceeding(decision.run, decision.action)
+    record(request.actor, events, lease, *remembered)
     return Reply(decision.as_body(until))
 
 
@@ -237,6 +240,7 @@ def _use(
     policy: Policy,
     judgement: PolicyDecision,
     decision: Use,
+    gathered: Gathered,
 ) -> Reply:
     """Use the grant if everything is still as it was approved; otherwise people are asked anew."""
     approval = (
@@ -248,14 +252,16 @@ def _use(
     if why:
         approval_requests.void(approval, why=why)
         if judgement.approval == "AUTO":
-            return _proceed(request, context, decision.proceed)
-        return _question(request, context, policy, judgement, Question(decision.proceed, why))
+            return _proceed(request, context, decision.proceed, gathered)
+        return _question(
+            request, context, policy, judgement, Question(decision.proceed, why), gathered
+        )
     if approval.state == ApprovalState.WAITING:
         _renew(request, context)
         return Reply(waiting(decision.proceed.action, approval.pk, approval.expires_at))
     if not grants.use(approval.pk, approval.digest):
         return _denied(request, context, Denied("expired", "the grant was not used in time"))
-    return _proceed(request, context, decision.proceed)
+    return _proceed(request, context, decision.proceed, gathered)
 
 
 def _why_not(  # noqa: PLR0911 - each reason ends it
@@ -288,6 +294,7 @@ def _question(
     policy: Policy,
     judgement: PolicyDecision,
     decision: Question,
+    gathered: Gathered,
 ) -> Reply:
     action = _planned(request, decision.proceed)
     if action is None:
@@ -314,6 +321,9 @@ def _question(
         )
     except approval_requests.NobodyToAsk as nobody:
         return _denied(request, context, Denied("nobody_to_ask", str(nobody)))
+    asking = gathered.asking(request.planned.run, action.action)
+    if asking:
+        drivers.execute(desk_events.plain_connection(), asking)
     return Reply(waiting(action.action, approval.pk, approval.expires_at))
 
 

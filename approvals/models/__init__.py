@@ -13,6 +13,7 @@ from approvals.models.approvals import (
     Requirement,
     SubjectKind,
 )
+from approvals.models.memory import Reservation, Sighting, Tally
 from approvals.models.policy import Denial, GateKey, Pause, PauseKind, PolicyVersion
 
 __all__ = [
@@ -31,5 +32,8 @@ __all__ = [
     "PauseKind",
     "PolicyVersion",
     "Requirement",
+    "Reservation",
+    "Sighting",
     "SubjectKind",
+    "Tally",
 ]

@@ -38,7 +38,7 @@ ARGUMENT_FACTS = frozenset({"tool", "args", "target", "targets", "agent", "label
 TAKEN = re.compile(r"(?<![\w.])ask_\d")
 CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\s*\(")
 OPTION = re.compile(r"\s*([a-z]+)\s*:(?!:)")
-WORD = re.compile(r"""\s*(?:"([^"\\]*)"|'([^'\\]*)'|([a-z]+))\s*""")
+WORD = re.compile(r"""\s*(?:"([^"\\]*)"|'([^'\\]*)'|([a-z]+(?:\.\w+)*))\s*""")
 DURATION = re.compile(r"(\d{1,5})\s*([mhd])")
 
 
@@ -59,11 +59,20 @@ UNKNOWN = object()
 Options = Mapping[str, Sequence[str] | None]
 """What may stand beside the value, each with its choices; None: a time such as "24h"."""
 
+PER = ("workspace", "target", "agent", "person", "tool", "run")
+PATH = re.compile(r"args(?:\.\w+)+")
+
 QUESTIONS: Mapping[str, Options] = {
     "mentioned": {},
     "changed": {},
+    "known": {"by": ("workspace", "agent", "person"), "for": None},
+    "lookalike": {},
+    "count": {"per": PER, "over": None},
+    "sum": {"per": PER, "over": None},
 }
 COUNTING = frozenset({"count", "sum"})
+REMEMBERING = COUNTING | {"known", "lookalike"}
+"""What is looked up always, since a call that nobody remembers would be free."""
 WITHOUT_VALUE = frozenset({"count"})
 
 
@@ -153,14 +162,14 @@ class Condition:
     def open(self, facts: Mapping[str, Any]) -> tuple[Question, ...]:
         """What must be looked up to evaluate it over `facts`; nothing where the call alone says.
 
-        What is counted is looked up always, for a call that is not counted would be free.
+        What is remembered is looked up always.
         """
-        counted = tuple(one for one in self.questions if one.function in COUNTING)
+        remembered = tuple(one for one in self.questions if one.function in REMEMBERING)
         try:
             self.evaluate(facts)
         except CannotEvaluate:
             return tuple(one for one in self.questions if of_call(one, facts) is None)
-        return counted
+        return remembered
 
     def told(self, facts: Mapping[str, Any]) -> list[str]:
         """What was found, in words, for those who are asked because of it."""
@@ -240,6 +249,8 @@ def _question(name: str, function: str, source: str, inside: tuple[int, int]) ->
             argument = _argument(text, place)
     if takes_value and argument is None:
         raise CannotCompile(f"“{function}” asks about a value", *at(bare, inside[0]))
+    if function in COUNTING and "over" not in options:
+        raise CannotCompile(f'“{function}” wants a time: over: "24h"', *at(bare, inside[0]))
     written = ", ".join(
         [*([" ".join(argument.source.split())] if argument else []),
          *(f"{one}: {word}" for one, word in sorted(options.items()))]
@@ -290,13 +301,15 @@ def _option(options: Options, function: str, name: str, text: str, place: tuple[
     found = WORD.fullmatch(text)
     word = next((one for one in found.groups() if one is not None), "") if found else ""
     if choices is None:
-        return str(window_seconds(word, place))
-    if word in choices:
+        window_seconds(word, place)
+        return word
+    if word in choices or (name == "per" and PATH.fullmatch(word)):
         return word
     raise CannotCompile(f"“{name}” is one of {', '.join(choices)}{near(word, choices)}", *place)
 
 
-def window_seconds(word: str, place: tuple[int, int]) -> int:
+def window_seconds(word: str, place: tuple[int, int] = (1, 1)) -> int:
+    """A time such as "24h", in seconds."""
     found = DURATION.fullmatch(word)
     seconds = int(found[1]) * SECONDS[found[2]] if found else 0
     if not WINDOW_SECONDS_MIN <= seconds <= WINDOW_SECONDS_MAX:

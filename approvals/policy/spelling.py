@@ -1,4 +1,4 @@
-"""Whether a value stands in what people wrote, in any usual spelling.
+"""Whether a value stands in what people wrote, in any usual spelling; and what looks like another.
 
 Texts are compared, and nothing is guessed. What cannot be told (a value that was masked without a
 mark, a text that is too long) is None, never False: a rule that rests on it then asks.
@@ -229,3 +229,29 @@ def _masked_stands_in(value: str, text: str, key: MaskingKey | None) -> bool | N
 
 def _mark(placeholder: str) -> str:
     return without_last4(placeholder.encode()).decode()
+
+
+# What looks alike: letters of other alphabets, and digits, that readers take for Latin letters.
+# After the idea of the skeleton of Unicode Technical Standard 39, with the letters that occur in
+# names, addresses and domains.
+
+_ALIKE = str.maketrans(
+    {
+        "а": "a", "в": "b", "с": "c", "ԁ": "d", "е": "e", "ѐ": "e", "ё": "e", "ғ": "f", "ԍ": "g",
+        "һ": "h", "н": "h", "і": "l", "ї": "l", "ј": "j", "к": "k", "ӏ": "l", "м": "m", "п": "n",
+        "о": "o", "р": "p", "ԛ": "q", "г": "r", "ѕ": "s", "т": "t", "ц": "u", "ѵ": "v", "ԝ": "w",
+        "х": "x", "у": "y", "α": "a", "β": "b", "ϲ": "c", "δ": "d", "ε": "e", "η": "n", "ι": "l",
+        "κ": "k", "μ": "m", "ν": "v", "ο": "o", "ρ": "p", "σ": "o", "τ": "t", "υ": "u", "χ": "x",
+        "γ": "y", "ω": "w", "ա": "w", "օ": "o", "ս": "u", "հ": "h", "ո": "n", "ց": "g", "ѡ": "w",
+        "ɑ": "a", "ɡ": "g", "ı": "l", "ƅ": "b", "ø": "o", "đ": "d", "ł": "l", "ħ": "h", "ɩ": "l",
+        "0": "o", "1": "l", "i": "l", "|": "l", "!": "l", "3": "e", "5": "s", "$": "s", "8": "b",
+    }
+)  # fmt: skip
+
+
+def skeleton(text: str) -> str:
+    """The same for all texts that a reader may take for one another."""
+    bare = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
+    letters = "".join(one for one in bare if unicodedata.category(one) not in {"Mn", "Cf", "Me"})
+    alike = letters.translate(_ALIKE).replace("rn", "m").replace("vv", "w")
+    return re.sub(r"[\s._\-]", "", alike)

@@ -7,7 +7,7 @@ from approvals import inbox
 from approvals.card_context import why
 from approvals.models import Approval
 from approvals.policy import ToolCall, judge, load
-from approvals.policy.spelling import stands_in
+from approvals.policy.spelling import skeleton, stands_in
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
 
@@ -61,6 +61,13 @@ def test_a_masked_value_is_compared_by_its_mark():
     assert stands_in(card, f"charge my card {card}", key) is True
     assert stands_in(key.placeholder("password", "hunter2"), "it is hunter2", key) is True
     assert stands_in(key.placeholder("password", "a b"), "it is a b", key) is None
+
+
+def test_letters_that_readers_take_for_one_another_have_one_skeleton():
+    alike = "paypal.com pаypаl.com", "paypal paypa1", "Microsoft rnicrosoft", "a-b.co ab.co"
+    for one, other in map(str.split, alike):
+        assert skeleton(one) == skeleton(other)
+    assert len({skeleton(str(number)) for number in range(1_000)}) == 1_000
 
 
 # At the gate.

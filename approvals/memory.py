@@ -1,0 +1,314 @@
+"""Memory: sums and counts over calls that ran or are granted, and values that are known.
+
+A tally is read under its row's lock and written in the transaction in which the call proceeds, so
+that any number of calls at once never pass a cap. What a call holds is written beside it, by its
+action: whoever reads the tally next looks what became of it. A call without effect gives back what
+it held, and a granted call holds what it asked for before it is made; nobody has to be told of
+either, so nothing is lost.
+
+Windows move in steps of a forty-eighth, and the oldest step counts whole: a sum may be held for
+half an hour longer than a day, and never shorter.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from approvals.models import Reservation, Sighting, Tally
+from approvals.models.memory import DIGEST_CHARACTERS
+from approvals.policy.spelling import plain, skeleton
+from ledger.append.statements import Statement
+
+BUCKETS = 48
+OPEN_MAX = 200
+"""Of a tally so many calls are looked up whose outcome is not known yet; asked ones first."""
+KEPT_DAYS = 62  # twice the longest window
+SIGHTINGS_KEPT_DAYS = 400  # as keys at the gate
+FORGOTTEN_AT_A_TIME = 1_000
+SIGHTED_MAX = 200
+"""Of a value so many calls, the newest, are looked through."""
+
+_json = msgspec.json.Encoder()
+
+
+def digest_of(*parts: str) -> str:
+    return sha256("\x1f".join(parts).encode()).hexdigest()[:DIGEST_CHARACTERS]
+
+
+# Sums and counts.
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What is summed, for which subjects, and how much this call adds to each."""
+
+    meter: str
+    subjects: Sequence[str]
+    amount: Decimal
+    window_seconds: int
+
+    def bucket(self, now: datetime) -> int:
+        return int(now.timestamp() // max(1, self.window_seconds // BUCKETS))
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose call it is that reads and reserves."""
+
+    workspace_id: int
+    agent_id: int
+    key: str
+
+
+# In the order of the rows, so that two calls with several tallies in common wait in line.
+LOCK = """
+INSERT INTO approvals_tally (workspace_id, meter, subject, buckets, since, touched_at)
+SELECT %b, meter, subject, '{}', clock_timestamp(), clock_timestamp()
+FROM unnest(%b::text[], %b::text[]) AS u (meter, subject) ORDER BY meter, subject
+ON CONFLICT (workspace_id, meter, subject) DO UPDATE SET touched_at = clock_timestamp()"""
+
+TALLIES = f"""
+SELECT json_agg(json_build_array(t.id, t.subject, t.buckets, extract(epoch FROM t.since), (
+    SELECT json_agg(json_build_array(o.id, o.bucket, o.amount::text, o.held, o.is_own, (
+        SELECT a.state FROM ledger_run r JOIN ledger_action a ON a.run_id = r.id
+        WHERE r.workspace_id = t.workspace_id AND r.run = o.run_ref AND a.action = o.action), (
+        SELECT CASE WHEN p.expires_at > clock_timestamp() THEN p.state END
+        FROM approvals_approval p WHERE NOT o.held AND p.workspace_id = t.workspace_id
+            AND p.subject_key = concat(o.agent_id, ' ', o.key) AND p.run_ref = o.run_ref
+        ORDER BY p.id DESC LIMIT 1)) ORDER BY o.held, o.id)
+    FROM (SELECT r.*, r.agent_id = %b AND r.key = %b AS is_own FROM approvals_reservation r
+        WHERE r.tally_id = t.id ORDER BY r.held, r.id LIMIT {OPEN_MAX + 1}) o)))
+FROM approvals_tally t
+WHERE t.workspace_id = %b AND t.meter = %b AND t.subject = ANY(%b::text[])"""  # noqa: S608 - ours
+
+
+def lock(caller: Caller, meters: Iterable[Meter]) -> Statement:
+    """Hold the rows of these tallies, new ones among them."""
+    pairs = [(one.meter, subject) for one in meters for subject in one.subjects]
+    names, subjects = [one for one, _ in pairs], [one for _, one in pairs]
+    return LOCK, [caller.workspace_id, names, subjects]
+
+
+def tallies(caller: Caller, meter: Meter) -> Statement:
+    """What stands in them, and what became of the calls whose outcome was not known."""
+    here = caller.workspace_id
+    return TALLIES, [caller.agent_id, caller.key, here, meter.meter, list(meter.subjects)]
+
+
+@dataclass(slots=True)
+class Standing:
+    """One tally as it stands for this call: what others hold, and what is to be written."""
+
+    id: int
+    buckets: dict[int, Decimal]
+    since: datetime | None
+    granted: Decimal = Decimal(0)
+    done: list[int] = field(default_factory=list)
+    is_complete: bool = True
+
+    @property
+    def others(self) -> Decimal:
+        return sum(self.buckets.values(), self.granted)
+
+
+def standings(meter: Meter, rows: Sequence[Sequence[Any]] | None, now: datetime) -> list[Standing]:
+    """The tallies of a meter out of what `TALLIES` gives."""
+    oldest = meter.bucket(now) - BUCKETS
+    found = []
+    for id_, _, buckets, since, open_rows in rows or ():
+        kept = {int(n): Decimal(amount) for n, amount in buckets.items() if int(n) >= oldest}
+        one = Standing(id_, kept, datetime.fromtimestamp(float(since), now.tzinfo))
+        one.is_complete = len(open_rows or ()) <= OPEN_MAX or bool(open_rows[OPEN_MAX][3])
+        for row in open_rows or ():
+            _settle(one, *row)
+        found.append(one)
+    return found
+
+
+def _settle(
+    tally: Standing, id_: int, bucket: int, amount: str, held: bool, is_own: bool,  # noqa: FBT001
+    state: str | None, approval: str | None,
+) -> None:  # fmt: skip
+    """What one call holds by now. Its own row is written anew, and so left out here."""
+    if held:
+        if (state == "failed" or is_own) and bucket in tally.buckets:
+            tally.buckets[bucket] -= Decimal(amount)
+        if state in {"failed", "succeeded"} and not is_own:
+            tally.done.append(id_)
+        return
+    if is_own:
+        return
+    if approval == "granted":
+        tally.granted += Decimal(amount)
+    elif approval != "waiting":
+        tally.done.append(id_)
+
+
+RESERVE = """
+WITH written AS (UPDATE approvals_tally SET buckets = %b::jsonb WHERE id = %b),
+done AS (DELETE FROM approvals_reservation WHERE id = ANY(%b::bigint[]))
+INSERT INTO approvals_reservation
+    (tally_id, agent_id, key, run_ref, action, bucket, amount, held, at)
+VALUES (%b, %b, %b, %b, %b, %b, %b::numeric, %b, clock_timestamp())
+ON CONFLICT (tally_id, agent_id, key) DO UPDATE SET run_ref = excluded.run_ref,
+    action = excluded.action, bucket = excluded.bucket, amount = excluded.amount,
+    held = excluded.held, at = excluded.at"""
+
+
+def reserve(
+    caller: Caller, meter: Meter, standing: Standing, now: datetime,
+    *, run: str, action: str, held: bool,
+) -> Statement:  # fmt: skip
+    """Write what this call holds: at once where it may be made, else once people say yes."""
+    bucket = meter.bucket(now)
+    buckets = dict(standing.buckets)
+    if held:
+        buckets[bucket] = buckets.get(bucket, Decimal(0)) + meter.amount
+    said = {str(number): str(amount) for number, amount in buckets.items() if amount}
+    values = [_json.encode(said).decode(), standing.id, standing.done, standing.id]
+    return RESERVE, [
+        *values, caller.agent_id, caller.key, run, action, bucket, str(meter.amount), held,
+    ]  # fmt: skip
+
+
+# Values that are known: done before, stood every check, and never overturned.
+
+GOOD = "a.state = 'succeeded' AND a.verified <> 'failed' AND a.compensated = 'none'"
+OVERTURNED = "a.verified = 'failed' OR a.compensated IN ('partly', 'compensated', 'corrected')"
+_SEEN = f"""
+SELECT count(*) FILTER (WHERE n.good), coalesce(bool_or(n.overturned), false),
+    extract(epoch FROM min(n.at) FILTER (WHERE n.good))
+FROM (SELECT s.at, {GOOD} AS good, {OVERTURNED} AS overturned FROM ("""  # noqa: S608 - our own words
+_OF_RUN = """
+    JOIN ledger_run r ON r.workspace_id = s.workspace_id AND r.run = s.run_ref
+    JOIN ledger_action a ON a.run_id = r.id AND a.action = s.action"""
+_BY = """
+    WHERE (%b::bigint IS NULL OR s.agent_id = %b::bigint)
+        AND (%b::text IS NULL OR s.person = %b::text)) n"""
+VALUES = f"""
+SELECT json_agg(json_build_array(seen.times, seen.overturned, seen.since,
+    alike.found)) FROM unnest(%b::text[], %b::text[])
+    AS v (value, shape)
+CROSS JOIN LATERAL ({_SEEN}
+    SELECT * FROM approvals_sighting s
+    WHERE s.workspace_id = %b AND s.field = %b AND s.value = v.value
+    ORDER BY s.id DESC LIMIT {SIGHTED_MAX}) s {_OF_RUN} {_BY}) seen (times, overturned, since)
+CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM (
+    SELECT * FROM approvals_sighting s
+    WHERE s.workspace_id = %b AND s.field = %b AND s.shape = v.shape AND s.value <> v.value
+    ORDER BY s.id DESC LIMIT {SIGHTED_MAX}) s {_OF_RUN} WHERE {GOOD})) alike (found)"""  # noqa: S608
+# The targets of calls stand in the ledger by themselves.
+TARGETS = f"""
+SELECT json_agg(json_build_array(seen.times, seen.overturned, seen.since,
+    alike.found)) FROM unnest(%b::text[], %b::text[],
+    %b::text[], %b::text[]) AS v (type, id, value, shape)
+CROSS JOIN LATERAL ({_SEEN}
+    SELECT a.started_at AS at, a.id AS action, a.agent_id, a.run_id FROM (
+        SELECT * FROM ledger_effect e WHERE e.workspace_id = %b AND e.target_type = v.type
+            AND e.target_id = v.id ORDER BY e.id DESC LIMIT {SIGHTED_MAX}) e
+    JOIN ledger_action a ON a.id = e.action_id) s
+    JOIN ledger_action a ON a.id = s.action JOIN ledger_run r ON r.id = a.run_id
+    WHERE (%b::bigint IS NULL OR a.agent_id = %b::bigint)
+        AND (%b::text IS NULL OR r.customer = %b::text)) n) seen (times, overturned, since)
+CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM (
+    SELECT * FROM approvals_sighting s
+    WHERE s.workspace_id = %b AND s.field = %b AND s.shape = v.shape AND s.value <> v.value
+    ORDER BY s.id DESC LIMIT {SIGHTED_MAX}) s {_OF_RUN} WHERE {GOOD})) alike (found)"""  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value that is asked about: its digest, and that of what looks like it."""
+
+    value: str
+    shape: str
+
+    @classmethod
+    def of(cls, text: str) -> "Value":
+        return cls(digest_of(plain(text).strip()), digest_of(skeleton(text)))
+
+
+class Seen(msgspec.Struct, array_like=True):
+    """What is on record of one value."""
+
+    times: int
+    overturned: bool
+    since: float | None
+    is_alike: bool
+
+    @property
+    def is_known(self) -> bool:
+        return self.times > 0 and not self.overturned
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """Where it is looked, and by whose calls; None stands for anybody's."""
+
+    workspace_id: int
+    field: str
+    agent_id: int | None
+    person: str | None
+
+
+def seen_values(whose: Whose, values: Sequence[Value]) -> Statement:
+    """What is on record of these values."""
+    here = [whose.workspace_id, whose.field]
+    person = None if whose.person is None else digest_of(whose.person)
+    by = [whose.agent_id, whose.agent_id, person, person]
+    digests = [one.value for one in values], [one.shape for one in values]
+    return VALUES, [*digests, *here, *by, *here]
+
+
+def seen_targets(
+    whose: Whose, targets: Sequence[tuple[str, str]], values: Sequence[Value]
+) -> Statement:
+    """The same of targets, each a type and an id."""
+    types, ids = zip(*targets, strict=True)
+    by = [whose.agent_id, whose.agent_id, whose.person, whose.person]
+    digests = [one.value for one in values], [one.shape for one in values]
+    here = [whose.workspace_id, whose.field]
+    return TARGETS, [list(types), list(ids), *digests, whose.workspace_id, *by, *here]
+
+
+SIGHT = """
+INSERT INTO approvals_sighting
+    (workspace_id, field, value, shape, agent_id, person, run_ref, action, at)
+SELECT %b, field, value, shape, %b, %b, %b, %b, clock_timestamp()
+FROM unnest(%b::text[], %b::text[], %b::text[]) AS u (field, value, shape)"""
+
+
+def sight(
+    caller: Caller, sighted: Mapping[tuple[str, str], Value], *, person: str, run: str, action: str
+) -> Statement:
+    """Remember that this call was begun with these values."""
+    by = digest_of(person) if person else ""
+    fields, values = [field_ for field_, _ in sighted], list(sighted.values())
+    return SIGHT, [
+        caller.workspace_id, caller.agent_id, by, run, action, fields,
+        [one.value for one in values], [one.shape for one in values],
+    ]  # fmt: skip
+
+
+def forget_old() -> int:
+    """Drop what no window reaches any more, and values that nobody used for so long."""
+    kept = Now() - timedelta(days=KEPT_DAYS)
+    seen = Now() - timedelta(days=SIGHTINGS_KEPT_DAYS)
+    return (
+        _drop(Reservation.objects.filter(at__lt=kept))
+        + _drop(Tally.objects.filter(touched_at__lt=kept))
+        + _drop(Sighting.objects.filter(at__lt=seen))
+    )
+
+
+def _drop(old: QuerySet[Any]) -> int:
+    some = list(old.order_by("pk").values_list("pk", flat=True)[:FORGOTTEN_AT_A_TIME])
+    old.model._default_manager.filter(pk__in=some).delete()  # noqa: SLF001
+    return len(some)

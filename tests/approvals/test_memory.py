@@ -1,0 +1,257 @@
+"""What a rule may remember: sums and counts that calls hold, and values that are known."""
+
+import asyncio
+import json
+
+import pytest
+from django.db.models import F
+
+from approvals import inbox, memory
+from approvals.card_context import why
+from approvals.models import Approval, Reservation, Sighting, Tally
+from ledger.models import Action
+from tests.approvals.cast import put_in_force
+from tests.approvals.door import Agent as Trip
+from tests.approvals.door import planned, visit
+from workspaces import keys
+from workspaces.models import Agent
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def trip(key, ben):
+    return Trip(key)
+
+
+@pytest.fixture
+def obey(acme, ada, leads):
+    def say(when, glob="pay.*"):
+        rules = [{"when": when, "approval": "MANUAL"}, {"approval": "AUTO"}]
+        put_in_force(acme, ada, {"policies": {glob: rules}})
+
+    return say
+
+
+def pay(trip, key, amount=40, **more):
+    args = {"amount": amount} | more.pop("args", {})
+    asked = {"tool": "pay.refund", "args": args, "action": f"act-{key}", "attempt": f"try-{key}"}
+    return trip.begin(key=key, **(asked | more))
+
+
+def answer(*told, **more):
+    return pay(*told, **more).json().get("answer")
+
+
+def grant(by):
+    approval = Approval.objects.latest("pk")
+    inbox.grant(approval, by=by, seen=approval.digest, reason="fine")
+
+
+def found():
+    return [row["value"] for row in why(Approval.objects.latest("pk")) if row["name"] == "Found"]
+
+
+def held():
+    return sum(map(float, Tally.objects.get().buckets.values()))
+
+
+CAP = "sum(args.amount, over: '24h') > 100"
+
+
+def test_small_amounts_add_up_to_the_question_that_a_large_one_would_be(trip, obey, ben):
+    obey(CAP)
+
+    assert [answer(trip, f"k{n}") for n in range(3)] == ["proceed", "proceed", "wait"]
+    assert found()[0].startswith("sum(args.amount, over: 24h) comes to 120 with this call, counted")
+    assert (answer(trip, "k3", 20), answer(trip, "k4", 1)) == ("proceed", "wait")
+    assert held() == 100
+    grant(ben)
+    assert answer(trip, "k4", 1) == "proceed"
+    assert held() == 101
+    assert answer(trip, "k4", 1, attempt="again") is None  # under way: the key has it
+    assert held() == 101
+
+
+def test_a_call_without_effect_gives_back_what_it_held(trip, obey):
+    obey(CAP)
+    doubted = pay(trip, "k1", 90)
+    trip.failed(doubted, attempt="try-k1", outcome="unknown")
+    assert answer(trip, "k2", 20) == "wait"
+    trip.succeeded(pay(trip, "k3", 10), attempt="try-k3")
+    assert answer(trip, "k4", 1) == "wait"
+
+    trip.failed(doubted, attempt="try-k1", outcome="no_effect")
+
+    assert answer(trip, "k5", 90) == "proceed"
+    assert held() == 100
+    assert answer(trip, "k6", 1) == "wait"
+    assert not Reservation.objects.filter(key__in=["k1", "k3"]).exists()
+
+
+def test_a_grant_counts_as_what_it_holds_before_it_is_used_and_a_no_holds_nothing(trip, obey, ben):
+    obey("args.amount >= 90 || sum(args.amount, over: '24h') > 100")
+
+    assert answer(trip, "k1", 90) == "wait"
+    assert answer(trip, "k2", 20) == "proceed"
+    grant(ben)
+    assert answer(trip, "k3", 1) == "wait"
+    assert found()[0].startswith("sum(args.amount, over: 24h) comes to 111 ")
+    assert answer(trip, "k4", 95) == "wait"
+    refused = Approval.objects.latest("pk")
+    inbox.reject(refused, by=ben, seen=refused.digest, reason="no")
+    assert answer(trip, "k1", 90) == "proceed"
+    assert held() == 110
+
+
+@pytest.mark.parametrize("amount", [-50, "40", None, True, 10**18])
+def test_an_amount_that_cannot_be_counted_asks(trip, obey, amount):
+    obey(CAP)
+    assert answer(trip, "k1", amount) == "wait"
+    assert found() == ["What sum(args.amount, over: 24h) comes to cannot be told"]
+
+
+@pytest.mark.parametrize(
+    ("per", "same", "other"),
+    [
+        ("target", {}, {"targets": [{"type": "contact", "id": "c8"}]}),
+        ("tool", {}, {"tool": "pay.charge"}),
+        ("run", {}, {"run": "run_2"}),
+        ("person", {}, {"run": "run_2"}),
+        ("args.iban", {"args": {"iban": "DE1"}}, {"args": {"iban": "DE2"}}),
+    ],
+)
+def test_what_is_counted_is_counted_for_each_by_itself(trip, obey, per, same, other):
+    obey(f"count(per: {per}, over: '1h') > 1")
+    trip.say("run.started", on_behalf_of={"id": "mia"})
+    trip.say("run.started", run="run_2", on_behalf_of={"id": "eve"})
+    common = {"args": {"iban": "DE1"}}
+
+    assert answer(trip, "k1", **(common | same)) == "proceed"
+    assert answer(trip, "k2", **(common | same)) == "wait"
+    assert answer(trip, "k3", **(common | other)) == "proceed"
+    assert answer(trip, "k4", **(common | other)) == "wait"
+
+
+def test_of_several_targets_the_one_with_most_counts_and_none_hides_behind_another(trip, obey):
+    obey("count(per: target, over: '1h') > 1")
+    one, two = {"type": "contact", "id": "c1"}, {"type": "contact", "id": "c2"}
+
+    assert answer(trip, "k1", targets=[one]) == "proceed"
+    assert answer(trip, "k2", targets=[two, one]) == "wait"
+    assert answer(trip, "k3", targets=[]) == "wait"
+
+
+def test_what_is_older_than_the_window_no_longer_counts(trip, obey):
+    obey(CAP)
+    assert answer(trip, "k1", 90) == "proceed"
+    tally = Tally.objects.get()
+    assert answer(trip, "k2", 20) == "wait"
+    for steps, wanted in ((memory.BUCKETS - 1, "wait"), (memory.BUCKETS + 1, "proceed")):
+        Tally.objects.update(
+            buckets={str(int(n) - steps): amount for n, amount in tally.buckets.items()}
+        )
+        assert answer(trip, f"k-{steps}", 20) == wanted
+
+
+def test_of_fifty_at_once_no_more_go_on_than_the_cap_lets(trip, obey, key):
+    obey("sum(args.amount, per: person, over: '24h') > 500")
+    trip.say("run.started", on_behalf_of={"id": "mia"})
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+
+    async def story(client):
+        async def one(number):
+            body = planned(key=f"k{number}", action=f"act-{number}", args={"amount": 99})
+            content = json.dumps(body | {"data": body["data"] | {"tool": "pay.refund"}})
+            said = await client.post("/api/v1/actions/begin", content=content, headers=headers)
+            return said.json()
+
+        return await asyncio.gather(*(one(number) for number in range(50)))
+
+    answers = [said.get("answer") for said in visit(story, connections_max=8)]
+
+    assert answers.count("proceed") == 5
+    assert held() == 495
+    assert set(answers) == {"proceed", "wait", "denied"}  # no more than twenty are asked about
+
+
+# Novelty.
+
+
+def test_an_account_is_known_once_a_call_with_it_is_done_and_as_long_as_it_stands(trip, obey, ben):
+    obey("!known(args.iban)")
+    mine = {"args": {"iban": "DE89370400440532013000"}}
+
+    assert answer(trip, "k1", **mine) == "wait"
+    assert found() == ["args.iban is new: no call with it was done before"]
+    grant(ben)
+    said = pay(trip, "k1", **mine)
+    assert said.json()["answer"] == "proceed"
+    assert answer(trip, "k2", **mine) == "wait"  # it runs, and nobody knows yet how it ends
+    trip.succeeded(said, attempt="try-k1")
+
+    assert answer(trip, "k3", **mine) == "proceed"
+    assert answer(trip, "k4", args={"iban": "DE02120300000000202051"}) == "wait"
+    Action.objects.filter(key="k1").update(compensated="compensated")
+    assert answer(trip, "k5", **mine) == "wait"
+    assert found() == ["A call with args.iban was undone, or failed its check"]
+
+
+@pytest.mark.parametrize("what", ["target", "args.to"])
+def test_what_one_agent_or_one_person_knows_another_need_not_know(trip, obey, acme, ben, what):
+    other = Agent.objects.create(workspace=acme, name="other-agent")
+    twin = Trip(keys.create_key(other, by=None, name="test")[1])
+    trip.say("run.started", on_behalf_of={"id": "mia"})
+    trip.say("run.started", run="run_2", on_behalf_of={"id": "eve"})
+    twin.say("run.started", run="run_3", on_behalf_of={"id": "mia"})
+    obey(f"!known({what}, by: agent)")
+    assert answer(trip, "k1", args={"to": "x"}) == "wait"
+    grant(ben)
+    trip.succeeded(pay(trip, "k1", args={"to": "x"}), attempt="try-k1", after={"n": 1})
+
+    def verdicts(by):
+        obey(f"!known({what}, by: {by})")
+        asked = ((trip, "run_1"), (trip, "run_2"), (twin, "run_3"))
+        return [answer(one, f"{by}-{run}", run=run, args={"to": "x"}, explain=True)
+                for one, run in asked]  # fmt: skip
+
+    assert [verdicts(by) for by in ("workspace", "agent", "person")] == [
+        ["proceed", "proceed", "proceed"],
+        ["proceed", "proceed", "wait"],
+        ["proceed", "wait", "proceed"],
+    ]
+
+
+def test_known_for_a_time_is_more_than_known(trip, obey, ben):
+    obey("!known(args.to, for: '7d')")
+    assert answer(trip, "k1", args={"to": "x"}) == "wait"
+    grant(ben)
+    trip.succeeded(pay(trip, "k1", args={"to": "x"}), attempt="try-k1")
+
+    assert answer(trip, "k2", args={"to": "x"}) == "wait"
+    assert found()[0].startswith("args.to is known since 20")
+    Sighting.objects.update(at=F("at") - memory.timedelta(days=8))
+    assert answer(trip, "k3", args={"to": "x"}) == "proceed"
+
+
+def test_what_looks_like_a_known_one_and_is_another_is_told(trip, obey):
+    obey("lookalike(args.to) || lookalike(target)")
+    trip.succeeded(pay(trip, "k1", args={"to": "billing@paypal.com"}), attempt="try-k1", after={})
+
+    assert answer(trip, "k2", args={"to": "billing@paypal.com"}) == "proceed"
+    assert answer(trip, "k3", args={"to": "billing@pаypal.com"}) == "wait"
+    assert found() == ["args.to looks like one that is known, and is another",
+                       "target looks like no other"]  # fmt: skip
+    assert answer(trip, "k4", args={"to": "billing@acme.com"}) == "proceed"
+    alike = [{"type": "contact", "id": "C7".replace("C", "с")}]
+    assert answer(trip, "k5", args={"to": "billing@paypal.com"}, targets=alike) == "wait"
+
+
+def test_what_nobody_asks_for_any_more_is_let_go(trip, obey):
+    obey("sum(args.amount, over: '24h') > 100 || !known(args.amount)")
+    assert answer(trip, "k1") == "wait"
+    assert memory.forget_old() == 0
+    Tally.objects.update(touched_at=F("touched_at") - memory.timedelta(days=70))
+    Reservation.objects.update(at=F("at") - memory.timedelta(days=70))
+    assert memory.forget_old() == 2
+    assert not Tally.objects.exists()
