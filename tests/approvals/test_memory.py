@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import timedelta
 
 import pytest
 from django.db.models import F
@@ -230,7 +231,7 @@ def test_known_for_a_time_is_more_than_known(trip, obey, ben):
 
     assert answer(trip, "k2", args={"to": "x"}) == "wait"
     assert found()[0].startswith("args.to is known since 20")
-    Sighting.objects.update(at=F("at") - memory.timedelta(days=8))
+    Sighting.objects.update(at=F("at") - timedelta(days=8))
     assert answer(trip, "k3", args={"to": "x"}) == "proceed"
 
 
@@ -251,7 +252,7 @@ def test_what_nobody_asks_for_any_more_is_let_go(trip, obey):
     obey("sum(args.amount, over: '24h') > 100 || !known(args.amount)")
     assert answer(trip, "k1") == "wait"
     assert memory.forget_old() == 0
-    Tally.objects.update(touched_at=F("touched_at") - memory.timedelta(days=70))
-    Reservation.objects.update(at=F("at") - memory.timedelta(days=70))
+    Tally.objects.update(touched_at=F("touched_at") - timedelta(days=70))
+    Reservation.objects.update(at=F("at") - timedelta(days=70))
     assert memory.forget_old() == 2
     assert not Tally.objects.exists()

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('approvals', '0003_pauses_are_lifted_on_the_record'),
+        ('approvals', '0004_clients_that_take_changed_arguments'),
         ('workspaces', '0002_compact_lists'),
     ]
 
