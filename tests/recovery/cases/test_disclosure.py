@@ -304,7 +304,7 @@ def test_no_page_and_no_endpoint_shows_what_may_not_be_seen(client, known, acme,
         } <= answered
 
 
-def asked(client, route, place, known, script, *, post):
+def asked(client, route, place, known, script, *, post, body=None):
     path = place.get("path", route)
     for name, value in (known | place).items():
         for kind in ("int", "slug", "path", "str"):
@@ -315,8 +315,8 @@ def asked(client, route, place, known, script, *, post):
     if not post:
         return client.get(path, headers=headers)
     if route.startswith(V1):
-        return client.post(path, "{}", "application/json", headers=headers)
-    return client.post(path, BODIES.get(route, {}))
+        return client.post(path, json.dumps(body or {}), "application/json", headers=headers)
+    return client.post(path, body or BODIES.get(route, {}))
 
 
 @pytest.mark.django_db
