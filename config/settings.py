@@ -265,6 +265,9 @@ STORAGES = {
     },
 }
 LANGUAGE_CODE = "en"
+# In which languages affected people read; the desk itself speaks English.
+LANGUAGES = [("en", "English"), ("de", "Deutsch"), ("fr", "Français"), ("es", "Español")]
+LOCALE_PATHS = [ROOT / "recovery" / "locale"]
 USE_I18N = True
 TIME_ZONE = "UTC"
 USE_TZ = True

@@ -103,6 +103,7 @@ def _called(scope: Scope) -> set[str]:
 holds("connectors.Delivery", "recipient", "last_error", rows=messages,
       message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
 holds("recovery.CorrectionDelivery", "address", "last_error", rows=deliveries)
+holds("recovery.Contest", "text", "answer", rows=deliveries)
 holds(
     "recovery.Correction", "person_name", "contact", "title", "lead", "wording", "facts_salt",
     "still_wrong_text", "token_sealed", rows=corrections,

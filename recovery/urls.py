@@ -56,7 +56,10 @@ urlpatterns = [
     path(CASE + "close/", close.close, name="close"),
     path(HERE + "report/<path:run>/", case.report, name="report"),
     path(HERE + "corrections/", corrections.correction_list, name="corrections"),
+    path(HERE + "corrections/settings/", corrections.settings, name="correction_settings"),
+    path(CASE + "corrections/", corrections.draft_now, name="draft_corrections"),
     path(CORRECTION, corrections.correction, name="correction"),
+    path(CORRECTION + "contests/<int:contest>/", corrections.contest, name="contest"),
     path(CORRECTION + "save/", corrections.save, name="correction_save"),
     path(CORRECTION + "publish/", corrections.publish, name="correction_publish"),
     path(CORRECTION + "revoke/", corrections.revoke, name="correction_revoke"),
@@ -65,4 +68,5 @@ urlpatterns = [
     path("c/<str:token>/record.json", public.record, name="trail_record"),
     path("c/<str:token>/verify/", public.verify, name="trail_verify"),
     path("c/<str:token>/report/", public.report, name="trail_report"),
+    path("c/<str:token>/contested/<str:receipt>/", public.receipt, name="trail_receipt"),
 ]

@@ -3,6 +3,8 @@
 Whoever shows the form again shows it with what was typed.
 """
 
+from django.utils.translation import gettext as _
+
 REASON_CHARACTERS_MAX = 2_000
 """Of why somebody acts: a decision, a plan, an act on many cases; and of a question about it."""
 
@@ -24,6 +26,9 @@ def kept_text(text: str, characters_max: int, *, asking: str = "") -> str:
     if asking and not text:
         raise InvalidInput(asking)
     if len(text) > characters_max:
-        long = f"{len(text):,} characters, of which {characters_max:,} can be kept"
-        raise InvalidInput(f"Shorten what you wrote: it has {long}.")
+        counts = {"found": f"{len(text):,}", "most": f"{characters_max:,}"}
+        shorten = _(
+            "Shorten what you wrote: it has %(found)s characters, of which %(most)s can be kept."
+        )
+        raise InvalidInput(shorten % counts)
     return text

@@ -4,18 +4,18 @@ Facts are drafted from the ledger by templates, never by a model; the wording ma
 facts may not. Publishing gives the correction its link and its entry in the log.
 """
 
-from recovery.corrections.aftercare import TooManyReports, still_wrong
+from recovery.corrections.contesting import TooManyReports, contest
 from recovery.corrections.drafting import draft, edit
 from recovery.corrections.publishing import CannotPublish, find, link_of, publish, revoke
 
 __all__ = [
     "CannotPublish",
     "TooManyReports",
+    "contest",
     "draft",
     "edit",
     "find",
     "link_of",
     "publish",
     "revoke",
-    "still_wrong",
 ]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from django.db import transaction
-from django.db.models import Exists, F, OuterRef
+from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from approvals import policy
 from recovery.cases.lifecycle import REFUSALS
-from recovery.casework import cases
 from recovery.corrections import drafting, publishing
 from recovery.models import (
     Case,
@@ -20,36 +18,8 @@ from recovery.models import (
     Correction,
     CorrectionState,
     Plan,
-    ReportSource,
 )
 from recovery.models.cases import RECOVERED
-from workspaces.written import kept_text
-
-# “Something is still wrong”: the affected person's word opens a case.
-
-TEXT_CHARACTERS_MAX = 4_000
-REPORTS_MAX = 5
-"""By one link: more of them tell an operator nothing new, and a link can be shared."""
-
-
-class TooManyReports(Exception):
-    """We stopped because this correction was reported often enough: a person is looking at it."""
-
-
-@transaction.atomic
-def still_wrong(correction: Correction, text: str) -> Case:
-    """Bring the case back with what the person says; raises TooManyReports or InvalidInput."""
-    correction = drafting.lock(correction)
-    reports = correction.case.reports.filter(source=ReportSource.END_USER).count()
-    if reports >= REPORTS_MAX:
-        raise TooManyReports
-    text = kept_text(text, TEXT_CHARACTERS_MAX, asking="Write a few words, please.")
-    case = cases.report(correction.case.run, text=text, source=ReportSource.END_USER)
-    Correction.objects.filter(pk=correction.pk).update(
-        still_wrong_at=timezone.now(), still_wrong_text=text, revision=F("revision") + 1
-    )
-    return case
-
 
 logger = logging.getLogger(__name__)
 

@@ -8,28 +8,29 @@ but those of the record.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from django.utils import translation
+from django.utils.translation import gettext_noop
 
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.models import ApprovalState, Decision
 from ledger import disclosure
 from ledger.models import Action, ActionState, Compensated, Effect
-from recovery.models import Case, Plan, Step, StepState
+from recovery.corrections import sentences
+from recovery.models import Case, CaseOutcome, Plan, Step, StepState
 from recovery.models.steps import DONE, LEFT
 from recovery.run_facts.runs import RunFacts
-from recovery.run_facts.sentences import (
-    capitalised,
-    changed_fields,
-    clean,
-    listed,
-    plural,
-    singular,
-)
+from recovery.run_facts.sentences import capitalised, changed_fields, clean, shortened
 from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import verb
 from workspaces import formatting
+from workspaces.models import Team
 
 # Who reviewed a recovery, by role: what the affected person may know of it.
 
@@ -59,22 +60,12 @@ def reviewers(case: Case) -> dict[str, Any]:
     }
 
 
-VERSION = 1
+VERSION = 2
 ITEMS_MAX = 500
 UNCHANGED_MAX = 50
-FIELDS_TOLD_MAX = 3
 VALUE_CHARACTERS_MAX = 60
-MAILS = frozenset({"mail", "email", "e-mail"})
-
-WORDS = {
-    "restored": "Restored",
-    "compensated": "Compensated",
-    "corrected": "Corrected",
-    "repaired": "Record repaired; could not be undone",
-    "unchanged": "Unchanged",
-    "left": "Left as it is",
-    "not_undone": "Could not be restored",
-}
+REQUEST_CHARACTERS_MAX = 500
+SUMMARY_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +81,37 @@ Theirs = list[tuple[Action, Effect | None]]
 """Effects on what is one person's; None of an irreversible call whose effect nobody told."""
 
 
-WITHOUT_REASON = "This should not have happened."
+class Change(NamedTuple):
+    """One thing that is told. Where it stands for several effects of one target in a row, `effect`
+    goes from the state before the first to that after the last, by way of `between`.
+    """
+
+    action: Action
+    effect: Effect | None
+    is_net: bool = False
+    between: Any = None
+
+    @property
+    def is_back(self) -> bool:
+        """Whether it was changed and changed back by the same work."""
+        return self.is_net and self.effect is not None and self.effect.before == self.effect.after
 
 
-def people(facts: RunFacts) -> dict[str, tuple[Person, Theirs]]:
-    """Everybody affected by the run, each with the effects on what is theirs."""
+WITHOUT_REASON = gettext_noop("This should not have happened.")
+
+
+def people(facts: RunFacts, internal: Sequence[str] = ()) -> dict[str, tuple[Person, Theirs]]:
+    """Everybody affected by the run, each with the effects on what is theirs.
+
+    `internal` are globs of kinds of targets that are bookkeeping (counters, sessions): no news.
+    """
     found: dict[str, tuple[Person, Theirs]] = {}
     untold = {one.action.pk for one in facts.irreversible() if one.effect is None}
     for action in facts.actions:
         effects: Sequence[Effect | None] = facts.effects.get(action.pk, ())
         for effect in [None] if action.pk in untold else effects:
+            if effect and any(fnmatchcase(effect.target_type, glob) for glob in internal):
+                continue
             affects = effect.affects if effect else None
             person = person_of(affects or facts.run.on_behalf_of)
             if person is not None:
@@ -119,70 +131,136 @@ def person_of(affected: Any) -> Person | None:
 
 
 def facts_for(case: Case, run: RunFacts, person: Person, theirs: Theirs) -> dict[str, Any]:
-    """What this person is told, as JSON."""
+    """What this person is told, as JSON; in English, with what other languages are made of."""
     steps = steps_of(case, [effect.pk for _, effect in theirs if effect])
-    items = [
-        item(
-            action,
-            effect,
-            steps.get(effect.pk),
-            lasting=run.is_irreversible(action, effect),
-            kind=run.judgement(action).compensation or "",
-        )
-        if effect
-        else untold_item(action)
-        for action, effect in theirs[:ITEMS_MAX]
-    ]
     own = run.run.customer == person.id
-    return {
-        "version": VERSION,
-        "items": items,
-        "unchanged": _untouched(run) if own else [],
-        "why": why(case),
-        "reviewed": reviewed(case),
-        "record": {"run": run.run.run, "workspace": run.run.workspace.slug},
-    }
+    with translation.override("en"):
+        items = [
+            item(
+                one,
+                one.effect,
+                steps.get(one.effect.pk),
+                lasting=run.is_irreversible(one.action, one.effect),
+                kind=run.judgement(one.action).compensation or "",
+                own=own,
+            )
+            if one.effect
+            else untold_item(one.action)
+            for one in _net(theirs)[:ITEMS_MAX]
+        ]
+        agent = run.run.agent.name if run.run.agent else ""
+        return {
+            "version": VERSION,
+            "items": [one | {"agent": agent} for one in items],
+            "unchanged": _untouched(run) if own else [],
+            "request": shortened(
+                disclosure.without_secrets(run.run.request), REQUEST_CHARACTERS_MAX
+            )
+            if own
+            else "",
+            "request_state": _request_state(case, items),
+            "why": why(case),
+            "reviewed": reviewed(case),
+            "record": {"run": run.run.run, "workspace": run.run.workspace.slug},
+        }
+
+
+def _request_state(case: Case, items: Sequence[dict[str, Any]]) -> str:
+    """What became of what the person had asked for: done, resumed, partly, not_done."""
+    if case.outcome == CaseOutcome.RESUMED:
+        return "resumed"
+    if not items:
+        return ""
+    stands = [one for one in items if one["outcome"] in {"left", "not_undone"}]
+    return "partly" if stands else "not_done"
+
+
+def _net(theirs: Theirs) -> list[Change]:
+    """The same with several changes of one target told as one, from what was first to what is last.
+
+    Only where each begins with what the one before it left, and the same was done about all.
+    """
+    by_target: dict[tuple[str, str], list[Effect]] = {}
+    for _, effect in theirs:
+        if effect is not None:
+            by_target.setdefault((effect.target_type, effect.target_id), []).append(effect)
+    told: list[Change] = []
+    for action, effect in theirs:
+        chain = by_target[effect.target_type, effect.target_id] if effect else []
+        if effect is None or not _is_chain(chain):
+            told.append(Change(action, effect))
+        elif effect is chain[0]:
+            net = copy(effect)
+            net.after, net.summary = chain[-1].after, ""
+            told.append(Change(action, net, is_net=True, between=effect.after))
+    return told
+
+
+def _is_chain(effects: Sequence[Effect]) -> bool:
+    if len(effects) < 2 or len({one.compensated for one in effects}) > 1:  # noqa: PLR2004
+        return False
+    return all(
+        one.has_after and two.has_before and one.after == two.before
+        for one, two in pairwise(effects)
+    )
 
 
 def steps_of(case: Case, effects: Sequence[int]) -> dict[int, Step]:
     """The last step that ended well for each effect."""
     ended = Step.objects.filter(plan__case=case, effect__in=effects, state__in=DONE)
-    return {step.effect_id: step for step in ended.select_related("plan").order_by("pk")}
+    found = ended.select_related("plan__drafted_by").order_by("pk")
+    return {step.effect_id: step for step in found}
 
 
 def item(
-    action: Action, effect: Effect, step: Step | None, *, lasting: bool = False, kind: str = ""
+    change: Change,
+    effect: Effect,
+    step: Step | None,
+    *,
+    lasting: bool = False,
+    kind: str = "",
+    own: bool = True,
 ) -> dict[str, Any]:
-    """One effect: what changed, and what was done about it; `lasting` cannot be undone, and `kind`
-    is what the policy calls its undo.
+    """One effect: what changed, and what was done about it; `lasting` cannot be undone, `kind` is
+    what the policy calls its undo, and `own` where the person is the one who had asked for it.
     """
-    outcome = outcome_of(effect, step, lasting=lasting)
-    return {
+    action = change.action
+    outcome = "as_before" if change.is_back else outcome_of(effect, step, lasting=lasting)
+    found = {
         "id": f"{action.action}.{effect.position}",
         "target": {"type": effect.target_type, "id": effect.target_id},
         "outcome": outcome,
-        "word": WORDS[outcome],
-        "what": what(action, effect, step),
-        "did": did(effect, outcome, step, kind=kind),
+        "act": act_of(outcome, effect, step, kind=kind),
+        "told": _told(change, effect, outcome, step, own=own),
         "changed_at": action.finished_at.isoformat() if action.finished_at else None,
         "undone_at": step.moved_at.isoformat() if step else None,
+        "undone_by": _undone_by(step),
         "read_back": step is not None and step.state == StepState.VERIFIED,
     }
+    return found | _in_words(found)
 
 
 def untold_item(action: Action) -> dict[str, Any]:
     """An irreversible call that happened, and of which nobody told what it did."""
     target = next(iter(_targets(action)), ("", ""))
-    return {
+    found = {
         "id": action.action,
         "target": {"type": target[0], "id": target[1]},
         "outcome": "not_undone",
-        "word": WORDS["not_undone"],
-        "what": _done(action, friendly(*target) if any(target) else "you"),
-        "did": "It cannot be taken back.",
+        "act": "not_undone",
+        "told": {"how": "done", "tool": _tool_words(action)},
         "changed_at": action.finished_at.isoformat() if action.finished_at else None,
         "undone_at": None,
         "read_back": False,
+    }
+    return found | _in_words(found)
+
+
+def _in_words(found: dict[str, Any]) -> dict[str, str]:
+    return {
+        "word": sentences.word(found),
+        "what": sentences.what(found),
+        "did": sentences.did(found),
     }
 
 
@@ -199,39 +277,95 @@ def outcome_of(effect: Effect, step: Step | None, *, lasting: bool = False) -> s
     return "not_undone" if lasting or effect.reversibility == "irreversible" else "left"
 
 
-def what(action: Action, effect: Effect, step: Step | None = None) -> str:
-    """`The priority of ticket T-182 was changed from “normal” to “high”.`"""
-    target = friendly(effect.target_type, effect.target_id)
-    how = verb(effect, action)
-    if how == "created":
-        return f"{capitalised(target)}{_over(effect, step)} was made."
-    if how == "deleted":
-        return f"{capitalised(target)} was removed."
-    if how != "changed":
-        sent = effect.target_type in MAILS
-        return f"{capitalised(target)} was sent." if sent else _done(action, target)
-    fields = changed_fields(effect.before, effect.after)
-    if not fields or len(fields) > FIELDS_TOLD_MAX:
-        return f"{capitalised(target)} was changed."
-    if len(fields) == 1:
-        return f"The {field_words(fields[0])} of {target} was changed{_values(effect, fields[0])}."
-    return f"{capitalised(listed([field_words(one) for one in fields]))} of {target} were changed."
+def act_of(outcome: str, effect: Effect, step: Step | None, *, kind: str = "") -> str:
+    """What was done about it: put back, deleted, refunded, cancelled, each a word of its own."""
+    if outcome not in {"restored", "compensated"}:
+        return outcome
+    if _moved(step) is not None:
+        return "refunded"
+    was_made = effect.has_before and effect.before is None
+    if outcome == "restored":
+        return "deleted" if was_made else "put_back"
+    if kind == "ARCHIVE":
+        return "put_away"
+    exists = ((step.preview or {}).get("must_be_true") or {}).get("exists") if step else None
+    return "deleted" if was_made and exists is False else "cancelled"
 
 
-def _done(action: Action, target: str) -> str:
-    """`“Send parcel” was done for order 7.`: of a tool's name the part that says what it does."""
-    name = action.tool.rpartition(".")[2].replace("_", " ")
-    return f"{formatting.quoted(capitalised(name))} was done for {target}."
-
-
-def _over(effect: Effect, step: Step | None) -> str:
-    """` of $1 286.00`: what was paid back, where the record says that it was all of it."""
+def _told(
+    change: Change, effect: Effect, outcome: str, step: Step | None, *, own: bool
+) -> dict[str, Any]:
+    """What the sentences are made of. The agent's own summary is told to whoever asked alone, for
+    it may name others.
+    """
     moved = _moved(step)
-    recorded = effect.after.values() if isinstance(effect.after, dict) else ()
-    amounts = [one for one in recorded if isinstance(one, int) and not isinstance(one, bool)]
-    if moved is None or int(moved["amount_minor"]) not in amounts:
+    after = change.between if change.is_back else effect.after
+    fields = changed_fields(effect.before, after)
+    found: dict[str, Any] = {
+        "how": _how(change, effect),
+        "tool": _tool_words(change.action),
+        "fields": fields[: sentences.NAMED_MAX + 1],
+        "noted": outcome == "restored" and step is not None and "note" in (step.args or {}),
+        "summary": _summary(effect) if own else "",
+        "amount": _amount(moved) if moved is not None else "",
+        "is_all": moved is not None and _is_all(effect, moved),
+        **_values(effect.before, after, fields),
+    }
+    before = effect.before.get(fields[0]) if len(fields) == 1 and effect.before else None
+    if outcome == "restored" and _is_plain(before) and not holds_mask(before):
+        found["back_to"] = before
+    return found | (_mail(change.action, effect) if found["how"] == "sent" else {})
+
+
+def _how(change: Change, effect: Effect) -> str:
+    if change.is_back:
+        return "came_and_went" if effect.before is None else "back"
+    how = verb(effect, change.action)
+    if effect.target_type in sentences.MAILS and how not in {"changed", "deleted"}:
+        return "sent"
+    return how if how in {"created", "deleted", "changed"} else "done"
+
+
+def _mail(action: Action, effect: Effect) -> dict[str, str]:
+    """Subject and recipient of a mail, where its record says them."""
+    subject = next(
+        (
+            str(one["subject"])
+            for one in (effect.after, action.args)
+            if isinstance(one, dict) and isinstance(one.get("subject"), str)
+        ),
+        "",
+    )
+    if not subject or holds_mask([subject, effect.target_id]):
+        return {}
+    return {
+        "subject": subject[:SUMMARY_CHARACTERS_MAX],
+        "recipient": formatting.named(effect.target_id),
+    }
+
+
+def _summary(effect: Effect) -> str:
+    if holds_mask(effect.summary):
         return ""
-    return f" of {_amount(moved)}"
+    return shortened(disclosure.without_secrets(effect.summary), SUMMARY_CHARACTERS_MAX)
+
+
+def _tool_words(action: Action) -> str:
+    """`send parcel`: of a tool's name the part that says what it does."""
+    return action.tool.rpartition(".")[2].replace("_", " ")
+
+
+def _undone_by(step: Step | None) -> dict[str, Any]:
+    """Who had it undone: a rule, or people, by the teams they are in and never by name."""
+    if step is None:
+        return {}
+    if step.plan.automatic:
+        return {"automatic": True}
+    person = step.plan.drafted_by
+    if person is None:
+        return {}
+    teams = Team.objects.filter(workspace=step.workspace_id, group__user=person)
+    return {"automatic": False, "roles": sorted(teams.values_list("name", flat=True))[:3]}
 
 
 def _moved(step: Step | None) -> dict[str, Any] | None:
@@ -239,71 +373,28 @@ def _moved(step: Step | None) -> dict[str, Any] | None:
     return moved if isinstance(moved, dict) and moved.get("amount_minor") else None
 
 
+def _is_all(effect: Effect, moved: dict[str, Any]) -> bool:
+    """Whether the record says that what was paid back was all of it."""
+    recorded = effect.after.values() if isinstance(effect.after, dict) else ()
+    amounts = [one for one in recorded if isinstance(one, int) and not isinstance(one, bool)]
+    return int(moved["amount_minor"]) in amounts
+
+
 def _amount(moved: dict[str, Any]) -> str:
     return formatting.money(int(moved["amount_minor"]), str(moved.get("currency", "")))
 
 
-def did(effect: Effect, outcome: str, step: Step | None, *, kind: str = "") -> str:
-    """What was done about it."""
-    if outcome in {"corrected", "repaired", "not_undone"} and effect.target_type in MAILS:
-        sent = " A correction was sent." if outcome == "corrected" else ""
-        return f"A mail cannot be unsent.{sent}"
-    has_note = outcome == "restored" and step is not None and bool((step.args or {}).get("note"))
-    noted = " A note on it says so." if has_note else ""
-    if kind == "ARCHIVE" and outcome == "compensated":
-        return "It was put away."
-    return _undone(effect, outcome, step) + noted
-
-
-def _undone(effect: Effect, outcome: str, step: Step | None) -> str:
-    moved = _moved(step)
-    if moved is not None:
-        return f"{_amount(moved)} was paid back."
-    if outcome == "restored" and effect.has_before and effect.before is None:
-        return "It was removed again."
-    fields = changed_fields(effect.before, effect.after)
-    if outcome == "restored" and len(fields) == 1:
-        before = (effect.before or {}).get(fields[0])
-        if _is_plain(before) and not holds_mask(before):
-            return f"It was put back to {_said(before)}."
-    return {
-        "restored": "It was put back to how it was before.",
-        "compensated": "It was cancelled.",
-        "corrected": "It cannot be taken back. A correction was sent.",
-        "repaired": "Our record was put right. What was done outside cannot be taken back.",
-        "not_undone": "It cannot be taken back.",
-    }.get(outcome, "It was left as it is.")
-
-
-def friendly(target_type: str, target_id: str) -> str:
-    """`ticket T-182`: of an id with a path in it the last part, which people know it by."""
-    short = target_id.rstrip("/").rpartition("/")[2] or target_id
-    to = "to " if target_type in MAILS else ""
-    kind = (
-        singular(target_type)
-        if formatting.is_identifier(target_type)
-        else formatting.quoted(target_type)
-    )
-    return f"{kind} {to}{formatting.named(short)}".strip() or "something"
-
-
-def field_words(name: str) -> str:
-    return clean(name.replace("_", " ")) or "content"
-
-
-def _values(effect: Effect, field: str) -> str:
-    before, after = ((side or {}).get(field) for side in (effect.before, effect.after))
-    if any(holds_mask(one) or not _is_plain(one) for one in (before, after)):
-        return ""
-    return f" from {_said(before)} to {_said(after)}"
+def _values(before: Any, after: Any, fields: Sequence[str]) -> dict[str, Any]:
+    if len(fields) != 1:
+        return {}
+    was, became = ((side or {}).get(fields[0]) for side in (before, after))
+    if any(holds_mask(one) or not _is_plain(one) for one in (was, became)):
+        return {}
+    return {"values": {"was": was, "became": became}}
 
 
 def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float) and len(str(value)) <= VALUE_CHARACTERS_MAX
-
-
-def _said(value: Any) -> str:
-    return formatting.quoted(value) if isinstance(value, str) else str(value)
 
 
 MAY_HAVE_HAPPENED = frozenset({ActionState.SUCCEEDED, ActionState.UNKNOWN, ActionState.RUNNING})
@@ -324,20 +415,13 @@ def _untouched(run: RunFacts) -> list[dict[str, Any]]:
         came_to_nothing = action.state not in MAY_HAVE_HAPPENED and not run.effects.get(action.pk)
         if came_to_nothing or run.class_of(action) in WITHOUT_EFFECT:
             seen |= dict.fromkeys(_targets(action))
-    return [
-        {
-            "id": f"unchanged.{kind}.{name}",
-            "target": {"type": kind, "id": name},
-            "what": capitalised(_not_done(kind, name)),
-            "word": WORDS["unchanged"],
-        }
+    unchanged = [
+        {"id": f"unchanged.{kind}.{name}", "target": {"type": kind, "id": name}, "act": "unchanged"}
         for kind, name in [one for one in seen if one not in touched][:UNCHANGED_MAX]
     ]
-
-
-def _not_done(kind: str, name: str) -> str:
-    target = friendly(kind, name)
-    return f"no {target} was sent." if kind in MAILS else f"{target} was not touched."
+    return [
+        one | {"what": sentences.untouched(one), "word": sentences.word(one)} for one in unchanged
+    ]
 
 
 def _targets(action: Action) -> Iterable[tuple[str, str]]:
@@ -358,43 +442,17 @@ def why(case: Case) -> str:
 
 def reviewed(case: Case) -> dict[str, Any]:
     """Whether and by whom it was reviewed: roles, never names."""
-
     return reviewers(case)
 
 
 def without_values(facts: dict[str, Any]) -> dict[str, Any]:
     """The same for whoever is not shown payloads: what is told of, and nothing of what it held."""
     items = [
-        item
+        {name: value for name, value in item.items() if name != "told"}
         | {
-            "what": capitalised(friendly(item["target"]["type"], item["target"]["id"])),
+            "what": capitalised(sentences.thing(item["target"]["type"], item["target"]["id"])),
             "did": disclosure.HIDDEN,
         }
         for item in facts["items"]
     ]
     return facts | {"items": items}
-
-
-def review_words(facts: dict[str, Any]) -> str:
-    """`2 people reviewed this before it was done (finance, leads). A computer check read …`
-
-    Only where all of it is restored is it as it was before.
-    """
-    reviewed = facts["reviewed"]
-    count, roles = int(reviewed.get("approvers", 0)), reviewed.get("roles") or []
-    parts = []
-    if count:
-        who = f" ({listed(roles)})" if roles else ""
-        what_ = "reviewed this before it was done"
-        parts.append(f"{capitalised(plural(count, 'person', 'people'))} {what_}{who}.")
-    elif reviewed.get("automatic"):
-        parts.append("It was put right automatically, by a rule that people had approved.")
-    elif reviewed.get("by_person"):
-        parts.append("A member of staff looked at it and had it put right.")
-    else:
-        parts.append("A member of staff has looked at it.")
-    if reviewed.get("read_back"):
-        exact = all(one["outcome"] == "restored" for one in facts["items"])
-        found = "it is as it was before" if exact else "what we did about it was done"
-        parts.append(f"A computer check read it back afterwards: {found}.")
-    return " ".join(parts)

@@ -22,6 +22,7 @@ from connectors.models import Channel, Delivery
 from connectors.models.channels import ChannelKind, DeliveryState
 from recovery.cases.lifecycle import NotPossible, record
 from recovery.corrections.drafting import lock
+from recovery.corrections.wording import DAYS, settings_of
 from recovery.models import Correction, CorrectionDelivery, CorrectionState
 from recovery.models.cases import UNDER_A_PLAN
 from workspaces import encryption
@@ -36,7 +37,6 @@ from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 TOKEN_BYTES = 24
 TOKEN_CHARACTERS_MAX = 64
-VALID_DAYS = 180
 
 
 def new_token() -> tuple[str, str, bytes]:
@@ -191,23 +191,32 @@ def why_not(correction: Correction) -> str:
 
 @transaction.atomic
 def publish(
-    correction: Correction, *, by: User | None, seen: int, ways: Sequence[str] = (LINK,)
+    correction: Correction,
+    *,
+    by: User | None,
+    seen: int,
+    ways: Sequence[str] = (LINK,),
+    valid_days: int | None = None,
 ) -> Correction:
     """Make it readable by its link and send it; raises OutOfDate, CannotPublish or CannotMove.
 
-    `by` is None where policy publishes what it compensated by itself.
+    `by` is None where policy publishes what it compensated by itself; `valid_days` is how long the
+    link opens it, by default as the workspace has set it.
     """
     correction = lock(correction, seen=seen)
     if correction.state != CorrectionState.DRAFT:
         raise CannotMove(correction, CorrectionState.PUBLISHED, "It was published already.")
+    days = valid_days or settings_of(correction.workspace).valid_days
     hindrance = why_not(correction) or why_not_by(correction, ways)
+    if days not in DAYS:
+        hindrance = "A link lives as long as one of the offered times."
     if hindrance:
         raise CannotPublish(hindrance)
     token, correction.token_digest, correction.token_sealed = new_token()
     correction.facts_salt = secrets.token_bytes(SALT_BYTES)
     correction.published_at = timezone.now()
     correction.published_by = by
-    correction.expires_at = correction.published_at + timedelta(days=VALID_DAYS)
+    correction.expires_at = correction.published_at + timedelta(days=days)
     correction.state = CorrectionState.PUBLISHED
     correction.revision += 1
     correction.event_id = record(

@@ -2,9 +2,11 @@
 
 from typing import ClassVar
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 from ledger.models import Checkpoint, Run
 from recovery.models.cases import Case
@@ -108,6 +110,60 @@ class Correction(models.Model):
 
     def __str__(self) -> str:
         return self.reference
+
+
+class ContestGround(models.TextChoices):
+    """What the affected person says is wrong."""
+
+    NOT_RESTORED = "not_restored", _("It is not as this page says")
+    NOT_ASKED = "not_asked", _("I did not ask for this")
+    MINE_IS_WRONG = "mine_is_wrong", _("What is said of me or of what is mine is wrong")
+    ANOTHER_WAY = "another_way", _("I want it put right in another way")
+    OTHER = "other", _("Something else")
+
+
+class Contest(models.Model):
+    """The affected person says that a correction is wrong. Somebody who did not decide answers."""
+
+    correction = models.ForeignKey(Correction, on_delete=models.CASCADE, related_name="contests")
+    receipt = models.CharField(max_length=20, unique=True, help_text="CT-2F7K-09QX")
+    ground = models.CharField(max_length=14, choices=ContestGround.choices)
+    text = models.TextField()
+    at = models.DateTimeField()
+    due_at = models.DateTimeField(help_text="Until when it is answered")
+    answered_at = models.DateTimeField(null=True)
+    answered_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    upheld = models.BooleanField(null=True, help_text="Whether the person was right")
+    answer = models.TextField(blank=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(
+                fields=["due_at", "id"],
+                condition=models.Q(answered_at=None),
+                name="contest_unanswered",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.receipt
+
+
+class CorrectionSettings(models.Model):
+    """What a workspace says of its corrections: words of its own, and what is no news."""
+
+    workspace = models.OneToOneField(Workspace, on_delete=models.CASCADE, primary_key=True)
+    sentences = models.JSONField(default=dict, help_text="{language: {name: sentence}}")
+    internal = ArrayField(
+        models.CharField(max_length=120),
+        default=list,
+        help_text="Globs of kinds of targets that no person is told of: counters, sessions",
+    )
+    valid_days = models.PositiveSmallIntegerField(default=180, help_text="Of a new link")
+    answer_days = models.PositiveSmallIntegerField(default=14, help_text="To a contest")
+
+    def __str__(self) -> str:
+        return f"corrections of {self.workspace_id}"
 
 
 class CorrectionDelivery(models.Model):

@@ -75,7 +75,11 @@ def chosen(request: Request, case: Case, facts: RunFacts, tab: str) -> dict[str,
         sensitive = disclosure.sees(request.user, case.workspace)
         return {"related": _related(case, sensitive=sensitive)}
     if tab == "correction":
-        return {"correction": correction_of(case)}
+        recovers = may(request.user, "recover", case.workspace)
+        return {
+            "corrections": corrections_of(case),
+            "draft_url": f"{case_url(case)}corrections/" if recovers else "",
+        }
     return {"evidence": _evidence(case, facts)}
 
 
@@ -139,17 +143,21 @@ def _activity(case: Case) -> list[dict[str, Any]]:
     ]
 
 
-def correction_of(case: Case) -> dict[str, Any] | None:
-    found = Correction.objects.filter(case=case).order_by("-pk").first()
-    if found is None:
-        return None
-    return {
-        "state": found.state,
-        "url": f"/w/{case.workspace.slug}/corrections/{found.pk}/",
-        "words": f"{found.reference}: {found.title}",
-    }
+def corrections_of(case: Case) -> list[dict[str, Any]]:
+    """What each affected person is told of the case, the newest first."""
+    return [
+        {
+            "state": one.state,
+            "url": f"/w/{case.workspace.slug}/corrections/{one.pk}/",
+            "words": f"{one.reference}: {one.title}",
+            "person": one.person_name or one.person_id,
+            "contested": one.still_wrong_at is not None,
+        }
+        for one in Correction.objects.filter(case=case).order_by("-pk")[:CORRECTIONS_SHOWN_MAX]
+    ]
 
 
+CORRECTIONS_SHOWN_MAX = 50
 EFFECTS_SHOWN_MAX = 200
 REPORTS_SHOWN_MAX = 5
 LEFT_SHOWN_MAX = 200
@@ -292,8 +300,7 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
     text = f"{who} {when}. {case.closing_reason}".strip()
     tone = "ok" if case.outcome in PUT_RIGHT else "calm"
     notice: dict[str, Any] = {"tone": tone, "title": f"Closed as {words.lower()}", "text": text}
-    correction = correction_of(case)
-    if correction is not None:
+    for correction in corrections_of(case)[:1]:
         state = "published" if correction["state"] == "published" else "a draft"
         label = (
             f"The correction for {formatting.person(case.customer_name or 'the person')} is {state}"

@@ -11,16 +11,20 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_POST
+from django.utils import timezone, translation
+from django.utils.translation import gettext
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from ledger import disclosure
 from recovery import corrections
 from recovery.cases.lifecycle import REFUSALS, OutOfDate
-from recovery.corrections import publishing
-from recovery.corrections.facts import review_words, without_values
-from recovery.models import Correction, CorrectionState
+from recovery.corrections import contesting, publishing, wording
+from recovery.corrections.facts import without_values
+from recovery.corrections.sentences import review_words
+from recovery.models import Contest, Correction, CorrectionState
+from recovery.run_facts.sentences import plural
 from recovery.views.public import private, trail_context
-from recovery.views.request_context import case_url, seen_revision
+from recovery.views.request_context import case_to, case_url, seen_revision
 from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.models import Workspace
@@ -34,10 +38,14 @@ from workspaces.pages import (
     workspace_or_404,
     workspace_to,
 )
+from workspaces.written import InvalidInput
 
 # What the page of one correction shows to operators.
 
-MARKS = {"restored": "ok", "compensated": "ok", "corrected": "ok", "not_undone": "bad"}
+MARKS = {
+    **dict.fromkeys(("restored", "compensated", "corrected", "as_before"), "ok"),
+    "not_undone": "bad",
+}
 
 
 def card(request: Request, one: Correction) -> dict[str, Any]:
@@ -69,6 +77,8 @@ def card(request: Request, one: Correction) -> dict[str, Any]:
         "facts_changed": [_fact(one, item, sees=sees) for item in facts["items"]],
         "reviewed": review_words(one.facts),
         "delivery": _ways(one) if is_draft else [],
+        "lifetimes": _lifetimes(one) if is_draft else [],
+        "contests": [_contest(one, found, request) for found in one.contests.order_by("-pk")],
         "link": corrections.link_of(one) if recovers else "",
         "sent": _sent(one),
         "reads": _reads(one),
@@ -117,6 +127,35 @@ def _ways(one: Correction) -> list[dict[str, Any]]:
     ]
 
 
+def _lifetimes(one: Correction) -> list[dict[str, Any]]:
+    usual = wording.settings_of(one.workspace).valid_days
+    return [
+        {"value": days, "label": f"{days} days", "selected": days == usual} for days in wording.DAYS
+    ]
+
+
+def _contest(one: Correction, found: Contest, request: Request) -> dict[str, Any]:
+    """What the person contests, and whether whoever reads this may answer it."""
+    here = one.workspace
+    hindrance = contesting.why_not_by(found, request.user)
+    if not may(request.user, "recover", here):
+        hindrance = "This needs the permission to recover."
+    return {
+        "receipt": found.receipt,
+        "ground": found.get_ground_display(),
+        "text": found.text,
+        "at": formatting.moment(found.at),
+        "due": formatting.ago(found.due_at),
+        "overdue": found.answered_at is None and found.due_at < timezone.now(),
+        "answered": formatting.moment(found.answered_at) if found.answered_at else "",
+        "answered_by": str(found.answered_by or ""),
+        "verdict": "The person was right" if found.upheld else "It stays as it is",
+        "answer": found.answer,
+        "url": reverse("recovery:contest", args=[here.slug, one.pk, found.pk]),
+        "why_not": hindrance,
+    }
+
+
 def _sent(one: Correction) -> list[dict[str, Any]]:
     verbs = {"made": "A link was made", "waiting": "On its way by", "sent": "Sent by"}
     return [
@@ -142,8 +181,7 @@ def _reads(one: Correction) -> list[dict[str, Any]]:
         words = f"First read; {one.read_count} times in all"
         entries.append({"words": words, "time": formatting.moment(one.first_read_at)})
     if one.still_wrong_at:
-        words = f"Says that something is still wrong: {formatting.visible(one.still_wrong_text)}"
-        entries.append({"words": words, "time": formatting.moment(one.still_wrong_at)})
+        entries.append({"words": "Contested", "time": formatting.moment(one.still_wrong_at)})
     return entries
 
 
@@ -153,7 +191,7 @@ VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
     "draft": ("Drafts", {"state": CorrectionState.DRAFT}),
     "unread": ("Not read", {"state": CorrectionState.PUBLISHED, "first_read_at": None}),
     "published": ("Published", {"state": CorrectionState.PUBLISHED}),
-    "wrong": ("Still wrong", {"still_wrong_at__isnull": False}),
+    "wrong": ("Contested", {"still_wrong_at__isnull": False}),
 }
 
 
@@ -173,6 +211,9 @@ def correction_list(request: Request, workspace: str) -> HttpResponse:
     context = {
         "workspace": here,
         "views": [_view(here, name, chosen) for name in VIEWS],
+        "settings_url": reverse("recovery:correction_settings", args=[here.slug])
+        if may(request.user, "administer", here)
+        else "",
         "rows": [_row(here, one) for one in shown],
         "pager": pager,
         "empty": {
@@ -214,7 +255,7 @@ def _row(here: Workspace, one: Correction) -> dict[str, Any]:
 
 def _read(one: Correction) -> str:
     if one.still_wrong_at is not None:
-        return "says that something is still wrong"
+        return "contested"
     if one.first_read_at is None:
         return "not read" if one.published_at else "—"
     return f"read {one.read_count} times" if one.read_count > 1 else "read"
@@ -289,7 +330,14 @@ def publish(request: Request, workspace: str, pk: int) -> HttpResponse:
     def act(one: Correction) -> None:
         edited = _edit(request, one)
         ways = request.POST.getlist("delivery") or [publishing.LINK]
-        corrections.publish(edited, by=request.user, seen=edited.revision, ways=ways)
+        days = request.POST.get("valid_days", "")
+        corrections.publish(
+            edited,
+            by=request.user,
+            seen=edited.revision,
+            ways=ways,
+            valid_days=int(days) if is_number(days) else None,
+        )
 
     return _change(request, workspace, pk, act, "Published.")
 
@@ -301,6 +349,99 @@ def revoke(request: Request, workspace: str, pk: int) -> HttpResponse:
         corrections.revoke(one, by=request.user, seen=seen_revision(request))
 
     return _change(request, workspace, pk, act, "The link opens nothing any more.")
+
+
+@login_required
+@require_POST
+def contest(request: Request, workspace: str, pk: int, contest: int) -> HttpResponse:
+    """Answer what the person contests; whoever took part in it may not."""
+
+    def act(one: Correction) -> None:
+        contesting.answer(
+            get_object_or_404(one.contests, pk=contest),
+            by=request.user,
+            upheld=request.POST.get("upheld") == "yes",
+            text=request.POST.get("answer", ""),
+        )
+
+    return _change(request, workspace, pk, act, "Answered, in your name.")
+
+
+@login_required
+@require_POST
+def draft_now(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Draft what each affected person of a case is told, without waiting for its end."""
+    case = case_to("recover", request, workspace, pk)
+    drafted = corrections.draft(case)
+    if drafted:
+        messages.success(request, f"{plural(len(drafted), 'correction')} drafted, or drafted anew.")
+    else:
+        messages.warning(request, "No affected person is known of this run.")
+    return redirect(f"{case_url(case)}?tab=correction#more")
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def settings(request: Request, workspace: str) -> HttpResponse:
+    """How corrections are worded in each language, and what is no news to anybody."""
+    here = workspace_to("administer", request, workspace)
+    asked = request.POST.get("language", request.GET.get("language", "en"))
+    language = asked if asked in wording.LANGUAGES else "en"
+    problem, status, typed = None, 200, {}
+    if request.method == "POST":
+        typed = {name: request.POST.get(name, "") for name in wording.SENTENCES}
+        days = {name: request.POST.get(name, "") for name in ("valid_days", "answer_days")}
+        try:
+            wording.word(
+                here,
+                by=request.user,
+                language=language,
+                sentences=typed,
+                internal=request.POST.get("internal", "").splitlines(),
+                valid_days=int(days["valid_days"]) if is_number(days["valid_days"]) else 0,
+                answer_days=int(days["answer_days"]) if is_number(days["answer_days"]) else 0,
+            )
+        except InvalidInput as refusal:
+            problem = {"tone": "bad", "title": "Nothing was changed.", "text": str(refusal)}
+            status = 422
+        else:
+            messages.success(request, "Kept. Corrections that are open follow at once.")
+            address = reverse("recovery:correction_settings", args=[here.slug])
+            return redirect(f"{address}?language={language}")
+    context = _settings(here, language, typed) | {"problem": problem}
+    return page(request, "recovery/correction_settings.html", context, status=status)
+
+
+def _settings(here: Workspace, language: str, typed: dict[str, str]) -> dict[str, Any]:
+    found = wording.settings_of(here)
+    own = found.sentences.get(language, {})
+    with translation.override(language):
+        usual = {name: gettext(text) for name, text in wording.SENTENCES.items()}
+    return {
+        "workspace": here,
+        "corrections_url": reverse("recovery:corrections", args=[here.slug]),
+        "language": language,
+        "languages": [
+            {"code": code, "name": name, "url": f"?language={code}", "current": code == language}
+            for code, name in wording.LANGUAGES.items()
+        ],
+        "sentences": [
+            {
+                "name": name,
+                "label": name.replace("_", " ").capitalize(),
+                "usual": usual[name],
+                "own": typed.get(name, own.get(name, "")),
+            }
+            for name in wording.SENTENCES
+        ],
+        "internal": "\n".join(found.internal),
+        "days": [
+            {"value": days, "label": f"{days} days", "selected": days == found.valid_days}
+            for days in wording.DAYS
+        ],
+        "answer_days": found.answer_days,
+        "answer_days_max": wording.ANSWER_DAYS_MAX,
+    }
 
 
 def _change(

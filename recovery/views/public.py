@@ -7,13 +7,18 @@ with the same page and the same status.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils import formats, translation
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -21,10 +26,10 @@ from ledger import audit, logkeys, proofs
 from ledger.audit import AuditFinding
 from ledger.models import Event
 from recovery import corrections
-from recovery.corrections import TooManyReports, publishing
-from recovery.corrections.facts import review_words
+from recovery.corrections import TooManyReports, drafting, publishing, sentences, wording
 from recovery.corrections.publishing import was_read
-from recovery.models import Correction
+from recovery.corrections.sentences import LASTING
+from recovery.models import Contest, ContestGround, Correction, CorrectionSettings
 from workspaces.written import InvalidInput
 
 # Records: what the affected person can download and anybody can check offline.
@@ -60,7 +65,7 @@ def check(correction: Correction) -> list[AuditFinding]:
     try:
         event, found = _sealed(correction)
     except proofs.Tampered as tampered:
-        return [AuditFinding("The entry", ok=False, words=str(tampered))]
+        return [AuditFinding(_("The entry"), ok=False, words=str(tampered))]
     if event is None or found is None:
         return []
     entry = audit.check_file(correction.workspace, found.text)
@@ -70,26 +75,30 @@ def check(correction: Correction) -> list[AuditFinding]:
         salt, correction.facts
     ) and data.get("words_digest") == publishing.facts_digest(salt, publishing.words_of(correction))
     return [
-        AuditFinding("The entry is in the sealed log", ok=entry.ok, words=f"number {found.index}"),
         AuditFinding(
-            "It is as it was sealed", ok=proofs.is_as_digested(event), words=found.head.origin
+            _("The entry is in the sealed log"),
+            ok=entry.ok,
+            words=_("number %(n)s") % {"n": found.index},
         ),
-        AuditFinding("This page says what was published", ok=as_published, words=""),
+        AuditFinding(
+            _("It is as it was sealed"), ok=proofs.is_as_digested(event), words=found.head.origin
+        ),
+        AuditFinding(_("This page says what was published"), ok=as_published, words=""),
     ]
 
 
 def words(correction: Correction) -> str:
     """`entry 18 204 of a sealed log`"""
     if not correction.event_id:
-        return "not published yet"
+        return _("not published yet")
     try:
-        _, found = _sealed(correction)
+        found = _sealed(correction)[1]
     except proofs.Tampered:
-        return "its entry is no longer the one that was sealed"
+        return _("its entry is no longer the one that was sealed")
     if found is None:
-        return "its entry is being sealed"
+        return _("its entry is being sealed")
     number = f"{found.index:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-    return f"entry {number} of a sealed log"
+    return _("entry %(number)s of a sealed log") % {"number": number}
 
 
 def _sealed(correction: Correction) -> tuple[Event | None, proofs.Inclusion | None]:
@@ -98,25 +107,37 @@ def _sealed(correction: Correction) -> tuple[Event | None, proofs.Inclusion | No
     return event, proofs.inclusion_of(correction.workspace, event) if event is not None else None
 
 
-DONE = frozenset({"restored", "compensated", "corrected"})
-LASTING = frozenset({"corrected", "repaired", "not_undone"})
+SIGNS = {
+    **dict.fromkeys(("restored", "compensated", "as_before"), ("ok", "✓")),
+    **dict.fromkeys(LASTING, ("bad", "⊘")),
+}
+
+View = Callable[..., HttpResponse]
 
 
-View = Callable[[HttpRequest, Correction, str], HttpResponse]
-
-
-def by_link(view: View) -> Callable[[HttpRequest, str], HttpResponse]:
-    """A page for whoever has the link; whatever is wrong with a link, it is answered alike."""
+def by_link(view: View) -> Callable[..., HttpResponse]:
+    """A page for whoever has the link, in the reader's language; whatever is wrong with a link, it
+    is answered alike.
+    """
 
     @never_cache
     @wraps(view)
-    def answered(request: HttpRequest, token: str) -> HttpResponse:
-        correction = corrections.find(token)
-        if correction is None:
-            return private(render(request, "recovery/trail_gone.html", {}, status=404))
-        return private(view(request, correction, token))
+    def answered(request: HttpRequest, token: str, **more: str) -> HttpResponse:
+        with translation.override(language_of(request)):
+            correction = corrections.find(token)
+            if correction is None:
+                return private(render(request, "recovery/trail_gone.html", {}, status=404))
+            return private(view(request, correction, token, **more))
 
     return answered
+
+
+def language_of(request: HttpRequest) -> str:
+    """What the reader chose on the page, else what the browser asks for, else English."""
+    chosen = request.GET.get("lang", "")
+    if chosen in wording.LANGUAGES:
+        return chosen
+    return translation.get_language_from_request(request)
 
 
 @require_safe
@@ -125,14 +146,21 @@ def trail(request: HttpRequest, correction: Correction, token: str) -> HttpRespo
     if request.method == "GET":
         was_read(correction)
     links = {
-        "report": {
-            "url": reverse("recovery:trail_report", args=[token]),
-            "sent": "sent" in request.GET,
-        },
+        "contest": reverse("recovery:trail_report", args=[token]),
         "download": reverse("recovery:trail_record", args=[token]),
         "verify": reverse("recovery:trail_verify", args=[token]),
+        "receipt": lambda one: reverse("recovery:trail_receipt", args=[token, one.receipt]),
     }
-    return render(request, "recovery/trail.html", trail_context(correction, links))
+    context = trail_context(correction, links) | {"languages": _languages(request)}
+    return render(request, "recovery/trail.html", context)
+
+
+def _languages(request: HttpRequest) -> list[dict[str, Any]]:
+    current = translation.get_language()
+    return [
+        {"code": code, "name": name, "url": f"?lang={code}", "current": code == current}
+        for code, name in wording.LANGUAGES.items()
+    ]
 
 
 @require_safe
@@ -162,28 +190,68 @@ def verify(request: HttpRequest, correction: Correction, token: str) -> HttpResp
 @require_http_methods(["GET", "HEAD", "POST"])
 @by_link
 def report(request: HttpRequest, correction: Correction, token: str) -> HttpResponse:
-    """“Something is still wrong.” Reading the form changes nothing; sending it opens a case."""
-    text, error, status = request.POST.get("text", ""), "", 200
+    """Contesting it. Reading the form changes nothing; sending it starts the clock and opens the
+    case.
+    """
+    text, ground = request.POST.get("text", ""), request.POST.get("ground", "")
+    error, status = "", 200
     if request.method == "POST":
         try:
-            corrections.still_wrong(correction, text)
+            made = corrections.contest(correction, ground=ground, text=text)
         except InvalidInput as refusal:
             error, status = str(refusal), 422
         except TooManyReports:
-            error = "We have heard from you several times, and a person is looking at it."
+            error = _("We have heard from you several times, and a person is looking at it.")
             status = 429
         else:
-            return redirect(f"{reverse('recovery:trail', args=[token])}?sent=1")
-    action = reverse("recovery:trail_report", args=[token])
-    context = _about(correction, token) | {"action": action, "text": text, "error": error}
+            return redirect(_in_language("recovery:trail_receipt", token, made.receipt))
+    settings = wording.settings_of(correction.workspace)
+    context = _about(correction, token) | {
+        "action": _in_language("recovery:trail_report", token),
+        "text": text,
+        "error": error,
+        "grounds": [
+            {"value": value, "label": label, "selected": value == ground}
+            for value, label in ContestGround.choices
+        ],
+        "rights": wording.sentence(settings, "rights"),
+        "answer_days": settings.answer_days,
+    }
     return render(request, "recovery/report.html", context, status=status)
+
+
+@require_safe
+@by_link
+def receipt(request: HttpRequest, correction: Correction, token: str, receipt: str) -> HttpResponse:
+    """What the person said, when, until when it is answered, and the answer once there is one."""
+    found = get_object_or_404(correction.contests, receipt=receipt)
+    context = _about(correction, token) | {"contest": _contest(correction, found)}
+    return render(request, "recovery/receipt.html", context)
+
+
+def _contest(correction: Correction, one: Contest) -> dict[str, Any]:
+    return {
+        "receipt": one.receipt,
+        "ground": one.get_ground_display(),
+        "text": one.text,
+        "at": _zoned(one.at, correction),
+        "due": _zoned(one.due_at, correction),
+        "answered": _zoned(one.answered_at, correction) if one.answered_at else "",
+        "verdict": _("You were right") if one.upheld else _("It stays as it is"),
+        "answer": one.answer,
+    }
+
+
+def _in_language(name: str, *args: str) -> str:
+    """The address in the language that the reader reads now."""
+    return f"{reverse(name, args=args)}?lang={translation.get_language()}"
 
 
 def _about(correction: Correction, token: str) -> dict[str, Any]:
     return {
         "publisher": correction.workspace,
-        "correction": {"title": correction.title, "number": correction.reference},
-        "trail_url": reverse("recovery:trail", args=[token]),
+        "correction": {"title": _title(correction), "number": correction.reference},
+        "trail_url": _in_language("recovery:trail", token),
     }
 
 
@@ -200,56 +268,104 @@ def private(answer: HttpResponse) -> HttpResponse:
 def trail_context(correction: Correction, links: dict[str, Any]) -> dict[str, Any]:
     """What the trail's template shows, of a draft as of a published correction."""
     facts = correction.facts
+    settings = wording.settings_of(correction.workspace)
+    receipt_of = links.get("receipt", lambda _one: "")
     return {
         "publisher": correction.workspace,
         "correction": {
-            "title": correction.title,
-            "lead": correction.lead,
-            "when": when(correction),
+            "title": _title(correction),
+            "lead": _lead(correction),
+            "when": _zoned(correction.published_at or correction.drafted_at, correction),
             "number": correction.reference,
+            "expires": _zoned(correction.expires_at, correction) if correction.expires_at else "",
         },
-        "changed": [*(_changed(correction, one) for one in facts["items"]), *_untouched(facts)],
-        "lasting": [
-            {"what": f"{one['what']} {_did(correction, one)}", "word": one["word"]}
-            for one in facts["items"]
-            if one["outcome"] in LASTING
-        ],
-        "reviewed": review_words(facts),
+        "request": {"text": facts.get("request", ""), "words": sentences.request_words(facts)},
+        "changed": [
+            _line(correction, one) for one in facts["items"] if one["outcome"] not in LASTING
+        ]
+        + [_untouched(one) for one in facts["unchanged"]],
+        "lasting": [_line(correction, one) for one in facts["items"] if one["outcome"] in LASTING],
+        "now": sentences.now(facts),
+        "to_do": _to_do(facts, settings),
+        "closing": wording.sentence(settings, "closing"),
+        "reviewed": sentences.review_words(facts),
         "record": {
             "words": words(correction),
             "verify_url": links.get("verify", ""),
             "download_url": links.get("download", ""),
         },
-        "report": links.get("report", {}),
-        "question": None,
+        "contest": {
+            "url": links.get("contest", ""),
+            "rights": wording.sentence(settings, "rights"),
+            "answer_days": settings.answer_days,
+            "made": [
+                _contest(correction, one) | {"url": receipt_of(one)}
+                for one in correction.contests.order_by("pk")
+            ],
+        },
     }
 
 
-def when(correction: Correction) -> str:
-    """The time of publishing where the workspace is, for no script may put the reader's own."""
-    moment = correction.published_at or correction.drafted_at
-    zone = ZoneInfo(correction.workspace.timezone or "UTC")
-    there = moment.astimezone(zone)
-    return f"{there:%B} {there.day}, {there:%Y, %H:%M} {there.tzname()}"
+def _title(correction: Correction) -> str:
+    """As somebody worded it, else in the reader's language."""
+    written = drafting.words_of(correction.facts)["title"]
+    return sentences.title(correction.facts) if correction.title == written else correction.title
 
 
-def _changed(correction: Correction, one: dict[str, Any]) -> dict[str, str]:
-    done = one["outcome"] in DONE
+def _lead(correction: Correction) -> str:
+    written = drafting.words_of(correction.facts)["lead"]
+    return sentences.lead(correction.facts) if correction.lead == written else correction.lead
+
+
+def _zoned(moment: datetime, correction: Correction) -> SafeString:
+    """The time where the workspace is, with the name of its zone; a script puts the reader's own,
+    where it runs.
+    """
+    there = moment.astimezone(ZoneInfo(correction.workspace.timezone or "UTC"))
+    return format_html(
+        '<time datetime="{}" data-zoned>{} {}</time>',
+        moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        formats.date_format(there, "DATETIME_FORMAT"),
+        there.tzname() or "UTC",
+    )
+
+
+def _line(correction: Correction, one: dict[str, Any]) -> dict[str, Any]:
+    tone, sign = SIGNS.get(one["outcome"], ("calm", "○"))
     return {
-        "what": one["what"],
-        "did": _did(correction, one),
-        "tone": "ok" if done else "calm",
-        "sign": "✓" if done else "○",
-        "word": one["word"],
+        "what": sentences.what(one),
+        "did": str(correction.wording.get(one["id"]) or sentences.did(one)),
+        "tone": tone,
+        "sign": sign,
+        "word": sentences.word(one),
+        "by": sentences.by_whom(one),
+        "at": _moment(one.get("changed_at"), correction),
+        "undone_by": sentences.put_right_by(one) if one.get("undone_at") else "",
+        "undone_at": _moment(one.get("undone_at"), correction),
     }
 
 
-def _did(correction: Correction, one: dict[str, Any]) -> str:
-    return str(correction.wording.get(one["id"]) or one["did"])
+def _moment(text: str | None, correction: Correction) -> SafeString | str:
+    return _zoned(datetime.fromisoformat(text), correction) if text else ""
 
 
-def _untouched(facts: dict[str, Any]) -> list[dict[str, str]]:
-    return [
-        {"what": one["what"], "did": "", "tone": "calm", "sign": "○", "word": one["word"]}
-        for one in facts["unchanged"]
-    ]
+def _untouched(one: dict[str, Any]) -> dict[str, Any]:
+    what = sentences.untouched(one) if one.get("act") else one["what"]
+    return {"what": what, "did": "", "tone": "calm", "sign": "○", "word": sentences.word(one)}
+
+
+def _to_do(facts: dict[str, Any], settings: CorrectionSettings) -> list[str]:
+    """What the person has to do: usually nothing."""
+    items = facts["items"]
+    own, acts = bool(facts.get("request")), {one.get("act") for one in items}
+    is_mail = any(one["target"]["type"] in sentences.MAILS for one in items)
+    names = []
+    if is_mail and not own and acts & {"corrected", "not_undone"}:
+        names.append("delete_mail")
+    if facts.get("request_state") == "not_done" and own:
+        names.append("ask_again")
+    if "refunded" in acts:
+        names.append("look_for_money")
+    if acts & {"left", "not_undone", "repaired"} and "delete_mail" not in names:
+        names.append("left_over")
+    return [wording.sentence(settings, name) for name in names or ["nothing_to_do"]]

@@ -30,7 +30,7 @@ def publish(page: Page, workspace: str, correction: int) -> str:
 
 def told(page: Page) -> dict[str, str]:
     """What a trail says, line by line: what happened, and in one word what was done about it."""
-    lines = page.locator("section[aria-labelledby='changed'] li")
+    lines = page.locator("section:is([aria-labelledby='changed'], [aria-labelledby='lasting']) li")
     return {
         line.locator("b").inner_text(): line.locator(".badge").inner_text() for line in lines.all()
     }

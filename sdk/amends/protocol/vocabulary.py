@@ -73,6 +73,9 @@ class EventType(StrEnum):
     CONNECTION_SECRET_SET = "connection.secret_set"  # noqa: S105 - a type of event
     CONNECTION_UPDATED = "connection.updated"
 
+    CORRECTIONS_WORDED = "corrections.worded"
+    CORRECTION_ANSWERED = "correction.answered"
+    CORRECTION_CONTESTED = "correction.contested"
     CORRECTION_DELIVERED = "correction.delivered"
     CORRECTION_EDITED = "correction.edited"
     CORRECTION_PUBLISHED = "correction.published"

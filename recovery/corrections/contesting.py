@@ -1,0 +1,124 @@
+"""Contesting: the affected person says that a correction is wrong, and somebody else answers.
+
+Whoever decided what was done, or what was told, does not answer. The clock runs from the moment it
+is sent, and the person keeps a receipt. Its case comes back to the queue all the same: what is said
+may need another repair.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import F, QuerySet
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+
+from amends.protocol.vocabulary import EventType
+from approvals.models import Decision
+from recovery.cases.lifecycle import NotPossible, record
+from recovery.casework import cases
+from recovery.corrections import drafting, wording
+from recovery.models import Contest, ContestGround, Correction, Plan, ReportSource
+from workspaces.clock import database_time
+from workspaces.models import User, Workspace
+from workspaces.moves import CannotMove
+from workspaces.written import kept_text
+
+TEXT_CHARACTERS_MAX = 4_000
+CONTESTS_MAX = 5
+"""By one link: more of them tell an operator nothing new, and a link can be shared."""
+
+
+class TooManyReports(Exception):
+    """We stopped because this correction was contested often enough: a person is looking at it."""
+
+
+class DecidedBefore(NotPossible):
+    """We stopped because whoever would answer took part in what is contested; another one may."""
+
+
+@transaction.atomic
+def contest(correction: Correction, *, ground: str, text: str) -> Contest:
+    """Keep what the person says, start the clock and bring the case back; raises TooManyReports or
+    InvalidInput.
+    """
+    correction = drafting.lock(correction)
+    if correction.contests.count() >= CONTESTS_MAX:
+        raise TooManyReports
+    text = kept_text(text, TEXT_CHARACTERS_MAX, asking=_("Write a few words, please."))
+    known = ground if ground in ContestGround.values else ContestGround.OTHER
+    cases.report(correction.case.run, text=text, source=ReportSource.END_USER)
+    now = database_time()
+    kept = Contest.objects.create(
+        correction=correction,
+        receipt=drafting.reference("CT"),
+        ground=known,
+        text=text,
+        at=now,
+        due_at=now + timedelta(days=wording.settings_of(correction.workspace).answer_days),
+    )
+    data = {
+        "correction": correction.reference,
+        "receipt": kept.receipt,
+        "ground": str(kept.ground),
+        "due_at": kept.due_at.isoformat(),
+    }
+    record(correction.case, EventType.CORRECTION_CONTESTED, data=data, part="end_user")
+    Correction.objects.filter(pk=correction.pk).update(
+        still_wrong_at=now, still_wrong_text=text, revision=F("revision") + 1
+    )
+    return kept
+
+
+def open_ones(workspace: Workspace) -> QuerySet[Contest]:
+    """Those that nobody has answered, the first due first."""
+    return Contest.objects.filter(correction__workspace=workspace, answered_at=None).order_by(
+        "due_at", "pk"
+    )
+
+
+def why_not_by(one: Contest, person: User) -> str:
+    """Why this person may not answer; empty where they may."""
+    took_part: dict[str, set[int | None]] = {
+        "published it": {one.correction.published_by_id},
+        "closed its case": {one.correction.case.closed_by_id},
+        "had its plan run": set(
+            Plan.objects.filter(case=one.correction.case, submitted_at__isnull=False).values_list(
+                "drafted_by_id", flat=True
+            )
+        ),
+        "decided on its plan": set(
+            Decision.objects.filter(
+                approval__workspace=one.correction.workspace_id,
+                approval__plan_id__in=one.correction.case.plans.values("pk"),
+            ).values_list("person_id", flat=True)
+        ),
+    }
+    for part, people in took_part.items():
+        if person.pk in people:
+            return f"You {part}: somebody who took no part in it answers."
+    return ""
+
+
+@transaction.atomic
+def answer(one: Contest, *, by: User, upheld: bool, text: str) -> Contest:
+    """Say what becomes of it, with reasons; raises DecidedBefore, InvalidInput, or CannotMove where
+    somebody was faster.
+    """
+    text = kept_text(text, TEXT_CHARACTERS_MAX, asking="Give the reasons, please.")
+    drafting.lock(one.correction)
+    if hindrance := why_not_by(one, by):
+        raise DecidedBefore(hindrance)
+    unanswered = Contest.objects.filter(pk=one.pk, answered_at=None)
+    if not unanswered.update(answered_at=Now(), answered_by=by, upheld=upheld, answer=text):
+        raise CannotMove(one, "answered", "Somebody has answered it meanwhile.")
+    one.refresh_from_db()
+    data = {
+        "correction": one.correction.reference,
+        "receipt": one.receipt,
+        "upheld": upheld,
+        "answer": text,
+    }
+    record(one.correction.case, EventType.CORRECTION_ANSWERED, by=by, data=data)
+    return one

@@ -1,0 +1,388 @@
+"""Sentences: the facts of a correction in the reader's language.
+
+Facts hold what sentences are made of; the sentences themselves come from the catalogues in
+recovery/locale. In the facts they stand in English as well, for the record that somebody downloads
+and checks. Facts of the first version have nothing else, so theirs are shown as they stand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
+
+from recovery.run_facts.sentences import capitalised, clean, plural, singular
+from workspaces import formatting
+
+Item = dict[str, Any]
+TITLE_CHARACTERS_MAX = 200
+NAMED_MAX = 3
+DONE = frozenset({"restored", "compensated", "corrected"})
+LASTING = frozenset({"corrected", "repaired", "not_undone"})
+MAILS = frozenset({"mail", "email", "e-mail"})
+
+WORDS = {
+    "put_back": gettext_noop("Put back"),
+    "deleted": gettext_noop("Deleted"),
+    "refunded": gettext_noop("Refunded"),
+    "put_away": gettext_noop("Put away"),
+    "cancelled": gettext_noop("Cancelled"),
+    "corrected": gettext_noop("Correction sent"),
+    "repaired": gettext_noop("Record repaired; could not be undone"),
+    "unchanged": gettext_noop("Unchanged"),
+    "left": gettext_noop("Left as it is"),
+    "not_undone": gettext_noop("Could not be undone"),
+    "as_before": gettext_noop("As it was before"),
+}
+"""What became of one thing, each its own word."""
+
+# Kinds of things that people know by a word of their own; others stand as the agent named them.
+KINDS_OF_THINGS = {
+    "account": gettext_noop("account"),
+    "booking": gettext_noop("booking"),
+    "calendar entry": gettext_noop("calendar entry"),
+    "charge": gettext_noop("charge"),
+    "customer": gettext_noop("customer"),
+    "file": gettext_noop("file"),
+    "hotel": gettext_noop("hotel"),
+    "invoice": gettext_noop("invoice"),
+    "licence": gettext_noop("licence"),
+    "mail": gettext_noop("mail"),
+    "order": gettext_noop("order"),
+    "parcel": gettext_noop("parcel"),
+    "payment": gettext_noop("payment"),
+    "reservation": gettext_noop("reservation"),
+    "ticket": gettext_noop("ticket"),
+}
+
+
+def kind_of(target_type: str) -> str:
+    word = (
+        singular(target_type)
+        if formatting.is_identifier(target_type)
+        else formatting.quoted(target_type)
+    )
+    return _(KINDS_OF_THINGS[word]) if word in KINDS_OF_THINGS else word
+
+
+def thing(target_type: str, target_id: str) -> str:
+    """`ticket T-182`: of an id with a path in it the last part, which people know it by."""
+    short = formatting.named(target_id.rstrip("/").rpartition("/")[2] or target_id)
+    kind = kind_of(target_type)
+    if target_type in MAILS:
+        return _("%(kind)s to %(name)s") % {"kind": kind, "name": short}
+    return f"{kind} {short}".strip() or _("something")
+
+
+def and_listed(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and 4 more`."""
+    more = len(words) - NAMED_MAX + 1
+    if len(words) > NAMED_MAX:
+        words = [*words[: NAMED_MAX - 1], _("%(count)s more") % {"count": more}]
+    if len(words) < 2:  # noqa: PLR2004 - one needs no “and”
+        return "".join(words)
+    return _("%(first)s and %(last)s") % {"first": ", ".join(words[:-1]), "last": words[-1]}
+
+
+def field_words(name: str) -> str:
+    return clean(name.replace("_", " ")) or "content"
+
+
+def said(value: Any) -> str:
+    return formatting.quoted(value) if isinstance(value, str) else str(value)
+
+
+def what(item: Item) -> str:
+    """`The priority of ticket T-182 was changed from “normal” to “high”.`"""
+    told = item.get("told")
+    if told is None:
+        return str(item["what"])
+    names = {
+        "thing": thing(item["target"]["type"], item["target"]["id"])
+        if any(item["target"].values())
+        else _("you")
+    }
+    how, amount = told["how"], told.get("amount", "")
+    if how == "sent":
+        text = _sent(told, names)
+    elif how in {"changed", "back"}:
+        text = _changed(told, names)
+    elif how == "came_and_went":
+        text = _("%(thing)s was made and removed again in the course of the work.") % names
+    elif told.get("summary"):
+        summary = formatting.quoted(told["summary"])
+        text = _("Our assistant noted: %(summary)s.") % {"summary": summary}
+    elif how == "created":
+        made = {**names, "amount": amount}
+        text = (
+            _("%(thing)s of %(amount)s was made.")
+            if amount and told.get("is_all")
+            else _("%(thing)s was made.")
+        ) % made
+    elif how == "deleted":
+        text = _("%(thing)s was removed.") % names
+    else:
+        done = {**names, "what": formatting.quoted(capitalised(told["tool"]))}
+        text = _("%(what)s was done for %(thing)s.") % done
+    return capitalised(text)
+
+
+def _sent(told: dict[str, Any], names: dict[str, str]) -> str:
+    if told.get("subject") and told.get("recipient"):
+        mail = {"subject": formatting.quoted(told["subject"]), "who": told["recipient"]}
+        return _("A mail with the subject %(subject)s was sent to %(who)s.") % mail
+    return _("%(thing)s was sent.") % names
+
+
+def _changed(told: dict[str, Any], names: dict[str, str]) -> str:
+    fields = [field_words(one) for one in told["fields"]]
+    values = told.get("values") or {}
+    named = {
+        **names,
+        "field": fields[0] if fields else "",
+        "fields": and_listed(fields),
+        "was": said(values.get("was")),
+        "became": said(values.get("became")),
+    }
+    if told["how"] == "back":
+        if values:
+            return (
+                _(
+                    "The %(field)s of %(thing)s was changed from %(was)s to %(became)s"
+                    " and back to %(was)s."
+                )
+                % named
+            )
+        return _("%(thing)s was changed and changed back in the course of the work.") % names
+    if len(fields) == 1 and values:
+        return _("The %(field)s of %(thing)s was changed from %(was)s to %(became)s.") % named
+    if len(fields) == 1:
+        return _("The %(field)s of %(thing)s was changed.") % named
+    if 1 < len(fields) <= NAMED_MAX:
+        return _("%(fields)s of %(thing)s were changed.") % named
+    return _("%(thing)s was changed.") % names
+
+
+def did(item: Item) -> str:
+    """What was done about it."""
+    told = item.get("told")
+    if told is None:
+        return str(item["did"])
+    act, amount = item["act"], told.get("amount", "")
+    if item["target"]["type"] in MAILS and act in {"corrected", "repaired", "not_undone"}:
+        if act != "corrected":
+            return _("A mail cannot be unsent.")
+        return _("A mail cannot be unsent. A correction was sent.")
+    if act == "put_back" and "back_to" in told:
+        text = _("It was put back to %(value)s.") % {"value": said(told["back_to"])}
+    elif act == "refunded" and amount:
+        text = _("%(amount)s was paid back.") % {"amount": amount}
+    else:
+        text = {
+            "put_back": _("It was put back to how it was before."),
+            "deleted": _("It was removed again."),
+            "refunded": _("It was paid back."),
+            "cancelled": _("It was cancelled."),
+            "put_away": _("It was put away."),
+            "corrected": _("It cannot be taken back. A correction was sent."),
+            "repaired": _("Our record was put right. What was done outside cannot be taken back."),
+            "not_undone": _("It cannot be taken back."),
+            "as_before": _("It is as it was before, so nothing had to be done."),
+        }.get(act, _("It was left as it is."))
+    return f"{text} {_('A note on it says so.')}" if told.get("noted") else text
+
+
+def word(item: Item) -> str:
+    return _(WORDS[item["act"]]) if item.get("act") in WORDS else _(str(item["word"]))
+
+
+def untouched(item: Item) -> str:
+    """Of something that was looked at, that nothing was done to it."""
+    kind, name = item["target"]["type"], item["target"]["id"]
+    text = (_("No %(thing)s was sent.") if kind in MAILS else _("%(thing)s was not touched.")) % {
+        "thing": thing(kind, name)
+    }
+    return capitalised(text)
+
+
+def by_whom(item: Item) -> str:
+    agent = item.get("agent")
+    if not agent:
+        return _("By our assistant")
+    return _("By our assistant %(agent)s") % {"agent": formatting.quoted(agent)}
+
+
+def put_right_by(item: Item) -> str:
+    """Who had it put right: people by their role, or a rule."""
+    by = item.get("undone_by") or {}
+    if by.get("automatic"):
+        return _("Put right by a rule that people had approved")
+    if by.get("roles"):
+        return _("Put right by our staff (%(roles)s)") % {"roles": and_listed(by["roles"])}
+    return _("Put right by our staff")
+
+
+def now(facts: dict[str, Any]) -> list[str]:
+    """What the person has now, each thing once."""
+    found = [_now(one) for one in facts["items"]]
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def _now(item: Item) -> str:
+    told, act = item.get("told"), item.get("act")
+    if told is None:
+        return ""
+    names = {"thing": thing(item["target"]["type"], item["target"]["id"])}
+    if act == "put_back" and "back_to" in told and len(told["fields"]) == 1:
+        named = {**names, "field": field_words(told["fields"][0]), "value": said(told["back_to"])}
+        text = _("The %(field)s of %(thing)s is %(value)s again.") % named
+    elif act == "refunded":
+        text = (
+            _(
+                "%(amount)s goes back to where it was paid from;"
+                " a bank can take some days to show it."
+            )
+            % {"amount": told["amount"]}
+            if told.get("amount")
+            else _("%(thing)s has been paid back.") % names
+        )
+    elif item["target"]["type"] in MAILS and act in {"corrected", "repaired", "not_undone"}:
+        text = (
+            _("The mail and its correction are both with whoever received them.")
+            if act == "corrected"
+            else _("The mail is with whoever received it.")
+        )
+    else:
+        text = {
+            "put_back": _("%(thing)s is as it was before."),
+            "as_before": _("%(thing)s is as it was before."),
+            "deleted": _("%(thing)s does not exist any more."),
+            "cancelled": _("%(thing)s is cancelled."),
+            "put_away": _("%(thing)s is put away."),
+            "corrected": _("%(thing)s stands; the correction tells what is wrong with it."),
+        }.get(str(act), _("%(thing)s still stands as our assistant left it.")) % names
+    return capitalised(text)
+
+
+def request_words(facts: dict[str, Any]) -> str:
+    """What became of the person's own request."""
+    return {
+        "not_done": _("This was not carried out."),
+        "partly": _("Of this, only a part stands."),
+        "resumed": _("This was taken up again and carried on."),
+        "done": _("This was carried out."),
+    }.get(str(facts.get("request_state")), "")
+
+
+def title(facts: dict[str, Any]) -> str:
+    """`We changed your ticket by mistake, and put it back`"""
+    items = facts["items"]
+    outcomes = {one["outcome"] for one in items}
+    things = {"things": _things(items)}
+    if not items:
+        text = _("Nothing of yours was changed")
+    elif outcomes == {"corrected"}:
+        text = _("We sent you something by mistake")
+    elif outcomes <= {"restored", "as_before"}:
+        text = _("We changed %(things)s by mistake, and put it back") % things
+    elif outcomes <= DONE | {"as_before"}:
+        text = _("We made a mistake with %(things)s, and undid it") % things
+    elif outcomes & (DONE | {"repaired"}):
+        text = _("We made a mistake with %(things)s, and undid a part of it") % things
+    else:
+        text = _("We made a mistake with %(things)s") % things
+    return text[:TITLE_CHARACTERS_MAX]
+
+
+def _things(items: list[Item]) -> str:
+    kinds = {one["target"]["type"] for one in items}
+    names = {(one["target"]["type"], one["target"]["id"]) for one in items}
+    if len(kinds) != 1:
+        return _("several things of yours")
+    kind = kind_of(next(iter(kinds)))
+    if not kind:
+        return _("your details")
+    if len(names) == 1:
+        return _("your %(kind)s") % {"kind": kind}
+    many = plural(2, kind).partition(" ")[2]
+    return _("%(count)s of your %(kind)s") % {"count": len(names), "kind": many}
+
+
+def lead(facts: dict[str, Any]) -> str:
+    """What our assistant did, why it was wrong, what became of it, and of the request itself."""
+    items = facts["items"]
+    if not items:
+        return _("Our assistant worked on your request and changed nothing.")
+    names = dict.fromkeys(thing(one["target"]["type"], one["target"]["id"]) for one in items)
+    touched = {"things": and_listed(list(names))}
+    first = (
+        _("While it worked on your request, our assistant made a mistake with %(things)s.")
+        if facts.get("request")
+        else _("While it worked on a request, our assistant made a mistake with %(things)s.")
+    )
+    parts = [first % touched, _(str(facts["why"])), *_became(items)]
+    if facts.get("request_state") == "not_done":
+        parts.append(_("What you had asked for was not carried out."))
+    return " ".join(parts)
+
+
+def _became(items: list[Item]) -> list[str]:
+    done = [one for one in items if one["outcome"] in DONE or one["outcome"] == "as_before"]
+    lasting = sum(one["outcome"] == "corrected" for one in items)
+    numbers = {"count": lasting, "all": len(items), "done": len(done)}
+    if lasting == len(items):
+        return [_("It could not be undone, so a correction was sent.")]
+    if len(done) == len(items) and not lasting:
+        return [_("What it had done has been undone.")]
+    if len(done) == len(items):
+        return [
+            _(
+                "%(count)s of %(all)s changes could not be undone and was corrected;"
+                " the rest has been undone."
+            )
+            % numbers
+        ]
+    if done:
+        return [
+            ngettext(
+                "%(done)s of %(all)s change has been undone.",
+                "%(done)s of %(all)s changes have been undone.",
+                len(items),
+            )
+            % numbers
+        ]
+    return []
+
+
+def review_words(facts: dict[str, Any]) -> str:
+    """`2 people reviewed this before it was done (finance, leads). A computer check read …`
+
+    Only where all of it is restored is it as it was before.
+    """
+    reviewed = facts["reviewed"]
+    count, roles = int(reviewed.get("approvers", 0)), reviewed.get("roles") or []
+    if count:
+        named = {"count": count, "roles": f" ({and_listed(roles)})" if roles else ""}
+        parts = [
+            ngettext(
+                "%(count)s person reviewed this before it was done%(roles)s.",
+                "%(count)s people reviewed this before it was done%(roles)s.",
+                count,
+            )
+            % named
+        ]
+    elif reviewed.get("automatic"):
+        parts = [_("It was put right automatically, by a rule that people had approved.")]
+    elif reviewed.get("by_person"):
+        parts = [_("A member of staff looked at it and had it put right.")]
+    else:
+        parts = [_("A member of staff has looked at it.")]
+    if reviewed.get("read_back"):
+        exact = all(one["outcome"] == "restored" for one in facts["items"])
+        parts.append(
+            _("A computer check read it back afterwards: it is as it was before.")
+            if exact
+            else _("A computer check read it back afterwards: what we did about it was done.")
+        )
+    return " ".join(parts)

@@ -1,0 +1,98 @@
+"""Wording: the sentences of the trail that an administrator may say otherwise, in each language.
+
+What a workspace does not word stands in the catalogues. Facts have no way in: these sentences say
+how to go on, and never what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from django.db import transaction
+from django.utils import translation
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from amends.protocol.vocabulary import EventType
+from recovery.models import CorrectionSettings
+from workspaces import access, outbox
+from workspaces.models import User, Workspace
+from workspaces.written import InvalidInput, kept_text
+
+LANGUAGES = {"en": "English", "de": "Deutsch", "fr": "Français", "es": "Español"}
+SENTENCE_CHARACTERS_MAX = 500
+GLOBS_MAX = 50
+GLOB_CHARACTERS_MAX = 120
+DAYS = (30, 90, 180, 365)
+ANSWER_DAYS_MAX = 90
+
+SENTENCES = {
+    "nothing_to_do": gettext_noop("You need not do anything."),
+    "ask_again": gettext_noop(
+        "If you still want what you had asked for, ask for it again: nothing goes on by itself."
+    ),
+    "look_for_money": gettext_noop(
+        "If the money has not come back within ten days, write to us below."
+    ),
+    "delete_mail": gettext_noop(
+        "Please delete the mail that was not meant for you. You need not do anything else."
+    ),
+    "left_over": gettext_noop(
+        "If what still stands does not suit you, write to us below: a person decides with you what"
+        " can be done."
+    ),
+    "rights": gettext_noop(
+        "You may contest this without giving a reason that we like. A person who took no part in it"
+        " looks at it anew and answers you with reasons. The law where you live may give you"
+        " further rights."
+    ),
+    "closing": gettext_noop("We are sorry for the trouble."),
+}
+"""Each with its name, as the catalogues have it in English."""
+
+
+def settings_of(workspace: Workspace) -> CorrectionSettings:
+    """What the workspace has set, or what holds where it has set nothing; not saved."""
+    found = CorrectionSettings.objects.filter(workspace=workspace).first()
+    return found or CorrectionSettings(workspace=workspace)
+
+
+def sentence(settings: CorrectionSettings, name: str) -> str:
+    """In the language that is active: the workspace's own, else the catalogue's."""
+    own: Mapping[str, str] = settings.sentences.get(translation.get_language() or "en", {})
+    return own.get(name) or _(SENTENCES[name])
+
+
+@transaction.atomic
+def word(
+    workspace: Workspace,
+    *,
+    by: User,
+    language: str,
+    sentences: Mapping[str, str],
+    internal: Sequence[str],
+    valid_days: int,
+    answer_days: int,
+) -> CorrectionSettings:
+    """Set them; raises NotAllowed or InvalidInput. What is left empty is the catalogue's."""
+    access.require(by, "administer", workspace)
+    if language not in LANGUAGES:
+        raise InvalidInput("There are no pages in this language.")
+    if valid_days not in DAYS or not 1 <= answer_days <= ANSWER_DAYS_MAX:
+        raise InvalidInput(f"An answer comes within 1 to {ANSWER_DAYS_MAX} days.")
+    globs = [glob.strip() for glob in internal if glob.strip()]
+    if len(globs) > GLOBS_MAX or any(len(glob) > GLOB_CHARACTERS_MAX for glob in globs):
+        raise InvalidInput(f"At most {GLOBS_MAX} short names of kinds, please.")
+    own = {
+        name: text
+        for name in SENTENCES
+        if (text := kept_text(sentences.get(name, ""), SENTENCE_CHARACTERS_MAX))
+    }
+    settings = settings_of(workspace)
+    settings.sentences = {**settings.sentences, language: own}
+    settings.internal, settings.valid_days, settings.answer_days = globs, valid_days, answer_days
+    settings.save()
+    what = {"language": language, "sentences": own, "internal": globs,
+            "valid_days": valid_days, "answer_days": answer_days}  # fmt: skip
+    outbox.record(workspace, EventType.CORRECTIONS_WORDED, by=by, data=what)
+    return settings

@@ -1,0 +1,237 @@
+"""Eve reads what was done, in her language, and contests it: a clock, a receipt, an answer."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone, translation
+
+from ledger.models import Event
+from recovery import corrections
+from recovery.corrections import contesting, drafting, facts, wording
+from recovery.corrections.contesting import DecidedBefore
+from recovery.models import CaseState, Contest, Correction
+from recovery.planning import plans
+from tests.people import person, team
+from tests.recovery.engine import by_hand
+from workspaces.moves import CannotMove
+from workspaces.written import InvalidInput
+
+TICKET = "priority of ticket T-182"
+
+
+@pytest.fixture
+def published(raised, ada):
+    """A correction of a ticket that Ada had put back, and its path; she published it, too."""
+    case = raised.case()
+    draft = plans.draft(case)
+    plan = plans.submit(
+        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
+    )
+    by_hand.advance(plan.pk)
+    case.refresh_from_db()
+    (drafted,) = corrections.draft(case)
+    found = corrections.publish(drafted, by=ada, seen=drafted.revision)
+    return found, corrections.link_of(found).removeprefix("http://localhost")
+
+
+@pytest.fixture
+def nils(operators):
+    return person("nils", operators)
+
+
+@pytest.fixture
+def alma(acme):
+    return person("alma", team(acme, "keepers", "view", "administer"))
+
+
+def contested(client, path):
+    said = {"ground": "not_restored", "text": "It still says high"}
+    answer = client.post(f"{path}report/", said)
+    assert answer.status_code == 302, answer.text
+    return answer["Location"]
+
+
+def test_she_gets_a_receipt_with_a_clock_and_her_case_is_open_again(published, client):
+    correction, path = published
+
+    receipt = client.get(contested(client, path))
+
+    kept = Contest.objects.get()
+    assert receipt.status_code == 200
+    for words in (kept.receipt, correction.reference, "It still says high"):
+        assert words in receipt.text
+    assert kept.due_at - kept.at == timedelta(days=14)
+    correction.case.refresh_from_db()
+    assert correction.case.state == CaseState.OPEN
+    told = Event.objects.get(type="correction.contested").data
+    assert (told["receipt"], told["ground"]) == (kept.receipt, "not_restored")
+    assert kept.receipt in client.get(path).text, "the trail says that it is being looked at"
+    assert client.get(f"{path}contested/CT-0000-0000/").status_code == 404
+
+
+def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
+    published, client, ada, nils, acme
+):
+    correction, path = published
+    receipt = contested(client, path)
+    contest = Contest.objects.get()
+    there = f"/w/acme/corrections/{correction.pk}/"
+
+    with pytest.raises(DecidedBefore, match="You published it"):
+        contesting.answer(contest, by=ada, upheld=False, text="No")
+    client.force_login(ada)
+    assert "somebody who took no part in it answers" in client.get(there).text
+    client.force_login(nils)
+    said = {"upheld": "yes", "answer": "You are right, we put it back today."}
+    assert client.post(f"{there}contests/{contest.pk}/", {"upheld": "no"}).status_code == 422
+    assert client.post(f"{there}contests/{contest.pk}/", said).status_code == 302
+    with pytest.raises(CannotMove, match="meanwhile"):
+        contesting.answer(contest, by=nils, upheld=False, text="No")
+
+    page = client.get(receipt)
+    assert "You were right" in page.text
+    assert "we put it back today" in page.text
+    assert Event.objects.get(type="correction.answered").data["upheld"] is True
+
+
+def test_she_reads_in_her_language_and_the_facts_stay_what_was_sealed(published, client):
+    correction, path = published
+
+    german = client.get(path, headers={"Accept-Language": "de-AT, en;q=0.5"}).text
+    chosen = client.get(f"{path}?lang=fr", headers={"Accept-Language": "de"}).text
+    other = client.get(path, headers={"Accept-Language": "fi"}).text
+
+    assert '<html lang="de">' in german
+    assert "priority wurde von “normal” auf “high” geändert" in german
+    assert "Zurückgesetzt auf “normal”." in german
+    assert "Eine Prüfung ergab, dass das nicht der Auftrag war." in german
+    assert '<html lang="fr">' in chosen
+    assert "priority est passé de “normal” à “high”" in chosen
+    assert "The priority of ticket T-182 was changed from “normal” to “high”." in other
+    assert correction.facts["items"][0]["did"] == "It was put back to “normal”."
+    form = client.get(f"{path}report/?lang=es").text
+    assert "Díganoslo" not in form
+    assert "No pedí esto" in form
+
+
+@pytest.mark.parametrize("language", ["de", "fr", "es"])
+def test_every_sentence_of_the_trail_is_in_every_language(language):
+    from recovery.corrections.sentences import KINDS_OF_THINGS, WORDS
+    from recovery.triage.detectors import KINDS
+
+    said = [*WORDS.values(), *wording.SENTENCES.values(), *(one.person for one in KINDS.values())]
+    with translation.override(language):
+        same = [text for text in said if translation.gettext(text) == text]
+        kinds = [word for word in KINDS_OF_THINGS.values() if not translation.gettext(word)]
+
+    assert (same, kinds) == ([], [])
+
+
+def test_the_time_stands_in_the_zone_of_the_workspace_and_is_named(published, client, acme):
+    correction, path = published
+    type(acme).objects.filter(pk=acme.pk).update(timezone="Europe/Vienna")
+    moment = timezone.now().replace(month=1, day=2, hour=9, minute=30)
+    Correction.objects.filter(pk=correction.pk).update(published_at=moment)
+
+    page = client.get(f"{path}?lang=de").text
+
+    assert f"data-zoned>2. Januar {moment.year} 10:30 CET</time>" in page
+
+
+def test_administrators_have_words_of_their_own_in_each_language(published, client, alma, acme):
+    _, path = published
+    client.force_login(alma)
+    page = client.get("/w/acme/corrections/settings/?language=de")
+    assert "Wir bitten um Entschuldigung." in page.text
+    said = {
+        "language": "de", "closing": "Ihre Acme, mit Bedauern.", "internal": "session\n counter*",
+        "valid_days": "30", "answer_days": "5",
+    }  # fmt: skip
+
+    assert client.post("/w/acme/corrections/settings/", said).status_code == 302
+
+    assert "Ihre Acme, mit Bedauern." in client.get(f"{path}?lang=de").text
+    assert "We are sorry for the trouble." in client.get(f"{path}?lang=en").text
+    settings = wording.settings_of(acme)
+    assert (settings.internal, settings.valid_days) == (["session", "counter*"], 30)
+    refused = client.post("/w/acme/corrections/settings/", said | {"answer_days": "0"})
+    assert refused.status_code == 422
+    with pytest.raises(InvalidInput):
+        wording.word(acme, by=alma, language="xx", sentences={}, internal=[], valid_days=30,
+                     answer_days=5)  # fmt: skip
+
+
+def test_bookkeeping_is_no_news_to_anybody(tell, acme, alma, ticket):
+    wording.word(acme, by=alma, language="en", sentences={}, internal=["counter*"], valid_days=30,
+                 answer_days=5)  # fmt: skip
+    run = tell()
+    run.does("tickets.update", ("counters", "views", {"n": 1}, {"n": 2}),
+             ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))  # fmt: skip
+    run.ends("failed")
+
+    (correction,) = corrections.draft(run.case())
+
+    assert [one["target"]["type"] for one in correction.facts["items"]] == ["ticket"]
+
+
+def test_there_and_back_is_told_once(tell, ticket):
+    run = tell()
+    high = ticket | {"priority": "high"}
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
+    run.does("tickets.update", ("ticket", "main/T-182", high, ticket))
+    other = ticket | {"id": "T-204"}
+    urgent = other | {"priority": "urgent"}
+    run.does("tickets.update", ("ticket", "main/T-204", other, other | {"priority": "high"}))
+    run.does("tickets.update", ("ticket", "main/T-204", other | {"priority": "high"}, urgent))
+    run.ends("failed")
+
+    (correction,) = corrections.draft(run.case())
+
+    assert [(one["what"], one["word"]) for one in correction.facts["items"]] == [
+        (
+            f"The {TICKET} was changed from “normal” to “high” and back to “normal”.",
+            "As it was before",
+        ),
+        (
+            "The priority of ticket T-204 was changed from “normal” to “urgent”.",
+            "Left as it is",
+        ),
+    ]
+
+
+def test_facts_of_the_first_version_are_still_told_as_they_stand(published, client):
+    correction, path = published
+    old = dict(correction.facts)
+    (item,) = old["items"]
+    for name in ("told", "act", "agent", "undone_by"):
+        item.pop(name)
+    for name in ("request", "request_state"):
+        old.pop(name)
+    Correction.objects.filter(pk=correction.pk).update(facts=old)
+
+    page = client.get(f"{path}?lang=de").text
+
+    assert "The priority of ticket T-182 was changed from “normal” to “high”." in page
+    assert "It was put back to “normal”." in page
+
+
+def test_a_link_lives_as_long_as_was_chosen_on_the_page(raised, ada, client):
+    client.force_login(ada)
+    case = raised.case()
+    assert client.post(f"/w/acme/cases/{case.pk}/corrections/").status_code == 302
+    drafted = Correction.objects.get()
+    page = client.get(f"/w/acme/cases/{case.pk}/?tab=correction").text
+    assert drafted.reference in page
+    said = {"revision": drafted.revision, "title": drafted.title, "lead": drafted.lead,
+            "valid_days": "30"}  # fmt: skip
+
+    there = f"/w/acme/corrections/{drafted.pk}/publish/"
+    assert client.post(there, said | {"valid_days": "31"}).status_code == 422
+    drafted.refresh_from_db()
+    answer = client.post(there, said | {"revision": drafted.revision})
+
+    assert answer.status_code == 302, answer.text
+    drafted.refresh_from_db()
+    assert drafted.expires_at - drafted.published_at == timedelta(days=30)
+    assert facts.VERSION == 2
+    assert drafting.words_of(drafted.facts)["title"] == drafted.title
