@@ -206,6 +206,14 @@ def untouched(item: Item) -> str:
     return capitalised(text)
 
 
+def reference(item: Item) -> str:
+    """What the thing is called in the systems, where its line tells it in the agent's words."""
+    told = item.get("told") or {}
+    if not told.get("summary") or told["how"] not in {"created", "done", "deleted"}:
+        return ""
+    return capitalised(thing(item["target"]["type"], item["target"]["id"]))
+
+
 def by_whom(item: Item) -> str:
     agent = item.get("agent")
     if not agent:
@@ -316,11 +324,13 @@ def lead(facts: dict[str, Any]) -> str:
         return _("Our assistant worked on your request and changed nothing.")
     names = dict.fromkeys(thing(one["target"]["type"], one["target"]["id"]) for one in items)
     touched = {"things": and_listed(list(names))}
-    first = (
-        _("While it worked on your request, our assistant made a mistake with %(things)s.")
-        if facts.get("request")
-        else _("While it worked on a request, our assistant made a mistake with %(things)s.")
-    )
+    has_words = any(one.get("told", {}).get("summary") for one in items)
+    if has_words:  # each is told below in words that say more than its id
+        first = _("While it worked on your request, our assistant made a mistake.")
+    elif facts.get("request"):
+        first = _("While it worked on your request, our assistant made a mistake with %(things)s.")
+    else:
+        first = _("While it worked on a request, our assistant made a mistake with %(things)s.")
     parts = [first % touched, _(str(facts["why"])), *_became(items)]
     if facts.get("request_state") == "not_done":
         parts.append(_("What you had asked for was not carried out."))

@@ -42,9 +42,8 @@ SENTENCES = {
         " can be done."
     ),
     "rights": gettext_noop(
-        "You may contest this without giving a reason that we like. A person who took no part in it"
-        " looks at it anew and answers you with reasons. The law where you live may give you"
-        " further rights."
+        "You may contest this, whatever your reason. A person who took no part in it looks at it"
+        " anew and answers you with reasons. The law where you live may give you further rights."
     ),
     "closing": gettext_noop("We are sorry for the trouble."),
 }

@@ -166,7 +166,7 @@ def _failure(
         "without_effects": is_without_effects(reasons),
         "headline": headline(facts, reasons, money),
         "headline_in_full": in_full(facts, reasons, money),
-        "brief": brief(facts, reasons),
+        "brief": brief(facts, reasons, money),
         "failed_action": blamed,
         "failed_tool": blamed.tool if blamed else "",
         "failed_target": _target(facts, blamed),

@@ -151,11 +151,13 @@ def _at_stake(money: Money | None) -> str:
     return f", {money} at stake" if money is not None and money.amount_minor else ""
 
 
-def brief(facts: RunFacts, reasons: Sequence[Reason]) -> str:
+def brief(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = None) -> str:
     """The trouble alone, for a line that names the action beside it: `Failed: 504 Gateway …`."""
     sentence = trouble(facts, reasons, short=True).removeprefix("then ").removeprefix("and ")
     is_tool = "." in sentence.partition(" ")[0]
-    return shortened(sentence if is_tool else capitalised(sentence), BRIEF_CHARACTERS_MAX)
+    end = _at_stake(money)
+    most = BRIEF_CHARACTERS_MAX - len(end)
+    return shortened(sentence if is_tool else capitalised(sentence), most) + end
 
 
 def deeds(facts: RunFacts) -> str:

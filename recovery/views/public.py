@@ -338,6 +338,7 @@ def _line(correction: Correction, one: dict[str, Any]) -> dict[str, Any]:
         "tone": tone,
         "sign": sign,
         "word": sentences.word(one),
+        "reference": sentences.reference(one),
         "by": sentences.by_whom(one),
         "at": _moment(one.get("changed_at"), correction),
         "undone_by": sentences.put_right_by(one) if one.get("undone_at") else "",

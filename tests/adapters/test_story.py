@@ -91,7 +91,7 @@ def test_three_calls_the_third_fails_and_what_was_done_is_undone(
     [correction] = drafting.draft(case)  # what the scheduler does
     assert (correction.person_name, correction.title) == (
         "Mia Li",
-        "We made a mistake with 2 of your licences, and put it right",
+        "We made a mistake with 2 of your licences, and undid it",
     )
 
 

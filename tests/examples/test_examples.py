@@ -3,6 +3,7 @@
 import re
 
 from demo.stories import calls, onboarding, trip
+from ledger.models import Effect
 from tests.browser.trails import check_the_record, for_everybody, told
 from tests.examples.desk import act, commit, open_case, publish, until
 
@@ -51,8 +52,9 @@ def test_onboarding_and_ticket_are_put_right_and_the_person_reads_it(skyline, at
     lena.goto(publish(rina, hired))
     for_everybody(lena)
     said = told(lena)
-    assert said[f"Employee {hired.customer} was made."] == "Restored"
-    assert said["Licence seat-0001 was made."] == "Compensated"
+    assert said["Our assistant noted: “created the HR record of Lena Fischer”."] == "Deleted"
+    assert said["Our assistant noted: “bought a team licence at $24.00 a month”."] == "Cancelled"
+    assert f"Employee {hired.customer}" in lena.content()
     assert said[f"No mail to {staff_id} was sent."] == "Unchanged"
     assert "could not be undone" not in lena.content()
     assert "A member of staff looked at it and had it put right." in lena.content()
@@ -72,7 +74,7 @@ def test_onboarding_and_ticket_are_put_right_and_the_person_reads_it(skyline, at
     said = told(nora)
     assert said["Ticket T-204 was not touched."] == "Unchanged"
     what = "The priority of ticket T-182 was changed from “normal” to “high”."
-    assert said[what] == "Restored"
+    assert said[what] == "Put back"
     assert "It was put back to “normal”. A note on it says so." in nora.content()
     check_the_record(nora)
 
@@ -104,14 +106,17 @@ def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
 
     assert skyline.outcome_of(booked) == "restored"
     assert [entry["what"] for entry in skyline.journal("payments")] == ["charged", "refunded"]
-    booking = booked.headline.partition("booking ")[2][:7]
+    effects = Effect.objects.filter(action__run=booked.run_id, target_type="booking")
+    booking = effects.get().target_id
     assert skyline.row("bookings", booking) is None
     amelia = at_the_desk()
     amelia.goto(publish(rina, booked))
     for_everybody(amelia)
     said = told(amelia)
-    assert said[f"Booking {booking} was made."] == "Restored"
-    assert said["Charge ch_00001 of $1\u202f286.00 was made."] == "Compensated"
+    assert said["Our assistant noted: “booked SK 512 to Lisbon for Amelia Davis”."] == "Deleted"
+    charged = "Our assistant noted: “charged $1,286.00 to the card ending 4421”."
+    assert said[charged] == "Refunded"
+    assert f"Booking {booking}" in amelia.content()
     assert "$1\u202f286.00 was paid back." in amelia.content()
     assert "1 person reviewed this before it was done (finance)." in amelia.content()
     assert "could not be undone" not in amelia.content()
@@ -126,11 +131,16 @@ def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
     trail = publish(rina, mailed)
     rina.goto(trail)
     for_everybody(rina)
-    assert told(rina) == {"Mail to jonas.weiss@example.com was sent.": "Corrected"}
+    [(what, word)] = told(rina).items()
+    assert re.fullmatch(
+        r"A mail with the subject “Invoice INV-\d+” was sent to jonas.weiss@example.com.", what
+    )
+    assert word == "Correction sent"
+    assert "Please delete the mail that was not meant for you." in rina.content()
     lasting = rina.locator("section[aria-labelledby='lasting']").inner_text()
     assert "A mail cannot be unsent. A correction was sent." in lasting
     assert "It could not be undone, so a correction was sent." in rina.content()
-    assert "All of it has been put right" not in rina.content()
+    assert "What it had done has been undone" not in rina.content()
     assert "as it was before" not in rina.content()
 
 
