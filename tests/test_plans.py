@@ -35,7 +35,7 @@ SMALL = {
         "workspaces_secret"],
     "what people set up, at most some hundreds in a workspace": [
         "approvals_policyversion", "approvals_pause", "connectors_connection",
-        "connectors_channel", "recovery_savedview"],
+        "connectors_channel", "recovery_savedview", "recovery_correctionsettings"],
 }  # fmt: skip
 """Tables that may be read whole, and why they are small by nature. All others must not be."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
@@ -21,7 +21,7 @@ from recovery.casework import cases
 from recovery.corrections import drafting, wording
 from recovery.models import Contest, ContestGround, Correction, Plan, ReportSource
 from workspaces.clock import database_time
-from workspaces.models import User, Workspace
+from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.written import kept_text
 
@@ -69,13 +69,6 @@ def contest(correction: Correction, *, ground: str, text: str) -> Contest:
         still_wrong_at=now, still_wrong_text=text, revision=F("revision") + 1
     )
     return kept
-
-
-def open_ones(workspace: Workspace) -> QuerySet[Contest]:
-    """Those that nobody has answered, the first due first."""
-    return Contest.objects.filter(correction__workspace=workspace, answered_at=None).order_by(
-        "due_at", "pk"
-    )
 
 
 def why_not_by(one: Contest, person: User) -> str:

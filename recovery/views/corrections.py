@@ -178,7 +178,7 @@ def _sent(one: Correction) -> list[dict[str, Any]]:
 def _reads(one: Correction) -> list[dict[str, Any]]:
     entries = []
     if one.first_read_at:
-        words = f"First read; {one.read_count} times in all"
+        words = f"First read; {plural(one.read_count, 'time')} in all"
         entries.append({"words": words, "time": formatting.moment(one.first_read_at)})
     if one.still_wrong_at:
         entries.append({"words": "Contested", "time": formatting.moment(one.still_wrong_at)})
@@ -191,6 +191,10 @@ VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
     "draft": ("Drafts", {"state": CorrectionState.DRAFT}),
     "unread": ("Not read", {"state": CorrectionState.PUBLISHED, "first_read_at": None}),
     "published": ("Published", {"state": CorrectionState.PUBLISHED}),
+    "answer": (
+        "To be answered",
+        {"pk__in": Contest.objects.filter(answered_at=None).values("correction")},
+    ),
     "wrong": ("Contested", {"still_wrong_at__isnull": False}),
 }
 
@@ -412,6 +416,17 @@ def settings(request: Request, workspace: str) -> HttpResponse:
     return page(request, "recovery/correction_settings.html", context, status=status)
 
 
+LABELS = {
+    "nothing_to_do": "Where nothing is to be done",
+    "ask_again": "Where the request was not carried out",
+    "look_for_money": "Where money was paid back",
+    "delete_mail": "To whoever got somebody else’s mail",
+    "left_over": "Where something still stands",
+    "rights": "The right to contest",
+    "closing": "Under the first sentences",
+}
+
+
 def _settings(here: Workspace, language: str, typed: dict[str, str]) -> dict[str, Any]:
     found = wording.settings_of(here)
     own = found.sentences.get(language, {})
@@ -428,7 +443,7 @@ def _settings(here: Workspace, language: str, typed: dict[str, str]) -> dict[str
         "sentences": [
             {
                 "name": name,
-                "label": name.replace("_", " ").capitalize(),
+                "label": LABELS[name],
                 "usual": usual[name],
                 "own": typed.get(name, own.get(name, "")),
             }

@@ -7,6 +7,10 @@ from ledger.models import Effect
 from tests.browser.trails import check_the_record, for_everybody, told
 from tests.examples.desk import act, commit, open_case, publish, until
 
+CHARGED = "Our assistant noted: “charged $1,286.00 to the card ending 4421”."
+MAILED = re.compile(
+    r"A mail with the subject “Invoice INV-\d+” was sent to jonas.weiss@example.com."
+)
 PREVIEWS = ("compensate/", "resume/", "close/", "settle/")
 PLACES = (
     "queue/",
@@ -106,16 +110,14 @@ def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
 
     assert skyline.outcome_of(booked) == "restored"
     assert [entry["what"] for entry in skyline.journal("payments")] == ["charged", "refunded"]
-    effects = Effect.objects.filter(action__run=booked.run_id, target_type="booking")
-    booking = effects.get().target_id
+    booking = Effect.objects.get(action__run=booked.run_id, target_type="booking").target_id
     assert skyline.row("bookings", booking) is None
     amelia = at_the_desk()
     amelia.goto(publish(rina, booked))
     for_everybody(amelia)
     said = told(amelia)
     assert said["Our assistant noted: “booked SK 512 to Lisbon for Amelia Davis”."] == "Deleted"
-    charged = "Our assistant noted: “charged $1,286.00 to the card ending 4421”."
-    assert said[charged] == "Refunded"
+    assert said[CHARGED] == "Refunded"
     assert f"Booking {booking}" in amelia.content()
     assert "$1\u202f286.00 was paid back." in amelia.content()
     assert "1 person reviewed this before it was done (finance)." in amelia.content()
@@ -132,10 +134,7 @@ def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
     rina.goto(trail)
     for_everybody(rina)
     [(what, word)] = told(rina).items()
-    assert re.fullmatch(
-        r"A mail with the subject “Invoice INV-\d+” was sent to jonas.weiss@example.com.", what
-    )
-    assert word == "Correction sent"
+    assert (bool(MAILED.fullmatch(what)), word) == (True, "Correction sent"), what
     assert "Please delete the mail that was not meant for you." in rina.content()
     lasting = rina.locator("section[aria-labelledby='lasting']").inner_text()
     assert "A mail cannot be unsent. A correction was sent." in lasting

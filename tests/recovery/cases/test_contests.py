@@ -80,6 +80,8 @@ def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
     with pytest.raises(DecidedBefore, match="You published it"):
         contesting.answer(contest, by=ada, upheld=False, text="No")
     client.force_login(ada)
+    to_answer = "/w/acme/corrections/?view=answer"
+    assert correction.reference in client.get(to_answer).text
     assert "somebody who took no part in it answers" in client.get(there).text
     client.force_login(nils)
     said = {"upheld": "yes", "answer": "You are right, we put it back today."}
@@ -88,6 +90,7 @@ def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
     with pytest.raises(CannotMove, match="meanwhile"):
         contesting.answer(contest, by=nils, upheld=False, text="No")
 
+    assert correction.reference not in client.get(to_answer).text
     page = client.get(receipt)
     assert "You were right" in page.text
     assert "we put it back today" in page.text
