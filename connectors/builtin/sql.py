@@ -119,6 +119,16 @@ def compared(table: Table, expected: Recorded) -> Recorded:
     return {name: value for name, value in expected.items() if name not in uncompared}
 
 
+def as_left(table: Table, call: Call) -> Recorded:
+    """How the row should be found: as the agent left it, and where it did not say, as it was. What
+    stands there instead is somebody else's, and would be written over.
+    """
+    expected, to = compared(table, call.expected), call.args.get("to")
+    if not (isinstance(expected, dict) and isinstance(to, dict)):
+        return expected
+    return written(table, to) | expected
+
+
 def written(table: Table, to: State) -> State:
     """The columns that a restore writes: the recorded ones but version, ignored and key."""
     unwritten = {table.version, *table.ignore, *table.key}
@@ -165,6 +175,8 @@ def read(
             is_so = bool(rows) and postgres.agrees(
                 columns[name], value, taken.get(name), found, spelled=recorded is not left
             )
+            # What the server computes follows the columns that are put back.
+            is_so |= bool(rows) and columns[name].is_generated and recorded is not left
             readings.setdefault(name, []).append((value, is_so))
             why = "" if is_so else _doubt(value, taken.get(name), found[0], left.get(name))
             if why:
@@ -243,7 +255,7 @@ def marked(database: Database, call: Call) -> bool:
 
 def unchanged(call: Call, found: Observation, table: Table) -> None:
     """Raise Refused where the row is not as expected, now that it is locked and cannot change."""
-    expected, observed = compared(table, call.expected), call.observed
+    expected, observed = as_left(table, call), call.observed
     if observed and isinstance(expected, dict):
         # Those were held against their marks when the row was read, and it is that row still.
         expected = {name: value for name, value in expected.items() if not holds_mask(value)}
@@ -396,7 +408,7 @@ class Sql(Connector):
 
     def drifted(self, call: Call, observation: Observation) -> list[FieldDiff]:
         table, _ = located(call)
-        return drift(compared(table, call.expected), observation)
+        return drift(as_left(table, call), observation)
 
     def apply(self, call: Call) -> Answer:
         table, key = located(call)

@@ -96,6 +96,8 @@ class StepDrafter:
         target = Target(self.effect.target_type, self.effect.target_id)
         # An older step finds what the newer one has restored, a chosen one what the person saw.
         expected = self.now if is_older or self.chosen else self.after
+        if is_older and isinstance(self.now, dict) and isinstance(self.after, dict):
+            expected = self.after | self.now  # of the rest the newer one has not spoken
         if self.chosen and self.now is UNSET:
             raise CannotUndo("unread", "The target could not be read, so nothing can be chosen.")
         try:

@@ -170,6 +170,9 @@ def _compare(one: DraftStep, observation: Observation) -> None:
         if calls.satisfied(*about, **known):
             one.drift_state = "already"
             return
+        if known["expected"] is UNSET:
+            one.drift_state = "untold"
+            return
         differences = calls.drifted(*about, **known)
     except (CannotRead, Refused) as unread:
         one.drift_state = "unknown"

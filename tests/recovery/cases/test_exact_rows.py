@@ -134,3 +134,43 @@ def test_snapshots_that_hold_the_version_are_no_drift_nor_after_a_newer_step(tel
         "Nora",
         5,
     )
+
+
+def test_of_a_row_that_is_told_in_part_the_rest_is_held_against_what_it_was(tell, shop, row, ada):
+    """The agent tells only what it changed. Tom's later change stands in a column of the rest."""
+    run = tell()
+    shop.execute("UPDATE tickets SET priority = 'high', version = 2")
+    run.does("tickets.update", ("ticket", "main/T-182", row, {"priority": "high"}))
+    run.ends("failed")
+    case = run.case()
+    (untouched,) = plans.draft(case).steps
+    shop.execute("UPDATE tickets SET assignee = 'Tom', version = 3")
+
+    (step,) = plans.draft(case).steps
+    plan = submitted(case, ada, choices={step.effect.pk: "rebase"})
+    by_hand.advance(plan.pk)
+
+    assert untouched.drift_state == "unchanged"
+    assert (step.drift_state, [one["field"] for one in step.drift]) == ("drifted", ["assignee"])
+    assert plan.steps.get().state == StepState.VERIFIED
+    now = shop.execute("SELECT priority, assignee FROM tickets").fetchone()
+    assert now == ("normal", "Tom")
+
+
+def test_where_nobody_told_how_the_agent_left_it_no_page_says_that_it_is_unchanged(
+    tell, shop, row, ada, client
+):
+    run = tell()
+    shop.execute("UPDATE tickets SET priority = 'high', assignee = 'Tom', version = 3")
+    action = run.plans("tickets.update", ("ticket", "main/T-182"), before=[row])
+    run.say("action.succeeded", action, attempt="1")
+    run.ends("failed")
+    case = run.case()
+
+    (step,) = plans.draft(case).steps
+    client.force_login(ada)
+    page = client.get(f"/w/acme/cases/{case.pk}/compensate/").content.decode()
+
+    assert step.drift_state == "untold"
+    assert "nobody told how it was left: a later change would be lost" in page
+    assert "unchanged since the agent" not in page
