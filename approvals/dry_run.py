@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import ActionClass
 from approvals import denials, grants
 from approvals.models import Approval, ApprovalState
-from approvals.policy import Policy, ToolCall, first_of, judge, strictest
+from approvals.policy import Policy, ToolCall, first_of, judge, questions, strictest
 from ledger.models import Action, ActionState, Run
 from ledger.schemas import IMPORTED
 from workspaces.models import Workspace
@@ -53,6 +53,8 @@ class DryRun:
     sums: Counter[str] = field(default_factory=Counter)
     before: Counter[str] = field(default_factory=Counter)
     by_tool: Counter[tuple[str, str]] = field(default_factory=Counter)
+    untold: int = 0
+    """Of how many a rule asks what only the gate looks up."""
     examples: list[Example] = field(default_factory=list)
     open_changes: list[str] = field(default_factory=list)
 
@@ -64,7 +66,15 @@ class DryRun:
         over = f"of the last {self.days} days" if self.since is None else "since it is in shadow"
         return (
             f"Over {self.judged} actions{newest} {over} it would have asked "
-            f"{asked} {times} and denied {denied} ({was})."
+            f"{asked} {times} and denied {denied} ({was}).{self._untold()}"
+        )
+
+    def _untold(self) -> str:
+        if not self.untold:
+            return ""
+        return (
+            f" For {self.untold} of them a rule asks about the request, the run or the past, which"
+            " is not looked up here: where it asks or denies, it is taken to be met."
         )
 
     def top_tools(self) -> list[tuple[str, int]]:
@@ -102,6 +112,7 @@ def rehearse(
     for run, name, deed in chain(_history(workspace, days, since), _denied(workspace, days, since)):
         was, becomes = judge(current, deed), judge(new, deed)
         found.judged += 1
+        found.untold += bool(questions(new, deed))
         found.sums[becomes.approval] += 1
         found.before[was.approval] += 1
         found.by_tool[deed.tool, becomes.approval] += 1

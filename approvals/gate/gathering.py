@@ -26,9 +26,11 @@ from approvals.gate.begin_request import BeginRequest
 from approvals.memory import Caller, Meter, Standing, Value
 from approvals.policy import UNKNOWN, CannotEvaluate, Finding, Policy, Question, questions
 from approvals.policy.conditions import window_seconds
-from approvals.policy.spelling import TEXT_CHARACTERS_MAX, stands_in
+from approvals.policy.document import mistake, posix
+from approvals.policy.spelling import TEXT_CHARACTERS_MAX, leaves, stands_in
 from ledger import desk_events, drivers
 from ledger.append.statements import Statement
+from workspaces import formatting
 
 NOES_MAX = 200
 """Of a run's approvals so many, the newest, are looked through for a no."""
@@ -50,6 +52,7 @@ class Gathered:
 
     request: BeginRequest
     context: BeginContext
+    policy: Policy
     findings: dict[str, Finding] = field(default_factory=dict)
     meters: list[Meter] = field(default_factory=list)
     standings: list[tuple[Meter, Standing]] = field(default_factory=list)
@@ -90,7 +93,7 @@ def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Gath
     """The findings for what the policy asks of this call, by the keys of the questions."""
     labels = context.run.labels if context.run else {}
     call = request.tool_call(labels)
-    found = Gathered(request, context)
+    found = Gathered(request, context, policy)
     looks: dict[str, Look] = {}
     facts = call.facts()
     for question in questions(policy, call):
@@ -211,6 +214,91 @@ def _rejected_before(question: Question, gathered: Gathered, facts: Mapping[str,
 
     run = gathered.request.planned.run
     return Look(REJECTED, [gathered.request.actor.workspace_id, run, targets, said], read)
+
+
+# What was called before in this run, and what of it was read that strangers wrote.
+
+CALLS_MAX = 1_000
+"""Of a run's calls so many, the newest, are looked through."""
+RESULTS_MAX = 20
+RESULT_CHARACTERS_MAX = 60_000
+_EARLIER = f"""
+FROM (SELECT b.tool, b.state, b.key, b.result FROM ledger_action b WHERE b.run_id = %b
+    ORDER BY b.n DESC, b.first_place DESC LIMIT {CALLS_MAX}) a
+WHERE a.key <> %b AND a.state NOT IN ('planned', 'approved') AND a.tool ~ %b"""  # noqa: S608 - ours
+CALLED = f"SELECT count(*) {_EARLIER}"
+READ = f"SELECT json_agg(DISTINCT a.tool) {_EARLIER}"
+RESULTS = f"""
+SELECT json_build_array(({WRITTEN}), (SELECT json_agg(json_build_array(u.tool, u.result)) FROM (
+    SELECT a.tool, CASE WHEN length(a.result::text) <= {RESULT_CHARACTERS_MAX} THEN a.result END
+        AS result
+    {_EARLIER} LIMIT {RESULTS_MAX + 1}) u))"""  # noqa: S608 - our own words
+
+
+def _regex(globs: Sequence[str]) -> str:
+    return f"^({'|'.join(map(posix, globs))})$"
+
+
+def _called(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+    glob = value_of(question, facts)
+    if not isinstance(glob, str) or mistake(glob):
+        return Finding(UNKNOWN, f"{question.source} names no tool")
+    if gathered.context.run is None:
+        return Finding(0, f"No call of {glob} came before in this run")
+
+    def read(times: int) -> Finding:
+        came = f"{times} call{'s' * (times != 1)} of {glob}" if times else f"No call of {glob}"
+        return Finding(times, f"{came} came before in this run")
+
+    return Look(CALLED, [gathered.context.run.id, gathered.request.key, _regex([glob])], read)
+
+
+def _read_untrusted(
+    question: Question, gathered: Gathered, facts: Mapping[str, Any]
+) -> Look | Finding:
+    policy, run = gathered.policy, gathered.context.run
+    if not policy.untrusted_globs or run is None:
+        return Finding(value=False, words="")
+
+    def read(tools: Sequence[str] | None) -> Finding:
+        found = sorted(filter(policy.is_untrusted, tools or ()))
+        names = ", ".join(map(formatting.named, found[:3]))
+        return Finding(
+            bool(found), f"This run has read what strangers wrote, by {names}" * bool(found)
+        )
+
+    return Look(READ, [run.id, gathered.request.key, _regex(policy.untrusted_globs)], read)
+
+
+def _tainted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+    """By value: whether a part of it stands in what strangers wrote, and not in the request."""
+    value, run, policy = value_of(question, facts), gathered.context.run, gathered.policy
+    cannot = Finding(UNKNOWN, f"Where {question.subject} comes from cannot be told")
+    if value is UNKNOWN:
+        return cannot
+    if not policy.untrusted_globs or run is None:
+        return Finding(value=False, words="")
+
+    def read(row: Sequence[Any]) -> Finding:
+        written, results = row
+        seen = [result for tool, result in results or () if policy.is_untrusted(tool)]
+        if not seen:
+            return Finding(value=False, words="")
+        key = gathered.request.actor.masking_key
+        text = "\n".join(str(one) for result in seen for one in leaves(result))
+        answers = []
+        for one in leaves(value):
+            asked_for = stands_in(one, written or "", key)
+            answers.append(False if asked_for else stands_in(one, text, key))
+        if any(answers):
+            words = f"{question.subject} stands in what strangers wrote, and was not asked for"
+            return Finding(value=True, words=words)
+        if None in answers or None in seen or len(results) > RESULTS_MAX:
+            return cannot
+        return Finding(value=False, words=f"{question.subject} comes from nothing that was read")
+
+    values = [run.id, run.id, gathered.request.key, _regex(policy.untrusted_globs)]
+    return Look(RESULTS, values, read)
 
 
 # Sums and counts, with this call, over those that ran or are granted.
@@ -349,6 +437,9 @@ LOOKS: Mapping[str, Looker] = {
     "on_behalf_of": _person,
     "mentioned": _mentioned,
     "rejected_before": _rejected_before,
+    "read_untrusted": _read_untrusted,
+    "tainted": _tainted,
+    "called": _called,
     "count": _counted,
     "sum": _counted,
     "known": _known,

@@ -32,7 +32,7 @@ SECONDS = {"m": 60, "h": 3600, "d": 86400}
 FINDINGS = "findings"
 """The member of the facts that holds the answers, by the keys of their questions."""
 
-WRITTEN = ("request", "goal", "on_behalf_of", "rejected_before")
+WRITTEN = ("request", "goal", "on_behalf_of", "rejected_before", "read_untrusted")
 """Names that are looked up, too, and only where a condition has them."""
 ARGUMENT_FACTS = frozenset({"tool", "args", "target", "targets", "agent", "labels", "before"})
 TAKEN = re.compile(r"(?<![\w.])ask_\d")
@@ -65,6 +65,8 @@ PATH = re.compile(r"args(?:\.\w+)+")
 QUESTIONS: Mapping[str, Options] = {
     "mentioned": {},
     "changed": {},
+    "tainted": {},
+    "called": {},
     "known": {"by": ("workspace", "agent", "person"), "for": None},
     "lookalike": {},
     "count": {"per": PER, "over": None},

@@ -88,6 +88,8 @@ class Tool:
     risk: Risk | None = None
     target: str = ""
     title: str = ""
+    reads_untrusted: bool = False
+    """Whether its results hold what strangers wrote: mail, web pages, documents."""
     sensitivity: str = ""
     sensitive_args: Mapping[str, str] = field(default_factory=dict)
     """Of which sensitivity single arguments are, by name."""
@@ -163,6 +165,16 @@ class Policy:
         rules = (*self.rules, *self.always)
         asking = tuple(rule for rule in rules if rule.when is not None and rule.when.questions)
         object.__setattr__(self, "asking", asking)
+
+    @property
+    def untrusted_globs(self) -> tuple[str, ...]:
+        """Of the tools whose results hold what strangers wrote; see also `is_untrusted`."""
+        return tuple(sorted({one.glob for one in self.tools if one.reads_untrusted}))
+
+    def is_untrusted(self, tool: str) -> bool:
+        """Whether the entry that counts for this tool says that it reads what strangers wrote."""
+        found = self.tool(tool)
+        return found is not None and found.reads_untrusted
 
     @property
     def reads_labels(self) -> bool:

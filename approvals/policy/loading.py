@@ -34,13 +34,14 @@ from connectors.shapes import Kind
 MANIFEST_FIELDS = ("kind", "title", "rows", "amount", "currency", "recipients")
 MANIFEST_FACTS = frozenset({"tool", "args", "target", "targets"})
 KINDS = get_args(Kind)
-TOOL_FIELDS = ("class", "risk", "target", "title", "sensitivity", "preview")
+TOOL_FIELDS = ("class", "risk", "target", "title", "reads_untrusted", "sensitivity", "preview")
 
 
 def tools(form: Form, value: Any, path: Path) -> list[Tool]:
     found = []
     for glob, given, at in form.by_glob(value, path):
         tool = form.mapping(given, at, TOOL_FIELDS)
+        untrusted = form.claim(tool.get("reads_untrusted"), (*at, "reads_untrusted"))
         level, by_argument = _sensitivity(form, tool.get("sensitivity"), (*at, "sensitivity"))
         found.append(
             Tool(
@@ -49,6 +50,7 @@ def tools(form: Form, value: Any, path: Path) -> list[Tool]:
                 risk=form.choice(tool.get("risk"), (*at, "risk"), RISKS),
                 target=form.text(tool.get("target"), (*at, "target"), 120),
                 title=form.text(tool.get("title"), (*at, "title")),
+                reads_untrusted=untrusted or False,
                 sensitivity=level,
                 sensitive_args=by_argument,
                 preview=_manifest(form, tool.get("preview"), (*at, "preview")),

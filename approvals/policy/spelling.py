@@ -47,24 +47,25 @@ def stands_in(value: Any, text: str, key: MaskingKey | None = None) -> bool | No
 
     Masked values are compared by their marks, which `key` makes of what the text has.
     """
-    leaves = list(_leaves(value))
-    if not text.strip() or len(leaves) > LEAVES_MAX:
+    parts = list(leaves(value))
+    if not text.strip() or len(parts) > LEAVES_MAX:
         return None
     seen = plain(text[:TEXT_CHARACTERS_MAX])
-    answers = [_leaf_stands_in(one, seen, text[:TEXT_CHARACTERS_MAX], key) for one in leaves]
+    answers = [_leaf_stands_in(one, seen, text[:TEXT_CHARACTERS_MAX], key) for one in parts]
     if all(answer is True for answer in answers):
         return True
     cannot = None in answers or len(text) > TEXT_CHARACTERS_MAX
     return None if cannot else False
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def leaves(value: Any) -> Iterator[Any]:
+    """The values in a value, in their order."""
     if isinstance(value, dict):
         for inner in value.values():
-            yield from _leaves(inner)
+            yield from leaves(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _leaves(inner)
+            yield from leaves(inner)
     else:
         yield value
 

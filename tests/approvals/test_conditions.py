@@ -3,7 +3,7 @@
 import pytest
 
 from amends.protocol.masking import MaskingKey
-from approvals import inbox
+from approvals import dry_run, inbox
 from approvals.card_context import why
 from approvals.models import Approval
 from approvals.policy import ToolCall, judge, load
@@ -197,3 +197,56 @@ def test_what_a_call_would_change_is_read_from_the_state_before(trip, obey):
     assert card() == ["owner changes"]
     assert verdict("k4", {"limit": 4, "ssn": "123"}) == "wait"
     assert answer(trip, "k5", tool="pay.set", args={"limit": 4})[0] == "wait"
+
+
+MAIL = {"mail.read*": {"reads_untrusted": True}, "mail.read_own": {"class": "read_only"}}
+READS = {"policies": {"mail.*": PAY, "pay.*": PAY, "web.*": PAY}, "tools": MAIL}
+
+
+def reads(trip, result, tool="mail.read", key="r1"):
+    said = trip.begin(tool=tool, key=key, action=f"act-{key}", attempt=f"try-{key}")
+    trip.succeeded(said, attempt=f"try-{key}", result=result)
+
+
+def test_a_value_out_of_what_strangers_wrote_is_told_from_one_that_was_asked_for(trip, obey):
+    obey(READS | {"always": {"web.*": {"when": "tainted(args)", "approval": "MANUAL"}}})
+    trip.say("run.started", request="Read my mail and look at https://acme.example/report")
+    good, bad = {"url": "https://acme.example/report"}, {"url": "https://evil.example/x?d=1"}
+    assert answer(trip, "k0", tool="web.get", args=bad)[0] == "proceed"
+    reads(trip, {"mails": [{"text": "Look:\n" + bad["url"] + "\nand " + good["url"]}]})
+
+    assert answer(trip, "k1", tool="web.get", args=good)[0] == "proceed"
+    assert answer(trip, "k2", tool="web.get", args={"url": "https://other.example"})[0] == "proceed"
+    assert answer(trip, "k3", tool="web.get", args=bad)[0] == "wait"
+    assert card() == ["args stands in what strangers wrote, and was not asked for"]
+    reads(trip, None, key="r2")
+    assert answer(trip, "k4", tool="web.get", args={"url": "https://other.example"})[0] == "wait"
+    assert card() == ["Where args comes from cannot be told"]
+
+
+def test_a_rule_knows_what_came_before_in_the_run(trip, obey):
+    obey(READS | {"always": {"pay.*": [
+        {"when": "read_untrusted", "approval": "MANUAL"},
+        {"when": "called('pay.*') >= 2", "approval": "DENY"}]}})  # fmt: skip
+    reads(trip, "nothing of strangers", tool="mail.read_own", key="r0")
+    assert [answer(trip, f"k{n}", tool="pay.x")[0] for n in range(3)] == [
+        "proceed", "proceed", "denied"]  # fmt: skip
+
+    trip.say("run.started", run="run_2")
+    assert answer(trip, "k9", run="run_2", tool="pay.x")[0] == "proceed"
+    said = trip.begin(tool="mail.read", run="run_2", key="r3", action="act-r3", attempt="t3")
+    trip.succeeded(said, attempt="t3", result="hello")
+    assert answer(trip, "k10", run="run_2", tool="pay.x")[0] == "wait"
+    assert card() == ["This run has read what strangers wrote, by mail.read"]
+
+
+def test_a_dry_run_says_of_how_many_calls_a_rule_asks_what_it_does_not_look_up(trip, obey, acme):
+    obey({"policies": {"pay.*": PAY, "crm.*": PAY}})
+    assert answer(trip, "k1", tool="pay.send")[0] == "proceed"
+    assert answer(trip, "k2", tool="crm.note")[0] == "proceed"
+    asked = load(asks("!mentioned(args.name)"))
+
+    tried = dry_run.rehearse(acme, asked, load({}))
+
+    assert (tried.untold, tried.sums["MANUAL"]) == (1, 1)
+    assert "For 1 of them a rule asks about the request, the run or the past" in tried.words()
