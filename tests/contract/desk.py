@@ -26,7 +26,8 @@ POLICY: dict[str, Any] = {
 
 class ScriptedDesk:
     """`script` has, for each of `policy`, `begin`, `events`, `approvals` and `directive`, the next
-    answers; with `minds` an event whose text has these words is rejected.
+    answers; with `minds` an event whose text has these words is rejected. `wall` has the words that
+    something on the way lets through in no request, and the status of its own page.
     """
 
     def __init__(self, certificate: Path | None = None) -> None:
@@ -34,6 +35,7 @@ class ScriptedDesk:
         self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{self.port}"
         self.script: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self.minds = ""
+        self.wall: dict[str, int] = {}
         self.heard: list[str] = []
         self.begun: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
@@ -100,11 +102,14 @@ class ScriptedDesk:
 
             def hear(self) -> None:
                 raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                for words, status in desk.wall.items():
+                    if words.encode() in raw:
+                        return self.give({"status": status, "kind": "text/html"}, "Forbidden")
                 body = json.loads(raw) if raw and self.command == "POST" else None
                 with lock:
                     how, answer = desk.answer(self.command, self.path, body)
                 time.sleep(how.get("seconds", 0))
-                self.give(how, how.get("body", answer))
+                return self.give(how, how.get("body", answer))
 
             def do_GET(self) -> None:
                 self.hear()
@@ -114,7 +119,7 @@ class ScriptedDesk:
             def give(self, how: Mapping[str, Any], answer: Any) -> None:
                 text = json.dumps(answer).encode()
                 self.send_response(how.get("status", 200))
-                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Type", how.get("kind", "application/json"))
                 self.send_header("Content-Length", str(len(text)))
                 if "retry_after" in how:
                     self.send_header("Retry-After", str(how["retry_after"]))

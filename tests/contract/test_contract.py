@@ -75,6 +75,7 @@ class World:
         if "down" in step:
             self.desk.down()
         self.desk.minds = step.get("minds", self.desk.minds)
+        self.desk.wall = step.get("wall", self.desk.wall)
         self.desk.script.update(copy.deepcopy(step.get("desk", {})))
         return {}
 
