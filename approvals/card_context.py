@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import F
 
 from amends.protocol.masking import holds_mask
-from approvals import call_previews, consent_requests, deciders, policy
+from approvals import call_previews, consent_requests, deciders, policy, tool_shapes
 from approvals.call_context import calls
 from approvals.models import Approval, ApprovalState, ConsentAnswer, NotificationRecord, SubjectKind
 from connectors.models.channels import DeliveryState
@@ -199,6 +199,9 @@ def anomalies(approval: Approval) -> Iterator[Notice]:
     yield from _unusual_amount(approval)
     yield from _reaches_out(approval)
     if approval.subject_kind == SubjectKind.ACTION:  # a plan undoes what is on record
+        if change := tool_shapes.change(approval):
+            title = "This tool takes other arguments than before."
+            yield {"tone": "bad", "title": title, "text": change}
         yield from _first_time(approval)
 
 

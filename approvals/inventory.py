@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db import connection
 
+from approvals import tool_shapes
 from approvals.dry_run import deed_of
 from approvals.policy import Policy, PolicyDecision, judge
 from ledger.models import Action
@@ -63,6 +64,10 @@ class Line:
     """When a compensation of it was last verified, that is, read back."""
     last_receipt: datetime | None
     """When one was last reported done, and nothing could be read back."""
+    takes: tuple[str, ...]
+    """The arguments that it takes, as its agent announced them last."""
+    reshaped: datetime | None
+    """When these took the place of others."""
 
 
 def tools(workspace: Workspace, policy: Policy) -> list[Line]:
@@ -82,6 +87,7 @@ def _line(workspace: Workspace, policy: Policy, action: Action, seen: int) -> Li
     twin = policy.twin(action.tool, target)
     entry = policy.tool(action.tool)
     undone, receipt = _last_undone(workspace, action.tool)
+    shapes = tool_shapes.newest(action.agent_id, action.tool) if action.agent_id else []
     words = f"{twin.connection}.{twin.operation}" if twin else _kind(judgement)
     return Line(
         tool=action.tool,
@@ -96,6 +102,8 @@ def _line(workspace: Workspace, policy: Policy, action: Action, seen: int) -> Li
         last_seen=action.planned_at or action.started_at,
         last_undone=undone,
         last_receipt=receipt,
+        takes=shapes[0].arguments() if shapes else (),
+        reshaped=shapes[0].since if len(shapes) > 1 else None,
     )
 
 

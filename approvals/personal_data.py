@@ -63,6 +63,13 @@ keeps("approvals.Approval", "subject_key", "run_ref", "case_ref", "digest", "rul
       "was", because=OURS)  # fmt: skip
 keeps("approvals.Decision", "seen_digest", "teams", because=OURS)
 keeps("approvals.Denial", "key", "run_ref", because=OURS)
+keeps(
+    "approvals.ToolShape",
+    "tool",
+    "digest",
+    "schema",
+    because="names and kinds of arguments, no values",
+)
 keeps("approvals.GateKey", "key", "attempt", "denied", because="guards against a second effect")
 keeps("approvals.Pause", "name", "reason", because="words of an operator about a tool")
 for _model, _columns in {

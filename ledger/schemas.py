@@ -97,6 +97,7 @@ class ActionPlanned(msgspec.Struct, rename={"class_": "class"}):
     compensation: dict[str, Any] | None = None
     before: Any = None
     accepts_changed_arguments: bool | None = None
+    tool_schema: dict[str, Any] | None = None
 
 
 class ActionStarted(msgspec.Struct):

@@ -105,6 +105,8 @@ async def begin_fast(request: BeginRequest) -> Reply | None:
 
 def arguments(request: BeginRequest) -> list[Any] | None:
     """What `gate_begin` is to hold against the database; None where it is no usual call."""
+    if snapshot_cache.brings_news(request):
+        return None
     seen = snapshot_cache.standing(request)
     policy = active_policies.known(seen.policy_digest) if seen else None
     if request.explain or seen is None or policy is None or pause_of(request, seen.pauses, policy):

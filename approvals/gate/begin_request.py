@@ -75,6 +75,12 @@ class BeginRequest:
         return self.data.get("accepts_changed_arguments") is True
 
     @property
+    def tool_schema(self) -> Mapping[str, Any] | None:
+        """Which arguments the tool takes, where the client announces it."""
+        schema = self.data.get("tool_schema")
+        return schema if isinstance(schema, dict) and schema else None
+
+    @property
     def args_digest(self) -> str:
         """What must not differ under one key: tool, targets and arguments."""
         return args_digest(self.tool, self.targets, self.data.get("args"))

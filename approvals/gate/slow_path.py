@@ -14,7 +14,7 @@ from django.db.models import F
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from amends.protocol.vocabulary import EventType
-from approvals import approval_requests, call_previews, denials, digests, grants
+from approvals import approval_requests, call_previews, denials, digests, grants, tool_shapes
 from approvals.gate import snapshot_cache
 from approvals.gate.begin_context import BeginContext, context_of, reads
 from approvals.gate.begin_request import BeginRequest
@@ -107,6 +107,10 @@ def begin(request: BeginRequest) -> Reply:
     """What the table says of this call, done and recorded. Raises Refused; then nothing is."""
     reply = _decided(request)
     check_accepted(request, reply)
+    if request.tool_schema is not None and not request.explain:
+        shape = tool_shapes.noting(request.actor.agent_id, request.tool, request.tool_schema)
+        drivers.execute(desk_events.plain_connection(), [shape])
+        transaction.on_commit(lambda: snapshot_cache.note_shape(request))
     return reply
 
 

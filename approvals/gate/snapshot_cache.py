@@ -11,10 +11,12 @@ from typing import Any, Generic, TypeVar
 
 from approvals.gate.begin_context import BeginContext, Paused
 from approvals.gate.begin_request import BeginRequest
+from connectors.canonical import digest
 
 # Per process; the oldest are forgotten. A run's labels take some hundred bytes.
 WORKSPACES_MAX = 2_000
 RUNS_MAX = 10_000
+SHAPES_MAX = 10_000
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -47,6 +49,8 @@ class Standing:
 
 _standing: Latest[int, Standing] = Latest(WORKSPACES_MAX)
 _labels: Latest[tuple[int, str], Mapping[str, Any]] = Latest(RUNS_MAX)
+_shapes: Latest[tuple[int, str], str] = Latest(SHAPES_MAX)
+"""The shape of arguments that was noted last, by agent and tool."""
 
 
 def note(request: BeginRequest, context: BeginContext) -> None:
@@ -55,6 +59,21 @@ def note(request: BeginRequest, context: BeginContext) -> None:
     _standing.keep(workspace, Standing(context.policy_digest, context.pauses))
     if context.run is not None and context.run.labels:
         _labels.keep((workspace, request.planned.run), context.run.labels)
+
+
+def brings_news(request: BeginRequest) -> bool:
+    """Whether it announces a shape of arguments that this process has not noted last."""
+    schema = request.tool_schema
+    return schema is not None and _shapes.get(_tool_of(request)) != digest(schema)
+
+
+def note_shape(request: BeginRequest) -> None:
+    """Remember that the shape is noted, once it is."""
+    _shapes.keep(_tool_of(request), digest(request.tool_schema))
+
+
+def _tool_of(request: BeginRequest) -> tuple[int, str]:
+    return request.actor.agent_id or 0, request.tool
 
 
 def standing(request: BeginRequest) -> Standing | None:

@@ -14,7 +14,7 @@ from approvals.models.approvals import (
     SubjectKind,
 )
 from approvals.models.memory import Reservation, Sighting, Tally
-from approvals.models.policy import Denial, GateKey, Pause, PauseKind, PolicyVersion
+from approvals.models.policy import Denial, GateKey, Pause, PauseKind, PolicyVersion, ToolShape
 
 __all__ = [
     "APPROVAL_MOVES",
@@ -36,4 +36,5 @@ __all__ = [
     "Sighting",
     "SubjectKind",
     "Tally",
+    "ToolShape",
 ]

@@ -105,6 +105,33 @@ class Denial(models.Model):
         return f"{self.deed.get('tool', '')} in {self.run_ref}"
 
 
+ARGUMENTS_SHOWN_MAX = 20
+
+
+class ToolShape(models.Model):
+    """Which arguments an agent has announced that a tool takes (`approvals.tool_shapes`)."""
+
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, db_index=False)
+    tool = models.CharField(max_length=200)
+    digest = models.CharField(max_length=64)
+    schema = models.JSONField(help_text="JSON Schema; {} where it is too large")
+    since = models.DateTimeField(help_text="When it took the place of another, or came first")
+    told_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["agent", "tool", "digest"], name="shape_of_tool")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tool} of {self.agent}"
+
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the arguments; what an agent announced need not be a schema at all."""
+        found = self.schema.get("properties") if isinstance(self.schema, dict) else None
+        return tuple(sorted(found))[:ARGUMENTS_SHOWN_MAX] if isinstance(found, dict) else ()
+
+
 class PolicyVersion(models.Model):
     """One saved document, named by its digest; exactly one is active in a workspace."""
 

@@ -329,6 +329,8 @@ def tools(request: Request, workspace: str) -> HttpResponse:
             "last_receipt": formatting.moment(line.last_receipt, "ago", zone)
             if line.last_receipt
             else "",
+            "takes": ", ".join(line.takes),
+            "reshaped": formatting.moment(line.reshaped, "ago", zone) if line.reshaped else "",
         }
         for line in inventory.tools(here, active(here))
     ]

@@ -16,17 +16,18 @@ import {
 } from "./errors.ts";
 import { cut, newId, type Statement } from "./events.ts";
 import type { BeginRequest } from "./gate.ts";
-import type {
-  Args,
-  CallOptions,
-  Check,
-  Effect,
-  EffectWords,
-  Outcome,
-  Plan,
-  Retry,
-  Told,
-  Undo,
+import {
+  type Args,
+  type CallOptions,
+  type Check,
+  type Effect,
+  type EffectWords,
+  type Outcome,
+  type Plan,
+  type Retry,
+  shapeOf,
+  type Told,
+  type Undo,
 } from "./plans.ts";
 import { isGated, keepsOrder } from "./policy.ts";
 import {
@@ -78,6 +79,7 @@ export class Action<A extends object = Args> {
   readonly #retry: Retry | undefined;
   #begun: { row: KeyRow; ask: BeginRequest; leaseUntil: Date | null } | null = null;
   #changed: JsonObject | null = null;
+  readonly #shape: { digest: string; schema: JsonObject } | null;
   #returned: { result: unknown } | null = null;
   #failure: Error | null = null;
   #isSettled = false;
@@ -106,6 +108,7 @@ export class Action<A extends object = Args> {
       },
       tool,
     );
+    this.#shape = shapeOf(plan.schema);
     // What is no JSON (a date, bytes) could not be given back as what it was.
     if (plan.acceptsChangedArguments && isJson(plan.args ?? {})) {
       this.#planned["accepts_changed_arguments"] = true;
@@ -155,6 +158,7 @@ export class Action<A extends object = Args> {
       try {
         const { changed: now, ...begun } = await this.run.desk.gate.begin(ask);
         [this.#begun, changed] = [{ ask, ...begun }, now];
+        if (this.#shape) this.run.desk.announced.set(this.tool, this.#shape.digest);
       } catch (error) {
         if (!(error instanceof Compensated) || !this.run.repeats(key)) throw error;
         key = error.nextKey; // The desk has told this run to do it anew.
@@ -366,7 +370,10 @@ export class Action<A extends object = Args> {
     const action = known?.action ?? `act_${n}_${randomBytes(3).toString("hex")}`;
     const attempt = newId();
     const about = { n, action };
-    const planned = this.run.build("action.planned", { ...this.#planned, key }, about);
+    // Which arguments the tool takes, where the desk has not heard it from this process.
+    const isNews = this.#shape && desk.announced.get(this.tool) !== this.#shape.digest;
+    const news = isNews ? { tool_schema: this.#shape!.schema } : {};
+    const planned = this.run.build("action.planned", { ...this.#planned, ...news, key }, about);
     const retry = this.#retry;
     const started = this.run.build("action.started", { attempt, retry }, about);
     const { tool, targets, args, risk, key: shown } = planned.event.data;

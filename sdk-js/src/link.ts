@@ -50,6 +50,9 @@ export class Link {
   #policyAt = -Infinity;
   #known: JsonObject;
 
+  /** The shape of arguments that the desk has heard of each tool, by digest. */
+  readonly announced = new Map<string, string>();
+
   constructor(url: string, key: string, options: LinkOptions) {
     const { log, onParked } = options;
     this.log = log;

@@ -1,8 +1,8 @@
 /** What an agent says of a call: before it is made, and of what came of it. */
 
-import type { JsonObject } from "./protocol/canonical.ts";
+import { canonical, type JsonObject, sha256 } from "./protocol/canonical.ts";
 import type { EffectClass, Risk } from "./protocol/vocabulary.ts";
-import type { Targets } from "./values.ts";
+import { plainObject, type Targets } from "./values.ts";
 
 export type Args = { readonly [name: string]: unknown };
 export type Outcome = "no_effect" | "unknown";
@@ -36,6 +36,8 @@ export type Plan<A extends object = Args> = {
    * which are `Action.args`.
    */
   acceptsChangedArguments?: boolean | undefined;
+  /** The JSON Schema of the tool's arguments: the desk hears it once, and of each change. */
+  schema?: object | undefined;
   /** Ends the wait for the desk, and is handed to the call. */
   signal?: AbortSignal | undefined;
 };
@@ -66,3 +68,18 @@ export type Check =
 
 /** What a call is handed beside the arguments. */
 export type CallOptions = { signal: AbortSignal };
+
+const SCHEMA_CHARACTERS_MAX = 8 * 1024;
+
+/** The digest of a schema and itself; none that the desk would not show to anybody. */
+export function shapeOf(schema: object | undefined): { digest: string; schema: JsonObject } | null {
+  if (schema === undefined) return null;
+  try {
+    const found = plainObject(schema, "a schema");
+    const written = canonical(found);
+    const isTold = Object.keys(found).length > 0 && written.length <= SCHEMA_CHARACTERS_MAX;
+    return isTold ? { digest: sha256(written), schema: found } : null;
+  } catch {
+    return null;
+  }
+}

@@ -37,6 +37,7 @@ log = logging.getLogger("amends")
 
 Outcome = Literal["no_effect", "unknown"]
 Answer = TypeVar("Answer")
+SCHEMA_BYTES_MAX = 8 * 1024
 CANCELLED = "cancelled before the call was made"
 CHANGED = "the arguments were changed while the desk was asked: the call is not made"
 NOT_TAKEN = (
@@ -74,6 +75,7 @@ class Action:
         wait_seconds: float,
         time_limit_seconds: float | None,
         accepts_changed_arguments: bool,
+        schema: Mapping[str, Any] | None,
         **planned: Any,
     ) -> None:
         self.run, self.tool = run, tool
@@ -88,6 +90,7 @@ class Action:
         if accepts_changed_arguments and is_json(self._given):
             self._planned["accepts_changed_arguments"] = True
         self._changed: Any = UNSET
+        self._shape: tuple[str, Any] | None = _shape(schema)
         self._key, self._wait_seconds = key, wait_seconds
         self._time_limit_seconds = time_limit_seconds
         self._retry: str | None = self._planned.pop("retry", None)
@@ -134,6 +137,8 @@ class Action:
             self.run.last_action = str(ask.planned.event["action"])
             try:
                 self._row, arguments = yield from self._gate(ask)
+                if self._shape is not None:
+                    self.run.desk.announced[self.tool] = self._shape[0]
             except Compensated as undone:
                 if not self.run.repeats(key):
                     raise
@@ -347,7 +352,7 @@ class Action:
         action = known.action if known else f"act_{n}_{secrets.token_hex(3)}"
         planned = self.run.build(
             EventType.ACTION_PLANNED,
-            {"tool": self.tool, "key": key, **self._planned},
+            {"tool": self.tool, "key": key, **self._planned, **self._news_of_shape()},
             n=n,
             action=action,
         )
@@ -363,6 +368,12 @@ class Action:
             planned, key, _asked_digest(asked), new_id(), self._retry, gated,
             is_comparable=not holds_bare(asked),
         )  # fmt: skip
+
+    def _news_of_shape(self) -> dict[str, Any]:
+        """What arguments the tool takes, where the desk has not heard it from this process."""
+        if self._shape is None or self.run.desk.announced.get(self.tool) == self._shape[0]:
+            return {}
+        return {"tool_schema": self._shape[1]}
 
     def _breaks_order(self, key: str) -> bool:
         """Whether this comes after the run's pivot and is not such as can be retried."""
@@ -441,6 +452,16 @@ class Action:
         if holds_mask(shown.data["effects"][0].get("before")):
             effect["reversibility"] = "unknown"
         return effect
+
+
+def _shape(schema: Mapping[str, Any] | None) -> tuple[str, Any] | None:
+    """The digest and the schema; none that the desk would not show to anybody."""
+    try:
+        written = canonical(plain(schema or {}))
+    except (TooLarge, Unfit, ValueError):
+        return None
+    is_told = bool(schema) and len(written) <= SCHEMA_BYTES_MAX
+    return (hashlib.sha256(written).hexdigest(), schema) if is_told else None
 
 
 def _asked_digest(asked: Mapping[str, Any]) -> str:

@@ -51,6 +51,8 @@ class Link:
         on_parked: Parked | None,
     ) -> None:
         self.wait_seconds = wait_seconds
+        self.announced: dict[str, str] = {}
+        """The shape of arguments that the desk has heard of each tool, by digest."""
         self._workspace = workspace
         self._policy_at = float("-inf")
         self.spool = Spool(spool)

@@ -102,6 +102,7 @@ class Run(Record):
         wait_seconds: float | None = None,
         time_limit_seconds: float | None = None,
         accepts_changed_arguments: bool = False,
+        schema: Mapping[str, Any] | None = None,
     ) -> Action:
         """One call of a tool, to be used with `with` or `async with`.
 
@@ -110,7 +111,8 @@ class Run(Record):
         `undo` is `amends.undo(...)` or `amends.no_undo(...)`. `wait_seconds` bounds the wait for an
         approval, `time_limit_seconds` the call that `perform` makes: after it the outcome is
         unknown, and the call may still happen. With `accepts_changed_arguments` an approver may
-        correct arguments, and the call is made with those that `Action.args` then gives.
+        correct arguments, and the call is made with those that `Action.args` then gives. `schema`
+        is the JSON Schema of the tool's arguments: the desk hears it once, and of each change.
         """
         self._must_be_open()
         targets = as_targets(target)
@@ -122,7 +124,7 @@ class Run(Record):
             self, tool, key=key, targets=targets, args=args or {}, before=snapshots,
             op=op or tool, time_limit_seconds=time_limit_seconds,
             wait_seconds=self.desk.wait_seconds if wait_seconds is None else wait_seconds,
-            accepts_changed_arguments=accepts_changed_arguments,
+            accepts_changed_arguments=accepts_changed_arguments, schema=schema,
             **{"class": effect_class}, **given,
         )  # fmt: skip
 

@@ -162,6 +162,7 @@ def tool(
 
     def decorate(function: Tool) -> Tool:
         signature, is_async = inspect.signature(function), inspect.iscoroutinefunction(function)
+        schema = declared.get("schema") or _schema_of(signature)
 
         def calling(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Any]:
             bound = signature.bind(*args, **kwargs)
@@ -169,14 +170,14 @@ def tool(
             given, call = dict(bound.arguments), functools.partial(_call, function, bound)
             if is_async:
                 call = functools.partial(_acall, function, bound)
-            run, how = current_run(), dict[str, Any]()
+            run, how = current_run(), dict[str, Any](schema=schema)
             for attempt in range(1, tries + 1):
                 try:
                     return (yield from declaration.calling(run, name, given, call, **how)).answer
                 except NoEffect as refusal:
                     if not refusal.retryable or attempt == tries:
                         raise
-                how = {"retry": "tool"}
+                how["retry"] = "tool"
             raise AssertionError("the last try returns or raises")
 
         if is_async:
@@ -204,6 +205,27 @@ def _call(function: Tool, bound: inspect.BoundArguments, found: Mapping[str, Any
 async def _acall(function: Tool, bound: inspect.BoundArguments, found: Mapping[str, Any]) -> Any:
     now = _rebound(bound, found)
     return await function(*now.args, **now.kwargs)
+
+
+JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean",
+              "list": "array", "dict": "object", "None": "null"}  # fmt: skip
+
+
+def _schema_of(signature: inspect.Signature) -> dict[str, Any]:
+    """Which arguments a function takes, as far as its annotations tell."""
+    properties, required = dict[str, Any](), list[str]()
+    for name, one in signature.parameters.items():
+        kind = one.annotation
+        text = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+        if kind is inspect.Parameter.empty:
+            properties[name] = {}
+        elif text in JSON_TYPES:
+            properties[name] = {"type": JSON_TYPES[text]}
+        else:
+            properties[name] = {"$comment": kind if isinstance(kind, str) else str(kind)}
+        if one.default is inspect.Parameter.empty:
+            required.append(name)
+    return {"type": "object", "properties": properties, "required": required}
 
 
 def _rebound(bound: inspect.BoundArguments, found: Mapping[str, Any]) -> inspect.BoundArguments:

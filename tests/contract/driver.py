@@ -23,7 +23,7 @@ def act(step: Step) -> Step:
     given = {
         name: step[name]
         for name in ("args", "before", "effect_class", "key", "op", "risk", "saga",
-                     "wait_seconds", "time_limit_seconds", "accepts_changed_arguments")
+                     "wait_seconds", "time_limit_seconds", "accepts_changed_arguments", "schema")
         if name in step
     }  # fmt: skip
     target = tuple(step["target"]) if "target" in step else None

@@ -22,7 +22,8 @@ async function act(step: JsonObject): Promise<JsonObject> {
   const { effect_class: effectClass, wait_seconds: waitSeconds } = step as any;
   const { time_limit_seconds: timeLimitSeconds } = step as any;
   const { accepts_changed_arguments: acceptsChangedArguments } = step as any;
-  const limits = { waitSeconds, timeLimitSeconds, acceptsChangedArguments };
+  const { schema } = step as any;
+  const limits = { waitSeconds, timeLimitSeconds, acceptsChangedArguments, schema };
   const how = { key, op, risk, saga, effectClass, ...limits };
   const plan = { target, args, before, ...how };
   return run.action(tool, plan, async (action: Action) => {

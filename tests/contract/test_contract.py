@@ -6,8 +6,8 @@ agent, `a` if it names none, each of which is a process of its own on the one sp
 of a step stands in it: `came` (what came of it, or the error's name), `words` in the error,
 `result`. At the end stand `outside` (each call that was really made), `made` (with which
 arguments), `heard` (what the desk heard, in order), `attempts` (how many different ones), `bodies`
-(of each `begin`), `events` (of some type) and `disk` (what waits there, what is set aside and in
-which state the keys are).
+(of each `begin`), `announced` (in which of them a tool's schema is), `events` (of some type) and
+`disk` (what waits there, what is set aside and in which state the keys are).
 """
 
 import copy
@@ -171,6 +171,8 @@ def test_a_client_does_what_the_table_says(world: World, scenario: Step) -> None
         assert len({body["attempt"] for body in world.desk.begun}) == end["attempts"]
     for body, wanted in zip(world.desk.begun, end.get("bodies", []), strict=False):
         assert holds(body, wanted), body
+    if "announced" in end:
+        assert ["tool_schema" in body["data"] for body in world.desk.begun] == end["announced"]
     for kind, wanted in end.get("events", {}).items():
         found = [event["data"] for event in world.desk.events if event["type"] == kind]
         assert len(found) == len(wanted), found

@@ -9,7 +9,7 @@
  * agent that is stopped, and pauses for people where that is wanted.
  */
 
-import type { ToolSet } from "ai";
+import { asSchema, type ToolSet } from "ai";
 
 import type { Action } from "../actions.ts";
 import type { Desk } from "../client.ts";
@@ -43,6 +43,7 @@ export type GatedOptions<T extends ToolSet> = {
 };
 
 type Approval = { type: "denied"; reason: string } | { type: "user-approval"; reason: string };
+type Schema = PromiseLike<object>;
 type Execute = (input: object, options: Options) => unknown;
 type Options = { toolCallId: string; abortSignal?: AbortSignal };
 type Asked = { toolCall: { toolName: string; toolCallId: string; input: unknown } };
@@ -73,7 +74,8 @@ export function gated<T extends ToolSet>(
   const wrapped = Object.entries(tools).map(([name, tool]) => {
     if (left.has(name)) return [name, tool];
     const execute = tool.execute as Execute;
-    return [name, { ...tool, execute: gate.around(name, execute.bind(tool)) }];
+    const schema = async () => asSchema(tool.inputSchema).jsonSchema;
+    return [name, { ...tool, execute: gate.around(name, execute.bind(tool), schema) }];
   });
   const toolApproval = async ({ toolCall }: Asked) => {
     const { toolName, toolCallId, input } = toolCall;
@@ -98,10 +100,10 @@ class Gate {
     this.#pauses = pauses;
   }
 
-  around(name: string, execute: Execute): Execute {
+  around(name: string, execute: Execute, schema: () => Schema): Execute {
     return async (input, options) => {
       const { toolCallId, abortSignal } = options;
-      const how: Partial<Plan<object>> = abortSignal ? { signal: abortSignal } : {};
+      const how: Partial<Plan<object>> = { schema: await schema(), signal: abortSignal };
       try {
         const act =
           this.#take(name, input, toolCallId) ??

@@ -68,10 +68,12 @@ class GatedTools:
         *,
         told: Callable[[Any], Any] | None = None,
         wait_seconds: float | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Steps[Performed]:
         """One call of a tool in the current run. Raises what `NOT_MADE` names, Stopped, NoRun, and
         whatever the tool raises. `call` is handed the arguments that the tool is to be called with:
-        an approver may have changed them. `call_id` is the framework's own name of the call.
+        an approver may have changed them. `call_id` is the framework's own name of the call, and
+        `schema` the JSON Schema of the tool's arguments, where it has one.
         """
         run = current_run()
         declaration = self.declared.get(name, Declaration())
@@ -79,6 +81,8 @@ class GatedTools:
         anew = found in WITHOUT_EFFECT or name in self.repeatable
         limit = self.wait_seconds if wait_seconds is None else wait_seconds
         how: dict[str, Any] = {"effect_class": found, "wait_seconds": limit}
+        if schema and "schema" not in declaration.how:
+            how["schema"] = schema
         if "op" not in declaration.how:
             how["op"] = (
                 f"{name} {call_id if anew else (yield from blocking(args_digest, run, args))}"

@@ -74,7 +74,7 @@ class _GatedTool(BaseTool):
             return _heard(self._inner.run(**now))
 
         try:
-            return self._gate.call(*self._asked(args), call, told=plain).answer
+            return self._gate.call(*self._asked(args), call, told=plain, schema=self._schema).answer
         except Exception as error:  # noqa: BLE001 - told, or raised again
             return _said(error)
 
@@ -82,10 +82,17 @@ class _GatedTool(BaseTool):
         async def call(now: Mapping[str, Any]) -> Any:
             return _heard(await asyncio.to_thread(self._inner.run, **now))
 
+        asked = self._asked(args)
         try:
-            return (await self._gate.acall(*self._asked(args), call, told=plain)).answer
+            found = await self._gate.acall(*asked, call, told=plain, schema=self._schema)
         except Exception as error:  # noqa: BLE001 - told, or raised again
             return _said(error)
+        return found.answer
+
+    @property
+    def _schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = self._inner.args_schema.model_json_schema()
+        return schema
 
     def _asked(self, args: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
         return self.name, args, secrets.token_hex(8)  # CrewAI tells no tool the id of its call

@@ -67,7 +67,8 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
 
         while True:
             try:
-                done = self._tools.call(*_asked(request), call, told=_result)
+                asked, schema = _asked(request), _schema(request)
+                done = self._tools.call(*asked, call, told=_result, schema=schema)
             except Exception as error:  # noqa: BLE001 - told, or raised again
                 if (said := self._said(request, error)) is not None:
                     return said
@@ -83,7 +84,8 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
 
         while True:
             try:
-                done = await self._tools.acall(*_asked(request), call, told=_result)
+                asked, schema = _asked(request), _schema(request)
+                done = await self._tools.acall(*asked, call, told=_result, schema=schema)
             except Exception as error:  # noqa: BLE001 - told, or raised again
                 if (said := self._said(request, error)) is not None:
                     return said
@@ -111,6 +113,11 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
 
 def _asked(request: ToolCallRequest) -> tuple[str, dict[str, Any], str]:
     return request.tool_call["name"], request.tool_call["args"], str(request.tool_call["id"])
+
+
+def _schema(request: ToolCallRequest) -> dict[str, Any] | None:
+    """Which arguments the model was told that the tool takes."""
+    return {"type": "object", "properties": request.tool.args} if request.tool else None
 
 
 class _Bound:

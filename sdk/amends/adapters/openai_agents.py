@@ -94,7 +94,8 @@ class _Gate:
         try:
             args = json.loads(text or "{}")
             asked = self.tool.name, args, context.tool_call_id
-            return (await self.tools.acall(*asked, call, told=plain)).answer
+            schema = self.tool.params_json_schema
+            return (await self.tools.acall(*asked, call, told=plain, schema=schema)).answer
         except NOT_MADE as error:
             if is_over(error):
                 raise

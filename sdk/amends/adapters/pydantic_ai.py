@@ -57,7 +57,8 @@ class AmendsToolset(WrapperToolset[Any]):
         tools = GatedTools(self.desk, self.declared, frozenset(self.repeatable), waits)
         asked = name, tool_args, str(ctx.tool_call_id)
         try:
-            return (await tools.acall(*asked, call, told=plain)).answer
+            schema = tool.tool_def.parameters_json_schema
+            return (await tools.acall(*asked, call, told=plain, schema=schema)).answer
         except _NotDone as error:
             raise error.__cause__ or error from None
         except NOT_MADE as error:

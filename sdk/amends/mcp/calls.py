@@ -311,7 +311,7 @@ class Planned:
         action = self.run.action(
             self.name, target=self.target, args=self.call.args, op=self.op,
             effect_class=self.effect_class, wait_seconds=wait_seconds,
-            accepts_changed_arguments=True, **how,
+            accepts_changed_arguments=True, schema=self.hints.schema, **how,
         )  # fmt: skip
         await action.__aenter__()
         return Open(self, action, was, how.get("undo"))

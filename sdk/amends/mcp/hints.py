@@ -24,6 +24,7 @@ class Hints:
     open_world: bool | None = None
     form: str = ""
     reason: str = ""
+    schema: Any = None
 
     @classmethod
     def of(cls, tool: Mapping[str, Any]) -> Hints:
@@ -32,6 +33,7 @@ class Hints:
         return cls(
             said.get("readOnlyHint"), said.get("destructiveHint"), said.get("openWorldHint"),
             form=digest({"annotations": said, "schema": tool.get("inputSchema")}),
+            schema=tool.get("inputSchema"),
         )  # fmt: skip
 
     def met_again(self, other: Hints) -> Hints:
@@ -43,6 +45,7 @@ class Hints:
             True if True in {self.destructive, other.destructive} else None,
             True if True in {self.open_world, other.open_world} else None,
             form=other.form,
+            schema=other.schema,
             reason="The server has said different things of this tool.",
         )
 
