@@ -111,6 +111,31 @@ def test_a_change_between_the_look_and_the_write_fails_its_condition(
     assert "X-SEAT:2A" in calendar.get(f"{flight.id}.ics").text
 
 
+def test_what_was_changed_or_made_since_the_look_is_neither_deleted_nor_replaced(
+    calendar, calendar_connection, flight
+):
+    def ends(operation, args, seen, expected):
+        return calls.apply(
+            calendar_connection, operation, args, flight, key="k", expected=expected, observed=seen
+        )
+
+    def look():
+        return calls.observe(calendar_connection, "restore_event", {"to": MORNING}, flight)
+
+    seen = look()
+    noted = ics(flight.id, EVENING).replace("X-SEAT:14C", "X-SEAT:2A")
+    calendar.put(f"{flight.id}.ics", content=noted).raise_for_status()
+    kept = ends("delete_event", {}, seen, EVENING)
+    calendar.delete(f"{flight.id}.ics").raise_for_status()
+    gone = look()
+    calendar.put(f"{flight.id}.ics", content=noted).raise_for_status()
+    stands = ends("restore_event", {"to": {"ics": ics(flight.id, MORNING)}}, gone, None)
+
+    for answer in (kept, stands):
+        assert (answer.outcome, "412" in answer.detail) == ("no_effect", True)
+    assert "X-SEAT:2A" in calendar.get(f"{flight.id}.ics").text
+
+
 def test_a_probe_reads_what_became_of_it(calendar_connection, flight):
     def probe():
         return calls.probe(

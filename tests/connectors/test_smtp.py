@@ -112,6 +112,26 @@ def test_no_argument_reaches_anybody_else(mail_connection, args, expected, targe
         calls.preview(mail_connection, "send_correction", args, target, expected=expected)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+def test_a_text_cannot_end_its_mail_and_begin_another(mail, mail_connection, end):
+    """A line with a dot alone ends a mail (RFC 5321, 4.5.2); what follows it are commands."""
+    smuggled = [
+        "Sorry.", ".", "MAIL FROM:<desk@acme.example>", "RCPT TO:<mallory@evil.example>", "DATA",
+        "Subject: smuggled", "", "x", ".", "", "..", ".", "",
+    ]  # fmt: skip
+    before = len(mail.journal.entries())
+    subject = f"dots {end.encode().hex()}"
+
+    answer = send(
+        mail_connection, f"m-{subject}", ARGS | {"subject": subject, "text": end.join(smuggled)}
+    )
+
+    [letter] = arrived(mail, subject)
+    assert answer.outcome == "applied"
+    assert len(mail.journal.entries()) == before + 1
+    assert letter["text"].split() == end.join(smuggled).split()
+
+
 def test_without_a_look_up_it_is_a_receipt_only(mail_connection):
     del mail_connection.settings["look_up"]
 
