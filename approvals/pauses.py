@@ -8,7 +8,7 @@ told, and every page has the banner. Lifting it is the acknowledgement, an admin
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -214,13 +214,17 @@ def hold(workspace: Workspace, last: Head, size: int) -> None:
         f"The ledger went back: {lost} of {last.origin} are gone or were rewritten. Calls that "
         "were made may be unknown here; an administrator looks, then lifts this."
     )
+    hold_for(workspace, reason, {"origin": last.origin, "size": last.size, "left": size}, "sealer")
+
+
+def hold_for(workspace: Workspace, reason: str, data: dict[str, Any], part: str) -> None:
+    """The desk's own pause of a workspace whose ledger lacks what happened, and its alert."""
     row, is_new = Pause.objects.get_or_create(
         workspace=workspace, kind=PauseKind.WORKSPACE, name=PAUSED, lifted_at=None,
         defaults={"reason": reason, "paused_by": None},
     )  # fmt: skip
-    data = {"origin": last.origin, "size": last.size, "left": size}
     desk_events.record(
-        workspace, ALERT, part="sealer", data=data | {"pause": row.pk, "reason": row.reason}
+        workspace, ALERT, part=part, data=data | {"pause": row.pk, "reason": row.reason}
     )
     message = Message(
         title=f"The ledger of {workspace.name} went back",

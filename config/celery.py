@@ -175,8 +175,8 @@ def refuse_a_pooler(**_: object) -> None:
         pooling.check(settings.DATABASE_URL)
     except OperationalError:
         logger.warning("The database is away.")
-    except pooling.Pooled as pooled:
-        raise SystemExit(str(pooled)) from pooled
+    except pooling.Unfit as unfit:
+        raise SystemExit(str(unfit)) from unfit
 
 
 @signals.worker_process_init.connect

@@ -76,8 +76,8 @@ def database_faults(name: str, url: str) -> Iterator[CheckMessage]:
             version = connection.info.server_version
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
             offset = float(row.fetchall()[0][0]) - time.time()
-    except pooling.Pooled as pooled:
-        yield Error(str(pooled), id="config.E001")
+    except pooling.Unfit as unfit:
+        yield Error(str(unfit), id="config.E001")
         return
     except psycopg.Error as error:
         yield Error(

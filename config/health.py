@@ -168,8 +168,8 @@ async def database() -> str:
         return found
     try:
         await asyncio.to_thread(pooling.check, settings.DATABASE_URL)
-    except (pooling.Pooled, DatabaseError) as wrong:
-        return str(wrong) if isinstance(wrong, pooling.Pooled) else type(wrong).__name__
+    except (pooling.Unfit, DatabaseError) as wrong:
+        return str(wrong) if isinstance(wrong, pooling.Unfit) else type(wrong).__name__
     return ""
 
 

@@ -1,4 +1,5 @@
-"""Whether DATABASE_URL leads to PostgreSQL, or to a pooler that takes a session apart.
+"""Whether a process may start on DATABASE_URL: it leads to PostgreSQL itself, not to a pooler that
+takes a session apart, and no restore was left half done there.
 
 The desk gives each connection time limits when it is made (`options`), and prepares statements on
 it. A pooler that hands a connection's transactions to any server process, or leaves the options
@@ -27,7 +28,25 @@ WHAT_TO_DO = (
 _found_whole: set[str] = set()
 
 
-class Pooled(Exception):
+HALF_RESTORED = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'amends_restore')"
+"""`manage.py restore` makes this mark first and takes it away last (config/backups.py)."""
+
+
+class Unfit(Exception):
+    """We stopped because no process of ours may work with this database; the text says why."""
+
+
+class HalfRestored(Unfit):
+    """We stopped because a restore was begun here and did not come to its end."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A restore was begun in the database of DATABASE_URL and did not end. Run `manage.py"
+            " restore` again, with the same backup, or name an empty database."
+        )
+
+
+class Pooled(Unfit):
     """We stopped because something in front of the database takes sessions apart."""
 
     def __init__(self, why: str) -> None:
@@ -35,7 +54,7 @@ class Pooled(Exception):
 
 
 def check(url: str) -> None:
-    """Raise `Pooled`, or psycopg.OperationalError where nobody answers. Found well once, it is not
+    """Raise `Unfit`, or psycopg.OperationalError where nobody answers. Found well once, it is not
     looked at again in this process.
     """
     if url in _found_whole:
@@ -50,6 +69,8 @@ def check(url: str) -> None:
         ):
             check_options(one)
             check_sessions(one, other)
+            if one.execute(HALF_RESTORED).fetchone() == (True,):
+                raise HalfRestored
     except psycopg.OperationalError as error:
         if "startup parameter" in str(error):
             raise Pooled("that refuses the options of a connection") from error

@@ -149,6 +149,10 @@ DATABASE_OWNER_URL = env.owner_url()
 if env.database_url() != DATABASE_OWNER_URL:
     DATABASES["owner"] = database(DATABASE_OWNER_URL) | {"TEST": {"MIRROR": "default"}}
 DATABASE_URL = env.database_url()
+# age public keys (`age1…`, `ssh-ed25519 …`) to which backups are encrypted, divided by commas.
+AMENDS_BACKUP_RECIPIENTS = env.words("AMENDS_BACKUP_RECIPIENTS")
+# A folder with pg_dump and pg_restore of the server's version or newer; empty: the wheel's own.
+AMENDS_POSTGRES_PROGRAMS = env.text("AMENDS_POSTGRES_PROGRAMS", "")
 REDIS_URL = env.redis_url()
 BROKER_URL = env.broker_url()
 OWN_BROKER = bool(os.environ.get("BROKER_URL"))  # another server than REDIS_URL's

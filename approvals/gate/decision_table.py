@@ -17,12 +17,15 @@ from approvals.gate.begin_request import BeginRequest
 from approvals.policy import Finding, Policy, PolicyDecision, judge
 from connectors.canonical import digest
 from edge.asgi import Problem, Refused, problem
+from ledger.models.runs import BY_A_RESTORE
 from workspaces import formatting
 
 NOTHING_YET = frozenset({"planned", "approved"})
 SAGA_AFTER_PIVOT = "retriable"
 GENERATION = "~"
 BY_RULE = "rule"
+RESTORED = "restored"
+"""What a key keeps once it was answered in doubt for a restore: people's word then counts."""
 KEY_CHARACTERS_MAX = 200
 NUMBER_CHARACTERS_MAX = 8
 NOT_COMPARABLE = problem(
@@ -120,7 +123,19 @@ class KeyReused:
     known: KnownAction
 
 
-Decision = Answer | Proceed | Use | Question | Denied | InDoubt | KeyReused
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The run lived when the backup was taken from which the desk was restored, and nothing is
+    known of the call: it may have been made since. The try is recorded as one of unknown outcome.
+    """
+
+    proceed: Proceed
+
+    def as_body(self) -> dict[str, Any]:
+        return {"answer": "in_doubt", "action": self.proceed.action, "run": self.proceed.run}
+
+
+Decision = Answer | Proceed | Use | Question | Denied | InDoubt | KeyReused | Forgotten
 
 
 def decide(
@@ -256,7 +271,7 @@ def _denied(
         return Denied(BY_RULE, judgement.why)
     run = context.run
     if run is not None:
-        if run.held_by:
+        if run.held_by and not run.held_by.startswith(BY_A_RESTORE):
             return Denied("recovery", f"the run is under recovery ({run.held_by})")
         if run.state != "running":
             return Denied("run_ended", f"the run has {run.state}")
@@ -327,6 +342,8 @@ def _not_yet(
         and bool(known.args_digest),
         replaces=known is not None and _is_replanned(request, known),
     )
+    if _is_forgotten(context):
+        return Forgotten(proceed)
     approval = context.approval
     living = approval is not None and approval.state in {"waiting", "granted"}
     if judgement.approval == "AUTO" and not living:
@@ -336,6 +353,12 @@ def _not_yet(
     if approval.state == "granted" or judgement.approval == "AUTO" or proceed.replaces:
         return Use(approval.id, proceed)
     return Answer(waiting(proceed.action, approval.id, approval.expires_at), renews=True)
+
+
+def _is_forgotten(context: BeginContext) -> bool:
+    """Whether the call may have been made after the backup, and nobody was told of the doubt."""
+    run = context.run
+    return run is not None and run.held_by.startswith(BY_A_RESTORE) and context.denied != RESTORED
 
 
 def _begun(request: BeginRequest, context: BeginContext, known: KnownAction) -> Decision:
@@ -423,6 +446,8 @@ def explained(
             would = {"answer": "wait"}
         case Denied():
             would = decision.as_body()
+        case Forgotten():
+            would = {"answer": "in_doubt", "action": decision.proceed.action}
         case InDoubt():
             would = {"answer": "in_doubt", "action": decision.known.action}
         case KeyReused():

@@ -21,9 +21,11 @@ from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
     KEY_REUSED,
+    RESTORED,
     Answer,
     Decision,
     Denied,
+    Forgotten,
     InDoubt,
     KeyReused,
     Proceed,
@@ -157,6 +159,8 @@ def _decided(request: BeginRequest) -> Reply:  # noqa: PLR0911 - one per kind of
             return _in_doubt(request, decision)
         case KeyReused():
             return _key_reused(request, decision)
+        case Forgotten():
+            return _forgotten(request, context, decision)
 
 
 def looked(request: BeginRequest) -> tuple[Decision, PolicyDecision]:
@@ -178,7 +182,8 @@ def _look(request: BeginRequest) -> Generator[list[Statement], list[Rows], Begin
 # The key's lease, and the run's, from now on for as long as the policy gives a try.
 
 RENEW_KEY = """
-UPDATE approvals_gatekey SET attempt = %b, lease_until = %b, denied = ''
+UPDATE approvals_gatekey SET attempt = %b, lease_until = %b,
+    denied = CASE WHEN denied = 'restored' THEN denied ELSE '' END
 WHERE agent_id = %b AND key = %b"""
 RENEW_LEASE = """
 UPDATE approvals_gatekey SET lease_until = %b WHERE agent_id = %b AND key = %b AND attempt = %b"""
@@ -436,6 +441,30 @@ def _in_doubt(request: BeginRequest, decision: InDoubt) -> Reply:
             part="gate",
             data=data,
         )
+    return Reply(decision.as_body())
+
+
+def _forgotten(request: BeginRequest, context: BeginContext, decision: Forgotten) -> Reply:
+    """Record the try as one of which nobody knows what became: a case opens, and people say it."""
+    proceed = decision.proceed
+    _proceed(request, context, proceed)
+    error = {"type": "Restored", "message": f"{context.run and context.run.held_by}: whether the"
+             " call was made after the backup was taken is not known"}  # fmt: skip
+    desk_events.record(
+        _workspace(request),
+        EventType.ACTION_FAILED,
+        run=proceed.run,
+        action=proceed.action,
+        part="gate",
+        data={
+            "attempt": request.attempt,
+            "fence": proceed.fence,
+            "outcome": "unknown",
+            "error": error,
+        },
+    )
+    keys = GateKey.objects.filter(agent_id=request.actor.agent_id or 0, key=request.key)
+    keys.update(denied=RESTORED)
     return Reply(decision.as_body())
 
 

@@ -154,6 +154,11 @@ def _take_back_intended(step: Step) -> None:
     )
 
 
+def lose_in_restore(step: Step, note: str) -> None:
+    """A call that was intended when the backup was taken: what became of it is to be found out."""
+    steps.move(step, StepState.UNKNOWN, note=note, lease_until=None, wake_at=in_seconds(0.0))
+
+
 # Probes: finding out whether a call whose answer was lost took effect.
 #
 # Found is found. Absence is proven only by a probe made after the call's limit and the connector's

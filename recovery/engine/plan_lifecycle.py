@@ -212,7 +212,7 @@ def let_go(plan: Plan) -> None:
 
 
 @transaction.atomic
-def stop(plan: Plan, *, by: User, reason: str = "") -> StopResult:
+def stop(plan: Plan, *, by: User | None, reason: str = "") -> StopResult:
     """Cancel what is not sent, and say what is on the wire; raises CannotMove if it has ended."""
     unstarted = Plan.objects.filter(pk=plan.pk, state__in=UNSTARTED)
     plan = locked(plan.pk)[0] if unstarted.exists() else locked_alone(plan.pk)

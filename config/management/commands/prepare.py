@@ -39,8 +39,8 @@ class Command(BaseCommand):
             for url in {settings.DATABASE_OWNER_URL, settings.DATABASE_URL}:
                 pooling.check(url)
             patiently(owner_alias(), self._shape, seconds_max=LOCKED_SECONDS_MAX, what="prepare")
-        except pooling.Pooled as pooled:
-            raise CommandError(str(pooled)) from pooled
+        except pooling.Unfit as unfit:
+            raise CommandError(str(unfit)) from unfit
         except StillLocked as locked:
             raise CommandError(
                 f"{locked}\nNothing is half done: end them, or come when it is quieter."

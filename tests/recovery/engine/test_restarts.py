@@ -4,15 +4,18 @@ from contextlib import suppress
 from uuid import uuid4
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
+from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from approvals.models import Approval, Pause
+from recovery import restoration
 from recovery.engine import faults
 from recovery.engine.faults import Fault, Injected
 from recovery.models import Case, Plan
 from tests.recovery.engine import by_hand
-from tests.recovery.engine.desk import advance, case_of, make_due, plan_for, run_that, states
+from tests.recovery.engine.desk import advance, asked, case_of, make_due, plan_for, run_that, states
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -73,6 +76,38 @@ def test_law_3_killed_where_nothing_keeps_a_mail_from_going_twice_people_are_ask
 
     assert states(plan) == [ends, "verified", "verified"]
     assert outside.effects().count("c") == sent
+
+
+def test_a_desk_that_was_restored_sends_nothing_more_of_what_ran_and_voids_what_was_granted(
+    case, world, outside, fail_at, handy, ada
+):
+    """What the backup has of a plan is old: a call on its way is unknown, the rest is not sent."""
+    second = case_of(run_that(handy, "second", {"d": ({"v": 1}, {"v": 2})}))
+    other = asked(plan_for(second, world, "restore"), ada)
+    Approval.objects.filter(pk=other.pk).update(
+        state="granted", was="waiting", decided_at=timezone.now()
+    )
+    plan = plan_for(case, world, "restore")
+    fail_at(intended=1)
+    with suppress(Injected):
+        by_hand.advance(plan.pk)
+    assert "intended" in states(plan)
+
+    with transaction.atomic():
+        held = restoration.hold_everything(
+            timezone.now(), {"acme": ["7 signed entries are missing"]}
+        )
+    advance(plan)
+
+    assert held["plans stopped"] == held["calls now unknown"] == held["grants void"] == 1
+    assert sorted(states(plan)) == ["cancelled", "cancelled", "unknown"]
+    advance(plan)
+    assert states(plan) == ["cancelled"] * 3, "it was looked for, and had not happened"
+    assert outside.effects() == []
+    plan.refresh_from_db()
+    assert plan.state == "stopped"
+    assert Approval.objects.get(pk=other.pk).state == "withdrawn"
+    assert "7 signed entries are missing" in Pause.objects.get().reason
 
 
 def test_a_database_that_forgot_the_last_step_finds_it_done(case, world, outside):

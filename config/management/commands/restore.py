@@ -1,0 +1,124 @@
+"""Bring a desk back from a backup, into an empty database, and hold everything (config/backups.py).
+
+No process of ours starts on that database before the last step is done.
+"""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections, transaction
+from django.db.migrations.loader import MigrationLoader
+from psycopg.conninfo import conninfo_to_dict
+
+from config import backups
+from config.backups import CannotRestore, Head
+from config.management.progress import bar
+from edge import sockets
+from ledger import merkle, partitions, rights, sealer, witness
+from ledger.partitions import owner_alias
+from recovery import restoration
+
+UNMARK = "DROP SCHEMA amends_restore CASCADE"
+
+
+class Command(BaseCommand):
+    help = "Restores the backup in SOURCE into the empty database of DATABASE_OWNER_URL."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("source", metavar="SOURCE", type=Path, help="what `backup` has written")
+        parser.add_argument(
+            "--identity", type=Path, required=True, help="the file with the private key"
+        )
+
+    def handle(self, *, source: Path, identity: Path, **options: Any) -> None:
+        url = settings.DATABASE_OWNER_URL
+        try:
+            ids = backups.identities(identity)
+            with bar(self.stderr) as progress:
+                note, contents = backups.look(source, ids, progress)
+                refuse_what_is_newer(contents)
+                if not has_tables(url) or not backups.is_half_restored(url):
+                    backups.load(url, source, note.taken_at, ids, progress)
+                progress("migrating and holding", 0.9)
+                held, lost = finish(note, contents)
+        except (CannotRestore, backups.ProgramFailed, psycopg.Error) as wrong:
+            raise CommandError(str(wrong)) from wrong
+        self.report(note, held, lost)
+
+    def report(self, note: backups.Note, held: dict[str, int], lost: dict[str, list[str]]) -> None:
+        lines = [f"Restored from the backup of {note.taken_at:%d %B %Y, %H:%M:%S} UTC.", ""]
+        lines += [f"{count:>8} {what}" for what, count in held.items()]
+        lines += ["", "Compared with the heads that were kept outside (AMENDS_HEADS_FOLDER):"]
+        lines += [f"  {slug}: {words}" for slug, all_ in sorted(lost.items()) for words in all_]
+        if not lost:
+            lines.append("  nothing newer than the backup was found there.")
+        self.stdout.write("\n".join(lines))
+        self.stdout.write(
+            "\nBefore an administrator lifts the pauses: end agents that began later, since the"
+            " desk does not know their runs; take back keys, accesses and erasures that were"
+            " ordered later once more (docs/running.md, “Backup and restore”)."
+        )
+
+
+def has_tables(url: str) -> bool:
+    with psycopg.connect(sockets.postgres(url), autocommit=True) as connection:
+        return bool(connection.execute(backups.TABLES).fetchall())
+
+
+def refuse_what_is_newer(contents: backups.Contents) -> None:
+    known = set(MigrationLoader(None, ignore_no_migrations=True).disk_migrations)
+    replaced = {
+        name
+        for migration in MigrationLoader(None).disk_migrations.values()
+        for name in migration.replaces
+    }
+    unknown = [name for name in contents.migrations if tuple(name) not in known | replaced]
+    if unknown:
+        app, name = unknown[0]
+        raise CannotRestore(
+            f"The backup is of a newer version: this one does not know {app}.{name}"
+            f" (and {len(unknown) - 1} more). Restore it with the version that wrote it, or newer."
+        )
+
+
+def finish(note: backups.Note, contents: backups.Contents) -> tuple[dict[str, int], Any]:
+    """Migrate, give the runtime its rights, hold everything, and take the mark away. Where this
+    ends early the mark stands, and `restore` goes on from here.
+    """
+    alias = owner_alias()
+    call_command("migrate", database=alias, interactive=False, verbosity=0)
+    partitions.make_ahead()
+    role = conninfo_to_dict(settings.DATABASE_URL).get("user")
+    lost = missing(contents.heads)
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        if alias != "default" and role:
+            rights.grant(cursor, str(role))
+    with transaction.atomic():
+        held = restoration.hold_everything(note.taken_at, lost)
+    sealer.seal_all()  # where a newer head is kept outside, the log begins anew after the last good
+    with connections[alias].cursor() as cursor:
+        cursor.execute(UNMARK)
+    return dict(held), lost
+
+
+def missing(heads: list[Head]) -> dict[str, list[str]]:
+    """Of each workspace, in words, what heads outside the database know and the backup does not."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for head in heads:
+        kept = witness.remembered(head.origin)
+        if kept is None:
+            continue
+        if kept.size > head.size:
+            words = f"{kept.size - head.size} signed entries of {head.origin} are missing"
+        elif kept.size == head.size and merkle.base64_text(kept.root) != head.root.strip():
+            words = f"{head.origin} was rewritten"
+        else:
+            continue
+        found[head.workspace].append(words)
+    return dict(found)

@@ -1,0 +1,93 @@
+"""After a restore the desk knows what was so when the backup was taken, and not what came after.
+
+Agents acted on, grants were used, steps were sent. Whoever went on from the backup as if nothing
+had happened would do things twice. So before any process starts everything is held:
+
+* a call that was on its way is *unknown*; plans that ran are stopped, for a new one looks at the
+  outside before it acts;
+* a grant that was not used is void, and people who were asked are asked anew;
+* a run that lived is marked: to a call that is not known the gate answers `in_doubt`, and a person
+  says whether it happened (approvals/gate/decision_table.py);
+* people are logged out, since a log-out after the backup would be forgotten;
+* each workspace is paused until an administrator lifts the pause.
+"""
+
+from collections import Counter
+from datetime import UTC, datetime
+
+from django.contrib.sessions.models import Session
+from django.db.models import F
+
+from approvals import approval_requests, pauses
+from approvals.models import Approval, ApprovalState
+from ledger.models import Run, RunState
+from ledger.models.runs import BY_A_RESTORE
+from recovery.engine import failure_paths, plan_lifecycle
+from recovery.models import Plan, PlanState, Step, StepState
+from workspaces.models import Workspace
+
+BATCH = 500
+
+
+def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[str]:
+    """Hold what was restored, in the caller's transaction, while no process of the desk runs.
+
+    `lost` has, by workspace, in words what is known to be missing of its ledger. Returns how much
+    of each kind was held, for the report.
+    """
+    when = taken_at.astimezone(UTC)
+    why = f"The desk was restored from the backup of {when:%d %B %Y, %H:%M:%S} UTC."
+    held = Counter(
+        {
+            "plans stopped": stop_plans(why),
+            "calls now unknown": lose_calls(why),
+            "grants void": void_grants(why),
+            "runs whose calls are in doubt": mark_runs(when),
+            "people logged out": Session.objects.all().delete()[0],
+        }
+    )
+    for workspace in Workspace.objects.order_by("pk"):
+        known = f" {'; '.join(missing)}." if (missing := lost.get(workspace.slug)) else ""
+        reason = (
+            f"{why}{known} What was done after it is not known here; an administrator looks at the"
+            " outside systems, then lifts this."
+        )
+        data = {"taken_at": when.isoformat(), "missing": lost.get(workspace.slug, [])}
+        pauses.hold_for(workspace, reason, data, "restore")
+        held["workspaces paused"] += 1
+    return held
+
+
+def stop_plans(why: str) -> int:
+    rows = Plan.objects.filter(state__in=[PlanState.STARTING, PlanState.RUNNING])
+    note = f"{why} Whether this was sent after it is not known: a new plan looks first."
+    count = 0
+    for plan in rows.order_by("pk").iterator(chunk_size=BATCH):
+        plan_lifecycle.stop(plan, by=None, reason=note)
+        count += 1
+    return count
+
+
+def lose_calls(why: str) -> int:
+    rows = Step.objects.filter(state=StepState.INTENDED).order_by("pk")
+    count = 0
+    for step in rows.iterator(chunk_size=BATCH):
+        failure_paths.lose_in_restore(step, f"{why} The call was on its way.")
+        count += 1
+    return count
+
+
+def void_grants(why: str) -> int:
+    rows = Approval.objects.filter(state=ApprovalState.GRANTED).select_related("workspace")
+    count = 0
+    for approval in rows.order_by("pk").iterator(chunk_size=BATCH):
+        approval_requests.void(approval, why=f"{why} Whether the grant was used is not known.")
+        count += 1
+    return count
+
+
+def mark_runs(when: datetime) -> int:
+    """Those that recovery holds already stay so: nothing begins in them at all."""
+    living = Run.objects.filter(state=RunState.RUNNING, held_by="", agent__isnull=False)
+    mark = f"{BY_A_RESTORE}{when:%Y-%m-%dT%H:%M:%SZ}"
+    return living.update(held_by=mark, revision=F("revision") + 1)

@@ -1,0 +1,204 @@
+"""The drill: agents act, the desk is backed up, goes on, is destroyed, and comes back from it.
+
+What was done after the backup is not known to the desk that came back. It must not be done twice.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from config.local.places import ROOT
+from ledger.sealer import seal_all
+from tests import people
+from tests.approvals.door import Agent, planned
+from tests.conftest import started
+from tests.processes import Processes
+from tests.servers import as_runtime
+from workspaces import keys
+from workspaces.models import Agent as AgentRow
+
+pytestmark = pytest.mark.django_db(transaction=True)
+acme, leads, operators = people.acme, people.leads, people.operators
+RESTORED = "restored"
+LOOK = "from recovery.triage import triage; triage.look()"
+LIFT = """
+from approvals.models import Pause; from approvals import pauses; from workspaces.models import User
+from workspaces import teams; from tests import people
+one = Pause.objects.get(lifted_at=None); print(one.reason)
+boss = people.person("boss", people.team(one.workspace, "bosses", "view", "administer"))
+pauses.lift(one, by=boss)
+"""
+
+Manage = Callable[..., str]
+
+
+@pytest.fixture
+def manage(tmp_path: Path) -> Manage:
+    """Run a command of manage.py; what it prints. With `fails` what it says as it ends badly."""
+
+    def run(*command: str, fails: bool = False, **environment: str) -> str:
+        given = os.environ | {
+            "AMENDS_HEADS_FOLDER": str(tmp_path / "heads"),
+            "AMENDS_DEMO": "0",
+        }
+        given |= environment
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "manage.py", *command],
+            cwd=ROOT, env=given, capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+        assert (done.returncode != 0) == fails, done.stdout + done.stderr
+        return done.stdout + done.stderr if fails else done.stdout
+
+    return run
+
+
+@pytest.fixture
+def empty() -> Iterator[str]:
+    """The URL of a database in which there is nothing, on the tests' server."""
+    server = started["postgres"]
+    administration = server.url("postgres")
+
+    def drop() -> None:
+        with psycopg.connect(administration, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {RESTORED} WITH (FORCE)")
+
+    drop()
+    server.ensure(RESTORED)
+    yield server.url(RESTORED)
+    drop()
+
+
+@pytest.fixture
+def backup_key(manage: Manage, tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """The private half, and the environment that has the public one."""
+    file = tmp_path / "kept-elsewhere"
+    name, _, public = manage("backup_key", str(file)).strip().partition("=")
+    assert oct(file.stat().st_mode & 0o777) == "0o600"
+    return file, {name: public}
+
+
+def rows(url: str, question: str) -> list[Any]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(question).fetchall()
+
+
+def test_what_happened_after_the_backup_is_not_done_twice(
+    manage: Manage, backup_key: tuple[Path, dict[str, str]], empty: str, processes: Processes,
+    acme: Any, tmp_path: Path, settings: Any,
+) -> None:  # fmt: skip
+    settings.AMENDS_HEADS_FOLDER = str(tmp_path / "heads")
+    secret, public = backup_key
+    token = keys.create_key(
+        AgentRow.objects.create(workspace=acme, name="desk-agent"), by=None, name="t"
+    )[1]
+    agent = Agent(token)
+    agent.succeeded(agent.begin(key="before", attempt="a1"), attempt="a1", result={"id": 7})
+    seal_all()
+
+    folder = Path(manage("backup", str(tmp_path / "backups"), **public).split(" (")[0])
+
+    # The desk goes on: a call that the backup does not know, and entries that it lacks.
+    assert agent.begin(key="after", action="act_2", attempt="a2").json()["answer"] == "proceed"
+    seal_all()
+    assert {file.name for file in folder.iterdir()} == {"backup.json", "database.age", "heads.age"}
+    assert b"desk-agent" not in (folder / "database.age").read_bytes()
+
+    here = {"DATABASE_URL": as_runtime(empty), "DATABASE_OWNER_URL": empty}
+    report = manage("restore", str(folder), "--identity", str(secret), **here)
+    assert "1 runs whose calls are in doubt" in report
+    assert "signed entries" in report
+    assert "are missing" in report
+    assert "not empty" in manage(
+        "restore", str(folder), "--identity", str(secret), fails=True, **here
+    )
+
+    url = processes.web(DATABASE_URL=empty).url
+
+    def begin(key: str, action: str, attempt: str) -> dict[str, Any]:
+        answer = httpx.post(
+            f"{url}/api/v1/actions/begin",
+            json=planned(key=key, action=action, attempt=attempt),
+            headers={"authorization": f"Bearer {token}"},
+            timeout=60,
+        )
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    assert begin("after", "act_2", "b1")["code"] == "paused"
+    said = manage("shell", "-c", LIFT, **here)
+    assert "restored from the backup of" in said
+    assert "are missing" in said
+    assert begin("before", "act_9", "b2")["answer"] == "replay"
+    assert [begin("after", "act_2", f"b{n}")["answer"] for n in (3, 4)] == ["in_doubt"] * 2
+    manage("shell", "-c", LOOK, **here)
+    assert rows(empty, "SELECT state FROM ledger_action WHERE key = 'after'") == [("unknown",)]
+    assert len(rows(empty, "SELECT FROM recovery_case")) == 1
+    log = manage("check_log", fails=True, **here)
+    assert log.count("BAD") == 1
+    assert "acme went back, and a new one began" in log
+
+
+def test_a_restore_that_broke_off_lets_no_process_start_until_it_is_finished(
+    manage: Manage, backup_key: tuple[Path, dict[str, str]], empty: str, acme: Any, tmp_path: Path
+) -> None:
+    secret, public = backup_key
+    folder = Path(manage("backup", str(tmp_path), **public).split(" (")[0])
+    here = {"DATABASE_URL": as_runtime(empty), "DATABASE_OWNER_URL": empty}
+    whole = (folder / "heads.age").read_bytes()
+    with psycopg.connect(empty) as connection:
+        connection.execute("CREATE SCHEMA amends_restore")
+        connection.execute("CREATE TABLE amends_restore.pending (taken_at timestamptz)")
+
+    assert "did not end" in manage("prepare", fails=True, **here)
+    assert "did not end" in manage("sweeper", fails=True, **here)
+    assert "Restored" in manage("restore", str(folder), "--identity", str(secret), **here)
+    manage("prepare", **here)
+    assert rows(empty, "SELECT slug FROM workspaces_workspace") == [("acme",)]
+    assert len(rows(empty, "SELECT FROM approvals_pause WHERE lifted_at IS NULL")) == 1
+    assert (folder / "heads.age").read_bytes() == whole
+
+
+def test_a_backup_that_was_changed_or_is_anothers_is_refused_before_anything_is_written(
+    manage: Manage, backup_key: tuple[Path, dict[str, str]], empty: str, tmp_path: Path
+) -> None:
+    secret, public = backup_key
+    here = {"DATABASE_URL": as_runtime(empty), "DATABASE_OWNER_URL": empty}
+    folder = Path(manage("backup", str(tmp_path), **public).split(" (")[0])
+    other = tmp_path / "other"
+    manage("backup_key", str(other))
+
+    def refused(identity: Path) -> str:
+        return manage("restore", str(folder), "--identity", str(identity), fails=True, **here)
+
+    assert "does not open with this identity" in refused(other)
+    file = folder / "database.age"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert "cut or changed" in refused(secret)
+    file.unlink()
+    assert "is missing" in refused(secret)
+    (folder / "backup.json").write_text(json.dumps({"form": 1}))
+    assert "is no backup" in refused(secret)
+    assert rows(empty, "SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace") == []
+
+
+def test_a_desk_without_a_key_or_a_place_for_backups_says_so(
+    manage: Manage, backup_key: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    _, public = backup_key
+    file = tmp_path / "file"
+    file.touch()
+
+    assert "AMENDS_BACKUP_RECIPIENTS is empty" in manage("backup", str(tmp_path), fails=True)
+    broken = manage("backup", str(tmp_path), fails=True, AMENDS_BACKUP_RECIPIENTS="age1nothing")
+    assert "is no key" in broken
+    assert str(file) in manage("backup", str(file), fails=True, **public)
+    assert list(tmp_path.glob("amends-*")) == []
