@@ -160,7 +160,7 @@ def _decided(request: BeginRequest) -> Reply:  # noqa: PLR0911 - one per kind of
         case KeyReused():
             return _key_reused(request, decision)
         case Forgotten():
-            return _forgotten(request, context, decision)
+            return _forgotten(request, context, decision, gathered)
 
 
 def looked(request: BeginRequest) -> tuple[Decision, PolicyDecision]:
@@ -444,10 +444,12 @@ def _in_doubt(request: BeginRequest, decision: InDoubt) -> Reply:
     return Reply(decision.as_body())
 
 
-def _forgotten(request: BeginRequest, context: BeginContext, decision: Forgotten) -> Reply:
+def _forgotten(
+    request: BeginRequest, context: BeginContext, decision: Forgotten, gathered: Gathered
+) -> Reply:
     """Record the try as one of which nobody knows what became: a case opens, and people say it."""
     proceed = decision.proceed
-    _proceed(request, context, proceed)
+    _proceed(request, context, proceed, gathered)
     error = {"type": "Restored", "message": f"{context.run and context.run.held_by}: whether the"
              " call was made after the backup was taken is not known"}  # fmt: skip
     desk_events.record(

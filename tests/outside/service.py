@@ -3,7 +3,7 @@
 Its journal is a file that only grows, one line per effect, flushed to the disk before the answer
 goes out. The journal is the oracle of every crash test: nobody of ours writes it.
 
-    python -m tests.outside.services PORT JOURNAL
+    python -m tests.outside.service PORT JOURNAL
 
 `PUT /things/ID` sets fields, `DELETE` removes, `GET` reads. With `?honours=key` the service
 remembers idempotency keys like a payments provider. `POST /mischief` makes the next calls on a

@@ -27,7 +27,7 @@ class World:
         self.url = f"http://127.0.0.1:{self.port}"
         self._since = 0
         self.file = folder / f"journal-{self.port}.ndjson"
-        command = [sys.executable, "-m", "tests.outside.services", str(self.port), str(self.file)]
+        command = [sys.executable, "-m", "tests.outside.service", str(self.port), str(self.file)]
         self._running = subprocess.Popen(
             leashed(command, ends_with=signal.SIGTERM), cwd=ROOT, env=os.environ.copy()
         )
