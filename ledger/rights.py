@@ -19,14 +19,15 @@ GROWING = (
 )  # fmt: skip
 # The registries of what was erased and let go, and of migrations: written by the owner alone.
 READ = ("ledger_erasure", "ledger_thinning", "django_migrations")
-# What was asked, what people answered, what a policy says and what was paused is written once; only
-# how it goes on may change.
+# What was asked, what people answered, what a policy says, what was paused and with what the log is
+# signed is written once; only how it goes on may change.
 MOVING = {
     "approvals_approval": (
         "was", "state", "decided_at", "used_at", "closing_reason", "closed_by_id", "remind_at",
         "reminded_at",
     ),
     "approvals_decision": ("requirement_id",),
+    "ledger_logkey": ("retired_at",),
     "approvals_pause": ("lifted_at", "lifted_by_id"),
     "approvals_policyversion": (
         "author_id", "activated_at", "active", "shadow_since", "unmet", "looked_at",

@@ -6,7 +6,9 @@ said to be too large, with a link to it.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -14,6 +16,7 @@ from ledger.models import Blob
 
 REF = "ref"
 PREFIX = "sha256:"
+NAME = re.compile(f"{PREFIX}[0-9a-f]{{64}}")
 BYTES_EACH_MAX = 1024 * 1024
 BYTES_MAX = 4 * 1024 * 1024
 """Of all that are taken in at one look, the first ones first."""
@@ -25,12 +28,32 @@ class HasSnapshots(Protocol):
 
 
 def is_ref(value: Any) -> bool:
-    """Whether it names a snapshot and is none itself."""
-    return isinstance(value, dict) and set(value) == {REF} and str(value[REF]).startswith(PREFIX)
+    """Whether it names a snapshot and is none itself; a row may have a column of that name."""
+    return (
+        isinstance(value, dict)
+        and set(value) == {REF}
+        and isinstance(value[REF], str)
+        and NAME.fullmatch(value[REF]) is not None
+    )
 
 
 def digest_of(value: dict[str, Any]) -> str:
     return str(value[REF]).removeprefix(PREFIX)
+
+
+def content_of(workspace_id: int, sha256: str) -> bytes | None:
+    """The JSON of a snapshot by its digest; None where it is not kept, or no longer what the events
+    name: the row may be written, what it has to say may not.
+    """
+    rows = Blob.objects.filter(workspace=workspace_id, sha256=sha256)
+    return _as_named(sha256, rows.values_list("content", flat=True).first())
+
+
+def _as_named(sha256: str, content: bytes | memoryview | None) -> bytes | None:
+    found = None if content is None else bytes(content)
+    if found is None or hashlib.sha256(found).hexdigest() != sha256:
+        return None
+    return found
 
 
 def put_in_place(workspace_id: int, effects: Iterable[HasSnapshots]) -> None:
@@ -62,4 +85,5 @@ def _read(workspace_id: int, wanted: set[str]) -> dict[str, Any]:
             break
         chosen.append(pk)
     rows = Blob.objects.filter(pk__in=chosen).values_list("sha256", "content")
-    return {sha256: json.loads(bytes(content or b"null")) for sha256, content in rows}
+    kept = ((sha256, _as_named(sha256, content)) for sha256, content in rows)
+    return {sha256: json.loads(content) for sha256, content in kept if content is not None}

@@ -10,8 +10,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from amends.protocol.vocabulary import EventType
-from ledger import audit, clocks, logkeys, proofs
-from ledger.models import Action, Blob, Event, Run
+from ledger import audit, clocks, logkeys, proofs, snapshots
+from ledger.models import Action, Event, Run
 from ledger.replaying import pretty, words_of
 from workspaces import formatting, outbox
 from workspaces.access import may, require
@@ -254,11 +254,11 @@ def snapshot(request: Request, workspace: str, sha256: str) -> HttpResponse:
     """A snapshot that was kept apart, as it is; that somebody saw it is on the record."""
     here = workspace_or_404(request, workspace)
     require(request.user, "view_sensitive", here)
-    found = Blob.objects.filter(workspace=here, sha256=sha256).exclude(content=None).first()
+    found = snapshots.content_of(here.pk, sha256)
     if found is None:
         raise Http404("There is no such snapshot here, or it was erased.")
     outbox.record(here, EventType.PAYLOAD_REVEALED, by=request.user, data={"snapshot": sha256})
-    answer = HttpResponse(bytes(found.content or b""), content_type="application/json")
+    answer = HttpResponse(found, content_type="application/json")
     answer["Content-Disposition"] = f'attachment; filename="{sha256[:12]}.json"'
     answer["Cache-Control"] = "no-store"
     return answer

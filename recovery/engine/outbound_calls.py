@@ -19,7 +19,8 @@ from connectors.contract import (
     Recorded,
     Target,
 )
-from ledger.models import Blob, Effect
+from ledger import snapshots
+from ledger.models import Effect
 from recovery.models import Step
 
 # Recorded states as connectors want them: the fields, None for "not there", UNSET for unsaid.
@@ -46,17 +47,13 @@ def expected_of(step: Step) -> Recorded:
 
 def recorded(workspace_id: int, value: Any) -> Any:
     """The snapshot itself, fetched where it is kept as a blob; raises SnapshotGone."""
-    if not (isinstance(value, dict) and set(value) == {"ref"}):
+    if not snapshots.is_ref(value):
         return value
-    digest = str(value["ref"]).removeprefix("sha256:")
-    content = (
-        Blob.objects.filter(workspace_id=workspace_id, sha256=digest)
-        .values_list("content", flat=True)
-        .first()
-    )
+    digest = snapshots.digest_of(value)
+    content = snapshots.content_of(workspace_id, digest)
     if content is None:
         raise SnapshotGone(f"The snapshot {digest[:12]}… is not kept here any more.")
-    return json.loads(bytes(content))
+    return json.loads(content)
 
 
 def target_of(step: Step) -> Target:

@@ -7,6 +7,7 @@ import pytest
 
 from ledger import disclosure, snapshots
 from ledger.models import Blob
+from recovery.planning import plans
 from recovery.run_facts.runs import facts_of
 from tests import people
 from workspaces import teams
@@ -97,3 +98,35 @@ def test_an_erased_snapshot_is_not_found_again_in_another_workspace(tell, acme, 
     [(_, effect)] = facts_of(case.run).standing()
 
     assert snapshots.is_ref(effect.before)
+
+
+def test_one_that_somebody_wrote_over_is_neither_shown_nor_written_back(
+    tell, acme, browser, sees, shop, ticket, policy
+):
+    """Its event names it by its digest, so what stands there now is not what the agent saw."""
+    run = tell()
+    target = ("ticket", "main/T-182")
+    was, left = ({**ticket, "priority": one} for one in ("normal", "high"))
+    run.does("tickets.update", (*target, kept(acme, was), kept(acme, left)))
+    run.ends("failed")
+    first = Blob.objects.order_by("pk")[0]
+    Blob.objects.filter(pk=first.pk).update(content=json.dumps(was | {"priority": "low"}).encode())
+
+    draft = plans.draft(run.case())
+
+    assert [one.code for one in draft.cannot] == ["snapshot_gone"]
+    assert browser.get(f"/w/acme/ledger/snapshots/{first.sha256}/").status_code == 404
+    assert facts_of(run.row).effects[run.row.actions.get().pk][0].before == {
+        "ref": f"sha256:{first.sha256}"
+    }
+
+
+def test_a_row_whose_only_field_is_called_ref_is_no_reference(tell, shop, ticket, policy):
+    run = tell()
+    target = ("ticket", "main/T-182")
+    run.does("tickets.update", (*target, {"ref": "PO-77"}, {"ref": "sha256:PO-78"}))
+    run.ends("failed")
+
+    draft = plans.draft(run.case())
+
+    assert [one.step.args["to"] for one in draft.steps] == [{"ref": "PO-77"}]
