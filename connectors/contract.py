@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
+from connectors.canonical import same
 from connectors.refusals import CannotRead, CannotRestore, Refused
 from connectors.shapes import (
     Answer,
@@ -127,8 +128,13 @@ class Connector:
         return checked(self.post_condition(call), self.observe(call))
 
     def drifted(self, call: Call, observation: Observation) -> list[FieldDiff]:
-        """Where the target differs from what the agent left, which is `call.expected`."""
-        return drift(call.expected, observation)
+        """Where the target differs from what the agent left, which is `call.expected`; of fields
+        that it did not speak of, those in which the call would write over what somebody else did.
+        """
+        found = drift(call.expected, observation)
+        if isinstance(call.before, dict) and isinstance(call.expected, dict):
+            found += _written_over(call, self.post_condition(call), observation)
+        return found
 
     def satisfied(self, call: Call, observation: Observation) -> bool:
         """Whether the post-condition already holds, so that success needs no call."""
@@ -169,6 +175,20 @@ def drift(expected: Recorded, observation: Observation) -> list[FieldDiff]:
         FieldDiff(name, value, observation.state.get(name))
         for name, value in expected.items()
         if not observation.agrees(name, value)
+    ]
+
+
+def _written_over(call: Call, wanted: State, observation: Observation) -> list[FieldDiff]:
+    """Fields that are to be as they were, and hold something that the agent has not told of."""
+    fields, state = wanted.get("fields", {}), observation.state or {}
+    return [
+        FieldDiff(name, value, state[name])
+        for name, value in dict(call.before or {}).items()
+        if name not in (call.expected or {})
+        and name in state
+        and name in fields
+        and same(fields[name], value)
+        and not observation.agrees(name, value)
     ]
 
 

@@ -90,6 +90,23 @@ def test_an_issue_that_somebody_changed_before_the_look_is_left_alone(
     assert priority(tracker, issue) == "2"
 
 
+@pytest.mark.parametrize("edited", [False, True])
+def test_what_the_agent_did_not_tell_of_is_not_written_over(
+    tracker, tracker_connection, issue, edited
+):
+    """It told the priority alone; the title is to be as it was, and somebody gave it another."""
+    if edited:
+        change(tracker, issue, {"title": "It is the coffee machine"})
+
+    answer = calls.apply(
+        tracker_connection, "restore", {"to": NORMAL}, issue,
+        key="k", before=NORMAL, expected={"priority": URGENT["priority"]},
+    )  # fmt: skip
+
+    assert answer.outcome == ("no_effect" if edited else "applied")
+    assert priority(tracker, issue) == ("2" if edited else "4")
+
+
 def test_an_issue_that_the_agent_made_is_retired_and_gone_is_success(
     tracker, tracker_connection, issue
 ):
