@@ -36,4 +36,6 @@ export { LogKey, NotProven, verify, type Verified } from "./protocol/proofs.ts";
 export type { EffectClass, Risk } from "./protocol/vocabulary.ts";
 export { type About, type Checkpoint, currentRun, Run } from "./runs.ts";
 export { type Declaration, GatedTools, isNotMade, isOver, notMade, noUndo, undo } from "./tools.ts";
+export { type KeyStore, SqliteKeys, type Twin, type TwinKey, Twins } from "./twins.ts";
 export type { Target, Targets } from "./values.ts";
+export * as webhooks from "./webhooks.ts";

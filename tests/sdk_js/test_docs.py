@@ -123,6 +123,34 @@ def test_the_lines_for_the_ai_sdk_connect_an_agent(run, small_desk):  # noqa: F8
     assert effect["after"] == {"flight": "HAT019"}
 
 
+TWIN = """
+const licences = {
+  release: async (id: string, reference: string) => id === "L-7" && reference === "k-1",
+  find: (id: string) => ({ id }),
+  wasReleasedWith: (key: string) => key === "k-1",
+};
+"""
+ASKED = """
+import { webhooks } from "@amends/client";
+const asked = { v: 1, do: "apply", operation: "release_licence", key: "k-1", args: {},
+                target: { type: "licence", id: "L-7" } };
+const body = Buffer.from(JSON.stringify(asked)), timestamp = Math.floor(Date.now() / 1000);
+const signature = webhooks.sign(SECRET, { messageId: "m-1", timestamp, body });
+const headers = { "webhook-id": "m-1", "webhook-timestamp": `${timestamp}`,
+                  "webhook-signature": signature };
+const [status, said] = await undo.answer(headers, body);
+if (status !== 200 || said["outcome"] !== "applied") throw new Error(JSON.stringify(said));
+"""
+
+
+def test_the_twin_of_the_guide_runs(run, tmp_path):
+    [twin] = blocks("twins.md")
+    here = twin.replace("/var/lib/licences", str(tmp_path)).replace('"whsec_…"', "SECRET")
+    here = here.replace("createServer(undo.listener).listen(8080);", "createServer(undo.listener);")
+
+    run(f'const SECRET = "whsec_{"QUJD" * 8}";\n{TWIN}{here}{ASKED}')
+
+
 def test_every_error_of_the_guide_exists_in_typescript(run):
     table = (ROOT / "docs" / "agents.md").read_text("utf-8").split("## What can stop a call")[1]
     named = re.findall(r"^\| `(\w+)` \|", table.split("##")[0], re.MULTILINE)

@@ -1,0 +1,299 @@
+/**
+ * Twins: the undo of a tool, living in the engineer's own service and called by the desk.
+ *
+ * Serve `Twins.fetch` or `Twins.listener` under one address and give that address and the signing
+ * secret to a `webhook` connection. Each key is done once, whatever the desk repeats.
+ * docs/twins.md has the protocol.
+ */
+
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { DatabaseSync } from "node:sqlite";
+
+import { AmendsError, asError, NoEffect } from "./errors.ts";
+import {
+  compact,
+  digest,
+  isObject,
+  type Json,
+  type JsonObject,
+  parseJson,
+} from "./protocol/canonical.ts";
+import { plain } from "./values.ts";
+import { BadSignature, check, type Headers, secretBytes } from "./webhooks.ts";
+
+/** Longer than a ledger keeps keys, so that no undo is ever repeated because it was forgotten. */
+const KEEP_SECONDS = 400 * 24 * 3600;
+/** The largest request that is read; snapshots above 64 KiB travel by reference. */
+const BODY_BYTES_MAX = 1024 * 1024;
+/** An operation, a key, the type or id of a target. */
+const TEXT_MAX = 400;
+const LOCK_MILLISECONDS_MAX = 10_000;
+
+/** What is known of a key: the digest of what was asked, and the answer once there is one. */
+export type TwinKey = { asked: string; answer: JsonObject | null };
+
+/** What `Twins` needs of a store. Each method must be durable when it returns. */
+export type KeyStore = {
+  /** Note that this key begins, and return null; or the row that is already there. */
+  start(key: string, asked: string): TwinKey | null | PromiseLike<TwinKey | null>;
+  /** The row of a key, or null if it never began. */
+  find(key: string): TwinKey | null | PromiseLike<TwinKey | null>;
+  /** Note how it ended. */
+  finish(key: string, answer: JsonObject): void | PromiseLike<void>;
+  /** Drop a key of which it is certain that nothing happened, so that it may be tried anew. */
+  forget(key: string): void | PromiseLike<void>;
+};
+
+/** The default store: one SQLite file, for all processes of a service on one machine. */
+export class SqliteKeys implements KeyStore {
+  readonly #database: DatabaseSync;
+
+  constructor(path: string) {
+    this.#database = new DatabaseSync(path, { timeout: LOCK_MILLISECONDS_MAX });
+    this.#database.exec(
+      "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;" +
+        "CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, asked TEXT NOT NULL," +
+        " answer TEXT, began REAL NOT NULL);",
+    );
+  }
+
+  start(key: string, asked: string): TwinKey | null {
+    const now = Date.now() / 1000;
+    this.#database
+      .prepare("DELETE FROM keys WHERE began < ? AND answer IS NOT NULL")
+      .run(now - KEEP_SECONDS);
+    const added = this.#database
+      .prepare("INSERT INTO keys (key, asked, began) VALUES (?, ?, ?) ON CONFLICT DO NOTHING")
+      .run(key, asked, now);
+    return Number(added.changes) > 0 ? null : this.find(key);
+  }
+
+  find(key: string): TwinKey | null {
+    const row = this.#database.prepare("SELECT asked, answer FROM keys WHERE key = ?").get(key);
+    if (row === undefined) return null;
+    const answer = row["answer"] ? (parseJson(String(row["answer"])) as JsonObject) : null;
+    return { asked: String(row["asked"]), answer };
+  }
+
+  finish(key: string, answer: JsonObject): void {
+    const written = compact(answer);
+    this.#database.prepare("UPDATE keys SET answer = ? WHERE key = ?").run(written, key);
+  }
+
+  forget(key: string): void {
+    this.#database.prepare("DELETE FROM keys WHERE key = ? AND answer IS NULL").run(key);
+  }
+
+  close(): void {
+    this.#database.close();
+  }
+}
+
+export type TwinTarget = { type: string; id: string };
+type State = { readonly [name: string]: unknown };
+
+/** One twin: what undoes, what looks, and what finds out whether a lost call took effect. */
+export type Twin = {
+  /**
+   * Undo it. It may return the fields of the target as it left them. Where it knows that nothing
+   * happened it throws NoEffect; any other error is an unknown outcome.
+   */
+  apply(args: JsonObject, target: TwinTarget, key: string): unknown;
+  /** Read the target: its fields, or null where it is not there. */
+  observe?(args: JsonObject, target: TwinTarget): State | null | PromiseLike<State | null>;
+  /** Find out whether a key took effect: true, false, or null where nobody can tell. */
+  probe?(
+    args: JsonObject,
+    target: TwinTarget,
+    key: string,
+  ): boolean | null | PromiseLike<boolean | null>;
+};
+
+type Asked = {
+  do: "observe" | "apply" | "probe";
+  operation: string;
+  key: string;
+  target: TwinTarget;
+  args: JsonObject;
+};
+type Answer = [status: number, body: JsonObject];
+
+/**
+ * The twins of one service behind one address. `secrets` are `whsec_…`, several while they are
+ * changed; `store` remembers keys: the path of a SQLite file, or a store for several machines.
+ */
+export class Twins {
+  readonly #secrets: readonly string[];
+  readonly #store: KeyStore;
+  readonly #twins = new Map<string, Twin>();
+  readonly #running = new Set<string>();
+
+  constructor(
+    secrets: string | readonly string[],
+    { store = "twins.sqlite" }: { store?: KeyStore | string } = {},
+  ) {
+    this.#secrets = [secrets].flat();
+    this.#secrets.forEach(secretBytes);
+    this.#store = typeof store === "string" ? new SqliteKeys(store) : store;
+  }
+
+  /** Register the undo of this name. */
+  undo(name: string, twin: Twin): this {
+    if (this.#twins.has(name)) throw new AmendsError(`there is an undo ${name} already`);
+    this.#twins.set(name, twin);
+    return this;
+  }
+
+  /** The whole protocol: HTTP status and JSON answer for one signed request. */
+  async answer(headers: Headers, body: Uint8Array): Promise<Answer> {
+    try {
+      check(this.#secrets, headers, body);
+    } catch (error) {
+      if (!(error instanceof BadSignature)) throw error;
+      return [401, { detail: error.message }];
+    }
+    let asked: Asked;
+    try {
+      asked = read(body);
+    } catch (error) {
+      const detail = `the request is malformed: ${asError(error).message}`;
+      return [400, { outcome: "no_effect", detail }];
+    }
+    const twin = this.#twins.get(asked.operation);
+    if (twin === undefined) {
+      return [404, { outcome: "no_effect", detail: `no undo ${asked.operation}` }];
+    }
+    try {
+      return [200, await this.#do(twin, asked)];
+    } catch (error) {
+      // The edge of the service: whatever it was, we do not know.
+      console.error(`the twin ${asked.operation} failed`, error);
+      return [200, said("unknown", null, asError(error).name)];
+    }
+  }
+
+  /** Serve it wherever requests are those of the web: Hono, Next, Deno, Bun. */
+  readonly fetch = async (request: Request): Promise<Response> => {
+    if (request.method !== "POST") return respond(405, ONLY);
+    const chunks: Uint8Array[] = [];
+    let size = 0;
+    for await (const chunk of request.body ?? []) {
+      size += chunk.length;
+      if (size > BODY_BYTES_MAX) return respond(413, ONLY);
+      chunks.push(chunk);
+    }
+    const [status, answer] = await this.answer(
+      Object.fromEntries(request.headers),
+      Buffer.concat(chunks),
+    );
+    return respond(status, answer);
+  };
+
+  /** Serve it with `node:http`, Express or whatever else has its requests; before any parser. */
+  readonly listener = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    const give = (status: number, answer: JsonObject) => {
+      response.writeHead(status, { "Content-Type": "application/json" });
+      response.end(compact(answer));
+    };
+    if (request.method !== "POST") return give(405, ONLY);
+    const chunks: Buffer[] = [];
+    let size = 0;
+    for await (const chunk of request as AsyncIterable<Buffer>) {
+      size += chunk.length;
+      if (size > BODY_BYTES_MAX) return give(413, ONLY);
+      chunks.push(chunk);
+    }
+    give(...(await this.answer(request.headers, Buffer.concat(chunks))));
+  };
+
+  async #do(twin: Twin, asked: Asked): Promise<JsonObject> {
+    if (asked.do === "observe") return said("no_effect", await observed(twin, asked));
+    return asked.do === "probe" ? this.#probe(twin, asked) : this.#apply(twin, asked);
+  }
+
+  async #apply(twin: Twin, asked: Asked): Promise<JsonObject> {
+    const { operation, args, target, key } = asked;
+    const bound = digest({ operation, args, target });
+    const row = await this.#store.start(key, bound);
+    if (row !== null && row.asked !== bound) {
+      return said("unknown", null, "this key was used for another request");
+    }
+    if (row !== null) return row.answer ?? this.#probe(twin, asked);
+    this.#running.add(key);
+    let left: unknown;
+    try {
+      left = await twin.apply(args, target, key);
+    } catch (error) {
+      if (!(error instanceof NoEffect)) throw error;
+      await this.#store.forget(key);
+      return said("no_effect", null, error.message);
+    } finally {
+      this.#running.delete(key);
+    }
+    const now = await observed(twin, asked);
+    const told = isObject(left) ? { found: true, state: plain(left) } : null;
+    const answer = said("applied", now ?? told);
+    await this.#store.finish(key, answer);
+    return answer;
+  }
+
+  /** A key never seen is absent; one that began and did not end is for `probe` to find out. */
+  async #probe(twin: Twin, asked: Asked): Promise<JsonObject> {
+    const { args, target, key } = asked;
+    const row = await this.#store.find(key);
+    if (row === null) return said("no_effect", await observed(twin, asked));
+    if (row.answer !== null) return row.answer;
+    const mayAsk = twin.probe !== undefined && !this.#running.has(key);
+    const tookEffect = mayAsk ? await twin.probe!(args, target, key) : null;
+    if (tookEffect !== true && tookEffect !== false) {
+      return said("unknown", await observed(twin, asked), "begun, its end is not known");
+    }
+    if (!tookEffect) {
+      await this.#store.forget(key);
+      return said("no_effect", await observed(twin, asked));
+    }
+    const answer = said("applied", await observed(twin, asked));
+    await this.#store.finish(key, answer);
+    return answer;
+  }
+}
+
+const ONLY: JsonObject = { detail: "POST, up to 1 MiB" };
+
+function respond(status: number, answer: JsonObject): Response {
+  const headers = { "Content-Type": "application/json" };
+  return new Response(compact(answer), { status, headers });
+}
+
+function said(outcome: string, observed: JsonObject | null = null, detail = ""): JsonObject {
+  return { outcome, observed, detail };
+}
+
+async function observed(twin: Twin, { args, target }: Asked): Promise<JsonObject | null> {
+  if (twin.observe === undefined) return null;
+  const state = (await twin.observe(args, target)) ?? null;
+  return { found: state !== null, state: plain(state) };
+}
+
+/** The request, checked; throws where it is not as it must be. */
+function read(body: Uint8Array): Asked {
+  const text = new TextDecoder("utf-8", { fatal: true }).decode(body);
+  const asked = parseJson(text);
+  if (!isObject(asked) || asked["v"] !== 1) throw new AmendsError("v must be 1");
+  const { do: act, operation, target, args } = asked;
+  if (act !== "observe" && act !== "apply" && act !== "probe") {
+    throw new AmendsError("do must be one of observe, apply, probe");
+  }
+  // Looking is done under no key: whoever tries a connection has none yet.
+  const key = act === "observe" ? asked["key"] || "none" : asked["key"];
+  const { type, id } = isObject(target) ? target : {};
+  if (!isText(operation) || !isText(key) || !isText(type) || !isText(id)) {
+    throw new AmendsError("operation, key and target must be texts");
+  }
+  if (!isObject(args)) throw new AmendsError("args must be an object");
+  return { do: act, operation, key, target: { type, id }, args };
+}
+
+function isText(value: Json | undefined): value is string {
+  return typeof value === "string" && value.length > 0 && value.length <= TEXT_MAX;
+}
