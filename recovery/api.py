@@ -28,7 +28,7 @@ from recovery.models import Case, Correction, Plan
 from recovery.planning import plans
 from recovery.planning.plans import Drifted
 from workspaces import access, keys
-from workspaces.models import PersonToken, User
+from workspaces.models import PersonToken, User, Workspace
 from workspaces.pages import is_number
 from workspaces.written import InvalidInput
 
@@ -225,7 +225,7 @@ def close(request: AsPerson, pk: int, given: Close) -> Any:
         reason=given.reason,
         by=request.auth.person,
         seen=given.revision,
-        left=[left_of(one) for one in given.left],
+        left=[left_of(one, case.workspace) for one in given.left],
     )
     return serializers.case(closed)
 
@@ -350,8 +350,9 @@ def read_choices(text: str) -> dict[int, str]:
     return {int(effect): how for effect, _, how in pairs if is_number(effect.strip())}
 
 
-def left_of(given: Residue) -> Remainder:
+def left_of(given: Residue, workspace: Workspace) -> Remainder:
+    """Who is somewhere else at this desk is nobody here: nobody learns who has an account."""
     owner = User.objects.filter(email__iexact=given.owner, is_active=True).first()
-    if owner is None:
-        raise CannotClose(f"There is nobody with the address {given.owner}.")
+    if owner is None or not access.may(owner, "view", workspace):
+        raise CannotClose(f"There is nobody here with the address {given.owner}.")
     return Remainder(text=given.text, owner=owner, due_at=given.due_at, effect_id=given.effect)

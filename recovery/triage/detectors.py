@@ -73,6 +73,7 @@ class ReasonKind:
     headline: str
     person: str
     brief: str = ""
+    settled: str = ""  # the headline of a call that somebody has settled
     is_about_repair: bool = False  # what went wrong before says more to the affected person
     blames_failed_action: bool = False
     likens_by_error: bool = True  # alike are those with the same error; else the same checks
@@ -358,6 +359,7 @@ _ROWS = (
         "contradiction",
         outcomes_unknown,
         headline="and says both that {tool} succeeded and that it did not",
+        settled="and tells of {tool} otherwise than was settled",
         person=gettext_noop("We were told both that this had been done and that it had not."),
     ),
     ReasonKind(

@@ -218,9 +218,11 @@ def trouble(facts: RunFacts, reasons: Sequence[Reason], *, short: bool = False) 
     if not reasons:
         return "then ended without anything that needs a person"
     reason, kind = reasons[0], KINDS[reasons[0].code]
-    tool = getattr(facts.action(reason.action), "tool_words", "") if reason.action else ""
+    blamed = facts.action(reason.action) if reason.action else None
+    tool = blamed.tool_words if blamed else ""
+    settled = kind.settled if blamed and blamed.settled_by else ""
     error, check = _error(facts), _check(facts, reason)
-    return ((short and kind.brief) or kind.headline).format(
+    return (settled or (short and kind.brief) or kind.headline).format(
         tool=tool,
         call=tool or "a call",
         failure=_failure(facts),

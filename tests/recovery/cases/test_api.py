@@ -193,7 +193,7 @@ def test_two_people_cannot_both_act(raised, api, finn):
     assert "Finn has claimed it" in problem["detail"]
 
 
-def test_partly_closed_with_an_owner_and_a_date(raised, api, finn):
+def test_partly_closed_with_an_owner_and_a_date(raised, api, finn, dev):
     case = raised.case()
     path = f"/cases/{case.pk}/close"
     given = {"outcome": "partly", "reason": "The seat is gone", "revision": case.revision}
@@ -204,6 +204,9 @@ def test_partly_closed_with_an_owner_and_a_date(raised, api, finn):
         "Say what is left, who looks after it, and until when.",
     )
     left = {"text": "Seat 12A", "owner": finn.email, "due_at": "2099-01-01T00:00:00Z"}
+    for stranger in (dev.email, "nobody@example.com"):  # who is elsewhere at this desk is nobody
+        _, problem = api.post(path, **given, left=[left | {"owner": stranger}])
+        assert problem["detail"] == f"There is nobody here with the address {stranger}."
     status, closed = api.post(path, **given, left=[left])
 
     assert (status, closed["outcome"]) == (200, "partly")

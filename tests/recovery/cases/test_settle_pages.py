@@ -178,6 +178,24 @@ def test_a_second_word_on_an_agents_call_is_kept_too(desk, tell, ada):
     assert page.context["evidence"] == "It reads high"
 
 
+def test_what_the_agent_tells_after_a_person_settled_its_call_is_not_put_into_its_mouth(tell, ada):
+    """The agent never said that it did not succeed: Ada did."""
+    run = tell()
+    action = run.plans("tickets.update", ("ticket", "main/T-182"))
+    run.ends("failed")
+    case = run.case()
+    (doubtful,) = settling.facts_now(case).unknown()
+    settling.settle_action(
+        case, doubtful, outcome="no_effect", evidence="It reads normal", by=ada, seen=case.revision
+    )
+
+    run.say("action.succeeded", action, attempt="1")
+
+    headline = run.case().headline
+    assert headline.endswith("tells of tickets.update otherwise than was settled")
+    assert "says both" not in headline
+
+
 def test_a_form_about_nothing_of_this_case_leads_back(desk, raised):
     case = raised.case()
 
