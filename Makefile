@@ -38,6 +38,9 @@ adapters: $(DEV) ## An agent of each framework, and MCP, against the gate, each 
 failclosed: $(DEV) ## Each framework's gate, and ours, against every fault; writes docs/failclosed.md
 	@AMENDS_FAILCLOSED_WRITES=1 exec $(PY) -m pytest tests/failclosed -n $(JOBS) -m "failclosed or not failclosed" $(ARGS)
 
+earnest: $(DEV) ## Drills of a deployment: install it elsewhere, run it from there
+	@exec $(PY) -m pytest tests/config tests/examples -m earnest $(ARGS)
+
 mutants: $(DEV) ## Dangerous changes to the code, each of which a test must notice (ARGS="--room gate")
 	@exec $(PY) -m tests.mutants --jobs $(JOBS) $(ARGS)
 
@@ -50,4 +53,4 @@ $(RUNTIME): requirements/runtime.lock config/local/bootstrap.sh
 $(DEV): requirements/dev.lock config/local/bootstrap.sh
 	@sh config/local/bootstrap.sh requirements/dev.lock $@
 
-.PHONY: help up test check adapters failclosed bench chaos mutants screenshots
+.PHONY: help up test check adapters failclosed earnest bench chaos mutants screenshots

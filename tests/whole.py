@@ -23,6 +23,8 @@ SKIPS = {
     r"the recorded runs are not at": "the recordings are not in the repository",
     r"No PostgreSQL with TLS is on this machine": "the embedded server's wheel is built without",
     r"PgBouncer is not installed": "it comes from the system's packages",
+    r"nginx is not installed": "it comes from the system's packages",
+    r"systemd-analyze is not installed": "not every system has systemd",
     r"only root needs a way not to be root": "whoever runs the tests is a common user already",
     r"only root may mount a small file system": "the disk of F17 is a mount",
     r"no file system can be mounted here": "nor may root, in most containers",
