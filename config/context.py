@@ -37,6 +37,7 @@ FRAME = """
 SELECT
     (SELECT count(*) FROM (SELECT FROM recovery_case
         WHERE workspace_id = %(here)s AND state <> 'closed' AND NOT without_effects
+            AND (snoozed_until IS NULL OR snoozed_until <= statement_timestamp())
         LIMIT %(limit)s) open_cases),
     (SELECT unmet ->> 0 FROM approvals_policyversion
         WHERE workspace_id = %(here)s AND active LIMIT 1),

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
+from difflib import SequenceMatcher
 from functools import lru_cache
 
 from django.utils.html import escape
@@ -21,6 +22,10 @@ MINUS = "\u2212"
 
 SECONDS_A_MINUTE = 60
 DIGEST_CHARACTERS = 12
+# Of a text that changed, lines that are shown around each change.
+CONTEXT_LINES = 2
+# Longer texts are compared by nobody's eye, and comparing them takes a page's time.
+COMPARED_LINES_MAX = 2_000
 # From here on hours no longer matter.
 DAYS_ALONE = 14
 
@@ -185,6 +190,43 @@ def visible(text: object, characters_max: int | None = VISIBLE_CHARACTERS_MAX) -
     if len(raw) > len(cut):
         out += f'<mark class="hidden-sign">⟦{len(raw) - len(cut)} more characters⟧</mark>'
     return mark_safe(out)  # noqa: S308  # escaped as a whole; no escape is unusual
+
+
+def line_diff(was: str, now: str) -> SafeString:
+    """Two texts of several lines as one: what went, what came, and two lines around each; what is
+    the same between them is folded into a line that says how long it is.
+    """
+    before, after = was.splitlines(), now.splitlines()
+    out = []
+    for kind, i1, i2, j1, j2 in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind == "equal":
+            first, last = i1 == 0, i2 == len(before)
+            head = 0 if first else CONTEXT_LINES
+            tail = 0 if last else CONTEXT_LINES
+            out += _folded(before[i1:i2], head, tail)
+            continue
+        out += [_line("removed", MINUS, "removed", text) for text in before[i1:i2]]
+        out += [_line("added", "+", "added", text) for text in after[j1:j2]]
+    return mark_safe("".join(out))  # noqa: S308 - each line is escaped by `visible`
+
+
+def _folded(lines: list[str], head: int, tail: int) -> list[str]:
+    if len(lines) <= head + tail + 1:
+        return [_line("same", "", "", text) for text in lines]
+    hidden = len(lines) - head - tail
+    return [
+        *(_line("same", "", "", text) for text in lines[:head]),
+        f'<span class="line folded">… {count(hidden)} lines the same</span>',
+        *(_line("same", "", "", text) for text in lines[len(lines) - tail :]),
+    ]
+
+
+def _line(kind: str, sign: str, spoken: str, text: str) -> str:
+    away = f'<span class="away">{spoken}: </span>' if spoken else ""
+    return (
+        f'<span class="line {kind}"><span class="sign" aria-hidden="true">{sign}</span>'
+        f"{away}{visible(text)}</span>"
+    )
 
 
 def _hidden_value(found: re.Match[str]) -> str:

@@ -8,24 +8,36 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
 
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
+from connectors import channels
+from connectors.channels import Message
 from ledger.models import Run
-from recovery.cases.lifecycle import REOPENED, holder_of, locked, move, record
+from recovery.cases.lifecycle import (
+    REOPENED,
+    holder_of,
+    locked,
+    move,
+    record,
+    refuse_if_claimed,
+)
 from recovery.models import Case, CaseState, Comment, Report, ReportSource
 from recovery.planning.drafting import connections_of
 from recovery.run_facts.runs import facts_of
 from recovery.triage import case_projection, triage
 from recovery.triage.detectors import reasons
-from workspaces import locks
+from workspaces import access, locks
 from workspaces.clock import database_time
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.written import kept_text
 
 CLAIM_SECONDS = 15 * 60
+HANDED_SECONDS = 8 * 3600
+SNOOZE_HOURS_MAX = 7 * 24
 TEXT_CHARACTERS_MAX = 8_000
 PART_OF_SOURCE: dict[str, str] = {ReportSource.END_USER: "trail", ReportSource.AGENT: "agent"}
 """Which part of the desk writes for those who have no account in it."""
@@ -58,6 +70,59 @@ def release(case: Case, *, by: User, seen: int) -> Case:
         case.claimed_by, case.claimed_until = None, None
         case.save(update_fields=["claimed_by", "claimed_until"])
         record(case, EventType.CASE_RELEASED, by=by)
+    return case
+
+
+@transaction.atomic
+def hand_over(case: Case, *, to: User, note: str, by: User, seen: int) -> Case:
+    """Put the case into somebody's hands, with a note; from then on it is theirs as if they had
+    claimed it, for a working day. Raises CannotMove, OutOfDate or InvalidInput.
+    """
+    case = locked(case, seen=seen)
+    if case.state == CaseState.CLOSED:
+        raise CannotMove(case, "handed over", "The case is closed.")
+    refuse_if_claimed(case, by, "handed over")
+    if not access.may(to, "recover", case.workspace):
+        raise CannotMove(case, "handed over", f"{to} may not recover here.")
+    text = plain(note)
+    case.claimed_by = to
+    case.claimed_until = database_time() + timedelta(seconds=HANDED_SECONDS)
+    case.save(update_fields=["claimed_by", "claimed_until"])
+    Comment.objects.create(case=case, person=by, text=f"For {to}: {text}")
+    data = {"to": to.pk, "text": text}
+    record(case, EventType.CASE_HANDED_OVER, by=by, data=data)
+    if to != by:
+        said = Message(
+            title=f"{by} handed you a case",
+            text="It is yours for a working day. The note stands on its page.",
+            url=f"{settings.AMENDS_URL}/w/{case.workspace.slug}/cases/{case.pk}/?tab=activity",
+        )
+        key = f"case/{case.pk}/handed/{case.claimed_until.timestamp():.0f}"
+        channels.write_to(case.workspace, to.email, EventType.CASE_HANDED_OVER, said, key=key)
+    return case
+
+
+@transaction.atomic
+def snooze(case: Case, *, hours: int, note: str, by: User, seen: int) -> Case:
+    """Take the case out of the list of open ones for so long, or bring it back with no hours.
+
+    Never past what is due: whoever snoozes cannot let an undo window close unseen. Raises
+    CannotMove, OutOfDate or InvalidInput.
+    """
+    case = locked(case, seen=seen)
+    if case.state == CaseState.CLOSED:
+        raise CannotMove(case, "snoozed", "The case is closed.")
+    refuse_if_claimed(case, by, "snoozed")
+    if not 0 <= hours <= SNOOZE_HOURS_MAX:
+        raise CannotMove(case, "snoozed", f"At most {SNOOZE_HOURS_MAX} hours.")
+    until = database_time() + timedelta(hours=hours) if hours else None
+    if until is not None and case.due_at is not None and case.due_at < until:
+        raise CannotMove(case, "snoozed", "It is due before that, so it cannot sleep so long.")
+    text = plain(note) if hours else ""
+    case.snoozed_until = until
+    case.save(update_fields=["snoozed_until"])
+    data = {"until": until.isoformat() if until else None, "text": text}
+    record(case, EventType.CASE_SNOOZED, by=by, data=data)
     return case
 
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from amends.protocol.vocabulary import EventType
+from connectors import channels
+from connectors.channels import Message
 from ledger.models import Compensated, Effect, Run
 from recovery.cases.lifecycle import (
     Ending,
@@ -42,7 +45,7 @@ from recovery.models.plans import LIVING
 from recovery.run_facts.runs import RunFacts, facts_of_each
 from recovery.run_facts.sentences import plural
 from recovery.triage.detectors import reasons
-from workspaces import access
+from workspaces import access, clock
 from workspaces.clock import Clock
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
@@ -264,6 +267,48 @@ def may_end_residue(residue: Residue, person: User) -> bool:
     here = residue.case.workspace
     is_owner = residue.owner_id == person.pk and access.may(person, "view", here)
     return is_owner or access.may(person, "recover", here)
+
+
+@transaction.atomic
+def residue_moved(residue: Residue, *, owner: User, due_at: datetime, by: User) -> Residue:
+    """Somebody else looks after what is left, or until another day. Raises NotAllowed,
+    InvalidInput, or CannotMove where it is done.
+    """
+    if not may_end_residue(residue, by):
+        access.require(by, "recover", residue.case.workspace)
+    if unfit := _unfit_residue(residue.case, Remainder(residue.text, owner, due_at)):
+        raise InvalidInput(unfit)
+    living = Residue.objects.filter(pk=residue.pk, done_at=None)
+    if not living.update(owner=owner, due_at=due_at, reminded_at=None):
+        raise CannotMove(residue, RESIDUE_DONE, "It is done already.")
+    residue.refresh_from_db()
+    data = {"residue": residue.pk, "owner": owner.pk, "due_at": due_at.isoformat()}
+    record(residue.case, EventType.CASE_RESIDUE_MOVED, by=by, data=data)
+    return residue
+
+
+def remind() -> int:
+    """Tell owners by mail, once, of what is due within a day; how many."""
+    soon = clock.now() + timedelta(days=1)
+    waiting = Residue.objects.filter(done_at=None, reminded_at=None, due_at__lte=soon)
+    found = waiting.select_related("owner", "case__workspace").order_by("due_at", "pk")
+    told = 0
+    for one in found[:RESIDUES_A_PAGE]:
+        with transaction.atomic():
+            if not waiting.filter(pk=one.pk).update(reminded_at=Clock()):
+                continue
+            here = one.case.workspace.slug
+            message = Message(
+                title="Something that could not be undone is due",
+                text="You look after it. Say what was done about it, or move its date.",
+                url=f"{settings.AMENDS_URL}/w/{here}/residue/{one.pk}/",
+            )
+            key = f"residue/{one.pk}/{one.due_at.timestamp():.0f}"
+            channels.write_to(
+                one.case.workspace, one.owner.email, EventType.CASE_RESIDUE_MOVED, message, key=key
+            )
+            told += 1
+    return told
 
 
 @transaction.atomic

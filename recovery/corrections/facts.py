@@ -166,13 +166,15 @@ def facts_for(case: Case, run: RunFacts, person: Person, theirs: Theirs) -> dict
 
 
 def _request_state(case: Case, items: Sequence[dict[str, Any]]) -> str:
-    """What became of what the person had asked for: done, resumed, partly, not_done."""
+    """What became of what the person had asked for: resumed, not_done, partly, stands."""
     if case.outcome == CaseOutcome.RESUMED:
         return "resumed"
     if not items:
         return ""
-    stands = [one for one in items if one["outcome"] in {"left", "not_undone"}]
-    return "partly" if stands else "not_done"
+    undone = [one for one in items if one["outcome"] in sentences.UNDONE]
+    if not undone:
+        return "stands"
+    return "not_done" if len(undone) == len(items) else "partly"
 
 
 def _net(theirs: Theirs) -> list[Change]:
@@ -279,17 +281,21 @@ def outcome_of(effect: Effect, step: Step | None, *, lasting: bool = False) -> s
 
 def act_of(outcome: str, effect: Effect, step: Step | None, *, kind: str = "") -> str:
     """What was done about it: put back, deleted, refunded, cancelled, each a word of its own."""
-    if outcome not in {"restored", "compensated"}:
-        return outcome
-    if _moved(step) is not None:
-        return "refunded"
     was_made = effect.has_before and effect.before is None
-    if outcome == "restored":
-        return "deleted" if was_made else "put_back"
-    if kind == "ARCHIVE":
-        return "put_away"
     exists = ((step.preview or {}).get("must_be_true") or {}).get("exists") if step else None
-    return "deleted" if was_made and exists is False else "cancelled"
+    if outcome not in {"restored", "compensated"}:
+        act = outcome
+    elif _moved(step) is not None:
+        act = "refunded"
+    elif outcome == "restored":
+        act = "deleted" if was_made else "put_back"
+    elif kind == "ARCHIVE":
+        act = "put_away"
+    elif was_made:
+        act = "deleted" if exists is False else "cancelled"
+    else:
+        act = "made_again" if effect.has_after and effect.after is None else "undone"
+    return act
 
 
 def _told(

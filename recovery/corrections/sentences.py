@@ -18,7 +18,7 @@ from workspaces import formatting
 Item = dict[str, Any]
 TITLE_CHARACTERS_MAX = 200
 NAMED_MAX = 3
-DONE = frozenset({"restored", "compensated", "corrected"})
+UNDONE = frozenset({"restored", "compensated", "as_before"})
 LASTING = frozenset({"corrected", "repaired", "not_undone"})
 MAILS = frozenset({"mail", "email", "e-mail"})
 
@@ -27,6 +27,8 @@ WORDS = {
     "deleted": gettext_noop("Deleted"),
     "refunded": gettext_noop("Refunded"),
     "put_away": gettext_noop("Put away"),
+    "undone": gettext_noop("Undone"),
+    "made_again": gettext_noop("Made again"),
     "cancelled": gettext_noop("Cancelled"),
     "corrected": gettext_noop("Correction sent"),
     "repaired": gettext_noop("Record repaired; could not be undone"),
@@ -185,6 +187,8 @@ def did(item: Item) -> str:
             "refunded": _("It was paid back."),
             "cancelled": _("It was cancelled."),
             "put_away": _("It was put away."),
+            "undone": _("It was undone."),
+            "made_again": _("It was made again."),
             "corrected": _("It cannot be taken back. A correction was sent."),
             "repaired": _("Our record was put right. What was done outside cannot be taken back."),
             "not_undone": _("It cannot be taken back."),
@@ -261,13 +265,18 @@ def _now(item: Item) -> str:
             if act == "corrected"
             else _("The mail is with whoever received it.")
         )
+    elif told["how"] == "deleted" and item["outcome"] in LASTING | {"left"}:
+        text = _("%(thing)s does not exist any more.") % names
     else:
         text = {
+            "repaired": _("Our record of %(thing)s is right again; what was done outside stands."),
             "put_back": _("%(thing)s is as it was before."),
             "as_before": _("%(thing)s is as it was before."),
             "deleted": _("%(thing)s does not exist any more."),
             "cancelled": _("%(thing)s is cancelled."),
             "put_away": _("%(thing)s is put away."),
+            "undone": _("What was done with %(thing)s has been undone."),
+            "made_again": _("%(thing)s is there again."),
             "corrected": _("%(thing)s stands; the correction tells what is wrong with it."),
         }.get(str(act), _("%(thing)s still stands as our assistant left it.")) % names
     return capitalised(text)
@@ -278,6 +287,7 @@ def request_words(facts: dict[str, Any]) -> str:
     return {
         "not_done": _("This was not carried out."),
         "partly": _("Of this, only a part stands."),
+        "stands": _("What was done for this stands, as it is told below."),
         "resumed": _("This was taken up again and carried on."),
         "done": _("This was carried out."),
     }.get(str(facts.get("request_state")), "")
@@ -290,17 +300,25 @@ def title(facts: dict[str, Any]) -> str:
     things = {"things": _things(items)}
     if not items:
         text = _("Nothing of yours was changed")
-    elif outcomes == {"corrected"}:
+    elif outcomes == {"corrected"} and _is_recipient(facts):
         text = _("We sent you something by mistake")
+    elif outcomes == {"corrected"}:
+        text = _("We made a mistake with %(things)s, and sent a correction") % things
     elif outcomes <= {"restored", "as_before"}:
         text = _("We changed %(things)s by mistake, and put it back") % things
-    elif outcomes <= DONE | {"as_before"}:
+    elif outcomes <= UNDONE:
         text = _("We made a mistake with %(things)s, and undid it") % things
-    elif outcomes & (DONE | {"repaired"}):
+    elif outcomes & UNDONE:
         text = _("We made a mistake with %(things)s, and undid a part of it") % things
     else:
         text = _("We made a mistake with %(things)s") % things
     return text[:TITLE_CHARACTERS_MAX]
+
+
+def _is_recipient(facts: dict[str, Any]) -> bool:
+    """Whether the person got what somebody else had asked for."""
+    is_mail = all(one["target"]["type"] in MAILS for one in facts["items"])
+    return is_mail and not facts.get("request")
 
 
 def _things(items: list[Item]) -> str:
@@ -338,14 +356,14 @@ def lead(facts: dict[str, Any]) -> str:
 
 
 def _became(items: list[Item]) -> list[str]:
-    done = [one for one in items if one["outcome"] in DONE or one["outcome"] == "as_before"]
+    done = sum(one["outcome"] in UNDONE for one in items)
     lasting = sum(one["outcome"] == "corrected" for one in items)
-    numbers = {"count": lasting, "all": len(items), "done": len(done)}
+    numbers = {"count": lasting, "all": len(items), "done": done}
     if lasting == len(items):
         return [_("It could not be undone, so a correction was sent.")]
-    if len(done) == len(items) and not lasting:
+    if done == len(items):
         return [_("What it had done has been undone.")]
-    if len(done) == len(items):
+    if done and done + lasting == len(items):
         return [
             _(
                 "%(count)s of %(all)s changes could not be undone and was corrected;"
@@ -356,9 +374,9 @@ def _became(items: list[Item]) -> list[str]:
     if done:
         return [
             ngettext(
-                "%(done)s of %(all)s change has been undone.",
+                "%(done)s of %(all)s changes has been undone.",
                 "%(done)s of %(all)s changes have been undone.",
-                len(items),
+                done,
             )
             % numbers
         ]

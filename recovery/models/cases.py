@@ -171,6 +171,10 @@ class Case(models.Model):
     opened_at = models.DateTimeField(auto_now_add=True)
     reopened_at = models.DateTimeField(null=True)
     due_at = models.DateTimeField(null=True, help_text="Policy's due time or first undo window")
+    undo_until = models.DateTimeField(null=True, help_text="When the first undo window closes")
+    snoozed_until = models.DateTimeField(
+        null=True, help_text="Until when it is out of the list of open cases; what is due is not"
+    )
     claimed_by = models.ForeignKey(
         User, on_delete=models.SET_NULL, null=True, related_name="claims"
     )
@@ -215,6 +219,11 @@ class Case(models.Model):
                 fields=["workspace", "due_at", "id"],
                 condition=~Q(state=CaseState.CLOSED) & Q(without_effects=False),
                 name="case_open_by_due",
+            ),
+            models.Index(
+                fields=["workspace", "undo_until", "id"],
+                condition=~Q(state=CaseState.CLOSED) & Q(without_effects=False),
+                name="case_open_by_window",
             ),
             models.Index(
                 fields=["workspace", "-risk_rank", "-failed_at", "-id"],
@@ -364,6 +373,9 @@ class Residue(models.Model):
     done_at = models.DateTimeField(null=True)
     done_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
     done_note = models.TextField(blank=True, help_text="What was done about it")
+    reminded_at = models.DateTimeField(
+        null=True, help_text="When its owner was told that it is due"
+    )
 
     class Meta:
         indexes: ClassVar = [

@@ -34,6 +34,7 @@ RUNS_OF_A_NAME_MAX = 100
 """Each agent names its runs itself; of several agents they may be named alike."""
 
 WITHOUT_EFFECTS = "without-effects"
+SNOOZED = "snoozed"
 """The view of runs that failed and did nothing; no other list holds them."""
 
 
@@ -280,6 +281,7 @@ IS: Mapping[str, Word] = {
     ),
     "paused": Word(paused, "its agent, tool or target is stopped"),
     WITHOUT_EFFECTS: Word(lambda _: Q(without_effects=True), "failed, and nothing took effect"),
+    SNOOZED: Word(lambda reader: Q(snoozed_until__gt=reader.now), "put off until later"),
 }
 
 

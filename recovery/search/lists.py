@@ -21,7 +21,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.fields.tuple_lookups import TupleGreaterThan, TupleLessThan
 
 from recovery.models import Case, CaseState
-from recovery.search.keys import KEYS, WITHOUT_EFFECTS, Key, Reader, condition, parse
+from recovery.search.keys import KEYS, SNOOZED, WITHOUT_EFFECTS, Key, Reader, condition, parse
 from recovery.search.language import Field, Query, QueryError
 from workspaces import clock
 from workspaces.models import User, Workspace
@@ -54,8 +54,11 @@ ORDERS = {
     "risk": Order(("risk_rank", "failed_at", "id")),
     "newest": Order(("failed_at", "id")),
     "due": Order(("due_at", "id"), descending=False),
+    "window": Order(("undo_until", "id"), descending=False),
 }
 DEFAULT_ORDER = "risk"
+LOOKED_FOR_BY = frozenset({"run", "customer", "claimed", "state", "outcome", "cause"})
+"""Keys by which somebody looks for cases that they know: a snoozed one is found by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,8 @@ def matching(
         found = found.exclude(state=CaseState.CLOSED)
     if not _says(query, WITHOUT_EFFECTS):
         found = found.filter(without_effects=False)
+    if not _shows_snoozed(query):
+        found = found.filter(Q(snoozed_until=None) | Q(snoozed_until__lte=now))
     if is_cut(query, everything=everything):
         found = found.filter(failed_at__gt=now - timedelta(days=RECENT_DAYS))
     return found
@@ -113,6 +118,13 @@ def _says(query: Query, *words: str) -> bool:
         for term in query.terms
         if isinstance(term, Field)
     )
+
+
+def _shows_snoozed(query: Query) -> bool:
+    """Whether what was put off is in the list, too: where cases are looked for, not worked off."""
+    if query.has_text or _says(query, SNOOZED, "open", "closed", "mine"):
+        return True
+    return any(term.key in LOOKED_FOR_BY for term in query.terms if isinstance(term, Field))
 
 
 def is_cut(query: Query, *, everything: bool) -> bool:

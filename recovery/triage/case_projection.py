@@ -245,6 +245,7 @@ def _urgency(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) 
         "risk_rank": RISKS.index(risk),
         "failed_at": failed_at,
         "due_at": min([due, *windows]) if is_urgent else None,
+        "undo_until": min(windows, default=None) if is_urgent else None,
     }
 
 

@@ -1,5 +1,6 @@
 """What can be done about a case, in the order of the page, and why not where not."""
 
+from datetime import timedelta
 from typing import Any
 
 from recovery.cases.lifecycle import held_by_another
@@ -9,7 +10,8 @@ from recovery.planning.drafting import CannotUndo, connections_of, draft_steps
 from recovery.run_facts.runs import facts_of
 from recovery.run_facts.sentences import listed
 from recovery.views.request_context import case_url
-from workspaces.access import may
+from workspaces import clock, formatting
+from workspaces.access import may, people_with
 from workspaces.models import User
 
 BUSY = {
@@ -80,3 +82,35 @@ def _blocked(case: Case, person: User) -> str:
     if other is not None:
         return f"{other} has claimed it"
     return BUSY.get(CaseState(case.state), "")
+
+
+PEOPLE_MAX = 200
+HOURS = ((1, "for an hour"), (4, "for four hours"), (24, "for a day"), (72, "for three days"))
+
+
+def colleagues(case: Case) -> list[User]:
+    """Who may take a case over: everybody who recovers here."""
+    return list(people_with("recover", case.workspace).order_by("name")[:PEOPLE_MAX])
+
+
+def handing(case: Case, person: User) -> dict[str, Any] | None:
+    """What whoever recovers may do with an open case besides working on it; None for others."""
+    if case.state == CaseState.CLOSED or not may(person, "recover", case.workspace):
+        return None
+    now = clock.now()
+    latest = case.due_at
+    sleeps = case.snoozed_until is not None and case.snoozed_until > now
+    return {
+        "hand_url": f"{case_url(case)}hand-over/",
+        "snooze_url": f"{case_url(case)}snooze/",
+        "people": [
+            {"value": one.pk, "label": f"{one} (you)" if one == person else str(one)}
+            for one in colleagues(case)
+        ],
+        "hours": [
+            {"value": hours, "label": label}
+            for hours, label in HOURS
+            if latest is None or now + timedelta(hours=hours) <= latest
+        ],
+        "until": formatting.moment(case.snoozed_until, "full") if sleeps else "",
+    }

@@ -222,6 +222,7 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
         "neighbours": _neighbours(request, case, kept),
         "reopen_url": _reopen_url(case, request.user),
         "claim": _claim(case, request.user),
+        "handing": acts.handing(case, request.user),
         "acts": offered,
         "acts_why": acts.why_not(offered),
         "outlook_url": "" if compensating["why_not"] else f"{case_url(case)}outlook/",
@@ -335,25 +336,12 @@ def _residue(case: Case) -> list[dict[str, Any]]:
 
 @login_required
 @require_POST
-def claim(request: Request, workspace: str, pk: int) -> HttpResponse:
-    """Claim or release, as `act` says."""
-    case = case_to("recover", request, workspace, pk)
-    verb = cases.release if request.POST.get("act") == "release" else cases.claim
-    try:
-        verb(case, by=request.user, seen=request_context.seen_revision(request))
-    except REFUSALS as refusal:
-        messages.warning(request, str(refusal))
-    return redirect(case_url(case))
-
-
-@login_required
-@require_POST
 def comment(request: Request, workspace: str, pk: int) -> HttpResponse:
     case = case_to("recover", request, workspace, pk)
     try:
         cases.comment(case, by=request.user, text=request.POST.get("comment", ""))
     except REFUSALS as refusal:
-        return _refused(request, case, refusal, "comment", tab="activity")
+        return refused(request, case, refusal, "comment", tab="activity")
     return redirect(f"{case_url(case)}?tab=activity#more")
 
 
@@ -391,7 +379,7 @@ def reopen(request: Request, workspace: str, pk: int) -> HttpResponse:
             reason=request.POST.get("why", ""),
         )
     except REFUSALS as refusal:
-        return _refused(request, case, refusal, "why", asked="reopen")
+        return refused(request, case, refusal, "why", asked="reopen")
     return redirect(case_url(case))
 
 
@@ -444,17 +432,17 @@ def pause(request: Request, workspace: str, pk: int) -> HttpResponse:
     name = _pausable(case).get(kind)
     if name is None:
         gone = CannotMove(case, "paused", "Nothing was stopped: it is not there any more.")
-        return _refused(request, case, gone, "why", asked="pause")
+        return refused(request, case, gone, "why", asked="pause")
     try:
         pauses.pause(case.workspace, kind, name, by=request.user, reason=why)
     except (CannotMove, InvalidInput) as refusal:
-        return _refused(request, case, refusal, "why", asked="pause")
+        return refused(request, case, refusal, "why", asked="pause")
     what = f"{PauseKind(kind).label} {formatting.named(name)}"
     messages.success(request, f"{what} is stopped until it is lifted.")
     return redirect(case_url(case))
 
 
-def _refused(
+def refused(
     request: Request, case: Case, refusal: Exception, field: str, *, tab: str = "", asked: str = ""
 ) -> HttpResponse:
     """The case as it now stands, why nothing was done, and what was typed; 409, or 422 where that

@@ -179,6 +179,10 @@ def residue(request: Request, workspace: str, pk: int) -> HttpResponse:
         require(request.user, "recover", here)
     note = request.POST.get("note", "")
     try:
+        if request.POST.get("act") == "move":
+            closing.residue_moved(found, by=request.user, **_moved(request, found))
+            messages.success(request, "It has another owner or date now.")
+            return redirect("recovery:residue", workspace=here.slug, pk=pk)
         closing.residue_done(found, note=note, by=request.user)
     except (CannotMove, InvalidInput) as refusal:
         problem = {"tone": "bad", "title": "Nothing was written down.", "text": str(refusal)}
@@ -186,6 +190,17 @@ def residue(request: Request, workspace: str, pk: int) -> HttpResponse:
         return _show_residue(request, found, problem=problem, note=note, status=status)
     messages.success(request, "Done, in your name.")
     return redirect("recovery:residue", workspace=here.slug, pk=pk)
+
+
+def _moved(request: Request, found: Residue) -> dict[str, Any]:
+    """Owner and date as they were posted; raises InvalidInput."""
+    people = people_with("view", found.case.workspace)
+    owner = people.filter(pk=request.POST.get("owner", "0") or "0").first()
+    day = parse_date(request.POST.get("due", ""))
+    if owner is None or day is None:
+        raise InvalidInput("Choose who looks after it, and until which day.")
+    end = datetime.combine(day, time(17), tzinfo=timezone.get_current_timezone())
+    return {"owner": owner, "due_at": end}
 
 
 def _show_residue(
@@ -205,6 +220,11 @@ def _show_residue(
         "problem": problem,
         "note": note,
         "may_end": may_end and found.done_at is None,
+        "people": [
+            {"value": one.pk, "label": str(one), "selected": one == found.owner}
+            for one in people_with("view", here).order_by("name")[:PEOPLE_MAX]
+        ],
+        "due_day": f"{timezone.localdate(found.due_at)}",
         "why_not": "" if may_end else f"Whoever recovers, or {found.owner}, can say so.",
     }
     return page(request, "recovery/residue.html", context, status=status)

@@ -27,6 +27,11 @@ CHOICES = {
     "override": ("Restore everything", "needs one person more; the later change is lost"),
     "skip": ("Leave it as it is", "this effect stays; the case says so"),
 }
+# Of a target that is not there any more there is nothing to keep.
+GONE_CHOICES = {
+    "override": ("Make it again", "as it was before the agent; needs one person more"),
+    "skip": ("Leave it gone", "this effect stays; the case says so"),
+}
 DRIFT_WORDS = {
     "unchanged": "unchanged since the agent",
     "drifted": "drifted",
@@ -35,6 +40,10 @@ DRIFT_WORDS = {
     "unobservable": "cannot be read beforehand",
     "untold": "nobody told how it was left: a later change would be lost",
 }
+ALIKE_MAX = 1_000
+# A plan from so many steps on has an outline, and shows the first and the last of them open.
+OUTLINED_FROM, OPEN_STEPS = 12, 4
+FIELDS_OF_A_WHOLE_MAX = 40
 # Nothing in these needs a second look.
 UNTOUCHED = {"unchanged", "already", "later"}
 
@@ -70,12 +79,20 @@ def _reach(case: Case, wanted: str) -> Checkpoint | None:
 
 
 def _choices(params: Mapping[str, str]) -> dict[int, str]:
-    """What was chosen for drifted effects: `effect-<id>` → rebase, override or skip."""
-    return {
+    """What was chosen for drifted effects: `effect-<id>` → rebase, override or skip; one answer
+    for all alike, `all-changed` or `all-gone`, goes to those that are named with it.
+    """
+    chosen = {
         int(name.removeprefix("effect-")): params[name]
         for name in params
         if name.startswith("effect-") and is_number(name[7:]) and params[name] in CHOICES
     }
+    for alike in ("changed", "gone"):
+        answer = params.get(f"all-{alike}", "")
+        if answer in CHOICES:
+            of_these = params.get(f"alike-{alike}", "").split(",")[:ALIKE_MAX]
+            chosen |= {int(pk): answer for pk in of_these if is_number(pk)}
+    return chosen
 
 
 def _show(
@@ -96,9 +113,11 @@ def _show(
         "checked": formatting.moment(draft.checked_at),
         "title": draft.headline,
         "lead": draft.lead,
-        "steps": [
-            _step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)
-        ],
+        "steps": _folded(
+            [_step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)]
+        ),
+        "outline": _outline(draft) if len(draft.steps) > OUTLINED_FROM else [],
+        "alike": _alike(draft),
         "cannot": [
             {"title": one.title, "text": one.text} for one in (*draft.cannot, *draft.skipped)
         ],
@@ -113,6 +132,41 @@ def _show(
     )
 
 
+def _outline(draft: plans.Draft) -> list[dict[str, Any]]:
+    """A long plan in short: how many steps of which kind, and how many of them want an answer."""
+    kinds: dict[str, list[DraftStep]] = {}
+    for one in draft.steps:
+        what = f"{one.step.connection.name}.{one.step.operation} {one.step.target_type}"
+        kinds.setdefault(what, []).append(one)
+    return [
+        {
+            "count": formatting.count(len(found)),
+            "what": what,
+            "waits": f"{waiting} drifted"
+            if (waiting := sum(one.needs_choice for one in found))
+            else "",
+        }
+        for what, found in kinds.items()
+    ]
+
+
+def _folded(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of a long plan the steps in the middle, where nothing is asked, lie in folds."""
+    if len(steps) <= OUTLINED_FROM:
+        return steps
+    inner = [step for step in steps[OPEN_STEPS : len(steps) - OPEN_STEPS] if not step["choices"]]
+    foldable = {step["number"] for step in inner}
+    start = None
+    for place, step in enumerate(steps):
+        if step["number"] in foldable:
+            start = place if start is None else start
+            if place + 1 == len(steps) or steps[place + 1]["number"] not in foldable:
+                words = f"Steps {steps[start]['number']} to {step['number']}"
+                steps[start]["opens_fold"], step["closes_fold"] = words, True
+                start = None
+    return steps
+
+
 def outlook(draft: plans.Draft, *, sensitive: bool) -> dict[str, Any]:
     """The plan in short, for the page of its case."""
     steps = [_step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)]
@@ -121,7 +175,10 @@ def outlook(draft: plans.Draft, *, sensitive: bool) -> dict[str, Any]:
             f"{row['field']} is now {formatting.quoted(_text(row['now']))}"
             for row in shown["drift"]
         ]
-        shown["since"] = f"Since the agent: {listed(changed)}." if changed else ""
+        if shown["is_gone"]:
+            shown["since"] = "It is gone: somebody deleted it since."
+        else:
+            shown["since"] = f"Since the agent: {listed(changed)}." if changed else ""
     return {
         "checked": formatting.moment(draft.checked_at),
         "steps": steps[:OUTLOOK_STEPS_MAX],
@@ -192,8 +249,11 @@ def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
         if drifted and sensitive
         else [],
         "drift_state": "unchanged" if one.drift_state in UNTOUCHED else one.drift_state,
-        "drift_words": DRIFT_WORDS.get(one.drift_state, "could not be read"),
+        "drift_words": "gone"
+        if drifted and _is_gone(one)
+        else DRIFT_WORDS.get(one.drift_state, "could not be read"),
         "choices": _offered(one) if drifted or one.chosen else [],
+        "is_gone": _is_gone(one),
         "target": " ".join(map(formatting.named, (one.step.target_type, one.step.target_id))),
         "approval": "" if one.judgement.approval == "AUTO" else "asks for approval",
     }
@@ -250,8 +310,11 @@ def _same(one: DraftStep) -> list[dict[str, Any]]:
 
 
 def _drift(one: DraftStep) -> list[dict[str, Any]]:
-    """Where the target is not as the agent left it, and what the plan as shown would make of it."""
+    """Where the target is not as the agent left it, and what the plan as shown would make of it; of
+    one that came or went as a whole, field by field.
+    """
     fields = one.preview.must_be_true.get("fields") or {}
+    rows = [each for row in one.drift for each in _by_field(row, one.effect.before)]
     return [
         {
             "field": row["field"] or "the whole",
@@ -261,11 +324,61 @@ def _drift(one: DraftStep) -> list[dict[str, Any]]:
             "becomes": fields.get(row["field"]),
             "kind": "drifted",
         }
-        for row in one.drift
+        for row in rows
     ]
 
 
+def _by_field(row: dict[str, Any], before: Any) -> list[dict[str, Any]]:
+    wrote, now = row["agent_wrote"], row["now"]
+    whole = wrote if isinstance(wrote, dict) else now
+    if row["field"] or not isinstance(whole, dict):
+        return [row]
+    sides = [one if isinstance(one, dict) else {} for one in (before, wrote, now)]
+    named = list(whole)[:FIELDS_OF_A_WHOLE_MAX]
+    return [
+        {
+            "field": name,
+            "was": sides[0].get(name),
+            "agent_wrote": sides[1].get(name),
+            "now": sides[2].get(name),
+        }
+        for name in named
+    ]
+
+
+def _is_gone(one: DraftStep) -> bool:
+    """Whether the target is not there any more, though the agent left it there."""
+    return one.drift_state == "drifted" and one.seen is None and one.step.expected is not None
+
+
+def _alike(draft: plans.Draft) -> list[dict[str, Any]]:
+    """One question for all that drifted alike, where several wait for an answer."""
+    found = []
+    for name, legend in (("changed", "changed since the agent wrote them"), ("gone", "are gone")):
+        waiting = [one for one in draft.undecided if _is_gone(one) == (name == "gone")]
+        if len(waiting) < 2:  # noqa: PLR2004 - one alone is asked for at its step
+            continue
+        found.append(
+            {
+                "name": f"all-{name}",
+                "legend": f"{len(waiting)} targets {legend}. One answer for all of them?",
+                "alike": f"alike-{name}",
+                "ids": ",".join(str(one.effect.pk) for one in waiting),
+                "choices": [
+                    {"value": value, "label": label, "note": note}
+                    for value, (label, note) in _choices_of(is_gone=name == "gone").items()
+                ],
+            }
+        )
+    return found
+
+
+def _choices_of(*, is_gone: bool) -> dict[str, tuple[str, str]]:
+    return GONE_CHOICES if is_gone else CHOICES
+
+
 def _offered(one: DraftStep) -> list[dict[str, Any]]:
+    is_gone = _is_gone(one)
     return [
         {
             "name": f"effect-{one.effect.pk}",
@@ -274,5 +387,5 @@ def _offered(one: DraftStep) -> list[dict[str, Any]]:
             "note": note,
             "selected": one.chosen == value,
         }
-        for value, (label, note) in CHOICES.items()
+        for value, (label, note) in _choices_of(is_gone=is_gone).items()
     ]

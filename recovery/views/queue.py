@@ -356,9 +356,11 @@ def _bulk(here: Workspace, q: str, person: User, *, recovers: bool) -> dict[str,
 def _sorts(q: str, order: str) -> dict[str, dict[str, str]]:
     def sort(name: str) -> dict[str, str]:
         url = "?" + urlencode({"q": q, "sort": name})
-        return {"url": url, "direction": "descending" if name == order else ""}
+        direction = "descending" if search.ORDERS[name].descending else "ascending"
+        return {"url": url, "direction": direction if name == order else ""}
 
-    return {"risk": sort("risk"), "since": sort("newest")}
+    orders = {"risk": "risk", "since": "newest", "due": "due", "window": "window"}
+    return {name: sort(of_list) for name, of_list in orders.items()}
 
 
 def _pager(params: Any, found: search.CasePage, shown: int, number: str) -> dict[str, Any]:

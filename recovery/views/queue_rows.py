@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString, mark_safe
 from ledger import disclosure
 from recovery.cases.lifecycle import holder_of
 from recovery.models import Case, CaseState, Suggestion
-from recovery.views.request_context import case_url, due_words, trace_url
+from recovery.views.request_context import case_url, due_words, trace_url, window_words
 from workspaces import formatting
 from workspaces.models import User
 from workspaces.templatetags.formatting import icon, reversibility, risk, state
@@ -17,8 +17,8 @@ from workspaces.templatetags.formatting import icon, reversibility, risk, state
 COLUMNS = (
     "brief", "headline", "headline_in_full", "risk", "request", "customer", "customer_name",
     "state", "failed_tool", "failed_target", "outcome", "suggestion", "suggestion_text",
-    "reversibility", "closed_at", "needs_approval", "due_at", "failed_at", "claimed_until",
-    "amount_minor", "currency", "unknown_count", "agent__name", "claimed_by__name",
+    "reversibility", "closed_at", "needs_approval", "due_at", "undo_until", "failed_at",
+    "claimed_until", "amount_minor", "currency", "unknown_count", "agent__name", "claimed_by__name",
     "claimed_by__email", "run__run", "run__trace", "without_effects",
 )  # fmt: skip
 """What `row` reads of a case; all else stays where it is."""
@@ -58,6 +58,7 @@ def row(
         "approval": approval,
         "since": formatting.moment(case.failed_at, "span"),
         "due": due_words(case),
+        "window": window_words(case),
         "overdue": bool(case.due_at and case.due_at < timezone.now()),
         "claimant": "you" if holder == person else str(holder) if holder else "",
         "claimed_by_me": holder == person,
@@ -175,7 +176,8 @@ def _sign(case: dict[str, Any]) -> str:
 
 def _due(case: dict[str, Any]) -> str:
     late = " bad-text" if case["overdue"] else ""
-    return f'<span class="sub{late}">{say(case["due"])}</span>'
+    window = f' <span class="sub">{say(case["window"])}</span>' if case["window"] else ""
+    return f'<span class="sub{late}">{say(case["due"])}</span>{window}'
 
 
 def _claimant(case: dict[str, Any]) -> str:

@@ -93,6 +93,14 @@ def due_words(case: Case) -> str:
     )
 
 
+def window_words(case: Case) -> str:
+    """`undo closes in 3 h`, of the first window of what stands; empty where none is known."""
+    if case.undo_until is None or case.state == "closed":
+        return ""
+    text = formatting.ago(case.undo_until)
+    return f"undo closes {text}" if text.startswith("in ") else "an undo window is over"
+
+
 def stale(reason: Exception) -> dict[str, str]:
     """A notice for the page that somebody acted on too late; nothing typed is lost."""
     title = "It has changed since you saw it." if isinstance(reason, OutOfDate) else "Not done."

@@ -3,6 +3,7 @@
 Each returns markup built in Python; a page with a hundred rows calls them hundreds of times.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -147,22 +148,7 @@ def diff(
     now: str = "now",
 ) -> SafeString:
     """Was and now, field by field. A row is {field, was, now, kind, note}; see DIFF_SIGNS."""
-    body = format_html_join(
-        "",
-        '<tr class="diff-{}"><td class="diff-sign"><span aria-hidden="true">{}</span>'
-        '<span class="away">{}</span></td>'
-        '<th scope="row">{}</th><td class="diff-was">{}</td><td class="diff-now">{}</td></tr>',
-        (
-            (
-                kind if (kind := str(row.get("kind", "changed"))) in DIFF_SIGNS else "changed",
-                *DIFF_SIGNS.get(kind, DIFF_SIGNS["changed"]),
-                formatting.visible(row["field"]),
-                _value(None if kind == "added" else row.get("was")),
-                _with_note(_value(None if kind == "removed" else row.get("now")), row.get("note")),
-            )
-            for row in rows
-        ),
-    )
+    body = format_html_join("", "{}", ((_diff_row(row),) for row in rows))
     return format_html(
         '<div class="diff" role="region" tabindex="0" aria-label="{}"><table>'
         '<caption class="away">{}</caption><thead><tr>'
@@ -174,6 +160,38 @@ def diff(
         now,
         body,
     )
+
+
+def _diff_row(row: Mapping[str, Any]) -> SafeString:
+    """One field: what was beside what is; of two long texts the lines that differ."""
+    kind = str(row.get("kind", "changed"))
+    kind = kind if kind in DIFF_SIGNS else "changed"
+    was = None if kind == "added" else row.get("was")
+    now = None if kind == "removed" else row.get("now")
+    head = format_html(
+        '<tr class="diff-{}"><td class="diff-sign"><span aria-hidden="true">{}</span>'
+        '<span class="away">{}</span></td><th scope="row">{}</th>',
+        kind,
+        *DIFF_SIGNS[kind],
+        formatting.visible(row["field"]),
+    )
+    if _is_text(was) and _is_text(now):
+        lines = formatting.line_diff(str(was), str(now))
+        return format_html(
+            '{}<td class="diff-lines" colspan="2">{}</td></tr>',
+            head,
+            _with_note(lines, row.get("note")),
+        )
+    return format_html(
+        '{}<td class="diff-was">{}</td><td class="diff-now">{}</td></tr>',
+        head,
+        _value(was),
+        _with_note(_value(now), row.get("note")),
+    )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and 1 < value.count("\n") + 1 <= formatting.COMPARED_LINES_MAX
 
 
 @register.simple_tag
@@ -213,6 +231,8 @@ def _value(value: object) -> SafeString:
         return mark_safe('<span class="muted">nothing</span>')
     if isinstance(value, SafeString):  # a link of ours; what anybody sent is a plain text
         return value
+    if isinstance(value, dict | list | bool):
+        return formatting.visible(json.dumps(value, ensure_ascii=False, default=str))
     return formatting.visible(value)
 
 

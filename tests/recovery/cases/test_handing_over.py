@@ -1,0 +1,124 @@
+"""A case in other hands: handed over with a note, put off until later, what is left moved on."""
+
+from datetime import timedelta
+
+import pytest
+from django.core import mail
+from django.utils import timezone
+
+from connectors import channels as outgoing
+from ledger.models import Event
+from recovery import search
+from recovery.casework import cases, closing
+from recovery.models import Case, Residue
+from tests.people import person
+from workspaces.moves import CannotMove
+
+
+@pytest.fixture
+def case(raised):
+    return raised.case()
+
+
+@pytest.fixture
+def nils(operators):
+    return person("nils", operators)
+
+
+def listed(acme, q, by, order="risk"):
+    return [one.pk for one in search.find(acme, q, by=by, order=order).cases]
+
+
+def test_a_case_is_handed_over_with_a_note_and_the_other_hears_of_it(case, client, ada, nils, acme):
+    client.force_login(ada)
+    there = f"/w/acme/cases/{case.pk}/"
+    said = {"to": nils.pk, "note": "The customer calls at four", "revision": case.revision}
+    assert client.post(f"{there}hand-over/", said | {"to": ""}).status_code == 422
+    kept = client.post(f"{there}hand-over/", said | {"revision": 99})
+    assert (kept.status_code, "The customer calls at four" in kept.text) == (409, True)
+
+    assert client.post(f"{there}hand-over/", said).status_code == 302
+
+    assert listed(acme, "is:mine", nils) == [case.pk]
+    assert listed(acme, "is:mine", ada) == []
+    assert "The customer calls at four" in client.get(f"{there}?tab=activity").text
+    told = Event.objects.get(type="case.handed_over").data
+    assert (told["to"], told["text"]) == (nils.pk, "The customer calls at four")
+    outgoing.send_due()
+    (sent,) = mail.outbox
+    assert sent.to == [nils.email]
+    assert "The customer calls at four" not in sent.body, "what people write leaves by no mail"
+    with pytest.raises(CannotMove, match="has claimed it"):
+        cases.hand_over(case, to=ada, note="Back", by=ada, seen=case.revision)
+
+
+def test_it_goes_to_nobody_who_may_not_work_on_it(case, ada, dev):
+    with pytest.raises(CannotMove, match="may not recover here"):
+        cases.hand_over(case, to=dev, note="Yours", by=ada, seen=case.revision)
+
+
+def test_what_is_put_off_leaves_the_list_and_comes_back_by_itself(case, client, ada, acme):
+    Case.objects.update(due_at=timezone.now() + timedelta(hours=30))
+    client.force_login(ada)
+    there = f"/w/acme/cases/{case.pk}/snooze/"
+    said = {"hours": "24", "note": "They call back tomorrow", "revision": case.revision}
+
+    assert client.post(there, said).status_code == 302
+
+    assert listed(acme, "", ada) == []
+    assert listed(acme, "is:snoozed", ada) == [case.pk]
+    assert listed(acme, "run:run_1", ada) == [case.pk], "who looks for it finds it"
+    queue = client.get("/w/acme/queue/")
+    assert not queue.context["nav"]["queue"], "the badge is the list"
+    Case.objects.update(snoozed_until=timezone.now() - timedelta(seconds=1))
+    assert listed(acme, "", ada) == [case.pk]
+    assert Event.objects.get(type="case.snoozed").data["text"] == "They call back tomorrow"
+
+
+def test_nothing_sleeps_past_the_moment_when_it_is_due(case, ada):
+    Case.objects.update(due_at=timezone.now() + timedelta(hours=3))
+
+    with pytest.raises(CannotMove, match="due before that"):
+        cases.snooze(case, hours=4, note="Later", by=ada, seen=case.revision)
+
+
+def test_the_first_undo_window_that_closes_stands_first(tell, ada, acme, client):
+    now, runs = timezone.now(), {}
+    for number, hours in ((1, 5), (2, 2), (3, None)):
+        run = tell(f"run_{number}")
+        action = run.plans("tickets.update", ("ticket", f"T-{number}"))
+        effect = {
+            "target": {"type": "ticket", "id": f"T-{number}"},
+            "before": {},
+            "after": {"a": 1},
+        }
+        if hours:
+            effect["undo_until"] = (now + timedelta(hours=hours)).isoformat()
+        run.say("action.succeeded", action, attempt="1", effects=[effect])
+        run.ends("failed")
+        runs[number] = run.case().pk
+
+    assert listed(acme, "", ada, "window") == [runs[2], runs[1], runs[3]]
+    client.force_login(ada)
+    assert "undo closes in 1 h 59 min" in client.get("/w/acme/queue/?sort=window").text
+
+
+def test_what_is_left_gets_another_owner_who_is_reminded_once(case, client, ada, nils):
+    left = Residue.objects.create(
+        case=case, owner=ada, text="Call them", due_at=timezone.now() + timedelta(days=9)
+    )
+    client.force_login(ada)
+    day = f"{timezone.localdate() + timedelta(days=1)}"
+    said = {"act": "move", "owner": nils.pk, "due": day}
+    assert client.post(f"/w/acme/residue/{left.pk}/", said | {"due": ""}).status_code == 422
+    assert closing.remind() == 0
+
+    assert client.post(f"/w/acme/residue/{left.pk}/", said).status_code == 302
+
+    left.refresh_from_db()
+    assert left.owner == nils
+    assert Event.objects.get(type="case.residue_moved").data["owner"] == nils.pk
+    Residue.objects.update(due_at=timezone.now() + timedelta(hours=20))
+    assert (closing.remind(), closing.remind()) == (1, 0)
+    outgoing.send_due()
+    assert [sent.to for sent in mail.outbox] == [[nils.email]]

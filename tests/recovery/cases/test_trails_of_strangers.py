@@ -1,0 +1,127 @@
+"""Trails of work that nobody here has seen before: travel, files, trading and post.
+
+Runs are drawn from a seed, so that no template was written for one of them. Whoever reads such a
+page has nothing else, so each of the six questions has its answer on it: what happened, what was
+meant, what is so now, who did it and when, what must I do, how do I check or contest it.
+"""
+
+import random
+import re
+from html import unescape
+
+import pytest
+
+from amends.protocol.vocabulary import EventType
+from ledger import desk_events
+from recovery import corrections
+from recovery.casework import cases
+from tests.recovery.cases.cast import AgentRun
+
+SEED = 7
+READ = 10
+
+# Request, and the calls of its domain: tool, kind and id of the target, before, after, summary.
+DOMAINS = {
+    "travel": (
+        "Move my stay in Porto to the week after Easter",
+        [
+            ("stays.book", "stay", "P-88120", None, {"nights": 3}, "booked three nights in Porto"),
+            ("seats.change", "seat", "TP 512", {"row": "12A"}, {"row": "31E"}, ""),
+            ("cars.cancel", "rental_car", "R-77", {"class": "small"}, None, "cancelled the car"),
+        ],
+    ),
+    "files": (
+        "Tidy the folder of the tax return",
+        [
+            ("files.rename", "file", "tax/2025.pdf", {"name": "2025"}, {"name": "old"}, ""),
+            ("files.delete", "file", "tax/receipts.zip", {"bytes": 9}, None, "deleted receipts"),
+            ("files.share", "share", "tax", {"with": "nobody"}, {"with": "everyone"}, ""),
+        ],
+    ),
+    "trading": (
+        "Sell ten shares of ACME if they fall below 40",
+        [
+            ("orders.place", "order", "O-1", None, {"shares": 100}, "sold 100 shares of ACME"),
+            ("orders.limit", "order", "O-2", {"limit": 40}, {"limit": 4}, ""),
+            ("alerts.set", "alert", "A-5", None, {"below": 40}, "set an alert at 40"),
+        ],
+    ),
+    "post": (
+        "Send my sister's birthday parcel to her new address",
+        [
+            ("parcels.send", "parcel", "RR123", None, {"to": "Oak 1"}, "sent parcel RR123"),
+            ("addresses.change", "address", "sister", {"street": "Elm 9"}, {"street": "Oak 1"}, ""),
+            ("mail.send", "mail", "ida@example.com", None, {"subject": "On its way"}, ""),
+        ],
+    ),
+}
+
+
+@pytest.fixture
+def trails(acme, ada, client, agent, policy):
+    """Ten pages: what each was asked for, and its text as a reader sees it."""
+    luck, pages = random.Random(SEED), []  # noqa: S311
+    for number in range(READ):
+        request, calls = DOMAINS[luck.choice(sorted(DOMAINS))]
+        run = AgentRun(agent, f"run_{number}").begins(request)
+        for tool, kind, name, before, after, summary in luck.sample(calls, luck.randint(1, 3)):
+            action = run.plans(tool, (kind, name))
+            effect = {"target": {"type": kind, "id": name}, "before": before, "after": after}
+            effect |= {"summary": summary} if summary else {}
+            run.say("action.succeeded", action, attempt="1", effects=[effect])
+            outcome = luck.choice(["compensated", "corrected", "repaired", None])
+            if outcome:
+                data = {"positions": [0], "outcome": outcome, "verified": True}
+                desk_events.record(
+                    acme, EventType.ACTION_COMPENSATED, run=run.run, action=action, data=data
+                )
+        run.ends("failed", error={"type": "Stopped", "message": "no answer"})
+        case = run.case() or cases.report(run.row, text="This is not what I asked for", by=ada)
+        (drafted,) = corrections.draft(case)
+        told = corrections.publish(drafted, by=ada, seen=drafted.revision)
+        path = corrections.link_of(told).removeprefix("http://localhost")
+        pages.append((request, client.get(path).text))
+    return pages
+
+
+def seen(page):
+    """The page as text, one line for each block of it."""
+    body = page.partition("<main")[2].partition("</main>")[0]
+    text = unescape(re.sub(r"<(?!/?(?:b|code|time|a|span)\b)[^>]+>", "\n", body))
+    lines = (re.sub(r"<[^>]+>", "", line).strip() for line in text.splitlines())
+    return "\n".join(filter(None, lines))
+
+
+def test_each_of_ten_answers_the_six_questions_by_itself(trails):
+    for request, page in trails:
+        text = seen(page)
+        answers = {
+            "what happened": re.search("What changed, and what we did|What could not be", text),
+            "what was meant": f"What you had asked for\n{request}" in text,
+            "what is so now": re.search(r"What you have now\n\S+", text),
+            "who and when": re.search(r"By our assistant “ticket-desk”, \w+\.? \d+", text),
+            "what must I do": re.search(r"What you need to do\n\S+", text),
+            "how do I check": "Verify" in text and "/verify/" in page,
+            "how do I contest": "You may contest this" in text and "/report/" in page,
+        }
+        assert not [name for name, found in answers.items() if not found], text
+        for private in ("act_", "None", "{", "compensated", "null"):
+            assert private not in text, text
+
+
+def test_nothing_is_called_undone_or_there_that_is_not(trails):
+    told = "".join(seen(page) + "\n" for _, page in trails)
+
+    for words in ("Correction sent", "Left as it is", "Undone", "Made again", "Cancelled"):
+        assert words in told, "the draw shows each of them"
+    for _, page in trails:
+        text = seen(page)
+        stands = "Left as it is" in text or "What could not be undone" in text
+        if stands:
+            assert "What it had done has been undone" not in text, text
+            assert "This was not carried out" not in text, text
+        gone = re.findall(r"“deleted receipts”\.\nIt (?:was left|cannot)", text)
+        if gone:
+            assert "File receipts.zip does not exist any more." in text, text
+        changed = re.findall(r"The limit of order O-2 was changed from 40 to 4\.\n(.*)", text)
+        assert "It was cancelled. Cancelled" not in changed, "a change is undone, not cancelled"
