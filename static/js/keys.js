@@ -165,3 +165,7 @@ register({
   run: () => document.querySelector("[data-back]").click(),
 });
 apply();
+
+// The field that an act asks for first has the focus, so that no typed word is taken for a key; the
+// page stays where it is.
+document.querySelector("[data-first]")?.focus({ preventScroll: true });
