@@ -36,7 +36,8 @@ def test_the_queue_shows_the_case_in_one_line(desk, case):
     page = desk.get("/w/acme/queue/")
 
     assert page.status_code == 200
-    assert "Not so: “flights”; found HAT290 instead of HAT074" in page.text
+    assert "A check found it wrong: “flights” is not so" in page.text
+    assert "HAT290" not in page.text, "she is shown no payloads"
     assert case.run.run in page.text
     assert case.suggestion_text in page.text
 

@@ -1,0 +1,101 @@
+"""Drift on the preview: one answer for all alike, and what is gone is asked for apart."""
+
+import pytest
+
+from tests.people import person, team
+from workspaces import formatting
+from workspaces.templatetags import formatting as tags
+
+
+@pytest.fixture
+def sue(acme):
+    return person("sue", team(acme, "seniors", "view", "view_sensitive", "recover"))
+
+
+@pytest.fixture
+def drifted(tell, shop, ticket):
+    """A run of three tickets: two were changed since by somebody, the third was deleted."""
+    run, rows = tell(), [ticket | {"id": f"T-{number}"} for number in (1, 2, 3)]
+    for row in rows:
+        shop.execute(
+            "INSERT INTO tickets (world, id, priority, assignee)"
+            " VALUES ('main', %s, 'high', 'Nora')",
+            [row["id"]],
+        )
+        wrote = row | {"priority": "high"}
+        run.does("tickets.update", ("ticket", f"main/{row['id']}", row, wrote))
+    run.ends("failed")
+    shop.execute("UPDATE tickets SET assignee = 'Ines' WHERE id <> 'T-3'")
+    shop.execute("DELETE FROM tickets WHERE id = 'T-3'")
+    return run.case()
+
+
+def test_one_answer_goes_to_all_alike_and_what_is_gone_is_asked_for_apart(drifted, client, sue):
+    client.force_login(sue)
+    there = f"/w/acme/cases/{drifted.pk}/compensate/"
+
+    page = client.get(there)
+
+    (alike,) = page.context["alike"]
+    gone, *changed = page.context["steps"]
+    assert alike["legend"].startswith("2 targets changed since the agent wrote them.")
+    assert (gone["is_gone"], gone["drift_words"]) == (True, "gone")
+    assert [one["value"] for one in gone["choices"]] == ["override", "skip"]
+    assert {row["field"] for row in gone["drift"]} >= {"priority", "assignee"}
+    assert "{&#x27;" not in page.text
+    assert "It is gone: somebody deleted it" in page.text
+    said = {
+        alike["name"]: "rebase", alike["alike"]: alike["ids"],
+        gone["choices"][0]["name"]: "skip", "act": "preview",
+        "revision": drifted.revision, "digest": page.context["digest"], "reach": "", "why": "x",
+    }  # fmt: skip
+    answered = client.post(there, said)
+    chosen = [
+        [one["value"] for one in step["choices"] if one["selected"]]
+        for step in answered.context["steps"]
+    ]
+    assert chosen == [["rebase"], ["rebase"]], "the third is left gone"
+    assert answered.context["why_not"] == ""
+    assert len(changed) == 2
+
+
+def test_a_long_plan_has_an_outline_and_folds_where_nothing_is_asked(
+    tell, shop, ticket, client, ada
+):
+    run = tell()
+    for number in range(1, 15):
+        row = ticket | {"id": f"T-{number}"}
+        shop.execute(
+            "INSERT INTO tickets (world, id, priority, assignee)"
+            " VALUES ('main', %s, 'high', 'Nora')",
+            [row["id"]],
+        )
+        wrote = row | {"priority": "high"}
+        run.does("tickets.update", ("ticket", f"main/T-{number}", row, wrote))
+    run.ends("failed")
+    shop.execute("UPDATE tickets SET assignee = 'Ines' WHERE id = 'T-7'")
+    client.force_login(ada)
+
+    page = client.get(f"/w/acme/cases/{run.case().pk}/compensate/")
+
+    assert page.context["outline"] == [
+        {"count": "14", "what": "shop.restore_row ticket", "waits": "1 drifted"}
+    ]
+    folds = [step["opens_fold"] for step in page.context["steps"] if "opens_fold" in step]
+    assert folds == ["Steps 5 to 7", "Steps 9 to 10"], "what is asked for lies open"
+    assert page.text.count('<details class="more fold">') == 2
+
+
+def test_long_texts_are_shown_as_the_lines_that_differ():
+    was = "\n".join(f"line {number}" for number in range(40))
+    now = was.replace("line 20", "<b>twenty</b>")
+
+    shown = tags.diff([{"field": "body", "was": was, "now": now, "kind": "changed"}])
+
+    assert "… 18 lines the same" in shown
+    assert "… 17 lines the same" in shown
+    assert "line 20" in shown
+    assert "&lt;b&gt;twenty&lt;/b&gt;" in shown
+    assert "line 3<" not in shown
+    assert "True" not in tags.diff([{"field": "a", "was": {"x": True}, "now": None}])
+    assert formatting.digest("abcdef0123456789") == "abcdef012345"
