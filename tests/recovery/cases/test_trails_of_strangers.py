@@ -8,6 +8,7 @@ meant, what is so now, who did it and when, what must I do, how do I check or co
 import random
 import re
 from html import unescape
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,8 @@ SEED = 7
 READ = 10
 
 # Request, and the calls of its domain: tool, kind and id of the target, before, after, summary.
-DOMAINS = {
+Call = tuple[str, str, str, Any, Any, str]
+DOMAINS: dict[str, tuple[str, list[Call]]] = {
     "travel": (
         "Move my stay in Porto to the week after Easter",
         [
