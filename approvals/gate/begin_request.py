@@ -208,6 +208,8 @@ def _can_be_told_apart(
     """
     if holds_mask(masked(attempt)):
         raise refuse("masked", "“attempt” reads like a card number", 422, _OTHER_NAME)
+    if holds_mask(planned.data["tool"]):
+        raise refuse("masked", "“tool” reads like a card number, or is masked", 422, _OTHER_NAME)
     if key := planned.data.get("key"):
         if holds_mask(key):
             raise refuse("masked", "“key” reads like a secret or a card number", 422, _OTHER_NAME)

@@ -31,6 +31,10 @@ class Form:
     def wrong(self, path: Path, message: str) -> None:
         self.problems.append(self._text.problem(path, message, spelled(path)))
 
+    def wrong_of_new(self, path: Path, message: str) -> None:
+        """A mistake that keeps a document from being saved; one that is in force goes on."""
+        self.problems_of_new.append(self._text.problem(path, message, spelled(path)))
+
     def keepable(self, value: Any, path: Path) -> None:
         """No text and no number in it that neither JSON nor the database can hold."""
         if isinstance(value, dict):
@@ -155,7 +159,7 @@ class Form:
         try:
             read.check_functions()
         except CannotCompile as wrong:
-            self.problems_of_new.append(self._text.problem(path, _at(wrong), spelled(path)))
+            self.wrong_of_new(path, _at(wrong))
         return read
 
 

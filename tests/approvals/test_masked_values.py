@@ -95,6 +95,16 @@ def test_a_path_that_is_masked_from_now_on_makes_no_other_call_of_the_same_one(
         assert pays("0012-7", "a4").json()["answer"] == "proceed"
 
 
+def test_a_tool_that_an_older_policy_masks_is_refused_and_does_not_go_past_its_rule(
+    trip, acme, ben
+):
+    Workspace.objects.filter(pk=acme.pk).update(mask=["tool"])
+
+    said = payout(trip, GERMAN)
+
+    assert (said.status_code, said.json()["type"]) == (422, "urn:amends:problem:masked")
+
+
 def test_a_second_payout_to_another_account_is_not_answered_with_the_first_ones_result(trip):
     first = payout(trip, GERMAN, tool="send.out")
     trip.succeeded(first, attempt="a1", result={"id": "p1"})

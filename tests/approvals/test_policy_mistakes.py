@@ -184,6 +184,18 @@ def test_a_question_that_is_written_wrongly_is_refused_where_it_stands(condition
     assert mistake in found
 
 
+@pytest.mark.parametrize("path", ["tool", "targets.id", "key", "class", "outcome", "*", "a..b"])
+def test_what_calls_are_judged_by_is_not_masked(path):
+    """A call of `pay.out` whose tool was masked went past the rule for `pay.*`."""
+    document = json.dumps({"audit": {"mask": ["args.card.*", "*.ssn", path]}})
+
+    [mistake] = told(document, load_new)
+
+    assert mistake.startswith("line 1, column ")
+    assert "audit.mask[2]" in mistake
+    load(document)  # one that is in force goes on
+
+
 def test_what_holds_always_asks_or_denies():
     for approval in ({}, {"approval": "AUTO"}):
         [mistake] = told({"always": {"*": {"when": "rejected_before", **approval}}})
