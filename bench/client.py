@@ -81,6 +81,7 @@ def measured(url: str, token: str, stop: Callable[[], None], calls: int) -> dict
             spooled = seconds(recorded, calls)
     bare = seconds(note, calls)
     return {
+        "client_overhead": round((gated - bare) * 1000, 2),
         "client_gated_ms": round(gated * 1000, 2),
         "client_awaited_ms": round(in_loop * 1000, 2),
         "client_spooled_ms": round(spooled * 1000, 2),

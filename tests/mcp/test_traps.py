@@ -65,6 +65,22 @@ def test_a_client_that_declines_to_ask_makes_no_call(through, asking, journal):
     assert journal.lines == ['note {"text": "one"}']
 
 
+def test_an_approver_changes_an_argument_and_the_server_gets_it(through, desk_that_allows, journal):
+    desk_that_allows.control(changes={"note": {"text": "two"}})
+    client = through()
+
+    assert words(client.call("note", text="one")) == "note is done"
+    assert words(client.call("note", text="one")).startswith("note is done This call was made")
+
+    assert journal.lines == ['note {"text": "two"}']
+    first, again = desk_that_allows.journal("begin")
+    assert first["data"]["args"] == again["data"]["args"] == {"text": "one"}
+    assert first["data"]["tool_schema"] == {"type": "object"}
+    assert "tool_schema" not in again["data"], "announced once"
+    [done] = [one["data"] for one in desk_that_allows.journal() if "effects" in one["data"]]
+    assert done["args"] == {"text": "two"}
+
+
 def test_nobody_decides_in_time_or_other_arguments_come_after_the_yes(through, asking, journal):
     client = through("--wait-seconds", "0.5")
     assert "nobody has decided yet" in words(client.call("note", text="one"))
