@@ -5,13 +5,13 @@ from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import F, Max, QuerySet, Sum
+from django.db.models import Max, QuerySet, Sum
 from django.db.models.functions import Now
 
 from approvals.models import Denial
 from approvals.policy import ToolCall
 from connectors.canonical import canonical
-from ledger.append.statements import Statement
+from ledger.append.statements import Statement, json_text
 from ledger.models import Run
 from workspaces.models import Workspace
 
@@ -27,26 +27,19 @@ DEED_BYTES_MAX = 16 * 1024
 """Of a larger call the arguments are left out: conditions that ask for them are then not met."""
 
 
-# The same again: only counted. The numbers of the run are read under its lock.
-AGAIN = """
-UPDATE approvals_denial SET times = times + 1, denied_at = clock_timestamp()
-WHERE agent_id = %b AND key = %b AND run_ref = %b"""
+KEEP = """
+INSERT INTO approvals_denial AS d (workspace_id, agent_id, key, run_ref, deed)
+VALUES (%b, %b, %b, %b, %b::jsonb)
+ON CONFLICT (agent_id, key, run_ref) DO UPDATE
+SET times = d.times + 1, deed = excluded.deed, denied_at = clock_timestamp()"""
 
 
-def again(agent_id: int, key: str, run: str) -> Statement:
-    return AGAIN, [agent_id, key, run]
-
-
-def keep(workspace_id: int, agent_id: int, *, key: str, run: str, deed: ToolCall) -> None:
-    """Remember one denied call; the same key again in the same run is the same call."""
+def kept(workspace_id: int, agent_id: int, *, key: str, run: str, deed: ToolCall) -> Statement:
+    """What remembers one denied call; the same key again in the same run is the same call."""
     said = asdict(replace(deed, findings={})) | {"targets": [dict(one) for one in deed.targets]}
     if len(canonical(said)) > DEED_BYTES_MAX:
         said["args"] = said["before"] = None
-    known = Denial.objects.filter(agent_id=agent_id, key=key, run_ref=run)
-    if not known.update(times=F("times") + 1, deed=said, denied_at=Now()):
-        Denial.objects.create(
-            workspace_id=workspace_id, agent_id=agent_id, key=key, run_ref=run, deed=said
-        )
+    return KEEP, [workspace_id, agent_id, key, run, json_text(said)]
 
 
 def often(runs: Iterable[Run]) -> dict[int, str]:

@@ -128,9 +128,10 @@ def database(url: str) -> dict[str, Any]:
         entry["CONN_HEALTH_CHECKS"] = False  # edge/postgresql looks, and lets all go at once
     else:
         entry["CONN_MAX_AGE"] = None
-        # The engine's own statements are prepared; set 0 behind a pooler that cannot keep them.
-        prepared = env.number("AMENDS_PREPARE_AFTER", 2)
-        entry["OPTIONS"]["prepare_threshold"] = prepared or None
+    # What the gate and the engine look at is prepared, for planning it costs more than carrying it
+    # out; Django's own statements never are. Set 0 behind a pooler that cannot keep them.
+    prepared = env.number("AMENDS_PREPARE_AFTER", 2)
+    entry["OPTIONS"]["prepare_threshold"] = prepared or None
     given = entry["OPTIONS"].get("options", "")
     if PROCESS == "worker":
         # What is prepared is by keys alone, and its plan never changes: planning it each time

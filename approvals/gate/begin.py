@@ -20,7 +20,6 @@ from psycopg.errors import UniqueViolation
 from approvals.gate import slow_path, snapshot_cache
 from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, parse
 from approvals.gate.decision_table import (
-    InProgress,
     Proceed,
     Reply,
     breach_after_pivot,
@@ -63,16 +62,11 @@ async def begin(scope: Scope, receive: Receive, send: Send) -> None:
     actor = await actor_of(scope, "begin")
     explain = _explain(scope)
     request = parse(await body_of(scope, receive, BODY_BYTES_MAX), actor, explain=explain)
-    try:
-        reply = await begin_fast(request)
-        if reply is None:
-            reply = await slow_path.call(slow_path.begin, request)
-    except InProgress as busy:
-        body = {**msgspec.to_builtins(busy.problem), "lease_until": busy.lease_until.isoformat()}
-        await answer(send, 409, body, busy.headers, "application/problem+json")
-        return
+    reply = await begin_fast(request)
+    if reply is None:
+        reply = await slow_path.begin_awaited(request)
     if isinstance(reply.body, Problem):
-        await answer_problem(send, reply.body)
+        await answer_problem(send, reply.body, reply.headers)
     else:
         await answer(send, 200, with_address(reply.body, actor.workspace))
 

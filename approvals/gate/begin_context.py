@@ -161,6 +161,15 @@ class BeginContext:
     denials_of_run: int = 0
     pauses: list[Paused] = field(default_factory=list)
 
+    @property
+    def labels(self) -> Mapping[str, Any]:
+        """Those of the run; none where nothing is known of it."""
+        return self.run.labels if self.run else {}
+
+    @property
+    def on_behalf_of(self) -> Any:
+        return self.run.on_behalf_of if self.run else None
+
 
 def reads(request: BeginRequest) -> list[Statement]:
     """The statements of the look; `?explain=1` looks without locking or writing.

@@ -37,22 +37,19 @@ NOT_COMPARABLE = problem(
     " call again; where this key was used that way, look first whether the call was made.",
 )
 
+
+class TryUnderWay(Problem, frozen=True, kw_only=True):
+    """The problem of a call that another try has in hand."""
+
+    lease_until: str
+
+
 KEY_REUSED = problem(
     "key-reused",
     "Other arguments were sent under this key",
     422,
     "A second operation needs an “op” or a key of its own. A case was opened.",
 )
-
-
-class InProgress(Refused):
-    """We stopped because another try has the key: wait for its outcome, or until its lease ends."""
-
-    def __init__(self, now: datetime, until: datetime) -> None:
-        what = problem("in-progress", "Another try is under way", 409, "Its lease is not over.")
-        seconds = max(1, round((until - now).total_seconds()))
-        super().__init__(what, (("retry-after", str(seconds)),))
-        self.lease_until = until
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +114,25 @@ class InDoubt:
 
 
 @dataclass(frozen=True, slots=True)
+class InProgress:
+    """Another try has the key: who asks waits for its outcome, or until its lease ends."""
+
+    now: datetime
+    until: datetime
+
+    def as_reply(self) -> "Reply":
+        seconds = max(1, round((self.until - self.now).total_seconds()))
+        what = TryUnderWay(
+            "urn:amends:problem:in-progress",
+            "Another try is under way",
+            409,
+            "Its lease is not over.",
+            lease_until=self.until.isoformat(),
+        )
+        return Reply(what, (("retry-after", str(seconds)),))
+
+
+@dataclass(frozen=True, slots=True)
 class KeyReused:
     """Other arguments under the key: refused, flagged, and a case."""
 
@@ -135,7 +151,7 @@ class Forgotten:
         return {"answer": "in_doubt", "action": self.proceed.action, "run": self.proceed.run}
 
 
-Decision = Answer | Proceed | Use | Question | Denied | InDoubt | KeyReused | Forgotten
+Decision = Answer | Proceed | Use | Question | Denied | InDoubt | InProgress | KeyReused | Forgotten
 
 
 def decide(
@@ -202,8 +218,7 @@ def judged(
     request: BeginRequest, context: BeginContext, policy: Policy, findings: Mapping[str, Finding]
 ) -> PolicyDecision:
     """The policy's judgement, and the ordering law's if it is stricter."""
-    labels = context.run.labels if context.run else {}
-    judgement = judge(policy, request.tool_call(labels, findings))
+    judgement = judge(policy, request.tool_call(context.labels, findings))
     breach = order_breach(request, context, judgement)
     if not breach or policy.order_law == "WARN" or judgement.approval == "DENY":
         return judgement
@@ -374,7 +389,7 @@ def _begun(request: BeginRequest, context: BeginContext, known: KnownAction) -> 
         renewed = context.now + timedelta(seconds=request.actor.stuck_after_seconds)
         return Answer(_of(known, proceeding(known.fence, renewed)), renews=True)
     if until > context.now:
-        raise InProgress(context.now, until)
+        return InProgress(context.now, until)
     return InDoubt(known, is_new=True)
 
 
@@ -421,6 +436,7 @@ class Reply:
     """What goes out: a body under 200, or a problem under its own status."""
 
     body: dict[str, Any] | Problem
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 def with_address(body: dict[str, Any], workspace: str) -> dict[str, Any]:
@@ -450,6 +466,8 @@ def explained(
             would = {"answer": "in_doubt", "action": decision.proceed.action}
         case InDoubt():
             would = {"answer": "in_doubt", "action": decision.known.action}
+        case InProgress():
+            return decision.as_reply()
         case KeyReused():
             would = {"answer": "refused", "problem": msgspec.to_builtins(KEY_REUSED)}
     why = asdict(judgement) | {"key": request.key, "policy": context.policy_digest}

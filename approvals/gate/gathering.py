@@ -28,8 +28,8 @@ from approvals.policy import UNKNOWN, CannotEvaluate, Finding, Policy, Question,
 from approvals.policy.conditions import window_seconds
 from approvals.policy.document import mistake, posix
 from approvals.policy.spelling import TEXT_CHARACTERS_MAX, leaves, stands_in
-from ledger import desk_events, drivers
 from ledger.append.statements import Statement
+from ledger.drivers import Steps
 from workspaces import formatting
 
 NOES_MAX = 200
@@ -66,7 +66,7 @@ class Gathered:
     @property
     def person(self) -> str:
         """On whose behalf the run acts; empty where nobody is named."""
-        person = self.context.run.on_behalf_of if self.context.run else None
+        person = self.context.on_behalf_of
         return str(person.get("id") or "") if isinstance(person, dict) else ""
 
     def proceeding(self, run: str, action: str) -> list[Statement]:
@@ -89,10 +89,9 @@ class Gathered:
         ]
 
 
-def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Gathered:
+def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Steps[Gathered]:
     """The findings for what the policy asks of this call, by the keys of the questions."""
-    labels = context.run.labels if context.run else {}
-    call = request.tool_call(labels)
+    call = request.tool_call(context.labels)
     found = Gathered(request, context, policy)
     looks: dict[str, Look] = {}
     facts = call.facts()
@@ -103,17 +102,17 @@ def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Gath
         else:
             found.findings[question.key] = answer
     if looks:
-        found.findings |= _looked_up(looks, found)
+        found.findings |= yield from _looked_up(looks, found)
     return found
 
 
-def _looked_up(looks: Mapping[str, Look], found: Gathered) -> dict[str, Finding]:
+def _looked_up(looks: Mapping[str, Look], found: Gathered) -> Steps[dict[str, Finding]]:
     sql = f"SELECT {', '.join(f'({look.sql})' for look in looks.values())}"
     values = [value for look in looks.values() for value in look.values]
     locks = [memory.lock(found.caller, found.meters)] if found.meters else []
     if found.request.explain:
         locks = []
-    *_, [row] = drivers.execute(desk_events.plain_connection(), [*locks, (sql, values)])
+    *_, [row] = yield [*locks, (sql, values)]
     return {key: look.read(cell) for (key, look), cell in zip(looks.items(), row, strict=True)}
 
 

@@ -1,12 +1,13 @@
-"""The slow path of `begin`: look under the locks, decide by the table, record, and ask people.
+"""The slow path of `begin`: everything that is no usual call, in one transaction.
 
-It runs in a thread, on Django's connection, in one transaction. The key's lock comes first, then
-the run's; what is read after them is as it stands after the wait, so that nothing that changed in
-between is missed.
+`begin_steps.steps` is awaited, and mostly ends with an answer. Where people have to be asked, the
+desk has to tell the ledger something itself, or the policy asks about more than the call, it has
+written nothing but the key: then a thread begins again with it, on Django's connection, and does
+the rest, which is here.
 """
 
-from collections.abc import Callable, Generator
-from datetime import timedelta
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from django.db import OperationalError, close_old_connections, connections, transaction
@@ -14,15 +15,27 @@ from django.db.models import F
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from amends.protocol.vocabulary import EventType
-from approvals import approval_requests, call_previews, denials, digests, grants, tool_shapes
+from approvals import approval_requests, call_previews, digests, grants, tool_shapes
 from approvals.gate import snapshot_cache
-from approvals.gate.begin_context import BeginContext, context_of, reads
+from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BeginRequest
+from approvals.gate.begin_steps import (
+    Decided,
+    check_kept,
+    is_often,
+    is_told,
+    kept,
+    look,
+    plan,
+    policy_in_force,
+    proceeding,
+    renewals,
+    steps,
+)
 from approvals.gate.decision_table import (
     BY_RULE,
     KEY_REUSED,
     RESTORED,
-    Answer,
     Decision,
     Denied,
     Forgotten,
@@ -33,19 +46,17 @@ from approvals.gate.decision_table import (
     Reply,
     Use,
     decide,
-    explained,
     waiting,
 )
-from approvals.gate.gathering import Gathered, gather
+from approvals.gate.gathering import gather
 from approvals.models import Approval, ApprovalState, GateKey
-from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies
+from approvals.policy import PolicyDecision
 from edge import pools
-from edge.asgi import Refused, problem, refuse
 from ledger import desk_events, drivers
 from ledger.append import events as append
-from ledger.append.events import Batch, Recorded
-from ledger.append.statements import Rows, Statement
-from ledger.models import Action, Event, Run, RunState
+from ledger.append.events import Batch
+from ledger.drivers import Steps
+from ledger.models import Action, Run, RunState
 from ledger.parsed_events import Actor, ParsedEvent
 from workspaces import locks
 from workspaces.models import Agent, Workspace
@@ -56,7 +67,6 @@ TRIES_MAX = 3
 OPEN_PER_AGENT_MAX = 20
 """Questions of one agent that people have before them; those of runs that are over do not count."""
 DIFFERENCES_MAX = 8
-DETAIL_CHARACTERS_MAX = 500
 TOO_MANY_OPEN = (
     f"{OPEN_PER_AGENT_MAX} questions of this agent wait for people, and no more may: this one was"
     " not asked. Wait until some are answered, or end the runs that no longer need theirs; then ask"
@@ -92,23 +102,23 @@ def _with_database(function: Callable[..., T], args: tuple[Any, ...]) -> T:
     raise AssertionError("unreachable")
 
 
-def policy_in_force(workspace_id: int, digest: str | None) -> Policy:
-    """The compiled policy of a workspace. Where it cannot be read the desk is not away, it says no:
-    an agent must not go on by an older policy of its own.
+async def begin_awaited(request: BeginRequest) -> Reply:
+    """What the table says of this call, done and recorded. Raises Refused; then nothing is.
+
+    A thread does what `steps` leaves, and tries again where PostgreSQL ended the first try.
     """
-    try:
-        return active_policies.known(digest) or active_policies.active(workspace_id)
-    except Unreadable as wrong:
-        title = "The policy in force cannot be read"
-        detail = f"{title}, so no call may be made until a person mends it: {wrong}"
-        raise refuse("policy-unreadable", title, 422, detail[:DETAIL_CHARACTERS_MAX]) from wrong
+    with suppress(DeadlockDetected, SerializationFailure):
+        async with pools.pool().connection() as connection:
+            found = await drivers.commit_async(steps(request, in_thread=False), connection)
+        if isinstance(found, Reply):
+            return found
+    return await call(begin, request)
 
 
 @transaction.atomic
 def begin(request: BeginRequest) -> Reply:
-    """What the table says of this call, done and recorded. Raises Refused; then nothing is."""
-    reply = _decided(request)
-    check_accepted(request, reply)
+    """The same in a thread, in a transaction on Django's connection."""
+    reply = _done(request, _carried_out(steps(request, in_thread=True)))
     if request.tool_schema is not None and not request.explain:
         shape = tool_shapes.noting(request.actor.agent_id, request.tool, request.tool_schema)
         drivers.execute(desk_events.plain_connection(), [shape])
@@ -116,172 +126,75 @@ def begin(request: BeginRequest) -> Reply:
     return reply
 
 
-NOT_ACCEPTED = problem(
-    "changed-arguments",
-    "An approver changed the arguments, and this client takes none but its own",
-    422,
-    "The call was approved with other arguments than are asked for. Make it with a client that says"
-    " “accepts_changed_arguments”, or end this run.",
-)
-
-
-def check_accepted(request: BeginRequest, reply: Reply) -> None:
-    """Nobody hears arguments that an approver changed who has not said that they take such: they
-    would make the call with their own.
-    """
-    has_changed = isinstance(reply.body, dict) and "arguments" in reply.body
-    if has_changed and not request.accepts_changed_arguments:
-        raise Refused(NOT_ACCEPTED)
-
-
-def _decided(request: BeginRequest) -> Reply:  # noqa: PLR0911 - one per kind of decision
-    context = drivers.run(_look(request), desk_events.plain_connection())
-    policy = policy_in_force(request.actor.workspace_id, context.policy_digest)
-    snapshot_cache.note(request, context)
-    gathered = gather(request, context, policy)
-    decision, judgement = decide(request, context, policy, gathered.findings)
-    if request.explain:
-        return explained(request, context, decision, judgement)
-    match decision:
-        case Answer():
-            if decision.renews:
-                _renew(request, context)
-            return Reply(decision.body)
-        case Proceed():
-            return _proceed(request, context, decision, gathered)
-        case Use():
-            return _use(request, context, policy, judgement, decision, gathered)
-        case Question():
-            return _question(request, context, policy, judgement, decision, gathered)
-        case Denied():
-            return _denied(request, context, decision)
-        case InDoubt():
-            return _in_doubt(request, decision)
-        case KeyReused():
-            return _key_reused(request, decision)
-        case Forgotten():
-            return _forgotten(request, context, decision, gathered)
+def _done(  # noqa: PLR0911 - one per kind of decision
+    request: BeginRequest, found: Reply | Decided | None
+) -> Reply:
+    match found:
+        case Reply():
+            return found
+        case Decided(decision=Use() as use):
+            return _use(request, found, use)
+        case Decided(decision=Question() as question):
+            return _question(request, found, question)
+        case Decided(decision=Denied() as denied):
+            return _denied(request, found.context, denied)
+        case Decided(decision=InDoubt() as doubt):
+            return _in_doubt(request, doubt)
+        case Decided(decision=KeyReused() as reused):
+            return _key_reused(request, reused)
+        case Decided(decision=Forgotten() as forgotten):
+            return _forgotten(request, found, forgotten)
+    raise AssertionError(f"decided, and not done: {found}")
 
 
 def looked(request: BeginRequest) -> tuple[Decision, PolicyDecision]:
     """What would be answered, under the locks of the transaction that is open; begins nothing."""
-    context = drivers.run(_look(request), desk_events.plain_connection())
+    context = _carried_out(look(request))
     policy = policy_in_force(request.actor.workspace_id, context.policy_digest)
-    return decide(request, context, policy, gather(request, context, policy).findings)
+    gathered = _carried_out(gather(request, context, policy))
+    return decide(request, context, policy, gathered.findings)
 
 
-# Whoever waits for a key or a run for longer is told to come back.
-LOCK_TIMEOUT: Statement = ("SET LOCAL lock_timeout = '5s'", ())
+def _carried_out(found: Steps[T]) -> T:
+    """In the transaction that is open on Django's connection."""
+    return drivers.run(found, desk_events.plain_connection())
 
 
-def _look(request: BeginRequest) -> Generator[list[Statement], list[Rows], BeginContext]:
-    _, *rows = yield [LOCK_TIMEOUT, *reads(request)]
-    return context_of(rows)
-
-
-# The key's lease, and the run's, from now on for as long as the policy gives a try.
-
-RENEW_KEY = """
-UPDATE approvals_gatekey SET attempt = %b, lease_until = %b,
-    denied = CASE WHEN denied = 'restored' THEN denied ELSE '' END
-WHERE agent_id = %b AND key = %b"""
-RENEW_LEASE = """
-UPDATE approvals_gatekey SET lease_until = %b WHERE agent_id = %b AND key = %b AND attempt = %b"""
-RENEW_RUN = """
-UPDATE ledger_run SET lease_until = greatest(lease_until, %b) WHERE id = %b AND held_by = ''"""
-# Another client may have come to wait for it, after a restart.
-NOTE_CLIENT = """
-UPDATE approvals_approval SET accepts_changed_arguments = %b
-WHERE id = %b AND state = 'waiting' AND accepts_changed_arguments <> %b"""
-
-
-def _renew(request: BeginRequest, context: BeginContext) -> None:
-    until = context.now + timedelta(seconds=request.actor.stuck_after_seconds)
-    lease = [until, request.actor.agent_id, request.key, request.attempt]
-    renewals: list[Statement] = [(RENEW_LEASE, lease)]
-    if context.run is not None:
-        renewals.append((RENEW_RUN, [until, context.run.id]))
-    if context.approval is not None:
-        accepts = request.accepts_changed_arguments
-        renewals.append((NOTE_CLIENT, [accepts, context.approval.id, accepts]))
-    drivers.execute(desk_events.plain_connection(), renewals)
-
-
-def _proceed(
-    request: BeginRequest, context: BeginContext, decision: Proceed, gathered: Gathered
-) -> Reply:
-    events = [] if decision.is_planned else [_plan(request, decision)]
-    events.append(request.started(decision.run, decision.action, decision.fence))
-    until = context.now + timedelta(seconds=request.actor.stuck_after_seconds)
-    lease = (RENEW_KEY, [request.attempt, until, request.actor.agent_id, request.key])
-    remembered = gathered.proceeding(decision.run, decision.action)
-    record(request.actor, events, lease, *remembered)
-    return Reply(decision.as_body(until))
-
-
-def _plan(request: BeginRequest, proceed: Proceed) -> ParsedEvent:
-    if not proceed.replaces:
-        return request.planned
-    earlier = Event.objects.filter(
-        workspace_id=request.actor.workspace_id,
-        run=proceed.run,
-        action=proceed.action,
-        type=EventType.ACTION_PLANNED,
-    )
-    return request.planned_as(proceed.action, list(earlier.values_list("event_id", flat=True)))
-
-
-def record(actor: Actor, events: list[ParsedEvent], *more: Statement) -> None:
+def record(actor: Actor, events: list[ParsedEvent]) -> None:
     """Record in the transaction that is open; raises `Refused` for the first that is not kept."""
-    _check(drivers.run(append.record(actor, events, *more), desk_events.plain_connection()))
+    check_kept(_carried_out(append.record(actor, events)))
 
 
-def _check(recorded: Recorded) -> None:
-    """Raise Refused, and so take everything back, where the ledger does not keep an event."""
-    for one in recorded.answers:
-        if one.problem is not None:
-            raise Refused(one.problem)
-
-
-def _use(
-    request: BeginRequest,
-    context: BeginContext,
-    policy: Policy,
-    judgement: PolicyDecision,
-    decision: Use,
-    gathered: Gathered,
-) -> Reply:
+def _use(request: BeginRequest, found: Decided, decision: Use) -> Reply:
     """Use the grant if everything is still as it was approved; otherwise people are asked anew."""
     approval = (
         locks.locked(Approval.objects.all())
         .select_related("workspace", "action")
         .get(pk=decision.approval)
     )
-    why = _why_not(request, context, approval, judgement)
+    why = _why_not(request, found, approval)
     if why:
         approval_requests.void(approval, why=why)
-        if judgement.approval == "AUTO":
-            return _proceed(request, context, decision.proceed, gathered)
-        return _question(
-            request, context, policy, judgement, Question(decision.proceed, why), gathered
-        )
-    if approval.state == ApprovalState.WAITING:
-        _renew(request, context)
+        if found.judgement.approval != "AUTO":
+            return _question(request, found, Question(decision.proceed, why))
+    elif approval.state == ApprovalState.WAITING:
+        drivers.execute(desk_events.plain_connection(), renewals(request, found.context))
         return Reply(waiting(decision.proceed.action, approval.pk, approval.expires_at))
-    if not grants.use(approval.pk, approval.digest):
-        return _denied(request, context, Denied("expired", "the grant was not used in time"))
-    return _proceed(request, context, decision.proceed, gathered)
+    elif not grants.use(approval.pk, approval.digest):
+        return _denied(request, found.context, Denied("expired", "the grant was not used in time"))
+    return _carried_out(proceeding(request, found.context, decision.proceed, found.gathered))
 
 
 def _why_not(  # noqa: PLR0911 - each reason ends it
-    request: BeginRequest, context: BeginContext, approval: Approval, judgement: PolicyDecision
+    request: BeginRequest, found: Decided, approval: Approval
 ) -> str:
     """What keeps the grant from being used, in words; empty if nothing does."""
+    judgement = found.judgement
     if judgement.approval == "AUTO" and approval.state == ApprovalState.WAITING:
         return "the policy no longer asks for this"
     if approval_requests.is_of_old_form(approval):
         return approval_requests.ASKED_BEFORE
-    facts = request.facts(_person(context))
+    facts = request.facts(found.context.on_behalf_of)
     if grants.digest_with(approval, [facts]) != approval.digest:
         changed = [change for call in grants.differences(approval, [facts]) for change in call]
         words = digests.in_words(changed, DIFFERENCES_MAX)
@@ -297,40 +210,33 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
     return ""
 
 
-def _question(
-    request: BeginRequest,
-    context: BeginContext,
-    policy: Policy,
-    judgement: PolicyDecision,
-    decision: Question,
-    gathered: Gathered,
-) -> Reply:
+def _question(request: BeginRequest, found: Decided, decision: Question) -> Reply:
     action = _planned(request, decision.proceed)
     if action is None:
         return Reply({"answer": "denied", "code": "too_many_open", "reason": TOO_MANY_OPEN})
     try:
         shown, money = call_previews.preview(
-            policy, tool=request.tool, args=request.data.get("args"), targets=request.targets,
+            found.policy, tool=request.tool, args=request.data.get("args"), targets=request.targets,
             before=request.data.get("before"),
         )  # fmt: skip
     except call_previews.TooLargeToShow as large:
-        return _denied(request, context, Denied("too_large_to_show", str(large)))
+        return _denied(request, found.context, Denied("too_large_to_show", str(large)))
     try:
         approval = approval_requests.ask_for_action(
             action,
             subject_key=request.subject_key,
-            facts=request.facts(_person(context)),
-            judgement=judgement,
+            facts=request.facts(found.context.on_behalf_of),
+            judgement=found.judgement,
             preview=shown,
             agent_text=request.data.get("intent"),
             amount=money,
             note=decision.note,
             accepts_changed_arguments=request.accepts_changed_arguments,
-            expires_seconds=policy.action_expires_seconds,
+            expires_seconds=found.policy.action_expires_seconds,
         )
     except approval_requests.NobodyToAsk as nobody:
-        return _denied(request, context, Denied("nobody_to_ask", str(nobody)))
-    asking = gathered.asking(request.planned.run, action.action)
+        return _denied(request, found.context, Denied("nobody_to_ask", str(nobody)))
+    asking = found.gathered.asking(request.planned.run, action.action)
     if asking:
         drivers.execute(desk_events.plain_connection(), asking)
     return Reply(waiting(action.action, approval.pk, approval.expires_at))
@@ -341,16 +247,16 @@ def _planned(request: BeginRequest, proceed: Proceed) -> Action | None:
 
     The run is locked before the agent, also where this call is the first that is said of it.
     """
-    plain = desk_events.plain_connection()
-    batch = None if proceed.is_planned else Batch(request.actor, [_plan(request, proceed)])
-    if batch is not None:
-        drivers.run(batch.meet_runs(), plain)
+    batch = None
+    if not proceed.is_planned:
+        batch = Batch(request.actor, [_carried_out(plan(request, proceed))])
+        _carried_out(batch.meet_runs())
     if _open_questions(request) >= OPEN_PER_AGENT_MAX:
         if batch is not None:
-            drivers.run(batch.leave(), plain)
+            _carried_out(batch.leave())
         return None
     if batch is not None:
-        _check(drivers.run(batch.keep(), plain))
+        check_kept(_carried_out(batch.keep()))
     return Action.objects.select_related("run", "agent__owner", "workspace").get(
         workspace_id=request.actor.workspace_id, run__run=proceed.run, action=proceed.action
     )
@@ -369,18 +275,13 @@ def _open_questions(request: BeginRequest) -> int:
     return waits.count()
 
 
-def _person(context: BeginContext) -> Any:
-    return context.run.on_behalf_of if context.run else None
-
-
 def _denied(request: BeginRequest, context: BeginContext, decision: Denied) -> Reply:
     """Say no, and tell the ledger once per reason; the action itself is not begun."""
-    by_rule = decision.code == BY_RULE
-    if by_rule:
-        _remember(request, context)
-        if _is_often(context):
-            _show(request, context)
-    if not context.denials_of_key if by_rule else context.denied != decision.code:
+    if decision.code == BY_RULE:
+        drivers.execute(desk_events.plain_connection(), [kept(request, context)])
+    if is_often(context, decision):
+        _show(request, context)
+    if not is_told(context, decision):
         desk_events.record(
             _workspace(request),
             EventType.APPROVAL_DENIED,
@@ -398,24 +299,6 @@ def _denied(request: BeginRequest, context: BeginContext, decision: Denied) -> R
         keys = GateKey.objects.filter(agent_id=request.actor.agent_id or 0, key=request.key)
         keys.update(denied=decision.code)
     return Reply(decision.as_body())
-
-
-def _remember(request: BeginRequest, context: BeginContext) -> None:
-    """Keep what a rule denied: a laxer policy is tried on it."""
-    labels = context.run.labels if context.run else {}
-    denials.keep(
-        request.actor.workspace_id,
-        request.actor.agent_id or 0,
-        key=request.key,
-        run=request.planned.run,
-        deed=request.tool_call(labels),
-    )
-
-
-def _is_often(context: BeginContext) -> bool:
-    """Whether this denial makes the run one that somebody has to look at."""
-    now = context.denials_of_run + 1
-    return now == denials.OFTEN or (now > denials.OFTEN and context.run is None)
 
 
 def _show(request: BeginRequest, context: BeginContext) -> None:
@@ -444,12 +327,10 @@ def _in_doubt(request: BeginRequest, decision: InDoubt) -> Reply:
     return Reply(decision.as_body())
 
 
-def _forgotten(
-    request: BeginRequest, context: BeginContext, decision: Forgotten, gathered: Gathered
-) -> Reply:
+def _forgotten(request: BeginRequest, found: Decided, decision: Forgotten) -> Reply:
     """Record the try as one of which nobody knows what became: a case opens, and people say it."""
-    proceed = decision.proceed
-    _proceed(request, context, proceed, gathered)
+    context, proceed = found.context, decision.proceed
+    _carried_out(proceeding(request, context, proceed, found.gathered))
     error = {"type": "Restored", "message": f"{context.run and context.run.held_by}: whether the"
              " call was made after the backup was taken is not known"}  # fmt: skip
     desk_events.record(

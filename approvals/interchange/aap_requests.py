@@ -27,7 +27,7 @@ from approvals import approval_requests
 from approvals.deciders import locked
 from approvals.gate import slow_path
 from approvals.gate.begin_request import BeginRequest, parse
-from approvals.gate.decision_table import Denied, InProgress, Proceed, Question
+from approvals.gate.decision_table import Denied, Proceed, Question, TryUnderWay
 from approvals.models import Approval, ApprovalState
 from approvals.policy import PolicyDecision
 from edge.asgi import Problem, Refused
@@ -252,10 +252,9 @@ def consume(actor: Actor, id_: str, key: str) -> Seen:
         raise Conflict("not_approved")
     if clocks.read(found.document["decision"]["expires_at"]) <= database_time():
         raise Conflict("approval_expired")
-    try:
-        reply = slow_path.begin(sealed.ask(attempt)).body
-    except InProgress as busy:
-        raise Conflict("already_consumed") from busy
+    reply = slow_path.begin(sealed.ask(attempt)).body
+    if isinstance(reply, TryUnderWay):
+        raise Conflict("already_consumed")
     if isinstance(reply, Problem):
         raise Refused(reply)
     if reply["answer"] in {"replay", "in_doubt", "compensated"}:

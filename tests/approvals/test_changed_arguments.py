@@ -5,7 +5,7 @@ import json
 import pytest
 
 from approvals import versions
-from approvals.gate import begin_request, decision_table, slow_path
+from approvals.gate import begin_request, begin_steps, decision_table
 from approvals.models import Approval
 from edge.asgi import Refused
 from ledger.parsed_events import Actor
@@ -39,6 +39,6 @@ def test_changed_arguments_reach_nobody_who_would_make_the_call_with_their_own(a
     old = begin_request.parse(json.dumps(planned()).encode(), actor, explain=False)
     new = json.dumps(planned(accepts_changed_arguments=True)).encode()
 
-    slow_path.check_accepted(begin_request.parse(new, actor, explain=False), changed)
+    begin_steps.check_accepted(begin_request.parse(new, actor, explain=False), changed)
     with pytest.raises(Refused, match="takes none but its own"):
-        slow_path.check_accepted(old, changed)
+        begin_steps.check_accepted(old, changed)

@@ -16,7 +16,8 @@ from approvals import pauses, versions
 from approvals.gate import slow_path
 from approvals.gate.begin import begin_fast
 from approvals.gate.begin_request import parse
-from approvals.models import Approval, GateKey, Pause
+from approvals.gate.slow_path import THREADS_MAX as SLOW_THREADS
+from approvals.models import Approval, Denial, GateKey, Pause
 from approvals.policy import active_policies
 from ledger.append.events import new_id
 from ledger.models import Action, Attempt, Event, EventKey, Run, Unsealed
@@ -59,7 +60,7 @@ def hear(request, *, fast):
     async def story(_client):
         if fast:
             return await begin_fast(request)
-        return await slow_path.call(slow_path.begin, request)
+        return await slow_path.begin_awaited(request)
 
     return visit(story)
 
@@ -317,6 +318,50 @@ def test_eight_tries_of_one_usual_call_proceed_once(trip, agent):
 
     assert sorted(map(str, visit(story, connections_max=8))) == ["409"] * 7 + ["proceed"]
     assert Event.objects.filter(type="action.started").count() == 1
+
+
+def test_what_is_no_news_is_answered_while_every_thread_of_the_gate_is_busy(trip, acme, ada):
+    obey(acme, POLICY | {"policies": POLICY["policies"] | {"no.*": {"approval": "DENY"}}}, ada)
+    asked = {
+        "replay": ("proceed", {"tool": "crm.update", "attempt": "a1"}, {"attempt": "a2"}),
+        "busy": ("proceed", {"tool": "crm.update", "attempt": "a1"}, {"attempt": "a2"}),
+        "same": ("proceed", {"tool": "crm.update", "attempt": "a1"}, {}),
+        "retry": ("proceed", {"tool": "crm.update", "attempt": "a1"}, {"attempt": "a2"}),
+        "asked": ("wait", {"tool": "pay.refund"}, {}),
+        "denied": ("denied", {"tool": "no.way"}, {}),
+    }
+    for name, (first, call, _) in asked.items():
+        assert trip.begin(**of_its_own(name, call)).json()["answer"] == first
+    trip.say("action.succeeded", run="replay", action="act_replay", attempt="a1", fence=1)
+    trip.say("action.failed", run="retry", action="act_retry", attempt="a1", fence=1,
+             outcome="no_effect", error={"type": "E"})  # fmt: skip
+    free = threading.Event()
+
+    async def story(client):
+        busy = [asyncio.create_task(slow_path.call(free.wait)) for _ in range(SLOW_THREADS)]
+        try:
+            headers = {"authorization": f"Bearer {trip.token}"}
+            said = {}
+            for name, (_, call, more) in asked.items():
+                body = planned(**of_its_own(name, call | more))
+                posted = client.post("/api/v1/actions/begin", json=body, headers=headers)
+                answered = (await asyncio.wait_for(posted, 20)).json()
+                said[name] = answered.get("answer") or answered["type"].rpartition(":")[2]
+        finally:
+            free.set()
+            await asyncio.gather(*busy)
+        return said
+
+    assert visit(story) == {
+        "replay": "replay", "busy": "in-progress", "same": "proceed", "retry": "proceed",
+        "asked": "wait", "denied": "denied",
+    }  # fmt: skip
+    assert Denial.objects.get().times == 2
+
+
+def of_its_own(name, call):
+    """A call of a run and a key that are named so."""
+    return call | {"run": name, "action": f"act_{name}", "key": name}
 
 
 def test_what_the_quick_way_began_can_be_finished_and_replayed(trip, agent):

@@ -1,0 +1,213 @@
+"""What the table of `begin` decides, done: look under the locks, decide, record.
+
+The key's lock comes first, then the run's; what is read after them is as it stands after the wait,
+so that nothing that changed in between is missed. `steps` yields statements and does not know what
+carries them (`ledger.drivers`): an awaited connection, or one of Django's in a thread. What takes
+more than statements it leaves as `Decided` to the thread (`approvals.gate.slow_path`).
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from amends.protocol.vocabulary import EventType
+from approvals import denials
+from approvals.gate import snapshot_cache
+from approvals.gate.begin_context import BeginContext, context_of, reads
+from approvals.gate.begin_request import BeginRequest
+from approvals.gate.decision_table import (
+    BY_RULE,
+    Answer,
+    Decision,
+    Denied,
+    InDoubt,
+    InProgress,
+    Proceed,
+    Reply,
+    decide,
+    explained,
+)
+from approvals.gate.gathering import Gathered, gather
+from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies, questions
+from edge.asgi import Refused, problem, refuse
+from ledger.append import events as append
+from ledger.append.events import Recorded
+from ledger.append.statements import LastWrites, Statement
+from ledger.drivers import Steps
+from ledger.parsed_events import ParsedEvent
+
+DETAIL_CHARACTERS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What the table says, where it takes Django's connection to do it."""
+
+    context: BeginContext
+    policy: Policy
+    gathered: Gathered
+    judgement: PolicyDecision
+    decision: Decision
+
+
+def steps(  # noqa: PLR0911 - one per kind of decision
+    request: BeginRequest, *, in_thread: bool
+) -> Steps[Reply | Decided | None]:
+    """Look, decide, and do it where that is a matter of statements: all that is no news to anybody.
+    None where only a thread may compile the policy, look through what it asks about, or note how
+    the tool was announced.
+    """
+    context = yield from look(request)
+    policy = active_policies.known(context.policy_digest)
+    if not in_thread and (
+        policy is None
+        or questions(policy, request.tool_call(context.labels))
+        or snapshot_cache.brings_news(request)
+    ):
+        return None
+    policy = policy or policy_in_force(request.actor.workspace_id, context.policy_digest)
+    snapshot_cache.note(request, context)
+    gathered = yield from gather(request, context, policy)
+    decision, judgement = decide(request, context, policy, gathered.findings)
+    if request.explain:
+        return explained(request, context, decision, judgement)
+    match decision:
+        case Answer():
+            reply = Reply(decision.body)
+            check_accepted(request, reply)
+            if decision.renews:
+                yield renewals(request, context)
+            return reply
+        case Proceed():
+            return (yield from proceeding(request, context, decision, gathered))
+        case Denied() if is_told(context, decision) and not is_often(context, decision):
+            if decision.code == BY_RULE:
+                yield LastWrites([kept(request, context)])
+            return Reply(decision.as_body())
+        case InDoubt() if not decision.is_new:
+            return Reply(decision.as_body())
+        case InProgress():
+            return decision.as_reply()
+    return Decided(context, policy, gathered, judgement, decision)
+
+
+NOT_ACCEPTED = problem(
+    "changed-arguments",
+    "An approver changed the arguments, and this client takes none but its own",
+    422,
+    "The call was approved with other arguments than are asked for. Make it with a client that says"
+    " “accepts_changed_arguments”, or end this run.",
+)
+
+
+def check_accepted(request: BeginRequest, reply: Reply) -> None:
+    """Nobody hears arguments that an approver changed who has not said that they take such: they
+    would make the call with their own.
+    """
+    has_changed = isinstance(reply.body, dict) and "arguments" in reply.body
+    if has_changed and not request.accepts_changed_arguments:
+        raise Refused(NOT_ACCEPTED)
+
+
+def policy_in_force(workspace_id: int, digest: str | None) -> Policy:
+    """The compiled policy of a workspace. Where it cannot be read the desk is not away, it says no:
+    an agent must not go on by an older policy of its own.
+    """
+    try:
+        return active_policies.known(digest) or active_policies.active(workspace_id)
+    except Unreadable as wrong:
+        title = "The policy in force cannot be read"
+        detail = f"{title}, so no call may be made until a person mends it: {wrong}"
+        raise refuse("policy-unreadable", title, 422, detail[:DETAIL_CHARACTERS_MAX]) from wrong
+
+
+# Whoever waits for a key or a run for longer is told to come back.
+LOCK_TIMEOUT: Statement = ("SET LOCAL lock_timeout = '5s'", ())
+
+
+def look(request: BeginRequest) -> Steps[BeginContext]:
+    _, *rows = yield [LOCK_TIMEOUT, *reads(request)]
+    return context_of(rows)
+
+
+# The key's lease, and the run's, from now on for as long as the policy gives a try.
+
+RENEW_KEY = """
+UPDATE approvals_gatekey SET attempt = %b, lease_until = %b,
+    denied = CASE WHEN denied = 'restored' THEN denied ELSE '' END
+WHERE agent_id = %b AND key = %b"""
+RENEW_LEASE = """
+UPDATE approvals_gatekey SET lease_until = %b WHERE agent_id = %b AND key = %b AND attempt = %b"""
+RENEW_RUN = """
+UPDATE ledger_run SET lease_until = greatest(lease_until, %b) WHERE id = %b AND held_by = ''"""
+# Another client may have come to wait for it, after a restart.
+NOTE_CLIENT = """
+UPDATE approvals_approval SET accepts_changed_arguments = %b
+WHERE id = %b AND state = 'waiting' AND accepts_changed_arguments <> %b"""
+EARLIER_PLANS = """
+SELECT event_id FROM ledger_event
+WHERE workspace_id = %b AND run = %b AND action = %b AND type = %b"""
+
+
+def renewals(request: BeginRequest, context: BeginContext) -> LastWrites:
+    until = context.now + timedelta(seconds=request.actor.stuck_after_seconds)
+    lease = [until, request.actor.agent_id, request.key, request.attempt]
+    renewals = LastWrites([(RENEW_LEASE, lease)])
+    if context.run is not None:
+        renewals.append((RENEW_RUN, [until, context.run.id]))
+    if context.approval is not None:
+        accepts = request.accepts_changed_arguments
+        renewals.append((NOTE_CLIENT, [accepts, context.approval.id, accepts]))
+    return renewals
+
+
+def proceeding(
+    request: BeginRequest, context: BeginContext, decision: Proceed, gathered: Gathered
+) -> Steps[Reply]:
+    events = [] if decision.is_planned else [(yield from plan(request, decision))]
+    events.append(request.started(decision.run, decision.action, decision.fence))
+    until = context.now + timedelta(seconds=request.actor.stuck_after_seconds)
+    lease = (RENEW_KEY, [request.attempt, until, request.actor.agent_id, request.key])
+    remembered = gathered.proceeding(decision.run, decision.action)
+    reply = Reply(decision.as_body(until))
+    check_accepted(request, reply)
+    check_kept((yield from append.record(request.actor, events, lease, *remembered)))
+    return reply
+
+
+def plan(request: BeginRequest, proceed: Proceed) -> Steps[ParsedEvent]:
+    if not proceed.replaces:
+        return request.planned
+    of_action = [request.actor.workspace_id, proceed.run, proceed.action, EventType.ACTION_PLANNED]
+    (earlier,) = yield [(EARLIER_PLANS, of_action)]
+    return request.planned_as(proceed.action, [event_id for (event_id,) in earlier])
+
+
+def check_kept(recorded: Recorded) -> None:
+    """Raise Refused, and so take everything back, where the ledger does not keep an event."""
+    for one in recorded.answers:
+        if one.problem is not None:
+            raise Refused(one.problem)
+
+
+def is_told(context: BeginContext, decision: Denied) -> bool:
+    """Whether the ledger knows of it."""
+    if decision.code == BY_RULE:
+        return context.denials_of_key > 0
+    return context.denied == decision.code
+
+
+def kept(request: BeginRequest, context: BeginContext) -> Statement:
+    """What keeps a call that a rule denied: a laxer policy is tried on it."""
+    return denials.kept(
+        request.actor.workspace_id,
+        request.actor.agent_id or 0,
+        key=request.key,
+        run=request.planned.run,
+        deed=request.tool_call(context.labels),
+    )
+
+
+def is_often(context: BeginContext, decision: Denied) -> bool:
+    """Whether this denial makes the run one that somebody has to look at."""
+    now = context.denials_of_run + 1 if decision.code == BY_RULE else 0
+    return now == denials.OFTEN or (now > denials.OFTEN and context.run is None)
