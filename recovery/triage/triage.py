@@ -91,6 +91,7 @@ STORY = frozenset(
         "evidence",
         "without_effects",
         "headline",
+        "headline_in_full",
         "brief",
         "failed_action",
         "failed_tool",

@@ -1,6 +1,8 @@
 """Headlines: what a case is called, in the customer's terms, and what of it is a payload."""
 
+from amends.protocol.vocabulary import EventType
 from approvals import versions
+from ledger import desk_events
 from tests.recovery.cases.conftest import POLICY
 
 WITH_SUMS = POLICY.replace(
@@ -30,6 +32,10 @@ def test_a_mail_to_the_wrong_person_is_told_with_both_and_the_sum(tell, acme):
     )
     assert right not in case.headline + case.brief
     assert case.headline.endswith("“it went to the customer” is not so, $214.00 at stake")
+    told = case.headline_in_full
+    done = {"positions": [0], "outcome": "corrected", "verified": True}
+    desk_events.record(acme, EventType.ACTION_COMPENSATED, run=run.run, action=action, data=done)
+    assert run.case().headline_in_full == told, "what went wrong is still what went wrong"
 
 
 def test_what_is_only_an_id_is_told_in_the_words_of_the_agent(tell):
