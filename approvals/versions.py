@@ -8,6 +8,7 @@ version itself.
 import json
 from collections.abc import Mapping
 from difflib import unified_diff
+from pathlib import Path
 
 from django.db import transaction
 from django.db.models import Max
@@ -152,6 +153,23 @@ policies:
   notes.write: {approval: AUTO}                             # the program that comes with a key
 """
 SOURCES = {"quick-start": ASKS + QUICK_START, "ask-all": ASKS}
+
+
+# Policies to start a new version from, for kinds of agents: the editor offers them, and
+# `python -m bench attacks` says what they do to hijacked runs.
+
+STARTERS = {
+    "support-desk": "Support desk",
+    "finance": "Finance",
+    "office-assistant": "Office assistant",
+    "code-agent": "Code agent",
+}
+STARTERS_FOLDER = Path(__file__).parent / "starters"
+
+
+def starter(name: str) -> str:
+    """The text of a starter; nothing where there is none of this name."""
+    return (STARTERS_FOLDER / f"{name}.yaml").read_text() if name in STARTERS else ""
 
 
 @receiver(workspace_set_up, dispatch_uid="approvals.versions")

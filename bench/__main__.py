@@ -1,6 +1,6 @@
 """All measures, or those named, on servers of their own; the last line is JSON.
 
-    python -m bench [--small] [ingest begin client waiting steps approve unwind retention …]
+    python -m bench [--small] [ingest begin client waiting steps approve unwind retention attacks …]
 
 `--small` is a quick look that says nothing about a large desk. A whole run is kept in
 bench/latest.json.
@@ -34,7 +34,8 @@ def alone(module: str) -> Measure:
     return measure
 
 
-ALONE = ("ingest", "begin", "again", "client", "waiting", "steps", "approve", "unwind", "retention")
+ALONE = ("ingest", "begin", "again", "client", "waiting", "steps", "approve", "unwind", "retention",
+         "attacks")  # fmt: skip
 LISTS = ("queue", "search", "pages")
 
 

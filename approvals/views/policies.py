@@ -160,9 +160,9 @@ def edit(request: Request, workspace: str) -> HttpResponse:
         start = PolicyVersion.objects.filter(
             workspace=here, number=_number(request.GET.get("from", ""))
         ).first()
-        return _edit(
-            request, here, PolicyForm(initial={"source": _source(start or _in_force(here))})
-        )
+        starter = versions.starter(request.GET.get("starter", ""))
+        source = starter or _source(start or _in_force(here))
+        return _edit(request, here, PolicyForm(initial={"source": source}))
     form = PolicyForm(request.POST)
     if not form.is_valid():
         return _edit(request, here, form, status=422)
@@ -196,6 +196,7 @@ def _edit(
         "problems": problems.problems if problems else [],
         "rehearsal": _rehearsed(here, policy) if policy else None,
         "is_good": policy is not None,
+        "starters": versions.STARTERS,
     }
     return page(request, "approvals/policy_edit.html", context, part="check", status=status)
 
