@@ -2,9 +2,10 @@
 
     python -m bench begin
 
-gives `begin_ratio` and what it is made of: the median of three rounds, each with a web process of
-its own, for one may be a fifth quicker than the next all its life. Within a round both are measured
-in turns and by their medians. A policy with rules and a pause are in force, as in life.
+gives `begin_ratio`, `begin_memory_ratio` (under a sum, a count and a known value) and what they are
+made of: the median of three rounds, each with a web process of its own, for one may be a fifth
+quicker than the next all its life. Within a round all are measured in turns and by their medians.
+A policy with rules and a pause are in force, as in life.
 """
 
 import http.client
@@ -12,6 +13,7 @@ import json
 import statistics
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,7 +31,17 @@ policies:
   pay.*: [{when: args.amount > 1000, approval: MANUAL}, {approval: AUTO}]
   crm.*: {approval: AUTO, compensation: SNAPSHOT}
   mail.*: {risk: HIGH, approval: MANUAL}
+  memory.*:
+    - when: 'sum(args.amount, per: target, over: "24h") > 1000 || count(per: run, over: "1h") > 99'
+      approval: MANUAL
+    - {when: 'known(args.to) && args.amount > 100', approval: MANUAL}
+    - {approval: AUTO}
+  capped.*:
+    - {when: 'sum(args.amount, per: tool, over: "24h") > 600', approval: DENY}
+    - {approval: AUTO}
 """
+AT_ONCE, CALLS_AT_ONCE = 20, 200
+CAPPED, AMOUNT = 600, 12
 
 
 def prepare() -> tuple[str, str]:
@@ -58,18 +70,39 @@ class Caller:
         self._talk = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._number = 0
+        self._opened: set[str] = set()
 
-    def begin(self) -> float:
+    def open(self, run: str) -> None:
+        """Say for whom the run acts, which is what a count for a person asks."""
+        from ledger.append.events import new_id
+
+        data = {"on_behalf_of": {"id": run}}
+        event = {"id": new_id(), "type": "run.started", "run": run, "data": data}
+        raw = json.dumps([event]).encode()
+        self._talk.request("POST", "/api/v1/events", raw, self._headers)
+        self._talk.getresponse().read()
+
+    def begin(self, tool: str = "pay.refund") -> float:
         """Seconds until the answer is in."""
+        run = f"{self._name}_{(self._number + 1) // 10}"
+        if tool.startswith("memory") and run not in self._opened:
+            self._opened.add(run)
+            self.open(run)
+        start, said = self.ask(tool, run)
+        assert said.get("answer") == "proceed", said
+        return time.perf_counter() - start
+
+    def ask(self, tool: str, run: str) -> tuple[float, dict[str, Any]]:
+        """When it was asked, and the answer."""
         from ledger.append.events import new_id
 
         self._number += 1
         number = self._number
         body: dict[str, Any] = {
-            "id": new_id(), "type": "action.planned", "run": f"{self._name}_{number // 10}",
+            "id": new_id(), "type": "action.planned", "run": run,
             "action": f"act_{number}", "n": number % 10, "attempt": f"try-{number}",
             "data": {
-                "tool": "pay.refund", "args": {"amount": 12, "to": f"card {number}"},
+                "tool": tool, "args": {"amount": AMOUNT, "to": f"card {number}"},
                 "targets": [{"type": "charge", "id": f"ch_{number}"}],
                 "key": f"{self._name}-{number}",
                 "class": "external_reversible", "before": [{"paid": 12}],
@@ -80,10 +113,7 @@ class Caller:
         start = time.perf_counter()
         self._talk.request("POST", "/api/v1/actions/begin", raw, self._headers)
         answer = self._talk.getresponse()
-        said = json.loads(answer.read())
-        seconds = time.perf_counter() - start
-        assert said.get("answer") == "proceed", said
-        return seconds
+        return start, json.loads(answer.read())
 
 
 class Inserter:
@@ -108,12 +138,17 @@ def measured(caller: Caller, inserter: Inserter, calls: int) -> dict[str, float]
         caller.begin()
         inserter.insert()
     begins: list[float] = []
+    remembered: list[float] = []
     inserts: list[float] = []
     while len(begins) < calls:
         begins += [caller.begin() for _ in range(TURN)]
+        remembered += [caller.begin("memory.refund") for _ in range(TURN)]
         inserts += [inserter.insert() for _ in range(TURN)]
     begin, insert = statistics.median(begins), statistics.median(inserts)
+    memory = statistics.median(remembered)
     return {
+        "begin_memory_ratio": round(memory / insert, 2),
+        "begin_memory_ms": round(memory * 1000, 2),
         "begin_ratio": round(begin / insert, 2),
         "begin_ms": round(begin * 1000, 2),
         "begin_p95_ms": round(sorted(begins)[int(len(begins) * 0.95)] * 1000, 2),
@@ -121,14 +156,32 @@ def measured(caller: Caller, inserter: Inserter, calls: int) -> dict[str, float]
     }
 
 
+def past_the_cap(url: str, token: str) -> int:
+    """Of calls at once under one sum: how many went on beyond it, or were not answered."""
+
+    def some(number: int) -> list[dict[str, Any]]:
+        caller = Caller(url, token, f"at_once{number}")
+        times = range(CALLS_AT_ONCE // AT_ONCE)
+        return [caller.ask("capped.refund", f"at_once{number}")[1] for _ in times]
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        said = [one for found in threads.map(some, range(AT_ONCE)) for one in found]
+    went_on = len([one for one in said if one.get("answer") == "proceed"])
+    unanswered = len([one for one in said if "answer" not in one])
+    return abs(went_on - CAPPED // AMOUNT) + unanswered
+
+
 def rounds(running: Desk, token: str, calls: int) -> dict[str, Any]:
-    inserter, found = Inserter(running.database_url), []
+    inserter, found, conflicts = Inserter(running.database_url), [], 0
     for number in range(ROUNDS):
         running.start_web()
         found.append(measured(Caller(running.url, token, f"round{number}"), inserter, calls))
+        if number == 0:
+            conflicts = past_the_cap(running.url, token)
         running.stop()
     middle = {name: statistics.median(one[name] for one in found) for name in found[0]}
-    return middle | {"begin_ratios": [one["begin_ratio"] for one in found]}
+    ratios = [one["begin_ratio"] for one in found]
+    return middle | {"begin_ratios": ratios, "reserve_conflicts": conflicts}
 
 
 def main() -> None:

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import time
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,8 +13,11 @@ from typing import Any
 import pytest
 
 from approvals import inbox
-from approvals.models import Approval
+from approvals.models import Approval, Tally
+from ledger.models import Action
+from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
+from tests.approvals.door import planned
 from tests.approvals.test_waiting import IRREVERSIBLE
 from tests.config.test_door import ask
 from tests.config.test_vanished_hosts import listeners
@@ -100,6 +105,49 @@ def test_who_waits_in_either_is_told_what_was_decided_elsewhere(
         assert soon(each_has_some)
         inbox.grant(approval, by=ben, seen=approval.digest)
         assert {one.result(timeout=120) for one in told} == {"granted"}
+
+
+def test_both_together_let_no_more_go_on_than_a_sum_lets_also_while_one_is_killed(
+    web: Process, acme: Any, ada: Any, leads: Any
+) -> None:
+    """Fifty agents; whoever hears nothing asks again with the same try, as clients do."""
+    rule = {"when": "sum(args.amount, over: '24h') > 1000", "approval": "DENY"}
+    put_in_force(acme, ada, {"policies": {"pay.*": [rule, {"approval": "AUTO"}]}})
+    agent = Agent.objects.create(workspace=acme, name="pay-agent", owner=ada)
+    _, token = keys.create_key(agent, by=None, name="test")
+    killed: list[int] = []
+
+    def begin(number: int) -> str:
+        body = planned(tool="pay.refund", run=f"run_{number % 7}", action=f"act_{number}",
+                       key=f"k{number}", args={"amount": 99}, targets=[])  # fmt: skip
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        asked = urllib.request.Request(
+            f"{web.url}/api/v1/actions/begin", json.dumps(body).encode(), headers
+        )
+        for _ in range(60):
+            try:
+                with urllib.request.urlopen(asked, timeout=60) as answer:
+                    return str(json.load(answer)["answer"])
+            except urllib.error.HTTPError as refused:
+                if refused.code not in {409, 503}:
+                    raise
+            except OSError:
+                if not killed:
+                    raise
+            time.sleep(0.1)
+        raise AssertionError("no answer came")
+
+    with ThreadPoolExecutor(50) as agents:
+        asked = [agents.submit(begin, number) for number in range(100)]
+        assert soon(lambda: Action.objects.filter(state="running").count() >= 3)
+        killed.append(min(serving(web.pid)))
+        os.kill(killed[0], signal.SIGKILL)
+        answers = [one.result(timeout=120) for one in asked]
+
+    assert answers.count("proceed") == 10
+    assert answers.count("denied") == 90
+    assert Action.objects.filter(state="running").count() == 10
+    assert sum(map(float, Tally.objects.get().buckets.values())) == 990
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
