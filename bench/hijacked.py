@@ -7,7 +7,7 @@ others), and say of each call whether somebody wanted it.
 
 import random
 import string
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -340,8 +340,18 @@ class Code:
 
 
 DESKS = (Support, Finance, Office, Code)
-ATTACKS = ("recipient_swapped", "amount_split", "new_account", "instruction_read", "slow_drift",
-           "lookalike")  # fmt: skip
+
+
+def attacks_on(desk: Any) -> list[Callable[[random.Random], Work]]:
+    """What makes an attack of each kind."""
+    return [
+        desk.recipient_swapped,
+        desk.amount_split,
+        desk.new_account,
+        desk.instruction_read,
+        desk.slow_drift,
+        desk.lookalike,
+    ]
 
 
 def work(desk: Any, chance: random.Random, honest: int, attacked: int) -> Iterator[Work]:
