@@ -358,8 +358,7 @@ def work(desk: Any, chance: random.Random, honest: int, attacked: int) -> Iterat
     """A third of the honest runs first, as a workspace has a past; then all mixed."""
     past, rest = honest // 3, honest - honest // 3
     yield from (desk.honest(chance) for _ in range(past))
-    makers = [desk.honest] * rest + [
-        getattr(desk, kind) for kind in ATTACKS for _ in range(attacked)
-    ]
+    attacks = [make for make in attacks_on(desk) for _ in range(attacked)]
+    makers = [desk.honest] * rest + attacks
     chance.shuffle(makers)
     yield from (maker(chance) for maker in makers)
