@@ -23,7 +23,7 @@ from connectors import channels
 from connectors.channels import Message
 from ledger import desk_events, witness
 from ledger.merkle import Head
-from ledger.models import Action, Run
+from ledger.models import Action, Run, RunState
 from workspaces import access, formatting
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
@@ -157,7 +157,7 @@ def held_runs(one: Pause) -> HeldRuns:
     """
     newest = Run.objects.filter(workspace=one.workspace).order_by("-started_at", "-pk")
     looked_at = newest.values("pk")[: LOOKED_AT_MAX + 1]
-    live = Q(state="running", agent__isnull=False)
+    live = Q(state=RunState.RUNNING, agent__isnull=False)
     held = Run.objects.filter(live & _held_by(one), pk__in=looked_at)
     count = held[: HELD_MAX + 1].count()
     or_more = count > HELD_MAX or looked_at.count() > LOOKED_AT_MAX

@@ -19,7 +19,7 @@ from ledger.append.events import OTHERS_AHEAD, SequenceRange, new_id
 from ledger.append.projection import Folding, KnownRun, Name, Undone
 from ledger.append.statements import Meanwhile, Rows, Statement
 from ledger.fold.effects import undone_as
-from ledger.models import Attempt, Event
+from ledger.models import Attempt, AttemptState, Event
 from ledger.parsed_events import Actor, ParsedEvent, StoredEvent
 from ledger.wire import of_desk
 from workspaces import locks
@@ -203,9 +203,9 @@ def _of_what_is_known(workspace: Workspace, run: str, action: str) -> dict[str, 
             ).values_list("event_id", flat=True)
         ),
         "attempts": list(
-            attempts.filter(state__in=["running", "unknown", "contradiction"]).values_list(
-                "attempt", flat=True
-            )
+            attempts.filter(
+                state__in=[AttemptState.RUNNING, AttemptState.UNKNOWN, AttemptState.CONTRADICTION]
+            ).values_list("attempt", flat=True)
         ),
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from ledger.models import Run
+from ledger.models import Run, RunState
 from workspaces.erasure_registry import holds, keeps, of_runs, rests
 from workspaces.models import Workspace
 
@@ -56,6 +56,6 @@ keeps("ledger.Thinning", "partition", because=OURS)
 @rests
 def alive(workspace: Workspace, runs: Sequence[int]) -> QuerySet[Any]:
     """A run whose agent may still come back to it."""
-    running = Q(state="running") & Q(lease_until__gt=Now() - timedelta(days=1))
+    running = Q(state=RunState.RUNNING) & Q(lease_until__gt=Now() - timedelta(days=1))
     found = Run.objects.filter(running, workspace=workspace, pk__in=runs)
     return found.values_list("pk", flat=True)

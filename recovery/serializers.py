@@ -12,7 +12,7 @@ from recovery.casework import resuming
 from recovery.casework.resuming import Resume
 from recovery.corrections import link_of
 from recovery.models import Case, Correction, Plan, Residue, Step
-from recovery.planning.drafting import DraftStep, NotUndoable
+from recovery.planning.drafting import DraftStep, DriftState, NotUndoable
 from recovery.planning.plans import CHOICES, Draft
 from recovery.run_facts.runs import facts_of
 
@@ -115,7 +115,7 @@ def draft_step(one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
         "drift_state": one.drift_state,
         "drift": disclosure.fields(one.drift, sensitive=sensitive, paths=paths),
         "chosen": one.chosen,
-        "choices": list(CHOICES) if one.drift_state == "drifted" else [],
+        "choices": list(CHOICES) if one.drift_state == DriftState.DRIFTED else [],
         "notes": one.notes,
         "rows": [
             [name, disclosure.value(found, sensitive=sensitive, paths=paths)]

@@ -23,7 +23,8 @@ from recovery import search
 from recovery.cases.lifecycle import held_by_another
 from recovery.casework.bulk_verbs import VERBS, DryRun, Eligible, NotEligible, Worked
 from recovery.engine.queries import DATABASE_AWAY
-from recovery.models import BulkItem, BulkJob, Case, CaseOutcome, Plan
+from recovery.models import BulkItem, BulkItemState, BulkJob, Case, CaseOutcome, Plan
+from recovery.models.bulk import BULK_ITEM_TO_DO
 from workspaces import access, locks
 from workspaces.clock import database_time
 from workspaces.models import User, Workspace
@@ -151,7 +152,9 @@ def stop(job: BulkJob, *, by: User) -> int:
     """Leave out what has not begun; how many. What was submitted has its own stop."""
     now = database_time()
     BulkJob.objects.filter(pk=job.pk, stopped_at=None, ended_at=None).update(stopped_at=now)
-    left = job.items.filter(state="waiting").update(state="stopped", detail=f"Stopped by {by}.")
+    left = job.items.filter(state=BulkItemState.WAITING).update(
+        state=BulkItemState.STOPPED, detail=f"Stopped by {by}."
+    )
     if left:
         desk_events.record(
             job.workspace, EventType.CASE_BULK_STOPPED, by=by, data={"job": job.pk, "left": left}
@@ -190,7 +193,8 @@ def _taken() -> list[BulkItem]:
     """The next items of one job, in hand from now on: as many as its act takes at a time."""
     lost = database_time() - timedelta(seconds=WORKING_SECONDS_MAX)
     todo = BulkItem.objects.filter(
-        Q(state="waiting") | Q(state="working", taken_at__lt=lost), job__stopped_at=None
+        Q(state=BulkItemState.WAITING) | Q(state=BulkItemState.WORKING, taken_at__lt=lost),
+        job__stopped_at=None,
     ).order_by("pk")
     first = todo.select_related("job").first()
     if first is None:
@@ -200,7 +204,7 @@ def _taken() -> list[BulkItem]:
         free = locks.not_in_hand(related)
         items = list(free[: VERBS[first.job.verb].together])
         mine = BulkItem.objects.filter(pk__in=[item.pk for item in items])
-        mine.update(state="working", taken_at=database_time())
+        mine.update(state=BulkItemState.WORKING, taken_at=database_time())
     return items
 
 
@@ -221,9 +225,9 @@ def _work(items: Sequence[BulkItem]) -> None:
 def _keep(items: Sequence[BulkItem], worked: Sequence[Worked | Exception]) -> None:
     """Write down what became of each."""
     for item, came in zip(items, worked, strict=True):
-        item.state, detail = "done", ""
+        item.state, detail = BulkItemState.DONE, ""
         if isinstance(came, Exception):
-            item.state, detail = "refused", str(came)
+            item.state, detail = BulkItemState.REFUSED, str(came)
         elif isinstance(came, Plan):
             item.plan_id, detail = came.pk, came.headline
         item.detail = detail[:DETAIL_CHARACTERS_MAX]
@@ -231,7 +235,7 @@ def _keep(items: Sequence[BulkItem], worked: Sequence[Worked | Exception]) -> No
 
 
 def _end_jobs() -> None:
-    busy = Q(items__state__in=["waiting", "working"])
+    busy = Q(items__state__in=BULK_ITEM_TO_DO)
     over = (
         BulkJob.objects.filter(ended_at=None)
         .annotate(busy=Count("items", filter=busy))

@@ -19,6 +19,7 @@ from recovery.casework import closing, resuming
 from recovery.models import BulkItem, Case, CaseOutcome, Plan
 from recovery.models.bulk import RESUME_FROM_MAX as CHOICE_CHARACTERS_MAX
 from recovery.planning import plans
+from recovery.planning.drafting import DriftState
 from recovery.planning.previews import drafts_of_each
 from recovery.run_facts.runs import facts_of_each
 from workspaces import access
@@ -72,7 +73,7 @@ def _compensated(
             draft.approval,
             draft.money,
             str(draft.reversibility),
-            unread=sum(one.drift_state == "unknown" for one in draft.steps),
+            unread=sum(one.drift_state == DriftState.UNKNOWN for one in draft.steps),
         )
 
 

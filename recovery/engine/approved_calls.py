@@ -40,7 +40,9 @@ def basis_of(run: Run) -> str:
     return digest(
         {
             "unknown": [
-                one.action for one in actions.only("action", "state") if one.state == "unknown"
+                one.action
+                for one in actions.only("action", "state")
+                if one.state == ActionState.UNKNOWN
             ],
             "effects": [
                 list(one)

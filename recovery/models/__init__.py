@@ -2,6 +2,7 @@
 
 from recovery.models.bulk import (
     BulkItem,
+    BulkItemState,
     BulkJob,
     Contest,
     ContestGround,
@@ -21,6 +22,7 @@ from recovery.models.cases import (
     Cause,
     Comment,
     Readback,
+    ReadbackState,
     Report,
     ReportSource,
     Residue,
@@ -36,6 +38,7 @@ __all__ = [
     "STEP_MOVES",
     "AdviceRenewal",
     "BulkItem",
+    "BulkItemState",
     "BulkJob",
     "Case",
     "CaseOutcome",
@@ -52,6 +55,7 @@ __all__ = [
     "Plan",
     "PlanState",
     "Readback",
+    "ReadbackState",
     "Report",
     "ReportSource",
     "Residue",

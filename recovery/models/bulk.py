@@ -220,12 +220,23 @@ class BulkJob(models.Model):
         return f"{self.verb} {self.query}"
 
 
+class BulkItemState(models.TextChoices):
+    WAITING = "waiting"
+    WORKING = "working"
+    DONE = "done"
+    REFUSED = "refused"
+    STOPPED = "stopped"
+
+
+BULK_ITEM_TO_DO = [BulkItemState.WAITING, BulkItemState.WORKING]
+
+
 class BulkItem(models.Model):
     job = models.ForeignKey(BulkJob, on_delete=models.CASCADE, related_name="items")
     case = models.ForeignKey(Case, on_delete=models.CASCADE)
     revision = models.BigIntegerField()
     digest = models.CharField(max_length=64, blank=True, help_text="Of the plan that was previewed")
-    state = models.CharField(max_length=12, default="waiting")
+    state = models.CharField(max_length=12, default=BulkItemState.WAITING)
     detail = models.CharField(max_length=400, blank=True)
     taken_at = models.DateTimeField(null=True, help_text="When somebody began to work on it")
     plan_id = models.BigIntegerField(null=True)
@@ -237,7 +248,7 @@ class BulkItem(models.Model):
         indexes: ClassVar = [
             models.Index(
                 fields=["id"],
-                condition=models.Q(state__in=["waiting", "working"]),
+                condition=models.Q(state__in=BULK_ITEM_TO_DO),
                 name="bulk_item_to_do",
             )
         ]

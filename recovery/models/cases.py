@@ -334,18 +334,27 @@ class AdviceRenewal(models.Model):
         return f"advised up to case {self.up_to}"
 
 
+class ReadbackState(models.TextChoices):
+    WAITING = "waiting"
+    READ = "read"
+    REWRITTEN = "rewritten"
+    GIVEN_UP = "given_up"
+
+
 class Readback(models.Model):
     """An action that its rule wants read back over a connection, until that was done."""
 
     action = models.OneToOneField(Action, on_delete=models.CASCADE, related_name="readback")
-    state = models.CharField(max_length=10, default="waiting")
+    state = models.CharField(max_length=10, default=ReadbackState.WAITING)
     due_at = models.DateTimeField()
     tries = models.PositiveSmallIntegerField(default=0)
     detail = models.CharField(max_length=400, blank=True, help_text="Why it was given up")
 
     class Meta:
         indexes: ClassVar = [
-            models.Index(fields=["due_at"], condition=Q(state="waiting"), name="readback_due")
+            models.Index(
+                fields=["due_at"], condition=Q(state=ReadbackState.WAITING), name="readback_due"
+            )
         ]
 
     def __str__(self) -> str:

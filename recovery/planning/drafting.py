@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from msgspec import UNSET
@@ -49,6 +50,23 @@ Place = tuple[str, str]
 """A target's type and id."""
 
 
+class DriftState(StrEnum):
+    """How the target of a step compares with what the agent left."""
+
+    NOT_READ = ""
+    UNCHANGED = "unchanged"
+    DRIFTED = "drifted"
+    ALREADY = "already"  # as the step would leave it
+    LATER = "later"  # a newer step of the plan comes first
+    UNKNOWN = "unknown"
+    UNOBSERVABLE = "unobservable"
+    UNTOLD = "untold"  # nobody told how the agent left it
+
+
+UNTOUCHED = frozenset({DriftState.UNCHANGED, DriftState.ALREADY, DriftState.LATER})
+"""Nothing in these needs a second look."""
+
+
 @dataclass(slots=True, kw_only=True)
 class DraftStep:
     """One step as it would be written; `step` is not saved."""
@@ -65,7 +83,7 @@ class DraftStep:
     chosen: str = ""
     refused: str = ""
     """Why a look at the target showed that this can never be restored as it was."""
-    drift_state: str = ""
+    drift_state: DriftState = DriftState.NOT_READ
     drift: list[dict[str, Any]] = field(default_factory=list)
     seen: Recorded = UNSET
     """What the target looks like now; UNSET where it was not read."""
@@ -73,7 +91,7 @@ class DraftStep:
     @property
     def needs_choice(self) -> bool:
         """Whether the target has drifted and nobody has said what should happen."""
-        return self.drift_state == "drifted" and not self.chosen
+        return self.drift_state == DriftState.DRIFTED and not self.chosen
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from connectors.contract import (
     drift,
 )
 from recovery.engine import outbound_calls
-from recovery.planning.drafting import DraftStep, Place
+from recovery.planning.drafting import DraftStep, DriftState, Place
 
 PARALLEL_MAX = 8
 OBSERVED_MAX = 200
@@ -61,7 +61,7 @@ def _newest(steps: Sequence[DraftStep]) -> dict[Place, DraftStep]:
         elif one.operation.observes:
             newest[place] = one
         else:
-            one.drift_state = "unobservable"
+            one.drift_state = DriftState.UNOBSERVABLE
     return newest
 
 
@@ -72,7 +72,7 @@ def _held_against(
     for place, one in newest.items():
         observation = found.get(id(one))
         if observation is None:
-            one.drift_state = "unknown"
+            one.drift_state = DriftState.UNKNOWN
             continue
         seen[place] = one.seen = observation.state if observation.found else None
         _compare(one, observation)
@@ -169,14 +169,14 @@ def _compare(one: DraftStep, observation: Observation) -> None:
     about = (step.connection, step.operation, step.args, target, observation)
     try:
         if calls.satisfied(*about, **known):
-            one.drift_state = "already"
+            one.drift_state = DriftState.ALREADY
             return
         if known["expected"] is UNSET:
-            one.drift_state = "untold"
+            one.drift_state = DriftState.UNTOLD
             return
         differences = calls.drifted(*about, **known)
     except (CannotRead, Refused) as unread:
-        one.drift_state = "unknown"
+        one.drift_state = DriftState.UNKNOWN
         one.notes.append(str(unread))
         return
     _mark(one, differences)
@@ -186,17 +186,17 @@ def _between(one: DraftStep) -> None:
     """Whether somebody changed the target between two writes of the agent."""
     later = _expected(one)
     if one.chosen or later is UNSET:
-        one.drift_state = "later"
+        one.drift_state = DriftState.LATER
         return
     left = outbound_calls.after_of(one.effect)
     differences = drift(left, Observation(found=later is not None, state=later))
     _mark(one, normalization.still_differ(differences, one.step.connection.workspace))
-    if one.drift_state == "unchanged":
-        one.drift_state = "later"
+    if one.drift_state == DriftState.UNCHANGED:
+        one.drift_state = DriftState.LATER
 
 
 def _mark(one: DraftStep, differences: Sequence[FieldDiff]) -> None:
-    one.drift_state = "drifted" if differences else "unchanged"
+    one.drift_state = DriftState.DRIFTED if differences else DriftState.UNCHANGED
     one.drift = [_row(one, difference) for difference in differences]
 
 

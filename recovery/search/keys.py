@@ -22,7 +22,7 @@ from amends.protocol.vocabulary import RISKS
 from approvals import pauses
 from approvals.models import Pause, PauseKind
 from ledger.models import Reversibility, Run
-from recovery.models import Case, CaseOutcome, CaseState, Comment, Plan, Step, StepState
+from recovery.models import Case, CaseOutcome, CaseState, Comment, Plan, PlanState, Step, StepState
 from recovery.models.steps import TO_RUN
 from recovery.search import language
 from recovery.search.language import Either, Field, Node, Not, Query, QueryError, Text, Value
@@ -287,7 +287,7 @@ IS: Mapping[str, Word] = {
 
 HAS: Mapping[str, Word] = {
     "approval": Word(
-        lambda _: Q(Exists(Plan.objects.filter(case=OuterRef("pk"), state="waiting"))),
+        lambda _: Q(Exists(Plan.objects.filter(case=OuterRef("pk"), state=PlanState.WAITING))),
         "a plan waits for people",
     ),
     "comment": Word(

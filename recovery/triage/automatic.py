@@ -15,7 +15,7 @@ from ledger.models import Reversibility
 from recovery.cases.lifecycle import REFUSALS
 from recovery.models import Case, CaseState, Suggestion
 from recovery.planning import plans
-from recovery.planning.drafting import DraftStep, rests_on_reports
+from recovery.planning.drafting import UNTOUCHED, DraftStep, rests_on_reports
 from recovery.planning.plans import Draft
 from recovery.triage.detectors import KINDS
 
@@ -93,7 +93,7 @@ def _why_not_step(draft: Draft, one: DraftStep) -> str:
         "A step may not be repeated.": not one.operation.may_repeat,
         "Only the agent suggests the step.": one.suggested_by_agent,
         "A snapshot was only reported.": rests_on_reports(one),
-        "A target could not be read.": one.drift_state not in {"unchanged", "later", "already"},
+        "A target could not be read.": one.drift_state not in UNTOUCHED,
         plans.UNDONE_LATELY: plans.undone_lately(draft, one),
     }
     return next((words for words, holds in hindrances.items() if holds), "")

@@ -17,7 +17,7 @@ from amends.protocol.masking import holds_bare
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.denials import OFTEN
 from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
-from recovery.models import Case, StepState
+from recovery.models import Case, ReadbackState, StepState
 from recovery.run_facts.runs import RunFacts, ran_at
 from recovery.run_facts.sentences import clean, shortened, target_words
 from workspaces import formatting
@@ -178,7 +178,7 @@ def _unverified(facts: RunFacts, action: Action) -> bool:
         return False
     wanted = facts.judgement(action).verify
     if wanted == "CONNECTOR":  # the desk reads it back itself, and says so if it cannot
-        return action.pk in facts.unread and facts.unread[action.pk].state == "given_up"
+        return action.pk in facts.unread and facts.unread[action.pk].state == ReadbackState.GIVEN_UP
     return wanted != "NONE"
 
 

@@ -21,7 +21,7 @@ from connectors import calls
 from connectors.contract import CannotRead, Observation, Refused, Target
 from ledger import desk_events
 from ledger.models import Action, ActionState, Compensated, Run, Verified
-from recovery.models import Readback
+from recovery.models import Readback, ReadbackState
 from recovery.planning import drifts
 from recovery.planning.drafting import DraftStep, connections_of, draft_steps
 from recovery.run_facts.runs import RunFacts, facts_of
@@ -63,11 +63,13 @@ def wants_any(policy: Policy) -> bool:
 def sweep() -> int:
     """Read back what is due; the number of calls that were read."""
     now = database_time()
-    due = Readback.objects.filter(state="waiting", due_at__lte=now).select_related("action")
+    due = Readback.objects.filter(state=ReadbackState.WAITING, due_at__lte=now).select_related(
+        "action"
+    )
     by_run: dict[int, list[Readback]] = defaultdict(list)
     for one in due.order_by("due_at")[:BATCH]:
         pause = timedelta(seconds=TRY_SECONDS * 4**one.tries)
-        taken = Readback.objects.filter(pk=one.pk, tries=one.tries, state="waiting")
+        taken = Readback.objects.filter(pk=one.pk, tries=one.tries, state=ReadbackState.WAITING)
         if taken.update(tries=F("tries") + 1, due_at=now + pause):
             one.tries += 1
             by_run[one.action.run_id].append(one)
@@ -137,15 +139,17 @@ def _settle(
             data=data,
             part="readback",
         )
-        _end(row, "read")
+        _end(row, ReadbackState.READ)
         return 1
     if action.pk in rewritten:
-        _end(row, "rewritten")  # the same run wrote over it, and that is what is read back
+        _end(
+            row, ReadbackState.REWRITTEN
+        )  # the same run wrote over it, and that is what is read back
     elif row.tries >= TRIES_MAX:
-        _end(row, "given_up", "Its targets could not be read over any connection.")
+        _end(row, ReadbackState.GIVEN_UP, "Its targets could not be read over any connection.")
         Run.objects.filter(pk=run.pk).update(revision=F("revision") + 1)
     return 0
 
 
-def _end(row: Readback, state: str, detail: str = "") -> None:
+def _end(row: Readback, state: ReadbackState, detail: str = "") -> None:
     Readback.objects.filter(pk=row.pk).update(state=state, detail=detail[:DETAIL_CHARACTERS_MAX])

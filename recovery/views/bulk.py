@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from recovery import search
 from recovery.casework import bulk
 from recovery.casework.bulk_verbs import USUAL, VERBS, Choice, DryRun, Eligible
-from recovery.models import BulkItem, BulkJob, CaseState
+from recovery.models import BulkItem, BulkItemState, BulkJob, CaseState
 from recovery.models.cases import PUT_RIGHT
 from recovery.run_facts.sentences import plural
 from recovery.views.request_context import case_url, queue_url
@@ -24,12 +24,12 @@ from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, wor
 from workspaces.written import InvalidInput
 
 # What an item's state says to people. Submitted is not restored: that the case says itself.
-ITEM_WORDS = {
-    "waiting": ("calm", "Queued"),
-    "working": ("busy", "Running"),
-    "done": ("calm", "Done"),
-    "refused": ("bad", "Refused"),
-    "stopped": ("calm", "Stopped"),
+ITEM_WORDS: dict[str, tuple[str, str]] = {
+    BulkItemState.WAITING: ("calm", "Queued"),
+    BulkItemState.WORKING: ("busy", "Running"),
+    BulkItemState.DONE: ("calm", "Done"),
+    BulkItemState.REFUSED: ("bad", "Refused"),
+    BulkItemState.STOPPED: ("calm", "Stopped"),
 }
 MOVING = {CaseState.RECOVERING, CaseState.RESUMING}
 CASE_TONES: dict[str, str] = {
@@ -279,11 +279,11 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
         "counts": [
             {"name": name, "value": formatting.count(counts.get(key, 0))}
             for name, key in (
-                ("Queued", "waiting"),
-                (verb.done, "done"),
+                ("Queued", BulkItemState.WAITING),
+                (verb.done, BulkItemState.DONE),
                 ("Restored", "restored"),
-                ("Refused", "refused"),
-                ("Stopped", "stopped"),
+                ("Refused", BulkItemState.REFUSED),
+                ("Stopped", BulkItemState.STOPPED),
             )
             if key != "restored" or verb.restores
         ],
@@ -310,7 +310,7 @@ def _head(one: BulkJob) -> dict[str, Any]:
 
 def _item(job: BulkJob, item: BulkItem) -> dict[str, Any]:
     tone, word = ITEM_WORDS.get(item.state, ("calm", item.state))
-    if item.state == "done":
+    if item.state == BulkItemState.DONE:
         word = VERBS[job.verb].done
     case = item.case
     ending = case.get_outcome_display() if case.outcome else case.get_state_display()

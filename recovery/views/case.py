@@ -13,7 +13,7 @@ from django_htmx.http import HttpResponseClientRefresh
 from approvals import pauses
 from approvals.models import PauseKind
 from ledger import disclosure
-from ledger.models import Event, Run
+from ledger.models import Event, Run, RunState
 from recovery import search
 from recovery.cases.lifecycle import REFUSALS, holder_of
 from recovery.casework import cases, closing
@@ -267,7 +267,7 @@ def _reopen_url(case: Case, person: User) -> str:
 
 
 def _claim(case: Case, person: User) -> dict[str, Any] | None:
-    if case.state == "closed" or not may(person, "recover", case.workspace):
+    if case.state == CaseState.CLOSED or not may(person, "recover", case.workspace):
         return None
     holder = holder_of(case)
     return {
@@ -280,16 +280,16 @@ def _claim(case: Case, person: User) -> dict[str, Any] | None:
 
 def _suggestion(case: Case) -> dict[str, str] | None:
     """The next step and its reason; what is waited for while nothing is to be done."""
-    if case.state == "closed":
+    if case.state == CaseState.CLOSED:
         return None
-    if case.state != "open":
+    if case.state != CaseState.OPEN:
         return {"title": case.get_state_display().capitalize(), "reason": WAITING[case.state]}
     return {"title": case.get_suggestion_display().capitalize(), "reason": case.suggestion_reason}
 
 
 def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
     """What stands above all else: reports and what waits for a word, or how the case ended."""
-    if case.state != "closed":
+    if case.state != CaseState.CLOSED:
         reported = [_reported(one) for one in facts.reports[-REPORTS_SHOWN_MAX:]]
         return [
             *reported,
@@ -477,7 +477,7 @@ def pauses_offered(case: Case, person: User) -> dict[str, Any] | None:
 
 def _pausable(case: Case) -> dict[str, str]:
     found = {
-        PauseKind.RUN: case.run.run if case.run.state == "running" else "",
+        PauseKind.RUN: case.run.run if case.run.state == RunState.RUNNING else "",
         PauseKind.AGENT: case.agent.name if case.agent else "",
         PauseKind.TOOL: case.failed_action.tool if case.failed_action else "",
     }

@@ -12,9 +12,9 @@ from connectors.contract import Preview
 from ledger import disclosure
 from ledger.models import Checkpoint
 from recovery.cases.lifecycle import REFUSALS, refuse_if_claimed
-from recovery.models import Case, CaseState
+from recovery.models import Case, CaseState, PlanState
 from recovery.planning import plans, previews
-from recovery.planning.drafting import DraftStep
+from recovery.planning.drafting import UNTOUCHED, DraftStep, DriftState
 from recovery.run_facts.sentences import listed
 from recovery.views import request_context, story
 from recovery.views.request_context import case_to
@@ -33,19 +33,17 @@ GONE_CHOICES = {
     "skip": ("Leave it gone", "this effect stays; the case says so"),
 }
 DRIFT_WORDS = {
-    "unchanged": "unchanged since the agent",
-    "drifted": "drifted",
-    "already": "already as it should be",
-    "later": "a newer step comes first",
-    "unobservable": "cannot be read beforehand",
-    "untold": "nobody told how it was left: a later change would be lost",
+    DriftState.UNCHANGED: "unchanged since the agent",
+    DriftState.DRIFTED: "drifted",
+    DriftState.ALREADY: "already as it should be",
+    DriftState.LATER: "a newer step comes first",
+    DriftState.UNOBSERVABLE: "cannot be read beforehand",
+    DriftState.UNTOLD: "nobody told how it was left: a later change would be lost",
 }
 ALIKE_MAX = 1_000
 # A plan from so many steps on has an outline, and shows the first and the last of them open.
 OUTLINED_FROM, OPEN_STEPS = 12, 4
 FIELDS_OF_A_WHOLE_MAX = 40
-# Nothing in these needs a second look.
-UNTOUCHED = {"unchanged", "already", "later"}
 
 
 @login_required
@@ -70,7 +68,7 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
         )
     except REFUSALS as refusal:
         return _show(request, case, reach, choices, problem=refusal)
-    words = "It waits for approval." if plan.state == "waiting" else "It runs now."
+    words = "It waits for approval." if plan.state == PlanState.WAITING else "It runs now."
     return request_context.preview_done(request, case, f"Plan {plan.number} is submitted. {words}")
 
 
@@ -230,7 +228,7 @@ def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
     undoes = f"undoes {action.tool_words} · {connection.name} · {one.step.operation}"
     if one.notes:
         undoes += " · " + " ".join(one.notes)
-    drifted = one.drift_state == "drifted"
+    drifted = one.drift_state == DriftState.DRIFTED
     return {
         "number": number,
         "title": one.preview.title,
@@ -248,7 +246,7 @@ def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
         )
         if drifted and sensitive
         else [],
-        "drift_state": "unchanged" if one.drift_state in UNTOUCHED else one.drift_state,
+        "drift_state": DriftState.UNCHANGED if one.drift_state in UNTOUCHED else one.drift_state,
         "drift_words": "gone"
         if drifted and _is_gone(one)
         else DRIFT_WORDS.get(one.drift_state, "could not be read"),

@@ -8,7 +8,7 @@ from approvals.models import Approval, ApprovalState
 from connectors import connections
 from ledger import disclosure
 from ledger.disclosure import HIDDEN
-from recovery.models import Case, Plan, Step
+from recovery.models import Case, Plan, Step, StepState
 from recovery.models.plans import LIVING
 from recovery.models.steps import TROUBLED
 from recovery.views.request_context import case_url
@@ -18,11 +18,11 @@ from workspaces.models import User
 
 STEPS_SHOWN_MAX = 200
 # What a step in this state says under its title.
-OUTCOMES = {
-    "verified": "Read back: it is as it should be.",
-    "reported": "The other side says it is done; it cannot be read back.",
-    "skipped": "Left as it is.",
-    "cancelled": "Not done.",
+OUTCOMES: dict[str, str] = {
+    StepState.VERIFIED: "Read back: it is as it should be.",
+    StepState.REPORTED: "The other side says it is done; it cannot be read back.",
+    StepState.SKIPPED: "Left as it is.",
+    StepState.CANCELLED: "Not done.",
 }
 
 APPROVAL_WORDS = {
@@ -66,7 +66,7 @@ def _step(case: Case, step: Step, *, sensitive: bool) -> dict[str, Any]:
         "text": f"{step.connection.name} · {step.operation}",
         "state": step.state,
         "reversibility": step.reversibility,
-        "drift": "It changed since the agent wrote it." if step.state == "drifted" else "",
+        "drift": "It changed since the agent wrote it." if step.state == StepState.DRIFTED else "",
         "diff": differences(step, sensitive=sensitive),
         "waits": step.note if step.state not in OUTCOMES else "",
         "outcome": OUTCOMES.get(step.state, ""),
@@ -79,10 +79,10 @@ def differences(step: Step, *, sensitive: bool) -> list[dict[str, Any]]:
 
     Without `sensitive` values that agents or outside systems wrote are hidden.
     """
-    if step.state == "drifted":
+    if step.state == StepState.DRIFTED:
         seen = disclosure.fields(step.drift or [], sensitive=sensitive, paths=step.workspace.mask)
         return [_differs(one, "agent_wrote", "drifted", shown=True) for one in seen]
-    if step.state != "needs_human":
+    if step.state != StepState.NEEDS_HUMAN:
         return []
     found = [
         _differs(one, "approved", "changed", shown=sensitive or _is_ours(str(one.get("field"))))

@@ -12,7 +12,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from ledger import disclosure
 from recovery.cases.lifecycle import OutOfDate
-from recovery.models import Case
+from recovery.models import Case, CaseState
 from workspaces import access, formatting
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
@@ -85,7 +85,7 @@ def head(case: Case, reader: User) -> dict[str, Any]:
 
 
 def due_words(case: Case) -> str:
-    if case.due_at is None or case.state == "closed":
+    if case.due_at is None or case.state == CaseState.CLOSED:
         return ""
     text = formatting.ago(case.due_at)
     return (

@@ -157,7 +157,7 @@ def _action(
         "word": WORDS.get(action_class, ""),
         "tone": "bad" if failed else tone if not reads else "calm",
         "sign": "!" if failed and sign == "✓" else sign if not reads or failed else "○",
-        "state": "" if reads and action.state == "succeeded" else action.state,
+        "state": "" if reads and action.state == ActionState.SUCCEEDED else action.state,
         "reversibility": _weakest(facts, action, effects),
         "pivot": action.saga == "pivot",
         "target": targets,
@@ -226,9 +226,9 @@ def _weakest(facts: RunFacts, action: Action, effects: Sequence[Effect]) -> str:
 def _error(action: Action) -> str:
     error = action.error if isinstance(action.error, dict) else {}
     words = f"{error.get('type', '')}: {error.get('message', '')}".strip(": ")
-    if action.state == "failed":
+    if action.state == ActionState.FAILED:
         return f"{words} · outcome: nothing happened" if words else "Failed; nothing happened"
-    if action.state == "unknown":
+    if action.state == ActionState.UNKNOWN:
         return f"{words} · outcome: unknown, it may have happened".lstrip(" ·")
     return ""
 
