@@ -6,7 +6,7 @@ from django.http import Http404, HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 
-from approvals.interchange import aais_documents
+from approvals.interchange import aais
 from approvals.models import Approval
 from ledger import disclosure
 from workspaces.access import require
@@ -17,7 +17,7 @@ router = Router(auth=ByPerson(), tags=["approvals"])
 
 @router.get("/approvals/{int:pk}/documents", summary="The names of its documents, the newest last")
 def list_documents(request: HttpRequest, pk: int) -> dict[str, Any]:
-    return {"documents": aais_documents.names(_approval(request, pk))}
+    return {"documents": aais.names(_approval(request, pk))}
 
 
 @router.get("/approvals/{int:pk}/documents/{name}", summary="One of them (AAIS 1.0)")
@@ -27,13 +27,13 @@ def read_document(request: HttpRequest, pk: int, name: str) -> dict[str, Any]:
     """
     approval = _approval(request, pk)
     caller = caller_of(request)
-    if name not in aais_documents.names(approval):
+    if name not in aais.names(approval):
         raise Http404("There is no such document of it by now.")
     person = caller.person
     sees = person is not None and disclosure.reveals(
         person, caller.workspace, approval=approval.pk, run=approval.run_ref
     )
-    return aais_documents.of(approval, name, sees=sees)
+    return aais.of(approval, name, sees=sees)
 
 
 def _approval(request: HttpRequest, pk: int) -> Approval:

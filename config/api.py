@@ -17,7 +17,7 @@ from ninja.openapi.schema import OpenAPISchema
 from approvals.policy import Unreadable
 from config.edge import HOT_MODULES
 from config.middleware import come_back
-from edge.openapi import described
+from edge.asgi import described
 from workspaces.access import NotAllowed
 from workspaces.keys import LacksScope
 from workspaces.moves import CannotMove

@@ -22,7 +22,7 @@ from django.db import Error as DatabaseError
 
 from connectors import normalization, registry
 from connectors.addresses import NotSent, OutOfTime
-from connectors.call_pool import GRACE_SECONDS, OutboundCall
+from connectors.call_pool import GRACE_SECONDS, Asker, OutboundCall, asked
 from connectors.calllog import Line
 from connectors.canonical import digest
 from connectors.contract import (
@@ -47,7 +47,6 @@ from connectors.contract import (
 from connectors.models import Connection
 from connectors.models.connections import CallOutcome
 from connectors.outbound import Deadline, Outbound
-from connectors.plugin_calls import Asker, asked
 from connectors.redaction import Redaction
 from workspaces.encryption import CannotOpen
 from workspaces.models import Secret

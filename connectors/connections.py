@@ -26,11 +26,11 @@ from django.utils import timezone
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
 from connectors import calls, registry
+from connectors.call_pool import Asker, asked
 from connectors.canonical import canonical
 from connectors.contract import CannotRead, Connector, Purpose, Refused, State, Target
 from connectors.models import Connection, ConnectionVersion
 from connectors.models.connections import digest_of_settings
-from connectors.plugin_calls import Asker, asked
 from connectors.redaction import Redaction
 from workspaces import outbox
 from workspaces.models import Act, Secret, User, Workspace

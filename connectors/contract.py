@@ -13,36 +13,18 @@ any other exception means that we do not know, and so does a time-out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from connectors.canonical import same
+from connectors.canonical import digest, same
 from connectors.refusals import CannotRead, CannotRestore, Refused
-from connectors.shapes import (
-    Answer,
-    Call,
-    Check,
-    DiffRow,
-    FieldDiff,
-    Finding,
-    Idempotency,
-    Kind,
-    Money,
-    NothingSchema,
-    Observation,
-    Operation,
-    Preview,
-    ProbeStrength,
-    Purpose,
-    Recorded,
-    Reversibility,
-    Session,
-    State,
-    Target,
-)
+from edge.pools import described
+from workspaces import formatting
 
 __all__ = [
     "UNSET",
@@ -74,6 +56,239 @@ __all__ = [
     "drift",
     "found_by_state",
 ]
+
+# The shapes that go between the engine and a connector.
+
+if TYPE_CHECKING:
+    from connectors.outbound import Outbound
+
+Reversibility = Literal["exact", "compensable", "irreversible"]
+Idempotency = Literal["native_key", "conditional", "natural_key", "marker", "none"]
+ProbeStrength = Literal["strong", "eventual", "none"]
+Purpose = Literal["observe", "compensate"]
+Kind = Literal["row", "money", "mail", "http", "calendar"]
+State = dict[str, Any]
+Recorded = State | None | UnsetType
+"""A recorded snapshot: the fields; None where the target was not there; UNSET where nothing was
+recorded.
+"""
+
+
+class NothingSchema(msgspec.Struct, forbid_unknown_fields=True):
+    """The schema of a connector without settings or credentials."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One thing that a connector can do, and how far it can be trusted to do it once.
+
+    `idempotency` says what keeps a second try from doing it twice: the provider remembers our key
+    (`native_key`, for `window_seconds`), the write is conditional on what was read (`conditional`),
+    the end state is the same however often it is written (`natural_key`), we leave a mark in the
+    same transaction (`marker`), or nothing does (`none`: it is tried once).
+
+    `probe` says whether a lost answer can be found again: at once (`strong`), after
+    `horizon_seconds` (`eventual`), or never (`none`). `limit_seconds` bounds the whole call, from
+    look-up of the name to the last byte of the answer.
+    """
+
+    name: str
+    title: str
+    args_schema: type[msgspec.Struct]
+    reversibility: Reversibility
+    idempotency: Idempotency
+    window_seconds: int | None = None
+    probe: ProbeStrength = "none"
+    horizon_seconds: int = 0
+    limit_seconds: float = 15.0
+    kind: Kind = "http"
+    moves_money: bool = False
+    reaches_people: bool = False
+    observes: bool = True  # False: there is nothing to read beforehand, so drift cannot be noticed
+    is_partial: bool = False  # True: fields left out of the arguments stay as they are
+    reads_back: bool = True  # False: no read exists afterwards, so a step ends `reported`
+
+    def __post_init__(self) -> None:
+        if self.idempotency == "native_key" and not self.window_seconds:
+            raise ValueError(
+                f"{self.name}: a native key needs the window that the provider keeps it"
+            )
+        if self.probe == "eventual" and self.horizon_seconds <= 0:
+            raise ValueError(f"{self.name}: an eventual probe needs a horizon")
+        if not 0 < self.limit_seconds <= LIMIT_SECONDS_MAX:
+            raise ValueError(
+                f"{self.name}: limit_seconds is above 0 and at most {LIMIT_SECONDS_MAX}"
+            )
+        described(self.args_schema)
+
+    def check_args(self, args: Mapping[str, Any]) -> Any:
+        """The arguments as the schema's struct; raises Refused with the first mistake's path."""
+        try:
+            return msgspec.convert(dict(args), self.args_schema)
+        except msgspec.ValidationError as wrong:
+            raise Refused(f"Arguments of {self.name}: {wrong}") from wrong
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether a try whose absence was proven may be followed by another one."""
+        return self.idempotency != "none"
+
+
+LIMIT_SECONDS_MAX = 60.0
+"""Longer calls would outlast the engine's lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    type: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A connection, opened for one purpose and one call.
+
+    `settings` and `credentials` are instances of the connector's schemas. `credentials` is the
+    secret of the purpose: a session for `observe` never holds the credential that can write.
+    `outbound` is the only way out: it applies the address rule and ends everything at the call's
+    deadline.
+    """
+
+    connection: str
+    purpose: Purpose
+    settings: Any
+    credentials: Any
+    outbound: Outbound
+
+    def __repr__(self) -> str:
+        return f"<Session {self.connection} for {self.purpose}>"  # never the credentials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What the target looks like now; `version` is what a conditional write can rest on.
+
+    `readings` says per field of recorded values whether they are what was found. A connector gives
+    them where the system itself has compared them: a column of decimals reads "12.50" as 12.5.
+    """
+
+    found: bool
+    state: State | None
+    version: str | None = None
+    readings: Mapping[str, Sequence[tuple[Any, bool]]] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the canonical state; of `null` where the target is gone."""
+        return digest(self.state if self.found else None)
+
+    def agrees(self, name: str, recorded: Any) -> bool:
+        """Whether a field is as it was recorded."""
+        for value, is_so in self.readings.get(name, ()):
+            if digest(value) == digest(recorded):
+                return is_so
+        return self.state is not None and name in self.state and same(recorded, self.state[name])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of one operation on one target.
+
+    `before` is what is to be restored, `expected` the state in which the target should be found
+    just before the call (the action's recorded `after`); each may be UNSET where nothing was
+    recorded. `observed` is what the engine last read inside its lease, `must_be_true` the
+    post-condition that people approved (None while it is being drafted), `sent_at` the time of the
+    attempt in question, `reason` why it is done, in words for people.
+    """
+
+    operation: Operation
+    args: State
+    target: Target
+    key: str
+    connection: Session
+    before: Recorded = UNSET
+    expected: Recorded = UNSET
+    observed: Observation | None = None
+    must_be_true: State | None = None
+    sent_at: datetime | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRow:
+    """One field of a preview's diff; `now` is None where the target has not been read."""
+
+    field: str
+    was: Any
+    agent_wrote: Any
+    now: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """An amount in the currency's smallest unit, as payment APIs have it."""
+
+    amount_minor: int
+    currency: str
+
+    def __str__(self) -> str:
+        return formatting.money(self.amount_minor, self.currency)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What people decide on: from the structured arguments, and nothing an agent worded.
+
+    `title` is one sentence ("Refund $1 286.00 to card ending 4421"). `will_send` is what goes out,
+    `must_be_true` what a read afterwards must find: `{"exists": bool, "fields": {...}}`, or empty
+    where no read exists.
+    """
+
+    kind: Kind
+    title: str
+    rows: Sequence[tuple[str, str]] = ()
+    will_send: State = field(default_factory=dict)
+    must_be_true: State = field(default_factory=dict)
+    diff: Sequence[DiffRow] = ()
+    money: Money | None = None
+    recipients: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How an `apply` ended. `evidence` is small, redacted, and kept in the ledger."""
+
+    outcome: Literal["applied", "no_effect", "unknown"]
+    evidence: State = field(default_factory=dict)
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a probe found of an earlier try."""
+
+    found: Literal["present", "absent", "cannot_tell"]
+    evidence: State = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDiff:
+    """One field in which the target differs. `field` is empty if the whole target came or went."""
+
+    field: str
+    expected: Any
+    actual: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A read-back: `checks` is a list of {name, expected, actual, ok}."""
+
+    ok: bool
+    checks: list[State]
+
+
+# A connector.
 
 
 class Connector:

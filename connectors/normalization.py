@@ -26,7 +26,7 @@ from amends.protocol.masking import (
     without_last4,
 )
 from connectors.canonical import same
-from connectors.shapes import FieldDiff
+from connectors.contract import FieldDiff
 from ledger.desk_events import masking_key
 from workspaces.models import Workspace
 

@@ -1,4 +1,5 @@
-"""Requests and answers in front of Django: what the handlers of every floor share.
+"""Requests and answers in front of Django: what the handlers of every floor share, and what the page
+of the API says of them.
 
 A handler is a plain ASGI callable: no middleware, no session. config/edge.py routes to it. All that
 can be wrong with a request is a `Refused`, which the wrapper `answering` turns into an RFC 9457
@@ -8,7 +9,7 @@ problem. A bad request is never a 500.
 import logging
 import re
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What the API's page says of a route (edge/openapi.py).
+    """What the API's page says of a route.
 
     `body` is the type by which its request is read, in one of `media` if it takes any, and `answer`
     the one in which it answers. Of each name in the `query` there is its schema, and what it does;
@@ -181,3 +182,71 @@ def answering(handler: Callable[[Scope, Receive, Send], Awaitable[None]]) -> Han
             await answer_problem(send, what, (("retry-after", str(RETRY_AFTER_SECONDS)),))
 
     return answered
+
+
+# What the API's page says of the endpoints that are served in front of Django.
+
+Schema = dict[str, Any]
+
+REFUSALS = {
+    400: "Not JSON",
+    401: "No valid key",
+    403: "The key lacks the scope",
+    413: "Too large",
+    415: "Another media type",
+    422: "It does not fit",
+    503: "Overloaded; Retry-After says when to come back",
+}
+ALWAYS = (401, 403, 503)
+"""The refusals that every endpoint has."""
+REF = "#/components/schemas/{name}"
+PARAMETER = re.compile(r"\(\?P<(\w+)>([^)]*)\)")
+
+
+def described(routes: Iterable[Route]) -> tuple[dict[str, Schema], dict[str, Schema]]:
+    """The path items of these routes by path, and the schemas to which they refer by name."""
+    told = [(route, route.operation) for route in routes if route.operation is not None]
+    types = [Problem, *(one for _, what in told for one in (what.body, what.answer))]
+    (problem, *rest), schemas = msgspec.json.schema_components(types, ref_template=REF)
+    paths: dict[str, Schema] = {}
+    for (route, operation), body, answer in zip(told, rest[::2], rest[1::2], strict=True):
+        path = PARAMETER.sub(r"{\1}", route.path.pattern)
+        item = paths.setdefault(path, {})
+        item[route.method.lower()] = _item(route, operation, body, answer, problem)
+    return paths, schemas
+
+
+def _item(
+    route: Route, operation: Operation, body: Schema, answer: Schema, problem: Schema
+) -> Schema:
+    in_path = [
+        {"name": name, "in": "path", "required": True,
+         "schema": {"type": "string", "pattern": f"^{pattern}$"}}
+        for name, pattern in PARAMETER.findall(route.path.pattern)
+    ]  # fmt: skip
+    in_query = [
+        {"name": name, "in": "query", "required": False, "schema": schema, "description": words}
+        for name, (schema, words) in operation.query.items()
+    ]
+    refusals = REFUSALS | {status: words for status, words in operation.refusals.items() if words}
+    responses: Schema = {
+        str(status): {"description": words, "content": {"application/json": {"schema": answer}}}
+        for status, words in operation.answers.items()
+    }
+    if operation.failure:
+        responses["default"] = {"description": operation.failure}
+    for status in () if operation.failure else sorted({*ALWAYS, *operation.refusals}):
+        content = {"application/problem+json": {"schema": problem}}
+        responses[str(status)] = {"description": refusals[status], "content": content}
+    item: Schema = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "parameters": [*in_path, *in_query],
+        "responses": responses,
+        "security": [{"ByAgent": []}],
+    }
+    if operation.media:
+        content = {media: {"schema": body} for media in operation.media}
+        item["requestBody"] = {"required": True, "content": content}
+    return item

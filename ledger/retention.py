@@ -21,9 +21,9 @@ from psycopg import sql
 
 from amends.protocol.vocabulary import EventType
 from ledger import erasure, partitions
+from ledger.erasure import scope_of
 from ledger.models import Run, Thinning
 from ledger.partitions import PARENT, Partition, guard, owner_alias, owner_cursor
-from ledger.parts import scope_of
 from workspaces import erasure_registry, outbox
 from workspaces.models import Act, Workspace
 

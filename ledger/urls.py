@@ -1,6 +1,6 @@
 from django.urls import path
 
-from ledger.views import audit, events, retention, runs
+from ledger.views import events, retention, runs
 
 app_name = "ledger"
 
@@ -10,7 +10,7 @@ urlpatterns = [
     path(HERE + "settings/keys/<int:pk>/first/", runs.first_of_key, name="first_of_key"),
     path(HERE + "settings/kept/", retention.kept, name="kept"),
     path(HERE + "settings/kept/progress/", retention.progress, name="kept_progress"),
-    path(HERE + "audit/", audit.audit, name="audit"),
+    path(HERE + "audit/", events.acts, name="audit"),
     path(HERE + "runs/", runs.runs, name="runs"),
     path(HERE + "runs/<path:run>/reveal/", runs.reveal, name="reveal"),
     path(HERE + "runs/<path:run>/", runs.run, name="run"),

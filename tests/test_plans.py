@@ -18,7 +18,7 @@ from pytest_django import DjangoDbBlocker
 from bench.asking import Made
 from bench.generate import cast, fill, made
 from bench.lists import places
-from ledger import erasure, parts
+from ledger import erasure
 from ledger.append import statements
 from ledger.desk_events import plain_connection
 
@@ -257,7 +257,7 @@ def test_an_erasure_finds_its_events_by_an_index(desk: Made) -> None:
         )
         places, moments, events = (list(column) for column in zip(*cursor, strict=True))
     given = {"workspace": workspace, "runs": names, "actions": ["a1"] * 200, "places": places,
-             "at_most": parts.EVENTS_OF_PART,
+             "at_most": erasure.EVENTS_OF_PART,
              "moments": moments, "events": events, "snapshots": ["a" * 64]}  # fmt: skip
     asked_ = (
         erasure.OF_RUNS, erasure.OF_ACTIONS, erasure.EMPTY_EVENTS, erasure.EMPTY_KEYS,

@@ -1,24 +1,332 @@
-"""Documents of agent-approval-interchange from agents: a document that asks becomes a question.
+"""Documents of the Agent Approval Interchange Specification 1.0 (agent-approval-interchange, PyPI).
 
-The specification has no transport and no way to use a yes, so a request here is one of
-`aap_requests`, with its gate, its people and its single use. That it was approved is said to
-whoever takes it (`consume`), once; a document that claims a decision decides nothing.
+Out: an approval of ours as the document that asks, the one that a person decided, and the one that
+says what became of it. In: a document that asks, checked as strictly as its schema has it. The
+digest in a document is of the action as this document shows it; ours, which binds what runs, stands
+beside it under the desk's own name.
 """
 
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
-from typing import Any
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
+from django.conf import settings
+from msgspec import UNSET, Meta, UnsetType
+
+from amends.protocol.canonical import INTEGER_MAX, digest
+from amends.protocol.masking import holds_mask
+from approvals import card_context
 from approvals.gate import slow_path
-from approvals.interchange import aais_documents as documents
 from approvals.interchange import aap
 from approvals.interchange import aap_requests as requests
 from approvals.interchange.aap_requests import Conflict, Seen, Submission, Unknown
+from approvals.models import Approval, ApprovalState, Decision, SubjectKind
 from edge.asgi import Handler, Receive, Scope, Send, answer, answering, refuse
-from ledger import clocks
+from ledger import clocks, disclosure
 from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
 from workspaces.clock import database_time
+
+VERSION = "1.0"
+REASONS_MAX = 20
+TEXT_CHARACTERS_MAX = 1_000
+LABEL_CHARACTERS_MAX = 200
+
+Id = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*\Z")]
+Text = Annotated[str, Meta(min_length=1, max_length=TEXT_CHARACTERS_MAX)]
+Path = Annotated[str, Meta(min_length=1, max_length=4_096)]
+Moment = Annotated[datetime, Meta(tz=True)]
+
+
+class Origin(msgspec.Struct, forbid_unknown_fields=True):
+    harness: Id
+    session_id: Id
+    run_id: Id | UnsetType = UNSET
+    task_id: Id | UnsetType = UNSET
+    graph_id: Id | UnsetType = UNSET
+    node_id: Id | UnsetType = UNSET
+    agent_id: Id | UnsetType = UNSET
+    profile: Id | UnsetType = UNSET
+    subagent_run_id: Id | UnsetType = UNSET
+    parent_run_id: Id | UnsetType = UNSET
+    project: Path | UnsetType = UNSET
+
+
+class Presentation(msgspec.Struct, forbid_unknown_fields=True):
+    redacted: bool | UnsetType = UNSET
+    binding_hint: Text | UnsetType = UNSET
+    details: Annotated[str, Meta(min_length=1, max_length=10_000)] | UnsetType = UNSET
+
+
+class Action(msgspec.Struct, forbid_unknown_fields=True):
+    kind: Id
+    name: Id
+    summary: Text
+    arguments: dict[str, Any]
+    resource: Path | UnsetType = UNSET
+    working_directory: Path | UnsetType = UNSET
+    effects: Annotated[list[Text], Meta(max_length=100)] | UnsetType = UNSET
+    presentation: Presentation | UnsetType = UNSET
+
+
+class RiskTold(msgspec.Struct, forbid_unknown_fields=True):
+    level: Literal["low", "medium", "high", "critical"]
+    reasons: Annotated[list[Text], Meta(min_length=1, max_length=REASONS_MAX)]
+
+
+class Choice(msgspec.Struct, forbid_unknown_fields=True):
+    decision: Literal["approve", "deny", "cancel"]
+    scope: Literal["once", "session", "persistent"]
+    label: Annotated[str, Meta(min_length=1, max_length=LABEL_CHARACTERS_MAX)]
+    scope_constraints: dict[str, Any] | UnsetType = UNSET
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True):
+    id: Id
+    created_at: Moment
+    status: Literal["pending"]
+    origin: Origin
+    action: Action
+    action_digest: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
+    risk: RiskTold
+    choices: Annotated[list[Choice], Meta(min_length=1, max_length=10)]
+    expires_at: Moment | UnsetType = UNSET
+    extensions: dict[str, Any] | UnsetType = UNSET
+
+
+class Envelope(msgspec.Struct, forbid_unknown_fields=True):
+    aais: Literal["1.0"]
+    type: Literal["approval.requested"]
+    id: Id
+    occurred_at: Moment
+    sequence: Annotated[int, Meta(ge=0)]
+    request: Request
+    stream: Id | UnsetType = UNSET
+    extensions: dict[str, Any] | UnsetType = UNSET
+
+
+class Asked(NamedTuple):
+    """A document that asks, checked; `raw` is its request as it came."""
+
+    request: Request
+    raw: dict[str, Any]
+
+
+def parse(document: Any) -> Asked:
+    """A document that asks; ValueError says what is wrong, also of one that says anything else."""
+    kind = document.get("type") if isinstance(document, dict) else None
+    if isinstance(kind, str) and kind in CLAIMS:
+        raise ValueError(f"A document of the type {kind} {CLAIMS[kind]}")
+    try:
+        request = msgspec.convert(document, Envelope).request
+    except msgspec.ValidationError as wrong:
+        raise ValueError(f"It is no document that asks: {wrong}") from wrong
+    raw = document["request"]
+    offered = [(one.decision, one.scope) for one in request.choices]
+    if len(offered) != len(set(offered)) or not {"deny", "cancel"} & {one for one, _ in offered}:
+        raise ValueError("“choices” are not those of a document: each once, a no among them.")
+    if any(_is_odd(one) for one in request.choices):
+        raise ValueError("“choices” are not those of a document: a no is for once.")
+    if ("approve", "once") not in offered:
+        raise ValueError("A yes is for once here, and the document does not offer that.")
+    shown = request.action.presentation
+    if shown and shown.redacted is True and not shown.binding_hint:
+        raise ValueError("“presentation” says redacted, and not what binds.")
+    if shown and shown.redacted is True:
+        raise ValueError("People here see what would run: send it as it is, the desk masks it.")
+    if request.action_digest != digest(raw["action"]):
+        raise ValueError("“action_digest” is not that of the action.")
+    if request.expires_at and request.expires_at <= request.created_at:
+        raise ValueError("“expires_at” is not later than “created_at”.")
+    return Asked(request, raw)
+
+
+CLAIMS = {
+    "approval.decided": "decides nothing here: people decide, each on the card.",
+    "approval.resolved": "decides nothing here: the desk itself says what became of a question.",
+    "approval.snapshot": "is not taken: send each document that asks by itself.",
+    "approval.activity": "is not taken: it asks nothing.",
+}
+
+
+def _is_odd(one: Choice) -> bool:
+    if one.decision != "approve":
+        return one.scope != "once"
+    return one.scope != "once" and not one.scope_constraints
+
+
+# Out: an approval of ours, for a reader who sees payloads or does not.
+
+SEQUENCE = {"activity": 0, "requested": 1, "decided": 2, "resolved": 3}
+OUTCOMES = {
+    ApprovalState.GRANTED: "approved",
+    ApprovalState.USED: "approved",
+    ApprovalState.REJECTED: "denied",
+    ApprovalState.EXPIRED: "expired",
+    ApprovalState.WITHDRAWN: "cancelled",
+}
+CHOICES = (
+    {"decision": "approve", "scope": "once", "label": "Approve, once"},
+    {"decision": "deny", "scope": "once", "label": "Reject"},
+)
+MASKED = "Masked values are known to the desk by their marks; its own digest binds them."
+NOT_SHOWN = "Hidden: seeing the values needs approve, recover or view_sensitive."
+PARTS = ("connection", "operation", "target_type", "target_id", "args", "must_be_true")
+
+
+def names(approval: Approval) -> list[str]:
+    """Which documents there are of it by now, the newest last."""
+    ended = approval.state in OUTCOMES
+    return ["requested", *(["decided"] if ended and _decision(approval) else []),
+            *(["resolved"] if ended else [])]  # fmt: skip
+
+
+def of(approval: Approval, name: str, *, sees: bool) -> dict[str, Any]:
+    """One of its documents, for a reader who `sees` payloads or not; KeyError for any other."""
+    if name not in names(approval):
+        raise KeyError(name)
+    request = _request(approval, sees=sees)
+    told: dict[str, Any]
+    if name == "requested":
+        at, told = approval.asked_at, request
+    else:
+        bound = {"request_id": request["id"], "action_digest": request["action_digest"]}
+        about = _decided if name == "decided" else _resolved
+        at, told = about(approval, bound)
+    part = {"requested": "request", "decided": "decision", "resolved": "resolution"}[name]
+    found = envelope(name, f"{request['id']}:{name}", at, {part: told})
+    return found if sees else disclosure.without_secrets(found)
+
+
+def envelope(name: str, id_: str, at: datetime, told: Mapping[str, Any]) -> dict[str, Any]:
+    return {"aais": VERSION, "type": f"approval.{name}", "id": id_, "occurred_at": stamp(at),
+            "sequence": SEQUENCE[name], **told}  # fmt: skip
+
+
+def _request(approval: Approval, *, sees: bool) -> dict[str, Any]:
+    action = _action(approval, sees=sees)
+    reasons = [str(rule.get("words", ""))[:TEXT_CHARACTERS_MAX] for rule in approval.rules]
+    told = [one for one in reasons if one][:REASONS_MAX] or ["The policy asks people."]
+    about = approval.run_ref or approval.case_ref or str(approval.pk)
+    origin = {"harness": "amends", "session_id": _named(about)}
+    if approval.run_ref:
+        origin["run_id"] = _named(approval.run_ref)
+    if approval.agent:
+        origin["agent_id"] = _named(approval.agent.name)
+    return {
+        "id": _named(f"{approval.workspace.slug}:{approval.pk}"),
+        "created_at": stamp(approval.asked_at),
+        "expires_at": stamp(approval.expires_at),
+        "status": "pending",
+        "origin": origin,
+        "action": action,
+        "action_digest": digest(action),
+        "risk": {"level": approval.risk, "reasons": told},
+        "choices": [dict(one) for one in CHOICES],
+        "extensions": {_extension(): {"digest": approval.digest, "card": _card(approval)}},
+    }
+
+
+def _action(approval: Approval, *, sees: bool) -> dict[str, Any]:
+    calls = [{name: call[name] for name in PARTS if call.get(name)} for call in approval.calls]
+    is_plan = approval.subject_kind == SubjectKind.PLAN
+    name = approval.case_ref or "plan" if is_plan else str(calls[0].get("operation", ""))
+    arguments: Any = {"calls": calls} if is_plan else calls[0].get("args")
+    if not isinstance(arguments, dict):
+        arguments = {} if arguments is None else {"value": arguments}
+    shown = disclosure.value(arguments, sensitive=sees)
+    hidden = not isinstance(shown, dict)
+    action: dict[str, Any] = {
+        "kind": "amends.plan" if is_plan else "tool.call",
+        "name": _named(name),
+        "summary": approval.headline[:TEXT_CHARACTERS_MAX] or name or "a call",
+        "arguments": {} if hidden else _exact(shown),
+    }
+    if about := ", ".join(approval.targets)[:4_096]:
+        action["resource"] = about
+    if hidden or holds_mask(shown):
+        hint = NOT_SHOWN if hidden else MASKED
+        action["presentation"] = {"redacted": True, "binding_hint": hint}
+    return action if sees else disclosure.without_secrets(action)
+
+
+def _decision(approval: Approval) -> Decision | None:
+    """The answer with which it was decided: the no, or the yes that was the last one wanted."""
+    if approval.state == ApprovalState.REJECTED:
+        return approval.decisions.filter(granted=False).order_by("-pk").first()
+    if approval.state in {ApprovalState.GRANTED, ApprovalState.USED}:
+        return approval.decisions.filter(granted=True).order_by("-pk").first()
+    return None
+
+
+def _decided(approval: Approval, bound: Mapping[str, Any]) -> tuple[datetime, dict[str, Any]]:
+    made = _decision(approval)
+    if made is None:
+        raise KeyError("decided")
+    actor = {"id": f"person:{made.person_id}", "type": "human",
+             "display_name": str(made.person)[:LABEL_CHARACTERS_MAX]}  # fmt: skip
+    agreed = [str(one.person) for one in approval.decisions.filter(granted=True).order_by("pk")]
+    return made.at, {
+        "id": f"answer:{made.pk}", **bound, "decided_at": stamp(made.at),
+        "decision": "approve" if made.granted else "deny", "scope": "once", "actor": actor,
+        "extensions": {_extension(): {"digest": made.seen_digest, "agreed": agreed}},
+    }  # fmt: skip
+
+
+def _resolved(approval: Approval, bound: Mapping[str, Any]) -> tuple[datetime, dict[str, Any]]:
+    outcome = OUTCOMES[ApprovalState(approval.state)]
+    at = approval.decided_at or approval.expires_at
+    told = resolution(str(bound["request_id"]), str(bound["action_digest"]), at, outcome,
+                      card_context.ended(approval))  # fmt: skip
+    if made := _decision(approval):
+        told["decision_id"] = f"answer:{made.pk}"
+    used = stamp(approval.used_at) if approval.used_at else None
+    told["extensions"] = {_extension(): {"digest": approval.digest, "used_at": used}}
+    return at, told
+
+
+def resolution(
+    request: str, action_digest: str, at: datetime, outcome: str, message: str
+) -> dict[str, Any]:
+    told = {
+        "id": f"{request[:180]}:end", "request_id": request, "action_digest": action_digest,
+        "resolved_at": stamp(at), "outcome": outcome, "message": message[:2_000] or outcome,
+    }  # fmt: skip
+    return told | ({"effective_scope": "once"} if outcome in {"approved", "denied"} else {})
+
+
+def _extension() -> str:
+    """Where what is ours stands in a document: the desk's own address."""
+    return f"{settings.AMENDS_URL}/approval"
+
+
+def _card(approval: Approval) -> str:
+    return f"{settings.AMENDS_URL}/w/{approval.workspace.slug}/approvals/{approval.pk}/"
+
+
+def _named(text: str) -> str:
+    """The text as an id of the specification: what it does not allow is an underscore."""
+    plain = re.sub(r"[^A-Za-z0-9._:-]", "_", text)[:190]
+    return plain if plain[:1].isalnum() else f"id:{plain}"
+
+
+def _exact(value: Any) -> Any:
+    """Integers beyond a double's as text: RFC 8785, and so the specification, has none."""
+    if isinstance(value, dict):
+        return {name: _exact(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_exact(inner) for inner in value]
+    is_wide = isinstance(value, int) and abs(value) > INTEGER_MAX
+    return str(value) if is_wide else value
+
+
+def stamp(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+# From agents: a document that asks becomes a question.
 
 KEY = "aais:"
 WAITS = "People are asked; nothing runs before they agree."
@@ -55,14 +363,14 @@ async def take_in(scope: Scope, receive: Receive, send: Send) -> None:
     actor = await actor_of(scope, "begin")
     document = await aap.strict_body(scope, receive)
     try:
-        asked = documents.parse(document)
+        asked = parse(document)
     except ValueError as wrong:
         raise refuse("document", "The document is not taken", 422, str(wrong)[:500]) from wrong
     seen, is_new = await slow_path.call(_create, actor, asked)
     await answer(send, 201 if is_new else 200, _told(seen))
 
 
-def _create(actor: Actor, asked: documents.Asked) -> tuple[Seen, bool]:
+def _create(actor: Actor, asked: Asked) -> tuple[Seen, bool]:
     request, timeout = asked.request, requests.TIMEOUT_MAX
     if request.expires_at:
         timeout = min(timeout, request.expires_at - database_time())
@@ -121,8 +429,8 @@ def _told(seen: Seen) -> dict[str, Any]:
         at = clocks.read(seen.document["created_at"] if is_open else decided["decided_at"])
         stage, words = ("waiting", WAITS) if is_open else ("agreed", AGREED)
         told: dict[str, Any] = {"request_id": id_, "message": words, "stage": stage}
-        return documents.envelope("activity", f"{id_[:180]}:{stage}", at, {"activity": told})
+        return envelope("activity", f"{id_[:180]}:{stage}", at, {"activity": told})
     at = clocks.read(decided["decided_at"])
     words = decided.get("note") or f"It was {seen.status}."
-    end = documents.resolution(id_, request["action_digest"], at, seen.status, words)
-    return documents.envelope("resolved", f"{id_[:180]}:resolved", at, {"resolution": end})
+    end = resolution(id_, request["action_digest"], at, seen.status, words)
+    return envelope("resolved", f"{id_[:180]}:resolved", at, {"resolution": end})

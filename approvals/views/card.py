@@ -14,7 +14,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_GET, require_POST
 
 from approvals import card_context, clarifications, deciders, inbox
-from approvals.interchange import aais_documents
+from approvals.interchange import aais
 from approvals.models import Approval, ApprovalState
 from approvals.views.lists import approvals_of, context_of_list, zone_of
 from ledger import disclosure
@@ -90,11 +90,11 @@ def document(request: Request, workspace: str, pk: int, name: str) -> HttpRespon
     """One of its documents as a file, for programs of others (docs/interchange.md)."""
     here = workspace_or_404(request, workspace)
     approval = get_object_or_404(approvals_of(here), pk=pk)
-    if name not in aais_documents.names(approval):
+    if name not in aais.names(approval):
         raise Http404("There is no such document of it by now.")
     request.shows_a_call = True
     sees = disclosure.sees(request.user, here, deciding=True)
-    found = aais_documents.of(approval, name, sees=sees)
+    found = aais.of(approval, name, sees=sees)
     filename = f"approval-{approval.pk}-{name}.json"
     return JsonResponse(
         found, headers={"Content-Disposition": f'attachment; filename="{filename}"'}
@@ -130,7 +130,7 @@ def _card(
             "problem": problem,
             "reason": reason,
             "outcome_url": _outcome_url(approval),
-            "documents": aais_documents.names(approval),
+            "documents": aais.names(approval),
             "action": reverse("approvals:decide", args=[here.slug, approval.pk]),
             "shown": signing.dumps(
                 {"digest": approval.digest, "at": timezone.now().timestamp()}, salt=SHOWN_SALT

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 import amends
-from demo.recorded import tables
+from demo.recorded import corpus
 from demo.recorded.corpus import Call, Effect, RecordedRun
 from demo.recorded.desks import Row, ServiceDesk
 
@@ -47,7 +47,7 @@ def _reviewed(run: amends.Run) -> amends.Action:
 def _person(
     database: psycopg.Connection, desk: ServiceDesk, recorded: RecordedRun
 ) -> dict[str, Any]:
-    row = tables.read(database, desk.customers, recorded.run, recorded.customer) or {}
+    row = corpus.read(database, desk.customers, recorded.run, recorded.customer) or {}
     person = {"id": recorded.customer, "name": desk.name_of(row) or recorded.customer}
     return person | ({"contact": row["email"]} if row.get("email") else {})
 
@@ -61,7 +61,7 @@ def _act(
         return desk.tables[effect.table].target_type, f"{world}/{effect.id}"
 
     def now(effect: Effect) -> Row | None:
-        return tables.read(database, effect.table, world, effect.id)
+        return corpus.read(database, effect.table, world, effect.id)
 
     before = list(map(now, call.effects))
     known: dict[str, Any] = (
@@ -78,7 +78,7 @@ def _act(
             action.failed(call.result[:RESULT_CHARACTERS_MAX], outcome="no_effect")
             return action
         for effect in call.effects:
-            tables.write(database, desk, world, (effect.table, effect.id), effect.after)
+            corpus.write(database, desk, world, (effect.table, effect.id), effect.after)
         action.succeeded(
             result=call.result[:RESULT_CHARACTERS_MAX],
             effects=[

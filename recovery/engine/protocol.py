@@ -34,8 +34,7 @@ from django.db import connection, transaction
 
 from amends.protocol.vocabulary import EventType
 from connectors import calls
-from connectors.contract import Answer, Observation, Operation, Refused
-from connectors.shapes import LIMIT_SECONDS_MAX
+from connectors.contract import LIMIT_SECONDS_MAX, Answer, Observation, Operation, Refused
 from ledger import desk_events
 from ledger.append.statements import Statement
 from ledger.desk_events import EventDraft

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from config import loops
+from config import periodic
 from workspaces.models import Heartbeat
 from workspaces.periodic import SCHEDULER, Job
 
@@ -23,7 +23,7 @@ def test_a_job_that_raises_is_tried_again_and_its_error_is_on_record() -> None:
             raise ValueError("the partition of next week is missing")
 
     job = Job("ledger.partitions", 0.05, fails_twice, SCHEDULER)
-    loop = threading.Thread(target=loops.repeat, args=(job, stopping))
+    loop = threading.Thread(target=periodic.repeat, args=(job, stopping))
     loop.start()
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while len(turns) < 3 and time.monotonic() < deadline:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from django.db.models.functions import Now
 
-from ledger import erasure, parts
+from ledger import erasure
 from ledger.models import Action, Effect, Erasure, Event, Run
 from tests.ledger.conftest import event, tell
 from tests.ledger.test_erasure import EVE, act, tables_that_say
@@ -18,7 +18,7 @@ PAGE = "/w/northwind/settings/kept/"
 @pytest.fixture
 def said(actor, northwind, monkeypatch):
     """Three runs of Eve's, and one action on what is hers in Bob's run; a part is one run."""
-    monkeypatch.setattr(parts, "RUNS_AT_A_TIME", 1)
+    monkeypatch.setattr(erasure, "RUNS_AT_A_TIME", 1)
     for run in ("eve-1", "eve-2", "eve-3"):
         tell(
             actor,
@@ -77,7 +77,7 @@ def test_a_long_run_is_forgotten_in_several_parts(said, northwind, actor, monkey
     everything = Event.objects.filter(action="a-0", run="long").count() * 12 + 1
     monkeypatch.setattr(erasure, "EVENTS_OF_PART", 5)
     monkeypatch.setattr(erasure, "ROWS_OF_PART", 5)
-    monkeypatch.setattr(parts, "ROWS_OF_PART", 5)
+    monkeypatch.setattr(erasure, "ROWS_OF_PART", 5)
     asked = erasure.ask(northwind, runs=["long"], by=None)
     seen, rows = [], []
     while erasure.work(asked.pk):
@@ -117,7 +117,7 @@ def test_a_person_with_a_long_run_is_forgotten_in_runs_of_others_too(
 ):
     for limit in ("EVENTS_OF_PART", "ROWS_OF_PART"):
         monkeypatch.setattr(erasure, limit, 3)
-    monkeypatch.setattr(parts, "ROWS_OF_PART", 0)
+    monkeypatch.setattr(erasure, "ROWS_OF_PART", 0)
 
     erasure.erase(northwind, person="cust_eve", by=None)
 
@@ -172,13 +172,13 @@ def test_a_run_of_more_than_ten_thousand_events_is_forgotten_whole(northwind, ac
         number += 400
     Run.objects.update(lease_until=None)
     everything = Event.objects.count()
-    assert everything > parts.EVENTS_OF_PART
+    assert everything > erasure.EVENTS_OF_PART
 
     who = {"runs": ["huge", "small"]} if whom == "the run" else {"person": "cust_eve"}
     asked = erasure.ask(northwind, **who, by=None)
     assert erasure.work(asked.pk)
     asked.refresh_from_db()
-    assert 0 < asked.event_count <= parts.EVENTS_OF_PART
+    assert 0 < asked.event_count <= erasure.EVENTS_OF_PART
     begun = Run.objects.get(run="huge")
     assert begun.forgotten_at
     refused = tell(actor, event("run.completed", run="huge"))

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
-from config import health, loops
+from config import health
+from config.periodic import say, turn
 from edge import pools
 from ledger import partitions
 from ledger.models import Event
@@ -65,7 +66,7 @@ def test_statusz_tells_of_it_before_it_is_needed(actor, settings):
             [now() + 3 * WEEK, actor.workspace_id],
         )
 
-    loops.say(job, loops.turn(job))
+    say(job, turn(job))
 
     said = asyncio.run(readiness(settings.DATABASE_URL))["ledger.partitions"]
     assert said.startswith("failed: PartitionMissing")

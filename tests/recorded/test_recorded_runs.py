@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from demo.recorded import corpus, tables
+from demo.recorded import corpus
 from demo.recorded.desks import Row, ServiceDesk
 from tests.recorded.desk import SETTLE_SECONDS_MAX, replay, wait_until
 
@@ -110,7 +110,7 @@ def differences(
     """
     found = []
     for (table, row_id), expected in sorted(should.items(), key=itemgetter(0)):
-        row = tables.read(database, table, world, row_id)
+        row = corpus.read(database, table, world, row_id)
         if expected is None or row is None:
             if expected is not row:
                 found.append(f"{table} {row_id} {'is still there' if row else 'is gone'}")

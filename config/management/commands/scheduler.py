@@ -2,7 +2,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from config import loops
+from config import periodic
 from workspaces.periodic import SCHEDULER
 
 
@@ -11,4 +11,4 @@ class Command(BaseCommand):
     help = "Do the periodic jobs of every floor until told to stop."
 
     def handle(self, **options: Any) -> None:
-        loops.run(SCHEDULER)
+        periodic.run(SCHEDULER)

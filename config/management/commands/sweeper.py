@@ -2,7 +2,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from config import loops
+from config import periodic
 from workspaces.periodic import SWEEPER
 
 
@@ -11,4 +11,4 @@ class Command(BaseCommand):
     help = "Find work whose wake-up was lost, straight on the database, until told to stop."
 
     def handle(self, **options: Any) -> None:
-        loops.run(SWEEPER)
+        periodic.run(SWEEPER)

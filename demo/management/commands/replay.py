@@ -15,7 +15,7 @@ from approvals import versions
 from connectors import connections
 from connectors.models import Connection
 from demo import places
-from demo.recorded import agent, corpus, tables
+from demo.recorded import agent, corpus
 from demo.recorded.desks import ServiceDesk, UnknownDesk
 from ledger.models import Run
 from workspaces import keys
@@ -92,7 +92,7 @@ class Command(BaseCommand):
             options["url"], token, spool=places.folder() / f"replay-{os.getpid()}.sqlite"
         )
         with psycopg.connect(places.outside_url(), autocommit=True) as database:
-            tables.create(database, recorded.desk)
+            corpus.create(database, recorded.desk)
             try:
                 self._stream(client, database, recorded)
             except amends.DeskUnreachable as away:
@@ -111,6 +111,6 @@ class Command(BaseCommand):
         with Progress(console=console, transient=True) as progress:
             bar = progress.add_task("Replaying", total=len(recorded.runs))
             for run in recorded.runs:
-                tables.put_world(database, recorded, run.run)
+                corpus.put_world(database, recorded, run.run)
                 agent.replay(client, database, recorded.desk, run)
                 progress.advance(bar)

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from connectors import calls, connections, plugin_calls, registry
+from connectors import call_pool, calls, connections, registry
 from connectors.contract import CannotRead, Observation, Refused, Target
 from connectors.models import Connection
 from recovery.casework import bulk
@@ -122,18 +122,18 @@ def hanging(monkeypatch):
     """The name of what a plug-in waits for, in a process where others wait half a second for it."""
     over = threading.Event()
     monkeypatch.setattr(sys, "pigeons_are_back", over, raising=False)
-    monkeypatch.setattr(plugin_calls, "SECONDS_MAX", 0.5)
+    monkeypatch.setattr(call_pool, "SECONDS_MAX", 0.5)
     yield over
     over.set()
     deadline = time.monotonic() + 40.0
-    while plugin_calls._hanging:  # each comes back, and gives its hand back
+    while call_pool._hanging:  # each comes back, and gives its hand back
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
 def hands_out():
     """How many hands hang in a preview, over each connection."""
-    known = plugin_calls._hanging.items()
+    known = call_pool._hanging.items()
     return {asker: one.count for (asker, _, name), one in known if name == "a preview"}
 
 
@@ -174,7 +174,7 @@ def test_a_plug_in_that_came_back_is_asked_again(pigeons, hanging, monkeypatch):
         recall()
 
     hanging.set()
-    monkeypatch.setattr(plugin_calls, "SECONDS_MAX", 40.0)
+    monkeypatch.setattr(call_pool, "SECONDS_MAX", 40.0)
     deadline = time.monotonic() + 40.0
     while hands_out():
         assert time.monotonic() < deadline
@@ -184,14 +184,14 @@ def test_a_plug_in_that_came_back_is_asked_again(pigeons, hanging, monkeypatch):
 
 
 def test_one_that_hangs_again_and_again_is_not_asked_any_more(pigeons, hanging, monkeypatch):
-    monkeypatch.setattr(plugin_calls, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(plugin_calls, "SECONDS_MAX", 0.05)
+    monkeypatch.setattr(call_pool, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(call_pool, "SECONDS_MAX", 0.05)
     recall = partial(calls.preview, pigeons(HANGS), "recall", {}, Target("pigeon", "P-1"))
-    for _ in range(plugin_calls.HANGING_MAX + 3):
+    for _ in range(call_pool.HANGING_MAX + 3):
         with pytest.raises(Refused, match="did not answer"):
             recall()
 
-    assert list(hands_out().values()) == [plugin_calls.HANGING_MAX]
+    assert list(hands_out().values()) == [call_pool.HANGING_MAX]
 
 
 def test_what_hangs_over_one_connection_is_asked_over_the_others(
@@ -206,7 +206,7 @@ def test_what_hangs_over_one_connection_is_asked_over_the_others(
     with pytest.raises(Refused, match="did not answer"):
         calls.preview(mine, "recall", {}, target)
 
-    monkeypatch.setattr(plugin_calls, "SECONDS_MAX", 40.0)
+    monkeypatch.setattr(call_pool, "SECONDS_MAX", 40.0)
     monkeypatch.setattr(sys, "pigeons_hang", False, raising=False)
     for healthy in (other, theirs):
         assert calls.preview(healthy, "recall", {}, target).title == "Recall"
@@ -215,8 +215,8 @@ def test_what_hangs_over_one_connection_is_asked_over_the_others(
 
 
 def test_the_hands_that_hang_for_one_workspace_are_bounded(pigeons, hanging, acme, monkeypatch):
-    monkeypatch.setattr(plugin_calls, "SECONDS_MAX", 0.05)
-    monkeypatch.setattr(plugin_calls, "HANGING_ALTOGETHER_MAX", 2)
+    monkeypatch.setattr(call_pool, "SECONDS_MAX", 0.05)
+    monkeypatch.setattr(call_pool, "HANGING_ALTOGETHER_MAX", 2)
     pigeons(HANGS_NOW)
     many = [
         Connection.objects.create(workspace=acme, name=f"flock-{n}", connector="pigeon")
@@ -231,7 +231,7 @@ def test_the_hands_that_hang_for_one_workspace_are_bounded(pigeons, hanging, acm
             calls.preview(one, "recall", {}, target)
 
     assert sum(hands_out().values()) == 2
-    monkeypatch.setattr(plugin_calls, "SECONDS_MAX", 40.0)
+    monkeypatch.setattr(call_pool, "SECONDS_MAX", 40.0)
     monkeypatch.setattr(sys, "pigeons_hang", False, raising=False)
     assert calls.preview(theirs, "recall", {}, target).title == "Recall"
 
