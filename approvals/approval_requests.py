@@ -21,7 +21,7 @@ from approvals.deciders import locked
 from approvals.digests import FORWARD_FORM, CallFacts, record
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Requirement, SubjectKind
 from approvals.policy import PolicyDecision, RequiredApprovers
-from approvals.signals import ring_on_commit
+from approvals.signals import publish_on_commit
 from connectors.contract import Money
 from ledger.models import Action, Attempt, AttemptState, RunState
 from workspaces.models import Agent, Team, User, Workspace
@@ -114,7 +114,7 @@ def void(approval: Approval, *, why: str) -> None:
     )
     record(approval, EventType.APPROVAL_WITHDRAWN, reason=approval.closing_reason)
     notifications.ended(approval)
-    ring_on_commit(approval.pk)
+    publish_on_commit(approval.pk)
 
 
 @transaction.atomic

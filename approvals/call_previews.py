@@ -109,8 +109,8 @@ def target_words(target: Mapping[str, Any]) -> str:
 def _plain_title(tool: str, targets: Sequence[Mapping[str, Any]]) -> str:
     named = ", ".join(target_words(target) for target in targets[:3])
     more = f" and {len(targets) - 3} more" if len(targets) > 3 else ""  # noqa: PLR2004
-    said = formatting.named(tool)
-    return f"{said} on {named}{more}" if named else said
+    called = formatting.named(tool)
+    return f"{called} on {named}{more}" if named else called
 
 
 class TooLargeToShow(Exception):

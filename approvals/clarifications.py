@@ -15,7 +15,7 @@ from approvals.deciders import locked
 from approvals.digests import record
 from approvals.inbox import NotYours, may_answer
 from approvals.models import Approval, ApprovalState, Clarification
-from approvals.signals import ring_on_commit
+from approvals.signals import publish_on_commit
 from workspaces import access
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -39,7 +39,7 @@ def ask_back(approval: Approval, question: str, *, by: User) -> Clarification:
     enquiry = Clarification.objects.create(approval=approval, asked_by=by, question=text)
     _record(approval, EventType.APPROVAL_QUESTIONED, by=by, enquiry=enquiry.pk, question=text)
     notifications.questioned(approval, enquiry)
-    ring_on_commit(approval.pk)
+    publish_on_commit(approval.pk)
     return enquiry
 
 

@@ -39,10 +39,10 @@ class Affected:
     contact: str
 
 
-def affected(said: Iterable[Any]) -> list[Affected]:
-    """The people in `said` ({id, name?, contact?} of the wire, or nothing), each once."""
+def affected(people: Iterable[Any]) -> list[Affected]:
+    """These people ({id, name?, contact?} of the wire, or nothing), each once."""
     found: dict[str, Affected] = {}
-    for one in said:
+    for one in people:
         if isinstance(one, Mapping) and one.get("id"):
             name, contact = str(one.get("name") or "")[:200], one.get("contact")
             mail = contact[:320] if isinstance(contact, str) else ""
@@ -64,7 +64,7 @@ def ask(approval: Approval, people: Iterable[Affected], words: str) -> list[Cons
 
 def _ask(approval: Approval, person: Affected, question: str) -> ConsentRequest:
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    wish = ConsentRequest.objects.create(
+    consent = ConsentRequest.objects.create(
         approval=approval,
         person_ref=person.id,
         name=person.name,
@@ -73,33 +73,35 @@ def _ask(approval: Approval, person: Affected, question: str) -> ConsentRequest:
         token_digest=_digest(token),
         token_sealed=encryption.seal(token),
     )
-    _record(wish, EventType.APPROVAL_AFFECTED_ASKED, question=question)
-    notifications.wished(wish, address(token))
-    return wish
+    _record(consent, EventType.APPROVAL_AFFECTED_ASKED, question=question)
+    notifications.ask_affected(consent, address(token))
+    return consent
 
 
 @transaction.atomic
-def answer(wish: ConsentRequest, said: str, note: str = "") -> ConsentRequest:
+def answer(consent: ConsentRequest, answered: str, note: str = "") -> ConsentRequest:
     """Write down their yes or no, once. Raises CannotMove where it is over or was answered, and
     InvalidInput for a note that is too long.
     """
     note = kept_text(note, REASON_CHARACTERS_MAX)
-    if said not in {ConsentAnswer.YES, ConsentAnswer.NO}:
-        raise CannotMove(wish, said, "the answer is yes or no")
-    approval = locked(wish.approval)
+    if answered not in {ConsentAnswer.YES, ConsentAnswer.NO}:
+        raise CannotMove(consent, answered, "the answer is yes or no")
+    approval = locked(consent.approval)
     if approval.state != ApprovalState.WAITING:
-        raise CannotMove(wish, said, "it is already decided")
-    waiting = ConsentRequest.objects.filter(pk=wish.pk, answer="", approval__expires_at__gt=Now())
-    if not waiting.update(answer=said, note=note, answered_at=Now()):
-        raise CannotMove(wish, said, "it was answered before, or is over")
-    wish.refresh_from_db()
-    _record(wish, EventType.APPROVAL_AFFECTED_ANSWERED, answer=said, note=note)
-    notifications.heard(wish)
-    return wish
+        raise CannotMove(consent, answered, "it is already decided")
+    waiting = ConsentRequest.objects.filter(
+        pk=consent.pk, answer="", approval__expires_at__gt=Now()
+    )
+    if not waiting.update(answer=answered, note=note, answered_at=Now()):
+        raise CannotMove(consent, answered, "it was answered before, or is over")
+    consent.refresh_from_db()
+    _record(consent, EventType.APPROVAL_AFFECTED_ANSWERED, answer=answered, note=note)
+    notifications.consent_answered(consent)
+    return consent
 
 
 def find(token: str) -> ConsentRequest | None:
-    """The wish of a link whose approval still waits, or None whatever is wrong with it."""
+    """The request of a link whose approval still waits, or None whatever is wrong with it."""
     if not token or len(token) > TOKEN_CHARACTERS_MAX:
         return None
     living = ConsentRequest.objects.select_related("approval__workspace").filter(
@@ -108,15 +110,15 @@ def find(token: str) -> ConsentRequest | None:
     return living.filter(token_digest=_digest(token)).first()
 
 
-def link_of(wish: ConsentRequest) -> str:
+def link_of(consent: ConsentRequest) -> str:
     """The whole address, for operators who pass it on by hand; empty once it is over."""
-    if wish.answer or wish.approval.state != ApprovalState.WAITING:
+    if consent.answer or consent.approval.state != ApprovalState.WAITING:
         return ""
-    return address(encryption.open_sealed(bytes(wish.token_sealed)))
+    return address(encryption.open_sealed(bytes(consent.token_sealed)))
 
 
 def lacking(approval: Approval) -> str:
-    """What keeps deciders from granting, in words; empty where no wish stands in the way."""
+    """What keeps deciders from granting, in words; empty where none of them stands in the way."""
     if approval.affected != "must":
         return ""
     answers = list(approval.wishes.values_list("answer", flat=True))
@@ -135,5 +137,5 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _record(wish: ConsentRequest, event: EventType, **data: Any) -> None:
-    record(wish.approval, event, affected=wish.person_ref, **data)
+def _record(consent: ConsentRequest, event: EventType, **data: Any) -> None:
+    record(consent.approval, event, affected=consent.person_ref, **data)

@@ -18,7 +18,7 @@ from approvals.approval_requests import database_now
 from approvals.deciders import locked
 from approvals.digests import record
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
-from approvals.signals import ring_on_commit
+from approvals.signals import publish_on_commit
 from workspaces import access, independence
 from workspaces.models import Team, User
 from workspaces.moves import CannotMove, move
@@ -134,7 +134,7 @@ def _complete(approval: Approval, by: User) -> None:
     move(approval, ApprovalState.GRANTED, moves=APPROVAL_MOVES, where=unexpired, decided_at=Now())
     _say_action_approved(approval, by)
     notifications.ended(approval)
-    ring_on_commit(approval.pk)
+    publish_on_commit(approval.pk)
 
 
 @transaction.atomic
@@ -293,7 +293,7 @@ def _end(approval: Approval, state: ApprovalState, event: EventType, by: User, r
     )
     record(approval, event, by=by, reason=reason)
     notifications.ended(approval)
-    ring_on_commit(approval.pk)
+    publish_on_commit(approval.pk)
 
 
 def _count(approval: Approval, answer: str) -> None:

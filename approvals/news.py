@@ -45,9 +45,9 @@ SELECT
     clock_timestamp()"""  # noqa: S608 - our own text
 
 
-async def told(connection: AsyncConnection[Any], asked: Asked) -> dict[str, Any]:
+async def answered(connection: AsyncConnection[Any], asked: Asked) -> dict[str, Any]:
     """The answer to a page that shows what waits for this person."""
-    if asked.said.keys() & {"q", "view"}:
+    if asked.params.keys() & {"q", "view"}:
         raise PassOn
     given = {"workspace": asked.workspace, "person": asked.person, "since": asked.since,
              "heard": asked.heard, "count_max": COUNT_MAX + 1, "left_max": LEFT_MAX}  # fmt: skip
@@ -64,4 +64,4 @@ async def told(connection: AsyncConnection[Any], asked: Asked) -> dict[str, Any]
 
 
 INBOX = r"/w/(?P<workspace>[-a-zA-Z0-9_]{1,80})/approvals/fresh/"
-routes = [route_of_news(INBOX, NEWS, told)]
+routes = [route_of_news(INBOX, NEWS, answered)]

@@ -53,7 +53,7 @@ TITLES = {
     NotificationKind.REMINDED: "Still waiting for approval",
     NotificationKind.QUESTIONED: "A decider asks back",
     NotificationKind.ANSWERED: "A question is answered",
-    NotificationKind.HEARD: "The affected person has answered",
+    NotificationKind.CONSENT_ANSWERED: "The affected person has answered",
 }
 REASON_CHARACTERS_MAX = 400
 
@@ -185,27 +185,27 @@ def answered(approval: Approval, enquiry: Clarification) -> None:
     _tell(approval, NotificationKind.ANSWERED, _readers(approval, asker), mark=enquiry.pk)
 
 
-def wished(wish: ConsentRequest, link: str) -> None:
+def ask_affected(consent: ConsentRequest, link: str) -> None:
     """Write to the affected person, if an address of theirs is known."""
-    if "@" not in wish.contact:
+    if "@" not in consent.contact:
         return
-    approval, about = wish.approval, NotificationKind.WISH
+    approval, about = consent.approval, NotificationKind.CONSENT_ASKED
     delivery = channels.write_to(
         approval.workspace,
-        wish.contact,
+        consent.contact,
         f"approval.{about}",
         to_affected(approval, link),
-        key=f"approval/{approval.pk}/{about}/{wish.pk}",
+        key=f"approval/{approval.pk}/{about}/{consent.pk}",
     )
     NotificationRecord.objects.create(
-        approval=approval, about=about, to=wish.contact, delivery=delivery
+        approval=approval, about=about, to=consent.contact, delivery=delivery
     )
 
 
-def heard(wish: ConsentRequest) -> None:
+def consent_answered(consent: ConsentRequest) -> None:
     """Tell those who may decide, and the channels, that the affected person has answered."""
-    people = deciders.can_still_decide(wish.approval)
-    _tell(wish.approval, NotificationKind.HEARD, people, mark=wish.pk)
+    people = deciders.can_still_decide(consent.approval)
+    _tell(consent.approval, NotificationKind.CONSENT_ANSWERED, people, mark=consent.pk)
 
 
 def _readers(approval: Approval, person: User | None) -> list[User]:
@@ -264,11 +264,11 @@ def _note(pk: int) -> bool:
         "delivery", "approval__workspace", "approval__action"
     ).get(pk=pk)
     approval = one.approval
-    said: dict[str, Any] = {"about": one.about}
-    said |= {"person": one.person_id} if one.person_id else {"channel": one.to}
+    data: dict[str, Any] = {"about": one.about}
+    data |= {"person": one.person_id} if one.person_id else {"channel": one.to}
     if one.delivery is not None:
         at = one.delivery.sent_at
-        said |= {"way": one.delivery.kind, "tries": one.delivery.tries}
-        said |= {"arrived": at.isoformat() if at else None}
-    record(approval, EventType.APPROVAL_TOLD, **said)
+        data |= {"way": one.delivery.kind, "tries": one.delivery.tries}
+        data |= {"arrived": at.isoformat() if at else None}
+    record(approval, EventType.APPROVAL_TOLD, **data)
     return True

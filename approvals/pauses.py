@@ -58,8 +58,8 @@ def pause(workspace: Workspace, kind: str, name: str = "", *, by: User, reason: 
             row.save()
     except IntegrityError as already:
         raise CannotMove(row, "paused", "it is already paused") from already
-    desk_events.record(workspace, EventType.PAUSE_PLACED, by=by, data=told(row))
-    signals.ring_for_paused_on_commit()
+    desk_events.record(workspace, EventType.PAUSE_PLACED, by=by, data=event_data(row))
+    signals.publish_pauses_on_commit()
     return row
 
 
@@ -76,14 +76,14 @@ def lift(standing_pause: Pause, *, by: User) -> None:
     if not moved:
         raise CannotMove(standing_pause, "lifted", "it is already lifted")
     desk_events.record(
-        standing_pause.workspace, EventType.PAUSE_LIFTED, by=by, data=told(standing_pause)
+        standing_pause.workspace, EventType.PAUSE_LIFTED, by=by, data=event_data(standing_pause)
     )
     if standing_pause.paused_by_id is None:
         desk_events.record(
             standing_pause.workspace,
             EventType.LEDGER_ACKNOWLEDGED,
             by=by,
-            data=told(standing_pause),
+            data=event_data(standing_pause),
         )
 
 
@@ -94,7 +94,7 @@ def what(one: Pause) -> str:
     return f"{one.get_kind_display()} {formatting.named(one.name)}"
 
 
-def told(one: Pause) -> dict[str, str | int]:
+def event_data(one: Pause) -> dict[str, str | int]:
     """What the record says of it; the database lifts none without an event that has its id."""
     return {"pause": one.pk, "kind": one.kind, "name": one.name, "reason": one.reason}
 
@@ -233,4 +233,4 @@ def hold_for(workspace: Workspace, reason: str, data: dict[str, Any], part: str)
     )
     channels.announce(workspace, WENT_BACK, message, key=f"{WENT_BACK}/{row.pk}")
     if is_new:
-        signals.ring_for_paused_on_commit()
+        signals.publish_pauses_on_commit()

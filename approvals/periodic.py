@@ -11,7 +11,7 @@ from approvals.deciders import locked
 from approvals.digests import record
 from approvals.interchange import aap_requests
 from approvals.models import Approval, ApprovalState, GateKey
-from approvals.signals import ring_on_commit
+from approvals.signals import publish_on_commit
 from workspaces.periodic import SWEEPER, every
 
 # Expiry: a question that nobody answered in time is rejected, and an unused grant with it.
@@ -42,7 +42,7 @@ def _expire(approval: Approval) -> bool:
     record(row, EventType.APPROVAL_EXPIRED, granted=row.state == ApprovalState.GRANTED)
     row.state = ApprovalState.EXPIRED
     notifications.ended(row)
-    ring_on_commit(row.pk)
+    publish_on_commit(row.pk)
     return True
 
 

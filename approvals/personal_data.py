@@ -22,7 +22,7 @@ def asked(scope: Scope, path: str = "") -> Q:
     return of_actions | (Q(**here) & ~Q(**{f"{path}run_ref": ""}))  # as the index says
 
 
-def wishes(scope: Scope) -> Q:
+def consents(scope: Scope) -> Q:
     mine = Q(approval__workspace=scope.workspace, person_ref=scope.person)
     return asked(scope, "approval__") | mine if scope.person else asked(scope, "approval__")
 
@@ -33,11 +33,13 @@ def denied(scope: Scope) -> Q:
 
 def messages(scope: Scope) -> Q:
     """What was sent about an approval: its text need not name the run, but it tells of the call."""
-    told = NotificationRecord.objects.filter(asked(scope, "approval__")).exclude(delivery=None)
-    mine = ConsentRequest.objects.filter(wishes(scope)).values("approval")
-    heard = NotificationRecord.objects.filter(approval__in=mine, person=None).exclude(delivery=None)
+    messages = NotificationRecord.objects.filter(asked(scope, "approval__")).exclude(delivery=None)
+    mine = ConsentRequest.objects.filter(consents(scope)).values("approval")
+    answers = NotificationRecord.objects.filter(approval__in=mine, person=None).exclude(
+        delivery=None
+    )
     return Q(workspace=scope.workspace) & (
-        Q(pk__in=told.values("delivery")) | Q(pk__in=heard.values("delivery"))
+        Q(pk__in=messages.values("delivery")) | Q(pk__in=answers.values("delivery"))
     )
 
 
@@ -53,7 +55,7 @@ holds("connectors.Delivery", "recipient", "last_error", rows=messages,
       message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
 holds("approvals.NotificationRecord", "to",
       rows=lambda scope: asked(scope, "approval__") & Q(person=None))  # fmt: skip
-holds("approvals.ConsentRequest", "name", "contact", "question", "note", rows=wishes,
+holds("approvals.ConsentRequest", "name", "contact", "question", "note", rows=consents,
       person_ref=ANYBODY, token_digest=ANYBODY, token_sealed=b"")  # fmt: skip
 holds("approvals.Decision", "reason", "shown", rows=lambda scope: asked(scope, "approval__"))
 

@@ -1,4 +1,4 @@
-"""Bells: they shorten a wait upstairs and at the door. Nothing is lost if nobody hears them."""
+"""Signals: they shorten a wait upstairs and at the door. Nothing is lost if nobody hears them."""
 
 import logging
 from functools import lru_cache
@@ -15,7 +15,7 @@ DIRECTIVES = "amends:directives"
 LOOK = "look"
 """Instead of a number: whoever waits here, let the database be asked whose wait is over."""
 
-SECONDS_MAX = 0.5  # a bell may be lost, but may not hold up a decision
+SECONDS_MAX = 0.5  # a signal may be lost, but may not hold up a decision
 
 log = logging.getLogger(__name__)
 
@@ -33,19 +33,19 @@ def _client() -> redis.Redis:
     )
 
 
-def ring_on_commit(approval_id: int) -> None:
+def publish_on_commit(approval_id: int) -> None:
     """Wake whoever waits for this approval, once the transaction is through."""
-    transaction.on_commit(lambda: ring(approval_id))
+    transaction.on_commit(lambda: _publish_decision(approval_id))
 
 
-def ring(approval_id: int) -> None:
+def _publish_decision(approval_id: int) -> None:
     for _, answer in approval_decided.send_robust(sender=None, approval_id=approval_id):
         if isinstance(answer, Exception):
             log.error("A listener of approval %s failed", approval_id, exc_info=answer)
     publish(CHANNEL, approval_id)
 
 
-def ring_for_paused_on_commit() -> None:
+def publish_pauses_on_commit() -> None:
     """Wake the agents that wait to hear what is wanted of their runs, where it is a stop now."""
     transaction.on_commit(lambda: publish(DIRECTIVES, LOOK), robust=True)
 

@@ -62,8 +62,8 @@ def activate(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
         active=True, activated_at=Now(), shadow_since=None, unmet=[], looked_at=Now()
     )
     _copy_settings(workspace, policy)
-    told = named(version) | {"previous": named(previous) if previous else None}
-    desk_events.record(workspace, EventType.POLICY_ACTIVATED, by=by, part="policy", data=told)
+    data = named(version) | {"previous": named(previous) if previous else None}
+    desk_events.record(workspace, EventType.POLICY_ACTIVATED, by=by, part="policy", data=data)
     version.refresh_from_db()
     return version
 

@@ -1,5 +1,5 @@
-"""Requests and answers in front of Django: what the handlers of every floor share, and what the page
-of the API says of them.
+"""Requests and answers in front of Django: what the handlers of every floor share, and what the
+API's page says of them.
 
 A handler is a plain ASGI callable: no middleware, no session. config/edge.py routes to it. All that
 can be wrong with a request is a `Refused`, which the wrapper `answering` turns into an RFC 9457

@@ -83,10 +83,10 @@ class Asked:
     person: int
     since: datetime
     heard: datetime
-    said: dict[str, list[str]]
+    params: dict[str, list[str]]
 
 
-Telling = Callable[[AsyncConnection[TupleRow], Asked], Awaitable[dict[str, Any]]]
+NewsAnswer = Callable[[AsyncConnection[TupleRow], Asked], Awaitable[dict[str, Any]]]
 
 
 async def djangos(_connection: AsyncConnection[TupleRow], _asked: Asked) -> dict[str, Any]:
@@ -94,16 +94,16 @@ async def djangos(_connection: AsyncConnection[TupleRow], _asked: Asked) -> dict
     raise PassOn
 
 
-def route_of_news(path: str, news: str, told: Telling = djangos) -> Route:
+def route_of_news(path: str, news: str, answered: NewsAnswer = djangos) -> Route:
     """`news` is SQL that says, of the workspace `w` and the person `u`, whether anything happened
-    after the moment %(heard)s; `told` says what, or passes on.
+    after the moment %(heard)s; `answered` says what, or passes on.
     """
     statement = ASKED.format(news=news)
 
     async def ask(scope: Scope, _receive: Receive, send: Send) -> None:
-        said = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        since = moment(said.get("since", [""])[-1])
-        heard = moment(said["heard"][-1]) if "heard" in said else since
+        params = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        since = moment(params.get("since", [""])[-1])
+        heard = moment(params["heard"][-1]) if "heard" in params else since
         key = _cookie(scope)
         if since is None or heard is None:
             raise PassOn
@@ -116,8 +116,8 @@ def route_of_news(path: str, news: str, told: Telling = djangos) -> Route:
                 _sessions.pop(key, None)
                 raise PassOn
             here, _, is_news = row
-            asked = Asked(here, session.person, since, heard, said)
-            found = await told(connection, asked) if is_news else None
+            asked = Asked(here, session.person, since, heard, params)
+            found = await answered(connection, asked) if is_news else None
         await _answer(send, found)
 
     return route("GET", path, ask)
@@ -175,8 +175,8 @@ async def _opened(connection: Any, key: str) -> Session:
     row = await (await connection.execute(STORED, {"session": key})).fetchone()
     if row is None:
         raise PassOn
-    said = _store().decode(row[0])
-    person, proof = str(said.get(SESSION_KEY, "")), said.get(HASH_SESSION_KEY)
+    stored = _store().decode(row[0])
+    person, proof = str(stored.get(SESSION_KEY, "")), stored.get(HASH_SESSION_KEY)
     if not person.isdecimal() or not isinstance(proof, str):
         raise PassOn
     session = Session(key, row[0], int(person), proof)

@@ -217,7 +217,7 @@ class Waiters:
             pinged = False
             if message["type"] == "message" and message["data"].isdigit():
                 self.wake(int(message["data"]))
-            elif message["type"] == "message":  # bells.LOOK
+            elif message["type"] == "message":  # signals.LOOK
                 self._look.set()
 
     async def _ask(self) -> None:

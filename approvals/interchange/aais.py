@@ -188,27 +188,27 @@ def of(approval: Approval, name: str, *, sees: bool) -> dict[str, Any]:
     if name not in names(approval):
         raise KeyError(name)
     request = _request(approval, sees=sees)
-    told: dict[str, Any]
+    content: dict[str, Any]
     if name == "requested":
-        at, told = approval.asked_at, request
+        at, content = approval.asked_at, request
     else:
         bound = {"request_id": request["id"], "action_digest": request["action_digest"]}
         about = _decided if name == "decided" else _resolved
-        at, told = about(approval, bound)
+        at, content = about(approval, bound)
     part = {"requested": "request", "decided": "decision", "resolved": "resolution"}[name]
-    found = envelope(name, f"{request['id']}:{name}", at, {part: told})
+    found = envelope(name, f"{request['id']}:{name}", at, {part: content})
     return found if sees else disclosure.without_secrets(found)
 
 
-def envelope(name: str, id_: str, at: datetime, told: Mapping[str, Any]) -> dict[str, Any]:
+def envelope(name: str, id_: str, at: datetime, content: Mapping[str, Any]) -> dict[str, Any]:
     return {"aais": VERSION, "type": f"approval.{name}", "id": id_, "occurred_at": stamp(at),
-            "sequence": SEQUENCE[name], **told}  # fmt: skip
+            "sequence": SEQUENCE[name], **content}  # fmt: skip
 
 
 def _request(approval: Approval, *, sees: bool) -> dict[str, Any]:
     action = _action(approval, sees=sees)
     reasons = [str(rule.get("words", ""))[:TEXT_CHARACTERS_MAX] for rule in approval.rules]
-    told = [one for one in reasons if one][:REASONS_MAX] or ["The policy asks people."]
+    shown = [one for one in reasons if one][:REASONS_MAX] or ["The policy asks people."]
     about = approval.run_ref or approval.case_ref or str(approval.pk)
     origin = {"harness": "amends", "session_id": _named(about)}
     if approval.run_ref:
@@ -223,7 +223,7 @@ def _request(approval: Approval, *, sees: bool) -> dict[str, Any]:
         "origin": origin,
         "action": action,
         "action_digest": digest(action),
-        "risk": {"level": approval.risk, "reasons": told},
+        "risk": {"level": approval.risk, "reasons": shown},
         "choices": [dict(one) for one in CHOICES],
         "extensions": {_extension(): {"digest": approval.digest, "card": _card(approval)}},
     }
@@ -278,23 +278,23 @@ def _decided(approval: Approval, bound: Mapping[str, Any]) -> tuple[datetime, di
 def _resolved(approval: Approval, bound: Mapping[str, Any]) -> tuple[datetime, dict[str, Any]]:
     outcome = OUTCOMES[ApprovalState(approval.state)]
     at = approval.decided_at or approval.expires_at
-    told = resolution(str(bound["request_id"]), str(bound["action_digest"]), at, outcome,
+    content = resolution(str(bound["request_id"]), str(bound["action_digest"]), at, outcome,
                       card_context.ended(approval))  # fmt: skip
     if made := _decision(approval):
-        told["decision_id"] = f"answer:{made.pk}"
+        content["decision_id"] = f"answer:{made.pk}"
     used = stamp(approval.used_at) if approval.used_at else None
-    told["extensions"] = {_extension(): {"digest": approval.digest, "used_at": used}}
-    return at, told
+    content["extensions"] = {_extension(): {"digest": approval.digest, "used_at": used}}
+    return at, content
 
 
 def resolution(
     request: str, action_digest: str, at: datetime, outcome: str, message: str
 ) -> dict[str, Any]:
-    told = {
+    content = {
         "id": f"{request[:180]}:end", "request_id": request, "action_digest": action_digest,
         "resolved_at": stamp(at), "outcome": outcome, "message": message[:2_000] or outcome,
     }  # fmt: skip
-    return told | ({"effective_scope": "once"} if outcome in {"approved", "denied"} else {})
+    return content | ({"effective_scope": "once"} if outcome in {"approved", "denied"} else {})
 
 
 def _extension() -> str:
@@ -410,7 +410,7 @@ async def consume(scope: Scope, receive: Receive, send: Send) -> None:
 async def outcome(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aais/v1/requests/{id}/outcome`: what became of the call."""
     actor, id_ = await _asked_of(scope)
-    succeeded, note = await aap.told(scope, receive)
+    succeeded, note = await aap.reported_outcome(scope, receive)
     seen = await slow_path.call(aap.report, actor, id_, succeeded, note)
     await answer(send, 200, _told(seen))
 
@@ -428,8 +428,8 @@ def _told(seen: Seen) -> dict[str, Any]:
     if is_open or (seen.status == requests.APPROVED and "consumption" not in seen.document):
         at = clocks.read(seen.document["created_at"] if is_open else decided["decided_at"])
         stage, words = ("waiting", WAITS) if is_open else ("agreed", AGREED)
-        told: dict[str, Any] = {"request_id": id_, "message": words, "stage": stage}
-        return envelope("activity", f"{id_[:180]}:{stage}", at, {"activity": told})
+        content: dict[str, Any] = {"request_id": id_, "message": words, "stage": stage}
+        return envelope("activity", f"{id_[:180]}:{stage}", at, {"activity": content})
     at = clocks.read(decided["decided_at"])
     words = decided.get("note") or f"It was {seen.status}."
     end = resolution(id_, request["action_digest"], at, seen.status, words)

@@ -69,8 +69,8 @@ async def _error(
     send: Send, status: int, code: str, message: str, headers: tuple[tuple[str, str], ...] = ()
 ) -> None:
     kind = KINDS.get(status, "error")
-    said = {"type": kind, "code": code, "message": message, "request_id": str(uuid.uuid4())}
-    await answer(send, status, {"error": said}, headers)
+    body = {"type": kind, "code": code, "message": message, "request_id": str(uuid.uuid4())}
+    await answer(send, status, {"error": body}, headers)
 
 
 async def create(scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,23 +133,23 @@ async def consume(scope: Scope, receive: Receive, send: Send) -> None:
 async def outcome(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aap/v1/requests/{id}/outcome`."""
     actor = await actor_of(scope, "begin")
-    succeeded, note = await told(scope, receive)
+    succeeded, note = await reported_outcome(scope, receive)
     seen = await slow_path.call(report, actor, scope["path_params"]["id"], succeeded, note)
     await answer(send, 200, seen.document)
 
 
-async def told(scope: Scope, receive: Receive) -> tuple[bool, str]:
+async def reported_outcome(scope: Scope, receive: Receive) -> tuple[bool, str]:
     """What a body says became of a call: whether it succeeded, and a note."""
-    said = await strict_body(scope, receive)
-    note = said.get("note", "") if isinstance(said, dict) else None
+    body = await strict_body(scope, receive)
+    note = body.get("note", "") if isinstance(body, dict) else None
     if (
-        not isinstance(said, dict)
-        or said.keys() - {"status", "note"}
-        or said.get("status") not in {"succeeded", "failed"}
+        not isinstance(body, dict)
+        or body.keys() - {"status", "note"}
+        or body.get("status") not in {"succeeded", "failed"}
         or not isinstance(note, str)
     ):
         raise refuse("invalid_outcome", "An outcome is succeeded or failed, with a note.", 400)
-    return said["status"] == "succeeded", note[: requests.NOTE_CHARACTERS_MAX]
+    return body["status"] == "succeeded", note[: requests.NOTE_CHARACTERS_MAX]
 
 
 def report(actor: Actor, id_: str, succeeded: bool, note: str) -> Seen:  # noqa: FBT001 - through a thread

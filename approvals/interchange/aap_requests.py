@@ -167,12 +167,12 @@ def _decided(
     sealed: SealedRequest, ask: BeginRequest, decision: Any, judgement: PolicyDecision
 ) -> SealedRequest:
     """The request as the gate answers it: allowed by rule, denied, or put to people."""
-    said: dict[str, Any]
+    answer: dict[str, Any]
     if isinstance(decision, Proceed):
         # It is not begun: whoever may begin it comes to consume it, and is judged anew.
         until = sealed.created + timedelta(seconds=ALLOWED_SECONDS)
-        said = {"status": APPROVED, "note": judgement.why, "expires_at": until.isoformat()}
-        return _replaced(sealed, settled=said)
+        answer = {"status": APPROVED, "note": judgement.why, "expires_at": until.isoformat()}
+        return _replaced(sealed, settled=answer)
     if not isinstance(decision, Question | Denied):
         raise Conflict("idempotency_conflict")
     reply = slow_path.begin(ask).body
@@ -272,19 +272,22 @@ def report(actor: Actor, id_: str, *, succeeded: bool, note: str) -> Seen:
     if consumption is None or found.action is None:
         raise Conflict("not_consumed")
     status = "succeeded" if succeeded else "failed"
-    if told := consumption.get("outcome"):
+    if earlier := consumption.get("outcome"):
         # The ledger has the note masked, and so it is compared.
-        if (told["status"], told.get("note", "")) != (status, masked(note, (), actor.masking_key)):
+        if (earlier["status"], earlier.get("note", "")) != (
+            status,
+            masked(note, (), actor.masking_key),
+        ):
             raise Conflict("outcome_conflict")
         return found
     about = {"attempt": found.action.current_attempt, "fence": found.action.fence}
     if succeeded:
-        said = about | ({"result": {"note": note}} if note else {})
-        _tell(sealed, EventType.ACTION_SUCCEEDED, said, ACTION)
+        data = about | ({"result": {"note": note}} if note else {})
+        _record_event(sealed, EventType.ACTION_SUCCEEDED, data, ACTION)
         _end(sealed, EventType.RUN_COMPLETED, {})
     else:
         error = {"message": note} if note else {"message": FAILED_WITHOUT_NOTE}
-        _tell(
+        _record_event(
             sealed, EventType.ACTION_FAILED, about | {"outcome": "unknown", "error": error}, ACTION
         )
         _end(sealed, EventType.RUN_FAILED, {"error": error, "failed_action": ACTION})
@@ -299,16 +302,18 @@ def _end(sealed: SealedRequest, type_: EventType, data: dict[str, Any]) -> None:
         workspace=sealed.actor.workspace_id, run=sealed.run, state=RunState.RUNNING
     ).exists():
         return
-    _tell(sealed, type_, data)
+    _record_event(sealed, type_, data)
 
 
-def _tell(sealed: SealedRequest, type_: EventType, data: dict[str, Any], action: str = "") -> None:
+def _record_event(
+    sealed: SealedRequest, type_: EventType, data: dict[str, Any], action: str = ""
+) -> None:
     event = {"id": new_id(), "type": type_, "run": sealed.run, "data": data}
-    said = wire.of_gate(sealed.actor, event | ({"action": action} if action else {}))
-    if not isinstance(said, ParsedEvent):
-        raise Refused(said[1])
+    parsed = wire.of_gate(sealed.actor, event | ({"action": action} if action else {}))
+    if not isinstance(parsed, ParsedEvent):
+        raise Refused(parsed[1])
     with transaction.atomic():
-        slow_path.record(sealed.actor, [said])
+        slow_path.record(sealed.actor, [parsed])
 
 
 def _approval(sealed: SealedRequest) -> Approval | None:
@@ -369,13 +374,13 @@ def _consumption(action: Action) -> dict[str, Any] | None:
     consumed: dict[str, Any] = {"consumed_at": _stamp(action.started_at)}
     if action.finished_at is not None and action.state != ActionState.RUNNING:
         succeeded = action.state == ActionState.SUCCEEDED
-        told = (
+        note = (
             (action.result or {}).get("note") if succeeded else (action.error or {}).get("message")
         )
         outcome = {"status": "succeeded" if succeeded else "failed",
                    "reported_at": _stamp(action.finished_at)}  # fmt: skip
-        if told and told != FAILED_WITHOUT_NOTE:
-            outcome["note"] = told
+        if note and note != FAILED_WITHOUT_NOTE:
+            outcome["note"] = note
         consumed["outcome"] = outcome
     return consumed
 

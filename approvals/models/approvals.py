@@ -303,8 +303,8 @@ class NotificationKind(models.TextChoices):
     REMINDED = "reminded", "that half of the time is over"
     QUESTIONED = "questioned", "that a decider has a question"
     ANSWERED = "answered", "that a question is answered"
-    WISH = "affected", "what they want, as the affected person"
-    HEARD = "heard", "what the affected person wants"
+    CONSENT_ASKED = "affected", "what they want, as the affected person"
+    CONSENT_ANSWERED = "heard", "what the affected person wants"
     ENDED = "ended", "how it ended"
 
 
@@ -353,7 +353,7 @@ class ConsentAnswer(models.TextChoices):
 
 
 class ConsentRequest(models.Model):
-    """One affected person's wish: evidence for those who decide. It starts nothing by itself.
+    """What one affected person wants: evidence for those who decide. It starts nothing by itself.
 
     The link is known by its digest; the sealed copy is for operators who pass it on by hand.
     """

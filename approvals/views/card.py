@@ -190,19 +190,23 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     require(request.user, "approve", here)
     approval = get_object_or_404(approvals_of(here), pk=pk)
-    said = request.POST
-    shown = {"title": approval.headline, "calls": len(approval.calls), "digest": said.get("digest")}
+    posted = request.POST
+    shown = {
+        "title": approval.headline,
+        "calls": len(approval.calls),
+        "digest": posted.get("digest"),
+    }
     answer: dict[str, Any] = {
         "by": request.user,
-        "seen": said.get("digest", ""),
-        "reason": said.get("reason", ""),
+        "seen": posted.get("digest", ""),
+        "reason": posted.get("reason", ""),
         "shown": shown,
-        "shown_seconds": _shown_seconds(said.get("shown", "")),
+        "shown_seconds": _shown_seconds(posted.get("shown", "")),
     }
     try:
-        if said.get("decision") == "grant":
+        if posted.get("decision") == "grant":
             inbox.grant(approval, **answer, login_at=login_at(request))
-        elif said.get("decision") == "reject":
+        elif posted.get("decision") == "reject":
             inbox.reject(approval, **answer)
         else:
             return HttpResponse("“decision” is grant or reject.", status=400)

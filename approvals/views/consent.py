@@ -18,27 +18,29 @@ from workspaces.written import InvalidInput
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def asked(request: HttpRequest, token: str) -> HttpResponse:
-    wish = consent_requests.find(token)
-    if wish is None:
+    consent = consent_requests.find(token)
+    if consent is None:
         return _private(render(request, "approvals/asked_gone.html", {}, status=404))
     if request.method != "POST":
-        return _page(request, wish, token)
+        return _page(request, consent, token)
     try:
-        consent_requests.answer(wish, request.POST.get("answer", ""), request.POST.get("note", ""))
+        consent_requests.answer(
+            consent, request.POST.get("answer", ""), request.POST.get("note", "")
+        )
     except InvalidInput as wrong:
-        return _page(request, wish, token, error=f"Nothing was sent. {wrong}", status=422)
+        return _page(request, consent, token, error=f"Nothing was sent. {wrong}", status=422)
     except CannotMove as over:
-        wish.refresh_from_db()
-        return _page(request, wish, token, error=f"Nothing was changed: {over}.", status=409)
+        consent.refresh_from_db()
+        return _page(request, consent, token, error=f"Nothing was changed: {over}.", status=409)
     return redirect("approvals:asked", token=token)
 
 
 def _page(
-    request: HttpRequest, wish: ConsentRequest, token: str, *, error: str = "", status: int = 200
+    request: HttpRequest, consent: ConsentRequest, token: str, *, error: str = "", status: int = 200
 ) -> HttpResponse:
     context = {
-        "publisher": wish.approval.workspace,
-        "wish": wish,
+        "publisher": consent.approval.workspace,
+        "consent": consent,
         "error": error,
         "note": request.POST.get("note", ""),
         "action": reverse("approvals:asked", args=[token]),

@@ -25,8 +25,8 @@ BAR_STEP = 12
 @require_GET
 def approval_health(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
-    said = request.GET.get("days", "")
-    days = int(said) if said in {str(one) for one in CHOICES} else health.DAYS
+    chosen = request.GET.get("days", "")
+    days = int(chosen) if chosen in {str(one) for one in CHOICES} else health.DAYS
     found = health.of(here, days=days)
     context = {
         "workspace": here,

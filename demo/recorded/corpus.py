@@ -1,4 +1,4 @@
-"""A recording: the runs, the world that each began from (`world.json.gz`), and the database of it."""
+"""A recording: its runs, the world that each began from, and the database of that."""
 
 import gzip
 import json

@@ -20,8 +20,8 @@ _attempts = itertools.count(1)
 
 @pytest.fixture
 def only_bells(monkeypatch):
-    """Whoever waits hears by a bell or not at all: the database is asked when the first one begins
-    to wait, and then not for an hour. No bell is lost because the broker was slow for a moment.
+    """Whoever waits hears by a signal or not at all: the database is asked when the first begins
+    to wait, and then not for an hour. No signal is lost because the broker was slow for a moment.
     """
     monkeypatch.setattr(waiting, "ASK_EVERY_SECONDS", 3_600)
     monkeypatch.setattr(signals, "SECONDS_MAX", 60)
