@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import F
 
 from amends.protocol.masking import holds_mask
-from approvals import call_previews, consent_requests, deciders, policy, tool_shapes
+from approvals import call_context, consent_requests, deciders, policy, tool_shapes
 from approvals.call_context import calls
 from approvals.models import Approval, ApprovalState, ConsentAnswer, NotificationRecord, SubjectKind
 from connectors.models.channels import DeliveryState
@@ -229,7 +229,7 @@ def _amounts_of_tool(approval: Approval) -> list[int]:
     earlier = Action.objects.filter(workspace=approval.workspace_id, tool=action.tool)
     rows = earlier.filter(state="succeeded").exclude(pk=action.pk).order_by("-id")
     found = (
-        call_previews.money(entry.preview, tool=one.tool, args=one.args, targets=one.targets or [])
+        call_context.money(entry.preview, tool=one.tool, args=one.args, targets=one.targets or [])
         for one in rows[:HISTORY_MAX]
     )
     return [one.amount_minor for one in found if one and one.currency == approval.currency]
@@ -274,7 +274,7 @@ def _first_time(approval: Approval) -> Iterator[Notice]:
         return
     targets = approval.calls[0].get("targets") or [] if approval.calls else []
     new = [
-        call_previews.target_words(target)
+        call_context.target_words(target)
         for target in targets[:TARGETS_MAX]
         if not _was_touched(approval, target)
     ]

@@ -1,13 +1,13 @@
 from django.urls import path
 
-from approvals.views import card, consent, health, lists, policies
+from approvals.views import card, health, lists, policies
 
 app_name = "approvals"
 
 HERE = "w/<slug:workspace>/"
 
 urlpatterns = [
-    path("ask/<str:token>/", consent.asked, name="asked"),
+    path("ask/<str:token>/", card.asked, name="asked"),
     path(HERE + "approvals/", lists.inbox_list, name="inbox"),
     path(HERE + "approvals/fresh/", lists.fresh, name="fresh"),
     path(HERE + "approvals/history/", lists.history, name="history"),

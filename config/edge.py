@@ -151,8 +151,7 @@ HOT_MODULES = (
     "approvals.gate",
     "approvals.interchange",
     "approvals.news",
-    "recovery.directives",
-    "recovery.news",
+    "recovery.edge",
 )
 # What the door looked at and passes on to Django goes through few at a time. It is news that
 # two hundred consoles hear of in the same second, and each thread of Django's takes the interpreter

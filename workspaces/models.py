@@ -340,8 +340,8 @@ class PersonToken(BearerToken):
 class Act(models.Model):
     """A person's act (`key.created`, `member.added` …) on its way to the ledger.
 
-    Floors below the ledger may not call it, and a signal could be missed; so the act is a row written
-    in the transaction of the deed, and the ledger takes it in (`ledger.desk_events.take_in`).
+    Floors below the ledger may not call it, and a signal could be missed; so the act is a row
+    written in the transaction of the deed, and the ledger takes it in (`desk_events.take_in`).
     """
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE)

@@ -15,7 +15,7 @@ from django.db.models import F
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from amends.protocol.vocabulary import EventType
-from approvals import approval_requests, call_previews, digests, grants, tool_shapes
+from approvals import approval_requests, call_context, digests, grants, tool_shapes
 from approvals.gate import snapshot_cache
 from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BeginRequest
@@ -215,11 +215,11 @@ def _question(request: BeginRequest, found: Decided, decision: Question) -> Repl
     if action is None:
         return Reply({"answer": "denied", "code": "too_many_open", "reason": TOO_MANY_OPEN})
     try:
-        shown, money = call_previews.preview(
+        shown, money = call_context.preview(
             found.policy, tool=request.tool, args=request.data.get("args"), targets=request.targets,
             before=request.data.get("before"),
         )  # fmt: skip
-    except call_previews.TooLargeToShow as large:
+    except call_context.TooLargeToShow as large:
         return _denied(request, found.context, Denied("too_large_to_show", str(large)))
     try:
         approval = approval_requests.ask_for_action(

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from approvals import call_previews
+from approvals import call_context
 from connectors.contract import Money
 from ledger.models import Action, Effect
 from recovery.run_facts.runs import RunFacts
@@ -140,7 +140,7 @@ def _money_of(facts: RunFacts) -> Callable[[Action], Money | None]:
         known = facts.policy.tool(action.tool)
         if known is None or not known.preview:
             return None
-        return call_previews.money(
+        return call_context.money(
             known.preview, tool=action.tool, args=action.args, targets=action.targets or []
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from approvals import call_context, call_previews
+from approvals import call_context
 from approvals.models import Approval
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
@@ -179,10 +179,10 @@ def test_a_long_title_says_that_it_goes_on_and_the_card_has_all_of_it(card):
 
 def test_arguments_that_nobody_could_read_are_not_asked_about():
     """A long name is repeated in the path of each value below it: half a gigabyte of 64 KiB."""
-    with pytest.raises(call_previews.TooLargeToShow):
-        call_previews.flat({"n" * 32_000: [1] * 16_000})
+    with pytest.raises(call_context.TooLargeToShow):
+        call_context.flat({"n" * 32_000: [1] * 16_000})
 
-    assert call_previews.flat({"a": [1, {"b": None}]}) == [("a[0]", "1"), ("a[1].b", "null")]
+    assert call_context.flat({"a": [1, {"b": None}]}) == [("a[0]", "1"), ("a[1].b", "null")]
 
 
 @pytest.mark.parametrize(("now", "becomes"), [(1, True), (0, False), ([1], [True]), (None, "Nora")])

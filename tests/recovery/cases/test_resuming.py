@@ -12,7 +12,7 @@ from ledger.models import Effect, Event, Run
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import resuming
 from recovery.casework.resuming import CannotResume
-from recovery.directives import waiters
+from recovery.edge import waiters
 from recovery.engine import plan_lifecycle
 from recovery.models import CaseState, Directive, Step
 from recovery.planning import plans

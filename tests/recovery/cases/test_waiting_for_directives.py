@@ -8,7 +8,7 @@ from django.db import connection
 
 from ledger.models import Run
 from recovery.cases import lifecycle
-from recovery.directives import waiters
+from recovery.edge import waiters
 from tests.approvals import door
 from tests.approvals.door import visit
 from tests.recovery.cases.test_resuming import directed, stopped  # noqa: F401 - the same story

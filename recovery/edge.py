@@ -1,4 +1,6 @@
-"""Directives at the edge: `GET /api/v1/runs/{run}/directive?wait=30`.
+"""What of recovery is answered in front of Django: directives, and whether a queue has news.
+
+`GET /api/v1/runs/{run}/directive?wait=30`.
 
 An agent asks what the desk wants of its run: to stop, since it is recovered or paused, or to resume
 from a checkpoint with these steps skipped and repeated. A waiter holds a future and no database
@@ -19,6 +21,7 @@ from edge import pools
 from edge.asgi import Operation, Receive, Scope, Send, answer, answering, refuse, route
 from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
+from workspaces.news import route_of_news
 
 WAIT_SECONDS_MAX = 60.0
 LOOK_FOR_RUN_SECONDS = 2.0
@@ -140,6 +143,14 @@ def _seconds(scope: Scope) -> float:
         raise refuse("schema", "“wait” is a number of seconds", 422) from None
 
 
+# A queue has news where a case was opened or closed since.
+NEWS = """
+    EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id AND c.opened_at > %(heard)s
+        AND NOT c.without_effects)
+    OR EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id AND c.closed_at > %(heard)s
+        AND NOT c.without_effects)
+"""
+
 routes = [
     route(
         "GET",
@@ -152,5 +163,6 @@ routes = [
             query={"wait": ({"type": "number", "maximum": WAIT_SECONDS_MAX}, "Seconds to wait")},
             answers={200: "`directive`, or null"},
         ),
-    )
+    ),
+    route_of_news(r"/w/(?P<workspace>[-a-zA-Z0-9_]{1,80})/queue/fresh/", NEWS),
 ]
