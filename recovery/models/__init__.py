@@ -1,18 +1,6 @@
 """Cases, plans, steps, and what people are told."""
 
-from recovery.models.bulk import (
-    BulkItem,
-    BulkItemState,
-    BulkJob,
-    Contest,
-    ContestGround,
-    Correction,
-    CorrectionDelivery,
-    CorrectionSettings,
-    CorrectionState,
-    Directive,
-    SavedView,
-)
+from recovery.models.bulk import BulkItem, BulkItemState, BulkJob, SavedView
 from recovery.models.cases import (
     CASE_MOVES,
     AdviceRenewal,
@@ -21,6 +9,7 @@ from recovery.models.cases import (
     CaseState,
     Cause,
     Comment,
+    Directive,
     Readback,
     ReadbackState,
     Report,
@@ -28,6 +17,14 @@ from recovery.models.cases import (
     Residue,
     Silence,
     Suggestion,
+)
+from recovery.models.corrections import (
+    Contest,
+    ContestGround,
+    Correction,
+    CorrectionDelivery,
+    CorrectionSettings,
+    CorrectionState,
 )
 from recovery.models.plans import PLAN_MOVES, Plan, PlanState
 from recovery.models.steps import STEP_MOVES, Step, StepAttempt, StepState

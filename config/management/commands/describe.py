@@ -28,7 +28,7 @@ from ledger.models.events import ErasureState
 from ledger.models.runs import RunState
 from ledger.schemas import AGENT_TYPES, RESERVED
 from recovery.models import CASE_MOVES, PLAN_MOVES, STEP_MOVES, CaseState, PlanState, StepState
-from recovery.models.bulk import CorrectionState
+from recovery.models.corrections import CorrectionState
 from recovery.search.keys import HAS, IS, KEYS
 from workspaces.moves import BORN, pairs
 

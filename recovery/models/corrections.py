@@ -1,0 +1,156 @@
+"""Corrections: what one affected person is told about one case, and what they answer."""
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from recovery.models.cases import Case
+from workspaces.models import User, Workspace
+
+
+class CorrectionState(models.TextChoices):
+    DRAFT = "draft"
+    PUBLISHED = "published"
+    REVOKED = "revoked"
+
+
+class Correction(models.Model):
+    """Facts drafted from the ledger by templates; the wording may be edited, the facts may not.
+
+    The public link is `/c/<token>/`; only the token's digest is kept beside a sealed copy for
+    operators, so that a dump opens nobody's page.
+    """
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    case = models.ForeignKey(Case, on_delete=models.CASCADE, related_name="corrections")
+    reference = models.CharField(max_length=20, unique=True, help_text="AM-2F7K-09")
+    person_id = models.CharField(max_length=120)
+    person_name = models.CharField(max_length=200, blank=True)
+    contact = models.CharField(max_length=320, blank=True)
+    state = models.CharField(
+        max_length=9, choices=CorrectionState.choices, default=CorrectionState.DRAFT
+    )
+    revision = models.PositiveIntegerField(default=1)
+    facts = models.JSONField(
+        help_text="changed, why, restored, unchanged, not_undone, reviewed, record"
+    )
+    facts_salt = models.BinaryField(
+        null=True, help_text="32 random bytes; the published event holds the digest over both"
+    )
+    title = models.CharField(max_length=300)
+    lead = models.TextField(blank=True)
+    wording = models.JSONField(default=dict, help_text="Edited sentences by fact id")
+    drafted_at = models.DateTimeField(auto_now_add=True)
+    published_at = models.DateTimeField(null=True)
+    published_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    event_id = models.CharField(max_length=64, blank=True, help_text="correction.published")
+    token_digest = models.CharField(max_length=64, blank=True, db_index=True)
+    token_sealed = models.BinaryField(null=True)
+    expires_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+    first_read_at = models.DateTimeField(null=True)
+    read_count = models.PositiveIntegerField(default=0)
+    still_wrong_at = models.DateTimeField(null=True)
+    still_wrong_text = models.TextField(blank=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["case", "person_id"],
+                condition=models.Q(state="draft"),
+                name="one_draft_per_person",
+            )
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["workspace", "-id"], name="correction_newest_first"),
+            models.Index(
+                fields=["workspace", "-id"],
+                condition=models.Q(still_wrong_at__isnull=False),
+                name="correction_still_wrong",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.reference
+
+
+class ContestGround(models.TextChoices):
+    """What the affected person says is wrong."""
+
+    NOT_RESTORED = "not_restored", _("It is not as this page says")
+    NOT_ASKED = "not_asked", _("I did not ask for this")
+    MINE_IS_WRONG = "mine_is_wrong", _("What is said of me or of what is mine is wrong")
+    ANOTHER_WAY = "another_way", _("I want it put right in another way")
+    OTHER = "other", _("Something else")
+
+
+class Contest(models.Model):
+    """The affected person says that a correction is wrong. Somebody who did not decide answers."""
+
+    correction = models.ForeignKey(Correction, on_delete=models.CASCADE, related_name="contests")
+    receipt = models.CharField(max_length=20, unique=True, help_text="CT-2F7K-09QX")
+    ground = models.CharField(max_length=14, choices=ContestGround.choices)
+    text = models.TextField()
+    at = models.DateTimeField()
+    due_at = models.DateTimeField(help_text="Until when it is answered")
+    answered_at = models.DateTimeField(null=True)
+    answered_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    upheld = models.BooleanField(null=True, help_text="Whether the person was right")
+    answer = models.TextField(blank=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(
+                fields=["due_at", "id"],
+                condition=models.Q(answered_at=None),
+                name="contest_unanswered",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.receipt
+
+
+class CorrectionSettings(models.Model):
+    """What a workspace says of its corrections: words of its own, and what is no news."""
+
+    workspace = models.OneToOneField(Workspace, on_delete=models.CASCADE, primary_key=True)
+    sentences = models.JSONField(default=dict, help_text="{language: {name: sentence}}")
+    internal = ArrayField(
+        models.CharField(max_length=120),
+        default=list,
+        help_text="Globs of kinds of targets that no person is told of: counters, sessions",
+    )
+    valid_days = models.PositiveSmallIntegerField(default=180, help_text="Of a new link")
+    answer_days = models.PositiveSmallIntegerField(default=14, help_text="To a contest")
+
+    def __str__(self) -> str:
+        return f"corrections of {self.workspace_id}"
+
+
+class CorrectionDelivery(models.Model):
+    """That and how the person was told: mail, webhook, or a link copied by an operator."""
+
+    correction = models.ForeignKey(Correction, on_delete=models.CASCADE, related_name="deliveries")
+    channel = models.CharField(max_length=10)
+    address = models.CharField(max_length=320, blank=True)
+    message_key = models.CharField(
+        max_length=120, blank=True, help_text="Of the message that connectors.channels sends"
+    )
+    state = models.CharField(max_length=10, default="waiting")
+    tries = models.PositiveSmallIntegerField(default=0)
+    next_try_at = models.DateTimeField(null=True)
+    sent_at = models.DateTimeField(null=True)
+    last_error = models.TextField(blank=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(
+                fields=["id"], condition=models.Q(state="waiting"), name="correction_on_its_way"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.channel} {self.state}"
