@@ -37,7 +37,7 @@ INLINE_BYTES_MAX = 24 * 1024
 # A name in a text, as JSON and the languages of agents write objects, escaped or not.
 NAME_IN_TEXT = re.compile(r"""["']([A-Za-z][\w-]{0,63})\\{0,16}["']\s{0,8}:""")
 
-NOT_TOLD: Any = object()
+NOT_GIVEN: Any = object()
 
 _json = msgspec.json.Encoder()
 
@@ -55,8 +55,8 @@ class ForeignCall:
     tool: str
     where: str
     n: int | None = None
-    args: Any = NOT_TOLD
-    result: Any = NOT_TOLD
+    args: Any = NOT_GIVEN
+    result: Any = NOT_GIVEN
     error: dict[str, Any] | None = None
     has_ended: bool = True
     started: str | None = None
@@ -81,7 +81,7 @@ class ForeignRun:
     identity: str = ""
 
 
-class ToldEvent(NamedTuple):
+class PlacedEvent(NamedTuple):
     """An event as it would come over the wire, and the place that it came from."""
 
     where: str
@@ -108,8 +108,8 @@ def importer(agent: Agent, *, name: str) -> Actor:
 
 def name_of(*parts: str) -> str:
     """An id made of what names the thing, and nothing else."""
-    told = "\0".join(parts).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(told).hexdigest()[:EVENT_ID_CHARACTERS]
+    joined = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(joined).hexdigest()[:EVENT_ID_CHARACTERS]
 
 
 def value_of(text: str) -> Any:
@@ -129,7 +129,7 @@ def value_of(text: str) -> Any:
     return value
 
 
-def events_of(run: ForeignRun) -> Iterator[ToldEvent]:
+def events_of(run: ForeignRun) -> Iterator[PlacedEvent]:
     """The events that a run comes to."""
     start = {name: value for name, value in run.beginning.items() if value not in (None, "", {})}
     yield _event(run, run.where, EventType.RUN_STARTED, None, run.identity, run.began,
@@ -141,16 +141,16 @@ def events_of(run: ForeignRun) -> Iterator[ToldEvent]:
         yield _event(run, run.where, type_, None, run.identity, run.ended, data)
 
 
-def _events_of_call(run: ForeignRun, call: ForeignCall) -> Iterator[ToldEvent]:
+def _events_of_call(run: ForeignRun, call: ForeignCall) -> Iterator[PlacedEvent]:
     planned: dict[str, Any] = {"tool": call.tool[:TOOL_CHARACTERS_MAX]}
-    planned |= {"args_missing": True} if call.args is NOT_TOLD else {"args": call.args}
+    planned |= {"args_missing": True} if call.args is NOT_GIVEN else {"args": call.args}
     yield _event(run, call.where, EventType.ACTION_PLANNED, call, "", call.started, planned)
     if call.error is not None:
         # That it failed does not say that it did nothing.
         failed = {"error": call.error, "outcome": "unknown"}
         yield _event(run, call.where, EventType.ACTION_FAILED, call, "", call.ended, failed)
     elif call.has_ended:
-        result = {} if call.result is NOT_TOLD else {"result": call.result}
+        result = {} if call.result is NOT_GIVEN else {"result": call.result}
         yield _event(run, call.where, EventType.ACTION_SUCCEEDED, call, "", call.ended, result)
     else:
         started = {"attempt": call.identity}
@@ -160,7 +160,7 @@ def _events_of_call(run: ForeignRun, call: ForeignCall) -> Iterator[ToldEvent]:
 def _event(
     run: ForeignRun, where: str, type_: EventType, call: ForeignCall | None, more: str,
     time: str | None, data: dict[str, Any],
-) -> ToldEvent:  # fmt: skip
+) -> PlacedEvent:  # fmt: skip
     action = call.identity if call else ""
     event: dict[str, Any] = {"id": name_of(run.run, action, type_, more), "type": type_.value,
                              "run": run.run, "data": data}  # fmt: skip
@@ -172,14 +172,14 @@ def _event(
         event["time"] = time
     if trace := (call.trace if call else run.trace):
         event["trace"] = trace
-    return ToldEvent(where, event)
+    return PlacedEvent(where, event)
 
 
 class Batch(NamedTuple):
     """What goes into the ledger together: blobs first, by their digest."""
 
     actor: Actor
-    said: Sequence[ParsedEvent]
+    parsed: Sequence[ParsedEvent]
     blobs: dict[str, bytes]
 
 
@@ -198,24 +198,24 @@ class Import:
     refused: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
-    def take(self, told: Iterable[ToldEvent]) -> None:
+    def take(self, events: Iterable[PlacedEvent]) -> None:
         """Record the events, as many at a time as an agent may send."""
         places: list[str] = []
-        said: list[ParsedEvent] = []
+        parsed: list[ParsedEvent] = []
         blobs: dict[str, bytes] = {}
         bytes_ = 0
-        for where, event in told:
+        for where, event in events:
             read = self._read(where, event, blobs)
             if read is None:
                 continue
             places.append(where)
-            said.append(read)
+            parsed.append(read)
             bytes_ += len(read.data_json)
-            if len(said) == wire.BATCH_EVENTS_MAX or bytes_ > wire.BATCH_BYTES_MAX:
-                self._keep(places, Batch(self.actor, said, blobs))
-                places, said, blobs, bytes_ = [], [], {}, 0
-        if said:
-            self._keep(places, Batch(self.actor, said, blobs))
+            if len(parsed) == wire.BATCH_EVENTS_MAX or bytes_ > wire.BATCH_BYTES_MAX:
+                self._keep(places, Batch(self.actor, parsed, blobs))
+                places, parsed, blobs, bytes_ = [], [], {}, 0
+        if parsed:
+            self._keep(places, Batch(self.actor, parsed, blobs))
 
     def _keep(self, places: Sequence[str], batch: Batch) -> None:
         answers: Sequence[Answer] = self.keep(batch).answers

@@ -78,15 +78,15 @@ async def cloud_events(scope: Scope, receive: Receive, send: Send) -> None:
     media = media_type(scope)
     body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
     if media == BATCH:
-        told = await pools.in_thread(_of_batch, body)
+        events = await pools.in_thread(_of_batch, body)
     elif media == STRUCTURED:
-        told = [_structured(body)]
+        events = [_structured(body)]
     elif header(scope, b"ce-specversion"):
-        told = [_binary(scope, media, body)]
+        events = [_binary(scope, media, body)]
     else:
         kinds = f"{STRUCTURED}, {BATCH}, or JSON with the headers ce-…"
         raise refuse("media-type", "Send a CloudEvent", 415, kinds)
-    answers = await _recorded(actor, told)
+    answers = await _recorded(actor, events)
     if media == BATCH:
         await answer(send, 200, {"results": answers})
     elif answers[0].problem:
@@ -95,14 +95,15 @@ async def cloud_events(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(send, 200, answers[0])
 
 
-async def _recorded(actor: Actor, told: list[CloudEvent]) -> list[Answer]:
+async def _recorded(actor: Actor, events: list[CloudEvent]) -> list[Answer]:
     read = [
         wire.read(one.event, actor) if isinstance(one.event, bytes) else (one.id, one.event)
-        for one in told
+        for one in events
     ]
     answers = await record_read(actor, read)
     return [
-        msgspec.structs.replace(one, id=asked.id) for asked, one in zip(told, answers, strict=True)
+        msgspec.structs.replace(one, id=asked.id)
+        for asked, one in zip(events, answers, strict=True)
     ]
 
 
@@ -165,34 +166,36 @@ def _not_json() -> Problem:
     return problem("schema", "The data is not JSON", 415, "datacontenttype is application/json.")
 
 
-def _read(said: Mapping[str, str], data: Raw | None) -> CloudEvent:
+def _read(attributes: Mapping[str, str], data: Raw | None) -> CloudEvent:
     """The event that a CloudEvent with these attributes stands for."""
-    id_ = said.get("id", "")
+    id_ = attributes.get("id", "")
     shown = id_[:ID_CHARACTERS_MAX]
-    if missing := [name for name in ("specversion", "id", "source", "type") if not said.get(name)]:
+    if missing := [
+        name for name in ("specversion", "id", "source", "type") if not attributes.get(name)
+    ]:
         lacks = f"It lacks {', '.join(missing)}."
         return CloudEvent(shown, problem("schema", "It is no CloudEvent", 422, lacks))
-    if said["specversion"] != VERSION:
+    if attributes["specversion"] != VERSION:
         lacks = f"specversion is {VERSION} here."
         return CloudEvent(shown, problem("schema", "Another version of CloudEvents", 422, lacks))
-    kind = said.get("datacontenttype", "application/json").partition(";")[0].strip().lower()
+    kind = attributes.get("datacontenttype", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         return CloudEvent(shown, _not_json())
-    if not said["type"].startswith(PREFIX):
+    if not attributes["type"].startswith(PREFIX):
         lacks = f"Ours begin with “{PREFIX}”: amends.run.started."
         return CloudEvent(shown, problem("unknown-type", "Unknown type of event", 422, lacks))
     event: dict[str, Any] = {
-        "id": name_of("cloudevent", said["source"], id_),
-        "type": said["type"].removeprefix(PREFIX),
-        "run": said.get("run", ""),
+        "id": name_of("cloudevent", attributes["source"], id_),
+        "type": attributes["type"].removeprefix(PREFIX),
+        "run": attributes.get("run", ""),
     }
-    event |= {name: said[name] for name in ("action", "time") if said.get(name)}
-    if said.get("n"):
+    event |= {name: attributes[name] for name in ("action", "time") if attributes.get(name)}
+    if attributes.get("n"):
         try:
-            event["n"] = _number.decode(said["n"])
+            event["n"] = _number.decode(attributes["n"])
         except msgspec.MsgspecError:
             return CloudEvent(shown, problem("schema", "n is no whole number", 422))
-    if parent := TRACEPARENT.fullmatch(said.get("traceparent", "")):
+    if parent := TRACEPARENT.fullmatch(attributes.get("traceparent", "")):
         event["trace"] = {"trace_id": parent[1], "span_id": parent[2]}
     if data is not None:
         event["data"] = data

@@ -44,7 +44,7 @@ from ledger import clocks, wire
 from ledger.agent_keys import actor_of
 from ledger.append.events import Recorded
 from ledger.foreign.calls import (
-    NOT_TOLD,
+    NOT_GIVEN,
     REQUEST_CHARACTERS_MAX,
     Batch,
     ForeignCall,
@@ -169,7 +169,7 @@ def _keep(batch: Batch) -> Recorded:
             for sha256, body in batch.blobs.items():
                 values = [batch.actor.workspace_id, sha256, body, len(body)]
                 connection.execute(KEEP_BLOB, values)
-    return record_waiting(batch.actor, batch.said)
+    return record_waiting(batch.actor, batch.parsed)
 
 
 def _request(body: bytes, media: str) -> ExportTraceServiceRequest:
@@ -232,15 +232,18 @@ class ParsedExport:
             if len(span.trace_id) != TRACE_ID_BYTES or len(span.span_id) != SPAN_ID_BYTES:
                 self.refused.append(f"{where}: its ids are none")
                 continue
-            said = {one.key: one.value for one in span.attributes}
-            operation, kind = _text(said, "gen_ai.operation.name"), _text(said, OPENINFERENCE)
+            attributes = {one.key: one.value for one in span.attributes}
+            operation, kind = (
+                _text(attributes, "gen_ai.operation.name"),
+                _text(attributes, OPENINFERENCE),
+            )
             is_of_agent = operation in OF_AGENTS or kind in KINDS_OF_AGENTS
             if operation == "execute_tool" or kind == "TOOL":
-                self._run(span).calls.append(self._call(span, said, where))
+                self._run(span).calls.append(self._call(span, attributes, where))
             if is_of_agent:
                 self._run(span)
             if not span.parent_span_id or span.flags & FROM_ELSEWHERE == FROM_ELSEWHERE:
-                self.ends[span.span_id.hex()] = _end(span, said if is_of_agent else {})
+                self.ends[span.span_id.hex()] = _end(span, attributes if is_of_agent else {})
 
     def _run(self, span: Span) -> ForeignRun:
         name = _run_of(span)
@@ -249,37 +252,41 @@ class ParsedExport:
             name, ForeignRun(name, f"trace {span.trace_id.hex()}", trace=trace)
         )
 
-    def _call(self, span: Span, said: Mapping[str, AnyValue], where: str) -> ForeignCall:
-        name = _text(said, *NAMES) or span.name.removeprefix("execute_tool ").strip() or "unnamed"
+    def _call(self, span: Span, attributes: Mapping[str, AnyValue], where: str) -> ForeignCall:
+        name = (
+            _text(attributes, *NAMES)
+            or span.name.removeprefix("execute_tool ").strip()
+            or "unnamed"
+        )
         call = ForeignCall(f"span_{span.span_id.hex()}", name, where)
         call.trace = {"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex()}
         call.started, call.ended = _time(span.start_time_unix_nano), _time(span.end_time_unix_nano)
         call.has_ended = bool(span.end_time_unix_nano)
-        call.args = self._value(said, ARGUMENTS, where, "args")
-        if span.status.code == Status.STATUS_CODE_ERROR or "error.type" in said:
-            call.error = _error(span, said)
+        call.args = self._value(attributes, ARGUMENTS, where, "args")
+        if span.status.code == Status.STATUS_CODE_ERROR or "error.type" in attributes:
+            call.error = _error(span, attributes)
         else:
-            call.result = self._value(said, RESULTS, where, "result")
+            call.result = self._value(attributes, RESULTS, where, "result")
         return call
 
     def _value(
-        self, said: Mapping[str, AnyValue], names: tuple[str, ...], where: str, member: str
+        self, attributes: Mapping[str, AnyValue], names: tuple[str, ...], where: str, member: str
     ) -> Any:
-        told = next((said[name] for name in names if name in said), None)
-        if told is None:
-            return NOT_TOLD
+        raw = next((attributes[name] for name in names if name in attributes), None)
+        if raw is None:
+            return NOT_GIVEN
         try:
-            value = _plain(told)
+            value = _plain(raw)
             if isinstance(value, str) and (member == "args" or value.lstrip()[:1] in {"{", "["}):
                 value = value_of(value) if value.strip() else {}
         except NotKept as why:
             self.remarks.append(f"{where}: the call is recorded without its {member}: {why}")
-            return NOT_TOLD
+            return NOT_GIVEN
         except ValueError:
             # Arguments that are no JSON could hold what masking finds by its name.
             if member == "args":
                 self.remarks.append(f"{where}: the call is recorded without its args: no JSON")
-                return NOT_TOLD
+                return NOT_GIVEN
             return value
         return value
 
@@ -291,34 +298,34 @@ def _run_of(span: Span) -> str:
     return f"trace_{span.trace_id.hex()}"
 
 
-def _end(span: Span, said: Mapping[str, AnyValue]) -> ForeignRun:
+def _end(span: Span, attributes: Mapping[str, AnyValue]) -> ForeignRun:
     """The root of a trace, with what it says of the run where it is an agent's."""
     identity = span.span_id.hex()
     run = ForeignRun(_run_of(span), f"span {identity}", identity=identity)
     run.trace = {"trace_id": span.trace_id.hex(), "span_id": identity}
     run.began, run.ended = _time(span.start_time_unix_nano), _time(span.end_time_unix_nano)
-    conversation, person = _text(said, *CONVERSATIONS), _text(said, *PEOPLE)
+    conversation, person = _text(attributes, *CONVERSATIONS), _text(attributes, *PEOPLE)
     run.beginning = {
-        "request": _asked(said)[:REQUEST_CHARACTERS_MAX],
-        "model": _text(said, *MODELS)[:TEXT_CHARACTERS_MAX],
+        "request": _asked(attributes)[:REQUEST_CHARACTERS_MAX],
+        "model": _text(attributes, *MODELS)[:TEXT_CHARACTERS_MAX],
         "labels": {"conversation": conversation[:TEXT_CHARACTERS_MAX]} if conversation else {},
         "on_behalf_of": {"id": person[:TEXT_CHARACTERS_MAX]} if person else None,
     }
     if span.status.code == Status.STATUS_CODE_ERROR:
-        run.end = (EventType.RUN_FAILED, {"error": _error(span, said)})
+        run.end = (EventType.RUN_FAILED, {"error": _error(span, attributes)})
     elif span.end_time_unix_nano:
         run.end = (EventType.RUN_COMPLETED, {})
     return run
 
 
-def _asked(said: Mapping[str, AnyValue]) -> str:
+def _asked(attributes: Mapping[str, AnyValue]) -> str:
     """The first words of a user, in the messages of the conventions or as they came in."""
-    told = said.get("gen_ai.input.messages")
-    if told is None:
-        return _text(said, "input.value")
+    raw = attributes.get("gen_ai.input.messages")
+    if raw is None:
+        return _text(attributes, "input.value")
     messages: Any = None
     with suppress(ValueError):
-        messages = _plain(told)
+        messages = _plain(raw)
         messages = value_of(messages) if isinstance(messages, str) else messages
     found = map(list, map(_parts, messages if isinstance(messages, list) else ()))
     return "\n".join(next(filter(None, found), []))
@@ -332,8 +339,8 @@ def _parts(message: Any) -> Iterator[str]:
                 yield part["content"]
 
 
-def _error(span: Span, said: Mapping[str, AnyValue]) -> dict[str, Any]:
-    kind, words = _text(said, "error.type"), span.status.message
+def _error(span: Span, attributes: Mapping[str, AnyValue]) -> dict[str, Any]:
+    kind, words = _text(attributes, "error.type"), span.status.message
     for event in span.events:
         if event.name == "exception":
             more = {one.key: one.value for one in event.attributes}
@@ -342,8 +349,8 @@ def _error(span: Span, said: Mapping[str, AnyValue]) -> dict[str, Any]:
     return error_of(words or "The span has the status ERROR.", kind)
 
 
-def _text(said: Mapping[str, AnyValue], *names: str) -> str:
-    return next((said[name].string_value for name in names if name in said), "")
+def _text(attributes: Mapping[str, AnyValue], *names: str) -> str:
+    return next((attributes[name].string_value for name in names if name in attributes), "")
 
 
 def _plain(value: AnyValue, depth: int = 0) -> Any:

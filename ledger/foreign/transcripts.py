@@ -20,7 +20,7 @@ import msgspec
 from amends.protocol.vocabulary import EventType
 from ledger import canonical, clocks, wire
 from ledger.foreign.calls import (
-    NOT_TOLD,
+    NOT_GIVEN,
     REQUEST_CHARACTERS_MAX,
     ForeignCall,
     ForeignRun,
@@ -200,10 +200,10 @@ def _that_do_not_go_on(found: Iterable[Conversation]) -> Iterator[Conversation]:
     """Without those whose messages are the first ones of another."""
     each = [(one, list(_growing(one.messages))) for one in found]
     earlier = {digest for _, digests in each for digest in digests[:-1]}
-    told: set[bytes] = set()
+    longer: set[bytes] = set()
     for one, digests in each:
-        if digests[-1] not in earlier and digests[-1] not in told:
-            told.add(digests[-1])
+        if digests[-1] not in earlier and digests[-1] not in longer:
+            longer.add(digests[-1])
             yield one
 
 
@@ -215,7 +215,7 @@ def _growing(messages: list[Any]) -> Iterator[bytes]:
         yield running.digest()
 
 
-def told_run(conversation: Conversation, agent: str) -> ForeignRun:
+def run_of(conversation: Conversation, agent: str) -> ForeignRun:
     """What a conversation tells of a run."""
     where, messages, around = conversation
     known_as = next(
@@ -249,12 +249,12 @@ def _digest_of(messages: list[Any]) -> str:
 
 def _time_in(value: dict[str, Any]) -> str | None:
     for name in NAMES_OF_TIMES:
-        told = value.get(name)
+        moment = value.get(name)
         with suppress(ValueError, OverflowError, OSError):
-            if isinstance(told, str):
-                return clocks.written(clocks.read(told))
-            if isinstance(told, int | float) and not isinstance(told, bool):
-                seconds = told / 1000 if told > SECONDS_MAX else told
+            if isinstance(moment, str):
+                return clocks.written(clocks.read(moment))
+            if isinstance(moment, int | float) and not isinstance(moment, bool):
+                seconds = moment / 1000 if moment > SECONDS_MAX else moment
                 moment = datetime.fromtimestamp(seconds, UTC)
                 clocks.check(moment)
                 return clocks.written(moment)
@@ -310,7 +310,7 @@ class _Reading:
             self._blocks(message, where)
         if isinstance(legacy := message.get("function_call"), dict):
             name = str(legacy.get("name") or "")
-            self._call(name, name, legacy.get("arguments", NOT_TOLD), message, where)
+            self._call(name, name, legacy.get("arguments", NOT_GIVEN), message, where)
 
     def _listed(self, call: Any, message: dict[str, Any], where: str) -> None:
         """One of `tool_calls`: as OpenAI nests it, or flat as LangChain does."""
@@ -319,7 +319,7 @@ class _Reading:
             return
         nested = (call.get("function"), call.get("custom"), call)
         inside = next(one for one in nested if isinstance(one, dict))
-        args = next((inside[n] for n in ("arguments", "args", "input") if n in inside), NOT_TOLD)
+        args = next((inside[n] for n in ("arguments", "args", "input") if n in inside), NOT_GIVEN)
         name = str(inside.get("name") or "")
         self._call(str(call.get("id") or ""), name, args, message, where,
                    is_text="custom" in call)  # fmt: skip
@@ -331,7 +331,7 @@ class _Reading:
             kind = str(block.get("type") or "") if isinstance(block, dict) else ""
             if kind.endswith("tool_use"):
                 self._call(str(block.get("id") or ""), str(block.get("name") or ""),
-                           block.get("input", NOT_TOLD), message, where)  # fmt: skip
+                           block.get("input", NOT_GIVEN), message, where)  # fmt: skip
             elif kind.endswith("tool_result"):
                 inside = block.get("content")
                 wrong = isinstance(inside, dict) and str(inside.get("type", "")).endswith("_error")
@@ -350,7 +350,7 @@ class _Reading:
         name = str(item.get("name") or kind.removesuffix("_call"))
         known_as = str(item.get("call_id") or item.get("id") or "")
         if kind in {"function_call", "custom_tool_call"}:
-            args = next((item[n] for n in ("arguments", "input") if n in item), NOT_TOLD)
+            args = next((item[n] for n in ("arguments", "input") if n in item), NOT_GIVEN)
             self._call(known_as, name, args, item, where, is_text=kind != "function_call")
             return
         args = item.get("arguments", {n: v for n, v in item.items() if n not in ABOUT_THE_CALL})
@@ -362,7 +362,7 @@ class _Reading:
         elif answers := [item[name] for name in NAMES_OF_RESULTS if item.get(name)]:
             self._answer(known_as, answers[0], where)
         elif item.get("status") == "completed":
-            self._answer(known_as, NOT_TOLD, where)
+            self._answer(known_as, NOT_GIVEN, where)
 
     def _call(
         self, known_as: str, tool: str, args: Any, message: dict[str, Any], where: str,
@@ -390,10 +390,10 @@ class _Reading:
             return value_of(args)
         except ValueError as why:  # as text they could hold what masking finds by its name
             self.run.remarks.append(f"{where}: the call is recorded without its args: {why}.")
-            return NOT_TOLD
+            return NOT_GIVEN
 
     def _answer(
-        self, known_as: str, told: Any, where: str,
+        self, known_as: str, content: Any, where: str,
         *, has_failed: bool = False, tool: str = "", ended: str | None = None,
     ) -> None:  # fmt: skip
         waiting = self.open.get(known_as)
@@ -401,24 +401,24 @@ class _Reading:
             if not tool:
                 self.run.remarks.append(f"{where}: it answers a call that is not there.")
                 return
-            self._call(known_as, tool, NOT_TOLD, {}, where)
+            self._call(known_as, tool, NOT_GIVEN, {}, where)
             waiting = self.open[known_as]
         call = waiting.pop(0)
         call.has_ended, call.ended = True, ended
         if has_failed:
-            call.error = error_of(_text_of(told) or "It is said to have failed.")
+            call.error = error_of(_text_of(content) or "It is said to have failed.")
         else:
-            call.result = self._result(told, where)
+            call.result = self._result(content, where)
 
-    def _result(self, told: Any, where: str) -> Any:
-        if not isinstance(told, str) and not _is_text_alone(told):
-            return told
-        text = _text_of(told)
+    def _result(self, content: Any, where: str) -> Any:
+        if not isinstance(content, str) and not _is_text_alone(content):
+            return content
+        text = _text_of(content)
         try:
             value = value_of(text)
         except NotKept as why:
             self.run.remarks.append(f"{where}: the call is recorded without its result: {why}.")
-            return NOT_TOLD
+            return NOT_GIVEN
         except ValueError:
             return text
         return value if isinstance(value, dict | list) else text

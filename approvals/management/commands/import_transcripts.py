@@ -46,7 +46,7 @@ class Command(BaseCommand):
                 found = _read(path, taking)
                 task = progress.add_task(path.name, total=len(found))
                 for conversation in found:
-                    run = transcripts.told_run(conversation, agent.name)
+                    run = transcripts.run_of(conversation, agent.name)
                     taking.remarks += run.remarks
                     taking.take(events_of(run))
                     runs, calls = runs + 1, calls + len(run.calls)
@@ -104,4 +104,4 @@ def _keep(batch: Batch) -> Recorded:
         plain = plain_connection()
         for sha256, body in batch.blobs.items():
             plain.execute(KEEP_BLOB, [batch.actor.workspace_id, sha256, body, len(body)])
-        return drivers.run(record(batch.actor, batch.said), plain)
+        return drivers.run(record(batch.actor, batch.parsed), plain)
