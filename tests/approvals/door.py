@@ -94,7 +94,7 @@ class Agent:
         asked = body if body is not None else planned(**planning)
         return self.request("POST", f"/api/v1/actions/begin{query}", asked)
 
-    def say(self, event_type, run="run_1", action=None, **data):
+    def send(self, event_type, run="run_1", action=None, **data):
         event = {"id": new_id(), "type": event_type, "run": run, "data": data}
         if action:
             event["action"] = action
@@ -104,11 +104,11 @@ class Agent:
     def succeeded(self, said, **more):
         body = said.json()
         data = {"fence": body["fence"], "attempt": more.pop("attempt"), **more}
-        self.say("action.succeeded", body["run"], body["action"], **data)
+        self.send("action.succeeded", body["run"], body["action"], **data)
 
     def failed(self, said, *, attempt, outcome):
         body = said.json()
-        self.say(
+        self.send(
             "action.failed",
             body["run"],
             body["action"],

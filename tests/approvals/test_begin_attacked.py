@@ -42,7 +42,7 @@ def begin(client, **asked):
     return client.post("/api/v1/actions/begin", json=planned(**asked))
 
 
-def say(client, event_type, run, **data):
+def send(client, event_type, run, **data):
     event = {"id": new_id(), "type": event_type, "run": run, "data": data}
     results = client.post("/api/v1/events", json=[event]).json()["results"]
     assert results[0]["status"] == "accepted"
@@ -66,7 +66,7 @@ def grant(approval, by):
 
 def test_one_key_in_two_runs_and_a_grant_for_one_of_them(doors, ben):
     for run in ("run_mia", "run_noa"):
-        say(doors[0], "run.started", run, on_behalf_of={"id": run, "name": run})
+        send(doors[0], "run.started", run, on_behalf_of={"id": run, "name": run})
     asks = [
         (lambda c=client, r=run: begin(c, tool="pay.card", run=r, attempt=f"{r}-{id(c)}"))
         for client, run in zip(doors, itertools.cycle(["run_mia", "run_noa", "run_noa"]))

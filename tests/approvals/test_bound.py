@@ -46,8 +46,8 @@ def reason(approval):
 
 
 def test_a_grant_asked_for_mia_is_not_used_by_another_run_for_noa(trip, acme, ben):
-    trip.say("run.started", run="run_mia", on_behalf_of=MIA)
-    trip.say("run.started", run="run_noa", on_behalf_of=NOA)
+    trip.send("run.started", run="run_mia", on_behalf_of=MIA)
+    trip.send("run.started", run="run_noa", on_behalf_of=NOA)
     trip.begin(tool="pay.card", run="run_mia", attempt="a1")
     grant(ben)
 
@@ -82,12 +82,12 @@ def test_a_no_to_one_run_is_a_question_in_another_and_each_uses_its_own_yes(trip
 @pytest.mark.parametrize("what", ["person", "compensation", "form"])
 def test_what_else_is_bound_is_asked_anew_with_the_difference(trip, ben, what):
     if what != "person":
-        trip.say("run.started", on_behalf_of=MIA)
+        trip.send("run.started", on_behalf_of=MIA)
     trip.begin(tool="pay.card", attempt="a1", compensation=UNDO)
     first = grant(ben)
     undo = UNDO
     if what == "person":
-        trip.say("run.started", on_behalf_of=NOA)
+        trip.send("run.started", on_behalf_of=NOA)
     elif what == "compensation":
         undo = UNDO | {"args": {"to": "mallory"}}
     else:  # as the desk asked before its upgrade
@@ -123,7 +123,7 @@ def test_questions_of_before_the_upgrade_are_taken_back_before_anybody_answers(t
 def test_a_question_ends_with_its_run_and_whoever_asked_is_told_why(trip, acme):
     trip.begin(tool="pay.card", attempt="a1")
     trip.begin(tool="pay.card", run="run_2", key="key-2")
-    trip.say("run.failed", error={"type": "Crash"})
+    trip.send("run.failed", error={"type": "Crash"})
 
     assert (approval_requests.sweep(), approval_requests.sweep()) == (1, 0)
 
@@ -142,10 +142,10 @@ def test_an_approval_ends_where_its_call_was_made_without_it(trip, ben, action, 
     if state == "granted":
         grant(ben)
     if action == "act_9":
-        trip.say(
+        trip.send(
             "action.planned", action=action, tool="pay.card", key="key-1", args={"name": "Eve"}
         )
-    trip.say("action.succeeded", action=action, attempt="a1")
+    trip.send("action.succeeded", action=action, attempt="a1")
 
     approval_requests.sweep()
 
@@ -162,7 +162,7 @@ def test_questions_of_ended_runs_lock_no_agent_out(trip):
     assert (refused["answer"], refused["code"]) == ("denied", "too_many_open")
     assert "then ask again under the same key" in refused["reason"]
 
-    trip.say("run.completed", run="run_0")
+    trip.send("run.completed", run="run_0")
 
     assert trip.begin(tool="pay.card", run="run_x", key="key-x").json()["answer"] == "wait"
 
@@ -225,7 +225,7 @@ def run_behind(story, barrier):
 @pytest.mark.parametrize("known", [True, False])
 def test_a_run_that_hits_a_rule_again_and_again_is_a_case(trip, acme, keys, known):
     if known:
-        trip.say("run.started", on_behalf_of=MIA)
+        trip.send("run.started", on_behalf_of=MIA)
 
     def asks(number):
         key = "key-1" if keys == "the same call" else f"key-{number}"

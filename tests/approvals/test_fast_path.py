@@ -151,7 +151,7 @@ def test_both_ways_leave_the_same_rows(acme, globex, ada, dev, agent, asked, is_
         look_around(one)
         if is_open:
             them = Trip(keys.create_key(one, by=None, name="test")[1])
-            them.say("run.started", labels={"tier": "gold"}, request="tidy up")
+            them.send("run.started", labels={"tier": "gold"}, request="tidy up")
 
     quick = hear(asking(agent, explain=False, **asked), fast=True)
     general = hear(asking(twin, explain=False, **asked), fast=False)
@@ -173,12 +173,12 @@ def forgotten(trip, acme, ada, agent):
 
 def ended(trip, acme, ada, agent):
     trip.begin(action="act_0", key="key-0")
-    trip.say("run.completed", summary="done")
+    trip.send("run.completed", summary="done")
 
 
 def unproven(trip, acme, ada, agent):
     trip.begin(action="act_0", key="key-0")
-    trip.say("action.verified", action="act_0", ok=False, checks=[])
+    trip.send("action.verified", action="act_0", ok=False, checks=[])
 
 
 def key_met(trip, acme, ada, agent):
@@ -186,7 +186,7 @@ def key_met(trip, acme, ada, agent):
 
 
 def key_met_elsewhere(trip, acme, ada, agent):
-    trip.say("action.planned", run="run_0", action="act_0", tool="crm.update", key="key-1")
+    trip.send("action.planned", run="run_0", action="act_0", tool="crm.update", key="key-1")
 
 
 def action_met(trip, acme, ada, agent):
@@ -194,7 +194,7 @@ def action_met(trip, acme, ada, agent):
 
 
 def action_spoken_of(trip, acme, ada, agent):
-    trip.say("action.started", action="act_1", attempt="a0")
+    trip.send("action.started", action="act_1", attempt="a0")
 
 
 def stranger(trip, acme, ada, agent):
@@ -249,12 +249,12 @@ def test_what_is_not_as_it_was_seen_is_left_alone(trip, acme, ada, agent, story)
 def test_a_policy_that_reads_labels_is_held_against_those_of_the_run(trip, acme, ada, agent):
     obey(acme, BY_LABEL, ada)
     look_around(agent)
-    trip.say("run.started", labels={"tier": "gold"})
+    trip.send("run.started", labels={"tier": "gold"})
 
     assert hear(asking(agent, explain=False), fast=True) is None
     assert trip.begin().json()["answer"] == "wait"
 
-    trip.say("run.started", run="run_2", labels={"tier": "tin"})
+    trip.send("run.started", run="run_2", labels={"tier": "tin"})
     first = trip.begin(run="run_2", action="act_2", key="key-2").json()
     again = asking(agent, explain=False, run="run_2", action="act_3", key="key-3")
     assert first["answer"] == "proceed"

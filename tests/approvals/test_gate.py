@@ -178,11 +178,11 @@ def test_law_9_a_stopped_run_gets_no_begin(trip, acme, ada, stop, code):
     if stop == "pause":
         pauses.pause(acme, "agent", "desk-agent", by=ada, reason="wrong bookings")
     elif stop == "ended":
-        trip.say(EventType.RUN_COMPLETED, summary="done")
+        trip.send(EventType.RUN_COMPLETED, summary="done")
     elif stop == "held":
         Run.objects.update(held_by="case 12")
     else:
-        trip.say(EventType.ACTION_VERIFIED, action="act_1", ok=False, checks=[])
+        trip.send(EventType.ACTION_VERIFIED, action="act_1", ok=False, checks=[])
 
     said = trip.begin(action="act_2", key="key-2").json()
 

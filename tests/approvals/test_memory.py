@@ -124,8 +124,8 @@ def test_an_amount_that_cannot_be_counted_asks(trip, obey, amount):
 )
 def test_what_is_counted_is_counted_for_each_by_itself(trip, obey, per, same, other):
     obey(f"count(per: {per}, over: '1h') > 1")
-    trip.say("run.started", on_behalf_of={"id": "mia"})
-    trip.say("run.started", run="run_2", on_behalf_of={"id": "eve"})
+    trip.send("run.started", on_behalf_of={"id": "mia"})
+    trip.send("run.started", run="run_2", on_behalf_of={"id": "eve"})
     common = {"args": {"iban": "DE1"}}
 
     assert answer(trip, "k1", **(common | same)) == "proceed"
@@ -157,7 +157,7 @@ def test_what_is_older_than_the_window_no_longer_counts(trip, obey):
 
 def test_of_fifty_at_once_no_more_go_on_than_the_cap_lets(trip, obey, key):
     obey("sum(args.amount, per: person, over: '24h') > 500")
-    trip.say("run.started", on_behalf_of={"id": "mia"})
+    trip.send("run.started", on_behalf_of={"id": "mia"})
     headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
 
     async def story(client):
@@ -202,9 +202,9 @@ def test_an_account_is_known_once_a_call_with_it_is_done_and_as_long_as_it_stand
 def test_what_one_agent_or_one_person_knows_another_need_not_know(trip, obey, acme, ben, what):
     other = Agent.objects.create(workspace=acme, name="other-agent")
     twin = Trip(keys.create_key(other, by=None, name="test")[1])
-    trip.say("run.started", on_behalf_of={"id": "mia"})
-    trip.say("run.started", run="run_2", on_behalf_of={"id": "eve"})
-    twin.say("run.started", run="run_3", on_behalf_of={"id": "mia"})
+    trip.send("run.started", on_behalf_of={"id": "mia"})
+    trip.send("run.started", run="run_2", on_behalf_of={"id": "eve"})
+    twin.send("run.started", run="run_3", on_behalf_of={"id": "mia"})
     obey(f"!known({what}, by: agent)")
     assert answer(trip, "k1", args={"to": "x"}) == "wait"
     grant(ben)

@@ -216,7 +216,7 @@ def test_the_policy_says_it_and_the_strictest_wins():
 def test_at_the_gate_the_person_of_the_run_is_asked(key, acme, ada, ben, post_office):
     put_in_force(acme, ada, DOCUMENT)
     trip = Trip(key)
-    trip.say("run.started", on_behalf_of=EVE)
+    trip.send("run.started", on_behalf_of=EVE)
 
     assert trip.begin().json()["answer"] == "wait"
 
@@ -231,7 +231,7 @@ def test_at_the_gate_the_person_of_the_run_is_asked(key, acme, ada, ben, post_of
 def test_a_policy_that_asks_her_only_now_wants_a_new_approval(key, acme, ada, ben):
     put_in_force(acme, ada, {"policies": {"crm.update": {"approval": "MANUAL"}}})
     trip = Trip(key)
-    trip.say("run.started", on_behalf_of=EVE)
+    trip.send("run.started", on_behalf_of=EVE)
     trip.begin()
     first = Approval.objects.get()
     inbox.grant(first, by=ben, seen=first.digest)

@@ -16,7 +16,13 @@ from workspaces.models import User
 
 acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
 ada, ben, cleo, dev, finn = cast.ada, cast.ben, cast.cleo, cast.dev, cast.finn
-agent, policy, tell, ticket, raises = cast.agent, cast.policy, cast.tell, cast.ticket, cast.raises
+agent, policy, begin_run, ticket, raises = (
+    cast.agent,
+    cast.policy,
+    cast.begin_run,
+    cast.ticket,
+    cast.raises,
+)
 outbound, shop, shop_connection, shop_url = (
     cast.outbound,
     cast.shop,

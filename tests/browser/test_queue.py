@@ -24,7 +24,13 @@ ada, ben, cleo, finn, dev, globex = (
     cast.dev,
     cast.globex,
 )
-agent, policy, tell, ticket, raised = cast.agent, cast.policy, cast.tell, cast.ticket, cast.raised
+agent, policy, begin_run, ticket, raised = (
+    cast.agent,
+    cast.policy,
+    cast.begin_run,
+    cast.ticket,
+    cast.raised,
+)
 outbound, shop, shop_connection, shop_url = (
     cast.outbound,
     cast.shop,

@@ -14,7 +14,7 @@ from ledger.models import Run
 from ledger.parsed_events import Actor
 from tests.browser.accessible import Look, assert_accessible, in_each_look
 from tests.browser.conftest import DESKTOP, PHONE, Visit
-from tests.ledger.conftest import event, tell
+from tests.ledger.conftest import event, record_events
 from workspaces import teams
 from workspaces.models import Agent, User, Workspace
 
@@ -34,7 +34,7 @@ def sue(transactional_db: Any) -> User:
     agent = Agent.objects.create(workspace=workspace, name="trip-desk")
     actor = Actor(workspace.pk, "northwind", "agent", agent.name, agent.pk, "0123456789")
     target = {"type": "reservation", "id": "XEHM4B"}
-    tell(
+    record_events(
         actor,
         event("run.started", id="first", data={"request": "Move my flight to Lisbon",
               "on_behalf_of": {"id": "cust_18", "name": "Eve"}}, time="2126-11-21T10:02:15.120Z"),

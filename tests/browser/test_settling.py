@@ -17,7 +17,13 @@ from workspaces.models import User
 
 acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
 ada, ben, cleo, dev, finn = cast.ada, cast.ben, cast.cleo, cast.dev, cast.finn
-agent, policy, tell, ticket, raised = cast.agent, cast.policy, cast.tell, cast.ticket, cast.raised
+agent, policy, begin_run, ticket, raised = (
+    cast.agent,
+    cast.policy,
+    cast.begin_run,
+    cast.ticket,
+    cast.raised,
+)
 outbound, shop, shop_connection, shop_url = (
     cast.outbound,
     cast.shop,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ledger import sealer
 from ledger.models import EventKey
-from tests.ledger.conftest import actor, ada, event, northwind, tell, token, trip_desk
+from tests.ledger.conftest import actor, ada, event, northwind, record_events, token, trip_desk
 from workspaces import keys, teams
 
 # About a minute of `make test`; more for whoever looks for trouble.
@@ -22,7 +22,7 @@ __all__ = ["actor", "ada", "northwind", "token", "trip_desk"]
 @pytest.fixture
 def known(northwind, actor, trip_desk):
     """Ids that exist, so that requests get past the first look-up."""
-    tell(
+    record_events(
         actor,
         event("run.started", data={"request": "Move my flight"}),
         event("action.planned", action="a1", n=1, data={"tool": "t", "args": {"to": "LIS"}}),

@@ -29,7 +29,7 @@ from tests.conftest import started
 from tests.crash.oracle import rest, until, violations
 from tests.outside.world import World
 from tests.processes import Process, Processes
-from tests.recovery.engine.desk import asked, plan_for, tell
+from tests.recovery.engine.desk import asked, plan_for, send_event
 from workspaces.wakeups import wake
 
 PLANS = 6
@@ -104,10 +104,10 @@ class Storm:
 
     def make_live_run(self, name: str) -> None:
         """A run with a call under way, and a lease that lives."""
-        tell(self.people.handy, f"run_{name}", "run.started", goal="help")
+        send_event(self.people.handy, f"run_{name}", "run.started", goal="help")
         planned = {"tool": "things.set", "targets": [{"type": "thing", "id": name}]}
-        tell(self.people.handy, f"run_{name}", "action.planned", "act_1", **planned)
-        tell(self.people.handy, f"run_{name}", "action.started", "act_1", attempt="a1")
+        send_event(self.people.handy, f"run_{name}", "action.planned", "act_1", **planned)
+        send_event(self.people.handy, f"run_{name}", "action.started", "act_1", attempt="a1")
 
     def age_tries(self, *, seconds: int) -> list[str]:
         """Let the tries that nobody knows the end of be that much older; their keys."""

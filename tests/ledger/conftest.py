@@ -49,7 +49,7 @@ def event(
     return found | ({"action": action} if action else {})
 
 
-def heard(actor: Actor, event: dict[str, Any], *, reserved: bool = False) -> ParsedEvent:
+def parsed_event(actor: Actor, event: dict[str, Any], *, reserved: bool = False) -> ParsedEvent:
     import msgspec
 
     said = read(msgspec.json.encode(event), actor, reserved=reserved)
@@ -57,14 +57,14 @@ def heard(actor: Actor, event: dict[str, Any], *, reserved: bool = False) -> Par
     return said
 
 
-def tell(actor: Actor, *events: dict[str, Any], reserved: bool = False) -> Recorded:
+def record_events(actor: Actor, *events: dict[str, Any], reserved: bool = False) -> Recorded:
     """Record events through Django's own connection."""
     from django.db import transaction
 
     from ledger import drivers
     from ledger.desk_events import plain_connection
 
-    said = [heard(actor, one, reserved=reserved) for one in events]
+    said = [parsed_event(actor, one, reserved=reserved) for one in events]
     with transaction.atomic():
         return drivers.run(record(actor, said), plain_connection())
 

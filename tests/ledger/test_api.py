@@ -8,7 +8,7 @@ from django.test import Client
 from amends.protocol.proofs import LogKey, verify
 from ledger import sealer
 from ledger.models import Leaf
-from tests.ledger.conftest import event, tell
+from tests.ledger.conftest import event, record_events
 from workspaces import keys, teams
 from workspaces.models import Act, Agent, User, Workspace
 
@@ -36,7 +36,7 @@ def get(path, token):
 
 @pytest.fixture
 def trip(actor):
-    tell(
+    record_events(
         actor,
         event("run.started", data={"request": "Move my flight"}),
         event("action.planned", action="a1", n=1, data={
@@ -83,7 +83,7 @@ def test_another_workspace_sees_nothing(trip, ada):
 def test_heads_and_proofs_are_handed_out(trip, northwind, agent_key, actor):
     assert get("ledger/head", agent_key).status_code == 404
     one = event("run.completed")
-    tell(actor, one)
+    record_events(actor, one)
     assert get(f"ledger/proof/{one['id']}", agent_key).status_code == 404
     sealer.seal(northwind)
 
@@ -101,7 +101,7 @@ def test_heads_and_proofs_are_handed_out(trip, northwind, agent_key, actor):
 
 def test_a_tree_with_holes_gives_no_proof_and_says_why(trip, northwind, agent_key, actor):
     one = event("run.completed")
-    tell(actor, one)
+    record_events(actor, one)
     sealer.seal(northwind)
     Leaf.objects.filter(index=1).delete()
 

@@ -15,7 +15,7 @@ from ledger.desk_events import take_in
 from ledger.models import Action, Blob, Checkpoint, Effect, Erasure, Event, EventKey, Run
 from ledger.parsed_events import Actor
 from ledger.replaying import rebuild
-from tests.ledger.conftest import event, tell
+from tests.ledger.conftest import event, record_events
 from tests.ledger.test_pages import member
 from workspaces.models import Act, Agent, Workspace
 
@@ -51,7 +51,7 @@ def said(actor, northwind):
         event("action.planned", run="bob", action="b2", n=2, data={"tool": "pay", "args": 7}),
         event("run.completed", run="bob", data={"summary": "done"}),
     ]
-    tell(actor, *events)
+    record_events(actor, *events)
     Run.objects.update(lease_until=None)
     sealer.seal(northwind)
     return events
@@ -119,7 +119,7 @@ def test_old_and_new_proofs_verify_offline_after_it(said, northwind, actor):
     heads = proofs.newest_head(northwind).size
 
     erasure.erase(northwind, person="cust_eve", by=None)
-    tell(actor, event("run.started", run="later"))
+    record_events(actor, event("run.started", run="later"))
     sealer.seal(northwind)
 
     for one in said:
@@ -156,7 +156,7 @@ def test_who_empties_a_payload_without_an_erasure_is_found_out(said, northwind):
 
 def test_what_was_erased_before_its_seal_is_sealed_all_the_same(actor, northwind):
     one = event("run.started", run="eve", data={"on_behalf_of": EVE})
-    tell(actor, one)
+    record_events(actor, one)
     Run.objects.update(lease_until=None)
     erasure.erase(northwind, person="cust_eve", by=None)
     sealer.seal(northwind)
@@ -168,11 +168,13 @@ def test_nothing_comes_back(said, northwind, actor):
     erasure.erase(northwind, person="cust_eve", by=None)
     before = Action.objects.filter(action="b1").values().get()
 
-    (late,) = tell(actor, event("run.completed", run="eve", data={"summary": CANARY})).answers
+    (late,) = record_events(
+        actor, event("run.completed", run="eve", data={"summary": CANARY})
+    ).answers
     assert (late.status, late.problem.status) == ("rejected", 410)
-    (again,) = tell(actor, said[0]).answers
+    (again,) = record_events(actor, said[0]).answers
     assert again.status == "rejected"
-    tell(actor, event("action.verified", run="bob", action="b1", data={"ok": True}))
+    record_events(actor, event("action.verified", run="bob", action="b1", data={"ok": True}))
     sum(rebuild(northwind.pk))
 
     assert Action.objects.filter(action="b1").values().get() == before
@@ -184,7 +186,7 @@ def test_nothing_comes_back(said, northwind, actor):
 def test_a_snapshot_that_came_first_is_emptied_too(actor, northwind):
     Blob.objects.create(workspace=northwind, sha256="a" * 64, content=b"Canary", byte_count=6)
     Blob.objects.create(workspace=northwind, sha256="b" * 64, content=b"other", byte_count=5)
-    tell(actor, event("run.started", run="eve", data={"on_behalf_of": EVE}),
+    record_events(actor, event("run.started", run="eve", data={"on_behalf_of": EVE}),
          event("action.planned", run="eve", action="a", data={
              "tool": "t", "before": [{"ref": f"sha256:{'a' * 64}"}]}))  # fmt: skip
     Run.objects.update(lease_until=None)
@@ -197,7 +199,7 @@ def test_the_same_snapshot_of_another_workspace_stays(actor, northwind):
     elsewhere = Workspace.objects.create(slug="southwind", name="Southwind")
     for workspace in (northwind, elsewhere):
         Blob.objects.create(workspace=workspace, sha256="a" * 64, content=b"same", byte_count=4)
-    tell(actor, event("run.started", run="eve", data={"on_behalf_of": EVE}),
+    record_events(actor, event("run.started", run="eve", data={"on_behalf_of": EVE}),
          event("action.planned", run="eve", action="a", data={
              "tool": "t", "before": [{"ref": f"sha256:{'a' * 64}"}]}))  # fmt: skip
     Run.objects.update(lease_until=None)
@@ -209,7 +211,7 @@ def test_the_same_snapshot_of_another_workspace_stays(actor, northwind):
 
 
 def test_a_run_whose_agent_still_works_is_left_alone(actor, northwind):
-    tell(actor, event("run.started", run="eve", data={"on_behalf_of": EVE}))
+    record_events(actor, event("run.started", run="eve", data={"on_behalf_of": EVE}))
     with pytest.raises(erasure.StillWorkedOn, match="eve"):
         erasure.erase(northwind, person="cust_eve", by=None)
     assert Event.objects.get().data is not None
@@ -305,7 +307,7 @@ def test_whatever_an_agent_may_write_of_her_goes(actor, northwind):
         data = filled(mi.type_info(schema)) | at.get(type_, {})
         data |= {"attempt": "t2"} if type_ == "action.failed" else {}
         of: dict[str, Any] = {"action": "a1", "n": 1} if type_.startswith("action.") else {}
-        (answer,) = tell(actor, event(type_, run="eve", data=data, **of)).answers
+        (answer,) = record_events(actor, event(type_, run="eve", data=data, **of)).answers
         assert answer.status == "accepted", (type_, answer)
     Run.objects.update(lease_until=None, state="failed")
     before = tables_that_say("Canary")
@@ -321,7 +323,7 @@ def test_the_same_customer_in_another_workspace_keeps_everything(said, actor, no
     elsewhere = Workspace.objects.create(slug="southwind", name="Southwind")
     agent = Agent.objects.create(workspace=elsewhere, name="desk", owner=ada)
     theirs = Actor(elsewhere.pk, elsewhere.slug, "agent", agent.name, agent.pk, "0123456789")
-    tell(
+    record_events(
         theirs,
         event("run.started", run="eve", data={"request": f"{CANARY} flies", "on_behalf_of": EVE}),
         *act("eve", "a1", EVE),

@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 
 from ledger import erasure
 from ledger.models import Action, Effect, Erasure, Event, Run
-from tests.ledger.conftest import event, tell
+from tests.ledger.conftest import event, record_events
 from tests.ledger.test_erasure import EVE, act, tables_that_say
 from tests.ledger.test_pages import member
 
@@ -20,13 +20,13 @@ def said(actor, northwind, monkeypatch):
     """Three runs of Eve's, and one action on what is hers in Bob's run; a part is one run."""
     monkeypatch.setattr(erasure, "RUNS_AT_A_TIME", 1)
     for run in ("eve-1", "eve-2", "eve-3"):
-        tell(
+        record_events(
             actor,
             event("run.started", run=run, data={"request": "Eve Canary", "on_behalf_of": EVE}),
             *act(run, f"a-{run}"),
             event("run.completed", run=run, data={}),
         )
-    tell(actor, event("run.started", run="bob", data={}), *act("bob", "b1", EVE))
+    record_events(actor, event("run.started", run="bob", data={}), *act("bob", "b1", EVE))
     Run.objects.update(lease_until=None)
 
 
@@ -58,7 +58,7 @@ def test_named_runs_go_part_by_part_too(said, northwind):
 def test_a_run_that_somebody_takes_up_meanwhile_stops_the_rest(said, northwind, actor):
     asked = erasure.ask(northwind, person="cust_eve", by=None)
     erasure.work(asked.pk)
-    tell(actor, event("run.resumed", run="eve-2", data={}))
+    record_events(actor, event("run.resumed", run="eve-2", data={}))
 
     erasure.sweep()
 
@@ -70,9 +70,9 @@ def test_a_run_that_somebody_takes_up_meanwhile_stops_the_rest(said, northwind, 
 
 
 def test_a_long_run_is_forgotten_in_several_parts(said, northwind, actor, monkeypatch):
-    tell(actor, event("run.started", run="long", data={"on_behalf_of": EVE}))
+    record_events(actor, event("run.started", run="long", data={"on_behalf_of": EVE}))
     for number in range(12):
-        tell(actor, *act("long", f"a-{number}"))
+        record_events(actor, *act("long", f"a-{number}"))
     Run.objects.update(lease_until=None)
     everything = Event.objects.filter(action="a-0", run="long").count() * 12 + 1
     monkeypatch.setattr(erasure, "EVENTS_OF_PART", 5)
@@ -123,7 +123,7 @@ def test_a_person_with_a_long_run_is_forgotten_in_runs_of_others_too(
 
 
 def test_the_same_action_in_another_run_keeps_its_events(said, northwind, actor):
-    tell(actor, event("run.started", run="carl", data={}), *act("carl", "b1"))
+    record_events(actor, event("run.started", run="carl", data={}), *act("carl", "b1"))
     Run.objects.update(lease_until=None)
 
     erasure.erase(northwind, person="cust_eve", by=None)
@@ -161,12 +161,12 @@ def test_the_page_shows_how_far_it_is(said, northwind, client, monkeypatch):
 @pytest.mark.parametrize("whom", ["the run", "the person"])
 def test_a_run_of_more_than_ten_thousand_events_is_forgotten_whole(northwind, actor, whom):
     """At the sizes of the product: a part stays bounded, and after each nothing comes back."""
-    tell(actor, event("run.started", run="huge", data={"on_behalf_of": EVE}))
-    tell(actor, event("run.started", run="small", data={"on_behalf_of": EVE}))
+    record_events(actor, event("run.started", run="huge", data={"on_behalf_of": EVE}))
+    record_events(actor, event("run.started", run="small", data={"on_behalf_of": EVE}))
     number = 0
     while number < 5_200:
         some = [one for n in range(number, number + 400) for one in act("huge", f"a-{n}")]
-        tell(actor, *some)
+        record_events(actor, *some)
         number += 400
     Run.objects.update(lease_until=None)
     everything = Event.objects.count()
@@ -179,7 +179,7 @@ def test_a_run_of_more_than_ten_thousand_events_is_forgotten_whole(northwind, ac
     assert 0 < asked.event_count <= erasure.EVENTS_OF_PART
     begun = Run.objects.get(run="huge")
     assert begun.forgotten_at
-    refused = tell(actor, event("run.completed", run="huge"))
+    refused = record_events(actor, event("run.completed", run="huge"))
     assert [one.status for one in refused.answers] == ["rejected"]
     while erasure.work(asked.pk):
         pass

@@ -5,7 +5,7 @@ from django.db import connection
 
 from ledger import finding
 from ledger.models import Run
-from tests.ledger.conftest import event, tell
+from tests.ledger.conftest import event, record_events
 from workspaces.models import Agent, Workspace
 
 
@@ -15,14 +15,14 @@ def trips(actor):
         ("run_1", "Move my flight to Lisbon", "XEHM4B"),
         ("run_2", "Cancel the hotel in Porto", "H-7"),
     ):
-        tell(
+        record_events(
             actor,
             event("run.started", run=run, data={
                 "request": words, "on_behalf_of": {"id": "eve", "name": "Eve Field"}}),
             event("action.planned", run=run, action="a", data={
                 "tool": "update_flight", "targets": [{"type": "reservation", "id": target}]}),
         )  # fmt: skip
-    tell(actor, event("run.failed", run="run_2", data={
+    record_events(actor, event("run.failed", run="run_2", data={
         "error": {"type": "GatewayTimeout", "message": "the gateway gave up"}}))  # fmt: skip
 
 
@@ -60,7 +60,9 @@ def test_another_workspace_finds_nothing(northwind, trips, ada):
 
 def test_a_changed_run_is_found_by_its_new_words(northwind, trips, actor):
     finding.catch_up()
-    tell(actor, event("run.cancelled", run="run_1", data={"reason": "the passenger fell ill"}))
+    record_events(
+        actor, event("run.cancelled", run="run_1", data={"reason": "the passenger fell ill"})
+    )
     assert found(northwind, "passenger") == []
     finding.catch_up()
     assert found(northwind, "passenger") == ["run_1"]

@@ -16,7 +16,7 @@ from ledger.fold import fold_action, fold_run
 from ledger.fold.attempts import fold_all, one_success
 from ledger.models import Action, Attempt, Checkpoint, Effect, Run
 from ledger.parsed_events import Actor, StoredEvent
-from tests.ledger.conftest import event, tell
+from tests.ledger.conftest import event, record_events
 from workspaces.models import Agent, Workspace
 
 T0 = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -270,7 +270,7 @@ def test_any_order_batching_and_a_rebuild_give_the_same_rows(actor, elsewhere, s
         return
     with transaction.atomic():
         for one in events:
-            tell(actor, one)
+            record_events(actor, one)
         in_order = rows(actor)
         call_command("rebuild", "northwind", stdout=io.StringIO())
         rebuilt = rows(actor)
@@ -278,7 +278,7 @@ def test_any_order_batching_and_a_rebuild_give_the_same_rows(actor, elsewhere, s
         chance.shuffle(shuffled)
         while shuffled:
             size = chance.randint(1, len(shuffled))
-            tell(elsewhere, *shuffled[:size])
+            record_events(elsewhere, *shuffled[:size])
             shuffled = shuffled[size:]
         in_batches = rows(elsewhere)
         transaction.set_rollback(True)

@@ -8,7 +8,7 @@ from django.db import DatabaseError, connection, transaction
 from ledger import desk_events, partitions
 from ledger.models import Event
 from ledger.models.events import AppendOnly
-from tests.ledger.conftest import event, tell
+from tests.ledger.conftest import event, record_events
 from workspaces import keys
 from workspaces.models import Act
 
@@ -27,7 +27,7 @@ from workspaces.models import Act
     ],
 )
 def test_no_row_changes_or_goes(actor, statement):
-    tell(actor, event("run.started"))
+    record_events(actor, event("run.started"))
     partition = partitions.week_of(datetime.now(UTC)).name
 
     with pytest.raises(DatabaseError, match="only grows"), transaction.atomic():
@@ -37,7 +37,7 @@ def test_no_row_changes_or_goes(actor, statement):
 
 
 def test_the_queryset_refuses_too(actor):
-    tell(actor, event("run.started"))
+    record_events(actor, event("run.started"))
     with pytest.raises(AppendOnly):
         Event.objects.all().delete()
     with pytest.raises(AppendOnly):
@@ -45,7 +45,7 @@ def test_the_queryset_refuses_too(actor):
 
 
 def test_only_erasure_empties_a_payload(actor):
-    tell(actor, event("run.started"))
+    record_events(actor, event("run.started"))
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL amends.erasing = 'yes'")
         cursor.execute("UPDATE ledger_event SET data = NULL, salt = NULL")
@@ -63,7 +63,7 @@ def test_partitions_are_made_ahead_and_guarded(db):
 
 
 def test_an_event_lands_in_its_week_and_not_in_the_default(actor):
-    tell(actor, event("run.started"))
+    record_events(actor, event("run.started"))
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM ledger_event_default")
         assert cursor.fetchone() == (0,)
@@ -73,7 +73,7 @@ def test_a_missing_partition_is_noticed(actor):
     week = partitions.week_of(datetime.now(UTC))
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TABLE {week.name}")
-    tell(actor, event("run.started"))
+    record_events(actor, event("run.started"))
 
     with pytest.raises(partitions.PartitionMissing, match=week.name):
         partitions.make_ahead()

@@ -9,7 +9,7 @@ from django.db import connection
 from amends.protocol.vocabulary import EventType
 from ledger import audit, desk_events, proofs, sealer
 from ledger.models import Leaf, Run
-from tests.ledger.conftest import event, tell
+from tests.ledger.conftest import event, record_events
 from workspaces import teams
 from workspaces.models import Act, User, Workspace
 
@@ -43,7 +43,7 @@ def trip(actor, northwind):
                          "reversibility": "exact"}]}),
         event("run.checkpoint", n=2, data={"name": "flights_moved"}),
     ]  # fmt: skip
-    tell(actor, *said)
+    record_events(actor, *said)
     sealer.seal(northwind)
     return said
 
@@ -54,7 +54,7 @@ def get(client, person, path, **query):
 
 
 def test_runs_are_listed_and_found(client, vic, trip, actor):
-    tell(actor, *(event("run.started", run=f"more_{n}") for n in range(60)))
+    record_events(actor, *(event("run.started", run=f"more_{n}") for n in range(60)))
     first = get(client, vic, "runs/")
     assert first.status_code == 200
     assert first.text.count("<tr data-id") == 50
@@ -81,7 +81,7 @@ def test_a_run_is_read_back_step_by_step(client, vic, trip):
 
 @pytest.mark.parametrize(("ok", "said"), [(True, "Check passed"), (False, "Check failed")])
 def test_each_step_names_the_tool_and_says_how_a_check_went(client, vic, trip, actor, ok, said):
-    tell(actor, event("action.verified", action="a/1", n=1, data={"ok": ok}))
+    record_events(actor, event("action.verified", action="a/1", n=1, data={"ok": ok}))
 
     page = get(client, vic, "runs/run_1/")
 
@@ -147,7 +147,7 @@ def test_an_event_of_another_workspace_is_none_here(client, trip):
 
 def test_a_clock_far_off_is_said_on_the_page(client, vic, actor):
     said = event("run.started", time="2999-12-31T23:59:59.999Z")
-    tell(actor, said)
+    record_events(actor, said)
 
     assert "years ahead of the ledger" in get(client, vic, f"ledger/{said['id']}/").text
     assert "years ahead of the ledger" in get(client, vic, "runs/run_1/").text
@@ -224,7 +224,7 @@ CRIMES = {
 def test_law_12_tampering_is_detected(client, vic, northwind, actor, crime):
     events = [event("run.started", run=f"r{n}") for n in range(36)]
     events += [event("action.planned", action="a", data={"tool": "t"}) for _ in range(4)]
-    tell(actor, *events)
+    record_events(actor, *events)
     sealer.seal(northwind)
     assert "All as it was signed" in check(client, vic).text
 
@@ -268,7 +268,7 @@ def test_what_is_older_than_the_page_looks_is_found_by_the_command(
     monkeypatch.setattr(audit, "ENTRIES_AT_A_TIME", 7)
     monkeypatch.setattr(audit, "HEADS_CHECKED", 0)
     for since in (0, 20):
-        tell(actor, *(event("run.started", run=f"r{n}") for n in range(since, since + 20)))
+        record_events(actor, *(event("run.started", run=f"r{n}") for n in range(since, since + 20)))
         sealer.seal(northwind)
     call_command("check_log")
     assert "BAD" not in capsys.readouterr().out

@@ -11,7 +11,7 @@ from config.periodic import say, turn
 from edge import pools
 from ledger import partitions
 from ledger.models import Event
-from tests.ledger.conftest import event, tell
+from tests.ledger.conftest import event, record_events
 from workspaces import periodic
 
 WEEK = timedelta(days=7)
@@ -47,7 +47,7 @@ def test_four_weeks_are_ready_and_a_lost_one_is_made_again():
 @pytest.mark.django_db
 def test_a_year_without_the_job_loses_nothing_and_is_noticed(actor):
     drop(0)
-    tell(actor, event("run.started"))
+    record_events(actor, event("run.started"))
     assert Event.objects.count() == 1  # the default partition has it
 
     with pytest.raises(partitions.PartitionMissing, match=partitions.week_of(now()).name):

@@ -13,7 +13,7 @@ from django.db import connections
 from amends.protocol.proofs import LogKey, verify
 from ledger import audit, intake, logkeys, proofs, sealer
 from ledger.models import Action, Event, EventKey, Leaf, Run, TreeHead, Unsealed
-from tests.ledger.conftest import bearer, event, heard
+from tests.ledger.conftest import bearer, event, parsed_event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DOORS = 4
@@ -63,7 +63,7 @@ def events(actor):
                 {"type": "x", "id": str(n)}]}),
             event("action.succeeded", run=run, action="a", data={"attempt": "1"}),
         ]  # fmt: skip
-    return [heard(actor, one) for one in found]
+    return [parsed_event(actor, one) for one in found]
 
 
 def test_the_same_batch_through_four_doors_is_kept_once(actor, events):

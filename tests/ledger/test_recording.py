@@ -13,7 +13,7 @@ from ledger.desk_events import plain_connection
 from ledger.models import Action, Effect, Event, EventConflict, EventKey, Run, Unsealed
 from ledger.parsed_events import ParsedEvent
 from ledger.wire import read
-from tests.ledger.conftest import event, heard, tell
+from tests.ledger.conftest import event, parsed_event, record_events
 
 HOTEL = {"type": "booking", "id": "H-7"}
 
@@ -37,8 +37,8 @@ def planned(action="act_1", **data):
 
 def test_intent_that_the_workspace_wants_none_of_is_not_kept(actor):
     said = [planned(f"act_{n}", key=f"k{n}", intent={"reason": "Eve asked"}) for n in (1, 2)]
-    tell(actor, said[0])
-    tell(replace(actor, capture_intent=False), said[1])
+    record_events(actor, said[0])
+    record_events(replace(actor, capture_intent=False), said[1])
 
     kept = Event.objects.order_by("place").values_list("data", flat=True)
     assert ["intent" in one for one in kept] == [True, False]
@@ -73,8 +73,8 @@ def test_a_run_and_its_action_add_up(actor):
         },
     )
 
-    first = tell(actor, start, planned())
-    second = tell(actor, done)
+    first = record_events(actor, start, planned())
+    second = record_events(actor, done)
 
     assert [a.status for a in first.answers + second.answers] == ["accepted"] * 3
     run = Run.objects.get()
@@ -91,9 +91,9 @@ def test_a_run_and_its_action_add_up(actor):
 
 def test_law_8_the_same_event_again_changes_nothing(actor):
     one = planned()
-    tell(actor, one)
+    record_events(actor, one)
 
-    again = tell(actor, one, one)
+    again = record_events(actor, one, one)
 
     assert [a.status for a in again.answers] == ["duplicate", "duplicate"]
     assert Event.objects.count() == 1
@@ -103,7 +103,7 @@ def test_law_8_the_same_event_again_changes_nothing(actor):
 def test_law_8_the_same_arguments_under_a_new_action_are_a_second_action(actor):
     one, two = planned(), planned() | {"action": "act_2"}
 
-    tell(actor, one, two)
+    record_events(actor, one, two)
 
     first, second = Action.objects.order_by("action")
     assert first.args == second.args
@@ -112,9 +112,9 @@ def test_law_8_the_same_arguments_under_a_new_action_are_a_second_action(actor):
 
 def test_the_same_id_with_other_content_is_refused_and_kept_by_digest(actor):
     one = planned()
-    tell(actor, one)
+    record_events(actor, one)
 
-    (answer,) = tell(actor, one | {"data": one["data"] | {"args": {"nights": 9}}}).answers
+    (answer,) = record_events(actor, one | {"data": one["data"] | {"args": {"nights": 9}}}).answers
 
     assert (answer.status, answer.problem.status) == ("rejected", 409)
     assert Action.objects.get().args == {"nights": 2}
@@ -122,11 +122,13 @@ def test_the_same_id_with_other_content_is_refused_and_kept_by_digest(actor):
 
 
 def test_the_desk_approves_settles_and_compensates(actor, northwind, ada):
-    tell(actor, planned())
+    record_events(actor, planned())
     desk_events.record(northwind, EventType.ACTION_APPROVED, run="run_1", action="act_1", by=ada)
     assert Action.objects.get().state == "approved"
 
-    tell(actor, event("action.failed", action="act_1", n=1, data={"error": {"type": "Timeout"}}))
+    record_events(
+        actor, event("action.failed", action="act_1", n=1, data={"error": {"type": "Timeout"}})
+    )
     assert Action.objects.get().state == "unknown"
     assert Effect.objects.count() == 1
 
@@ -155,11 +157,11 @@ def test_the_desk_approves_settles_and_compensates(actor, northwind, ada):
 def test_another_agent_cannot_speak_on_the_run(actor, northwind, ada):
     from workspaces.models import Agent
 
-    tell(actor, planned())
+    record_events(actor, planned())
     other = Agent.objects.create(workspace=northwind, name="mail-desk", owner=ada)
     stranger = type(actor)(northwind.pk, "northwind", "agent", "mail-desk", other.pk)
 
-    (answer,) = tell(stranger, event("run.completed")).answers
+    (answer,) = record_events(stranger, event("run.completed")).answers
 
     assert (answer.status, answer.problem.status) == ("rejected", 403)
     assert Run.objects.get().state == "running"
@@ -176,7 +178,7 @@ WORDS = [
 @pytest.mark.parametrize("word", WORDS)
 def test_law_9b_an_agent_cannot_say_a_word_of_the_desk(actor, word):
     """Nor in a run that is named like the desk's own."""
-    tell(actor, planned())
+    record_events(actor, planned())
     act = "act_1" if word.startswith("action.") else None
 
     for run in ("run_1", "desk-plan-1"):
@@ -222,7 +224,7 @@ def test_a_batch_takes_as_many_round_trips_as_one_event(actor):
 
     def trips(*events):
         found: list[int] = []
-        steps = counted(record(actor, [heard(actor, one) for one in events]), found)
+        steps = counted(record(actor, [parsed_event(actor, one) for one in events]), found)
         with transaction.atomic():
             drivers.run(steps, plain_connection())
         return found

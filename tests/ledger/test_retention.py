@@ -11,7 +11,7 @@ from amends.protocol.vocabulary import EventType
 from ledger import audit, checks, desk_events, erasure, partitions, proofs, retention, sealer
 from ledger.models import Action, Blob, Effect, Event, EventKey, Leaf, Run, Thinning
 from ledger.parsed_events import Actor
-from tests.ledger.conftest import event, tell
+from tests.ledger.conftest import event, record_events
 from tests.ledger.test_erasure import act, keys, tables_that_say
 from tests.ledger.test_pages import member
 from workspaces import erasure_registry
@@ -29,7 +29,7 @@ def said(actor, northwind):
         event("run.completed", run="over"),
         event("run.started", run="open", data={"request": "Bob waits"}), *act("open", "b1"),
     ]  # fmt: skip
-    tell(actor, *events)
+    record_events(actor, *events)
     Run.objects.update(lease_until=None)
     sealer.seal(northwind)
     return events
@@ -67,7 +67,7 @@ def test_old_and_new_proofs_verify_offline_after_it(said, held, northwind, actor
 
     retention.keep_to_time(SOON)
     later = event("run.completed", run="open")
-    tell(actor, later)
+    record_events(actor, later)
     sealer.seal(northwind)
 
     for one in said:
@@ -82,7 +82,7 @@ def test_old_and_new_proofs_verify_offline_after_it(said, held, northwind, actor
 
 def test_an_event_taken_away_afterwards_is_still_found_missing(said, held, northwind, actor):
     retention.keep_to_time(SOON)
-    tell(actor, event("run.completed", run="open"))
+    record_events(actor, event("run.completed", run="open"))
     sealer.seal(northwind)
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
@@ -109,14 +109,14 @@ def test_a_partition_written_anew_is_as_guarded_as_the_others(said, held, northw
     for change in ("DELETE FROM ledger_event", "TRUNCATE ledger_event"):
         with pytest.raises(DatabaseError, match="only grows"), transaction.atomic():
             connection.cursor().execute(change)
-    (answer,) = tell(actor, event("run.failed", run="open")).answers
+    (answer,) = record_events(actor, event("run.failed", run="open")).answers
     assert answer.status == "accepted"  # it lands in this week, which is that partition
 
 
 def test_each_workspace_keeps_its_own_time(said, northwind, ada):
     long = Workspace.objects.create(slug="longwind", name="Longwind", retention_days=365)
     desk = Agent.objects.create(workspace=long, name="desk", owner=ada)
-    tell(Actor(long.pk, long.slug, "agent", desk.name, desk.pk, "0123456789"),
+    record_events(Actor(long.pk, long.slug, "agent", desk.name, desk.pk, "0123456789"),
          event("run.started", run="theirs"))  # fmt: skip
     Run.objects.update(lease_until=None)
     retention.keep_to_time(SOON)
@@ -127,21 +127,21 @@ def test_each_workspace_keeps_its_own_time(said, northwind, ada):
 
 def test_ids_are_known_for_400_days(said, northwind, actor):
     retention.keep_to_time(SOON)
-    assert tell(actor, said[4]).answers[0].status == "rejected"  # the run is forgotten
+    assert record_events(actor, said[4]).answers[0].status == "rejected"  # the run is forgotten
     assert EventKey.objects.count() == len(said)
     assert Run.objects.count() == 2
 
     done = retention.keep_to_time(LATER)
     assert (EventKey.objects.count(), Run.objects.count()) == (0, 0)
     assert done.runs_removed == 2
-    assert tell(actor, said[4]).answers[0].status == "accepted"  # anew, as if never said
+    assert record_events(actor, said[4]).answers[0].status == "accepted"  # anew, as if never said
 
 
 def test_snapshots_go_with_the_runs_that_name_them(actor, northwind, held):
     for letter in "abc":
         Blob.objects.create(workspace=northwind, sha256=letter * 64, content=b"x", byte_count=1)
     for run, letter in (("over", "a"), ("open", "b")):
-        tell(actor, event("action.planned", run=run, action="a", data={
+        record_events(actor, event("action.planned", run=run, action="a", data={
             "tool": "t", "before": [{"ref": f"sha256:{letter * 64}"}]}))  # fmt: skip
     Run.objects.update(lease_until=None)
     retention.keep_to_time(SOON)
@@ -189,9 +189,9 @@ def test_one_tenants_days_let_go_nothing_of_its_neighbours(said, northwind, acto
             Blob.objects.create(workspace=workspace, sha256=letter * 64, content=b"x", byte_count=1)
     planned = event("action.planned", run="over", action="z", data={
         "tool": "t", "before": [{"ref": f"sha256:{'a' * 64}"}]})  # fmt: skip
-    tell(actor, planned | {"id": planned["id"] + "0"})
-    tell(their_desk, event("run.started", run="over", data={"request": "Eve Canary"}), planned,
-         event("run.completed", run="over"))  # fmt: skip
+    record_events(actor, planned | {"id": planned["id"] + "0"})
+    begun = event("run.started", run="over", data={"request": "Eve Canary"})
+    record_events(their_desk, begun, planned, event("run.completed", run="over"))
     desk_events.record(long, EventType.POLICY_SAVED, data={}, part="policy")  # it is of no run
     Run.objects.update(lease_until=None)
     for workspace in (northwind, long):

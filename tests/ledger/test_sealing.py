@@ -17,7 +17,7 @@ from ledger import audit, desk_events, logkeys, merkle, proofs, sealer, witness
 from ledger.desk_events import plain_connection
 from ledger.merkle import Head
 from ledger.models import Event, Leaf, LogKey, TreeHead, Unsealed
-from tests.ledger.conftest import event, tell
+from tests.ledger.conftest import event, record_events
 from tests.ledger.test_pages import member
 
 
@@ -34,7 +34,7 @@ def said(actor, northwind):
     """Forty events sealed in three batches."""
     events = [event("run.started", run=f"run_{n}", data={"request": f"Nº {n}"}) for n in range(40)]
     for since, until in ((0, 1), (1, 24), (24, 40)):
-        tell(actor, *events[since:until])
+        record_events(actor, *events[since:until])
         assert seal(northwind) == until - since
     return events
 
@@ -60,7 +60,7 @@ def test_a_download_proves_the_facts_and_one_changed_letter_does_not(northwind, 
 
 def test_an_event_waits_unproven_until_it_is_sealed(actor, northwind):
     one = event("run.started")
-    tell(actor, one)
+    record_events(actor, one)
     assert proofs.proof_of(northwind, one["id"]) is None
     assert proofs.proof_of(northwind, "no-such-event") is None
 
@@ -122,13 +122,13 @@ def sealed_and_committed(workspace, django_capture_on_commit_callbacks):
 def test_a_log_that_went_back_starts_a_new_origin(
     actor, northwind, remembering, django_capture_on_commit_callbacks
 ):
-    tell(actor, *(event("run.started", run=f"r{n}") for n in range(5)))
+    record_events(actor, *(event("run.started", run=f"r{n}") for n in range(5)))
     sealed_and_committed(northwind, django_capture_on_commit_callbacks)
     last_good = TreeHead.objects.get()
     forget_the_last(northwind, 2)  # a standby that lagged was promoted
     witness._last.clear()
 
-    tell(actor, event("run.completed", run="r0"))
+    record_events(actor, event("run.completed", run="r0"))
     sealed_and_committed(northwind, django_capture_on_commit_callbacks)
 
     head = TreeHead.objects.latest("pk")
@@ -184,7 +184,7 @@ def test_a_tail_cut_off_while_nobody_looked_is_not_signed_over(actor, northwind,
     Leaf.objects.filter(workspace=northwind, index__gte=35).delete()
     witness._last.clear()
 
-    tell(actor, event("run.completed", run="run_0"))
+    record_events(actor, event("run.completed", run="run_0"))
     seal(northwind)
 
     head = TreeHead.objects.latest("pk")
@@ -200,13 +200,13 @@ def test_leaves_cut_off_below_nodes_that_stayed_are_not_signed_over(
 ):
     """Of 48 leaves the inner nodes alone lead to the signed root: only the size tells."""
     settings.AMENDS_HEADS_FOLDER = ""
-    tell(actor, *(event("run.completed", run=f"run_{n}") for n in range(8)))
+    record_events(actor, *(event("run.completed", run=f"run_{n}") for n in range(8)))
     seal(northwind)
     last_good = TreeHead.objects.latest("size")
     Leaf.objects.filter(workspace=northwind, index__gte=35).delete()
     witness._last.clear()
 
-    tell(actor, event("run.completed", run="run_9"))
+    record_events(actor, event("run.completed", run="run_9"))
     seal(northwind)
 
     head = TreeHead.objects.latest("pk")
@@ -214,7 +214,7 @@ def test_leaves_cut_off_below_nodes_that_stayed_are_not_signed_over(
 
 
 def test_of_a_long_backlog_only_what_is_sealed_next_is_read(actor, northwind):
-    tell(actor, *[event("run.started", run=f"run_{n}") for n in range(50)])
+    record_events(actor, *[event("run.started", run=f"run_{n}") for n in range(50)])
     with transaction.atomic():
         sealer.take_lock(northwind)
         cursor = plain_connection().execute(
@@ -256,7 +256,7 @@ def test_a_tree_that_was_rewritten_in_itself_is_not_signed_over(actor, northwind
     witnessed = proofs.newest_head(northwind)
     assert rewritten(northwind, index) != bytes(witnessed.root)
 
-    tell(actor, event("run.started", run="next"))
+    record_events(actor, event("run.started", run="next"))
     seal(northwind)
 
     head = proofs.newest_head(northwind)
@@ -352,13 +352,13 @@ def test_leaves_and_proofs_of_an_older_desk_go_on_verifying(
 ):
     """An older desk sealed the first, this one the second; the saved proof is older than both."""
     old, new = event("run.started", run="old"), event("run.started", run="new")
-    tell(actor, old)
+    record_events(actor, old)
     monkeypatch.setattr(sealer, "leaf_bytes", partial(proofs.leaf_bytes, version=1))
     seal(northwind)
     monkeypatch.undo()
     saved = proofs.proof_of(northwind, old["id"])
     downloaded = json.dumps(proofs.download_of(northwind, old["id"]))
-    tell(actor, new)
+    record_events(actor, new)
     seal(northwind)
 
     keys = public_keys(northwind)

@@ -12,7 +12,7 @@ from ledger.desk_events import EventDraft
 from ledger.erasure import ERASING
 from ledger.models import Action, Effect, Event
 from ledger.proofs import is_as_digested
-from tests.ledger.conftest import event, tell
+from tests.ledger.conftest import event, record_events
 from tests.ledger.test_fold import rows
 
 pytestmark = pytest.mark.django_db
@@ -25,7 +25,7 @@ def changed(northwind, actor):
     """An action that changed two things."""
     effects = [{"target": thing, "before": {"v": 1}, "after": {"v": 2}} for thing in THINGS]
     done = {"attempt": "a1", "effects": effects}
-    tell(
+    record_events(
         actor,
         event("run.started"),
         event("action.planned", action="x", data={"tool": "things.set", "targets": THINGS}),

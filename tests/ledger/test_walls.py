@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection, transaction
 from ledger import checks, partitions, rights, sealer
 from ledger.models import Event, EventKey, Leaf, Run
 from ledger.models.events import AppendOnly
-from tests.ledger.conftest import event, post, tell
+from tests.ledger.conftest import event, post, record_events
 from tests.servers import as_runtime
 
 CHANGES = [
@@ -26,7 +26,7 @@ CHANGES = [
 @pytest.fixture
 def said(actor, northwind):
     one = event("run.started")
-    tell(actor, one)
+    record_events(actor, one)
     sealer.seal(northwind)
     return one
 

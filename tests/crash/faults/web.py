@@ -140,14 +140,14 @@ def told_to_both(storm: Storm, doors: list[str]) -> Any:
     token = keys.create_key(storm.people.handy, by=storm.people.ada, name="k")[1]
     things = [f"both{number}" for number in range(4)]
     storm.outside.seed({thing: {"v": 2} for thing in things})
-    tell(doors[0], token, 0, "run.started", goal="help")
+    send_event(doors[0], token, 0, "run.started", goal="help")
     for n, thing in enumerate(things, 1):
         target = {"type": "thing", "id": thing}
-        tell(doors[n % 2], token, n, "action.planned", tool="things.set", targets=[target])
+        send_event(doors[n % 2], token, n, "action.planned", tool="things.set", targets=[target])
         effect = {"target": target, "before": {"v": 1}, "after": {"v": 2}}
-        tell(doors[n % 2], token, n, "action.started", attempt="a1")
-        tell(doors[1 - n % 2], token, n, "action.succeeded", attempt="a1", effects=[effect])
-    tell(doors[0], token, 0, "run.failed", error={"type": "Broken", "message": "it broke"})
+        send_event(doors[n % 2], token, n, "action.started", attempt="a1")
+        send_event(doors[1 - n % 2], token, n, "action.succeeded", attempt="a1", effects=[effect])
+    send_event(doors[0], token, 0, "run.failed", error={"type": "Broken", "message": "it broke"})
     run = Run.objects.get(run="run_both")
     until(lambda: Run.objects.get(pk=run.pk).state == "failed", 10, "the run has failed")
     plan = plan_for(case_of(run), storm.connection)
@@ -156,7 +156,7 @@ def told_to_both(storm: Storm, doors: list[str]) -> Any:
     return plan
 
 
-def tell(door: str, token: str, n: int, kind: str, **data: Any) -> None:
+def send_event(door: str, token: str, n: int, kind: str, **data: Any) -> None:
     event = {"id": new_id(), "type": kind, "run": "run_both", "data": data}
     status, answer = ask(door, token, [event | ({"action": f"act_{n}", "n": n} if n else {})])
     assert status == 200, answer

@@ -26,7 +26,7 @@ class AgentRun:
             workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789", trusted
         )
 
-    def say(self, type_: str, action: str = "", **data: Any) -> None:
+    def send(self, type_: str, action: str = "", **data: Any) -> None:
         import msgspec
 
         one = {"id": new_id(), "type": type_, "run": self.run, "n": self.n, "data": data}
@@ -42,7 +42,7 @@ class AgentRun:
 
     def begins(self, request: str = "Put ticket T-182 right", **more: Any) -> "AgentRun":
         person = {"id": "eve", "name": "Eve Adams", "contact": "eve@example.com"}
-        self.say("run.started", request=request, on_behalf_of=person, model="m-1", **more)
+        self.send("run.started", request=request, on_behalf_of=person, model="m-1", **more)
         return self
 
     def plans(self, tool: str, *targets: tuple[str, str], **more: Any) -> str:
@@ -55,8 +55,8 @@ class AgentRun:
             "key": f"key-{self.run}-{self.n}",
             "class": "internal_update",
         }
-        self.say("action.planned", action, **(told | more))
-        self.say("action.started", action, attempt="1")
+        self.send("action.planned", action, **(told | more))
+        self.send("action.started", action, attempt="1")
         return action
 
     def does(
@@ -68,7 +68,7 @@ class AgentRun:
             {"target": {"type": kind, "id": name}, "before": before, "after": after}
             for kind, name, before, after in effects
         ]
-        self.say("action.succeeded", action, attempt="1", effects=told, **more)
+        self.send("action.succeeded", action, attempt="1", effects=told, **more)
         return action
 
     def fails(
@@ -82,16 +82,16 @@ class AgentRun:
     ) -> str:
         action = self.plans(tool, ("mail", "welcome"), **more)
         error = {"type": kind, "message": message}
-        self.say("action.failed", action, attempt="1", outcome=outcome, error=error)
+        self.send("action.failed", action, attempt="1", outcome=outcome, error=error)
         return action
 
     def is_verified(self, action: str, *, ok: bool) -> None:
         check = {"name": "flights", "expected": "HAT074", "actual": "HAT290", "ok": ok}
-        self.say("action.verified", action, ok=ok, checks=[check])
+        self.send("action.verified", action, ok=ok, checks=[check])
 
     def ends(self, how: str = "completed", **data: Any) -> "AgentRun":
         self.n += 1
-        self.say(f"run.{how}", **data)
+        self.send(f"run.{how}", **data)
         return self
 
     @property

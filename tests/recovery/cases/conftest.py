@@ -54,8 +54,8 @@ def policy(acme, ben, cleo):
 
 
 @pytest.fixture
-def tell(agent, policy):
-    """Begin a run of the agent: `tell("run_1")`."""
+def begin_run(agent, policy):
+    """Begin a run of the agent: `begin_run("run_1")`."""
     from tests.recovery.cases.cast import AgentRun
 
     return lambda run="run_1", **more: AgentRun(agent, run, **more).begins()
@@ -72,9 +72,9 @@ def ticket(shop, shop_connection):
 
 
 @pytest.fixture
-def raised(tell, shop, ticket):
+def raised(begin_run, shop, ticket):
     """A run that set T-182 from normal to high, and whose verification failed."""
-    run = tell()
+    run = begin_run()
     high = ticket | {"priority": "high"}
     shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
     action = run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
@@ -84,7 +84,7 @@ def raised(tell, shop, ticket):
 
 
 @pytest.fixture
-def raises(tell, shop, ticket):
+def raises(begin_run, shop, ticket):
     """A run that raised a ticket of its own and goes on: `raises(2)` is run_2 with T-2."""
 
     def begin(number):
@@ -94,7 +94,7 @@ def raises(tell, shop, ticket):
             " VALUES ('main', %s, 'high', 'Nora')",
             [row["id"]],
         )
-        run = tell(f"run_{number}")
+        run = begin_run(f"run_{number}")
         target = ("ticket", f"main/{row['id']}", row, row | {"priority": "high"})
         run.does("tickets.update", target)
         return run

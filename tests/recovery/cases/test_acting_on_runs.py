@@ -20,9 +20,9 @@ def desk(client, ada):
 
 
 @pytest.fixture
-def good(tell, shop, ticket):
+def good(begin_run, shop, ticket):
     """A run that ended well, and yet set the wrong ticket."""
-    run = tell()
+    run = begin_run()
     run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
     return run.ends()
 
@@ -55,8 +55,8 @@ def test_a_report_needs_words_a_run_and_somebody_who_recovers(desk, client, good
     assert not Case.objects.exists()
 
 
-def test_a_run_its_agent_or_its_tool_is_stopped_from_the_case(desk, tell, ada):
-    run = tell()
+def test_a_run_its_agent_or_its_tool_is_stopped_from_the_case(desk, begin_run, ada):
+    run = begin_run()
     run.fails("tickets.update", outcome="unknown")
     triage.look()
     desk.post("/w/acme/report/run_1/", {"why": "It sends one mail after the other"})

@@ -15,9 +15,9 @@ outsides = connectors.outsides
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-def deletes_the_site(tell, run="run_1"):
+def deletes_the_site(begin_run, run="run_1"):
     """Nothing is more critical, and it went past the gate."""
-    run = tell(run)
+    run = begin_run(run)
     run.does("repos.delete", ("repository", "acme/site", {"stars": 7}, None))
     run.ends("failed")
     return run
@@ -31,7 +31,7 @@ def pager(acme, ada):
 
 @pytest.mark.django_db(transaction=True)
 def test_people_are_told_by_mail_chat_and_signed_webhook(
-    processes, outsides, acme, ada, pager, tell
+    processes, outsides, acme, ada, pager, begin_run
 ):
     mail, receiver = outsides("mail"), outsides("receiver")
     url = receiver.at["url"]
@@ -45,7 +45,7 @@ def test_people_are_told_by_mail_chat_and_signed_webhook(
         AMENDS_OUTBOUND_ALLOW="127.0.0.1",
     )
 
-    deletes_the_site(tell)
+    deletes_the_site(begin_run)
 
     arrived = Delivery.objects.filter(state="sent")
     until(lambda: arrived.count() == 3, 240, "three messages are sent")  # two pauses and more
@@ -63,20 +63,20 @@ def test_people_are_told_by_mail_chat_and_signed_webhook(
     assert "stars" not in letter["text"] + got["/chat"]["body"] + got["/hook"]["body"]
 
 
-def test_a_case_is_told_once_each_time_it_opens(tell, pager, raised):
+def test_a_case_is_told_once_each_time_it_opens(begin_run, pager, raised):
     raised.case()
-    run = deletes_the_site(tell, "run_2")
+    run = deletes_the_site(begin_run, "run_2")
     run.case()
-    run.say("run.failed", error={"type": "Other", "message": "again"})
+    run.send("run.failed", error={"type": "Other", "message": "again"})
     run.case()
 
     [told] = Delivery.objects.all()
     assert told.message["title"].startswith("Critical:")
 
 
-def test_a_flood_of_critical_cases_rings_a_bounded_number_of_times(tell, pager):
+def test_a_flood_of_critical_cases_rings_a_bounded_number_of_times(begin_run, pager):
     for number in range(triage.ALARMS_ALONE_MAX + 5):
-        deletes_the_site(tell, f"run_f{number}").case()
+        deletes_the_site(begin_run, f"run_f{number}").case()
 
     titles = list(Delivery.objects.order_by("pk").values_list("message__title", flat=True))
     assert len(titles) == triage.ALARMS_ALONE_MAX + 1

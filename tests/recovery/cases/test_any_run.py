@@ -57,8 +57,8 @@ told = st.tuples(st.sampled_from(TYPES), st.sampled_from(["act_1", "act_2"]), da
 )
 @hypothesis.seed(3)
 @given(story=st.lists(told, min_size=2, max_size=12))
-def test_triage_reads_whatever_the_ledger_takes(story, tell, shop_connection):
-    run = tell(f"run_{new_id()}")
+def test_triage_reads_whatever_the_ledger_takes(story, begin_run, shop_connection):
+    run = begin_run(f"run_{new_id()}")
     for n, (kind, action, data) in enumerate(story, 1):
         one = {"id": new_id(), "type": kind, "run": run.run, "n": n}
         if kind.startswith("action."):

@@ -25,8 +25,8 @@ def probed(acme, policy):
 
 
 @pytest.fixture
-def doubtful(probed, tell, ticket):
-    run = tell()
+def doubtful(probed, begin_run, ticket):
+    run = begin_run()
     args = {"to": ticket | {"priority": "high"}}
     run.plans("tickets.update", ("ticket", "main/T-182"), args=args, before=[ticket])
     run.ends("failed")

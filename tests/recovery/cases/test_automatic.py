@@ -64,10 +64,10 @@ def test_what_a_person_had_a_hand_in_is_not_published_by_itself(by_itself, raise
 
 
 def test_not_twice_an_hour_for_the_same_agent_tool_and_target(
-    by_itself, raised, tell, shop, ticket
+    by_itself, raised, begin_run, shop, ticket
 ):
     assert swept() == 1
-    run = tell("run_2")
+    run = begin_run("run_2")
     high = ticket | {"priority": "high"}
     shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
     run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
@@ -81,11 +81,11 @@ def test_not_twice_an_hour_for_the_same_agent_tool_and_target(
 
 @pytest.mark.django_db(transaction=True)
 def test_two_cases_of_a_target_considered_at_once_start_one_plan(
-    by_itself, raised, tell, shop, ticket
+    by_itself, raised, begin_run, shop, ticket
 ):
     """Two schedulers found that nothing was undone lately; only one of them may go on. Each is let
     as far as its run, which is the last that it locks before it writes."""
-    run = tell("run_2")
+    run = begin_run("run_2")
     run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
     run.ends("failed")
     triage.look()
@@ -155,11 +155,11 @@ def test_what_may_not_be_repeated_is_left_to_people(by_itself, raised, monkeypat
     assert held_back(case) == "A step may not be repeated."
 
 
-def test_what_only_the_agent_suggests_is_left_to_people(by_itself, tell, shop, ticket):
+def test_what_only_the_agent_suggests_is_left_to_people(by_itself, begin_run, shop, ticket):
     undo = {"connection": "shop", "operation": "restore_row", "args": {"to": ticket}}
     high = ticket | {"priority": "high"}
     shop.execute("UPDATE tickets SET priority = 'high', version = 2")
-    run = tell()
+    run = begin_run()
     run.does("odd.tool", ("ticket", "main/T-182", ticket, high), planned={"compensation": undo})
     run.ends("failed")
     (one,) = plans.draft(run.case()).steps
@@ -196,12 +196,12 @@ def test_what_cannot_be_read_is_left_to_people(by_itself, raised, shop):
     assert held_back(case) == "A target could not be read."
 
 
-def test_the_hour_is_the_databases(by_itself, raised, tell, shop, ticket, monkeypatch):
+def test_the_hour_is_the_databases(by_itself, raised, begin_run, shop, ticket, monkeypatch):
     """F20: a scheduler whose clock is two hours behind undoes nothing twice."""
     right = timezone.now
     monkeypatch.setattr(timezone, "now", lambda: right() - timedelta(hours=2))
     assert swept() == 1
-    run = tell("run_2")
+    run = begin_run("run_2")
     high = ticket | {"priority": "high"}
     shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
     run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
@@ -210,10 +210,10 @@ def test_the_hour_is_the_databases(by_itself, raised, tell, shop, ticket, monkey
     assert swept() == 0
 
 
-def test_after_the_hour_it_may_be_undone_again(by_itself, raised, tell, shop, ticket):
+def test_after_the_hour_it_may_be_undone_again(by_itself, raised, begin_run, shop, ticket):
     assert swept() == 1
     Plan.objects.update(submitted_at=F("submitted_at") - timedelta(hours=1, seconds=1))
-    run = tell("run_2")
+    run = begin_run("run_2")
     high = ticket | {"priority": "high"}
     shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
     run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
@@ -233,10 +233,10 @@ def test_after_the_hour_it_may_be_undone_again(by_itself, raised, tell, shop, ti
         ("high risk", "needs approval"),
     ],
 )
-def test_each_condition_holds_it_back(by_itself, tell, shop, ticket, story, why):
+def test_each_condition_holds_it_back(by_itself, begin_run, shop, ticket, story, why):
     high = ticket | {"priority": "high"}
     shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
-    run = tell(trusted=story != "reported snapshot")
+    run = begin_run(trusted=story != "reported snapshot")
     tool = {"another tool": "users.update"}.get(story, "tickets.update")
     action = run.does(tool, ("ticket", "main/T-182", ticket, high))
     if story == "no way back":

@@ -51,7 +51,7 @@ MISTAKES = {
 
 
 @pytest.fixture
-def pigeons(tmp_path, monkeypatch, acme, ada, tell):
+def pigeons(tmp_path, monkeypatch, acme, ada, begin_run):
     """Somebody's package with this source, a connection of its kind, and a twin that names it."""
     from approvals import versions
     from tests.recovery.cases.conftest import POLICY
@@ -81,10 +81,10 @@ ANSWERING = ("observe", "apply", "probe", "verify")
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-def test_triage_goes_on_beside_a_plug_in_that_fails(pigeons, tell, ada, mistake, monkeypatch):
+def test_triage_goes_on_beside_a_plug_in_that_fails(pigeons, begin_run, ada, mistake, monkeypatch):
     pigeons(mistake)
     monkeypatch.setenv("LOFT", "on fire")
-    theirs, others = tell("run_1"), tell("run_2")
+    theirs, others = begin_run("run_1"), begin_run("run_2")
     theirs.does("pigeons.send", ("pigeon", "P-1", {}, {"sent": True}))
     theirs.ends("failed")
     others.does("tickets.update", ("ticket", "main/T-1", {"a": 1}, {"a": 2}))
@@ -144,9 +144,9 @@ HANGS = "import sys\n" + PIGEON.replace(
 HANGS_NOW = HANGS.replace("call.args or", 'getattr(sys, "pigeons_hang", True) and')
 
 
-def test_triage_goes_on_beside_a_plug_in_that_hangs(pigeons, tell, hanging):
+def test_triage_goes_on_beside_a_plug_in_that_hangs(pigeons, begin_run, hanging):
     pigeons(HANGS)
-    theirs, others = tell("run_1"), tell("run_2")
+    theirs, others = begin_run("run_1"), begin_run("run_2")
     for bird in range(4):
         theirs.does("pigeons.send", ("pigeon", f"P-{bird}", {}, {"sent": True}))
     theirs.ends("failed")

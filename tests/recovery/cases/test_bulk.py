@@ -116,15 +116,15 @@ def test_runs_of_which_nothing_could_be_done_twice_go_on_together(three, acme, a
 
 
 @pytest.fixture
-def stopped_twice(tell):
+def stopped_twice(begin_run):
     """Two runs, each with a checkpoint “booked”; the second has another one behind it."""
     made = []
     for number in (1, 2):
-        run = tell(f"run_{number}")
+        run = begin_run(f"run_{number}")
         run.does("flights.book", ("booking", f"B-{number}", None, {"to": "Lisbon"}))
         for name in ("booked", "noted")[:number]:
             run.n += 1
-            run.say("run.checkpoint", name=name, state={}, completed=[], pending=[])
+            run.send("run.checkpoint", name=name, state={}, completed=[], pending=[])
             run.does("notes.add", ("note", f"{name}-{number}", None, {"text": "x"}))
         run.fails("hotels.book")
         run.ends("failed")
@@ -160,7 +160,7 @@ def test_a_checkpoint_that_came_since_the_dry_run_is_not_resumed_from(raises, ac
     case = run.case()
     seen = bulk.dry_run(acme, "resume", by=ada, ids=[case.pk])
     run.n += 1
-    run.say("run.checkpoint", name="moved", state={}, completed=["act_1"], pending=[])
+    run.send("run.checkpoint", name="moved", state={}, completed=["act_1"], pending=[])
     triage.look()
     case.refresh_from_db()
     frozen_now = [bulk.FrozenCase(case.pk, case.revision, seen.eligible[0].digest)]

@@ -16,8 +16,8 @@ from workspaces.moves import CannotMove
 
 
 @pytest.fixture
-def case(tell):
-    run = tell()
+def case(begin_run):
+    run = begin_run()
     run.does("tickets.update", ("ticket", "main/T-182", {"a": 1}, {"a": 2}))
     run.ends("failed")
     return run.case()

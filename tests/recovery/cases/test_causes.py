@@ -15,11 +15,11 @@ TICKET = ("ticket", "main/T-182", {"priority": "normal"}, {"priority": "high"})
 
 
 @pytest.fixture
-def fails(tell):
+def fails(begin_run):
     """A run that fails at the mail gateway: `fails("run_1")`."""
 
     def fail(name, message="504 from mx1 after 31.7 s"):
-        run = tell(name)
+        run = begin_run(name)
         run.does("tickets.update", TICKET)
         run.ends("failed", failed_action=run.fails("mail.send", message=message))
         triage.look()

@@ -11,12 +11,12 @@ from recovery.casework import resuming
 
 
 @pytest.fixture
-def paused(tell, ticket):
-    run = tell()
+def paused(begin_run, ticket):
+    run = begin_run()
     done = run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"a": 1}))
     run.is_verified(done, ok=True)
     run.n += 1
-    run.say("run.checkpoint", name="raised", state={}, recovery_mode="ask_first", pending=["x"])
+    run.send("run.checkpoint", name="raised", state={}, recovery_mode="ask_first", pending=["x"])
     run.is_verified(run.does("tickets.update", ("ticket", "main/T-9", {"a": 1}, {"a": 2})), ok=True)
     run.fails("hotels.book")
     run.ends("failed")

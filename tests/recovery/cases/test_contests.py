@@ -164,10 +164,10 @@ def test_administrators_have_words_of_their_own_in_each_language(published, clie
                      answer_days=5)  # fmt: skip
 
 
-def test_bookkeeping_is_no_news_to_anybody(tell, acme, alma, ticket):
+def test_bookkeeping_is_no_news_to_anybody(begin_run, acme, alma, ticket):
     wording.word(acme, by=alma, language="en", sentences={}, internal=["counter*"], valid_days=30,
                  answer_days=5)  # fmt: skip
-    run = tell()
+    run = begin_run()
     run.does("tickets.update", ("counters", "views", {"n": 1}, {"n": 2}),
              ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))  # fmt: skip
     run.ends("failed")
@@ -177,8 +177,8 @@ def test_bookkeeping_is_no_news_to_anybody(tell, acme, alma, ticket):
     assert [one["target"]["type"] for one in correction.facts["items"]] == ["ticket"]
 
 
-def test_there_and_back_is_told_once(tell, ticket):
-    run = tell()
+def test_there_and_back_is_told_once(begin_run, ticket):
+    run = begin_run()
     high = ticket | {"priority": "high"}
     run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
     run.does("tickets.update", ("ticket", "main/T-182", high, ticket))

@@ -63,8 +63,8 @@ def test_a_recovered_case_drafts_what_the_person_is_told(drafted):
     assert aftercare.draft_due() == 0
 
 
-def test_each_affected_person_hears_only_of_what_is_theirs(tell, ticket):
-    run = tell()
+def test_each_affected_person_hears_only_of_what_is_theirs(begin_run, ticket):
+    run = begin_run()
     action = run.plans("tickets.update", ("ticket", "main/T-182"), ("ticket", "main/T-204"))
     both = [
         {
@@ -75,7 +75,7 @@ def test_each_affected_person_hears_only_of_what_is_theirs(tell, ticket):
         }
         for name, who in (("T-182", {"id": "eve"}), ("T-204", {"id": "gil", "name": "Gil"}))
     ]
-    run.say("action.succeeded", action, attempt="1", effects=both)
+    run.send("action.succeeded", action, attempt="1", effects=both)
     run.ends("failed")
 
     eve, gil = sorted(corrections.draft(run.case()), key=lambda one: one.person_id)
@@ -85,14 +85,14 @@ def test_each_affected_person_hears_only_of_what_is_theirs(tell, ticket):
     assert "T-182" not in str(gil.facts)
 
 
-def test_what_succeeded_untold_is_not_said_to_be_untouched(tell, shop, ticket):
+def test_what_succeeded_untold_is_not_said_to_be_untouched(begin_run, shop, ticket):
     """Neither because its agent told no effect, nor because it calls a change a reading."""
-    run = tell()
+    run = begin_run()
     run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
     untold = run.plans("tickets.update", ("ticket", "main/T-301"))
-    run.say("action.succeeded", untold, attempt="1")
+    run.send("action.succeeded", untold, attempt="1")
     called = run.plans("tickets.update", ("ticket", "main/T-302"), **{"class": "read_only"})
-    run.say("action.succeeded", called, attempt="1")
+    run.send("action.succeeded", called, attempt="1")
     run.fails("tickets.update", outcome="no_effect")
     run.ends("failed")
 
@@ -102,8 +102,8 @@ def test_what_succeeded_untold_is_not_said_to_be_untouched(tell, shop, ticket):
     assert not [words for words in said if "301" in words or "302" in words]
 
 
-def test_what_was_only_read_is_said_to_be_untouched(tell, shop, ticket):
-    run = tell()
+def test_what_was_only_read_is_said_to_be_untouched(begin_run, shop, ticket):
+    run = begin_run()
     run.does("tickets.read", planned={"targets": [{"type": "ticket", "id": "main/T-204"}],
                                       "class": "read_only"})  # fmt: skip
     run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
@@ -116,8 +116,8 @@ def test_what_was_only_read_is_said_to_be_untouched(tell, shop, ticket):
     ]
 
 
-def test_what_was_looked_at_for_one_is_not_told_to_another(tell, shop, ticket):
-    run = tell()
+def test_what_was_looked_at_for_one_is_not_told_to_another(begin_run, shop, ticket):
+    run = begin_run()
     run.does("tickets.read", planned={"targets": [{"type": "ticket", "id": "main/T-204"}],
                                       "class": "read_only"})  # fmt: skip
     action = run.plans("tickets.update", ("ticket", "main/T-182"))
@@ -127,7 +127,7 @@ def test_what_was_looked_at_for_one_is_not_told_to_another(tell, shop, ticket):
         "after": ticket | {"priority": "high"},
         "affects": {"id": "gil", "name": "Gil"},
     }
-    run.say("action.succeeded", action, attempt="1", effects=[effect])
+    run.send("action.succeeded", action, attempt="1", effects=[effect])
     run.ends("failed")
 
     (gils,) = corrections.draft(run.case())
@@ -177,11 +177,11 @@ def test_what_was_published_is_said_in_no_other_words(drafted, ada):
     assert correction.title == "We changed your ticket by mistake, and put it back"
 
 
-def test_that_it_was_read_back_is_said_where_every_step_was(tell, shop, ticket, ada):
+def test_that_it_was_read_back_is_said_where_every_step_was(begin_run, shop, ticket, ada):
     other = ticket | {"id": "T-204"}
     shop.execute("INSERT INTO tickets SELECT world, 'T-204', 'high', assignee FROM tickets")
     shop.execute("UPDATE tickets SET priority = 'high'")
-    run = tell()
+    run = begin_run()
     changed = [
         ("ticket", f"main/{one['id']}", one, one | {"priority": "high"}) for one in (ticket, other)
     ]
@@ -460,7 +460,7 @@ def test_operators_read_edit_publish_and_revoke_in_the_browser(drafted, ada, cli
 
 
 def test_a_case_that_came_back_drafts_anew_where_facts_have_changed(
-    drafted, ada, client, tell, shop, ticket
+    drafted, ada, client, begin_run, shop, ticket
 ):
     from recovery.casework import closing
 

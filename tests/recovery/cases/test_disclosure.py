@@ -160,15 +160,15 @@ def routes(patterns=None, before=""):
 
 
 @pytest.fixture
-def known(acme, ada, agent, policy, tell, ticket, shop, shop_connection, finance):
+def known(acme, ada, agent, policy, begin_run, ticket, shop, shop_connection, finance):
     """A workspace in which everything that others wrote holds what may not be seen."""
     from approvals import versions
 
     versions.activate(versions.save(acme, PROBED, by=None), by=None)
     teams.add(team(acme, "keepers", "view", "administer"), ada, by=None)
-    case = wronged(tell, shop, ticket)
-    other = doubtful(tell, ticket)
-    planned = drifted(tell, shop, ticket, ada)
+    case = wronged(begin_run, shop, ticket)
+    other = doubtful(begin_run, ticket)
+    planned = drifted(begin_run, shop, ticket, ada)
     draft_corrections(case)
     CallLog.objects.create(
         connection=shop_connection, method="observe", operation="restore_row", milliseconds=3,
@@ -199,12 +199,12 @@ def finance(acme):
     return team(acme, "finance", "view", "approve")
 
 
-def wronged(tell, shop, ticket):
+def wronged(begin_run, shop, ticket):
     """Something else stands where the agent wrote; what it wrote, read and was told is not ours."""
-    run = tell(
+    run = begin_run(
         "run_1",
     )
-    run.say("run.checkpoint", name="before", summary=SPOKEN, state={"note": PLAIN})
+    run.send("run.checkpoint", name="before", summary=SPOKEN, state={"note": PLAIN})
     written = ticket | {"priority": WRITTEN}
     action = run.does(
         "tickets.update", ("ticket", "main/T-182", ticket, written),
@@ -212,7 +212,7 @@ def wronged(tell, shop, ticket):
         result={"said": PLAIN},
     )  # fmt: skip
     check = {"name": "note", "expected": PLAIN, "actual": SPOKEN, "ok": False}
-    run.say("action.verified", action, ok=False, checks=[check])
+    run.send("action.verified", action, ok=False, checks=[check])
     run.fails("mail.send", message=SPOKEN, args={"text": PLAIN})
     run.ends("failed", error={"type": "Failed", "message": SPOKEN})
     shop.execute("UPDATE tickets SET priority = %s, assignee = %s", [PLAIN, SAID_OUTSIDE])
@@ -222,9 +222,9 @@ def wronged(tell, shop, ticket):
     return case
 
 
-def doubtful(tell, ticket):
+def doubtful(begin_run, ticket):
     """A call of which nobody knows what became of it."""
-    run = tell("run_2")
+    run = begin_run("run_2")
     run.plans("tickets.update", ("ticket", "main/T-182"), args={"to": {"note": PLAIN}},
               before=[ticket])  # fmt: skip
     run.ends("failed", error={"type": "Lost", "message": SPOKEN})
@@ -232,7 +232,7 @@ def doubtful(tell, ticket):
     return Case.objects.get(run__run="run_2")
 
 
-def drifted(tell, shop, ticket, ada):
+def drifted(begin_run, shop, ticket, ada):
     """A plan whose step found the target changed."""
     from tests.recovery.engine import by_hand
 
@@ -240,7 +240,7 @@ def drifted(tell, shop, ticket, ada):
     shop.execute(
         "INSERT INTO tickets (world, id, priority, assignee) VALUES ('main', 'T-7', 'high', 'Nora')"
     )
-    run = tell("run_3")
+    run = begin_run("run_3")
     run.does("tickets.update", ("ticket", "main/T-7", row, row | {"priority": "high"}))
     run.ends("failed")
     triage.look()

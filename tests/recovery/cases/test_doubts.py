@@ -19,9 +19,9 @@ from workspaces.moves import CannotMove
 
 
 @pytest.fixture
-def stopped(tell):
+def stopped(begin_run):
     """A run that failed before it did anything but one flight."""
-    run = tell()
+    run = begin_run()
     run.does("flights.book", ("booking", "B-1", None, {"flight": "SK1"}))
     run.fails("hotels.book")
     run.ends("failed")
@@ -45,7 +45,7 @@ def submitted(case, by):
 def test_a_resumed_run_that_ends_with_new_trouble_is_not_closed_as_resumed(stopped, ada):
     directed(stopped, ada)
     stopped.n += 1
-    stopped.say("run.resumed")
+    stopped.send("run.resumed")
     action = stopped.does("hotels.book", ("hotel", "H-1", None, {"nights": 2}))
     stopped.is_verified(action, ok=False)
     stopped.ends()
@@ -59,7 +59,7 @@ def test_a_resumed_run_that_ends_with_new_trouble_is_not_closed_as_resumed(stopp
 def test_an_acknowledgement_of_an_earlier_directive_is_none_of_this_one(stopped, ada):
     directed(stopped, ada)
     stopped.n += 1
-    stopped.say("run.resumed")
+    stopped.send("run.resumed")
     triage.look()
     stopped.fails("hotels.book")
     stopped.ends("failed")
@@ -73,7 +73,7 @@ def test_an_acknowledgement_of_an_earlier_directive_is_none_of_this_one(stopped,
     assert stopped.case().state == CaseState.RESUMING
 
 
-def test_one_good_check_of_two_is_a_failed_verification(acme, policy, tell, shop, ticket):
+def test_one_good_check_of_two_is_a_failed_verification(acme, policy, begin_run, shop, ticket):
     reads = POLICY.replace("compensation: SNAPSHOT}", "compensation: SNAPSHOT, verify: CONNECTOR}")
     versions.activate(versions.save(acme, reads, by=None), by=None)
     other = ticket | {"id": "T-204"}
@@ -81,7 +81,7 @@ def test_one_good_check_of_two_is_a_failed_verification(acme, policy, tell, shop
         "INSERT INTO tickets (world, id, priority, assignee) VALUES"
         " ('main', 'T-204', 'normal', 'Nora')"
     )
-    run = tell()
+    run = begin_run()
     run.does(
         "tickets.update",
         ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}),
@@ -97,8 +97,8 @@ def test_one_good_check_of_two_is_a_failed_verification(acme, policy, tell, shop
     assert run.case().reasons == ["verification_failed"]
 
 
-def test_a_run_that_falls_silent_a_second_time_is_looked_at_a_second_time(tell):
-    run = tell()
+def test_a_run_that_falls_silent_a_second_time_is_looked_at_a_second_time(begin_run):
+    run = begin_run()
     run.does("tickets.update", ("ticket", "main/T-182", {"a": 1}, {"a": 2}))
     past = timezone.now() - timedelta(minutes=9)
     Run.objects.update(lease_until=past)

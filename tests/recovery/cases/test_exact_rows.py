@@ -34,10 +34,10 @@ def changes(run, shop, before, **changed):
 
 
 def test_an_integer_of_any_size_in_a_json_column_is_restored_as_the_number_that_it_was(
-    tell, shop, row, ada
+    begin_run, shop, row, ada
 ):
     (was, price, _) = shop.execute(IS).fetchone()
-    run = tell()
+    run = begin_run()
     changes(run, shop, row, tags={"id": WIDE + 1}, price="99.99")
     shop.execute(
         "UPDATE tickets SET price = 99.99, version = 2, tags = %s", [json.dumps({"id": WIDE + 1})]
@@ -59,8 +59,8 @@ def test_an_integer_of_any_size_in_a_json_column_is_restored_as_the_number_that_
     assert shop.execute(IS).fetchone() == (was, price, 3)
 
 
-def test_an_edit_that_makes_the_number_a_text_is_drift(tell, shop, row):
-    run = tell()
+def test_an_edit_that_makes_the_number_a_text_is_drift(begin_run, shop, row):
+    run = begin_run()
     changes(run, shop, row, tags={"id": 7})
     shop.execute("""UPDATE tickets SET version = 2, tags = '{"id": "7"}'""")
     run.ends("failed")
@@ -71,11 +71,11 @@ def test_an_edit_that_makes_the_number_a_text_is_drift(tell, shop, row):
 
 
 def test_what_cannot_be_carried_is_said_when_the_plan_is_drawn_and_hinders_no_other_step(
-    tell, shop, row, ada
+    begin_run, shop, row, ada
 ):
     """An older client told the number as a text: it could have been either."""
     shop.execute("INSERT INTO customers VALUES (7, 'Eve', 'eve@old.example')")
-    run = tell()
+    run = begin_run()
     before = row | {"tags": {"id": str(WIDE)}}
     changes(run, shop, before, tags={"id": str(WIDE + 2)})
     shop.execute("UPDATE tickets SET version = 2, tags = %s", [json.dumps({"id": WIDE + 2})])
@@ -98,8 +98,8 @@ def test_what_cannot_be_carried_is_said_when_the_plan_is_drawn_and_hinders_no_ot
     assert shop.execute(IS).fetchone() == stands
 
 
-def test_where_nothing_can_be_carried_there_is_no_plan(tell, shop, row, ada):
-    run = tell()
+def test_where_nothing_can_be_carried_there_is_no_plan(begin_run, shop, row, ada):
+    run = begin_run()
     changes(run, shop, row | {"tags": {"id": "inf"}}, tags={"id": 1})
     shop.execute("""UPDATE tickets SET version = 2, tags = '{"id": 1}'""")
     run.ends("failed")
@@ -111,9 +111,11 @@ def test_where_nothing_can_be_carried_there_is_no_plan(tell, shop, row, ada):
     assert not Plan.objects.exists()
 
 
-def test_snapshots_that_hold_the_version_are_no_drift_nor_after_a_newer_step(tell, shop, row, ada):
+def test_snapshots_that_hold_the_version_are_no_drift_nor_after_a_newer_step(
+    begin_run, shop, row, ada
+):
     """Each restore gives the row a version that nobody has read; the older step finds that one."""
-    run = tell()
+    run = begin_run()
     once = changes(run, shop, row, priority="high")
     changes(run, shop, once, assignee="Tom")
     shop.execute("UPDATE tickets SET priority = 'high', assignee = 'Tom', version = 3")
@@ -136,9 +138,11 @@ def test_snapshots_that_hold_the_version_are_no_drift_nor_after_a_newer_step(tel
     )
 
 
-def test_of_a_row_that_is_told_in_part_the_rest_is_held_against_what_it_was(tell, shop, row, ada):
+def test_of_a_row_that_is_told_in_part_the_rest_is_held_against_what_it_was(
+    begin_run, shop, row, ada
+):
     """The agent tells only what it changed. Tom's later change stands in a column of the rest."""
-    run = tell()
+    run = begin_run()
     shop.execute("UPDATE tickets SET priority = 'high', version = 2")
     run.does("tickets.update", ("ticket", "main/T-182", row, {"priority": "high"}))
     run.ends("failed")
@@ -158,12 +162,12 @@ def test_of_a_row_that_is_told_in_part_the_rest_is_held_against_what_it_was(tell
 
 
 def test_where_nobody_told_how_the_agent_left_it_no_page_says_that_it_is_unchanged(
-    tell, shop, row, ada, client
+    begin_run, shop, row, ada, client
 ):
-    run = tell()
+    run = begin_run()
     shop.execute("UPDATE tickets SET priority = 'high', assignee = 'Tom', version = 3")
     action = run.plans("tickets.update", ("ticket", "main/T-182"), before=[row])
-    run.say("action.succeeded", action, attempt="1")
+    run.send("action.succeeded", action, attempt="1")
     run.ends("failed")
     case = run.case()
 

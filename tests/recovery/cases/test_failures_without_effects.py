@@ -24,9 +24,9 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def failed(tell):
+def failed(begin_run):
     """A run whose only calls read, and failed with a certain answer."""
-    run = tell()
+    run = begin_run()
     run.does("tickets.read", planned={"class": "read_only"})
     run.fails("mail.send", message="504 Gateway Timeout")
     run.ends("failed")
@@ -109,8 +109,8 @@ def test_the_page_of_its_view_offers_resume_or_close(failed, acme, ada, client):
 
 
 @pytest.mark.parametrize("doubt", ["change", "effect", "unknown", "cut", "running", "desk"])
-def test_nothing_is_claimed_where_something_may_have_happened(tell, doubt):
-    run = tell()
+def test_nothing_is_claimed_where_something_may_have_happened(begin_run, doubt):
+    run = begin_run()
     if doubt == "change":  # it succeeded, and nobody told what it did
         run.does("tickets.update", planned={"targets": [{"type": "ticket", "id": "T-1"}]})
     if doubt == "effect":
@@ -152,9 +152,9 @@ def test_once_there_is_more_to_tell_it_comes_to_the_queue_as_news(failed, acme, 
     assert listed(acme, ada, VIEW) == []
 
 
-def test_what_was_in_the_queue_is_neither_taken_out_of_it_nor_opened_again(tell, acme, ada):
+def test_what_was_in_the_queue_is_neither_taken_out_of_it_nor_opened_again(begin_run, acme, ada):
     """Somebody found out that the call of unknown outcome did nothing."""
-    run = tell()
+    run = begin_run()
     run.plans("tickets.update", TICKET[:2])
     run.ends("failed")
     case = run.case()
@@ -177,14 +177,14 @@ def test_a_run_that_is_taken_up_again_and_fails_anew_comes_back(failed, acme, ad
     case = failed.case()
     closing.close(case, outcome="expected", reason="Later.", by=ada, seen=case.revision)
 
-    failed.say("run.resumed")
+    failed.send("run.resumed")
     failed.fails("mail.send")
     failed.ends("failed")
 
     case = failed.case()
     assert (case.state, case.without_effects) == (CaseState.OPEN, True)
     assert listed(acme, ada, VIEW) == ["run_1"]
-    failed.say("run.resumed")
+    failed.send("run.resumed")
     failed.does("tickets.update", TICKET)
     failed.ends()
     case = failed.case()

@@ -13,10 +13,10 @@ TICKET = ("ticket", "main/T-182", {"priority": "normal"}, {"priority": "high"})
 
 
 @pytest.fixture
-def three(tell):
+def three(begin_run):
     """Three cases, the third of a tool of its own."""
     for number, tool in enumerate(("tickets.update", "tickets.update", "users.rename"), 1):
-        run = tell(f"run_{number}")
+        run = begin_run(f"run_{number}")
         action = run.does(tool, TICKET)
         run.is_verified(action, ok=False)
         run.ends()

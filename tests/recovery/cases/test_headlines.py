@@ -12,17 +12,17 @@ WITH_SUMS = POLICY.replace(
 )
 
 
-def test_a_mail_to_the_wrong_person_is_told_with_both_and_the_sum(tell, acme):
+def test_a_mail_to_the_wrong_person_is_told_with_both_and_the_sum(begin_run, acme):
     versions.activate(versions.save(acme, WITH_SUMS, by=None), by=None)
     right, wrong = "jonas.weber@example.com", "jonas.weiss@example.com"
-    run = tell()
+    run = begin_run()
     action = run.does(
         "mail.send",
         ("mail", wrong, None, {"subject": "Invoice 12"}),
         planned={"args": {"amount": 21_400, "currency": "usd"}},
     )
     check = {"name": "it went to the customer", "expected": right, "actual": wrong, "ok": False}
-    run.say("action.verified", action, ok=False, checks=[check])
+    run.send("action.verified", action, ok=False, checks=[check])
     run.ends()
 
     case = run.case()
@@ -38,8 +38,8 @@ def test_a_mail_to_the_wrong_person_is_told_with_both_and_the_sum(tell, acme):
     assert run.case().headline_in_full == told, "what went wrong is still what went wrong"
 
 
-def test_what_is_only_an_id_is_told_in_the_words_of_the_agent(tell):
-    run = tell()
+def test_what_is_only_an_id_is_told_in_the_words_of_the_agent(begin_run):
+    run = begin_run()
     action = run.plans("cards.charge", ("card", "4421"))
     effect = {
         "target": {"type": "charge", "id": "ch_00001"},
@@ -47,7 +47,7 @@ def test_what_is_only_an_id_is_told_in_the_words_of_the_agent(tell):
         "after": {"id": "ch_00001"},
         "summary": "charged $1,286.00 to the card ending 4421",
     }
-    run.say("action.succeeded", action, attempt="1", effects=[effect])
+    run.send("action.succeeded", action, attempt="1", effects=[effect])
     run.ends("failed", error={"type": "Boom", "message": "no room"})
 
     assert run.case().headline == (

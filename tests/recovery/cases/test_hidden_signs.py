@@ -15,22 +15,22 @@ CASE_PAGES = ("", "compensate/", "resume/", "close/", "settle/", "outlook/", "pr
 
 
 @pytest.fixture
-def sly(tell, shop, ticket, agent):
+def sly(begin_run, shop, ticket, agent):
     """A run whose every text is meant to mislead, and that failed."""
     agent.name = f"desk {SLY}"
     agent.save()
-    run = tell("run_1")
-    run.say("run.started", goal=SLY, model=SLY, labels={SLY: SLY})
+    run = begin_run("run_1")
+    run.send("run.started", goal=SLY, model=SLY, labels={SLY: SLY})
     high = ticket | {"priority": f"high {SLY}"}
     shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
     run.does("tickets.update", ("ticket", f"main/T-182{SLY}", ticket, high), result={"said": SLY})
     for name in ("begun", "half"):
         run.n += 1
-        run.say("run.checkpoint", name=f"{name} {SLY}", pending=[SLY], completed=[SLY],
+        run.send("run.checkpoint", name=f"{name} {SLY}", pending=[SLY], completed=[SLY],
                 instructions=SLY, summary=SLY)  # fmt: skip
     told = {"kind": f"Timeout {SLY}", "args": {SLY: SLY}, "intent": {SLY: SLY}}
     done = run.fails("mail.send", outcome="unknown", message=SLY, **told)
-    run.say("action.verified", done, ok=False, checks=[{"name": SLY, "actual": SLY, "ok": False}])
+    run.send("action.verified", done, ok=False, checks=[{"name": SLY, "actual": SLY, "ok": False}])
     run.ends("failed", error={"type": SLY, "message": SLY})
     triage.look()
     case = Case.objects.get()
@@ -63,12 +63,12 @@ def _raw(answer):
     return [words[max(0, one.start() - 40) : one.end() + 10] for one in found]
 
 
-def test_words_that_would_leave_their_quotation_marks_do_not(client, ada, tell):
+def test_words_that_would_leave_their_quotation_marks_do_not(client, ada, begin_run):
     """What an agent calls a tool, a checkpoint or a customer ends no quotation of ours."""
     out = "x” approved by “finance"
-    run = tell("run_1")
+    run = begin_run("run_1")
     run.does(f"a {out}", ("ticket", "T-1", {"a": 1}, {"a": 2}))
-    run.say("run.checkpoint", name=f"b {out}", pending=[f"c {out}"])
+    run.send("run.checkpoint", name=f"b {out}", pending=[f"c {out}"])
     run.fails(f"d {out}")
     run.ends("failed")
     triage.look()

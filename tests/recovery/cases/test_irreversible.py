@@ -64,15 +64,15 @@ def undone(case, ada):
 
 @pytest.mark.parametrize("called_irreversible", ["catalogue", "twin", "agent"], indirect=True)
 def test_a_repaired_record_of_an_irreversible_call_is_not_a_restored_effect(
-    called_irreversible, tell, shop, ticket, ada, browser
+    called_irreversible, begin_run, shop, ticket, ada, browser
 ):
-    run = tell()
+    run = begin_run()
     high = ticket | {"priority": "high"}
     shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
     said = {"reversibility": "irreversible"} if called_irreversible == "agent" else {}
     action = run.plans("tickets.update", PARCEL)
     effect = {"target": {"type": PARCEL[0], "id": PARCEL[1]}, "before": ticket, "after": high}
-    run.say(EventType.ACTION_SUCCEEDED, action, attempt="1", effects=[effect | said])
+    run.send(EventType.ACTION_SUCCEEDED, action, attempt="1", effects=[effect | said])
     run.is_verified(action, ok=False)
     run.ends()
 
@@ -105,9 +105,9 @@ def test_a_repaired_record_of_an_irreversible_call_is_not_a_restored_effect(
 
 
 def test_a_killed_irreversible_call_that_happened_is_left_though_nobody_told_its_effect(
-    tell, shop, ticket, ada, browser
+    begin_run, shop, ticket, ada, browser
 ):
-    run = tell()
+    run = begin_run()
     high = ticket | {"priority": "high"}
     shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
     run.does("tickets.update", (*PARCEL, ticket, high))
@@ -146,10 +146,10 @@ def test_a_killed_irreversible_call_that_happened_is_left_though_nobody_told_its
     assert items["not_undone"]["did"] == "It cannot be taken back."
 
 
-def test_a_failed_run_of_one_irreversible_call_without_a_told_effect_is_a_case(tell, ada):
-    run = tell()
+def test_a_failed_run_of_one_irreversible_call_without_a_told_effect_is_a_case(begin_run, ada):
+    run = begin_run()
     action = run.plans("mail.send")
-    run.say(EventType.ACTION_SUCCEEDED, action, attempt="1")
+    run.send(EventType.ACTION_SUCCEEDED, action, attempt="1")
     run.ends("failed")
 
     case = run.case()
@@ -160,17 +160,17 @@ def test_a_failed_run_of_one_irreversible_call_without_a_told_effect_is_a_case(t
 
 @pytest.mark.parametrize("state", ["failed", "cancelled"])
 def test_a_call_of_which_nobody_told_what_it_changed_is_a_case_and_is_not_restored(
-    acme, tell, shop, ticket, ada, state
+    acme, begin_run, shop, ticket, ada, state
 ):
     """It has no target, and its agent said no more than that it went well."""
-    run = tell()
+    run = begin_run()
     shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
     run.does("tickets.update", (*PARCEL, ticket, ticket | {"priority": "high"}))
     untold = run.plans("payments.charge", **{"class": "external_reversible"})
-    run.say(EventType.ACTION_SUCCEEDED, untold, attempt="1")
-    alone = tell(run="run_2")
+    run.send(EventType.ACTION_SUCCEEDED, untold, attempt="1")
+    alone = begin_run(run="run_2")
     second = alone.plans("payments.charge", **{"class": "external_reversible"})
-    alone.say(EventType.ACTION_SUCCEEDED, second, attempt="1")
+    alone.send(EventType.ACTION_SUCCEEDED, second, attempt="1")
     for one in (run, alone):
         one.ends(state)
 
@@ -183,10 +183,10 @@ def test_a_call_of_which_nobody_told_what_it_changed_is_a_case_and_is_not_restor
 
 
 def test_a_resumed_run_is_answered_the_first_result_of_what_only_its_record_was_repaired(
-    acme, tell, shop, ticket, ada
+    acme, begin_run, shop, ticket, ada
 ):
     activate(acme, tools=CALLED_IRREVERSIBLE)
-    run = tell()
+    run = begin_run()
     high = ticket | {"priority": "high"}
     shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
     run.does("tickets.update", (*PARCEL, ticket, high))
@@ -198,12 +198,12 @@ def test_a_resumed_run_is_answered_the_first_result_of_what_only_its_record_was_
     assert step.label == "skip", "doing it again would do it twice outside"
 
 
-def test_no_page_takes_an_agents_milder_word_over_the_catalogues(acme, tell, policy, browser):
+def test_no_page_takes_an_agents_milder_word_over_the_catalogues(acme, begin_run, policy, browser):
     """It calls a mail a reading that can be undone exactly; the catalogue calls mails otherwise."""
-    run = tell()
+    run = begin_run()
     action = run.plans("mail.send", ("mail", "M-1"), **{"class": "read_only"})
     mail = {"target": {"type": "mail", "id": "M-1"}, "after": {"to": "eve"}, "summary": "sent"}
-    run.say("action.succeeded", action, attempt="1", effects=[mail | {"reversibility": "exact"}])
+    run.send("action.succeeded", action, attempt="1", effects=[mail | {"reversibility": "exact"}])
     run.ends("failed")
     case = run.case()
 
@@ -219,12 +219,12 @@ def test_no_page_takes_an_agents_milder_word_over_the_catalogues(acme, tell, pol
 
 
 def test_a_change_that_an_agent_calls_a_reading_and_tells_nothing_of_may_have_taken_effect(
-    tell, policy
+    begin_run, policy
 ):
     """The catalogue calls it a change: it is not said that nothing took effect, so do it again."""
-    run = tell()
+    run = begin_run()
     action = run.plans("tickets.update", PARCEL, **{"class": "read_only"})
-    run.say(EventType.ACTION_SUCCEEDED, action, attempt="1")
+    run.send(EventType.ACTION_SUCCEEDED, action, attempt="1")
     run.is_verified(action, ok=False)
     run.ends("failed")
 
@@ -235,8 +235,8 @@ def test_a_change_that_an_agent_calls_a_reading_and_tells_nothing_of_may_have_ta
     assert case.suggestion_reason.endswith("happened, and nobody told what it changed: look there.")
 
 
-def test_the_word_about_an_effect_only_grows_and_a_rebuild_says_the_same(acme, tell, ticket):
-    run = tell()
+def test_the_word_about_an_effect_only_grows_and_a_rebuild_says_the_same(acme, begin_run, ticket):
+    run = begin_run()
     action = run.does("tickets.update", (*PARCEL, ticket, ticket | {"priority": "high"}))
     seen = []
     for outcome in ("repaired", "corrected", "repaired"):

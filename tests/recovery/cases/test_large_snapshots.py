@@ -35,9 +35,9 @@ def kept(workspace, state):
     return {"ref": f"sha256:{sha256}"}
 
 
-def changed(tell, acme, size):
+def changed(begin_run, acme, size):
     before = {"body": "x" * size, "priority": "normal"}
-    run = tell()
+    run = begin_run()
     target = ("ticket", "main/T-182")
     run.does(
         "tickets.update", (*target, kept(acme, before), kept(acme, before | {"priority": "high"}))
@@ -46,8 +46,10 @@ def changed(tell, acme, size):
     return run.case()
 
 
-def test_what_differs_in_two_large_snapshots_is_shown_field_by_field(tell, acme, browser, sees):
-    case = changed(tell, acme, 100_000)
+def test_what_differs_in_two_large_snapshots_is_shown_field_by_field(
+    begin_run, acme, browser, sees
+):
+    case = changed(begin_run, acme, 100_000)
 
     [item] = browser.get(f"/w/acme/cases/{case.pk}/").context["story"]["items"]
 
@@ -60,8 +62,8 @@ def test_what_differs_in_two_large_snapshots_is_shown_field_by_field(tell, acme,
     assert "sha256:" not in replay.split("Step by step")[0].split("<table>", 1)[1]
 
 
-def test_one_that_is_too_large_says_so_and_is_linked(tell, acme, globex, browser, sees, dev):
-    case = changed(tell, acme, snapshots.BYTES_EACH_MAX)
+def test_one_that_is_too_large_says_so_and_is_linked(begin_run, acme, globex, browser, sees, dev):
+    case = changed(begin_run, acme, snapshots.BYTES_EACH_MAX)
 
     page = browser.get(f"/w/acme/cases/{case.pk}/").content.decode()
 
@@ -76,8 +78,8 @@ def test_one_that_is_too_large_says_so_and_is_linked(tell, acme, globex, browser
     assert browser.get(f"/w/globex/ledger/snapshots/{first.sha256}/").status_code in (403, 404)
 
 
-def test_who_may_not_see_payloads_gets_neither_values_nor_links(tell, acme, browser):
-    case = changed(tell, acme, snapshots.BYTES_EACH_MAX)
+def test_who_may_not_see_payloads_gets_neither_values_nor_links(begin_run, acme, browser):
+    case = changed(begin_run, acme, snapshots.BYTES_EACH_MAX)
     first = Blob.objects.order_by("pk")[0]
 
     page = browser.get(f"/w/acme/cases/{case.pk}/").content.decode()
@@ -87,8 +89,8 @@ def test_who_may_not_see_payloads_gets_neither_values_nor_links(tell, acme, brow
     assert browser.get(f"/w/acme/ledger/snapshots/{first.sha256}/").status_code == 403
 
 
-def test_an_erased_snapshot_is_not_found_again_in_another_workspace(tell, acme, globex):
-    case = changed(tell, acme, 1_000)
+def test_an_erased_snapshot_is_not_found_again_in_another_workspace(begin_run, acme, globex):
+    case = changed(begin_run, acme, 1_000)
     for one in Blob.objects.filter(workspace=acme):
         Blob.objects.create(
             workspace=globex, sha256=one.sha256, content=one.content, byte_count=one.byte_count

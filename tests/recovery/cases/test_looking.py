@@ -11,9 +11,9 @@ from recovery.planning import plans
 
 
 @pytest.fixture
-def case(tell, shop, ticket):
+def case(begin_run, shop, ticket):
     """A run that raised three tickets, each a target of its own."""
-    run = tell()
+    run = begin_run()
     for number in (1, 2, 3):
         row = ticket | {"id": f"T-{number}"}
         run.does("tickets.update", ("ticket", f"main/T-{number}", row, row | {"priority": "high"}))

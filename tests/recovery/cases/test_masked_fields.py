@@ -15,11 +15,11 @@ HIDES = ("before.assignee", "after.assignee")
 
 
 @pytest.fixture
-def hidden(tell, shop, ticket, acme):
+def hidden(begin_run, shop, ticket, acme):
     """A run that changed T-182 so, where the workspace masks who a ticket is assigned to."""
 
     def begin(*, keyed=True, before=None, **changes):
-        run = tell()
+        run = begin_run()
         key = masking_key(acme) if keyed else None
         run.actor = replace(run.actor, mask=HIDES, masking_key=key)
         for column, value in changes.items():

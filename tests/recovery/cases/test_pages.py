@@ -88,8 +88,8 @@ def test_a_peek_opens_the_case_beside_the_list(desk, case):
     assert 'id="peek"' in page.text
 
 
-def test_of_an_unknown_outcome_no_page_claims_an_effect(desk, tell):
-    run = tell()
+def test_of_an_unknown_outcome_no_page_claims_an_effect(desk, begin_run):
+    run = begin_run()
     run.fails("payments.charge", outcome="unknown")
     run.ends("failed")
     case = run.case()
@@ -247,9 +247,9 @@ def test_the_suggestion_in_a_line_leads_to_its_preview_for_who_may(desk, client,
     assert line(people.person("vik", people.team(acme, "viewers", "view")))["suggestion_url"] == ""
 
 
-def test_an_action_shows_the_trace_that_its_client_named(desk, tell, settings):
+def test_an_action_shows_the_trace_that_its_client_named(desk, begin_run, settings):
     settings.AMENDS_TRACE_URL = ""
-    run = tell("run_traced")
+    run = begin_run("run_traced")
     run.trace = {"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7"}
     run.does("tickets.update", ("ticket", "T-1", {"a": 1}, {"a": 2}))
     run.trace = None
@@ -318,9 +318,9 @@ def test_what_is_left_gets_its_owner_on_the_page_and_says_what_it_is(desk, case,
 
 
 def test_where_nothing_can_be_undone_no_page_offers_to_compensate_until_there_is_a_way(
-    desk, tell, acme, ticket
+    desk, begin_run, acme, ticket
 ):
-    run = tell()
+    run = begin_run()
     run.does("rows.change", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
     run.ends("failed")
     case = run.case()

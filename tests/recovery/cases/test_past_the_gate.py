@@ -32,35 +32,35 @@ GONE = {"target": {"type": "repository", "id": "acme/site"}, "before": {"name": 
 
 
 def success_alone(run):
-    run.say("action.planned", "act_1", **DELETE)
-    run.say("action.succeeded", "act_1")
+    run.send("action.planned", "act_1", **DELETE)
+    run.send("action.succeeded", "act_1")
 
 
 def success_with_a_fence_that_nobody_gave(run):
-    run.say("action.planned", "act_1", **DELETE)
-    run.say("action.succeeded", "act_1", attempt="1", fence=1)
+    run.send("action.planned", "act_1", **DELETE)
+    run.send("action.succeeded", "act_1", attempt="1", fence=1)
 
 
 def unknown_alone(run):
-    run.say("action.planned", "act_1", **DELETE)
-    run.say("action.failed", "act_1", attempt="1", outcome="unknown")
+    run.send("action.planned", "act_1", **DELETE)
+    run.send("action.failed", "act_1", attempt="1", outcome="unknown")
 
 
 def out_of_order(run):
-    run.say("action.succeeded", "act_1", attempt="1")
+    run.send("action.succeeded", "act_1", attempt="1")
     triage.look()
     assert not Case.objects.exists(), "the plan may be on its way"
-    run.say("action.started", "act_1", attempt="1")
-    run.say("action.planned", "act_1", **DELETE)
+    run.send("action.started", "act_1", attempt="1")
+    run.send("action.planned", "act_1", **DELETE)
 
 
 def effects_without_a_plan(run):
-    run.say("action.succeeded", "act_1", effects=[GONE])
+    run.send("action.succeeded", "act_1", effects=[GONE])
     run.ends()
 
 
 def success_without_a_plan(run):
-    run.say("action.succeeded", "act_1")
+    run.send("action.succeeded", "act_1")
     run.ends("cancelled")
 
 
@@ -71,8 +71,8 @@ def late_after_the_case_was_closed(run):
     ada = User.objects.get(email__startswith="ada")
     known = {"outcome": CaseOutcome.EXPECTED, "reason": "we know that one", "seen": case.revision}
     closing.close(case, by=ada, **known)
-    run.say("action.planned", "act_9", **(DELETE | {"key": "key-9"}))
-    run.say("action.succeeded", "act_9")
+    run.send("action.planned", "act_9", **(DELETE | {"key": "key-9"}))
+    run.send("action.succeeded", "act_9")
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def late_after_the_case_was_closed(run):
     ],
     ids=lambda story: story.__name__,
 )
-def test_what_ran_without_a_grant_is_a_case_whatever_events_came(tell, ada, story):
-    run = tell()
+def test_what_ran_without_a_grant_is_a_case_whatever_events_came(begin_run, ada, story):
+    run = begin_run()
 
     story(run)
 
@@ -99,26 +99,26 @@ def test_what_ran_without_a_grant_is_a_case_whatever_events_came(tell, ada, stor
     assert "unapproved" in case.reasons
 
 
-def test_what_is_known_to_have_come_to_nothing_or_needs_nobody_is_none(tell):
-    run = tell()
-    run.say("action.planned", "act_1", **DELETE)
-    run.say("action.failed", "act_1", attempt="1", outcome="no_effect")
-    run.say("action.planned", "act_2", tool="tickets.read", **{"class": "read_only"})
-    run.say("action.succeeded", "act_2")
+def test_what_is_known_to_have_come_to_nothing_or_needs_nobody_is_none(begin_run):
+    run = begin_run()
+    run.send("action.planned", "act_1", **DELETE)
+    run.send("action.failed", "act_1", attempt="1", outcome="no_effect")
+    run.send("action.planned", "act_2", tool="tickets.read", **{"class": "read_only"})
+    run.send("action.succeeded", "act_2")
     run.ends()
 
     assert run.case() is None
 
 
-def test_what_has_no_plan_is_not_hidden_by_a_run_that_goes_on(tell, ada):
+def test_what_has_no_plan_is_not_hidden_by_a_run_that_goes_on(begin_run, ada):
     """An agent that says from time to time that it lives ends no run, and is never silent."""
-    run = tell()
-    run.say("action.succeeded", "act_1", effects=[GONE])
+    run = begin_run()
+    run.send("action.succeeded", "act_1", effects=[GONE])
     assert run.case() is None, "the plan may be on its way"
 
     PolicyVersion.objects.update(activated_at=timezone.now() - timedelta(hours=1))
     Action.objects.update(finished_at=timezone.now() - timedelta(minutes=16))
-    run.say("run.checkpoint", name="still_here")
+    run.send("run.checkpoint", name="still_here")
 
     case = run.case()
     assert case is not None
@@ -126,16 +126,16 @@ def test_what_has_no_plan_is_not_hidden_by_a_run_that_goes_on(tell, ada):
 
 
 @pytest.mark.parametrize("told", ["nothing else", "its plan, late", "that the run is over"])
-def test_a_policy_that_comes_into_force_meanwhile_hides_nothing(tell, acme, ada, told):
+def test_a_policy_that_comes_into_force_meanwhile_hides_nothing(begin_run, acme, ada, told):
     """Each action is judged by the one that was in force when it ran."""
-    run = tell()
+    run = begin_run()
     if told == "nothing else":
-        run.say("action.planned", "act_1", **DELETE)
-    run.say("action.succeeded", "act_1", effects=[GONE])
+        run.send("action.planned", "act_1", **DELETE)
+    run.send("action.succeeded", "act_1", effects=[GONE])
     for text in ('{"due": {"low": "6d"}}', '{"policies": {"repos.*": {"approval": "AUTO"}}}'):
         versions.activate(versions.save(acme, text, by=ada), by=ada)
     if told == "its plan, late":
-        run.say("action.planned", "act_1", **DELETE)
+        run.send("action.planned", "act_1", **DELETE)
     if told == "that the run is over":
         run.ends()
 
@@ -145,11 +145,11 @@ def test_a_policy_that_comes_into_force_meanwhile_hides_nothing(tell, acme, ada,
     assert case.reasons == ["unapproved"]
 
 
-def test_a_policy_that_is_stricter_since_accuses_nobody(tell, acme, ada):
+def test_a_policy_that_is_stricter_since_accuses_nobody(begin_run, acme, ada):
     versions.activate(
         versions.save(acme, '{"policies": {"repos.*": {"approval": "AUTO"}}}', by=ada), by=ada
     )
-    run = tell()
+    run = begin_run()
     success_alone(run)
     first = PolicyVersion.objects.filter(workspace=acme).order_by("number").first()
     versions.activate(first, by=ada)

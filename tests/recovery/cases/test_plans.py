@@ -176,8 +176,8 @@ def test_who_overrides_drift_is_not_the_one_more_person(raised, shop, acme, ada,
     assert (said.actor, said.data["steps"][0]["chosen"]) == (str(ada.pk), "override")
 
 
-def test_what_one_run_wrote_twice_goes_back_newest_first(tell, shop, ticket, ada):
-    run = tell()
+def test_what_one_run_wrote_twice_goes_back_newest_first(begin_run, shop, ticket, ada):
+    run = begin_run()
     high = ticket | {"priority": "high"}
     worst = high | {"assignee": "Nobody"}
     shop.execute("UPDATE tickets SET priority = 'high', assignee = 'Nobody', version = 3")
@@ -196,8 +196,8 @@ def test_what_one_run_wrote_twice_goes_back_newest_first(tell, shop, ticket, ada
     assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("normal", "Nora")
 
 
-def test_an_edit_between_two_writes_of_the_agent_is_drift(tell, shop, ticket, ada):
-    run = tell()
+def test_an_edit_between_two_writes_of_the_agent_is_drift(begin_run, shop, ticket, ada):
+    run = begin_run()
     high = ticket | {"priority": "high"}
     edited = high | {"assignee": "Finn"}
     last = edited | {"priority": "urgent"}
@@ -215,10 +215,10 @@ def test_an_edit_between_two_writes_of_the_agent_is_drift(tell, shop, ticket, ad
     assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("normal", "Finn")
 
 
-def test_what_the_agent_created_is_deleted(tell, shop, ticket, ada):
+def test_what_the_agent_created_is_deleted(begin_run, shop, ticket, ada):
     new = {"world": "main", "id": "T-9", "priority": "low", "assignee": None}
     shop.execute("INSERT INTO tickets (world, id, priority) VALUES ('main', 'T-9', 'low')")
-    run = tell()
+    run = begin_run()
     run.does("tickets.create", ("ticket", "main/T-9", None, new))
     run.ends("failed")
 
@@ -228,8 +228,8 @@ def test_what_the_agent_created_is_deleted(tell, shop, ticket, ada):
     assert shop.execute("SELECT id FROM tickets").fetchall() == [("T-182",)]
 
 
-def test_effects_without_a_way_back_say_why(tell, shop, ticket):
-    run = tell()
+def test_effects_without_a_way_back_say_why(begin_run, shop, ticket):
+    run = begin_run()
     run.does("mail.send", ("mail", "m-1", None, {"to": "x@example.com"}))
     run.does("users.update", ("user", "7", {"password": "hunter2"}, {"password": "changed"}))
     run.does("odd.tool", ("thing", "9", {"a": 1}, {"a": 2}))  # a way back might be registered
@@ -242,8 +242,8 @@ def test_effects_without_a_way_back_say_why(tell, shop, ticket):
     assert case.reversibility == "irreversible"
 
 
-def test_a_compensation_that_only_the_agent_suggests_waits_for_people(tell, shop, ticket, ada):
-    run = tell()
+def test_a_compensation_that_only_the_agent_suggests_waits_for_people(begin_run, shop, ticket, ada):
+    run = begin_run()
     undo = {"connection": "shop", "operation": "restore_row", "args": {"to": ticket}}
     high = ticket | {"priority": "high"}
     shop.execute("UPDATE tickets SET priority = 'high', version = 2")
@@ -259,9 +259,9 @@ def test_a_compensation_that_only_the_agent_suggests_waits_for_people(tell, shop
     assert approval.self_approval is False
 
 
-def test_law_9b_an_agent_does_not_choose_its_own_twin(tell, shop, ticket, ada):
+def test_law_9b_an_agent_does_not_choose_its_own_twin(begin_run, shop, ticket, ada):
     """It suggests another way back than the policy's, which would leave more to it."""
-    run = tell()
+    run = begin_run()
     undo = {"connection": "shop", "operation": "delete_row", "args": {}}
     high = ticket | {"priority": "high"}
     shop.execute("UPDATE tickets SET priority = 'high', version = 2")
@@ -292,12 +292,12 @@ def test_law_9a_two_plans_for_one_effect_have_one_key(raised, ada, ben, shop):
     assert first.steps.get().key == second.steps.get().key
 
 
-def test_a_plan_reaches_back_to_a_checkpoint_only(tell, shop, ticket):
-    run = tell()
+def test_a_plan_reaches_back_to_a_checkpoint_only(begin_run, shop, ticket):
+    run = begin_run()
     high = ticket | {"priority": "high"}
     run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
     run.n += 1
-    run.say("run.checkpoint", name="raised", completed=["act_1"])
+    run.send("run.checkpoint", name="raised", completed=["act_1"])
     run.does("tickets.update", ("ticket", "main/T-182", high, high | {"assignee": "Finn"}))
     run.ends("failed")
     case = run.case()
@@ -310,17 +310,17 @@ def test_a_plan_reaches_back_to_a_checkpoint_only(tell, shop, ticket):
 
 
 def test_what_came_after_a_checkpoint_is_undone_and_the_run_goes_on_from_there(
-    tell, shop, ticket, ada
+    begin_run, shop, ticket, ada
 ):
     from recovery.casework import resuming
 
-    run = tell()
+    run = begin_run()
     high = ticket | {"priority": "high"}
     mine = high | {"assignee": "Finn"}
     shop.execute("UPDATE tickets SET priority = 'high', assignee = 'Finn', version = 3")
     run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
     run.n += 1
-    run.say("run.checkpoint", name="raised", completed=["act_1"])
+    run.send("run.checkpoint", name="raised", completed=["act_1"])
     run.does("tickets.assign", ("ticket", "main/T-182", high, mine))
     run.fails("mail.send")
     run.ends("failed")
@@ -344,8 +344,8 @@ def test_what_came_after_a_checkpoint_is_undone_and_the_run_goes_on_from_there(
     assert run.row.held_by == ""
 
 
-def test_a_plan_with_an_unknown_outcome_is_refused(tell, shop, ticket, ada):
-    run = tell()
+def test_a_plan_with_an_unknown_outcome_is_refused(begin_run, shop, ticket, ada):
+    run = begin_run()
     run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
     run.fails("mail.send", outcome="unknown")
     run.ends("failed")
@@ -356,10 +356,10 @@ def test_a_plan_with_an_unknown_outcome_is_refused(tell, shop, ticket, ada):
 
 
 @pytest.fixture
-def asks_leads(tell, shop, shop_connection):
+def asks_leads(begin_run, shop, shop_connection):
     """A case whose plan the leads must approve, of whom there is no team any more."""
     shop.execute("INSERT INTO customers (id, name) VALUES (7, 'Eve')")
-    run = tell()
+    run = begin_run()
     run.does("tickets.touch", ("customers", "7", {"name": "Gil"}, {"name": "Eve"}))
     run.ends("failed")
     Team.objects.filter(name="leads").update(name="bosses")
@@ -417,7 +417,7 @@ def test_a_rejected_plan_leaves_the_case_open_and_another_may_follow(raised, sho
     assert again.number == 2
 
 
-def test_what_went_wrong_is_still_told_when_it_has_been_put_right(raised, tell, shop, ada):
+def test_what_went_wrong_is_still_told_when_it_has_been_put_right(raised, begin_run, shop, ada):
     from recovery.triage import triage
 
     case = raised.case()

@@ -22,8 +22,8 @@ def reading(acme, policy):
 
 
 @pytest.fixture
-def done(reading, tell, ticket):
-    run = tell()
+def done(reading, begin_run, ticket):
+    run = begin_run()
     run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
     run.ends()
     return run
@@ -66,8 +66,8 @@ def test_what_cannot_be_read_is_given_up_and_becomes_a_case(done, shop_connectio
     assert Case.objects.get().reasons == ["verification_missing"]
 
 
-def test_of_two_writes_the_last_one_is_read(reading, tell, shop, ticket):
-    run = tell()
+def test_of_two_writes_the_last_one_is_read(reading, begin_run, shop, ticket):
+    run = begin_run()
     high = ticket | {"priority": "high"}
     run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
     assigned = ("ticket", "main/T-182", high, high | {"assignee": "Finn"})

@@ -9,8 +9,8 @@ from workspaces.models import Agent
 
 
 @pytest.fixture
-def say():
-    """`say(agent, run, text)` under a key of that agent."""
+def send():
+    """`send(agent, run, text)` under a key of that agent."""
 
     def post(agent, run, text="It was the wrong ticket", scopes=("ingest",)):
         token = keys.create_key(agent, by=None, name="k", scopes=list(scopes))[1]
@@ -24,10 +24,10 @@ def say():
     return post
 
 
-def test_a_run_that_looked_good_becomes_a_case(raised, agent, say):
+def test_a_run_that_looked_good_becomes_a_case(raised, agent, send):
     raised.ends()
 
-    said = say(agent, "run_1").json()
+    said = send(agent, "run_1").json()
 
     case = Case.objects.get()
     assert (said["case"], said["state"]) == (case.pk, "open")
@@ -36,21 +36,21 @@ def test_a_run_that_looked_good_becomes_a_case(raised, agent, say):
     ]
 
 
-def test_the_same_words_again_are_the_same_report_and_there_is_an_end(raised, agent, say):
+def test_the_same_words_again_are_the_same_report_and_there_is_an_end(raised, agent, send):
     for number in range(20):
-        assert say(agent, "run_1", f"wrong {number}").status_code == 200
-    assert say(agent, "run_1", "wrong 3").status_code == 200
+        assert send(agent, "run_1", f"wrong {number}").status_code == 200
+    assert send(agent, "run_1", "wrong 3").status_code == 200
 
-    assert say(agent, "run_1", "one more").status_code == 429
+    assert send(agent, "run_1", "one more").status_code == 429
     assert Report.objects.count() == 20
 
 
-def test_nobody_reports_the_run_of_another(raised, acme, agent, say):
+def test_nobody_reports_the_run_of_another(raised, acme, agent, send):
     other = Agent.objects.create(workspace=acme, name="other")
 
-    assert say(other, "run_1").status_code == 404
-    assert say(agent, "run_9").status_code == 404
-    assert say(agent, "run_1", scopes=("read",)).status_code == 403
-    assert say(agent, "run_1", "  ").status_code == 422
-    assert say(agent, "run_1", "\x00").status_code == 422
+    assert send(other, "run_1").status_code == 404
+    assert send(agent, "run_9").status_code == 404
+    assert send(agent, "run_1", scopes=("read",)).status_code == 403
+    assert send(agent, "run_1", "  ").status_code == 422
+    assert send(agent, "run_1", "\x00").status_code == 422
     assert not Report.objects.exists()

@@ -27,12 +27,12 @@ only_bells = door.only_bells
 
 
 @pytest.fixture
-def stopped(tell):
+def stopped(begin_run):
     """A trip whose hotel could not be booked: a flight before the checkpoint, a note after it."""
-    run = tell()
+    run = begin_run()
     run.does("flights.book", ("booking", "B-1", None, {"flight": "SK1"}))
     run.n += 1
-    run.say(
+    run.send(
         "run.checkpoint",
         name="flight booked",
         state={"booking": "B-1"},
@@ -76,7 +76,7 @@ def test_the_agent_goes_on_and_the_case_closes_as_resumed(stopped, ada):
     assert case.state == CaseState.RESUMING
 
     stopped.n += 1
-    stopped.say("run.resumed", directive=str(directive.pk), **{"from": "flight booked"})
+    stopped.send("run.resumed", directive=str(directive.pk), **{"from": "flight booked"})
     triage.look()
     directive.refresh_from_db()
     assert directive.acknowledged_at is not None
@@ -106,7 +106,7 @@ def test_without_an_answer_in_time_the_case_comes_back(stopped, ada):
 def test_a_run_that_fails_again_comes_back(stopped, ada):
     directive = directed(stopped, ada)
     stopped.n += 1
-    stopped.say("run.resumed", directive=str(directive.pk))
+    stopped.send("run.resumed", directive=str(directive.pk))
     triage.look()
     stopped.fails("hotels.book")
     stopped.ends("failed")
@@ -114,10 +114,10 @@ def test_a_run_that_fails_again_comes_back(stopped, ada):
     assert stopped.case().state == CaseState.OPEN
 
 
-def test_a_run_that_fails_again_without_an_effect_has_not_come_to_a_good_end(tell, ada):
+def test_a_run_that_fails_again_without_an_effect_has_not_come_to_a_good_end(begin_run, ada):
     from recovery.casework import settling
 
-    run = tell()
+    run = begin_run()
     run.plans("hotels.book", ("hotel", "H-1"))
     run.ends("failed")
     case = run.case()
@@ -127,7 +127,7 @@ def test_a_run_that_fails_again_without_an_effect_has_not_come_to_a_good_end(tel
     )
     directive = directed(run, ada)
     run.n += 1
-    run.say("run.resumed", directive=str(directive.pk))
+    run.send("run.resumed", directive=str(directive.pk))
     triage.look()
 
     run.fails("hotels.book")
@@ -137,13 +137,13 @@ def test_a_run_that_fails_again_without_an_effect_has_not_come_to_a_good_end(tel
     assert (case.state, case.outcome, case.suggestion) == (CaseState.OPEN, "", "resume")
 
 
-def test_a_run_that_answered_and_fell_silent_comes_back(tell, ada):
-    run = tell()
+def test_a_run_that_answered_and_fell_silent_comes_back(begin_run, ada):
+    run = begin_run()
     run.does("flights.book", ("booking", "B-1", None, {"flight": "SK1"}))
     run.ends("failed")
     directive = directed(run, ada)
     run.n += 1
-    run.say("run.resumed", directive=str(directive.pk))
+    run.send("run.resumed", directive=str(directive.pk))
     triage.look()
     assert run.case().state == CaseState.RESUMING
     Effect.objects.update(compensated="compensated")
@@ -164,7 +164,7 @@ def test_an_answer_is_heard_whatever_the_clock_of_the_web_process_says(
     directive = directed(stopped, ada)
     monkeypatch.undo()
     stopped.n += 1
-    stopped.say("run.resumed", directive=str(directive.pk))
+    stopped.send("run.resumed", directive=str(directive.pk))
 
     triage.look()
 
@@ -195,26 +195,28 @@ def test_a_run_does_not_go_on_while_an_undo_of_it_may_be_on_its_way(raised, ada,
         resuming.commit(case, digest=seen.digest, revision=seen.case.revision, by=ada)
 
 
-def test_an_unknown_outcome_or_a_call_without_a_key_is_not_repeated(tell):
-    run = tell()
+def test_an_unknown_outcome_or_a_call_without_a_key_is_not_repeated(begin_run):
+    run = begin_run()
     run.does("flights.book", ("booking", "B-1", None, {"a": 1}), planned={"key": ""})
     run.ends("failed")
     assert "might be done twice" in resuming.preview(run.case()).why_not
 
-    other = tell("run_2")
+    other = begin_run("run_2")
     other.does("flights.book", ("booking", "B-2", None, {"a": 1}))
     other.fails("hotels.book", outcome="unknown")
     other.ends("failed")
     assert resuming.preview(other.case()).why_not.startswith("Settle hotels.book first")
 
 
-def test_a_stale_checkpoint_is_noticed_and_what_was_undone_gets_a_new_key(tell, shop, ticket, ada):
-    run = tell()
+def test_a_stale_checkpoint_is_noticed_and_what_was_undone_gets_a_new_key(
+    begin_run, shop, ticket, ada
+):
+    run = begin_run()
     high = ticket | {"priority": "high"}
     shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
     run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
     run.n += 1
-    run.say("run.checkpoint", name="raised", completed=["act_1"])
+    run.send("run.checkpoint", name="raised", completed=["act_1"])
     run.fails("mail.send")
     run.ends("failed")
     case = run.case()
@@ -277,8 +279,8 @@ def test_the_agent_hears_of_it_at_the_hot_door(stopped, agent, ada, globex):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("kind", ["run", "agent", "workspace"])
-def test_a_pause_rings_for_the_agents_that_wait(tell, agent, acme, ada, kind, only_bells):
-    tell()
+def test_a_pause_rings_for_the_agents_that_wait(begin_run, agent, acme, ada, kind, only_bells):
+    begin_run()
     token = keys.create_key(agent, by=None, name="k")[1]
     name = {"run": "run_1", "agent": agent.name, "workspace": ""}[kind]
 

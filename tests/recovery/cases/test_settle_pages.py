@@ -160,8 +160,8 @@ def test_who_answers_second_learns_who_was_first_and_keeps_their_words(desk, los
     assert (step.state, step.generation) == (StepState.APPLIED, 1)
 
 
-def test_a_second_word_on_an_agents_call_is_kept_too(desk, tell, ada):
-    run = tell()
+def test_a_second_word_on_an_agents_call_is_kept_too(desk, begin_run, ada):
+    run = begin_run()
     run.plans("tickets.update", ("ticket", "main/T-182"))
     run.ends("failed")
     case = run.case()

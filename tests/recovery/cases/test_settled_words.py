@@ -12,9 +12,9 @@ def browser(client, ada):
 
 
 @pytest.fixture
-def settled(tell, ada):
+def settled(begin_run, ada):
     """The agent's call was killed; Ada found it in the log, and says so."""
-    run = tell()
+    run = begin_run()
     run.plans("tickets.update", ("ticket", "main/T-182"))
     run.ends("failed")
     case = run.case()
@@ -49,8 +49,8 @@ def test_the_run_read_back_says_it_from_the_step_on_at_which_it_was_settled(sett
     assert (before["actions"][0]["state"], before["actions"][0]["settled"]) == ("running", "")
 
 
-def test_a_try_that_the_agent_reported_itself_stays_the_agents(tell, ticket, browser, ada):
-    run = tell()
+def test_a_try_that_the_agent_reported_itself_stays_the_agents(begin_run, ticket, browser, ada):
+    run = begin_run()
     run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
     run.ends("failed")
 

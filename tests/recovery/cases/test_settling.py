@@ -23,9 +23,9 @@ from workspaces.written import InvalidInput
 
 
 @pytest.fixture
-def doubtful(tell):
+def doubtful(begin_run):
     """A run that failed while nobody knows whether the ticket was raised."""
-    run = tell()
+    run = begin_run()
     run.plans("tickets.update", ("ticket", "main/T-182"))
     run.ends("failed")
     return run
@@ -61,9 +61,9 @@ def test_it_did_not_happen_and_nothing_is_left_to_do(doubtful, ada):
     ids=["a way back is known", "nobody knows a way back"],
 )
 def test_it_happened_so_it_stands_and_is_undone_where_a_way_back_is_known(
-    tell, ada, ticket, is_known, suggestion
+    begin_run, ada, ticket, is_known, suggestion
 ):
-    run = tell()
+    run = begin_run()
     undo = {"connection": "shop", "operation": "restore_row", "args": {"to": ticket}}
     planned = {"compensation": undo} if is_known else {}
     run.plans("odd.tool", ("ticket", "main/T-182"), **planned)

@@ -35,9 +35,9 @@ def line_of(acme, tool):
 
 
 def test_the_inventory_says_verified_only_of_what_was_read_back(
-    raised, acme, ada, client, tell, ticket
+    raised, acme, ada, client, begin_run, ticket
 ):
-    run = tell("run_9")
+    run = begin_run("run_9")
     action = run.does("tickets.close", ("ticket", "main/T-9", ticket, None))
     said = {"positions": [0], "outcome": "compensated", "verified": False}
     desk_events.record(acme, EventType.ACTION_COMPENSATED, run="run_9", action=action, data=said)
@@ -54,9 +54,9 @@ def test_the_inventory_says_verified_only_of_what_was_read_back(
 
 
 def test_the_question_about_a_plan_names_on_whose_behalf_the_run_acted(
-    tell, shop, ticket, ada, ben, client
+    begin_run, shop, ticket, ada, ben, client
 ):
-    run = tell()
+    run = begin_run()
     run.does("tickets.update", ("customers", "main/T-182", ticket, ticket | {"priority": "high"}))
     run.ends("failed")
     draft = plans.draft(run.case())
@@ -79,7 +79,7 @@ def test_the_question_about_a_plan_names_on_whose_behalf_the_run_acted(
     ids=["deleted", "archived"],
 )
 def test_a_draft_that_a_failed_run_left_behind_is_put_away_through_its_twin(
-    tell, acme, shop, ticket, ada, twin, outcome, did
+    begin_run, acme, shop, ticket, ada, twin, outcome, did
 ):
     document = (
         POLICY.replace(
@@ -98,7 +98,7 @@ def test_a_draft_that_a_failed_run_left_behind_is_put_away_through_its_twin(
         )
     )
     versions.activate(versions.save(acme, document, by=None), by=None)
-    run = tell()
+    run = begin_run()
     planned = {"class": "draft"}
     run.does("drafts.write", ("ticket", "main/T-182", None, ticket), planned=planned)
     run.ends("failed")

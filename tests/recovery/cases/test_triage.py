@@ -65,8 +65,8 @@ def test_open_cases_are_advised_once_for_each_policy_and_again_after_an_upgrade(
     assert advice.renew() == 3
 
 
-def test_a_good_run_opens_no_case(tell):
-    run = tell()
+def test_a_good_run_opens_no_case(begin_run):
+    run = begin_run()
     action = run.does("tickets.update", TICKET)
     run.is_verified(action, ok=True)
     run.ends()
@@ -75,8 +75,8 @@ def test_a_good_run_opens_no_case(tell):
     assert run.row.seen_revision == run.row.revision
 
 
-def test_a_failed_verification_opens_a_case_in_plain_words(tell, shop_connection):
-    run = tell()
+def test_a_failed_verification_opens_a_case_in_plain_words(begin_run, shop_connection):
+    run = begin_run()
     action = run.does("tickets.update", TICKET)
     run.is_verified(action, ok=False)
     run.ends()
@@ -102,8 +102,8 @@ def test_a_failed_verification_opens_a_case_in_plain_words(tell, shop_connection
     assert opened.data["reasons"][0]["code"] == "verification_failed"
 
 
-def test_looking_twice_changes_nothing(tell):
-    run = tell()
+def test_looking_twice_changes_nothing(begin_run):
+    run = begin_run()
     run.does("tickets.update", TICKET)
     run.ends("failed", error={"type": "Boom", "message": "it broke"})
     case = run.case()
@@ -116,8 +116,8 @@ def test_looking_twice_changes_nothing(tell):
     assert Event.objects.filter(type__startswith="case.").count() == 1
 
 
-def test_a_run_that_failed_after_an_effect(tell):
-    run = tell()
+def test_a_run_that_failed_after_an_effect(begin_run):
+    run = begin_run()
     run.does("tickets.update", TICKET)
     run.does("tickets.update", OTHER)
     failed = run.fails("mail.send", message="504 Gateway Timeout")
@@ -133,8 +133,8 @@ def test_a_run_that_failed_after_an_effect(tell):
     assert case.cause.error_type == "GatewayTimeout"
 
 
-def test_an_error_is_told_without_the_addresses_that_http_clients_add(tell):
-    run = tell()
+def test_an_error_is_told_without_the_addresses_that_http_clients_add(begin_run):
+    run = begin_run()
     run.does("tickets.update", TICKET)
     said = "504 Server Error: Gateway Timeout for url: https://mail.example/send?to=eve"
     failed = run.fails("mail.send", message=said)
@@ -146,8 +146,8 @@ def test_an_error_is_told_without_the_addresses_that_http_clients_add(tell):
     assert "mail.example" not in case.headline
 
 
-def test_a_headline_names_what_was_changed_and_not_who_keeps_the_books(tell):
-    run = tell()
+def test_a_headline_names_what_was_changed_and_not_who_keeps_the_books(begin_run):
+    run = begin_run()
     before, after = ({"priority": one, "updated_by": one} for one in ("normal", "high"))
     action = run.does("tickets.update", ("ticket", "T-1", before, after))
     run.is_verified(action, ok=False)
@@ -156,9 +156,9 @@ def test_a_headline_names_what_was_changed_and_not_who_keeps_the_books(tell):
     assert "changed priority on ticket T-1" in run.case().headline
 
 
-def test_like_failures_share_a_cause(tell):
+def test_like_failures_share_a_cause(begin_run):
     for name in ("run_1", "run_2"):
-        run = tell(name)
+        run = begin_run(name)
         run.does("tickets.update", TICKET)
         failed = run.fails("mail.send", message=f"504 from mx{name} after 31.7 s for id 8f3a77c1")
         run.ends("failed", failed_action=failed)
@@ -170,8 +170,8 @@ def test_like_failures_share_a_cause(tell):
     assert first.cause.case_count == 2
 
 
-def test_an_unknown_outcome_is_settled_first(tell):
-    run = tell()
+def test_an_unknown_outcome_is_settled_first(begin_run):
+    run = begin_run()
     run.does("tickets.update", TICKET)
     run.fails("cards.charge", outcome="unknown")
     run.ends("failed")
@@ -184,23 +184,23 @@ def test_an_unknown_outcome_is_settled_first(tell):
     assert "its outcome is unknown" in case.headline
 
 
-def test_work_that_finishes_after_the_user_cancelled_is_found(tell):
-    run = tell()
+def test_work_that_finishes_after_the_user_cancelled_is_found(begin_run):
+    run = begin_run()
     action = run.plans("tickets.update", TICKET[:2])
     run.ends("cancelled", by="Eve")
     assert run.case().reasons == ["past_its_time"]
 
-    run.say(EventType.ACTION_SUCCEEDED, action, attempt="1", before=TICKET[2], after=TICKET[3])
+    run.send(EventType.ACTION_SUCCEEDED, action, attempt="1", before=TICKET[2], after=TICKET[3])
 
     case = run.case()
     assert case.reasons[0] == "late_effect"
     assert "took effect after the run was cancelled" in case.headline
 
 
-def test_a_run_that_cannot_be_looked_at_holds_up_no_other(tell, monkeypatch):
+def test_a_run_that_cannot_be_looked_at_holds_up_no_other(begin_run, monkeypatch):
     """It stays unseen and the loop fails, so that somebody is told; the others are in the queue."""
     for number in (1, 2, 3):
-        run = tell(f"run_{number}")
+        run = begin_run(f"run_{number}")
         run.does("tickets.update", TICKET)
         run.ends("failed")
 
@@ -224,8 +224,8 @@ def test_a_run_that_cannot_be_looked_at_holds_up_no_other(tell, monkeypatch):
     assert Case.objects.count() == 3
 
 
-def test_law_10_a_silent_run_with_a_call_under_way_may_have_acted(tell):
-    run = tell()
+def test_law_10_a_silent_run_with_a_call_under_way_may_have_acted(begin_run):
+    run = begin_run()
     run.plans("cards.charge", ("card", "4421"))
     assert run.case() is None
     Run.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
@@ -241,8 +241,8 @@ def test_law_10_a_silent_run_with_a_call_under_way_may_have_acted(tell):
     assert "did not happen" not in words + case.headline + case.suggestion_reason
 
 
-def test_the_same_call_under_two_keys(tell):
-    run = tell()
+def test_the_same_call_under_two_keys(begin_run):
+    run = begin_run()
     for _ in range(2):
         run.does("tickets.update", TICKET, planned={"args": {"to": "high"}})
     run.ends()
@@ -250,8 +250,8 @@ def test_the_same_call_under_two_keys(tell):
     assert run.case().reasons == ["same_call_twice"]
 
 
-def test_what_ran_past_the_gate_without_its_approval(tell):
-    run = tell()
+def test_what_ran_past_the_gate_without_its_approval(begin_run):
+    run = begin_run()
     run.does("repos.delete", ("repository", "acme/site", None, None))
     run.ends()
 
@@ -261,8 +261,8 @@ def test_what_ran_past_the_gate_without_its_approval(tell):
     assert case.risk == "critical"
 
 
-def test_a_broken_order_of_the_saga(tell):
-    run = tell()
+def test_a_broken_order_of_the_saga(begin_run):
+    run = begin_run()
     run.does("cards.charge", ("card", "4421", None, None), planned={"saga": "pivot"})
     run.does("tickets.update", TICKET)
     run.ends()
@@ -274,15 +274,15 @@ def test_a_broken_order_of_the_saga(tell):
 
 
 @pytest.mark.parametrize(("saga", "why"), [("pivot", "a second pivot"), (None, "neither pivot")])
-def test_a_broken_order_is_noticed_when_it_is_planned(tell, saga, why):
+def test_a_broken_order_is_noticed_when_it_is_planned(begin_run, saga, why):
     """Before the call has had any effect, and while the run still goes on."""
-    run = tell()
+    run = begin_run()
     run.does("cards.charge", ("card", "4421", None, None), planned={"saga": "pivot"})
     assert run.case() is None
     run.n += 1
     planned = {"tool": "tickets.update", "targets": [{"type": "ticket", "id": "main/T-182"}]}
 
-    run.say(EventType.ACTION_PLANNED, "act_2", **planned, **({"saga": saga} if saga else {}))
+    run.send(EventType.ACTION_PLANNED, "act_2", **planned, **({"saga": saga} if saga else {}))
 
     case = run.case()
     assert (case.reasons, case.standing_count, run.row.state) == (["out_of_order"], 1, "running")
@@ -290,8 +290,8 @@ def test_a_broken_order_is_noticed_when_it_is_planned(tell, saga, why):
     assert case.evidence[0]["words"].endswith("was planned after the pivot cards.charge")
 
 
-def test_what_may_be_retried_may_follow_the_pivot(tell):
-    run = tell()
+def test_what_may_be_retried_may_follow_the_pivot(begin_run):
+    run = begin_run()
     run.does("cards.charge", ("card", "4421", None, None), planned={"saga": "pivot"})
     run.does("tickets.update", TICKET, planned={"saga": "retriable"})
     run.does("tickets.read", planned={"class": "read_only"})
@@ -302,7 +302,7 @@ def test_what_may_be_retried_may_follow_the_pivot(tell):
 
 def contradicts_itself(run):
     action = run.does("tickets.update", TICKET)
-    run.say(
+    run.send(
         EventType.ACTION_FAILED, action, attempt="1", outcome="no_effect", error={"type": "Odd"}
     )
 
@@ -320,14 +320,14 @@ def falls_silent_after_an_effect(run):
 
 def succeeds_twice(run):
     action = run.does("tickets.update", TICKET)
-    run.say(EventType.ACTION_SUCCEEDED, action, attempt="2", before=TICKET[2], after=TICKET[3])
+    run.send(EventType.ACTION_SUCCEEDED, action, attempt="2", before=TICKET[2], after=TICKET[3])
     run.ends()
 
 
 def says_other_arguments_under_one_key(run):
     action = run.does("tickets.update", TICKET, planned={"args": {"to": "high"}})
     target = {"type": "ticket", "id": "main/T-182"}
-    run.say(
+    run.send(
         EventType.ACTION_PLANNED,
         action,
         tool="tickets.update",
@@ -354,13 +354,13 @@ def does_what_is_never_allowed(run):
     ],
     ids=lambda one: getattr(one, "__name__", one),
 )
-def test_what_opens_a_case(tell, acme, story, code):
+def test_what_opens_a_case(begin_run, acme, story, code):
     from approvals import versions
     from tests.recovery.cases.conftest import POLICY
 
     never = POLICY.replace("  twins:", '    "repos.wipe": {approval: DENY}\n  twins:')
     versions.activate(versions.save(acme, never, by=None), by=None)
-    run = tell()
+    run = begin_run()
 
     story(run)
 
@@ -370,8 +370,8 @@ def test_what_opens_a_case(tell, acme, story, code):
     assert told
 
 
-def test_going_forward_where_the_pivot_has_passed(tell):
-    run = tell()
+def test_going_forward_where_the_pivot_has_passed(begin_run):
+    run = begin_run()
     run.does("cards.charge", ("card", "4421", None, None), planned={"saga": "pivot"})
     failed = run.fails("mail.send", saga="retriable")
     run.ends("failed", failed_action=failed)
@@ -382,10 +382,10 @@ def test_going_forward_where_the_pivot_has_passed(tell):
     assert case.suggestion_reason.startswith("cards.charge was the point of no return")
 
 
-def test_a_closed_case_comes_back_only_for_something_new(tell, ada):
+def test_a_closed_case_comes_back_only_for_something_new(begin_run, ada):
     from recovery.casework import closing
 
-    run = tell()
+    run = begin_run()
     run.does("tickets.update", TICKET)
     run.ends("failed")
     case = run.case()
@@ -402,9 +402,9 @@ def test_a_closed_case_comes_back_only_for_something_new(tell, ada):
     assert Event.objects.filter(type="case.reopened").count() == 1
 
 
-def test_due_is_the_earlier_of_policy_and_undo_window(tell):
+def test_due_is_the_earlier_of_policy_and_undo_window(begin_run):
     soon = timezone.now() + timedelta(hours=1)
-    run = tell()
+    run = begin_run()
     action = run.plans("tickets.update", TICKET[:2])
     effect = {
         "target": {"type": "ticket", "id": "main/T-182"},
@@ -412,26 +412,26 @@ def test_due_is_the_earlier_of_policy_and_undo_window(tell):
         "after": TICKET[3],
         "undo_until": soon.isoformat(),
     }
-    run.say(EventType.ACTION_SUCCEEDED, action, attempt="1", effects=[effect])
+    run.send(EventType.ACTION_SUCCEEDED, action, attempt="1", effects=[effect])
     run.ends("failed")
 
     assert run.case().due_at == soon
 
 
 @pytest.mark.parametrize("text", ["", "   "])
-def test_a_report_needs_words(tell, ada, text):
+def test_a_report_needs_words(begin_run, ada, text):
     from recovery.casework import cases
     from workspaces.written import InvalidInput
 
-    run = tell()
+    run = begin_run()
     with pytest.raises(InvalidInput):
         cases.report(run.row, text=text, by=ada)
 
 
-def test_somebody_reports_a_run_that_looked_good(tell, ada, shop_connection):
+def test_somebody_reports_a_run_that_looked_good(begin_run, ada, shop_connection):
     from recovery.casework import cases
 
-    run = tell()
+    run = begin_run()
     run.does("tickets.update", TICKET)
     run.ends()
 
@@ -442,9 +442,9 @@ def test_somebody_reports_a_run_that_looked_good(tell, ada, shop_connection):
     assert case.suggestion == Suggestion.COMPENSATE
 
 
-def test_what_was_corrected_waits_for_a_person_to_close_it(tell, acme):
+def test_what_was_corrected_waits_for_a_person_to_close_it(begin_run, acme):
     """A receipt is no proof: the engine closes only what it has read back."""
-    run = tell()
+    run = begin_run()
     action = run.does("mail.send", ("mail", "M-1", None, {"to": "eve@other.example"}))
     run.ends("failed")
     assert "say who looks after what is left" in run.case().suggestion_reason

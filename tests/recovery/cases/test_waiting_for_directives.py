@@ -71,8 +71,8 @@ def test_three_hundred_agents_wait_on_four_connections_and_hear_at_once(
     assert waiters.count == 0
 
 
-def test_a_lost_message_costs_seconds_and_no_more(waiting, tell, monkeypatch):
-    tell()
+def test_a_lost_message_costs_seconds_and_no_more(waiting, begin_run, monkeypatch):
+    begin_run()
     monkeypatch.setattr(lifecycle, "DIRECTIVES", "somewhere else")
 
     said = waiting("run_1", lambda: Run.objects.update(held_by="case 7"), 1)

@@ -33,7 +33,7 @@ Changes = Mapping[str, tuple[dict[str, Any] | None, dict[str, Any] | None]]
 """Target → what it was before, and what the agent left."""
 
 
-def tell(agent: Agent, run: str, kind: str, action: str | None = None, **data: Any) -> None:
+def send_event(agent: Agent, run: str, kind: str, action: str | None = None, **data: Any) -> None:
     """One event of the agent."""
     workspace = agent.workspace
     actor = Actor(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789")
@@ -47,11 +47,11 @@ def tell(agent: Agent, run: str, kind: str, action: str | None = None, **data: A
 
 def run_that(agent: Agent, name: str, changes: Changes, *, ends: str = "run.failed") -> Run:
     """A run that changes one thing after the other, and then fails."""
-    tell(agent, name, "run.started", request="Please look after my things", goal="help")
+    send_event(agent, name, "run.started", request="Please look after my things", goal="help")
     for number, (thing, (before, after)) in enumerate(changes.items(), 1):
         act = f"act_{number}"
         target = {"type": "thing", "id": thing.rstrip("'")}
-        tell(
+        send_event(
             agent,
             name,
             "action.planned",
@@ -60,8 +60,8 @@ def run_that(agent: Agent, name: str, changes: Changes, *, ends: str = "run.fail
             targets=[target],
             args={"n": number},
         )
-        tell(agent, name, "action.started", act, attempt="a1")
-        tell(
+        send_event(agent, name, "action.started", act, attempt="a1")
+        send_event(
             agent,
             name,
             "action.succeeded",
@@ -70,7 +70,7 @@ def run_that(agent: Agent, name: str, changes: Changes, *, ends: str = "run.fail
             effects=[{"target": target, "before": before, "after": after}],
         )
     if ends:
-        tell(agent, name, ends, error={"type": "Broken", "message": "it broke"})
+        send_event(agent, name, ends, error={"type": "Broken", "message": "it broke"})
     return Run.objects.get(workspace=agent.workspace, run=name)
 
 

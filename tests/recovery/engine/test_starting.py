@@ -12,7 +12,15 @@ from recovery.models import Directive, Plan
 from tests.people import person
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.by_hand import after
-from tests.recovery.engine.desk import advance, asked, case_of, plan_for, run_that, states, tell
+from tests.recovery.engine.desk import (
+    advance,
+    asked,
+    case_of,
+    plan_for,
+    run_that,
+    send_event,
+    states,
+)
 from workspaces import teams
 from workspaces.moves import CannotMove
 
@@ -140,9 +148,9 @@ def test_an_approver_who_left_the_team_stops_what_was_not_sent(case, world, outs
 def test_a_run_that_went_on_since_the_drafting_supersedes_the_plan(handy, case, world, outside):
     plan = plan_for(case, world)
     target = {"type": "thing", "id": "d"}
-    tell(handy, "run_1", "action.planned", "act_9", tool="things.set", targets=[target])
+    send_event(handy, "run_1", "action.planned", "act_9", tool="things.set", targets=[target])
     effect = {"target": target, "before": {"v": 1}, "after": {"v": 2}}
-    tell(handy, "run_1", "action.succeeded", "act_9", attempt="a1", effects=[effect])
+    send_event(handy, "run_1", "action.succeeded", "act_9", attempt="a1", effects=[effect])
 
     advance(plan)
 
@@ -168,7 +176,7 @@ def test_law_9_a_live_run_is_told_to_stop_first_and_undone_when_it_has(
     assert (state_of(plan), outside.effects()) == ("starting", [])
     assert (run.held_by, Directive.objects.get().kind) == (f"case {live_case.pk}", "stop")
 
-    tell(handy, "run_live", "run.cancelled", by="the desk", reason="told to stop")
+    send_event(handy, "run_live", "run.cancelled", by="the desk", reason="told to stop")
     advance(plan)
 
     assert (state_of(plan), outside.effects()) == ("finished", ["a"])
@@ -181,7 +189,7 @@ def test_law_9_an_agent_that_ignores_the_stop_cannot_hold_it_up_for_ever(
     plan = plan_for(live_case, world)
     advance(plan)
     lease = Run.objects.get(run="run_live").lease_until
-    tell(handy, "run_live", "action.planned", "act_9", tool="things.read", targets=[])
+    send_event(handy, "run_live", "action.planned", "act_9", tool="things.read", targets=[])
     assert Run.objects.get(run="run_live").lease_until == lease
 
     Run.objects.filter(run="run_live").update(lease_until="2020-01-01T00:00:00Z")
@@ -194,7 +202,7 @@ def test_a_plan_waits_for_a_call_that_its_ended_run_still_has_under_way(
     handy, case, world, outside
 ):
     """Its answer may come, and with it an effect that the plan does not know of."""
-    tell(handy, "run_1", "action.started", "act_9", attempt="a1")
+    send_event(handy, "run_1", "action.started", "act_9", attempt="a1")
     Run.objects.filter(run="run_1").update(lease_until=after(600))
     assert Run.objects.get(run="run_1").state == "failed"
     plan = plan_for(case, world)
@@ -214,8 +222,8 @@ def test_an_effect_that_came_while_the_run_was_stopping_makes_the_plan_outdated(
     advance(plan)
     target = {"type": "thing", "id": "d"}
     effect = {"target": target, "before": {"v": 1}, "after": {"v": 2}}
-    tell(handy, "run_live", "action.succeeded", "act_9", attempt="a1", effects=[effect])
-    tell(handy, "run_live", "run.cancelled", by="the desk", reason="told to stop")
+    send_event(handy, "run_live", "action.succeeded", "act_9", attempt="a1", effects=[effect])
+    send_event(handy, "run_live", "run.cancelled", by="the desk", reason="told to stop")
 
     advance(plan)
 
