@@ -6,9 +6,11 @@ Our models are imported inside the fixtures, for this file is read before Django
 import pytest
 
 from tests import people
+from tests.connectors import conftest as outside
 
 acme, globex, leads = people.acme, people.globex, people.leads
 ada, cleo, dev = people.ada, people.cleo, people.dev
+outsides = outside.outsides
 
 
 @pytest.fixture
@@ -45,23 +47,6 @@ def ask(acme, ada, finance, leads):
     from tests.approvals.cast import asker
 
     return asker(acme, ada)
-
-
-@pytest.fixture(scope="session")
-def outsides(tmp_path_factory):
-    """Starts an outside program at its first use, and stops them all at the end."""
-    from tests.connectors.outside import Outside
-
-    running = {}
-
-    def get(name):
-        if name not in running:
-            running[name] = Outside(name, tmp_path_factory.mktemp(name))
-        return running[name]
-
-    yield get
-    for one in running.values():
-        one.stop()
 
 
 @pytest.fixture

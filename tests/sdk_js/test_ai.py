@@ -8,18 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests import npm
-from tests.contract.desk import ScriptedDesk
 
 AGENT = Path(__file__).parent / "agents" / "ai.ts"
 DENIED = {"answer": {"answer": "denied", "reason": "not on Fridays", "code": "rule"}}
-
-
-@pytest.fixture
-def desk():
-    desk = ScriptedDesk()
-    desk.up()
-    yield desk
-    desk.down()
 
 
 @pytest.fixture

@@ -7,18 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests import npm
-from tests.contract.desk import ScriptedDesk
 
 AGENT = Path(__file__).parent / "agents" / "endings.ts"
 UNKNOWN = ["run.started", "begin update_flight", "action.failed", "run.cancelled"]
-
-
-@pytest.fixture
-def desk():
-    desk = ScriptedDesk()
-    desk.up()
-    yield desk
-    desk.down()
 
 
 @pytest.fixture
