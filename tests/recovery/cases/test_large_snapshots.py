@@ -103,10 +103,10 @@ def test_an_erased_snapshot_is_not_found_again_in_another_workspace(begin_run, a
 
 
 def test_one_that_somebody_wrote_over_is_neither_shown_nor_written_back(
-    tell, acme, browser, sees, shop, ticket, policy
+    begin_run, acme, browser, sees, shop, ticket, policy
 ):
     """Its event names it by its digest, so what stands there now is not what the agent saw."""
-    run = tell()
+    run = begin_run()
     target = ("ticket", "main/T-182")
     was, left = ({**ticket, "priority": one} for one in ("normal", "high"))
     run.does("tickets.update", (*target, kept(acme, was), kept(acme, left)))
@@ -123,8 +123,8 @@ def test_one_that_somebody_wrote_over_is_neither_shown_nor_written_back(
     }
 
 
-def test_a_row_whose_only_field_is_called_ref_is_no_reference(tell, shop, ticket, policy):
-    run = tell()
+def test_a_row_whose_only_field_is_called_ref_is_no_reference(begin_run, shop, ticket, policy):
+    run = begin_run()
     target = ("ticket", "main/T-182")
     run.does("tickets.update", (*target, {"ref": "PO-77"}, {"ref": "sha256:PO-78"}))
     run.ends("failed")
