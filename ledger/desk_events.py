@@ -143,38 +143,33 @@ def record_all(
     return [one.id for one in parsed]
 
 
-def parse_all(
-    workspace: Workspace, drafts: Sequence[EventDraft], *, part: str = "engine"
-) -> list[ParsedEvent]:
-    """The events as they will be kept; asks the database nothing."""
-    who = desk_actor(workspace, part=part)
+def parse_all(workspace: Workspace, drafts: Sequence[EventDraft]) -> list[ParsedEvent]:
+    """The events of the engine as they will be kept; asks the database nothing."""
+    who = desk_actor(workspace, part="engine")
     return [_parse(who, one) for one in drafts]
 
 
-def append_deferred(
-    workspace: Workspace, parsed: Sequence[ParsedEvent], *, part: str = "engine"
-) -> list[StoredEvent]:
-    """Record several events that are folded with the next one of their action.
+def append_deferred(workspace: Workspace, parsed: Sequence[ParsedEvent]) -> list[StoredEvent]:
+    """Record several events of the engine that are folded with the next one of their action.
 
     See "Deferred append" in `ledger.append.events`.
     """
     with connection.wrap_database_errors:
-        return append.append_deferred(plain_connection(), desk_actor(workspace, part=part), parsed)
+        who = desk_actor(workspace, part="engine")
+        return append.append_deferred(plain_connection(), who, parsed)
 
 
 def append_completions(
     workspace: Workspace,
     parsed: Sequence[ParsedEvent],
     earlier: Mapping[Name, Sequence[StoredEvent]],
-    *,
-    part: str = "engine",
 ) -> None:
-    """Record the last events of several actions in the transaction that is open.
+    """Record the engine's last events of several actions in the transaction that is open.
 
     `earlier` has, of actions that have no row yet, all that was appended of them before; see
     "Completion append" above.
     """
-    who = desk_actor(workspace, part=part)
+    who = desk_actor(workspace, part="engine")
     with connection.wrap_database_errors:
         plain = plain_connection()
         if not drivers.run(completion_append(who, parsed, earlier), plain):

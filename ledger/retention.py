@@ -256,9 +256,9 @@ class RetentionPreview:
     weeks: list[str]
 
 
-def glance(workspace: Workspace, now: datetime | None = None) -> RetentionPreview:
+def glance(workspace: Workspace) -> RetentionPreview:
     """At most `RUNS_GLANCED_MAX` + 1 runs are counted, and no event: a week may have a million."""
-    now, count = now or datetime.now(UTC), 0
+    now, count = datetime.now(UTC), 0
     for runs in islice(over(workspace, now), RUNS_GLANCED_MAX // RUNS_AT_A_TIME + 1):
         count += len(runs)
     weeks = [week.name for week, expired in _due(now) if workspace.pk in expired]

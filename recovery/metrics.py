@@ -216,9 +216,9 @@ def steps(
     return _whole(rows, StepDay(None)), _each_day(rows, StepDay, now)
 
 
-def unwinds(workspace: Workspace, now: datetime | None = None, limit: int = PLANS_MAX) -> Unwinds:
+def unwinds(workspace: Workspace, now: datetime | None = None) -> Unwinds:
     """The latency of compensating calls that took effect, in the window."""
-    rows = _ask(UNWINDS, workspace, now, limit)
+    rows = _ask(UNWINDS, workspace, now, PLANS_MAX)
     whole = next((row for row in rows if row[0] is None and row[1] is None), None)
     return Unwinds(
         p95=whole[2] if whole else None,

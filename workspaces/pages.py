@@ -76,7 +76,7 @@ ROWS_A_PAGE = 50
 
 
 def page_of(
-    request: HttpRequest, rows: Sequence[Any], key: Any, *, word: str = "shown"
+    request: HttpRequest, rows: Sequence[Any], key: Any
 ) -> tuple[list[Any], dict[str, str]]:
     """Rows of this page and what parts/pager.html needs; `rows` hold one more than a page.
 
@@ -84,7 +84,7 @@ def page_of(
     """
     shown = list(rows[:ROWS_A_PAGE])
     has_more = len(rows) > ROWS_A_PAGE
-    label = f"{formatting.count(len(shown))} {word}"
+    label = f"{formatting.count(len(shown))} shown"
     newer = _url(request, None) if request.GET.get("after") else ""
     older = _url(request, key(shown[-1])) if has_more else ""
     return shown, {"label": label, "previous": newer, "next": older, "note": "", "all_url": ""}

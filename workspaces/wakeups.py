@@ -62,18 +62,20 @@ class Broker:
 broker = Broker()
 
 
-def wake_on_commit(task: "Task[..., Any]", *args: Any, queue: str | None = None) -> None:
+def wake_on_commit(task: "Task[..., Any]", *args: Any) -> None:
     """After the commit of the present transaction, hint to a worker. Never raises, never waits
     long.
 
-    `args` are ids, nothing else: a task decides by what it reads. `queue` is the engine's unless
-    the work is for one class of connectors (`connector_queue`).
+    `args` are ids, nothing else: a task decides by what it reads.
     """
-    transaction.on_commit(lambda: wake(task, *args, queue=queue), robust=True)
+    transaction.on_commit(lambda: wake(task, *args), robust=True)
 
 
 def wake(task: "Task[..., Any]", *args: Any, queue: str | None = None) -> bool:
-    """Hint now; True if the broker took it. For places that have no transaction of Django's."""
+    """Hint now; True if the broker took it. For places that have no transaction of Django's.
+
+    `queue` is the engine's unless the work is for one class of connectors (`connector_queue`).
+    """
     if broker.is_away():
         return False
     try:

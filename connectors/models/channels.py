@@ -58,14 +58,6 @@ class DeliveryState(models.TextChoices):
     FAILED = "failed"
 
 
-class DeliveryQuerySet(models.QuerySet["Delivery"]):
-    def due(self) -> DeliveryQuerySet:
-        """Waiting messages whose time has come, by the database's clock; the oldest first."""
-        return self.filter(state=DeliveryState.WAITING, next_try_at__lte=Now()).order_by(
-            "next_try_at"
-        )
-
-
 class Delivery(models.Model):
     """One message for one channel or one recipient, until it is sent or given up.
 
@@ -89,8 +81,6 @@ class Delivery(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     sent_at = models.DateTimeField(null=True, blank=True)
     last_error = models.CharField(max_length=400, blank=True)
-
-    objects = DeliveryQuerySet.as_manager()
 
     class Meta:
         verbose_name_plural = "deliveries"

@@ -26,7 +26,7 @@ from recovery.corrections import sentences
 from recovery.models import Case, CaseOutcome, Plan, Step, StepState
 from recovery.models.steps import DONE, LEFT
 from recovery.run_facts.runs import RunFacts
-from recovery.run_facts.sentences import capitalised, changed_fields, clean, shortened
+from recovery.run_facts.sentences import capitalised, changed_fields, shortened
 from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import verb
 from workspaces import formatting
@@ -125,7 +125,7 @@ def person_of(affected: Any) -> Person | None:
     contact = affected.get("contact")
     return Person(
         id=str(affected["id"])[:120],
-        name=clean(str(affected.get("name") or ""))[:200],
+        name=formatting.plain(str(affected.get("name") or ""))[:200],
         contact=str(contact)[:320] if isinstance(contact, str) else "",
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
-from recovery.run_facts.sentences import capitalised, clean, plural, singular
+from recovery.run_facts.sentences import capitalised, plural, singular
 from workspaces import formatting
 
 Item = dict[str, Any]
@@ -88,7 +88,7 @@ def and_listed(words: list[str]) -> str:
 
 
 def field_words(name: str) -> str:
-    return clean(name.replace("_", " ")) or "content"
+    return formatting.plain(name.replace("_", " ")) or "content"
 
 
 def said(value: Any) -> str:

@@ -18,20 +18,15 @@ BOOKKEEPING = frozenset(
 ADDRESSES = re.compile(r"\s+(?:for url:?|for more information check:)\s+\S+", re.IGNORECASE)
 
 
-def clean(text: str) -> str:
-    """One line, where what hides or looks like something else is shown (workspaces.formatting)."""
-    return formatting.plain(text)
-
-
 def shortened(text: str, characters_max: int) -> str:
     """At most so many characters, and a sign where something was cut."""
-    text = clean(text)
+    text = formatting.plain(text)
     return text if len(text) <= characters_max else text[: characters_max - 1].rstrip() + "…"
 
 
-def plural(number: int, one: str, many: str = "") -> str:
+def plural(number: int, one: str) -> str:
     """`2 flights`, `1 flight`."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    return f"{number} {one if number == 1 else one + 's'}"
 
 
 def listed(items: Sequence[str], *, most: int = NAMED_MAX) -> str:

@@ -19,7 +19,7 @@ from approvals.denials import OFTEN
 from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
 from recovery.models import Case, ReadbackState, StepState
 from recovery.run_facts.runs import RunFacts, ran_at
-from recovery.run_facts.sentences import clean, shortened, target_words
+from recovery.run_facts.sentences import shortened, target_words
 from workspaces import formatting
 
 KEY_CHARACTERS_MAX = 200
@@ -158,7 +158,7 @@ def verifications(facts: RunFacts) -> Iterator[Reason]:
     for action in living(facts):
         if action.verified == Verified.FAILED:
             wrong = ", ".join(
-                clean(str(check.get("name", "check")))
+                formatting.plain(str(check.get("name", "check")))
                 for check in action.checks or []
                 if isinstance(check, dict) and not check.get("ok")
             )
@@ -299,7 +299,7 @@ def reported(facts: RunFacts) -> Iterator[Reason]:
     for report in facts.reports:
         who = report.get_source_display().lower()
         words = f"Reported by the {who}" if report.source != "operator" else "Reported"
-        yield Reason("reported", f"{words}: {clean(report.text)}", more=str(report.pk))
+        yield Reason("reported", f"{words}: {formatting.plain(report.text)}", more=str(report.pk))
 
 
 def failed_without_effects(facts: RunFacts) -> Iterator[Reason]:
