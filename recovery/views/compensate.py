@@ -346,7 +346,9 @@ def _by_field(row: dict[str, Any], before: Any) -> list[dict[str, Any]]:
 
 def _is_gone(one: DraftStep) -> bool:
     """Whether the target is not there any more, though the agent left it there."""
-    return one.drift_state == "drifted" and one.seen is None and one.step.expected is not None
+    return (
+        one.drift_state == DriftState.DRIFTED and one.seen is None and one.step.expected is not None
+    )
 
 
 def _alike(draft: plans.Draft) -> list[dict[str, Any]]:

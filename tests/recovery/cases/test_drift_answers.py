@@ -13,9 +13,9 @@ def sue(acme):
 
 
 @pytest.fixture
-def drifted(tell, shop, ticket):
+def drifted(begin_run, shop, ticket):
     """A run of three tickets: two were changed since by somebody, the third was deleted."""
-    run, rows = tell(), [ticket | {"id": f"T-{number}"} for number in (1, 2, 3)]
+    run, rows = begin_run(), [ticket | {"id": f"T-{number}"} for number in (1, 2, 3)]
     for row in rows:
         shop.execute(
             "INSERT INTO tickets (world, id, priority, assignee)"
@@ -60,9 +60,9 @@ def test_one_answer_goes_to_all_alike_and_what_is_gone_is_asked_for_apart(drifte
 
 
 def test_a_long_plan_has_an_outline_and_folds_where_nothing_is_asked(
-    tell, shop, ticket, client, ada
+    begin_run, shop, ticket, client, ada
 ):
-    run = tell()
+    run = begin_run()
     for number in range(1, 15):
         row = ticket | {"id": f"T-{number}"}
         shop.execute(

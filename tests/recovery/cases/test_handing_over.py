@@ -82,10 +82,10 @@ def test_nothing_sleeps_past_the_moment_when_it_is_due(case, ada):
         cases.snooze(case, hours=4, note="Later", by=ada, seen=case.revision)
 
 
-def test_the_first_undo_window_that_closes_stands_first(tell, ada, acme, client):
+def test_the_first_undo_window_that_closes_stands_first(begin_run, ada, acme, client):
     now, runs = timezone.now(), {}
     for number, hours in ((1, 5), (2, 2), (3, None)):
-        run = tell(f"run_{number}")
+        run = begin_run(f"run_{number}")
         action = run.plans("tickets.update", ("ticket", f"T-{number}"))
         effect = {
             "target": {"type": "ticket", "id": f"T-{number}"},
@@ -94,7 +94,7 @@ def test_the_first_undo_window_that_closes_stands_first(tell, ada, acme, client)
         }
         if hours:
             effect["undo_until"] = (now + timedelta(hours=hours)).isoformat()
-        run.say("action.succeeded", action, attempt="1", effects=[effect])
+        run.send("action.succeeded", action, attempt="1", effects=[effect])
         run.ends("failed")
         runs[number] = run.case().pk
 

@@ -178,9 +178,11 @@ def test_a_second_word_on_an_agents_call_is_kept_too(desk, begin_run, ada):
     assert page.context["evidence"] == "It reads high"
 
 
-def test_what_the_agent_tells_after_a_person_settled_its_call_is_not_put_into_its_mouth(tell, ada):
+def test_what_the_agent_tells_after_a_person_settled_its_call_is_not_put_into_its_mouth(
+    begin_run, ada
+):
     """The agent never said that it did not succeed: Ada did."""
-    run = tell()
+    run = begin_run()
     action = run.plans("tickets.update", ("ticket", "main/T-182"))
     run.ends("failed")
     case = run.case()
@@ -189,7 +191,7 @@ def test_what_the_agent_tells_after_a_person_settled_its_call_is_not_put_into_it
         case, doubtful, outcome="no_effect", evidence="It reads normal", by=ada, seen=case.revision
     )
 
-    run.say("action.succeeded", action, attempt="1")
+    run.send("action.succeeded", action, attempt="1")
 
     headline = run.case().headline
     assert headline.endswith("tells of tickets.update otherwise than was settled")

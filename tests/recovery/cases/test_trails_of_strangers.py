@@ -70,7 +70,7 @@ def trails(acme, ada, client, agent, policy):
             action = run.plans(tool, (kind, name))
             effect = {"target": {"type": kind, "id": name}, "before": before, "after": after}
             effect |= {"summary": summary} if summary else {}
-            run.say("action.succeeded", action, attempt="1", effects=[effect])
+            run.send("action.succeeded", action, attempt="1", effects=[effect])
             outcome = luck.choice(["compensated", "corrected", "repaired", None])
             if outcome:
                 data = {"positions": [0], "outcome": outcome, "verified": True}
