@@ -1,12 +1,15 @@
 """What docs/mcp.md prints is read and started as it is printed; the stories use it, too."""
 
+import os
 import re
 import shlex
 
+import httpx
 import pytest
 
-from tests.mcp.conftest import Gateway, RawClient, files_server, words
+from tests.mcp.conftest import Gateway, RawClient, files_server, python, wait_for, words
 from tests.mcp.test_story import PAGE, printed
+from tests.ports import free_port
 from tests.sdk.conftest import KEY
 
 SERVER = "npx @modelcontextprotocol/server-filesystem /home/mia/notes"
@@ -42,6 +45,68 @@ def test_the_lines_of_the_page_stand_between_a_client_and_the_file_server(
     assert undos[1] == {"none": "the file is no text, and only text can be written back"}
     assert (undos[2]["connection"], undos[2]["operation"]) == ("files", "restore_file")
     assert undos[2]["args"]["was"]["bytes"] == 3
+
+
+@pytest.fixture
+def shell(desk_that_allows, tmp_path):
+    """Runs a line as whoever has installed `amends` and npm would: only the folder, the port and
+    the secret are a test's own. `npx` is a stand-in that starts what npm has installed here.
+    """
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "files.toml").write_text(printed("toml")[0])
+    node, program, _ = files_server("")
+    for name, command in {
+        "amends": f'exec {python()} -m amends "$@"',
+        "npx": f'test "$1" = @modelcontextprotocol/server-filesystem && shift || exit 1\n'
+        f'exec {node} {program} "$@"',
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{command}\n")
+        (programs / name).chmod(0o755)
+
+    def run(line):
+        gateway = Gateway(desk_that_allows.url, KEY, tmp_path / "agent.sqlite", None)
+        gateway.environment["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        here = line.replace("/home/mia/notes", str(tmp_path / "notes"))
+        here = here.replace("files.toml", str(tmp_path / "files.toml"))
+        gateway.command = ["sh", "-c", f"exec env {here}"]
+        return gateway
+
+    return run
+
+
+def test_each_line_of_the_page_runs_in_a_shell(shell, tmp_path):
+    lines = re.findall(r"^(?: {4})?((?:[A-Z_]+=\S+ )?amends mcp-.*)$", PAGE, re.MULTILINE)
+    gateways = [line for line in lines if line.startswith("amends mcp-gateway --")]
+    [twins] = [line for line in lines if "amends mcp-twins" in line]
+    [server] = [line for line in lines if line.startswith("amends mcp-server")]
+    assert sorted(lines) == sorted([*gateways, twins, server])
+
+    for number, line in enumerate(gateways):
+        client = RawClient(shell(line))
+        wrote = client.call("write_file", path=f"{tmp_path}/notes/{number}.txt", content="new")
+        client.leave()
+        assert words(wrote).startswith("Successfully wrote"), line
+    own = RawClient(shell(server))
+    assert own.initialized["serverInfo"]["name"]
+    own.leave()
+
+    port = str(free_port())
+    secret = "whsec_" + "QUJD" * 8
+    running = shell(twins.replace("8901", port).replace("whsec_…", secret)).start()
+    try:
+        wait_for(lambda: answers(f"http://127.0.0.1:{port}"), twins)
+    finally:
+        running.stop()
+
+
+def answers(url):
+    """Whether somebody listens there, and takes what nobody has signed for no order."""
+    try:
+        return httpx.post(url, content=b"{}").status_code == 401
+    except httpx.TransportError:
+        return False
 
 
 @pytest.mark.parametrize(
