@@ -6,6 +6,7 @@ written nothing but the key: then a thread begins again with it, on Django's con
 the rest, which is here.
 """
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -64,6 +65,8 @@ from workspaces.models import Agent, Workspace
 THREADS_MAX = 8
 WAITING_MAX = 2_000  # as for a connection of the fast path
 TRIES_MAX = 3
+AWAITED_MAX = 2
+"""Awaited at once: they may wait for a run's lock, and usual begins need the connections."""
 OPEN_PER_AGENT_MAX = 20
 """Questions of one agent that people have before them; those of runs that are over do not count."""
 DIFFERENCES_MAX = 8
@@ -75,6 +78,7 @@ TOO_MANY_OPEN = (
 
 T = TypeVar("T")
 _threads = pools.Threads("gate", threads_max=THREADS_MAX, waiting_max=WAITING_MAX)
+_awaited = asyncio.Semaphore(AWAITED_MAX)
 
 
 async def call(function: Callable[..., T], *args: Any) -> T:
@@ -105,13 +109,15 @@ def _with_database(function: Callable[..., T], args: tuple[Any, ...]) -> T:
 async def begin_awaited(request: BeginRequest) -> Reply:
     """What the table says of this call, done and recorded. Raises Refused; then nothing is.
 
-    A thread does what `steps` leaves, and tries again where PostgreSQL ended the first try.
+    A thread does what `steps` leaves, what is one too many to be awaited, and the next try where
+    PostgreSQL ended the first.
     """
-    with suppress(DeadlockDetected, SerializationFailure):
-        async with pools.pool().connection() as connection:
-            found = await drivers.commit_async(steps(request, in_thread=False), connection)
-        if isinstance(found, Reply):
-            return found
+    if not _awaited.locked():
+        with suppress(DeadlockDetected, SerializationFailure):
+            async with _awaited, pools.pool().connection() as connection:
+                found = await drivers.commit_async(steps(request, in_thread=False), connection)
+            if isinstance(found, Reply):
+                return found
     return await call(begin, request)
 
 
