@@ -307,7 +307,7 @@ def acts(request: Request, workspace: str) -> HttpResponse:
         "acts": [_told(here, event, people) for event in events[:PAGE]],
         "pager": {"label": f"{min(len(events), PAGE)} acts", "previous": "", "next": older},
     }
-    return page(request, "workspaces/acts.html", context)
+    return page(request, "workspaces/audit.html", context)
 
 
 def _acts(here: Workspace, kind: str, before: int | None) -> QuerySet[Event]:
