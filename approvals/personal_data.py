@@ -75,7 +75,7 @@ keeps(
 keeps("approvals.GateKey", "key", "attempt", "denied", because="guards against a second effect")
 keeps("approvals.Pause", "name", "reason", because="words of an operator about a tool")
 for _model, _columns in {
-    "Tally": ("meter", "subject"),
+    "Tally": ("meter", "subject", "buckets"),
     "Reservation": ("key", "run_ref", "action"),
     "Sighting": ("field", "value", "shape", "person", "run_ref", "action"),
 }.items():

@@ -104,6 +104,11 @@ holds("connectors.Delivery", "recipient", "last_error", rows=messages,
       message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
 holds("recovery.CorrectionDelivery", "address", "last_error", rows=deliveries)
 holds("recovery.Contest", "text", "answer", rows=deliveries)
+keeps("recovery.Contest", "receipt", because="a number by which a person asks after their contest")
+keeps(
+    "recovery.CorrectionSettings", "sentences", "internal",
+    because="words of an administrator for everybody, and kinds of targets",
+)  # fmt: skip
 holds(
     "recovery.Correction", "person_name", "contact", "title", "lead", "wording", "facts_salt",
     "still_wrong_text", "token_sealed", rows=corrections,

@@ -82,9 +82,8 @@ function member(object: JsonObject, name: string): JsonObject {
  * effect goes on: what it reads is told afterwards.
  */
 function isGuarded(safety: JsonObject, tool: string, saidClass: EffectClass): boolean {
-  const entry = entryOf(safety, tool)["class"];
-  const classes = [saidClass, isClass(entry) ? entry : saidClass];
-  if (classes.every((one) => WITHOUT_EFFECT.has(one))) return false;
+  const classes = [saidClass, entryOf(safety, tool)["class"] || saidClass];
+  if (classes.every((one) => isClass(one) && WITHOUT_EFFECT.has(one))) return false;
   return Object.keys(member(safety, "always")).some((glob) => globMatches(glob, tool));
 }
 

@@ -332,8 +332,8 @@ def test_what_is_no_news_is_answered_while_every_thread_of_the_gate_is_busy(trip
     }
     for name, (first, call, _) in asked.items():
         assert trip.begin(**of_its_own(name, call)).json()["answer"] == first
-    trip.say("action.succeeded", run="replay", action="act_replay", attempt="a1", fence=1)
-    trip.say("action.failed", run="retry", action="act_retry", attempt="a1", fence=1,
+    trip.send("action.succeeded", run="replay", action="act_replay", attempt="a1", fence=1)
+    trip.send("action.failed", run="retry", action="act_retry", attempt="a1", fence=1,
              outcome="no_effect", error={"type": "E"})  # fmt: skip
     free = threading.Event()
 

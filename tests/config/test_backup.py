@@ -14,12 +14,12 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from config.local.places import ROOT
 from ledger.sealer import seal_all
 from tests import people
 from tests.approvals.door import Agent, planned
-from tests.conftest import started
 from tests.processes import Processes
 from tests.servers import as_runtime
 from workspaces import keys
@@ -27,7 +27,7 @@ from workspaces.models import Agent as AgentRow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 acme, leads, operators = people.acme, people.leads, people.operators
-RESTORED = "restored"
+RESTORED = f"restored_{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
 LOOK = "from recovery.triage import triage; triage.look()"
 LIFT = """
 from approvals.models import Pause; from approvals import pauses; from workspaces.models import User
@@ -63,16 +63,17 @@ def manage(tmp_path: Path) -> Manage:
 @pytest.fixture
 def empty() -> Iterator[str]:
     """The URL of a database in which there is nothing, on the tests' server."""
-    server = started["postgres"]
-    administration = server.url("postgres")
+    here = os.environ["DATABASE_OWNER_URL"]
+    administration = make_conninfo(here, dbname="postgres")
 
     def drop() -> None:
         with psycopg.connect(administration, autocommit=True) as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {RESTORED} WITH (FORCE)")
 
     drop()
-    server.ensure(RESTORED)
-    yield server.url(RESTORED)
+    with psycopg.connect(administration, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {RESTORED}")
+    yield here.replace(f"/{conninfo_to_dict(here)['dbname']}?", f"/{RESTORED}?")
     drop()
 
 

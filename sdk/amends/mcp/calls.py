@@ -304,7 +304,7 @@ class Planned:
         if was is not UNSET:
             how["before"] = None if was is None else was.state
             mapped, kind = self.call.session.mapped, self.kind
-            if kind and mapped.connection and self.effect_class != ActionClass.READ_ONLY:
+            if kind and mapped.connection and self.effect_class != ActionClass.READ_ONLY.value:
                 how["undo"] = kind.undoing(mapped.connection, was)
         if why := self.hints.why_high:
             how |= {"risk": "high", "intent": {"reason": why}}
@@ -405,7 +405,7 @@ class Open:
         after = UNSET if now is UNSET else _state(now)
         undoing = self._servers_undo(result)
         if self.action.is_changed and self.undo is not None:
-            undoing = self.undo  # it puts back what was there, whatever was written
+            undoing = dict(self.undo)  # it puts back what was there, whatever was written
         await self.action.asucceeded(recorded(result), after=after, undo=undoing)
 
     def _servers_undo(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
