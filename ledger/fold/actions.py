@@ -15,6 +15,8 @@ from ledger.fold.effects import EffectRow, all_compensated, fold_effects, planne
 from ledger.fold.meaning import MOVES_ACTION, meanings, text, value_of
 from ledger.parsed_events import StoredEvent
 
+CHANGED_NOTHING = "changed_nothing"
+"""The flag of a call whose agent says that it changed nothing, where else it would be untold."""
 SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -83,6 +85,9 @@ def fold_action(action: str, events: Iterable[StoredEvent]) -> ActionRow:
     row.planned_at = _first(planned)
     row.started_at = _first(kinds[EventType.ACTION_STARTED])
     row.finished_at = _first_end(tried.rows)
+    succeeded = kinds[EventType.ACTION_SUCCEEDED] if state == "succeeded" and not found else []
+    if any(event.data.get("effects") == [] for event in succeeded):
+        flags.add(CHANGED_NOTHING)
     flags |= {text(event.data.get("flag"), 40) for event in kinds[EventType.ACTION_REFUSED]} - {""}
     row.flags = sorted(flags)
     return row

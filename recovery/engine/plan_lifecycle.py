@@ -18,6 +18,7 @@ from approvals import approval_requests, deciders, digests, grants, policy
 from approvals.models import Approval, ApprovalState
 from approvals.policy import ToolCall, class_of
 from ledger import desk_events
+from ledger.fold.actions import CHANGED_NOTHING
 from ledger.models import Action, ActionState, Compensated, Effect, Reversibility, Run, RunState
 from recovery.cases import lifecycle
 from recovery.engine import approved_calls, steps
@@ -360,7 +361,12 @@ def _untold(run: Run) -> bool:
     """Whether a call succeeded that changed something, as catalogue or agent have it, and nobody
     told what (`RunFacts.is_untold`)."""
     effects = Effect.objects.filter(action=OuterRef("pk"), withdrawn=False)
-    silent = Action.objects.filter(~Exists(effects), run=run, state=ActionState.SUCCEEDED)
+    silent = Action.objects.filter(
+        ~Exists(effects),
+        ~Q(flags__contains=[CHANGED_NOTHING]),
+        run=run,
+        state=ActionState.SUCCEEDED,
+    )
     undone = [Compensated.CORRECTED, Compensated.COMPENSATED]
     calls = silent.exclude(compensated__in=undone).only("tool", "action_class")
     in_force = policy.active(run.workspace_id)

@@ -26,6 +26,7 @@ from approvals.policy import (
     judge,
 )
 from ledger import snapshots
+from ledger.fold.actions import CHANGED_NOTHING
 from ledger.models import (
     Action,
     ActionState,
@@ -169,7 +170,7 @@ class RunFacts:
         """
         if action.state != ActionState.SUCCEEDED or action.compensated != Compensated.NONE:
             return False
-        if self.effects.get(action.pk):
+        if self.effects.get(action.pk) or CHANGED_NOTHING in action.flags:
             return False
         claimed = replace(self.tool_call(action), trusted=True)
         return class_of(self.policy, claimed) not in WITHOUT_EFFECT

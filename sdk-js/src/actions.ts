@@ -243,7 +243,7 @@ export class Action<A extends object = Args> {
       const data: { [name: string]: unknown } = { result, ...compensation };
       if (effects !== undefined) {
         data["effects"] = effects.map((one) => ({ ...one, target: asTargets(one.target)[0] }));
-      } else if (this.#leavesSomething(after, undo, words)) {
+      } else if (this.targets.length > 0 && this.#leavesSomething(after, undo, words)) {
         data["effects"] = this.#effects(before, after, words);
       }
       statement = this.#outcome("action.succeeded", data);
@@ -426,7 +426,7 @@ export class Action<A extends object = Args> {
    */
   async #succeededBare(error: Error, compensation: object): Promise<void> {
     const data: { [name: string]: unknown } = { result: { not_recorded: cut(error.message) } };
-    if (this.#leavesSomething(undefined, undefined, {})) {
+    if (this.targets.length > 0 && this.#leavesSomething(undefined, undefined, {})) {
       data["effects"] = this.targets.map((target) => ({ target }));
     }
     const told = this.#outcome("action.succeeded", { ...data, ...compensation });

@@ -207,7 +207,8 @@ class Action:
         """Record the success. `before` and `after` are snapshots of the target, one per target.
 
         `more` holds `summary`, `reversibility`, `undo_until` or `affects` of each effect. For
-        effects that differ give `effects` instead: each with `target` and any of these. `undo` is
+        effects that differ give `effects` instead: each with `target` and any of these; an empty
+        list says that nothing was changed. `undo` is
         what only the result tells how to undo; what was planned comes first. A call that was made
         before has been recorded already.
         """
@@ -235,7 +236,7 @@ class Action:
                 told["effects"] = [
                     {**effect, "target": as_targets(effect["target"])[0]} for effect in effects
                 ]
-            elif self._leaves_something(after, told.get("compensation"), more):
+            elif self.targets and self._leaves_something(after, told.get("compensation"), more):
                 told["effects"] = self._effects(before, after, more)
             self._settle(EventType.ACTION_SUCCEEDED, told, "succeeded")
         except (TooLarge, Unfit, ValueError, KeyError) as error:
@@ -414,7 +415,7 @@ class Action:
         What is too large or too deep is left out and logged; a mistake in the code is raised.
         """
         data: dict[str, Any] = {"result": {"not_recorded": cut(str(error))}}
-        if self._leaves_something(UNSET, None, {}):
+        if self.targets and self._leaves_something(UNSET, None, {}):
             data["effects"] = [{"target": target} for target in self.targets]
         self._settle(EventType.ACTION_SUCCEEDED, data, "succeeded")
         if not isinstance(error, TooLarge | Unfit):

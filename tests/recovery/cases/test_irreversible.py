@@ -182,6 +182,21 @@ def test_a_call_of_which_nobody_told_what_it_changed_is_a_case_and_is_not_restor
         assert (one.state, one.suggestion, one.suggestion_reason) == ("open", "close", look)
 
 
+def test_a_call_of_which_its_agent_says_that_it_changed_nothing_keeps_no_case_open(
+    acme, begin_run, shop, ticket, ada
+):
+    run = begin_run()
+    shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
+    run.does("tickets.update", (*PARCEL, ticket, ticket | {"priority": "high"}))
+    idle = run.plans("tickets.assign", **{"class": "external_reversible"})
+    run.send(EventType.ACTION_SUCCEEDED, idle, attempt="1", effects=[])
+    run.ends("failed")
+
+    case = undone(run.case(), ada)
+
+    assert (case.state, case.outcome) == ("closed", "restored")
+
+
 def test_a_resumed_run_is_answered_the_first_result_of_what_only_its_record_was_repaired(
     acme, begin_run, shop, ticket, ada
 ):
