@@ -319,17 +319,7 @@ def _in_doubt(request: BeginRequest, decision: InDoubt) -> Reply:
     known = decision.known
     if decision.is_new:
         error = {"type": "LeaseOver", "message": "the try ended without an outcome in its time"}
-        data: dict[str, Any] = {"attempt": known.attempt, "outcome": "unknown", "error": error}
-        if known.fence:
-            data["fence"] = known.fence
-        desk_events.record(
-            _workspace(request),
-            EventType.ACTION_FAILED,
-            run=known.run,
-            action=known.action,
-            part="gate",
-            data=data,
-        )
+        _doubt(request, (known.run, known.action), known.attempt, known.fence, error)
     return Reply(decision.as_body())
 
 
@@ -337,24 +327,30 @@ def _forgotten(request: BeginRequest, found: Decided, decision: Forgotten) -> Re
     """Record the try as one of which nobody knows what became: a case opens, and people say it."""
     context, proceed = found.context, decision.proceed
     _carried_out(proceeding(request, context, proceed, found.gathered))
-    error = {"type": "Restored", "message": f"{context.run and context.run.held_by}: whether the"
-             " call was made after the backup was taken is not known"}  # fmt: skip
-    desk_events.record(
-        _workspace(request),
-        EventType.ACTION_FAILED,
-        run=proceed.run,
-        action=proceed.action,
-        part="gate",
-        data={
-            "attempt": request.attempt,
-            "fence": proceed.fence,
-            "outcome": "unknown",
-            "error": error,
-        },
-    )
+    held = context.run.held_by if context.run else ""
+    words = f"{held}: whether the call was made after the backup was taken is not known"
+    error = {"type": "Restored", "message": words}
+    _doubt(request, (proceed.run, proceed.action), request.attempt, proceed.fence, error)
     keys = GateKey.objects.filter(agent_id=request.actor.agent_id or 0, key=request.key)
     keys.update(denied=RESTORED)
     return Reply(decision.as_body())
+
+
+def _doubt(
+    request: BeginRequest, call: tuple[str, str], attempt: str, fence: int, error: dict[str, str]
+) -> None:
+    """Tell the ledger that nobody knows what became of a try of `call`, a run and an action."""
+    data: dict[str, Any] = {"attempt": attempt, "outcome": "unknown", "error": error}
+    if fence:
+        data["fence"] = fence
+    desk_events.record(
+        _workspace(request),
+        EventType.ACTION_FAILED,
+        run=call[0],
+        action=call[1],
+        part="gate",
+        data=data,
+    )
 
 
 def _key_reused(request: BeginRequest, decision: KeyReused) -> Reply:
