@@ -125,7 +125,7 @@ def state_of_the_database() -> Iterator[CheckMessage]:
         return
     processes = max(1, env.number("AMENDS_WEB_PROCESSES", min(2, env.cores())))
     each = env.number("AMENDS_POOL_SIZE", 20) + settings.HOT_POOL_SIZE + CONNECTIONS_BESIDE_POOLS
-    if room < processes * each:
+    if room < processes * each and not settings.POOLER:
         yield Warning(
             f"PostgreSQL lets {room} sessions in (max_connections); the {processes} web processes"
             f" of this machine may want {processes * each}, and workers come on top.",

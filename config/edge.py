@@ -228,7 +228,11 @@ class Edge:
             await asyncio.to_thread(pooling.check, settings.DATABASE_URL)
         except OperationalError:
             logger.warning("The database is away; /readyz looks at it again.")
-        await pools.open_pool(settings.DATABASE_URL, connections_max=settings.HOT_POOL_SIZE)
+        await pools.open_pool(
+            settings.DATABASE_URL,
+            connections_max=settings.HOT_POOL_SIZE,
+            prepare_after=settings.PREPARE_AFTER,
+        )
         await each(self._modules, "opened")
 
     async def _close(self) -> None:

@@ -1,15 +1,17 @@
-"""Whether a process may start on DATABASE_URL: it leads to PostgreSQL itself, not to a pooler that
-takes a session apart, and no restore was left half done there.
+"""Whether a process may start on DATABASE_URL: what it leads to keeps the time limits that we count
+on, and no restore was left half done there.
 
 The desk gives each connection time limits when it is made (`options`), and prepares statements on
 it. A pooler that hands a connection's transactions to any server process, or leaves the options
 out, keeps neither: agents would get 500 and 503 now and then, and locks be waited for without end.
-So no process starts behind one. None is needed either: each web process has pools of its own.
+So no process starts behind one unnamed. Where AMENDS_POOLER names it we give no options and prepare
+nothing, and the limits have to be those of the pooler's own sessions.
 """
 
 from typing import Any
 
 import psycopg
+from django.conf import settings
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from edge import sockets
@@ -18,12 +20,17 @@ from edge import sockets
 PROBE_MILLISECONDS = 12_347
 LOOKS = 3
 WHO = "SELECT pg_backend_pid()"
+# Of a pooler's sessions, which web, workers and jobs share; and what we advise.
+LIMITS_MAX = {"lock_timeout": 10_000, "statement_timeout": 300_000}
+LIMITS = "SET lock_timeout = 5000; SET statement_timeout = 30000"
+MILLISECONDS = "SELECT setting::int FROM pg_settings WHERE name = %s"
 Session = psycopg.Connection[tuple[Any, ...]]
 
 WHAT_TO_DO = (
-    "The desk needs sessions of its own, for time limits and prepared statements. Let DATABASE_URL"
-    " and DATABASE_OWNER_URL name PostgreSQL itself: each web process pools its own connections"
-    " (AMENDS_POOL_SIZE, AMENDS_HOT_POOL_SIZE). See docs/running.md, “Poolers”."
+    "The desk counts on sessions of its own, for time limits and prepared statements. Let"
+    " DATABASE_URL name PostgreSQL itself, or set AMENDS_POOLER=1 and give the pooler's sessions"
+    " their limits; DATABASE_OWNER_URL always names PostgreSQL itself. See docs/running.md,"
+    " “Poolers”."
 )
 _found_whole: set[str] = set()
 
@@ -50,7 +57,18 @@ class Pooled(Unfit):
     """We stopped because something in front of the database takes sessions apart."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"DATABASE_URL leads to a pooler {why}. {WHAT_TO_DO}")
+        super().__init__(f"The database's URL leads to a pooler {why}. {WHAT_TO_DO}")
+
+
+class Unlimited(Unfit):
+    """We stopped because somebody behind the pooler could wait, or hold others up, for ever."""
+
+    def __init__(self, name: str, found: int, allowed: int) -> None:
+        super().__init__(
+            f"The sessions of the pooler have {name} = {found} ms; the desk starts with 1 to"
+            f" {allowed}. In pgbouncer.ini let the database's entry have connect_query = '{LIMITS}'."
+            " See docs/running.md, “Poolers”."
+        )
 
 
 def check(url: str) -> None:
@@ -59,6 +77,31 @@ def check(url: str) -> None:
     """
     if url in _found_whole:
         return
+    if settings.POOLER and url == settings.DATABASE_URL:
+        check_pooler(url)
+    else:
+        check_server(url)
+    _found_whole.add(url)
+
+
+def check_pooler(url: str) -> None:
+    """It is said to be one: its sessions have limits of their own, and the owner goes past it."""
+    if settings.DATABASE_OWNER_URL == url:
+        raise Unfit(
+            "AMENDS_POOLER is set, and DATABASE_OWNER_URL is the pooler too. Migrations, partitions"
+            " and backups need a session of their own: let it name PostgreSQL itself."
+        )
+    with psycopg.connect(sockets.postgres(url), autocommit=True, prepare_threshold=None) as one:
+        for name, allowed in LIMITS_MAX.items():
+            row = one.execute(MILLISECONDS, [name]).fetchone()
+            if not row or not 0 < row[0] <= allowed:
+                raise Unlimited(name, row[0] if row else 0, allowed)
+        if one.execute(HALF_RESTORED).fetchone() == (True,):
+            raise HalfRestored
+
+
+def check_server(url: str) -> None:
+    """It is PostgreSQL itself, or as good as that: a session is ours, with its options."""
     given = conninfo_to_dict(sockets.postgres(url))
     options = f"{given.get('options') or ''} -c lock_timeout={PROBE_MILLISECONDS}"
     conninfo = make_conninfo("", **given | {"options": options.strip()})
@@ -75,7 +118,6 @@ def check(url: str) -> None:
         if "startup parameter" in str(error):
             raise Pooled("that refuses the options of a connection") from error
         raise
-    _found_whole.add(url)
 
 
 def check_options(one: Session) -> None:

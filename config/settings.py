@@ -117,8 +117,17 @@ STATEMENT_MILLISECONDS_MAX = {"web": 30_000}.get(PROCESS, 0)
 LOCK_MILLISECONDS_MAX = {"web": 10_000, "worker": 5_000, "sweeper": 5_000}.get(PROCESS, 0)
 
 
-def database(url: str) -> dict[str, Any]:
+# DATABASE_URL leads through PgBouncer or the like, which lends each transaction any session: its
+# sessions have the time limits (config/pooling.py looks), and keep no cursor and nothing prepared.
+POOLER = env.claim("AMENDS_POOLER", default=False)
+# What the gate and the engine look at is prepared, for planning it costs more than carrying it out;
+# Django's own statements never are.
+PREPARE_AFTER = env.number("AMENDS_PREPARE_AFTER", 0 if POOLER else 2) or None
+
+
+def database(url: str, *, pooler: bool = False) -> dict[str, Any]:
     entry = env.database(url)
+    entry["DISABLE_SERVER_SIDE_CURSORS"] = pooler
     if PROCESS == "web":
         # Celery's Django fix-up closes connections around every task and would close a pool with
         # them:
@@ -128,10 +137,9 @@ def database(url: str) -> dict[str, Any]:
         entry["CONN_HEALTH_CHECKS"] = False  # edge/postgresql looks, and lets all go at once
     else:
         entry["CONN_MAX_AGE"] = None
-    # What the gate and the engine look at is prepared, for planning it costs more than carrying it
-    # out; Django's own statements never are. Set 0 behind a pooler that cannot keep them.
-    prepared = env.number("AMENDS_PREPARE_AFTER", 2)
-    entry["OPTIONS"]["prepare_threshold"] = prepared or None
+    entry["OPTIONS"]["prepare_threshold"] = PREPARE_AFTER
+    if pooler:
+        return entry
     given = entry["OPTIONS"].get("options", "")
     if PROCESS == "worker":
         # What is prepared is by keys alone, and its plan never changes: planning it each time
@@ -144,7 +152,7 @@ def database(url: str) -> dict[str, Any]:
     return entry
 
 
-DATABASES = {"default": database(env.database_url())}
+DATABASES = {"default": database(env.database_url(), pooler=POOLER)}
 # The role that owns the tables: migrations, partitions, retention, erasure. One may be both.
 DATABASE_OWNER_URL = env.owner_url()
 if env.database_url() != DATABASE_OWNER_URL:

@@ -103,8 +103,11 @@ _open_for_threads: list[ThreadsPool] = []
 KEPT = {"autocommit": True, "application_name": "amends hot"}
 
 
-async def open_pool(url: str, *, connections_max: int) -> Pool:
-    """Open the pools of this process: this one, and that of its threads."""
+async def open_pool(url: str, *, connections_max: int, prepare_after: int | None = 2) -> Pool:
+    """Open the pools of this process: this one, and that of its threads. A statement is prepared
+    from its `prepare_after`th use on.
+    """
+    kept = KEPT | {"prepare_threshold": prepare_after}
     pool = Pool(
         sockets.postgres(url),
         min_size=min(4, connections_max),
@@ -112,17 +115,19 @@ async def open_pool(url: str, *, connections_max: int) -> Pool:
         max_waiting=POOL_WAITING_MAX,
         timeout=POOL_WAIT_SECONDS_MAX,
         max_lifetime=3600,
-        kwargs=KEPT,
+        kwargs=kept,
         open=False,
         name="hot",
     )
     await pool.open()
     _open.append(pool)
-    open_threads_pool(url, connections_max=min(THREADS_MAX, connections_max))
+    open_threads_pool(
+        url, connections_max=min(THREADS_MAX, connections_max), prepare_after=prepare_after
+    )
     return pool
 
 
-def open_threads_pool(url: str, *, connections_max: int) -> None:
+def open_threads_pool(url: str, *, connections_max: int, prepare_after: int | None) -> None:
     """Open connections for functions that wait for them; none before the first is needed."""
     threads: ThreadsPool = ConnectionPool(
         sockets.postgres(url),
@@ -130,7 +135,7 @@ def open_threads_pool(url: str, *, connections_max: int) -> None:
         max_size=connections_max,
         timeout=POOL_WAIT_SECONDS_MAX,
         max_lifetime=3600,
-        kwargs=KEPT,
+        kwargs=KEPT | {"prepare_threshold": prepare_after},
         open=False,
         name="hot threads",
     )

@@ -1,76 +1,23 @@
-"""Behind a real PgBouncer that takes sessions apart no process starts, and each says why."""
+"""Behind a real PgBouncer that takes sessions apart no process starts unless it is told of it."""
 
 import os
-import shutil
-import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from django.test import override_settings
 
 from config import pooling
 from config.local.places import ROOT
 from config.processes import process_list
+from tests import pooler as poolers
+from tests.pooler import Pooler
 from tests.ports import free_port
 from tests.processes import Processes
-from tests.proxy import Proxy
 
-PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
-
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not installed (Debian: pgbouncer)"),
-]
-
-Pooler = Callable[..., str]
-
-
-@pytest.fixture
-def pooler(tmp_path: Path) -> Iterator[Pooler]:
-    """Start one in front of the test's database; the URL that leads through it."""
-    given = conninfo_to_dict(os.environ["DATABASE_URL"])
-    running: list[subprocess.Popen[bytes]] = []
-    with Proxy(f"{given['host']}/.s.PGSQL.{given.get('port') or 5432}") as postgres:
-
-        def start(mode: str, ignored: str = "") -> str:
-            port, config = free_port(), tmp_path / "pgbouncer.ini"
-            config.write_text(
-                f"[databases]\namends = host=127.0.0.1 port={postgres.port}"
-                f" dbname={given['dbname']} user={given['user']}\n"
-                f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\n"
-                f"unix_socket_dir =\npool_mode = {mode}\nignore_startup_parameters = {ignored}\n"
-            )
-            tmp_path.chmod(0o755)
-            for parent in tmp_path.parents[:2]:
-                parent.chmod(0o755)
-            as_nobody = ["-u", "nobody"] if os.geteuid() == 0 else []
-            command = [str(PGBOUNCER), "-q", *as_nobody, str(config)]
-            running.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
-            until_it_listens(port, running[-1])
-            return f"postgresql://{given['user']}@127.0.0.1:{port}/amends"
-
-        yield start
-        for one in running:
-            one.terminate()
-            one.wait(30)
-
-
-def until_it_listens(port: int, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            assert process.poll() is None, "PgBouncer ended"
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        else:
-            return
+pooler = poolers.pooler
+pytestmark = [pytest.mark.django_db(transaction=True), poolers.needed]
 
 
 @pytest.mark.parametrize(
@@ -124,3 +71,31 @@ def test_no_process_starts_behind_one_and_it_says_what_to_do(
 
     assert not process.alive(), process.said()
     assert "Let DATABASE_URL" in process.said()
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ("", "lock_timeout = 0 ms"),
+        ("SET lock_timeout = 5000", "statement_timeout = 0 ms"),
+        ("SET lock_timeout = 60000; SET statement_timeout = 30000", "lock_timeout = 60000 ms"),
+    ],
+)
+def test_nor_behind_one_that_is_named_and_lets_somebody_wait_for_ever(
+    pooler: Pooler, limits: str, why: str
+) -> None:
+    url = pooler("transaction", limits=limits)
+    with (
+        override_settings(POOLER=True, DATABASE_URL=url),
+        pytest.raises(pooling.Unlimited, match=why),
+    ):
+        pooling.check(url)
+
+
+def test_the_owner_goes_past_it(pooler: Pooler) -> None:
+    url = pooler("transaction", limits=pooling.LIMITS)
+    with (
+        override_settings(POOLER=True, DATABASE_URL=url, DATABASE_OWNER_URL=url),
+        pytest.raises(pooling.Unfit, match="let it name PostgreSQL itself"),
+    ):
+        pooling.check(url)
