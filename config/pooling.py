@@ -66,7 +66,7 @@ class Unlimited(Unfit):
     def __init__(self, name: str, found: int, allowed: int) -> None:
         super().__init__(
             f"The sessions of the pooler have {name} = {found} ms; the desk starts with 1 to"
-            f" {allowed}. In pgbouncer.ini let the database's entry have connect_query = '{LIMITS}'."
+            f" {allowed}. In pgbouncer.ini its entry is to have connect_query='{LIMITS}'."
             " See docs/running.md, “Poolers”."
         )
 
@@ -86,7 +86,7 @@ def check(url: str) -> None:
 
 def check_pooler(url: str) -> None:
     """It is said to be one: its sessions have limits of their own, and the owner goes past it."""
-    if settings.DATABASE_OWNER_URL == url:
+    if url == settings.DATABASE_OWNER_URL:
         raise Unfit(
             "AMENDS_POOLER is set, and DATABASE_OWNER_URL is the pooler too. Migrations, partitions"
             " and backups need a session of their own: let it name PostgreSQL itself."

@@ -7,6 +7,13 @@ from django.conf import settings
 from django.db import migrations, models
 
 
+HOLDS_UP = {
+    "ban-drop-constraint": "it is taken away and put back, narrower, in the same transaction",
+    "constraint-missing-not-valid": "plans are some thousands and `begin` reads none: milliseconds",
+    "update-in-batches": "only versions that were never released wrote such a row",
+}
+
+
 class Migration(migrations.Migration):
 
     dependencies = [

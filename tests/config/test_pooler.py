@@ -99,3 +99,8 @@ def test_the_owner_goes_past_it(pooler: Pooler) -> None:
         pytest.raises(pooling.Unfit, match="let it name PostgreSQL itself"),
     ):
         pooling.check(url)
+
+
+def test_the_file_of_the_guide_gives_the_limits_that_are_asked_for() -> None:
+    given = (ROOT / "deploy" / "pooler" / "pgbouncer.ini").read_text()
+    assert f"connect_query='{pooling.LIMITS}'" in given

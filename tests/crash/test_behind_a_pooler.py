@@ -33,7 +33,7 @@ PREPARED = pytest.param(
 
 @pytest.mark.parametrize("prepared", [pytest.param(0, id="unprepared"), PREPARED])
 def test_everybody_works_behind_pgbouncer_with_a_few_sessions(
-    storm: Any, named_pooler: Callable[..., dict[str, str]], acme: Any, ada: Any, ben: Any,
+    named_pooler: Callable[..., dict[str, str]], storm: Any, acme: Any, ada: Any, ben: Any,
     tmp_path: Path, prepared: int,
 ) -> None:  # fmt: skip
     """Eight agents call, six plans are carried out, a person says yes, pages are shown."""

@@ -1,0 +1,60 @@
+"""`make check` refuses a migration that would hold up a desk at work (.ci/migrations)."""
+
+import runpy
+from typing import Any
+
+import pytest
+from django.db import migrations
+
+from config.local.places import ROOT
+
+
+@pytest.fixture(scope="module")
+def linter() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / ".ci" / "migrations"))
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule"),
+    [
+        ("CREATE INDEX slow ON ledger_event (run);", "require-concurrent-index-creation"),
+        (
+            "ALTER TABLE ledger_event ADD CONSTRAINT c CHECK (place > 0);",
+            "constraint-missing-not-valid",
+        ),
+        ("ALTER TABLE ledger_event ALTER COLUMN run SET NOT NULL;", "adding-not-nullable-field"),
+        ("ALTER TABLE ledger_event RENAME COLUMN run TO course;", "renaming-column"),
+        ("ALTER TABLE ledger_event DROP COLUMN run;", "ban-drop-column"),
+    ],
+)
+def test_what_waits_for_every_row_or_breaks_the_version_before_is_named(
+    linter: dict[str, Any], statement: str, rule: str
+) -> None:
+    one = migrations.Migration("0099_ours", "ledger")
+    assert rule in dict(linter["squawk"](one, statement))
+
+
+def test_what_holds_nobody_up_passes(linter: dict[str, Any]) -> None:
+    class Alone(migrations.Migration):
+        atomic = False
+
+    one = Alone("0099_ours", "ledger")
+    text = """CREATE INDEX CONCURRENTLY quick ON ledger_event (run);
+        ALTER TABLE ledger_event ADD COLUMN said text DEFAULT '' NOT NULL;
+        ALTER TABLE ledger_event ADD CONSTRAINT c CHECK (place > 0) NOT VALID;"""
+
+    assert dict(linter["squawk"](one, text)) == {}
+    assert linter["rows_at_once"](one, text) is None
+
+
+def test_all_rows_in_one_statement_are_too_many(linter: dict[str, Any]) -> None:
+    one = migrations.Migration("0099_ours", "ledger")
+
+    assert "UPDATE" in linter["rows_at_once"](one, "UPDATE ledger_event SET run = '';")
+    body = "CREATE FUNCTION f() RETURNS void AS $$ UPDATE t SET a = 1; $$ LANGUAGE sql;"
+    assert linter["rows_at_once"](one, body) is None
+
+    class Unread(migrations.Migration):
+        operations = [migrations.RunPython(migrations.RunPython.noop)]
+
+    assert "Python" in linter["rows_at_once"](Unread("0099_ours", "ledger"), "")
