@@ -328,7 +328,6 @@ def stamp(moment: datetime) -> str:
 
 # From agents: a document that asks becomes a question.
 
-KEY = "aais:"
 WAITS = "People are asked; nothing runs before they agree."
 AGREED = "It may be made: take it with consume, once. Until then nothing is approved."
 CONFLICTS = {
@@ -385,7 +384,7 @@ def _create(actor: Actor, asked: Asked) -> tuple[Seen, bool]:
     about = {"resource": action.resource, "working_directory": action.working_directory}
     if targets := [{"type": name, "id": value} for name, value in about.items() if value]:
         body["targets"] = targets
-    return requests.create(actor, f"{KEY}{request.id}", Submission(body, timeout))
+    return requests.create(actor, f"{requests.DOCUMENTS}{request.id}", Submission(body, timeout))
 
 
 async def read(scope: Scope, receive: Receive, send: Send) -> None:
@@ -417,7 +416,7 @@ async def outcome(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _asked_of(scope: Scope) -> tuple[Actor, str]:
     actor = await actor_of(scope, "begin")
-    return actor, requests.id_of(actor, f"{KEY}{scope['path_params']['id']}")
+    return actor, requests.id_of(actor, f"{requests.DOCUMENTS}{scope['path_params']['id']}")
 
 
 def _told(seen: Seen) -> dict[str, Any]:

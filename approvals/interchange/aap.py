@@ -77,6 +77,8 @@ async def create(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aap/v1/requests`: 201, or 200 with the same request for the same key."""
     actor = await actor_of(scope, "begin")
     key = idempotency_key(scope)
+    if key.startswith(requests.DOCUMENTS):
+        raise refuse("reserved_key", f"Keys with {requests.DOCUMENTS} are those of documents.", 400)
     body = await strict_body(scope, receive)
     try:
         submission = requests.checked(body)

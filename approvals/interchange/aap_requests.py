@@ -43,6 +43,9 @@ from workspaces.models import Secret
 RUN = "aap_"
 ACTION = "call"
 SEALED = "aap "
+DOCUMENTS = "aais:"
+"""What the keys of documents begin with, which are kept beside these requests: a request under such
+a key would be taken for a document, and its yes for one to bytes that nobody saw."""
 NAMES_APART = uuid.UUID("b29a43a7-1949-4b9f-9d61-b7ae66f85d31")
 """Of ids that are made of workspace, agent and the client's key (RFC 9562, version 5)."""
 ALLOWED_SECONDS = 300

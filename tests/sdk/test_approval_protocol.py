@@ -15,7 +15,7 @@ import aais
 import httpx
 import psycopg
 import pytest
-from agentapprovalprotocol import AsyncClient, AsyncGate, Call, Client, Deny, Gate, Pending
+from agentapprovalprotocol import AAPError, AsyncClient, AsyncGate, Call, Client, Deny, Gate, Pending
 from agentapprovalprotocol._client import ConflictError, CredentialRefused, NotFound
 from django.db.models import F
 
@@ -369,6 +369,18 @@ def test_a_document_that_claims_a_decision_decides_nothing(aais_door, ben):
     assert not Action.objects.get().attempts.exists()
     taken_back = aais_door.delete("/requests/apr_1").json()
     assert aais.validate(taken_back)["resolution"]["outcome"] == "cancelled"
+
+
+def test_a_request_of_the_one_protocol_is_no_document_of_the_other(aais_door, client, ben):
+    """Whoever asks for a trifle cannot take the yes as that to another document: the resolution
+    says of which bytes it is, and a runner that trusts it would make that call."""
+    wanted = document()["request"]
+    trifle = {"tool": "charge", "arguments": {"amount": 1}, "timeout": "10m",
+              "context": {"id": "apr_1", "action_digest": wanted["action_digest"]}}  # fmt: skip
+    with pytest.raises(AAPError, match="HTTP 400"):
+        client.create(trifle, "aais:apr_1")
+    assert aais_door.get("/requests/apr_1").status_code == 404
+    assert not Approval.objects.exists()
 
 
 def test_after_postgresql_has_dropped_its_sessions_the_next_request_is_answered(web, token):
