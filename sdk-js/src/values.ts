@@ -17,13 +17,18 @@ const INTEGER_END = 10n ** BigInt(INTEGER_DIGITS_MAX);
 const ROUNDED =
   " is a number of JavaScript above 2^53, which may have been another one before it was read:" +
   " give it as a BigInt or a text";
+const NOTHING_TOLD =
+  " is an object of a class that shows nothing of what it holds, so nobody could tell two of them" +
+  " apart: give what it holds as plain values";
+const WRITTEN_ALIKE = " has two names that are written alike, and only one would be told";
 
 /**
  * The value as plain JSON. What JSON does not know (a date, NaN, bytes) becomes its text; what is
  * `undefined` is left out.
  *
- * Throws Unfit for an integer that may have lost digits already, and for what goes too deep;
- * TooLarge for a BigInt of more than 1,000 digits. `name` is what it is called in their words.
+ * Throws Unfit for an integer that may have lost digits already, for what goes too deep and for
+ * what tells nothing of itself (a Promise, a Blob, a class whose fields are all private); TooLarge
+ * for a BigInt of more than 1,000 digits. `name` is what it is called in their words.
  */
 export function plain(value: unknown, name = "it", depth = 0): Json {
   switch (typeof value) {
@@ -129,12 +134,39 @@ function object(value: object, name: string, depth: number): Json {
   if ("toJSON" in value && typeof value.toJSON === "function") {
     return plain(value.toJSON(), name, depth + 1);
   }
-  const members = value instanceof Map ? [...value] : Object.entries(value);
-  return Object.fromEntries(
-    members
-      .filter(([, one]) => one !== undefined)
-      .map(([key, one]) => [text(String(key)), plain(one, `${name}.${String(key)}`, depth + 1)]),
+  if (value instanceof Number || value instanceof String || value instanceof Boolean) {
+    return plain(value.valueOf(), name, depth);
+  }
+  const members: [unknown, unknown][] =
+    value instanceof Map ? [...value] : isForm(value) ? fields(value) : Object.entries(value);
+  if (members.length === 0 && isOpaque(value)) throw new Unfit(name + NOTHING_TOLD);
+  const told = members.filter(([, one]) => one !== undefined);
+  const found = Object.fromEntries(
+    told.map(([key, one]) => [text(String(key)), plain(one, `${name}.${String(key)}`, depth + 1)]),
   );
+  if (Object.keys(found).length < told.length) throw new Unfit(name + WRITTEN_ALIKE);
+  return found;
+}
+
+type Form = URLSearchParams | Headers | FormData;
+
+/** What a request is made of, which shows nothing of itself to who lists its members. */
+function isForm(value: object): value is Form {
+  return [URLSearchParams, Headers, FormData].some((kind) => value instanceof kind);
+}
+
+/** Its fields by name, so that secrets among them are masked; of one that repeats, all. */
+function fields(form: Form): [string, unknown][] {
+  const found = new Map<string, unknown[]>();
+  for (const [name, one] of form) found.set(name, [...(found.get(name) ?? []), one]);
+  return [...found].map(([name, all]) => [name, all.length === 1 ? all[0] : all]);
+}
+
+/** Whether it is of a class that keeps what it holds to itself: two of them would look alike. */
+function isOpaque(value: object): boolean {
+  if (value instanceof Map || isForm(value)) return false;
+  const kind: object | null = Object.getPrototypeOf(value);
+  return kind !== null && Object.getPrototypeOf(kind) !== null;
 }
 
 /** PostgreSQL stores no NUL, and UTF-8 has no half characters. */

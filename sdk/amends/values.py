@@ -12,10 +12,21 @@ from datetime import date, time
 from typing import Any
 
 from amends.errors import ArgumentsChanged, TooLarge
-from amends.protocol.masking import MaskingKey, holds_bare, holds_mask, kind_of, without_last4
+from amends.protocol.canonical import canonical
+from amends.protocol.masking import (
+    Hidden,
+    MaskingKey,
+    Unfit,
+    holds_bare,
+    holds_mask,
+    kind_of,
+    without_last4,
+)
 
 # As the ledger has it: more than any money, id or key has.
 INTEGER_DIGITS_MAX = 1_000
+HIDES = "get_secret_value"
+"""What Pydantic's secrets have, and nothing else."""
 _INTEGER_END = 10**INTEGER_DIGITS_MAX
 
 _QUOTED_IN_RANGES = re.compile(r'[\s"\\,()\[\]]')
@@ -36,19 +47,46 @@ def plain(value: Any) -> Any:
     """The value as plain JSON; raises TooLarge for an integer of more than 1,000 digits.
 
     Numbers stay numbers. What JSON does not know (a date, a Decimal, NaN) becomes its text, which
-    PostgreSQL reads as the same value where the column is of that kind.
+    PostgreSQL reads as the same value where the column is of that kind. What hides its value
+    (Pydantic's SecretStr, whose text is always the same) becomes Hidden, and is masked by a mark.
     """
+    if isinstance(value, Hidden):
+        return value
+    if callable(reveal := getattr(value, HIDES, None)) and not isinstance(value, type):
+        return _hidden(reveal())
     if isinstance(value, enum.Enum):
         value = value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {part.name: getattr(value, part.name) for part in dataclasses.fields(value)}
     if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):
-        value = dump(mode="json")  # Pydantic's models, which most frameworks hand to tools
+        # Pydantic's models, which most frameworks hand to tools
+        return _with_hidden(plain(dump(mode="json")), dump())
     if isinstance(value, Mapping):
-        return {_text(str(name)): plain(item) for name, item in value.items()}
+        named = {_text(str(name)): plain(item) for name, item in value.items()}
+        if len(named) < len(value):
+            raise Unfit("two of its names are written alike, and only one would be told")
+        return named
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
     return value if value is None or isinstance(value, bool) else _scalar(value)
+
+
+def _hidden(secret: Any) -> Hidden:
+    known = plain(secret)
+    return Hidden(known if isinstance(known, str) else canonical(known).decode())
+
+
+def _with_hidden(told: Any, held: Any) -> Any:
+    """A model's JSON, in which a secret is only stars, with what the model holds at these places.
+    """
+    if hasattr(held, HIDES):
+        return plain(held)
+    if isinstance(told, dict) and isinstance(held, Mapping):
+        by_name = {_text(str(name)): item for name, item in held.items()}
+        return {name: _with_hidden(item, by_name.get(name)) for name, item in told.items()}
+    if isinstance(told, list) and isinstance(held, list | tuple | set | frozenset):
+        return list(map(_with_hidden, told, held))
+    return told
 
 
 def is_json(value: Any) -> bool:
@@ -189,7 +227,13 @@ def as_targets(target: object) -> list[dict[str, str]]:
     if isinstance(target, Mapping):
         if not {"type", "id"} <= set(target):
             raise ValueError(NO_TARGET.format(target))
-        return [{"type": str(target["type"]), "id": str(target["id"])}]
+        return [{"type": str(target["type"]), "id": _id(target["id"])}]
     if isinstance(target, tuple) and len(target) == PAIR and isinstance(target[0], str):
-        return [{"type": target[0], "id": str(target[1])}]
+        return [{"type": target[0], "id": _id(target[1])}]
     return [one for each in target for one in as_targets(each)]
+
+
+def _id(value: object) -> str:
+    if hasattr(value, HIDES):
+        raise ValueError("the id of a target cannot be hidden: calls are told apart by it")
+    return str(value)

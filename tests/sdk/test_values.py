@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from psycopg.types.multirange import Multirange
 from psycopg.types.range import Range
+from pydantic import BaseModel, SecretBytes, SecretStr
 
 from amends.errors import TooLarge
 from amends.events import new_id, statement
 from amends.protocol.canonical import canonical, digest, idempotency_key
-from amends.values import plain
+from amends.protocol.masking import MaskingKey, Unfit
+from amends.values import as_targets, plain
 
 
 class Fare(Enum):
@@ -130,3 +132,38 @@ def test_the_span_that_the_agent_runs_in_is_named(desk, small_desk, monkeypatch)
         "trace_id": f"{0xABC:032x}",
         "span_id": f"{0xDEF:016x}",
     }
+
+
+class Payout(BaseModel):
+    to: SecretStr
+    parts: list[SecretBytes]
+    amount: int
+
+
+def test_what_hides_its_value_is_told_apart_and_never_told():
+    """Pydantic writes each as the same stars: a transfer to one account was approved, and could be
+    made to another."""
+    key = MaskingKey(b"k" * 32)
+
+    def asked(account, part=b"x"):
+        args = {"payout": Payout(to=account, parts=[part], amount=5), "pin": SecretStr(account)}
+        data = {"args": plain(args)}
+        return statement("action.planned", run="r", data=data, mask=(), masking_key=key)
+
+    said = [canonical(asked(*one).event["data"]) for one in
+            (("DE89370400440532013000",), ("DE89370400440532013000",), ("GB33BUKB2020",),
+             ("DE89370400440532013000", b"y"))]  # fmt: skip
+    assert said[0] == said[1]
+    assert len(set(said)) == 3
+    assert b"***" not in said[0]
+    assert b"DE89" not in said[0]
+    assert "⟦masked:secret:v1:".encode() in said[0]
+    bare = statement("action.planned", run="r", data={"to": plain(SecretStr("a"))}, mask=())
+    assert bare.event["data"] == {"to": "⟦masked:secret⟧"}
+    with pytest.raises(ValueError, match="cannot be hidden"):
+        as_targets(("account", SecretStr("DE89")))
+
+
+def test_two_names_that_are_written_alike_are_not_told_as_one():
+    with pytest.raises(Unfit, match="written alike"):
+        plain({1: "eve", "1": "ben"})

@@ -116,6 +116,8 @@ def test_what_needs_the_desk_is_judged_alike(client):
         ("new Uint8Array([1, 2])", '"AQI="'),
         (r"'a\u0000b\ud800'", '"a\ufffdb\ufffd"'),
         ("({toJSON: () => ({id: 9007199254740993n})})", '{"id":9007199254740993}'),
+        ("new URLSearchParams('to=eve&tag=a&tag=b')", '{"tag":["a","b"],"to":"eve"}'),
+        ("[new Number(5), new Boolean(true), Object.create(null)]", "[5,true,{}]"),
     ],
 )
 def test_what_json_does_not_know_becomes_its_text(client, script, wanted):
@@ -130,6 +132,18 @@ def test_a_number_that_may_have_lost_digits_is_refused_in_words(client):
     assert client("plain", script="(function deep() { const a = {}; a.a = a; return a })()")[
         "words"
     ].endswith("nested deeper than 32 levels")
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["new (class { #iban = 'DE89' })()", "Promise.resolve(1)", "new Blob(['x'])", "/eve/",
+     "new Map([[{a: 1}, 1], [{a: 2}, 2]])"],
+)  # fmt: skip
+def test_what_tells_nothing_of_itself_is_refused_in_words(client, script):
+    """Two of them were one `{}`: the one was approved, and the other could run."""
+    found = client("plain", script=f"({{to: {script}}})")
+    assert found["isUnfit"], found
+    assert found["words"].startswith("it.to ")
 
 
 def test_an_address_with_a_password_is_refused_without_telling_it(client):

@@ -121,6 +121,12 @@ class Look:
         )
 
 
+class Hidden(str):
+    """A text that its owner hides whatever its name is: a placeholder takes its place."""
+
+    __slots__ = ()
+
+
 def placeholder(tag: str) -> str:
     """What stands where a secret stood; the tag says of which kind it was."""
     return f"{_OPENING}{tag}⟧"
@@ -268,6 +274,8 @@ def _clean(value: Any, depth: int, look: Look) -> Any:
         return _integer(value, look)
     elif kind is float:
         return _float(value, look)
+    elif kind is Hidden:
+        return made_by(look.key, "secret", str(value))
     return value
 
 
