@@ -15,7 +15,16 @@ import aais
 import httpx
 import psycopg
 import pytest
-from agentapprovalprotocol import AAPError, AsyncClient, AsyncGate, Call, Client, Deny, Gate, Pending
+from agentapprovalprotocol import (
+    AAPError,
+    AsyncClient,
+    AsyncGate,
+    Call,
+    Client,
+    Deny,
+    Gate,
+    Pending,
+)
 from agentapprovalprotocol._client import ConflictError, CredentialRefused, NotFound
 from django.db.models import F
 
