@@ -7,7 +7,7 @@ from django.db.models import CharField, Q, Value
 from django.db.models.functions import Cast, Concat
 
 from approvals.models import Approval, ApprovalState, ConsentRequest, NotificationRecord
-from ledger.models import Run
+from ledger.models import Action, Run
 from workspaces.erasure_registry import ERASED, Scope, holds, keeps, rests, stays
 from workspaces.models import Workspace
 
@@ -31,6 +31,15 @@ def denied(scope: Scope) -> Q:
     return Q(workspace=scope.workspace, run_ref__in=scope.names)
 
 
+def sighted(scope: Scope) -> Q:
+    """What rules remember of calls: digests without a salt, which tell who tries every address."""
+    touched = Action.objects.filter(pk__in=scope.actions).values_list("run__run", "action")
+    here = Q(run_ref__in=scope.names)
+    for run, action in touched:
+        here |= Q(run_ref=run, action=action)
+    return Q(workspace=scope.workspace) & here
+
+
 def messages(scope: Scope) -> Q:
     """What was sent about an approval: its text need not name the run, but it tells of the call."""
     messages = NotificationRecord.objects.filter(asked(scope, "approval__")).exclude(delivery=None)
@@ -47,7 +56,7 @@ def messages(scope: Scope) -> Q:
 ANYBODY = Concat(Value(ERASED), Cast("pk", CharField()), output_field=CharField())
 
 holds("approvals.Approval", "subject", "targets", "headline", "previews", "agent_text", "reason",
-      "closing_reason", rows=asked, calls=[])  # fmt: skip
+      "closing_reason", "digest", rows=asked, calls=[])  # fmt: skip
 holds("approvals.Clarification", "question", "answer",
       rows=lambda scope: asked(scope, "approval__"))  # fmt: skip
 # Before the rows by which they are found.
@@ -57,13 +66,20 @@ holds("approvals.NotificationRecord", "to",
       rows=lambda scope: asked(scope, "approval__") & Q(person=None))  # fmt: skip
 holds("approvals.ConsentRequest", "name", "contact", "question", "note", rows=consents,
       person_ref=ANYBODY, token_digest=ANYBODY, token_sealed=b"")  # fmt: skip
-holds("approvals.Decision", "reason", "shown", rows=lambda scope: asked(scope, "approval__"))
+holds(
+    "approvals.Decision",
+    "reason",
+    "shown",
+    "seen_digest",
+    rows=lambda scope: asked(scope, "approval__"),
+)
 
 holds("approvals.Denial", "deed", rows=denied)
+holds("approvals.Sighting", "value", "shape", "person", rows=sighted)
 
-keeps("approvals.Approval", "subject_key", "run_ref", "case_ref", "digest", "rules", "currency",
+keeps("approvals.Approval", "subject_key", "run_ref", "case_ref", "rules", "currency",
       "was", because=OURS)  # fmt: skip
-keeps("approvals.Decision", "seen_digest", "teams", because=OURS)
+keeps("approvals.Decision", "teams", because=OURS)
 keeps("approvals.Denial", "key", "run_ref", because=OURS)
 keeps(
     "approvals.ToolShape",
@@ -77,7 +93,7 @@ keeps("approvals.Pause", "name", "reason", because="words of an operator about a
 for _model, _columns in {
     "Tally": ("meter", "subject", "buckets"),
     "Reservation": ("key", "run_ref", "action"),
-    "Sighting": ("field", "value", "shape", "person", "run_ref", "action"),
+    "Sighting": ("field", "run_ref", "action"),
 }.items():
     keeps(f"approvals.{_model}", *_columns, because="digests and ids, let go by age")
 keeps("approvals.PolicyVersion", "document", "source", "digest", "note", "unmet", because=OURS)

@@ -77,7 +77,7 @@ def _hidden(secret: Any) -> Hidden:
 
 
 def _with_hidden(told: Any, held: Any) -> Any:
-    """A model's JSON, in which a secret is only stars, with what the model holds at these places."""
+    """A model's JSON, where a secret is only stars, with what the model holds at these places."""
     if hasattr(held, HIDES):
         return plain(held)
     if isinstance(told, dict) and isinstance(held, Mapping):

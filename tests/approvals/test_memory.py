@@ -10,11 +10,13 @@ from django.db.models import F
 from approvals import inbox, memory
 from approvals.card_context import why
 from approvals.models import Approval, Reservation, Sighting, Tally
+from ledger import erasure
 from ledger.models import Action
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
 from workspaces import keys
+from workspaces.erasure_registry import ERASED
 from workspaces.models import Agent
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -248,6 +250,30 @@ def test_what_looks_like_a_known_one_and_is_another_is_told(trip, obey):
     assert answer(trip, "k4", args={"to": "billing@acme.com"}) == "proceed"
     alike = [{"type": "contact", "id": "C7".replace("C", "с")}]
     assert answer(trip, "k5", args={"to": "billing@paypal.com"}, targets=alike) == "wait"
+
+
+def test_who_is_forgotten_is_not_to_be_found_among_what_rules_remember(trip, obey, acme, ben):
+    """A digest without a salt tells whoever tries all addresses that they know."""
+    obey("!known(args.to)")
+    for run, person in (("run_1", "mia"), ("run_2", "eve")):
+        trip.send("run.started", run=run, on_behalf_of={"id": person})
+        said = {"run": run, "args": {"to": f"{person}@example.com"}}
+        assert answer(trip, run, **said) == "wait"
+        grant(ben)
+        trip.succeeded(pay(trip, run, **said), attempt=f"try-{run}")
+        trip.send("run.completed", run=run)
+    asked = Approval.objects.get(run_ref="run_1")
+
+    erasure.erase(acme, person="mia", by=None)
+
+    kept = {(one.run_ref, one.person, one.value) for one in Sighting.objects.all()}
+    eve = (memory.digest_of("eve"), memory.Value.of("eve@example.com").value)
+    assert kept == {("run_1", ERASED, ERASED), ("run_2", *eve)}
+    asked.refresh_from_db()
+    assert (asked.digest, asked.decisions.get().seen_digest) == (ERASED, ERASED)
+    trip.send("run.started", run="run_3")
+    assert answer(trip, "k3", run="run_3", args={"to": "eve@example.com"}) == "proceed"
+    assert answer(trip, "k4", run="run_3", args={"to": "mia@example.com"}) == "wait"
 
 
 def test_what_nobody_asks_for_any_more_is_let_go(trip, obey):
