@@ -59,6 +59,14 @@ def verify_from_the_shell(tmp_path, text, key):
     )
 
 
+@pytest.mark.parametrize("proof", [None, 5, [], {"extra": 1}, "c2sp.org/\ud800"])
+def test_a_proof_that_is_no_text_proves_nothing(log, proof):
+    """A file from a stranger ends in the one refusal, and not in an error of ours."""
+    text = json.dumps({"event": EVENT, "salt": SALT.hex(), "proof": proof})
+    with pytest.raises(proofs.NotProven, match="no event, salt and proof"):
+        proofs.verify(text, [log.key])
+
+
 @pytest.mark.parametrize("salt", [b"", SALT + b"{", SALT[:31]])
 def test_a_salt_of_another_length_proves_nothing(log, salt):
     with pytest.raises(proofs.NotProven, match="32 bytes"):

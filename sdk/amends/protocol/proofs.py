@@ -226,7 +226,8 @@ def verify(text: str, keys: list[LogKey]) -> Verified:
         return _verified(Proof.parse(text), keys, event=None)
     try:
         document = json.loads(text, object_pairs_hook=_once)
-        event, salt, proof = document["event"], bytes.fromhex(document["salt"]), document["proof"]
+        event, salt = document["event"], bytes.fromhex(document["salt"])
+        proof = str.encode(document["proof"]).decode()  # a text, and one that can be written
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise NotProven("the download has no event, salt and proof") from error
     if len(salt) != SALT_BYTES:
