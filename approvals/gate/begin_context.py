@@ -62,8 +62,7 @@ LEFT JOIN LATERAL (
         array_position('{succeeded,unknown,running,failed,approved,planned}', a.state::text), a.id
     LIMIT 1) action ON true
 LEFT JOIN LATERAL (
-    SELECT a.key FROM ledger_action a JOIN ledger_run r ON r.id = a.run_id
-    WHERE r.workspace_id = call.workspace AND r.run = call.run AND a.action = call.action
+    SELECT a.key FROM ledger_action a WHERE a.run_id = run.id AND a.action = call.action
         AND a.key <> call.key AND a.key <> '' LIMIT 1) other ON true
 LEFT JOIN LATERAL (
     SELECT id, state, digest, expires_at, expires_at <= clock_timestamp(), closing_reason,

@@ -9,6 +9,7 @@ from django.db import connection
 from django.utils import timezone
 
 from approvals import inbox, pauses
+from approvals.gate import begin_context
 from approvals.gate.begin import BeginAnswer
 from approvals.gate.waiting import ApprovalStatus
 from approvals.models import Approval, ApprovalState
@@ -193,3 +194,18 @@ def test_the_functions_of_begin_have_the_parameters_and_write_the_columns_that_a
         *statements.BATCH, *statements.HASHED, "place", *statements.EVENT,
     }  # fmt: skip
     assert set(statements.DESK) < set(statements.EVENT)
+
+
+def test_the_look_is_by_indexes_also_where_a_young_desk_has_planned_it_for_good():
+    """A connection keeps the plan that was made when the tables were as good as empty."""
+    types = "bigint, text, bigint, text, text, text, text, text, text, int"
+    places = iter(range(1, 11))
+    look = re.sub("%b", lambda _: f"${next(places)}", begin_context.LOOK)
+    with connection.cursor() as cursor:
+        cursor.execute("SET plan_cache_mode = force_generic_plan")
+        cursor.execute(f"PREPARE the_look ({types}) AS {look}")
+        cursor.execute("EXPLAIN EXECUTE the_look (1, 'r', 1, 'k', 'a', 't', 's', 'd', 'm', 10)")
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+        cursor.execute("RESET plan_cache_mode; DEALLOCATE the_look")
+    assert re.search(r"Index Scan using action_id_in_run .*\n +Index Cond: \(\(run_id = ", plan)
+    assert not re.findall(r"Join Filter|Seq Scan on (?:ledger|approvals_approval)\w*", plan)
