@@ -1,6 +1,6 @@
 """All measures, or those named, on servers of their own; the last line is JSON.
 
-    python -m bench [--small] [ingest begin client waiting steps approve unwind retention attacks …]
+    python -m bench [--small] [ingest begin again client waiting steps approve unwind …]
 
 `--small` is a quick look that says nothing about a large desk. A whole run is kept in
 bench/latest.json.
@@ -15,27 +15,27 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from bench import lists
-from bench.servers import Servers, servers
+from bench.servers import own, servers
 
 LATEST = Path(__file__).parent / "latest.json"
-Measure = Callable[..., dict[str, Any]]
 
-
-def alone(module: str) -> Measure:
-    """A measure that runs as a program of its own against a fresh desk."""
-
-    def measure(running: Servers, *, small: bool) -> dict[str, Any]:
-        with running.desk(module) as desk:
-            return desk.run(f"bench.{module}", *(["--small"] if small else []))
-
-    return measure
-
-
-ALONE = ("ingest", "begin", "again", "client", "waiting", "steps", "approve", "unwind", "retention",
-         "attacks")  # fmt: skip
+# Each runs in a process of its own, against a fresh desk: (desk, small=…) -> {key: figure}.
+MEASURES = {
+    "ingest": "bench.ingest:ingest",
+    "begin": "bench.begin:begin",
+    "again": "bench.begin:again",
+    "client": "bench.begin:client",
+    "waiting": "bench.waiting:waiting",
+    "steps": "bench.steps:against_dbos",
+    "approve": "bench.steps:approve_to_call",
+    "unwind": "bench.steps:unwind",
+    "retention": "bench.retention:retention",
+    "attacks": "bench.attacks:attacks",
+}
 LISTS = ("queue", "search", "pages")
 
 
@@ -52,14 +52,26 @@ def machine() -> dict[str, Any]:
 
 def run(wanted: list[str], *, small: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    more = ["--small"] if small else []
     with servers() as running:
-        for name in ALONE:
+        for name in MEASURES:
             if name in wanted:
-                found |= told(name, lambda name=name: alone(name)(running, small=small))  # type: ignore[misc]
+                with running.desk(name) as desk:
+                    found |= told(name, lambda: desk.run("bench", "--inside", name, *more))  # noqa: B023
         if chosen := set(LISTS) & set(wanted):
             found |= told(", ".join(sorted(chosen)),
                           lambda: lists.measure(running, chosen, small=small))  # fmt: skip
     return found
+
+
+def inside(name: str, *, small: bool) -> dict[str, Any]:
+    """One measure, against the desk that this process was started for."""
+    desk = own()
+    try:
+        found: dict[str, Any] = resolve_name(MEASURES[name])(desk, small=small)
+        return found
+    finally:
+        desk.stop()
 
 
 def told(name: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -72,10 +84,14 @@ def told(name: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
-    parser.add_argument("measures", nargs="*", choices=[[], *ALONE, *LISTS])
+    parser.add_argument("measures", nargs="*", choices=[[], *MEASURES, *LISTS])
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--inside", choices=MEASURES, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    wanted = options.measures or [*ALONE, *LISTS]
+    if options.inside:
+        print(json.dumps(inside(options.inside, small=options.small)))
+        return
+    wanted = options.measures or [*MEASURES, *LISTS]
     facts = machine()
     found = run(wanted, small=options.small)
     if not options.measures and not options.small:

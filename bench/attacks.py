@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from bench.hijacked import DESKS, Call, Work, work
-from bench.servers import own
+from bench.servers import Desk
 
 SEEDS = (1, 2)
 HONEST, ATTACKED = 40, 4  # runs of each desk and seed, and of each kind of attack
@@ -207,25 +207,17 @@ async def measured(url: str, seeds: Sequence[int], **how: int) -> list[Table]:
         return tables
 
 
-def main() -> None:
-    running = own()
-    try:
-        import django
+def attacks(running: Desk, *, small: bool) -> dict[str, float]:
+    import django
 
-        django.setup()
-        running.start_web()
-        how = {"honest": 12, "attacked": 2} if "--small" in sys.argv else {}
-        tables = asyncio.run(measured(running.url, SEEDS[:1] if how else SEEDS, **how))
-        for table in tables:
-            print(table, file=sys.stderr)
-            print(*dict.fromkeys(table.missed), sep="\n", file=sys.stderr)
-        print(json.dumps({
-            "attacks_stopped_or_asked": round(min(one.stopped_or_asked for one in tables), 4),
-            "honest_asked_of_100": round(max(one.asked_of_honest for one in tables) * 100, 1),
-        }))  # fmt: skip
-    finally:
-        running.stop()
-
-
-if __name__ == "__main__":
-    main()
+    django.setup()
+    running.start_web()
+    how = {"honest": 12, "attacked": 2} if small else {}
+    tables = asyncio.run(measured(running.url, SEEDS[:1] if small else SEEDS, **how))
+    for table in tables:
+        print(table, file=sys.stderr)
+        print(*dict.fromkeys(table.missed), sep="\n", file=sys.stderr)
+    return {
+        "attacks_stopped_or_asked": round(min(one.stopped_or_asked for one in tables), 4),
+        "honest_asked_of_100": round(max(one.asked_of_honest for one in tables) * 100, 1),
+    }

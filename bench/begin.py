@@ -1,25 +1,39 @@
-"""What the tool boundary costs: `begin` for an auto-allowed action, in durable single-row INSERTs.
+"""What the tool boundary costs.
 
-    python -m bench begin
+    python -m bench begin again client
 
-gives `begin_ratio`, `begin_memory_ratio` (under a sum, a count and a known value) and what they are
-made of: the median of three rounds, each with a web process of its own, for one may be a fifth
-quicker than the next all its life. Within a round all are measured in turns and by their medians.
-A policy with rules and a pause are in force, as in life.
+`begin` gives `begin_ratio` (for an auto-allowed action, in durable single-row INSERTs),
+`begin_memory_ratio` (under a sum, a count and a known value) and what they are made of: the median
+of three rounds, each with a web process of its own, for one may be a fifth quicker than the next
+all its life. Within a round all are measured in turns and by their medians. A policy with rules and
+a pause are in force, as in life.
+
+`again` gives medians in milliseconds, of one web process, of what is not the usual `begin`: a
+retry, a replay, a question that still waits; each in turns with the others and with the usual one
+(`begin_first_ms`), which all of them are to be held against.
+
+`client` gives what recording an action costs an agent: one call of a tool through the client
+against the bare call. It is gated (asked for, made, and its outcome put in the spool), awaited, or
+only spooled (the desk is away, and the policy lets it go on). The outcomes travel behind the
+agent's back.
 """
 
+import asyncio
 import http.client
 import json
 import statistics
-import sys
+import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import psycopg
 
-from bench.servers import Desk, own
+import amends
+from bench.servers import Desk
 
 # Two seconds of each: with four hundred calls a busy moment of the machine moved the medians.
 CALLS = 1_000
@@ -39,30 +53,28 @@ policies:
   capped.*:
     - {when: 'sum(args.amount, per: tool, over: "24h") > 600', approval: DENY}
     - {approval: AUTO}
+  forbidden.*: {approval: DENY}
 """
 AT_ONCE, CALLS_AT_ONCE = 20, 200
 CAPPED, AMOUNT = 600, 12
 
 
-def prepare() -> tuple[str, str]:
-    """A workspace with a policy and a pause; the agent's key and the desk's address for it."""
+def prepare() -> str:
+    """A workspace with a policy, a pause, and two who may approve; the agent's key."""
     import django
 
     django.setup()
     from approvals import pauses, versions
-    from workspaces import keys
-    from workspaces.models import Agent, User, Workspace
+    from bench.generate import cast
 
-    workspace = Workspace.objects.create(slug="bench", name="Bench")
-    person = User.objects.create_user("ada@example.com", name="Ada")
-    versions.activate(versions.save(workspace, POLICY, by=person), by=person)
-    pauses.pause(workspace, "tool", "never.*", by=person, reason="a pause to look past")
-    agent = Agent.objects.create(workspace=workspace, name="bench")
-    return keys.create_key(agent, by=None, name="bench")[1], str(workspace.pk)
+    people = cast()
+    versions.activate(versions.save(people.workspace, POLICY, by=people.ada), by=people.ada)
+    pauses.pause(people.workspace, "tool", "never.*", by=people.ada, reason="a pause to look past")
+    return people.tokens[0]
 
 
 class Caller:
-    """An agent on one connection that stays open; every call is of a new action."""
+    """An agent on one connection that stays open."""
 
     def __init__(self, url: str, token: str, name: str) -> None:
         self._name = name
@@ -72,48 +84,48 @@ class Caller:
         self._number = 0
         self._opened: set[str] = set()
 
-    def open(self, run: str) -> None:
-        """Say for whom the run acts, which is what a count for a person asks."""
+    def post(self, path: str, body: Any) -> tuple[float, Any]:
+        """Seconds until the answer is in, and the answer."""
+        raw = json.dumps(body).encode()
+        start = time.perf_counter()
+        self._talk.request("POST", path, raw, self._headers)
+        answer = self._talk.getresponse().read()
+        return time.perf_counter() - start, json.loads(answer)
+
+    def say(self, event_type: str, run: str, data: dict[str, Any], **more: str) -> None:
         from ledger.append.events import new_id
 
-        data = {"on_behalf_of": {"id": run}}
-        event = {"id": new_id(), "type": "run.started", "run": run, "data": data}
-        raw = json.dumps([event]).encode()
-        self._talk.request("POST", "/api/v1/events", raw, self._headers)
-        self._talk.getresponse().read()
+        event = {"id": new_id(), "type": event_type, "run": run, "data": data}
+        self.post("/api/v1/events", [event | more])
 
-    def begin(self, tool: str = "pay.refund") -> float:
-        """Seconds until the answer is in."""
-        run = f"{self._name}_{(self._number + 1) // 10}"
-        if tool.startswith("memory") and run not in self._opened:
-            self._opened.add(run)
-            self.open(run)
-        start, said = self.ask(tool, run)
-        assert said.get("answer") == "proceed", said
-        return time.perf_counter() - start
-
-    def ask(self, tool: str, run: str) -> tuple[float, dict[str, Any]]:
-        """When it was asked, and the answer."""
+    def ask(self, tool: str, run: str, number: int, attempt: str) -> tuple[float, dict[str, Any]]:
+        """The `begin` of action `number` of a run."""
         from ledger.append.events import new_id
 
-        self._number += 1
-        number = self._number
         body: dict[str, Any] = {
             "id": new_id(), "type": "action.planned", "run": run,
-            "action": f"act_{number}", "n": number % 10, "attempt": f"try-{number}",
+            "action": f"act_{number}", "n": number % 10, "attempt": attempt,
             "data": {
                 "tool": tool, "args": {"amount": AMOUNT, "to": f"card {number}"},
                 "targets": [{"type": "charge", "id": f"ch_{number}"}],
-                "key": f"{self._name}-{number}",
+                "key": f"{run}-{number}",
                 "class": "external_reversible", "before": [{"paid": 12}],
                 "intent": {"goal": "refund", "reason": "charged twice"},
             },
         }  # fmt: skip
-        raw = json.dumps(body).encode()
-        start = time.perf_counter()
-        self._talk.request("POST", "/api/v1/actions/begin", raw, self._headers)
-        answer = self._talk.getresponse()
-        return start, json.loads(answer.read())
+        return self.post("/api/v1/actions/begin", body)
+
+    def begin(self, tool: str = "pay.refund") -> float:
+        """Seconds until the answer to a new action is in."""
+        self._number += 1
+        run = f"{self._name}_{self._number // 10}"
+        if tool.startswith("memory") and run not in self._opened:
+            self._opened.add(run)
+            # For whom the run acts is what a count for a person asks.
+            self.say("run.started", run, {"on_behalf_of": {"id": run}})
+        took, said = self.ask(tool, run, self._number, f"try-{self._number}")
+        assert said.get("answer") == "proceed", said
+        return took
 
 
 class Inserter:
@@ -160,9 +172,9 @@ def past_the_cap(url: str, token: str) -> int:
     """Of calls at once under one sum: how many went on beyond it, or were not answered."""
 
     def some(number: int) -> list[dict[str, Any]]:
-        caller = Caller(url, token, f"at_once{number}")
-        times = range(CALLS_AT_ONCE // AT_ONCE)
-        return [caller.ask("capped.refund", f"at_once{number}")[1] for _ in times]
+        name = f"at_once{number}"
+        caller, times = Caller(url, token, name), range(CALLS_AT_ONCE // AT_ONCE)
+        return [caller.ask("capped.refund", name, one, f"try-{one}")[1] for one in times]
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         said = [one for found in threads.map(some, range(AT_ONCE)) for one in found]
@@ -171,7 +183,8 @@ def past_the_cap(url: str, token: str) -> int:
     return abs(went_on - CAPPED // AMOUNT) + unanswered
 
 
-def rounds(running: Desk, token: str, calls: int) -> dict[str, Any]:
+def begin(running: Desk, *, small: bool) -> dict[str, Any]:
+    token, calls = prepare(), 80 if small else CALLS
     inserter, found, conflicts = Inserter(running.database_url), [], 0
     for number in range(ROUNDS):
         running.start_web()
@@ -184,14 +197,134 @@ def rounds(running: Desk, token: str, calls: int) -> dict[str, Any]:
     return middle | {"begin_ratios": ratios, "reserve_conflicts": conflicts}
 
 
-def main() -> None:
-    running = own()
-    try:
-        token, _ = prepare()
-        print(json.dumps(rounds(running, token, 80 if "--small" in sys.argv else CALLS)))
-    finally:
+KINDS_CALLS, KINDS_WARM_UP, KINDS_TURN = 300, 30, 10
+
+
+class Kind(NamedTuple):
+    """What happens `before` the call that is measured, and the answer of that."""
+
+    before: Callable[[int], Any] | None
+    call: Callable[[int], Any]
+    answer: str
+
+
+def kinds(caller: Caller) -> dict[str, Kind]:
+    def again(kind: str, attempt: str, tool: str = "pay.refund") -> Callable[[int], Any]:
+        return lambda number: caller.ask(tool, f"{kind}_{number}", number, attempt)
+
+    def ended(kind: str, event_type: str, **data: Any) -> Callable[[int], None]:
+        first = again(kind, "1")
+
+        def end(number: int) -> None:
+            first(number)
+            said = {"attempt": "1", "fence": 1} | data
+            caller.say(event_type, f"{kind}_{number}", said, action=f"act_{number}")
+
+        return end
+
+    def few(kind: str, tool: str) -> Callable[[int], Any]:
+        """Twenty questions of one agent may be open, and no more."""
+        call = again(kind, "1", tool)
+        return lambda number: call(number % 15)
+
+    failed = ended("retry", "action.failed", outcome="no_effect", error={"type": "E"})
+    succeeded = ended("replay", "action.succeeded", result={"ok": True})
+    asked, forbidden = few("wait", "mail.send"), few("denied", "forbidden.refund")
+    return {
+        "first": Kind(None, again("first", "1"), "proceed"),
+        "retry": Kind(failed, again("retry", "2"), "proceed"),
+        "replay": Kind(succeeded, again("replay", "2"), "replay"),
+        "same_try": Kind(again("same", "1"), again("same", "1"), "proceed"),
+        "busy": Kind(again("busy", "1"), again("busy", "2"), ""),
+        "wait": Kind(asked, asked, "wait"),
+        "denied": Kind(forbidden, forbidden, "denied"),
+    }
+
+
+def again(running: Desk, *, small: bool) -> dict[str, float]:
+    token, calls = prepare(), 40 if small else KINDS_CALLS
+    running.start_web()
+    measures = kinds(Caller(running.url, token, "again"))
+    seconds: dict[str, list[float]] = {}
+    for begun in range(0, KINDS_WARM_UP + calls, KINDS_TURN):
+        for name, kind in measures.items():
+            numbers = range(begun, begun + KINDS_TURN)
+            for number in numbers:
+                if kind.before is not None:
+                    kind.before(number)
+            for number in numbers:
+                took, body = kind.call(number)
+                assert body.get("answer", "") == kind.answer, (name, body)
+                if number >= KINDS_WARM_UP:
+                    seconds.setdefault(name, []).append(took)
+    return {f"begin_{name}_ms": round(statistics.median(found) * 1000, 2)
+            for name, found in seconds.items()}  # fmt: skip
+
+
+CLIENT_CALLS, CLIENT_WARM_UP = 400, 40
+
+
+def note(number: int) -> dict[str, Any]:
+    return {"id": number, "text": "called back"}
+
+
+def seconds(call: Callable[[int], Any], calls: int) -> float:
+    """The median of one call."""
+    found = []
+    for number in range(CLIENT_WARM_UP + calls):
+        start = time.perf_counter()
+        call(number)
+        found.append(time.perf_counter() - start)
+    return statistics.median(found[CLIENT_WARM_UP:])
+
+
+async def awaited(call: Callable[[int], Any], calls: int) -> float:
+    found = []
+    for number in range(CLIENT_WARM_UP + calls):
+        start = time.perf_counter()
+        await call(number)
+        found.append(time.perf_counter() - start)
+    return statistics.median(found[CLIENT_WARM_UP:])
+
+
+def client(running: Desk, *, small: bool) -> dict[str, float]:
+    token = prepare()
+    running.start_web()
+    calls = 40 if small else CLIENT_CALLS
+    declared: dict[str, Any] = {
+        "target": ("note", "{number}"),
+        "before": lambda **_: None,
+        "after": lambda result, **_: result,
+        "effect_class": "internal_update",
+    }
+    spool = Path(tempfile.mkdtemp()) / "spool.sqlite"
+    with amends.connect(running.url, token, spool=spool) as desk:
+        recorded = desk.tool("crm.note", **declared)(note)
+
+        async def note_async(number: int) -> dict[str, Any]:
+            return note(number)
+
+        recorded_async = desk.tool("crm.note", **declared)(note_async)
+
+        async def story() -> float:
+            async with desk.run("Note them"):
+                found = await awaited(recorded_async, calls)
+            await desk.async_driver.close()
+            return found
+
+        with desk.run("Note them"):
+            gated = seconds(recorded, calls)
+        in_loop = asyncio.run(story())
+        desk.flush(60)
         running.stop()
-
-
-if __name__ == "__main__":
-    main()
+        with desk.run("Note them"):
+            recorded(-1)  # finds that nobody answers
+            spooled = seconds(recorded, calls)
+    bare = seconds(note, calls)
+    return {
+        "client_overhead": round((gated - bare) * 1000, 2),
+        "client_gated_ms": round(gated * 1000, 2),
+        "client_awaited_ms": round(in_loop * 1000, 2),
+        "client_spooled_ms": round(spooled * 1000, 2),
+        "client_bare_us": round(bare * 1_000_000, 2),
+    }

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from bench.servers import Desk, own
+from bench.servers import Desk
 
 CLIENTS = 4
 BATCH_EVENTS = 500
@@ -205,7 +205,8 @@ def bytes_per_event(database_url: str) -> float:
         return float(total) / max(1, (count or [0])[0])
 
 
-def measure(running: Desk, batch_count: int = 24) -> dict[str, Any]:
+def ingest(running: Desk, *, small: bool) -> dict[str, Any]:
+    batch_count = 8 if small else 24
     workspace, token = set_up()
     running.start_web()
     post_all(running.url, token, batches(WARM_BATCHES, "warm"))
@@ -216,14 +217,14 @@ def measure(running: Desk, batch_count: int = 24) -> dict[str, Any]:
         ingested.append(batch_count * BATCH_EVENTS / post_all(running.url, token, bodies))
         copied.append(copy_rows(running.database_url, workspace.pk, f"copy{number}"))
     ratios = [ours / theirs for ours, theirs in zip(ingested, copied, strict=True)]
-    ingest, copy = statistics.median(ingested), statistics.median(copied)
+    events, copy = statistics.median(ingested), statistics.median(copied)
     seal = seal_rate(workspace)
     return {
         # The machine's speed moves, so each round is compared with the COPY right after it.
         "ingest_ratio": round(statistics.median(ratios), 3),
         "ingest_ratios": [round(ratio, 3) for ratio in ratios],
-        "seal_ratio": round(seal / ingest, 2),
-        "ingest_events_per_s": round(ingest),
+        "seal_ratio": round(seal / events, 2),
+        "ingest_events_per_s": round(events),
         "copy_rows_per_s": round(copy),
         "seal_events_per_s": round(seal),
         "verify_proofs_per_s": round(verify_rate(workspace)),
@@ -232,7 +233,7 @@ def measure(running: Desk, batch_count: int = 24) -> dict[str, Any]:
 
 
 # Batches that come in beside another measure: 5,000 events a second from a process of its own,
-# `python -m bench.ingest --beside URL TOKEN`. It says that it is ready, begins with the first line
+# `python -m bench.ingest URL TOKEN`. It says that it is ready, begins with the first line
 # of its input, and ends with it.
 
 BATCHES_PER_S = 10
@@ -261,16 +262,5 @@ def beside(url: str, token: str) -> None:
     print(round(count / (time.monotonic() - begun), 1), flush=True)
 
 
-def main() -> None:
-    if "--beside" in sys.argv:
-        return beside(*sys.argv[2:])
-    running = own()
-    try:
-        count = 8 if "--small" in sys.argv else 24
-        print(json.dumps(measure(running, count)))
-    finally:
-        running.stop()
-
-
 if __name__ == "__main__":
-    main()
+    beside(*sys.argv[1:])

@@ -8,15 +8,13 @@ new head, which the old head must lead to. Also printed: the page that says what
 """
 
 import hmac
-import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from amends.protocol.proofs import node_hash
 from bench.asking import Browser
-from bench.servers import Desk, own
+from bench.servers import Desk
 from ledger.merkle import EMPTY_ROOT
 
 # A stranger's check that one head of the log grew out of another, from the proof alone.
@@ -158,13 +156,16 @@ def settle(workspace: Any, person: str) -> None:
     cases.exclude(state="closed").update(state="closed")
 
 
-def measure(desk: Desk, runs: int) -> dict[str, Any]:
+def retention(desk: Desk, *, small: bool) -> dict[str, Any]:
+    import django
+
+    django.setup()
     from bench import generate
     from ledger import erasure, proofs
     from ledger.models import Event, Run
     from workspaces.models import Workspace
 
-    made = generate.live(runs)
+    made = generate.live(SMALL_RUNS if small else RUNS)
     workspace = Workspace.objects.get(slug=made.slug)
     found: dict[str, Any] = {"kept_events": Event.objects.count(), "generate_s": made.seconds}
     found["seal_all_s"], _ = timed(lambda: seal_everything(workspace))
@@ -185,20 +186,5 @@ def measure(desk: Desk, runs: int) -> dict[str, Any]:
     found["erase_find_s"], _ = timed(lambda: erasure.find(workspace, person=person))
     found["erase_s"], done = timed(lambda: erasure.erase(workspace, person=person, by=None))
     found |= {"erased_runs": done.run_count, "erased_events": done.event_count}
-    return found | checked(workspace, old, head)
-
-
-def main() -> None:
-    import django
-
-    django.setup()
-    running = own()
-    try:
-        found = measure(running, SMALL_RUNS if "--small" in sys.argv else RUNS)
-        print(json.dumps({key: round(value, 2) for key, value in found.items()}))
-    finally:
-        running.stop()
-
-
-if __name__ == "__main__":
-    main()
+    found |= checked(workspace, old, head)
+    return {key: round(value, 2) for key, value in found.items()}

@@ -1,9 +1,9 @@
-"""How many compensation steps a second two workers make, measured against DBOS.
+"""The engine: steps a second, a long plan, and how soon after a person's yes a system is called.
 
-    python -m bench steps
+    python -m bench steps approve unwind
 
-gives `steps_ratio` (ours ÷ DBOS's, both as two processes on one PostgreSQL), and what it is made
-of. Ours makes every commit of docs/engine.md over a connector that does nothing; DBOS runs
+`steps` gives `steps_ratio` (ours ÷ DBOS's, both as two processes on one PostgreSQL), and what it
+is made of. Ours makes every commit of docs/engine.md over a connector that does nothing; DBOS runs
 workflows of as many empty steps. Each side has many plans or workflows to do: DBOS is measured with
 one at a time and with sixteen at a time in each process, and we compare with whichever is faster.
 
@@ -12,8 +12,18 @@ rounds counts.
 
 Both clocks start when everything is warm: ours when the messages of plans that were started before
 are sent, until the last step is verified; DBOS's when the workflows are called.
+
+`approve` gives `approve_to_call_p95_ms`: from the moment in which the decision is posted to the one
+in which the connector is called, with the intent committed between them. No sweeper runs, so each
+one came by its message.
+
+`unwind` gives of an approved plan of a thousand steps `unwind_step_ms` (median from the end of one
+step to the end of the next, the plan alone with one worker), `unwind_growth` (the last quarter of
+its steps ÷ the first: 1 is linear), and the seconds that its preview, its submission, its approval
+and its page take.
 """
 
+import itertools
 import json
 import subprocess
 import sys
@@ -24,7 +34,8 @@ from typing import Any
 
 import psycopg
 
-from bench.servers import Desk, own
+from bench.asking import Browser, p95
+from bench.servers import Desk
 
 WORKERS = 2
 ROUNDS = 3
@@ -55,8 +66,6 @@ def policy(approval: str) -> dict[str, Any]:
     }
 
 
-POLICY = policy("AUTO")
-
 DBOS_PROGRAM = """
 import sys, time
 from concurrent.futures import ThreadPoolExecutor
@@ -85,20 +94,22 @@ DBOS.destroy()
 """
 
 
-def set_up() -> tuple[Any, Any]:
+def set_up(approval: str) -> Any:
+    """The cast of a workspace whose compensations are asked about (MANUAL) or not (AUTO)."""
     import django
 
     django.setup()
     from approvals import versions
+    from bench.generate import cast
     from connectors import connections
-    from workspaces.models import Agent, Workspace
 
-    workspace = Workspace.objects.create(slug="bench-steps", name="Bench")
-    connection = connections.create(workspace, "noop", "noop", {}, by=None)
+    people = cast()
+    connection = connections.create(people.workspace, "noop", "noop", {}, by=None)
     connection.concurrency = 100
     connection.save()
-    versions.activate(versions.save(workspace, json.dumps(POLICY), by=None), by=None)
-    return workspace, Agent.objects.create(workspace=workspace, name="bench")
+    document = json.dumps(policy(approval))
+    versions.activate(versions.save(people.workspace, document, by=None), by=None)
+    return people
 
 
 def fail(agent: Any, name: str, steps: int) -> None:
@@ -135,12 +146,21 @@ def fail(agent: Any, name: str, steps: int) -> None:
             intake.record(plain_connection(), actor, events[start : start + 500])
 
 
+def submitted(case: Any, by: Any = None) -> Any:
+    """The case's plan, drafted and submitted."""
+    from recovery.planning import plans
+
+    draft = plans.draft(case)
+    return plans.submit(
+        case, digest=draft.digest, revision=draft.case.revision, by=by, reason="bench"
+    )
+
+
 def submit(plans: int, steps: int, agent: Any, prefix: str) -> list[int]:
     """Plans through the whole path: events, triage, draft, submission, which starts them. Workers
     hear of them when we say `go`.
     """
     from recovery.models import Case
-    from recovery.planning import plans as drafting
     from recovery.triage import triage
     from workspaces.wakeups import broker
 
@@ -150,11 +170,7 @@ def submit(plans: int, steps: int, agent: Any, prefix: str) -> list[int]:
     found = []
     for case in Case.objects.filter(run__run__startswith=f"{prefix}-"):
         broker.did_not_answer()  # so nothing is said to it for a moment
-        draft = drafting.draft(case)
-        plan = drafting.submit(
-            case, digest=draft.digest, revision=draft.case.revision, by=None, reason="bench"
-        )
-        found.append(plan.pk)
+        found.append(submitted(case).pk)
     return found
 
 
@@ -209,7 +225,7 @@ def finish(database_url: str, plan_ids: list[int], started: float) -> float:
 
 def warm(running: Desk) -> Any:
     """Two workers that have done as much as DBOS's processes; the agent whose runs they undo."""
-    _, agent = set_up()
+    agent = set_up("AUTO").agents[0]
     start_workers(running)
     rest()
     plans, steps = WARM
@@ -246,7 +262,8 @@ def dbos(running: Desk, plans: int, steps: int, at_a_time: int) -> float:
     return plans // WORKERS * WORKERS * steps / seconds
 
 
-def measure(running: Desk, plans: int, steps: int) -> dict[str, float]:
+def against_dbos(running: Desk, *, small: bool) -> dict[str, float]:
+    plans, steps = (8, 20) if small else (64, 50)
     mine: list[float] = []
     theirs: dict[int, list[float]] = {count: [] for count in AT_A_TIME}
     agent = warm(running)
@@ -265,14 +282,99 @@ def measure(running: Desk, plans: int, steps: int) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    plans, steps = (8, 20) if "--small" in sys.argv else (64, 50)
-    running = own()
-    try:
-        print(json.dumps(measure(running, plans, steps)))
-    finally:
-        running.stop()
+DECISIONS = 60
+CALL_SECONDS_MAX = 30.0
+CALLED = """
+SELECT extract(epoch FROM at) - milliseconds / 1000.0 FROM connectors_calllog
+WHERE method = 'apply' AND target = %s
+"""
 
 
-if __name__ == "__main__":
-    main()
+def question(people: Any, name: str) -> Any:
+    """A plan of one step that Ada submitted, and what Ben is asked."""
+    from approvals.models import Approval
+    from recovery.models import Case
+    from recovery.triage import triage
+
+    fail(people.agents[0], name, 1)
+    triage.look()
+    plan = submitted(Case.objects.get(run__run=name), by=people.ada)
+    return Approval.objects.get(pk=plan.approval_id)
+
+
+def waited(database: Any, ben: Browser, approval: Any, name: str) -> float:
+    """Milliseconds from the post to the call, by the clock of this one machine."""
+    path = f"/w/{approval.workspace.slug}/approvals/{approval.pk}/decide/"
+    posted = time.time()
+    ben.post(path, {"decision": "grant", "digest": approval.digest, "reason": "bench"})
+    while True:
+        called = database.execute(CALLED, [f"thing/{name}-0"]).fetchone()
+        if called is not None:
+            return 1_000 * (float(called[0]) - posted)
+        assert time.time() - posted < CALL_SECONDS_MAX, f"{name} was approved and not called"
+        time.sleep(0.01)
+
+
+def approve_to_call(running: Desk, *, small: bool) -> dict[str, float]:
+    decisions = 10 if small else DECISIONS
+    people = set_up("MANUAL")
+    from bench.generate import cookie_of
+
+    running.start_web()
+    running.start_worker()
+    ben = Browser(running.url, cookie_of(people.ben))
+    names = [f"approve-{number}" for number in range(decisions + 5)]
+    with psycopg.connect(running.database_url, autocommit=True) as database:
+        found = [waited(database, ben, question(people, name), name) for name in names]
+    found = sorted(found[5:])  # the first ones make connections and prepare statements
+    return {
+        "approve_to_call_p95_ms": round(p95(found), 1),
+        "approve_to_call_median_ms": round(found[len(found) // 2], 1),
+    }
+
+
+LONG_STEPS = 1_000
+ENDS = "SELECT extract(epoch FROM moved_at) FROM recovery_step WHERE plan_id = %s ORDER BY position"
+
+
+def unwind(running: Desk, *, small: bool) -> dict[str, float]:
+    people = set_up("MANUAL")
+    from approvals import inbox
+    from approvals.models import Approval
+    from bench.generate import cookie_of
+    from recovery.models import Case
+    from recovery.planning import plans
+    from recovery.triage import triage
+
+    running.start_web()
+    running.start_worker(concurrency=1)
+    fail(people.agents[0], "long", 100 if small else LONG_STEPS)
+    triage.look()
+    case = Case.objects.get(run__run="long")
+    found: dict[str, float] = {}
+    begun = time.monotonic()
+    draft = plans.draft(case)
+    found["unwind_preview_s"] = time.monotonic() - begun
+    begun = time.monotonic()
+    plan = plans.submit(
+        case, digest=draft.digest, revision=draft.case.revision, by=people.ada, reason="bench"
+    )
+    found["unwind_submit_s"] = time.monotonic() - begun
+    begun = time.monotonic()
+    assert plan.approval_id is not None
+    approval = Approval.objects.get(pk=plan.approval_id)
+    inbox.grant(approval, by=people.ben, seen=approval.digest, reason="bench")
+    found["unwind_approve_s"] = time.monotonic() - begun
+    finish(running.database_url, [plan.pk], started=time.time())
+    with psycopg.connect(running.database_url) as connection:
+        ends = [float(end) for (end,) in connection.execute(ENDS, [plan.pk])]
+    gaps = [1_000 * (later - earlier) for earlier, later in itertools.pairwise(ends)]
+    quarter = len(gaps) // 4
+    first, last = median(gaps[:quarter]), median(gaps[-quarter:])
+    found |= {"unwind_step_ms": median(gaps), "unwind_growth": last / first}
+    ada = Browser(running.url, cookie_of(people.ada))
+    page = f"/w/{people.workspace.slug}/cases/{case.pk}/"
+    ada.took(page)
+    milliseconds, body = ada.fetched(page)
+    found |= {"unwind_page_s": milliseconds / 1_000, "unwind_page_kib": len(body) / 1024}
+    return {name: round(value, 2) for name, value in found.items()}

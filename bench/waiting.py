@@ -26,7 +26,7 @@ from urllib.parse import quote, urlsplit
 
 from bench.asking import p95
 from bench.ingest import BATCHES_PER_S
-from bench.servers import own
+from bench.servers import Desk
 
 AGENTS, CONSOLES, DECISIONS = 1_000, 200, 100
 SMALL = 10  # one in ten of each
@@ -43,7 +43,7 @@ WAITING = re.compile(rb"^amends_waiting_agents (\d+)", re.MULTILINE)
 
 
 @dataclass
-class Desk:
+class Waiting:
     """Who waits for what: the key that asked and the approval; and two people's cookies."""
 
     asked: list[tuple[str, int]]
@@ -52,7 +52,7 @@ class Desk:
     batches_token: str
 
 
-def prepare(count: int) -> Desk:
+def prepare(count: int) -> Waiting:
     """As many open questions, each asked at the gate by an agent of at most twenty."""
     import django
 
@@ -72,7 +72,7 @@ def prepare(count: int) -> Desk:
     sender = Agent.objects.create(workspace=made.workspace, name="sender")
     batches_token = keys.create_key(sender, by=None, name="bench")[1]
     cookies = [cookie_of(made.ada), cookie_of(made.ben)]
-    return Desk(asked[:count], cookies, made.ben, batches_token)
+    return Waiting(asked[:count], cookies, made.ben, batches_token)
 
 
 def ask(agent: Any, number: int) -> int:
@@ -197,7 +197,7 @@ async def batches_beside(url: str, token: str) -> AsyncIterator[None]:
     would measure something easier. Consoles and agents go on meanwhile, so nothing here blocks.
     """
     sender = await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "ignore", "-m", "bench.ingest", "--beside", url, token,
+        sys.executable, "-W", "ignore", "-m", "bench.ingest", url, token,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert sender.stdin is not None
@@ -219,7 +219,7 @@ async def batches_beside(url: str, token: str) -> AsyncIterator[None]:
             await sender.wait()
 
 
-async def measured(url: str, desk: Desk, consoles: int, decided: int) -> dict[str, float]:
+async def measured(url: str, desk: Waiting, consoles: int, decided: int) -> dict[str, float]:
     crowd = Crowd(url)
     tokens = {approval: token for token, approval in desk.asked}
     open_pages = [
@@ -249,17 +249,8 @@ async def measured(url: str, desk: Desk, consoles: int, decided: int) -> dict[st
     }
 
 
-def main() -> None:
-    share = SMALL if "--small" in sys.argv else 1
-    running = own()
-    try:
-        desk = prepare(AGENTS // share)
-        running.start_web()
-        found = measured(running.url, desk, CONSOLES // share, DECISIONS // share)
-        print(json.dumps(asyncio.run(found)))
-    finally:
-        running.stop()
-
-
-if __name__ == "__main__":
-    main()
+def waiting(running: Desk, *, small: bool) -> dict[str, float]:
+    share = SMALL if small else 1
+    desk = prepare(AGENTS // share)
+    running.start_web()
+    return asyncio.run(measured(running.url, desk, CONSOLES // share, DECISIONS // share))
