@@ -14,7 +14,7 @@ from amends.protocol.masking import holds_mask
 from approvals import call_context, consent_requests, deciders, policy, tool_shapes
 from approvals.call_context import calls
 from approvals.models import Approval, ApprovalState, ConsentAnswer, NotificationRecord, SubjectKind
-from connectors.models.channels import DeliveryState
+from connectors.models import DeliveryState
 from ledger.models import Action, ActionState, Effect, Run
 from workspaces import formatting
 from workspaces.access import people_with

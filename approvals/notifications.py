@@ -28,8 +28,7 @@ from approvals.models import (
 )
 from connectors import channels
 from connectors.channels import Message
-from connectors.models import Delivery
-from connectors.models.channels import DeliveryState
+from connectors.models import Delivery, DeliveryState
 from workspaces import access, formatting
 from workspaces.models import User
 

@@ -14,8 +14,7 @@ from django.db import connection as database
 from psycopg import Cursor
 
 from connectors.contract import Target
-from connectors.models import Connection
-from connectors.models.connections import CallOutcome
+from connectors.models import CallOutcome, Connection
 from ledger.append.statements import array
 from ledger.desk_events import plain_connection
 

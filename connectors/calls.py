@@ -44,8 +44,7 @@ from connectors.contract import (
     State,
     Target,
 )
-from connectors.models import Connection
-from connectors.models.connections import CallOutcome
+from connectors.models import CallOutcome, Connection
 from connectors.outbound import Deadline, Outbound
 from connectors.redaction import Redaction
 from workspaces.encryption import CannotOpen

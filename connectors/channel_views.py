@@ -13,8 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from connectors import channels
 from connectors.forms import ChannelForm
-from connectors.models import Channel, Delivery
-from connectors.models.channels import ChannelKind, DeliveryState
+from connectors.models import Channel, ChannelKind, Delivery, DeliveryState
 from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.models import Workspace

@@ -33,8 +33,7 @@ from django.db.models import DurationField, ExpressionWrapper, F, Value
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
-from connectors.models import Channel, Delivery
-from connectors.models.channels import ChannelKind, DeliveryState, Tier
+from connectors.models import Channel, ChannelKind, Delivery, DeliveryState, Tier
 from connectors.outbound import Deadline, Outbound, headers_of, signer
 from connectors.redaction import Redaction
 from ledger import proofs

@@ -29,8 +29,7 @@ from connectors import calls, registry
 from connectors.call_pool import Asker, asked
 from connectors.canonical import canonical
 from connectors.contract import CannotRead, Connector, Purpose, Refused, State, Target
-from connectors.models import Connection, ConnectionVersion
-from connectors.models.connections import digest_of_settings
+from connectors.models import Connection, ConnectionVersion, digest_of_settings
 from connectors.redaction import Redaction
 from workspaces import outbox
 from workspaces.models import Act, Secret, User, Workspace

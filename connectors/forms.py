@@ -9,7 +9,7 @@ from django import forms
 from connectors import registry
 from connectors.connections import CONCURRENCY_MAX, SETTINGS_BYTES_MAX, credential_fields
 from connectors.contract import Connector
-from connectors.models.channels import ChannelKind, Tier
+from connectors.models import ChannelKind, Tier
 
 CREDENTIAL_CHARACTERS_MAX = 8_000
 SUBJECTS_MAX = 50

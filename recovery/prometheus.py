@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from amends.protocol.vocabulary import RISKS
 from approvals.models import ApprovalState, PauseKind
-from connectors.models.channels import DeliveryState
+from connectors.models import DeliveryState
 from recovery.models import CaseState, PlanState, StepState
 from recovery.models.steps import DONE, TROUBLED
 from workspaces.periodic import patience

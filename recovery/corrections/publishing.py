@@ -18,8 +18,7 @@ from amends.protocol.vocabulary import EventType
 from connectors import channels
 from connectors.canonical import canonical
 from connectors.channels import Message
-from connectors.models import Channel, Delivery
-from connectors.models.channels import ChannelKind, DeliveryState
+from connectors.models import Channel, ChannelKind, Delivery, DeliveryState
 from recovery.cases.lifecycle import NotPossible, record
 from recovery.corrections.drafting import lock
 from recovery.corrections.wording import DAYS, settings_of

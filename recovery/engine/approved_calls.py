@@ -16,8 +16,7 @@ from approvals.policy import ToolCall
 from connectors import calls
 from connectors.canonical import digest
 from connectors.contract import Operation, Refused
-from connectors.models import Connection
-from connectors.models.connections import digest_of_settings
+from connectors.models import Connection, digest_of_settings
 from ledger.models import Action, ActionState, Effect, Run
 from recovery.engine.queries import IntentContext
 from recovery.models import Plan, Step

@@ -22,7 +22,7 @@ from django.db.models import TextChoices
 from amends.protocol.vocabulary import DESK_EVENTS, EventType
 from approvals.models import APPROVAL_MOVES, ApprovalState
 from config.local.places import ROOT
-from connectors.models.channels import DeliveryState
+from connectors.models import DeliveryState
 from ledger.models.actions import ActionState, AttemptState
 from ledger.models.events import ErasureState
 from ledger.models.runs import RunState

@@ -12,8 +12,7 @@ from django.urls import URLResolver, get_resolver
 from django.utils import timezone
 
 from config.api import api
-from connectors.models import CallLog
-from connectors.models.connections import CallOutcome
+from connectors.models import CallLog, CallOutcome
 from ledger import disclosure
 from ledger.models import EventKey
 from recovery.corrections import draft as draft_corrections
