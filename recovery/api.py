@@ -2,6 +2,10 @@
 
 A person's token acts like its owner, in its one workspace. It posts the digest and the revision
 that it saw, and it never decides an approval. What cannot be done is an RFC 9457 problem.
+
+An agent asks about its own runs with its key: their cases, and says that a run did wrong. Of a case
+it is told how it stands and what becomes of its plans; never what people wrote about it, who they
+are, what an affected person is told, or what a connector read in an outside system.
 """
 
 from __future__ import annotations
@@ -9,26 +13,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from django.db.models import QuerySet
 from django.http import HttpRequest, JsonResponse
 from django.shortcuts import get_object_or_404
 from ninja import Field, Router, Schema
-from ninja.security import HttpBearer
 
 from ledger import disclosure
-from ledger.models import Checkpoint
+from ledger.models import Checkpoint, Run
 from recovery import search, serializers
 from recovery.cases.lifecycle import NotPossible, OutOfDate
 from recovery.casework import cases, closing, resuming
 from recovery.casework.closing import CannotClose, Remainder
 from recovery.corrections import draft, publish
 from recovery.corrections.facts import without_values
-from recovery.models import Case, Correction, Plan
+from recovery.models import Case, CaseState, Correction, Plan, Report, ReportSource
 from recovery.planning import plans
 from recovery.planning.plans import Drifted
-from workspaces import access, keys
-from workspaces.models import PersonToken, User, Workspace
+from workspaces import access
+from workspaces.keys import ByAgent, ByPerson, caller_of
+from workspaces.models import User, Workspace
 from workspaces.pages import is_number
 from workspaces.written import InvalidInput
 
@@ -37,18 +42,18 @@ LIMIT_DEFAULT = 50
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class PersonAuth(HttpBearer):
-    """`Authorization: Bearer amends_…` of a person's token."""
+class Person(Protocol):
+    """What `ByPerson` found: the owner of the token, and the workspace that it is for."""
 
-    def authenticate(self, request: HttpRequest, token: str) -> PersonToken | None:
-        return keys.person_of(token)
+    workspace: Workspace
+    person: User
 
 
 class AsPerson(HttpRequest):
-    auth: PersonToken
+    auth: Person
 
 
-router = Router(auth=PersonAuth(), tags=["recovery"])
+router = Router(auth=ByPerson(), tags=["recovery"])
 
 
 class Compensate(Schema):
@@ -322,8 +327,8 @@ def recovers(request: AsPerson) -> bool:
     return access.may(request.auth.person, "recover", request.auth.workspace)
 
 
-def allowed(request: AsPerson, codename: access.Codename) -> PersonToken:
-    """The token, if its owner holds the permission in its workspace; raises NotAllowed (403)."""
+def allowed(request: AsPerson, codename: access.Codename) -> Person:
+    """The caller; raises NotAllowed (403) unless the owner holds the permission there."""
     access.require(request.auth.person, codename, request.auth.workspace)
     return request.auth
 
@@ -356,3 +361,84 @@ def left_of(given: Residue, workspace: Workspace) -> Remainder:
     if owner is None or not access.may(owner, "view", workspace):
         raise CannotClose(f"There is nobody here with the address {given.owner}.")
     return Remainder(text=given.text, owner=owner, due_at=given.due_at, effect_id=given.effect)
+
+
+# What an agent asks about its own runs.
+
+CASES_A_PAGE = 50
+
+
+@router.get(
+    "/agent/cases",
+    summary="The cases of this agent's runs, the newest first",
+    auth=ByAgent("read"),
+    tags=["agents"],
+)
+@answering
+def list_own_cases(request: HttpRequest, run: str = "", after: str = "") -> Any:
+    """`run` narrows them to one run; `after` goes on where an answer ended."""
+    own = own_cases(request).order_by("-pk")
+    if run:
+        own = own.filter(run__run=run)
+    if after and not is_number(after):
+        return problem(400, "No such place", "after is what the last answer gave")
+    if after:
+        own = own.filter(pk__lt=int(after))
+    found = list(own[: CASES_A_PAGE + 1])
+    page = found[:CASES_A_PAGE]
+    return {
+        "cases": [serializers.case_of_agent(one) for one in page],
+        "after": str(page[-1].pk) if len(found) > CASES_A_PAGE else "",
+    }
+
+
+@router.get(
+    "/agent/cases/{int:pk}",
+    summary="One of them, and how its plans stand",
+    auth=ByAgent("read"),
+    tags=["agents"],
+)
+@answering
+def get_own_case(request: HttpRequest, pk: int) -> Any:
+    case = get_object_or_404(own_cases(request), pk=pk)
+    plans = case.plans.select_related("workspace").order_by("number")
+    return serializers.case_of_agent(case) | {
+        "plans": [serializers.plan_of_agent(one) for one in plans]
+    }
+
+
+def own_cases(request: HttpRequest) -> QuerySet[Case]:
+    caller = caller_of(request)
+    own = Case.objects.filter(workspace=caller.workspace, run__agent=caller.agent)
+    return own.select_related("run")
+
+
+STANDING_MAX = 20
+"""Reports of an agent on one run; whoever says more is talking to itself."""
+
+
+class ReportRequest(Schema):
+    text: str = Field(min_length=1, max_length=4_000, pattern=r"\S")
+
+
+@router.post(
+    "/runs/{path:run}/report",
+    summary="Say that this run did wrong",
+    auth=ByAgent("ingest"),
+    tags=["agents"],
+)
+@answering
+def report(request: HttpRequest, run: str, given: ReportRequest) -> Any:
+    """Opens the run's case, as an operator or an affected person does. The same words again, while
+    they stand, are the same report, so that a lost answer may be asked for again.
+    """
+    caller = caller_of(request)
+    found = get_object_or_404(Run, workspace=caller.workspace, run=run, agent=caller.agent)
+    standing = Report.objects.filter(case__run=found, source=ReportSource.AGENT)
+    standing = standing.exclude(case__state=CaseState.CLOSED)
+    text = cases.plain(given.text)
+    known = standing.filter(text=text).select_related("case").first()
+    if known is None and standing.count() >= STANDING_MAX:
+        return problem(429, "Too many reports", "People know of this run; wait for them.")
+    case = known.case if known else cases.report(found, text=text, source=ReportSource.AGENT)
+    return {"case": case.pk, "state": case.state, "headline": case.headline}

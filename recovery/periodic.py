@@ -2,7 +2,7 @@
 
 from recovery import tasks
 from recovery.casework import bulk, cases, closing
-from recovery.corrections import aftercare
+from recovery.corrections import publishing
 from recovery.triage import advice, automatic, outcome_probes, triage, verification
 from workspaces.periodic import SWEEPER, every
 
@@ -19,5 +19,5 @@ every(1.0, name="recovery.readback")(verification.sweep)
 every(1.0, name="recovery.bulk")(bulk.sweep)
 every(5.0, name="recovery.resumes")(lambda: triage.look(triage.overdue()))
 every(30.0, name="recovery.claims")(cases.let_idle_claims_go)
-every(2.0, name="recovery.corrections")(aftercare.sweep)
+every(2.0, name="recovery.corrections")(publishing.sweep)
 every(60.0, name="recovery.residues")(closing.remind)

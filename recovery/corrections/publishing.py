@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,20 +11,30 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import Exists, F, OuterRef, QuerySet
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
+from approvals import policy
 from connectors import channels
 from connectors.canonical import canonical
 from connectors.channels import Message
 from connectors.models import Channel, ChannelKind, Delivery, DeliveryState
-from recovery.cases.lifecycle import NotPossible, record
+from recovery.cases.lifecycle import REFUSALS, NotPossible, record
+from recovery.corrections import drafting
 from recovery.corrections.drafting import lock
 from recovery.corrections.wording import DAYS, settings_of
-from recovery.models import Correction, CorrectionDelivery, CorrectionState
-from recovery.models.cases import UNDER_A_PLAN
+from recovery.models import (
+    Case,
+    CaseOutcome,
+    CaseState,
+    Correction,
+    CorrectionDelivery,
+    CorrectionState,
+    Plan,
+)
+from recovery.models.cases import RECOVERED, UNDER_A_PLAN
 from workspaces import encryption
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -269,3 +280,59 @@ def revoke(correction: Correction, *, by: User, seen: int, reason: str = "") -> 
     data = {"correction": correction.reference, "reason": reason}
     record(correction.case, EventType.CORRECTION_REVOKED, by=by, data=data)
     return correction
+
+
+# What the scheduler does of itself: drafts of cases that were just recovered, and what is due.
+
+logger = logging.getLogger(__name__)
+
+DRAFTS = 50
+LOOK_BACK_DAYS = 7
+"""Cases closed longer ago have their drafts, or get them when somebody asks."""
+
+
+def sweep() -> int:
+    """Draft, publish and follow what is due; how many."""
+    return draft_due() + publish_due() + follow()
+
+
+def draft_due() -> int:
+    """Draft what affected people are told of cases closed as recovered; the number of cases."""
+    since = timezone.now() - timedelta(days=LOOK_BACK_DAYS)
+    due = Case.objects.filter(
+        state=CaseState.CLOSED,
+        outcome__in=RECOVERED,
+        closed_at__gt=since,
+        corrections_drafted_at=None,
+    )
+    cases = list(due.order_by("closed_at")[:DRAFTS])
+    for case in cases:
+        drafting.draft(case)
+        Case.objects.filter(pk=case.pk).update(corrections_drafted_at=timezone.now())
+    return len(cases)
+
+
+def publish_due() -> int:
+    """Publish drafts of auto-compensated cases where the policy says so; the number published."""
+    plans = Plan.objects.filter(case=OuterRef("case"), started_at__isnull=False)
+    due = Correction.objects.filter(
+        Exists(plans.filter(automatic=True)),
+        ~Exists(plans.filter(automatic=False)),
+        state=CorrectionState.DRAFT,
+        case__state=CaseState.CLOSED,
+        case__outcome=CaseOutcome.RESTORED,
+        drafted_at__gt=timezone.now() - timedelta(days=1),
+    )
+    return sum(map(_publish, due.select_related("workspace", "case")[:DRAFTS]))
+
+
+def _publish(correction: Correction) -> int:
+    if not policy.active(correction.workspace).auto_compensation.publish:
+        return 0
+    way = MAIL if "@" in correction.contact else LINK
+    try:
+        publish(correction, by=None, seen=correction.revision, ways=[way])
+    except REFUSALS as stopped:
+        logger.info("correction %s waits for a person: %s", correction.reference, stopped)
+        return 0
+    return 1

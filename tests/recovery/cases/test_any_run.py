@@ -14,7 +14,7 @@ from ledger.desk_events import plain_connection
 from ledger.parsed_events import ParsedEvent
 from ledger.wire import read
 from recovery.casework import resuming
-from recovery.corrections import aftercare
+from recovery.corrections import publishing
 from recovery.models import Case
 from recovery.planning import plans
 from recovery.triage import triage
@@ -73,4 +73,4 @@ def test_triage_reads_whatever_the_ledger_takes(story, begin_run, shop_connectio
     for case in Case.objects.filter(run__run=run.run):
         plans.draft(case)
         resuming.preview(case)
-        aftercare.draft_due()
+        publishing.draft_due()

@@ -8,7 +8,7 @@ import pytest
 
 from config.local.places import ROOT
 from recovery.casework import cases
-from recovery.corrections import aftercare
+from recovery.corrections import publishing
 from recovery.models import CaseOutcome
 from recovery.planning import drafting
 from tests.recovery.engine import by_hand
@@ -57,7 +57,7 @@ def test_from_the_preview_to_the_published_correction(raised, shop, api):
     _, closed = api.get(f"/cases/{case.pk}")
     assert (closed["state"], closed["outcome"]) == ("closed", "restored")
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
-    aftercare.draft_due()
+    publishing.draft_due()
     _, closed = api.get(f"/cases/{case.pk}")
     (drafted,) = closed["corrections"]
     status, published = api.post(

@@ -10,7 +10,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from ledger.models import Run
-from recovery.corrections import aftercare
+from recovery.corrections import publishing
 from recovery.models import Case, Correction, Plan
 from recovery.planning import plans
 from recovery.triage import automatic, triage
@@ -43,8 +43,8 @@ def test_a_low_exact_trusted_undo_runs_and_is_told_without_anybody(by_itself, ra
     case = Case.objects.get()
     assert (case.outcome, case.plans.get().automatic) == ("restored", True)
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
-    aftercare.draft_due()
-    aftercare.publish_due()
+    publishing.draft_due()
+    publishing.publish_due()
     correction = Correction.objects.get()
     assert correction.state == "published"
     assert correction.facts["reviewed"]["automatic"] is True
@@ -57,9 +57,9 @@ def test_what_a_person_had_a_hand_in_is_not_published_by_itself(by_itself, raise
     plan = Plan.objects.get()
     plan.pk, plan.number, plan.automatic, plan.drafted_by = None, 2, False, ada
     plan.save(force_insert=True)
-    aftercare.draft_due()
+    publishing.draft_due()
 
-    assert aftercare.publish_due() == 0
+    assert publishing.publish_due() == 0
     assert Correction.objects.get().state == "draft"
 
 

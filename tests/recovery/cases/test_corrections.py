@@ -13,7 +13,7 @@ from connectors.models import Delivery
 from ledger.models import Effect, Event, Run
 from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
-from recovery.corrections import CannotPublish, aftercare, facts, publishing
+from recovery.corrections import CannotPublish, facts, publishing
 from recovery.models import CaseState, Correction, Report, Step
 from recovery.planning import plans
 from tests.locks import waits
@@ -38,7 +38,7 @@ def restored(raised, ada):
 
 @pytest.fixture
 def drafted(restored):
-    assert aftercare.draft_due() == 1
+    assert publishing.draft_due() == 1
     return Correction.objects.get()
 
 
@@ -60,7 +60,7 @@ def test_a_recovered_case_drafts_what_the_person_is_told(drafted):
         {"automatic": False, "roles": ["operators"]},
     )
     assert drafted.facts["why"] == "A check found that this is not what was asked for."
-    assert aftercare.draft_due() == 0
+    assert publishing.draft_due() == 0
 
 
 def test_each_affected_person_hears_only_of_what_is_theirs(begin_run, ticket):
@@ -470,7 +470,7 @@ def test_a_case_that_came_back_drafts_anew_where_facts_have_changed(
     case.refresh_from_db()
     closing.close(case, outcome="corrected", reason="Nora has it back", by=ada, seen=case.revision)
 
-    assert aftercare.draft_due() == 1
+    assert publishing.draft_due() == 1
 
     again = case.corrections.exclude(pk=correction.pk).get()
     assert again.state == "draft"

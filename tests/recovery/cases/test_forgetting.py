@@ -11,7 +11,7 @@ from connectors.models import Delivery
 from ledger import audit, erasure, logkeys, proofs, retention, sealer
 from ledger.models import Run
 from recovery import corrections
-from recovery.corrections import aftercare, publishing
+from recovery.corrections import publishing
 from recovery.models import BulkJob, Case, CaseState, Correction, SavedView
 from recovery.planning import plans
 from tests.ledger.test_erasure import tables_that_say
@@ -31,7 +31,7 @@ def told(raised, ada):
         case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Eve Adams asked"
     )
     by_hand.advance(plan.pk)
-    assert aftercare.draft_due() == 1
+    assert publishing.draft_due() == 1
     correction = Correction.objects.get()
     found = corrections.publish(
         correction, by=ada, seen=correction.revision, ways=(publishing.LINK, publishing.MAIL)
