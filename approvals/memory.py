@@ -22,7 +22,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from approvals.models import Reservation, Sighting, Tally
-from approvals.models.memory import DIGEST_CHARACTERS
+from approvals.models.policy import DIGEST_CHARACTERS
 from approvals.policy.spelling import plain, skeleton
 from ledger.append.statements import Statement
 

@@ -21,7 +21,6 @@ from django.test import Client
 
 django.setup()
 
-from bench.asking import Made  # noqa: E402 - models come after Django
 from bench.life import (  # noqa: E402
     DEEDS,
     EVERY_OPEN,
@@ -31,6 +30,7 @@ from bench.life import (  # noqa: E402
     chunks,
     restart_sequences,
 )
+from bench.servers import Made  # noqa: E402 - models come after Django
 from workspaces import independence, keys, teams  # noqa: E402
 from workspaces.access import Codename  # noqa: E402
 from workspaces.models import Agent, Team, User, Workspace  # noqa: E402

@@ -11,8 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from urllib.parse import quote
 
-from bench.asking import Browser, Made, median_of, p95
-from bench.servers import Desk, Servers
+from bench.servers import Browser, Desk, Made, Servers, median_of, p95
 
 ROUNDS = 3
 ASKED = 40

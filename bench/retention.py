@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amends.protocol.proofs import node_hash
-from bench.asking import Browser
-from bench.servers import Desk
+from bench.servers import Browser, Desk
 from ledger.merkle import EMPTY_ROOT
 
 # A stranger's check that one head of the log grew out of another, from the proof alone.

@@ -34,8 +34,7 @@ from typing import Any
 
 import psycopg
 
-from bench.asking import Browser, p95
-from bench.servers import Desk
+from bench.servers import Browser, Desk, p95
 
 WORKERS = 2
 ROUNDS = 3

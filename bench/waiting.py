@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from bench.asking import p95
 from bench.ingest import BATCHES_PER_S
-from bench.servers import Desk
+from bench.servers import Desk, p95
 
 AGENTS, CONSOLES, DECISIONS = 1_000, 200, 100
 SMALL = 10  # one in ten of each

@@ -30,6 +30,8 @@ import psycopg
 import pyrage
 from django.conf import settings
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from rich import progress as bars
+from rich.console import Console
 
 from config.local.postgres import binaries_in, wheel
 from config.pooling import HALF_RESTORED
@@ -343,3 +345,16 @@ def load(
     with running(restore, url, read, stdin=subprocess.PIPE) as child:
         decrypt(source / DATABASE, pipe(child.stdin), ids)
         pipe(child.stdin).close()
+
+
+@contextmanager
+def bar(out: Any) -> Iterator[Callable[[str, float], None]]:
+    """A function that takes what is done now, and which part of all of it is behind us, 0 to 1."""
+    console = Console(file=out._out)  # noqa: SLF001 - Django's wrapper styles each write
+    with bars.Progress(console=console, transient=True, disable=not console.is_terminal) as shown:
+        task = shown.add_task("", total=1.0)
+
+        def tell(what: str, part: float) -> None:
+            shown.update(task, description=what[:40], completed=part)
+
+        yield tell

@@ -15,9 +15,9 @@ from django.db import connection, transaction
 from django.test import Client
 from pytest_django import DjangoDbBlocker
 
-from bench.asking import Made
 from bench.generate import cast, fill, made
 from bench.lists import places
+from bench.servers import Made
 from ledger import erasure
 from ledger.append import statements
 from ledger.desk_events import plain_connection

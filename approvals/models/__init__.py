@@ -13,8 +13,17 @@ from approvals.models.approvals import (
     Requirement,
     SubjectKind,
 )
-from approvals.models.memory import Reservation, Sighting, Tally
-from approvals.models.policy import Denial, GateKey, Pause, PauseKind, PolicyVersion, ToolShape
+from approvals.models.policy import (
+    Denial,
+    GateKey,
+    Pause,
+    PauseKind,
+    PolicyVersion,
+    Reservation,
+    Sighting,
+    Tally,
+    ToolShape,
+)
 
 __all__ = [
     "APPROVAL_MOVES",

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from demo.parcels import world as worlds
+from demo.parcels import tools
 from demo.parcels.tools import SUNDAY, Desk
 from demo.recorded import corpus
 from demo.recorded.corpus import World
@@ -46,7 +46,7 @@ class SenderRequest:
 def sender_request(chance: Random, world: World, steps: int) -> SenderRequest:
     """A request that takes so many right calls, two at most on parcels of the sender's own."""
     account = chance.choice(list(world["accounts"]))
-    spare, *parcels = chance.sample(world["accounts"][account]["parcels"], worlds.PARCELS_EACH)
+    spare, *parcels = chance.sample(world["accounts"][account]["parcels"], tools.PARCELS_EACH)
     if not steps:
         return SenderRequest(account, _idle(chance, parcels[0]), (), spare)
     changes = [change(chance, world, parcel) for parcel in parcels[:steps]]
@@ -78,11 +78,11 @@ def means(chance: Random, world: World, account: str) -> str:
 
 
 def new_parcel(chance: Random, world: World, account: str) -> Change:
-    to, contents = worlds.recipient(chance), chance.sample(worlds.THINGS, 2)
+    to, contents = tools.recipient(chance), chance.sample(tools.THINGS, 2)
     args = {
         "account": account,
         "recipient": to,
-        "service": chance.choice(list(worlds.SERVICES)),
+        "service": chance.choice(list(tools.SERVICES)),
         "contents": contents,
         "pay_with": means(chance, world, account),
     }
@@ -95,7 +95,7 @@ def _recall(chance: Random, world: World, parcel: str) -> Change:
 
 
 def _redirect(chance: Random, world: World, parcel: str) -> Change:
-    to = worlds.recipient(chance)
+    to = tools.recipient(chance)
     words = f"let {parcel} go to {to['name']}, {to['street']}, {to['town']}"
     return Change(words, Step("redirect_parcel", {"parcel": parcel, "recipient": to}))
 
@@ -109,14 +109,14 @@ def _insure(chance: Random, world: World, parcel: str) -> Change:
 
 def _service(chance: Random, world: World, parcel: str) -> Change:
     row = world["parcels"][parcel]
-    service = chance.choice([name for name in worlds.SERVICES if name != row["service"]])
+    service = chance.choice([name for name in tools.SERVICES if name != row["service"]])
     pay = means(chance, world, row["sender"])
     args = {"parcel": parcel, "service": service, "pay_with": pay}
     return Change(f"let {parcel} travel {service}", Step("change_service", args))
 
 
 def _pickup(chance: Random, world: World, parcel: str) -> Change:
-    args = {"parcel": parcel, "on": worlds.day(chance), "part_of_day": "morning"}
+    args = {"parcel": parcel, "on": tools.day(chance), "part_of_day": "morning"}
     return Change(
         f"have {parcel} fetched on {args['on']} in the morning", Step("book_pickup", args)
     )
@@ -151,13 +151,13 @@ def wrong_argument(chance: Random, world: World, request: SenderRequest) -> list
     args, changed = last.args, dict[str, object]()
     if "recipient" in args:
         number = chance.randrange(181, 300)
-        changed["recipient"] = args["recipient"] | {"street": f"{number} {worlds.STREETS[0]}"}
+        changed["recipient"] = args["recipient"] | {"street": f"{number} {tools.STREETS[0]}"}
     elif "minor" in args:
         changed["minor"] = args["minor"] * 10
     elif "service" in args:
         now = world["parcels"][args["parcel"]]["service"]
         changed["service"] = next(
-            name for name in worlds.SERVICES if name not in {now, args["service"]}
+            name for name in tools.SERVICES if name not in {now, args["service"]}
         )
     elif "on" in args:
         day = date.fromisoformat(args["on"]) - timedelta(days=1)
@@ -232,7 +232,7 @@ def refused(chance: Random, world: World, step: Step) -> Step:
 
 
 def _elsewhere(chance: Random, parcel: str) -> Row:
-    return {"parcel": parcel, "recipient": worlds.recipient(chance)}
+    return {"parcel": parcel, "recipient": tools.recipient(chance)}
 
 
 SEED = 1  # twelve of its wrong runs write a row more than once, as twelve of the airline's do
@@ -274,7 +274,7 @@ CAST = (
 def write(folder: Path, *, seed: int = SEED) -> None:
     """Write the recording into `folder`, which exists."""
     chance = Random(seed)
-    before = worlds.make(chance)
+    before = tools.make(chance)
     cast = [(part, number < part.refusals) for part in CAST for number in range(part.runs)]
     chance.shuffle(cast)
     runs = [

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from psycopg import Error as DatabaseError
 
 from config import backups
-from config.management.progress import bar
+from config.backups import bar
 
 
 class Command(BaseCommand):

@@ -16,8 +16,7 @@ from django.db.migrations.loader import MigrationLoader
 from psycopg.conninfo import conninfo_to_dict
 
 from config import backups
-from config.backups import CannotRestore, Head
-from config.management.progress import bar
+from config.backups import CannotRestore, Head, bar
 from edge import sockets
 from ledger import merkle, partitions, rights, sealer, witness
 from ledger.partitions import owner_alias

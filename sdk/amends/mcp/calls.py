@@ -18,8 +18,7 @@ from amends.actions import Action
 from amends.adapters import NOT_MADE, args_digest, not_made
 from amends.drivers import blocking
 from amends.errors import AmendsError, ApprovalTimeout, ArgumentsChanged, NoEffect
-from amends.mcp.hints import Hints
-from amends.mcp.mapping import CALL_TOOL, Kind, Mapped, Safe, Seen
+from amends.mcp.mapping import CALL_TOOL, Hints, Kind, Mapped, Safe, Seen
 from amends.policy import catalogued_class
 from amends.protocol.canonical import digest
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EffectClass

@@ -42,8 +42,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from amends.client import Desk
 from amends.errors import NoEffect
 from amends.mcp.calls import PROTOCOL_VERSION, Abandoned, Call, Open, ServerGone, ServerRefused
-from amends.mcp.hints import UNLISTED, Hints
-from amends.mcp.mapping import Mapped, Safe
+from amends.mcp.mapping import UNLISTED, Hints, Mapped, Safe
 from amends.runs import Run
 
 log = logging.getLogger("amends.mcp")
