@@ -15,26 +15,25 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
-from bench import lists
+from bench import attacks, begin, ingest, lists, retention, steps, waiting
 from bench.servers import own, servers
 
 LATEST = Path(__file__).parent / "latest.json"
 
 # Each runs in a process of its own, against a fresh desk: (desk, small=…) -> {key: figure}.
-MEASURES = {
-    "ingest": "bench.ingest:ingest",
-    "begin": "bench.begin:begin",
-    "again": "bench.begin:again",
-    "client": "bench.begin:client",
-    "waiting": "bench.waiting:waiting",
-    "steps": "bench.steps:against_dbos",
-    "approve": "bench.steps:approve_to_call",
-    "unwind": "bench.steps:unwind",
-    "retention": "bench.retention:retention",
-    "attacks": "bench.attacks:attacks",
+MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
+    "ingest": ingest.ingest,
+    "begin": begin.begin,
+    "again": begin.again,
+    "client": begin.client,
+    "waiting": waiting.waiting,
+    "steps": steps.against_dbos,
+    "approve": steps.approve_to_call,
+    "unwind": steps.unwind,
+    "retention": retention.retention,
+    "attacks": attacks.attacks,
 }
 LISTS = ("queue", "search", "pages")
 
@@ -68,8 +67,7 @@ def inside(name: str, *, small: bool) -> dict[str, Any]:
     """One measure, against the desk that this process was started for."""
     desk = own()
     try:
-        found: dict[str, Any] = resolve_name(MEASURES[name])(desk, small=small)
-        return found
+        return MEASURES[name](desk, small=small)
     finally:
         desk.stop()
 
