@@ -13,10 +13,10 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from approvals import deciders
-from approvals.views.lists import COUNT_MAX
 from edge.asgi import PassOn
 from workspaces import formatting
 from workspaces.news import LEFT_MAX, Asked, heard_until, route_of_news
+from workspaces.pages import COUNT_MAX
 
 NEWS = """
     coalesce((SELECT a.asked_at > %(heard)s FROM approvals_approval a

@@ -5,10 +5,12 @@ JavaScript gets the whole page. A page of a list starts after the last row seen,
 costs what page 1 costs.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+from django.db.models import Model, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django_htmx.middleware import HtmxDetails
@@ -73,6 +75,10 @@ def page(
 
 
 ROWS_A_PAGE = 50
+COUNT_MAX = 1_000
+"""So far rows are counted for a chip or a pager; beyond it is `1 000+`."""
+
+Row = TypeVar("Row", bound=Model)
 
 
 def page_of(
@@ -88,6 +94,53 @@ def page_of(
     newer = _url(request, None) if request.GET.get("after") else ""
     older = _url(request, key(shown[-1])) if has_more else ""
     return shown, {"label": label, "previous": newer, "next": older, "note": "", "all_url": ""}
+
+
+def place_of(moment: datetime, pk: int) -> str:
+    """Where the next page of a list by moment and id starts; `read_place` reads it."""
+    return f"{moment.isoformat()}_{pk}"
+
+
+def read_place(text: str) -> tuple[datetime, int] | None:
+    """None for what is no place of such a list."""
+    moment, _, pk = text.rpartition("_")
+    try:
+        at = datetime.fromisoformat(moment.replace(" ", "+"))  # a plus sign that was not escaped
+    except ValueError:
+        return None
+    return (at, int(pk)) if at.tzinfo and is_number(pk) else None
+
+
+def before_place(rows: QuerySet[Row], column: str, text: str) -> QuerySet[Row]:
+    """Of a list by `column` and id, newest first, what comes after this place; all without one."""
+    place = read_place(text)
+    if place is None:
+        return rows
+    at, pk = place
+    return rows.filter(Q(**{f"{column}__lt": at}) | Q(**{column: at}, pk__lt=pk))
+
+
+def counted(rows: QuerySet[Row]) -> str:
+    return formatting.count(rows.order_by().values("pk")[: COUNT_MAX + 1].count(), COUNT_MAX)
+
+
+def chips(
+    request: HttpRequest, parameter: str, choices: Iterable[tuple[str, str]], current: str
+) -> list[dict[str, Any]]:
+    """The chips above a list that narrow it: (value, name) each; an empty value stands for all."""
+    return [
+        {
+            "name": name,
+            "url": f"{request.path}?{urlencode({parameter: value})}" if value else request.path,
+            "current": value == current,
+        }
+        for value, name in choices
+    ]
+
+
+def named(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Values with their names as the facts of a page; what is empty is left out."""
+    return [{"name": name, "value": value} for name, value in values.items() if value]
 
 
 def _url(request: HttpRequest, after: str | None) -> str:

@@ -1,7 +1,7 @@
 """Lists of approvals: the inbox, what is new in it, and what was decided."""
 
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -12,7 +12,6 @@ from django.db.models.expressions import RawSQL
 from django.http import HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 
@@ -24,10 +23,18 @@ from ledger import disclosure
 from workspaces import clock, formatting, independence, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
-from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.pages import (
+    COUNT_MAX,
+    Request,
+    counted,
+    is_number,
+    page,
+    place_of,
+    read_place,
+    workspace_or_404,
+)
 
 PAGE = 50
-COUNT_MAX = 1_000
 SEARCH_CHARACTERS_MAX = 200
 DAYS = re.compile(r"[0-9]{1,3}d")
 
@@ -73,7 +80,7 @@ def context_of_list(
     request: Request, here: Workspace, current: int | None = None
 ) -> dict[str, Any]:
     rows, view = wanted(request, here)
-    after = _after(request.GET.get("after", ""))
+    after = read_place(request.GET.get("after", ""))
     ordered = rows.order_by("expires_at", "pk")
     if after is not None:
         at, pk = after
@@ -81,13 +88,12 @@ def context_of_list(
     found = list(ordered.annotate(wanted=WANTED, given=GIVEN)[: PAGE + 1])
     for one in found:
         one.workspace = here
-    number = rows.order_by()[: COUNT_MAX + 1].count()
     zone = zone_of(request.user)
     keep = {name: request.GET[name] for name in ("view", "q") if request.GET.get(name)}
     more = None
     if len(found) > PAGE:
         last = found[PAGE - 1]
-        token = f"{last.expires_at.isoformat()}_{last.pk}"
+        token = place_of(last.expires_at, last.pk)
         more = "?" + urlencode(keep | {"after": token})
     query = f"?{urlencode(keep)}" if keep else ""
     root = reverse("approvals:inbox", args=[here.slug])
@@ -100,7 +106,7 @@ def context_of_list(
             for one in found[:PAGE]
         ],
         "views": views_of(here, request.user, view),
-        "pager": {"label": formatting.count(number, COUNT_MAX), "next": more, "previous": ""},
+        "pager": {"label": counted(rows), "next": more, "previous": ""},
         "oldest": f"oldest waits {formatting.span(timezone.now() - oldest)}" if oldest else "",
         "empty": None if found else _empty(request, here, keep.get("q", "")),
         "fresh_url": reverse("approvals:fresh", args=[here.slug]) + query,
@@ -116,19 +122,9 @@ def _prove_url(here: Workspace, person: User) -> str:
     return reverse("workspaces:address")
 
 
-def _after(text: str) -> tuple[datetime, int] | None:
-    at, _, pk = text.rpartition("_")
-    try:
-        moment = parse_datetime(at.replace(" ", "+"))
-    except ValueError:
-        return None
-    return (moment, int(pk)) if moment and moment.tzinfo and is_number(pk) else None
-
-
 def views_of(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
     root = reverse("approvals:inbox", args=[here.slug])
     mine = deciders.count_awaiting(here, person, COUNT_MAX + 1)
-    everything = approvals_of(here).open().order_by()[: COUNT_MAX + 1].count()
     return [
         {
             "name": "Waiting for you",
@@ -139,7 +135,7 @@ def views_of(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
         },
         {
             "name": "All waiting",
-            "count": formatting.count(everything, COUNT_MAX),
+            "count": counted(approvals_of(here).open()),
             "url": f"{root}?view=all",
             "current": view == "all",
         },

@@ -18,9 +18,12 @@ from ledger.replaying import pretty, words_of
 from workspaces import formatting, outbox
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
-from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
+from workspaces.pages import ROWS_A_PAGE, Request, chips, is_number, page, page_of, workspace_or_404
 
-KINDS = ("run", "action", "approval", "case", "plan", "step", "correction", "policy", "key")
+KINDS = {
+    "run": "Runs", "action": "Actions", "approval": "Approvals", "case": "Cases", "plan": "Plans",
+    "step": "Steps", "correction": "Corrections", "policy": "Policies", "key": "Keys",
+}  # fmt: skip
 AGENTS_KINDS = ("run", "action")
 """Of the others agents may not speak, and what they did not say has an index of its own."""
 
@@ -46,7 +49,7 @@ def events(request: Request, workspace: str) -> HttpResponse:
     people, tools = _people(shown), _tools(here, shown)
     context = {
         "workspace": here,
-        "views": _views(request, kind),
+        "views": chips(request, "kind", [("", "All"), *KINDS.items()], kind),
         "run": run,
         "rows": [
             _row(here, event, people) | {"tool": tools.get((event.run, event.action), "")}
@@ -57,15 +60,6 @@ def events(request: Request, workspace: str) -> HttpResponse:
         "empty": {"title": "Nothing is recorded", "text": "No event fits what you look for."},
     }
     return page(request, "ledger/events.html", context)
-
-
-def _views(request: Request, kind: str) -> list[dict[str, Any]]:
-    words = [("", "All"), *((name, f"{name.capitalize()}s") for name in KINDS)]
-    return [
-        {"name": label.replace("Policys", "Policies"),
-         "url": f"{request.path}?kind={name}" if name else request.path, "current": name == kind}
-        for name, label in words
-    ]  # fmt: skip
 
 
 def _people(events: list[Event]) -> dict[str, str]:
@@ -300,10 +294,7 @@ def acts(request: Request, workspace: str) -> HttpResponse:
         "tab": "acts",
         "title": "Audit",
         "lead": "Who did what. Each line is an entry of the ledger, with its proof behind it.",
-        "filters": [
-            {"name": name.capitalize(), "url": f"?kind={name}", "current": name == kind}
-            for name in ACTS
-        ],
+        "filters": chips(request, "kind", [(name, name.capitalize()) for name in ACTS], kind),
         "acts": [_told(here, event, people) for event in events[:PAGE]],
         "pager": {"label": f"{min(len(events), PAGE)} acts", "previous": "", "next": older},
     }

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Q
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -17,10 +16,21 @@ from ledger.schemas import IMPORTED
 from workspaces import formatting, outbox
 from workspaces.access import may, require
 from workspaces.models import APIKey, Workspace
-from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
+from workspaces.pages import (
+    ROWS_A_PAGE,
+    Request,
+    before_place,
+    chips,
+    named,
+    page,
+    page_of,
+    place_of,
+    workspace_or_404,
+)
 
 QUERY_CHARACTERS_MAX = 200
 STEP_DIGITS_MAX = 6
+STATES = [(value, str(label)) for value, label in RunState.choices]
 FIRST_RUNS_MAX = 50
 """Of an agent whose other keys are busy; a key that is heard of later is not looked for."""
 
@@ -39,13 +49,13 @@ def runs(request: Request, workspace: str) -> HttpResponse:
         found = found.filter(state=state)
     if q:
         found = finding.narrowed(found, here, q, state=state)
-    found = _after(found, request.GET.get("after", ""))
+    found = before_place(found, "started_at", request.GET.get("after", ""))
     rows = list(found.order_by("-started_at", "-id")[: ROWS_A_PAGE + 1])
     shown, pager = page_of(request, rows, _key)
     context = {
         "workspace": here,
         "q": q,
-        "views": _views(request, state),
+        "views": chips(request, "state", [("", "All"), *STATES], state),
         "rows": [_row(here, run) for run in shown],
         "pager": pager,
         "empty": _empty(here, q or state),
@@ -83,28 +93,7 @@ def _first_run(key: APIKey) -> str:
 
 
 def _key(run: Run) -> str:
-    moment = run.started_at or datetime.now(UTC)
-    return f"{moment.isoformat()}_{run.pk}"
-
-
-def _after(found: Any, after: str) -> Any:
-    moment, _, number = after.rpartition("_")
-    try:
-        since = datetime.fromisoformat(moment)
-    except ValueError:
-        return found
-    if since.tzinfo is None or not is_number(number):
-        return found
-    return found.filter(Q(started_at__lt=since) | Q(started_at=since, id__lt=int(number)))
-
-
-def _views(request: Request, state: str) -> list[dict[str, Any]]:
-    words = [("", "All"), *((value, str(label)) for value, label in RunState.choices)]
-    return [
-        {"name": label, "url": f"{request.path}?state={value}" if value else request.path,
-         "current": value == state}
-        for value, label in words
-    ]  # fmt: skip
+    return place_of(run.started_at or datetime.now(UTC), run.pk)
 
 
 def _row(here: Workspace, run: Run) -> dict[str, Any]:
@@ -190,16 +179,17 @@ def _show(request: Request, here: Workspace, found: Run, *, sensitive: bool) -> 
 
 
 def _facts(found: Run) -> list[dict[str, Any]]:
-    values = (
-        ("Agent", found.agent.name if found.agent else "the desk itself"),
-        ("Model", found.model),
-        ("Goal", found.goal),
-        ("Labels", ", ".join(f"{k}={v}" for k, v in found.labels.items())),
-        ("Ended with", found.summary or found.reason or _error(found)),
-        ("Source", "imported as reported: it passed no gate here" * (IMPORTED in found.flags)),
-        ("Noticed", ", ".join(w.replace("_", " ") for w in found.flags if w != IMPORTED)),
+    return named(
+        {
+            "Agent": found.agent.name if found.agent else "the desk itself",
+            "Model": found.model,
+            "Goal": found.goal,
+            "Labels": ", ".join(f"{k}={v}" for k, v in found.labels.items()),
+            "Ended with": found.summary or found.reason or _error(found),
+            "Source": "imported as reported: it passed no gate here" * (IMPORTED in found.flags),
+            "Noticed": ", ".join(w.replace("_", " ") for w in found.flags if w != IMPORTED),
+        }
     )
-    return [{"name": name, "value": value} for name, value in values if value]
 
 
 def _counts(found: Run) -> str:

@@ -14,7 +14,6 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 
 from amends.protocol.vocabulary import EventType
 from connectors import channels
@@ -49,7 +48,7 @@ from workspaces import access, clock
 from workspaces.clock import Clock
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import is_number
+from workspaces.pages import place_of, read_place
 from workspaces.written import InvalidInput, kept_text
 
 TEXT_CHARACTERS_MAX = 4_000
@@ -253,13 +252,12 @@ def residues_after(found: QuerySet[Residue], state: str, after: str) -> tuple[li
     What is no place of such a list is its beginning.
     """
     found = found.filter(**RESIDUE_STATES[state])
-    due, _, number = after.rpartition("_")
-    moment = parse_datetime(due) if due and is_number(number) else None
-    if moment is not None and moment.tzinfo is not None:
-        found = found.filter(Q(due_at__gt=moment) | Q(due_at=moment, pk__gt=int(number)))
+    if (place := read_place(after)) is not None:
+        moment, pk = place
+        found = found.filter(Q(due_at__gt=moment) | Q(due_at=moment, pk__gt=pk))
     rows = list(found.order_by("due_at", "pk")[: RESIDUES_A_PAGE + 1])
     last = rows[RESIDUES_A_PAGE - 1] if len(rows) > RESIDUES_A_PAGE else None
-    return rows[:RESIDUES_A_PAGE], f"{last.due_at.isoformat()}_{last.pk}" if last else ""
+    return rows[:RESIDUES_A_PAGE], place_of(last.due_at, last.pk) if last else ""
 
 
 def may_end_residue(residue: Residue, person: User) -> bool:

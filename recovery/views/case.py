@@ -32,14 +32,13 @@ from recovery.views.request_context import (
     case_url,
     head,
     list_of,
-    named,
     queue_url,
 )
 from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, is_number, page, workspace_to
+from workspaces.pages import Request, is_number, named, page, workspace_to
 from workspaces.written import InvalidInput
 
 # What stands below a case: its evidence, its relatives, what was done about it, its correction.

@@ -21,23 +21,33 @@ from recovery.casework.bulk_verbs import USUAL, VERBS
 from recovery.models import Case, CaseState, Cause
 from recovery.triage.causes import title
 from recovery.views.queue_rows import COLUMNS, row
-from recovery.views.request_context import named, queue_url
+from recovery.views.request_context import queue_url
 from workspaces import formatting
 from workspaces.access import may
 from workspaces.models import Workspace
-from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
+from workspaces.pages import (
+    COUNT_MAX,
+    ROWS_A_PAGE,
+    Request,
+    before_place,
+    chips,
+    named,
+    page,
+    page_of,
+    place_of,
+    workspace_or_404,
+)
 
 NEW_HOURS = 24
 """So long a cause counts as new, and cases are compared with as many hours before."""
 
-COUNT_MAX = 1_000
 GROWING_CASES_MIN = 3
 """Fewer in a day are no trend: one after none would be twice as many as before."""
 
 LOOKED_AT_MAX = 200
 """Of the causes seen last, to find those that grow."""
 
-VIEWS = ("", "new", "regressed", "growing")
+VIEWS = {"": "All", "new": "New", "regressed": "Regressed", "growing": "Growing"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +120,6 @@ def _count(cases: QuerySet[Case]) -> int:
     return cases.order_by().values("pk")[: COUNT_MAX + 1].count()
 
 
-NAMES = {"": "All", "new": "New", "regressed": "Regressed", "growing": "Growing"}
 EMPTY = {
     "": "When runs go wrong, those that went wrong alike are one cause here.",
     "new": "No failure of the last day is of a kind that was never seen before.",
@@ -126,18 +135,11 @@ def cause_list(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     view = request.GET.get("view", "")
     view = view if view in VIEWS else ""
-    found = _after(listed(here, view), request.GET.get("after", ""))
+    found = before_place(listed(here, view), "last_seen_at", request.GET.get("after", ""))
     shown, pager = page_of(request, list(found[: ROWS_A_PAGE + 1]), _key)
     context = {
         "workspace": here,
-        "views": [
-            {
-                "name": NAMES[name],
-                "url": f"{request.path}?view={name}" if name else request.path,
-                "current": name == view,
-            }
-            for name in VIEWS
-        ],
+        "views": chips(request, "view", VIEWS.items(), view),
         "rows": [_row(here, one) for one in shown],
         "pager": pager,
         "empty": {"icon": "cause", "title": "No causes here", "text": EMPTY[view]},
@@ -176,18 +178,7 @@ def cause(request: Request, workspace: str, fingerprint: str) -> HttpResponse:
 
 
 def _key(one: Cause) -> str:
-    return f"{one.last_seen_at.isoformat()}_{one.pk}"
-
-
-def _after(found: QuerySet[Cause], after: str) -> QuerySet[Cause]:
-    moment, _, number = after.rpartition("_")
-    try:
-        since = datetime.fromisoformat(moment)
-    except ValueError:
-        return found
-    if since.tzinfo is None or not is_number(number):
-        return found
-    return found.filter(Q(last_seen_at__lt=since) | Q(last_seen_at=since, id__lt=int(number)))
+    return place_of(one.last_seen_at, one.pk)
 
 
 def _row(here: Workspace, one: Cause) -> dict[str, Any]:
@@ -208,13 +199,14 @@ def _row(here: Workspace, one: Cause) -> dict[str, Any]:
 
 
 def _facts(one: Cause) -> list[dict[str, Any]]:
+    closed = formatting.ago(one.last_closed_at) if one.last_closed_at else "never"
     return named(
         {
             "Tool": one.tool,
             "Kind of error": one.error_type.replace("_", " "),
             "First seen": formatting.ago(one.first_seen_at),
             "Last seen": formatting.ago(one.last_seen_at),
-            "Last closed": formatting.ago(one.last_closed_at) if one.last_closed_at else "never",
+            "Last closed": closed,
             "Fingerprint": formatting.digest(one.fingerprint),
         }
     )

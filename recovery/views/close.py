@@ -22,7 +22,7 @@ from recovery.views.request_context import case_to, case_url
 from workspaces import formatting
 from workspaces.access import people_with, require
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.pages import Request, chips, counted, is_number, page, workspace_or_404
 from workspaces.written import InvalidInput
 
 DUE_DAYS = 7
@@ -107,8 +107,7 @@ def _show(
     return request_context.show_preview(request, "Close", case, context, problem=problem)
 
 
-RESIDUE_VIEWS = (("open", "Open"), ("mine", "Mine"), ("overdue", "Past due"), ("done", "Done"))
-COUNT_MAX = 1_000
+RESIDUE_VIEWS = {"open": "Open", "mine": "Mine", "overdue": "Past due", "done": "Done"}
 
 
 @login_required
@@ -116,7 +115,7 @@ COUNT_MAX = 1_000
 def residue_list(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     view = request.GET.get("view", "open")
-    view = view if view in dict(RESIDUE_VIEWS) else "open"
+    view = view if view in RESIDUE_VIEWS else "open"
     found = closing.residues_of(here)
     state = "done" if view == "done" else "open"
     rows, more = closing.residues_after(
@@ -126,13 +125,10 @@ def residue_list(request: Request, workspace: str) -> HttpResponse:
     context = {
         "workspace": here,
         "views": [
-            {
-                "name": label,
-                "url": f"{url}?view={name}",
-                "current": name == view,
-                "count": _residue_count(_narrowed(found, name, request), name),
-            }
-            for name, label in RESIDUE_VIEWS
+            chip | {"count": _residue_count(_narrowed(found, name, request), name)}
+            for name, chip in zip(
+                RESIDUE_VIEWS, chips(request, "view", RESIDUE_VIEWS.items(), view), strict=True
+            )
         ],
         "rows": [residue_row(one) for one in rows],
         "pager": {
@@ -158,13 +154,7 @@ def _narrowed(found: Any, view: str, request: Request) -> Any:
 
 def _residue_count(found: Any, view: str) -> str:
     state = "done" if view == "done" else "open"
-    number = (
-        found.filter(**closing.RESIDUE_STATES[state])
-        .order_by()
-        .values("pk")[: COUNT_MAX + 1]
-        .count()
-    )
-    return formatting.count(number, COUNT_MAX)
+    return counted(found.filter(**closing.RESIDUE_STATES[state]))
 
 
 @login_required

@@ -32,6 +32,7 @@ from workspaces.moves import CannotMove
 from workspaces.pages import (
     ROWS_A_PAGE,
     Request,
+    counted,
     is_number,
     page,
     page_of,
@@ -185,7 +186,6 @@ def _reads(one: Correction) -> list[dict[str, Any]]:
     return entries
 
 
-COUNT_MAX = 1_000
 VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
     "all": ("All", {}),
     "draft": ("Drafts", {"state": CorrectionState.DRAFT}),
@@ -232,11 +232,9 @@ def correction_list(request: Request, workspace: str) -> HttpResponse:
 
 def _view(here: Workspace, name: str, chosen: str) -> dict[str, Any]:
     words, condition = VIEWS[name]
-    rows = Correction.objects.filter(workspace=here, **condition).order_by()
-    number = rows.values("pk")[: COUNT_MAX + 1].count()
     return {
         "name": words,
-        "count": formatting.count(number, COUNT_MAX),
+        "count": counted(Correction.objects.filter(workspace=here, **condition)),
         "url": f"{reverse('recovery:corrections', args=[here.slug])}?view={name}",
         "current": name == chosen,
     }

@@ -27,11 +27,11 @@ from recovery.run_facts.runs import facts_of
 from recovery.search.keys import WITHOUT_EFFECTS
 from recovery.views import acts, saved_views, story
 from recovery.views.queue_rows import COLUMNS, line, row
-from recovery.views.request_context import list_of, named, queue_url
+from recovery.views.request_context import list_of, queue_url
 from workspaces import clock, formatting, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
-from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
+from workspaces.pages import Request, is_number, named, page, workspace_or_404, workspace_to
 
 # Jumping: any id of a workspace, pasted anywhere, leads to its page.
 

@@ -1,6 +1,5 @@
 """Where a view stands: the workspace, the case in it, and the words its pages share."""
 
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -105,11 +104,6 @@ def stale(reason: Exception) -> dict[str, str]:
     """A notice for the page that somebody acted on too late; nothing typed is lost."""
     title = "It has changed since you saw it." if isinstance(reason, OutOfDate) else "Not done."
     return {"tone": "wait", "title": title, "text": f"{reason} Nothing was changed."}
-
-
-def named(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Values with their names as the facts of a page; what is empty is left out."""
-    return [{"name": name, "value": value} for name, value in values.items() if value]
 
 
 TO_THE_RECORD = "the record"

@@ -25,11 +25,11 @@ from recovery.models import Case, PlanState, Step, StepState
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.triage import outcome_probes
 from recovery.views import plan_card, request_context, story
-from recovery.views.request_context import case_to, case_url, named
+from recovery.views.request_context import case_to, case_url
 from recovery.views.story import short_key
 from workspaces import formatting
 from workspaces.models import User
-from workspaces.pages import Request, is_number
+from workspaces.pages import Request, is_number, named
 from workspaces.written import InvalidInput
 
 # A second answer to what somebody has settled already: who said what, and how it stands now.
