@@ -7,7 +7,7 @@ the keys that it saw; only a key that nobody has answered opens a closed case ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -53,6 +53,11 @@ class Reason:
             "words": shortened(self.words, WORDS_CHARACTERS_MAX),
         }
 
+    @classmethod
+    def from_json(cls, found: Mapping[str, str]) -> Reason:
+        """As a case keeps it, but for what told two of a kind apart."""
+        return cls(found["code"], found["words"], found["action"])
+
 
 Finder = Callable[[RunFacts], Iterator[Reason]]
 
@@ -74,6 +79,7 @@ class ReasonKind:
     person: str
     brief: str = ""
     settled: str = ""  # the headline of a call that somebody has settled
+    known: str = ""  # of a doubt that is over: which may name {ended} as well
     is_about_repair: bool = False  # what went wrong before says more to the affected person
     blames_failed_action: bool = False
     likens_by_error: bool = True  # alike are those with the same error; else the same checks
@@ -94,6 +100,15 @@ def reasons(facts: RunFacts, case: Case | None) -> list[Reason]:
     if not found and (case is None or case.without_effects):
         found = list(failed_without_effects(facts))
     return found[:REASONS_MAX]
+
+
+def still_told(kept: Sequence[Mapping[str, str]]) -> list[Reason]:
+    """What went wrong with a run in which nothing needs a person any more, of the reasons that its
+    case kept: that undoing it needed one is over and was never what went wrong.
+    """
+    known = [Reason.from_json(one) for one in kept if one["code"] in KINDS]
+    first = [reason for reason in known if not KINDS[reason.code].is_about_repair]
+    return first or known
 
 
 def is_without_effects(found: Sequence[Reason]) -> bool:
@@ -366,6 +381,7 @@ _ROWS = (
         "outcome_unknown",
         outcomes_unknown,
         headline="and may have run {tool}: its outcome is unknown",
+        known="and left {tool} in doubt: it {ended}",
         brief="Outcome unknown{error}",
         person=gettext_noop("It was not certain whether this had been done."),
     ),
@@ -373,6 +389,7 @@ _ROWS = (
         "past_its_time",
         outcomes_unknown,
         headline="and may have run {tool}: it never said how it ended",
+        known="and never said how {tool} ended: it {ended}",
         person=gettext_noop("It was not certain whether this had been done."),
     ),
     ReasonKind(

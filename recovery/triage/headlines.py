@@ -13,7 +13,7 @@ from typing import Any
 
 from approvals import call_context
 from connectors.contract import Money
-from ledger.models import Action, Effect
+from ledger.models import Action, ActionState, Effect
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import (
     capitalised,
@@ -36,6 +36,7 @@ FIELDS_NAMED_MAX = 3
 SUMMARY_CHARACTERS_MAX = 80
 VALUE_CHARACTERS_MAX = 80
 MAILS = frozenset({"mail", "email", "e-mail"})
+ENDED = {ActionState.SUCCEEDED: "happened", ActionState.FAILED: "did not happen"}
 
 
 def headline(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = None) -> str:
@@ -221,9 +222,12 @@ def trouble(facts: RunFacts, reasons: Sequence[Reason], *, short: bool = False) 
     blamed = facts.action(reason.action) if reason.action else None
     tool = blamed.tool_words if blamed else ""
     settled = kind.settled if blamed and blamed.settled_by else ""
+    if blamed and kind.known and blamed.state in ENDED:
+        settled = kind.known
     error, check = _error(facts), _check(facts, reason)
     return (settled or (short and kind.brief) or kind.headline).format(
         tool=tool,
+        ended=ENDED.get(blamed.state, "") if blamed else "",
         call=tool or "a call",
         failure=_failure(facts),
         error=f": {error}" if error else "",

@@ -31,7 +31,7 @@ from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
 from recovery.planning.drafting import connections_of
 from recovery.run_facts.runs import RunFacts, gather, policies_of
 from recovery.triage import causes, verification
-from recovery.triage.case_projection import CaseProjection, case_file
+from recovery.triage.case_projection import CaseProjection, case_file, told_to_the_end
 from recovery.triage.detectors import Reason, reasons
 from workspaces import locks
 from workspaces.clock import database_time
@@ -104,6 +104,9 @@ STORY = frozenset(
 )
 """Columns that tell what went wrong; they outlive its being put right."""
 
+UNSETTLED = frozenset({"outcome_unknown", "past_its_time", "step_needs_person"})
+"""Reasons of which a headline says that somebody has to look: once somebody has, it says so."""
+
 
 def keep(
     facts: RunFacts, case: Case | None, reasons: Sequence[Reason], file: CaseProjection
@@ -114,6 +117,9 @@ def keep(
     if case.state == CaseState.CLOSED:
         fresh = [reason for reason in reasons if reason.key not in case.answered]
         if not fresh:
+            changes = {} if reasons else _changed(case, _sentences_at_last(facts, case))
+            if changes:
+                lifecycle.change(case, changes)
             return case
         return _reopen_case(facts, case, fresh, file)
     return _renew_case(facts, case, file)
@@ -146,11 +152,8 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
     columns = file.columns
     if not columns["reasons"]:  # all has been put right: what went wrong is still what went wrong
         columns = {name: value for name, value in columns.items() if name not in STORY}
-    changes = {
-        name: value
-        for name, value in columns.items()
-        if _now(case, name) != getattr(value, "pk", value)
-    }
+        columns |= _sentences_at_last(facts, case)
+    changes = _changed(case, columns)
     if not changes:
         return case
     before = set(case.reasons)
@@ -161,6 +164,19 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
         known = [Reason(code, "") for code in case.reasons if code not in before]
         _record(case, facts, EventType.CASE_RENEWED, known)
     return case
+
+
+def _changed(case: Case, columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in columns.items()
+        if _now(case, name) != getattr(value, "pk", value)
+    }
+
+
+def _sentences_at_last(facts: RunFacts, case: Case) -> dict[str, Any]:
+    is_over = case.evidence and case.reasons[0] in UNSETTLED
+    return told_to_the_end(facts, case.evidence) if is_over else {}
 
 
 def _write_case(

@@ -72,3 +72,27 @@ def test_the_api_says_who_settled_what_on_which_evidence(settled, ada):
         "evidence": "line 7 of the log",
     }
     assert action["attempts"][0]["settled"] is True
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ended"), [("applied", "it happened"), ("no_effect", "it did not happen")]
+)
+def test_a_doubt_that_is_over_is_told_with_its_end_in_headline_and_line(
+    begin_run, ada, browser, outcome, ended
+):
+    run = begin_run()
+    run.fails("tickets.update", outcome="unknown")
+    run.ends("completed")
+    case = run.case()
+    assert "its outcome is unknown" in case.headline
+
+    (action,) = settling.facts_now(case).unknown()
+    case = settling.settle_action(
+        case, action, outcome=outcome, evidence="The log says so", by=ada, seen=case.revision
+    )
+
+    assert case.headline.endswith(f"left tickets.update in doubt: {ended}")
+    assert "unknown" not in case.headline + case.brief
+    page = browser.get("/w/acme/queue/").content.decode()
+    assert ended in page
+    assert "Outcome unknown" not in page

@@ -158,6 +158,9 @@ def test_one_more_try_is_authorised_by_name_and_has_a_new_key(lost, shop, ada):
     lost.refresh_from_db()
     assert lost.outcome == "restored"
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
+    triage.look()
+    lost.refresh_from_db()
+    assert "needs a person" not in lost.headline + lost.brief
 
 
 @pytest.mark.parametrize(
