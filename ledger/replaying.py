@@ -28,6 +28,14 @@ EVENTS_REPLAYED_MAX = 2_000
 STEPS_SHOWN = 200
 FIELDS_SHOWN_MAX = 60
 
+UNDONE: Mapping[str, str] = {
+    "partly": "Undone in part",
+    "repaired": "Record repaired; could not be undone",
+    "compensated": "Undone",
+    "corrected": "Correction sent",
+}
+"""What became of an effect, as far as the ledger alone tells: pages that know the step say how."""
+
 WORDS: Mapping[str, str] = {
     EventType.RUN_STARTED: "The run started",
     EventType.RUN_COMPLETED: "The run completed",
@@ -182,7 +190,7 @@ def _action(
         "state": (settled.state if settled else "") or row.state,
         "settled": f"{settled.words}: “{settled.text}”" if settled else "",
         "check": "" if row.verified == "not_yet" else row.verified,
-        "compensated": "" if row.compensated == "none" else row.compensated,
+        "compensated": UNDONE.get(row.compensated, ""),
         "attempts": len(row.attempts),
         "flags": [flag.replace("_", " ").replace(":", " on ") for flag in row.flags],
         "args": pretty(row.args) if sensitive and row.args is not None else "",
@@ -195,7 +203,7 @@ def _effect(effect: EffectRow, slug: str, *, sensitive: bool) -> dict[str, Any]:
         "target": f"{effect.target_type} {effect.target_id}",
         "summary": effect.summary,
         "reversibility": effect.reversibility,
-        "compensated": "" if effect.compensated == "none" else effect.compensated,
+        "compensated": UNDONE.get(effect.compensated, ""),
         "diff": diff_rows(effect, slug) if sensitive else [],
     }
 

@@ -132,7 +132,7 @@ def person_of(affected: Any) -> Person | None:
 
 def facts_for(case: Case, run: RunFacts, person: Person, theirs: Theirs) -> dict[str, Any]:
     """What this person is told, as JSON; in English, with what other languages are made of."""
-    steps = steps_of(case, [effect.pk for _, effect in theirs if effect])
+    steps = steps_of(run.run.pk, [effect.pk for _, effect in theirs if effect])
     own = run.run.customer == person.id
     with translation.override("en"):
         items = [
@@ -207,9 +207,9 @@ def _is_chain(effects: Sequence[Effect]) -> bool:
     )
 
 
-def steps_of(case: Case, effects: Sequence[int]) -> dict[int, Step]:
-    """The last step that ended well for each effect."""
-    ended = Step.objects.filter(plan__case=case, effect__in=effects, state__in=DONE)
+def steps_of(run: int, effects: Sequence[int]) -> dict[int, Step]:
+    """The last step that ended well for each effect of a run."""
+    ended = Step.objects.filter(plan__case__run=run, effect__in=effects, state__in=DONE)
     found = ended.select_related("plan__drafted_by").order_by("pk")
     return {step.effect_id: step for step in found}
 

@@ -227,7 +227,7 @@ def trouble(facts: RunFacts, reasons: Sequence[Reason], *, short: bool = False) 
     error, check = _error(facts), _check(facts, reason)
     return (settled or (short and kind.brief) or kind.headline).format(
         tool=tool,
-        ended=ENDED.get(blamed.state, "") if blamed else "",
+        ended=ENDED.get(ActionState(blamed.state), "") if blamed else "",
         call=tool or "a call",
         failure=_failure(facts),
         error=f": {error}" if error else "",

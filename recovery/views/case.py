@@ -317,13 +317,14 @@ def _reported(one: Report) -> dict[str, Any]:
 
 def _effects(facts: RunFacts) -> list[dict[str, Any]]:
     untold = {one.action.pk for one in facts.irreversible() if one.effect is None}
-    return [
-        story.line(action, effect, irreversible=facts.is_irreversible(action, effect))
+    newest_first = [
+        (action, effect)
         for action in reversed(facts.actions)
         for effect in (
             [None] if action.pk in untold else reversed(facts.effects.get(action.pk, ()))
         )
-    ][:EFFECTS_SHOWN_MAX]
+    ]
+    return story.lines(facts, newest_first[:EFFECTS_SHOWN_MAX])
 
 
 def _residue(case: Case) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Remaind
     due = timezone.make_aware(datetime.combine(day, time(23, 59)))
     return [
         closing.Remainder(
-            text=story.line(action, effect)["summary"],
+            text=story.title(action, effect),
             owner=person,
             due_at=due,
             effect_id=effect.pk if effect else None,
@@ -84,9 +84,7 @@ def _show(
     context: dict[str, Any] = {
         "title": f"Close the case of {whose}",
         "lead": "What stands stays as it is. Nothing is sent.",
-        "standing": [
-            story.line(*one, irreversible=facts.is_irreversible(*one)) for one in standing
-        ],
+        "standing": story.lines(facts, standing),
         "endings": [
             {
                 "value": outcome,

@@ -210,10 +210,7 @@ def peek(request: Request, here: Workspace, rows: list[dict[str, Any]]) -> dict[
         ),
         "close_url": "?" + urlencode(kept) if kept else queue_url(here),
         "facts": _row_facts(found, shown),
-        "effects": [
-            story.line(one.action, one, irreversible=known.is_irreversible(one.action, one))
-            for one in done[:EFFECTS_SHOWN_MAX]
-        ],
+        "effects": story.lines(known, [(one.action, one) for one in done[:EFFECTS_SHOWN_MAX]]),
         "reason": found.suggestion_reason,
         "acts": offered,
         "acts_why": acts.why_not(offered),

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.utils import timezone
@@ -19,55 +19,76 @@ from ledger.models import (
     Effect,
     Reversibility,
 )
-from ledger.replaying import too_large
+from ledger.replaying import UNDONE, too_large
 from ledger.settlements import Settlement, settlements_of
 from ledger.snapshots import is_ref
-from recovery.models import Case
+from recovery.corrections import sentences
+from recovery.corrections.facts import act_of, outcome_of, steps_of
+from recovery.models import Case, Step
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import capitalised, plural
 from recovery.views.request_context import trace_url
 from workspaces import formatting
 
-# An effect in one line, wherever the effects of a case are listed.
+# Effects in one line each, wherever the effects of a case are listed.
 
 IN_DOUBT = frozenset({ActionState.UNKNOWN, ActionState.RUNNING})
-UNDONE = {
-    Compensated.NONE: "stands",
-    Compensated.PARTLY: "undone in part",
-    Compensated.REPAIRED: "record repaired; what it did outside cannot be undone",
-    Compensated.COMPENSATED: "undone",
-    Compensated.CORRECTED: "corrected",
-}
 OVER = frozenset({Compensated.COMPENSATED, Compensated.CORRECTED})
 
 
-def line(action: Action, effect: Effect | None, *, irreversible: bool = False) -> dict[str, Any]:
-    """What was changed, where, until when it can be undone, and whether it stands.
+def lines(facts: RunFacts, shown: Sequence[tuple[Action, Effect | None]]) -> list[dict[str, Any]]:
+    """Effects, each in a line: what was changed, where, until when it can be undone, and whether it
+    stands or what was done about it, in the words that the affected person reads.
+    """
+    settled = [effect.pk for _, effect in shown if effect and effect.compensated in OVER]
+    ended = steps_of(facts.run.pk, settled) if settled else {}
+    return [_line(facts, action, effect, ended) for action, effect in shown]
 
-    Of an action whose outcome is unknown nothing is claimed; `effect` is None of one that happened
-    and of which nobody told what it did. `irreversible` is what catalogue or twin say of it.
+
+def _line(
+    facts: RunFacts, action: Action, effect: Effect | None, ended: Mapping[int, Step]
+) -> dict[str, Any]:
+    """Of an action whose outcome is unknown nothing is claimed; `effect` is None of one that
+    happened and of which nobody told what it did.
     """
     if effect is None:
         return {
-            "summary": f"{action.tool_words} happened",
+            "summary": title(action, None),
             "target": "nobody told what it did",
             "reversibility": Reversibility.IRREVERSIBLE,
             "until": "",
             "standing": "cannot be undone",
             "is_over": False,
         }
-    in_doubt = action.state in IN_DOUBT
-    did = "may have changed it" if in_doubt else "changed it"
+    lasting = facts.is_irreversible(action, effect)
+    standing = "nobody knows whether it stands" if action.state in IN_DOUBT else "did not happen"
+    if effect.compensated in OVER:
+        kind = facts.judgement(action).compensation or ""
+        step = ended.get(effect.pk)
+        act = act_of(outcome_of(effect, step, lasting=lasting), effect, step, kind=kind)
+        standing = sentences.WORDS[act].lower()
+        if lasting and effect.compensated == Compensated.COMPENSATED:
+            standing += " as far as possible"
+    elif effect.compensated != Compensated.NONE:
+        standing = UNDONE[effect.compensated].lower()
+    elif action.state == ActionState.SUCCEEDED:
+        standing = "stands"
     return {
-        "summary": formatting.quoted(effect.summary)
-        if effect.summary
-        else f"{action.tool_words} {did}",
+        "summary": title(action, effect),
         "target": f"{formatting.named(effect.target_type)} {formatting.named(effect.target_id)}",
-        "reversibility": Reversibility.IRREVERSIBLE if irreversible else effect.reversibility,
+        "reversibility": Reversibility.IRREVERSIBLE if lasting else effect.reversibility,
         "until": _until(effect),
-        "standing": _standing(action, effect, irreversible=irreversible),
+        "standing": standing,
         "is_over": effect.compensated in OVER,
     }
+
+
+def title(action: Action, effect: Effect | None) -> str:
+    """What one effect is, by the agent's own summary where there is one."""
+    if effect is None:
+        return f"{action.tool_words} happened"
+    did = "may have changed it" if action.state in IN_DOUBT else "changed it"
+    return formatting.quoted(effect.summary) if effect.summary else f"{action.tool_words} {did}"
 
 
 def _until(effect: Effect) -> str:
@@ -76,15 +97,6 @@ def _until(effect: Effect) -> str:
         return ""
     closes = "closes" if effect.undo_until > timezone.now() else "closed"
     return f"undo {closes} {formatting.ago(effect.undo_until)}"
-
-
-def _standing(action: Action, effect: Effect, *, irreversible: bool) -> str:
-    if effect.compensated != Compensated.NONE or action.state == ActionState.SUCCEEDED:
-        undone = UNDONE[Compensated(effect.compensated)]
-        if irreversible and effect.compensated == Compensated.COMPENSATED:
-            return f"{undone} as far as possible"
-        return undone
-    return "nobody knows whether it stands" if action.state in IN_DOUBT else "did not happen"
 
 
 ITEMS_SHOWN_MAX = 300

@@ -84,7 +84,7 @@ def test_a_repaired_record_of_an_irreversible_call_is_not_a_restored_effect(
     assert (case.state, case.outcome, case.suggestion) == (CaseState.OPEN, "", "close")
     assert case.reversibility == "irreversible"
     page = browser.get(f"/w/acme/cases/{case.pk}/").content.decode()
-    assert "record repaired; what it did outside cannot be undone" in page
+    assert "record repaired; could not be undone" in page
     [said] = browser.get(f"/w/acme/cases/{case.pk}/close/").context["standing"]
     assert said["reversibility"] == "irreversible"
 
@@ -128,7 +128,7 @@ def test_a_killed_irreversible_call_that_happened_is_left_though_nobody_told_its
     assert (case.state, case.outcome) == (CaseState.OPEN, ""), "the mail is out there"
     assert case.suggestion_reason == "mail.send cannot be undone: say who looks after what is left."
     shown = browser.get(f"/w/acme/cases/{case.pk}/").context["effects"]
-    assert [one["standing"] for one in shown] == ["cannot be undone", "undone"]
+    assert [one["standing"] for one in shown] == ["cannot be undone", "put back"]
     with pytest.raises(closing.CannotClose, match="Say what is left"):
         closing.close(case, outcome="partly", reason="x", by=ada, seen=case.revision)
     browser.post(
