@@ -307,6 +307,13 @@ def money(
     return _money(manifest, _preview_facts(tool, args, targets))
 
 
+def recipients(
+    manifest: Mapping[str, Any], *, tool: str, args: Any, targets: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Whom a call reaches by its tool's manifest."""
+    return _recipients(manifest.get("recipients"), _preview_facts(tool, args, targets))
+
+
 def _preview_facts(tool: str, args: Any, targets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = dict(targets[0]) if targets else {}
     return {"tool": tool, "args": args, "targets": list(targets), "target": first}

@@ -4,20 +4,20 @@ What an agent wrote never mixes with what the desk computed: it stands apart, as
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from typing import Any
 
 from django.db.models import F
+from django.utils import timezone
 
 from amends.protocol.masking import holds_mask
-from approvals import call_context, consent_requests, deciders, policy, tool_shapes
+from approvals import call_history, consent_requests, deciders
 from approvals.call_context import calls
 from approvals.models import Approval, ApprovalState, ConsentAnswer, NotificationRecord, SubjectKind
 from connectors.models import DeliveryState
-from ledger.models import Action, ActionState, Effect, Run
+from ledger.models import ActionState, Run
 from workspaces import formatting
-from workspaces.access import people_with
 from workspaces.models import Membership, User
 
 # Precedents: what people decided before about the same targets.
@@ -182,126 +182,10 @@ def _told(one: NotificationRecord, zone: tzinfo) -> dict[str, Any]:
     }
 
 
-# What is unusual about a call, from the ledger's own history and never from what an agent says.
-
-HISTORY_MAX = 200  # the newest ones; older ones say little about what is usual
-ENOUGH_TO_COMPARE = 3
-UNUSUAL_TIMES = 2
-TARGETS_MAX = 5
-RECIPIENTS_SHOWN_MAX = 5
-RAN = (ActionState.RUNNING, ActionState.UNKNOWN, ActionState.SUCCEEDED, ActionState.FAILED)
-
-Notice = dict[str, Any]
-
-
-def anomalies(approval: Approval) -> Iterator[Notice]:
-    """Notices for the card, the weightiest first."""
-    yield from _unusual_amount(approval)
-    yield from _reaches_out(approval)
-    if approval.subject_kind == SubjectKind.ACTION:  # a plan undoes what is on record
-        if change := tool_shapes.change(approval):
-            title = "This tool takes other arguments than before."
-            yield {"tone": "bad", "title": title, "text": change}
-        yield from _first_time(approval)
-
-
-def _unusual_amount(approval: Approval) -> Iterator[Notice]:
-    """Above twice the most that the same tool moved before, or, for a plan, earlier plans did."""
-    if approval.amount_minor is None:
-        return
-    known = _amounts_of_tool(approval) if approval.action_id else _amounts_of_plans(approval)
-    if len(known) < ENOUGH_TO_COMPARE or approval.amount_minor <= UNUSUAL_TIMES * max(known):
-        return
-    most = formatting.money(max(known), approval.currency)
-    what = "calls of this tool" if approval.action_id else "plans that were approved"
-    text = f"The most among the last {len(known)} {what} was {most}."
-    yield {"tone": "bad", "title": "Unusual amount.", "text": text}
-
-
-def _amounts_of_tool(approval: Approval) -> list[int]:
-    """What the tool's manifest reads from its earlier calls, approved by people or not."""
-    action = approval.action
-    if action is None:
-        return []
-    entry = policy.active(approval.workspace).tool(action.tool)
-    if entry is None or not entry.preview:
-        return []
-    earlier = Action.objects.filter(workspace=approval.workspace_id, tool=action.tool)
-    rows = earlier.filter(state="succeeded").exclude(pk=action.pk).order_by("-id")
-    found = (
-        call_context.money(entry.preview, tool=one.tool, args=one.args, targets=one.targets or [])
-        for one in rows[:HISTORY_MAX]
-    )
-    return [one.amount_minor for one in found if one and one.currency == approval.currency]
-
-
-def _amounts_of_plans(approval: Approval) -> list[int]:
-    used = Approval.objects.filter(
-        workspace=approval.workspace_id,
-        subject_kind=SubjectKind.PLAN,
-        state=ApprovalState.USED,
-        currency=approval.currency,
-        pk__lt=approval.pk,
-    ).exclude(amount_minor=None)
-    found = used.order_by("-pk").values_list("amount_minor", flat=True)[:HISTORY_MAX]
-    return [amount for amount in found if amount is not None]
-
-
-def _reaches_out(approval: Approval) -> Iterator[Notice]:
-    """Recipients whose mail domain is nobody's of the workspace."""
-    reached = [str(one) for shown in approval.previews for one in shown.get("recipients") or []]
-    addresses = [one for one in dict.fromkeys(reached) if "@" in one]
-    if not addresses:
-        return
-    own = {
-        domain_of(email)
-        for email in people_with("view", approval.workspace).values_list("email", flat=True)
-    }
-    outside = [one for one in addresses if domain_of(one) not in own]
-    if outside:
-        more = len(outside) - RECIPIENTS_SHOWN_MAX
-        names = ", ".join(outside[:RECIPIENTS_SHOWN_MAX]) + (f" and {more} more" * (more > 0))
-        text = f"{names}: nobody here has an address there."
-        yield {"tone": "wait", "title": "Reaches people outside.", "text": text}
-
-
-def domain_of(address: str) -> str:
-    return address.rpartition("@")[2].strip(" >").lower()
-
-
-def _first_time(approval: Approval) -> Iterator[Notice]:
-    if approval.action is None:
-        return
-    targets = approval.calls[0].get("targets") or [] if approval.calls else []
-    new = [
-        call_context.target_words(target)
-        for target in targets[:TARGETS_MAX]
-        if not _was_touched(approval, target)
-    ]
-    if new:
-        text = f"Nothing on record was ever done to {', '.join(new)}."
-        yield {"tone": "wait", "title": "First time.", "text": text}
-    # Calls that ran or may have run: who asks again and again has not called anything.
-    ran = Action.objects.filter(
-        workspace=approval.workspace_id,
-        tool=approval.action.tool,
-        agent=approval.agent_id,
-        state__in=RAN,
-    )
-    if not ran.exclude(pk=approval.action.pk).exists():
-        text = f"{approval.agent} has never called {approval.action.tool_words} before."
-        yield {"tone": "wait", "title": "First call of this tool.", "text": text}
-
-
-def _was_touched(approval: Approval, target: dict[str, Any]) -> bool:
-    effects = Effect.objects.filter(
-        workspace=approval.workspace_id, target_type=target["type"], target_id=target["id"]
-    )
-    return effects.exclude(action=approval.action_id).exists()
-
-
+NOT_ENDED = (ActionState.PLANNED, ActionState.APPROVED, ActionState.RUNNING)
 SHOWN_STATES = {ApprovalState.WAITING: "pending", ApprovalState.USED: "granted"}
 NAMES_MAX = 8
+REQUEST_CHARACTERS_MAX = 300
 
 
 def shown_state(approval: Approval) -> str:
@@ -315,6 +199,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
     is_open = approval.state == ApprovalState.WAITING
     able = list(map(str, deciders.can_still_decide(approval))) if is_open else []
     case = f"/w/{slug}/cases/{approval.case_ref}/" if approval.case_ref else ""
+    earlier = call_history.of_tool(approval) if is_open and sees else None
     return {
         "approval": {
             "id": approval.pk,
@@ -340,8 +225,12 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
         "told": told(approval, zone),
         "agent_text": agent_text(approval) if sees else "",
         "agent_note": note_on(agent_text(approval)),
-        "pointed_out": pointed_out(approval, sees=sees),
+        "pointed_out": pointed_out(approval, earlier),
         "notices": notices(approval, standing, len(able)),
+        "asked_for": asked_for(approval, sees=sees),
+        "way_back": call_history.way_back(approval),
+        "earlier_steps": call_history.earlier_steps(approval, zone),
+        "payees": call_history.payees(approval, earlier, zone),
         "who_can": who_can(able),
         "newcomers": newcomers(approval, zone) if is_open else [],
     }
@@ -355,9 +244,10 @@ def subject(approval: Approval) -> str:
 
 
 def why(approval: Approval) -> list[dict[str, Any]]:
-    asking_first = sorted(approval.rules, key=lambda rule: rule.get("approval") == "AUTO")
+    """A rule that asks nobody is no reason, and stands here only where there is no other."""
+    asking = [rule for rule in approval.rules if rule.get("approval") != "AUTO"]
     rules = []
-    for rule in asking_first:
+    for rule in asking or ([] if approval.reason else approval.rules):
         rules.append({"name": "Rule", "value": rule["words"], "note": rule.get("glob") or ""})
         rules += [{"name": "Found", "value": fact} for fact in rule.get("facts") or ()]
     asked = str(approval.requested_by or approval.agent or "the policy itself")
@@ -377,11 +267,30 @@ def why(approval: Approval) -> list[dict[str, Any]]:
     return [*rows, {"name": "If rejected", "value": instead}]
 
 
+def asked_for(approval: Approval, *, sees: bool) -> dict[str, str]:
+    """What the run had been asked for, and the sum: what a person reads first."""
+    run, minor = _run_of(approval), approval.amount_minor
+    moved = formatting.money(minor, approval.currency) if sees and minor is not None else ""
+    return {
+        "request": formatting.quoted(run.request, REQUEST_CHARACTERS_MAX)
+        if run and run.request
+        else "",
+        "amount": "" if moved and moved in approval.headline else moved,
+    }
+
+
+def _run_of(approval: Approval) -> Run | None:
+    """The run of the call, or the one that the plan undoes."""
+    if approval.action is not None:
+        return approval.action.run
+    if not approval.run_ref:
+        return None
+    return Run.objects.filter(workspace=approval.workspace_id, run=approval.run_ref).first()
+
+
 def _customer(approval: Approval) -> str:
-    """On whose behalf the agent acted: in the call, or in the run that the plan undoes."""
-    run = approval.action.run if approval.action else None
-    if run is None and approval.run_ref:
-        run = Run.objects.filter(workspace=approval.workspace_id, run=approval.run_ref).first()
+    """On whose behalf the agent acted."""
+    run = _run_of(approval)
     if run is None or not run.customer:
         return ""
     return formatting.person(f"{run.customer_name} ({run.customer})".lstrip())
@@ -406,8 +315,12 @@ def note_on(text: str) -> str:
     return f"untrusted, not checked · {hidden} hidden character{'s' * (hidden != 1)} made visible"
 
 
-def pointed_out(approval: Approval, *, sees: bool) -> dict[str, Any] | None:
-    """What is unusual, together in one notice as bad as its worst; None where nothing is."""
+def pointed_out(
+    approval: Approval, earlier: Sequence[call_history.EarlierCall] | None
+) -> dict[str, Any] | None:
+    """What is unusual, together in one notice as bad as its worst; None where nothing is. Where
+    `earlier` is None, nobody compares it with earlier calls.
+    """
     found = []
     hidden = sum(
         formatting.hidden_count(json.dumps(one, ensure_ascii=False)) for one in approval.calls
@@ -415,8 +328,8 @@ def pointed_out(approval: Approval, *, sees: bool) -> dict[str, Any] | None:
     if hidden:
         text = f"{hidden} invisible or reordering characters in the arguments are shown as signs."
         found.append({"tone": "bad", "title": "Hidden characters.", "text": text})
-    if approval.state == ApprovalState.WAITING and sees:
-        found += anomalies(approval)
+    if earlier is not None:
+        found += call_history.anomalies(approval, earlier)
     if not found:
         return None
     tone = "bad" if any(one["tone"] == "bad" for one in found) else "wait"
@@ -444,9 +357,21 @@ def who_can(able: Sequence[str]) -> str:
     return ", ".join(able[:NAMES_MAX]) + more
 
 
+def is_under_way(approval: Approval) -> bool:
+    """Whether something can still be learned of it: a grant may be used, and its call may end."""
+    call = approval.action if approval.state == ApprovalState.USED else None
+    return approval.state == ApprovalState.GRANTED or (
+        call is not None and call.state in NOT_ENDED and timezone.now() < approval.expires_at
+    )
+
+
 def outcome(approval: Approval, zone: tzinfo) -> dict[str, Any]:
-    """What became of it, when its grant was used, and whether nothing can come of it any more."""
+    """What became of it, when its grant was used, how its call ended, and whether nothing can come
+    of it any more.
+    """
+    call = approval.action if approval.state == ApprovalState.USED else None
     return {
+        "call_state": call.state if call else "",
         "decided_words": ended(approval),
         "used": formatting.moment(approval.used_at, "ago", zone) if approval.used_at else "",
         "is_over": approval.state not in {ApprovalState.WAITING, ApprovalState.GRANTED},

@@ -15,11 +15,11 @@ from django.db.models import CharField, Exists, OuterRef, Q, Value
 from django.db.models.functions import Cast, Concat
 from django.utils import timezone
 
-from approvals import health
+from approvals import finding, health
 from ledger.models import Action
 from ledger.models.actions import Compensated
 from recovery.engine.steps import PLAN_RUN
-from recovery.models import CaseState, Plan, PlanState, Residue, StepState
+from recovery.models import BulkItem, CaseState, Plan, PlanState, Residue, StepState
 from recovery.models.cases import RECOVERED
 from recovery.models.steps import LEFT, TROUBLED, literals
 from workspaces.models import Workspace
@@ -256,6 +256,12 @@ def _each_day(rows: list[Row], kind: type[Row], now: datetime | None) -> list[Ro
 
 
 # What approvals of plans came to, for the page on whether asking is worth something.
+
+
+@finding.of_job
+def asked_by_job(job: str) -> Exists:
+    """The approvals of the plans that a bulk job submitted."""
+    return Exists(BulkItem.objects.filter(job=int(job), plan_id=OuterRef("plan_id")))
 
 
 @health.of_plans

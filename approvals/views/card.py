@@ -103,7 +103,7 @@ def document(request: Request, workspace: str, pk: int, name: str) -> HttpRespon
 
 
 def _outcome_url(approval: Approval) -> str:
-    if approval.state != ApprovalState.GRANTED:
+    if not card_context.is_under_way(approval):
         return ""
     return reverse("approvals:outcome", args=[approval.workspace.slug, approval.pk])
 

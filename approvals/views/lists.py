@@ -1,13 +1,11 @@
 """Lists of approvals: the inbox, what is new in it, and what was decided."""
 
-import re
-from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Exists, IntegerField, OuterRef, Q
+from django.db.models import IntegerField
 from django.db.models.expressions import RawSQL
 from django.http import HttpResponse, JsonResponse
 from django.urls import reverse
@@ -15,7 +13,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 
-from approvals import card_context, deciders, dry_run, health
+from approvals import card_context, deciders, dry_run, finding
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.models.approvals import ApprovalQuerySet
 from approvals.policy import active
@@ -35,8 +33,6 @@ from workspaces.pages import (
 )
 
 PAGE = 50
-SEARCH_CHARACTERS_MAX = 200
-DAYS = re.compile(r"[0-9]{1,3}d")
 
 # What a line does not show; each is large, and read anew as JSON.
 UNLISTED = ("subject", "calls", "targets", "rules", "previews", "agent_text")
@@ -72,8 +68,7 @@ def wanted(request: Request, here: Workspace) -> tuple[ApprovalQuerySet, str]:
     rows = approvals_of(here).select_related(None).select_related("agent", "requested_by")
     rows = rows.defer(*UNLISTED)
     rows = rows.open() if view == "all" else deciders.awaiting(rows, request.user)
-    q = request.GET.get("q", "")[:SEARCH_CHARACTERS_MAX].strip()
-    return (rows.filter(headline__icontains=q) if q else rows), view
+    return finding.narrowed(rows, finding.asked(request.GET)), view
 
 
 def context_of_list(
@@ -106,6 +101,7 @@ def context_of_list(
             for one in found[:PAGE]
         ],
         "views": views_of(here, request.user, view),
+        "find": _find(rows, root, keep),
         "pager": {"label": counted(rows), "next": more, "previous": ""},
         "oldest": f"oldest waits {formatting.span(timezone.now() - oldest)}" if oldest else "",
         "empty": None if found else _empty(request, here, keep.get("q", "")),
@@ -113,6 +109,25 @@ def context_of_list(
         "since": clock.now().isoformat(),
         "prove_url": _prove_url(here, request.user),
     }
+
+
+def _find(rows: ApprovalQuerySet, root: str, keep: dict[str, str]) -> dict[str, Any]:
+    """The field, and by what the list can be narrowed, each with the number that it leaves."""
+    q = keep.get("q", "")
+
+    def choice(key: str, value: str, count: int) -> dict[str, str]:
+        words = f"{q} {finding.word(key, value)}".strip()
+        return {
+            "name": value,
+            "count": formatting.count(count, COUNT_MAX),
+            "url": f"{root}?{urlencode(keep | {'q': words})}",
+        }
+
+    groups = [
+        {"name": name, "choices": [choice(key, *one) for one in found]}
+        for key, name, found in finding.groups(rows)
+    ]
+    return {"url": root, "q": q, "view": keep.get("view", ""), "groups": groups}
 
 
 def _prove_url(here: Workspace, person: User) -> str:
@@ -159,7 +174,7 @@ def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
         root = reverse("approvals:inbox", args=[here.slug])
         return {
             "icon": "search",
-            "title": f"Nothing that waits says “{q}”.",
+            "title": f"Nothing that waits fits “{q}”.",
             "links": [{"label": "Drop the search", "url": root, "main": True}],
         }
     if not may(request.user, "approve", here):
@@ -203,26 +218,6 @@ def _amount(one: Approval) -> dict[str, str]:
     return {"amount": "" if moves in one.headline else moves}
 
 
-def narrowed(rows: ApprovalQuerySet, q: str) -> ApprovalQuerySet:
-    """Those that fit: is:fast, is:expired, is:overturned, is:unused, is:rejected, by:<person>,
-    asked:30d, or words.
-    """
-    for word in q.split():
-        rows = rows.filter(_meaning(word))
-    return rows
-
-
-def _meaning(word: str) -> Q | Exists:
-    key, _, value = word.partition(":")
-    if key == "is" and value in health.ENDS:
-        return health.ENDS[value]()
-    if key == "by" and is_number(value):
-        return Exists(Decision.objects.filter(approval=OuterRef("pk"), person=int(value)))
-    if key == "asked" and DAYS.fullmatch(value):
-        return Q(asked_at__gte=timezone.now() - timedelta(days=int(value[:-1])))
-    return Q(headline__icontains=word)
-
-
 @login_required
 @require_GET
 def inbox_list(request: Request, workspace: str) -> HttpResponse:
@@ -255,8 +250,8 @@ def history(request: Request, workspace: str) -> HttpResponse:
     """What was decided, newest first."""
     here = workspace_or_404(request, workspace)
     rows = approvals_of(here).exclude(state=ApprovalState.WAITING).order_by("-pk")
-    q = request.GET.get("q", "")[:SEARCH_CHARACTERS_MAX].strip()
-    rows = narrowed(rows, q)
+    q = finding.asked(request.GET)
+    rows = finding.narrowed(rows, q)
     before = request.GET.get("after", "")
     if is_number(before):
         rows = rows.filter(pk__lt=int(before))
@@ -272,6 +267,7 @@ def history(request: Request, workspace: str) -> HttpResponse:
         "q": q,
         "rows": [_past(one, zone, root) for one in found[:PAGE]],
         "views": views_of(here, request.user, "history"),
+        "find": {"url": request.path, "q": q},
         "oldest": "",
         "pager": {"label": f"{len(found[:PAGE])} shown", "next": more, "previous": ""},
         "empty": {"icon": "clear", "title": f"Nothing fits “{q}”." if q else nothing},

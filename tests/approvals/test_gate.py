@@ -7,8 +7,7 @@ import pytest
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
-from approvals import inbox, pauses, versions
-from approvals.card_context import anomalies
+from approvals import call_history, inbox, pauses, versions
 from approvals.gate import decision_table
 from approvals.models import Approval, ApprovalState, GateKey
 from ledger import desk_events
@@ -451,9 +450,12 @@ def test_an_unusual_amount_and_a_first_target_are_pointed_out(trip, acme, ada, b
     pay(9, 250_000, "9999")
     odd = Approval.objects.latest("pk")
 
-    assert list(anomalies(usual)) == []
-    assert [one["title"] for one in anomalies(odd)] == ["Unusual amount.", "First time."]
-    assert "€10.02" in next(anomalies(odd))["text"]
+    assert list(call_history.anomalies(usual, call_history.of_tool(usual))) == []
+    assert [one["title"] for one in call_history.anomalies(odd, call_history.of_tool(odd))] == [
+        "Unusual amount.",
+        "First time.",
+    ]
+    assert "€10.02" in next(call_history.anomalies(odd, call_history.of_tool(odd)))["text"]
     assert (odd.amount_minor, odd.currency) == (250_000, "EUR")
 
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 from approvals import inbox, notifications
 from approvals.models import Approval, NotificationKind
 from connectors.contract import Money
+from ledger.models import Action
 from tests.approvals.cast import put_in_force, refund
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned
@@ -69,6 +70,53 @@ def test_an_amount_far_above_what_the_tool_moved_before_is_pointed_out(trip, car
     assert "Unusual amount." in shown
     assert "The most among the last 3 calls of this tool was €1.20." in shown
     assert "<b>€6.00</b>" in shown  # in the inbox beside it, for its title does not say so
+
+
+def test_the_card_begins_with_the_sum_and_knows_whom_the_tool_paid_before(trip, card):
+    said = pay(trip, 1, 100, target="Riverside")
+    trip.succeeded(said, attempt="try-1", after={"paid": 100})
+
+    pay(trip, 2, 600, target="Riverside")
+    known = card(Approval.objects.latest("pk"))
+    pay(trip, 3, 700, target="Riversⅰde")
+    alike = card(Approval.objects.latest("pk"))
+    pay(trip, 4, 800, target="Somebody")
+    new = card(Approval.objects.latest("pk"))
+
+    assert re.search(r'<h1>[^<]+<span class="sum">€6.00</span></h1>', known)
+    assert "1 call of this tool before, known since" in known
+    assert "€1.00 at most" in known
+    assert "Looks like another." in alike
+    assert "this tool never reached it before" in new
+    assert "Looks like another" not in new + known
+
+
+def test_the_card_says_what_its_run_did_before_and_whether_it_can_be_taken_back(trip, card):
+    said = pay(trip, 1, 100)
+    trip.succeeded(said, attempt="try-1", after={"paid": 100})
+    pay(trip, 2, 600)
+
+    shown = card(Approval.objects.get())
+
+    before = shown.split('id="earlier-title"')[1].split("</section>")[0]
+    assert "Reported done" in before
+    assert "payee p1" in before
+    assert "No way back is known." in shown
+    Action.objects.update(action_class="external_irreversible")
+    assert "Cannot be taken back." in card(Approval.objects.get())
+
+
+def test_a_rule_that_asks_nobody_is_no_reason(trip, card):
+    pay(trip, 1, 600)
+    approval = Approval.objects.get()
+    asks, *_ = [one for one in approval.rules if one["approval"] == "MANUAL"]
+    approval.rules = [asks, asks | {"approval": "AUTO", "words": "reading needs nobody"}]
+    approval.save(update_fields=["rules"])
+
+    shown = card(approval)
+
+    assert "reading needs nobody" not in shown
+    assert asks["words"] in html.unescape(shown)
 
 
 def test_a_usual_amount_is_not(trip, card):

@@ -426,3 +426,28 @@ def test_a_stranger_learns_nothing_of_what_became_of_it(as_person, ask, ben, dev
     inbox.grant(approval, by=ben, seen=approval.digest, reason="fine")
 
     assert as_person(dev).get(f"{card_of(approval)}outcome/").status_code == 404
+
+
+def test_the_inbox_is_searched_by_words_and_keys_and_falls_into_groups(as_person, ask, ben):
+    first, second = ask(), ask()
+    Approval.objects.filter(pk=second.pk).update(
+        headline="Close the account of Eve", case_ref="77",
+        rules=[{"glob": "accounts.*", "approval": "MANUAL", "words": "accounts are closed by two"},
+               {"glob": "reading.*", "approval": "AUTO", "words": "reading needs nobody"}],
+    )  # fmt: skip
+    browser = as_person(ben)
+
+    def found(q):
+        page = browser.get(LIST, {"q": q})
+        return [one["id"] for one in page.context["approvals"]]
+
+    assert found("") == [first.pk, second.pk]
+    assert found("account") == found("case:77") == found("rule:accounts.*") == [second.pk]
+    assert found('"account of Eve" risk:high') == [second.pk]
+    assert found("tool:refund") == [first.pk, second.pk]
+    assert found("agent:nobody") == found("job:1") == found("job:99999999999999999999") == []
+    assert found('an "open quote') == []
+    [rules] = browser.get(LIST).context["find"]["groups"]
+    assert (rules["name"], [one["name"] for one in rules["choices"]]) == ("Rule", ["accounts.*"])
+    assert browser.get(rules["choices"][0]["url"]).context["approvals"][0]["id"] == second.pk
+    assert "Search approvals" in browser.get(HISTORY).content.decode()

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from approvals import inbox, versions
-from approvals.card_context import anomalies
+from approvals import call_history, inbox, versions
 from approvals.gate import snapshot_cache
 from approvals.models import Approval, ToolShape
 from tests.approvals.door import Agent as Trip
@@ -33,7 +32,11 @@ def asks(trip, number, schema=None):
 
 
 def notices(approval):
-    return [one["text"] for one in anomalies(approval) if one["title"] == TITLE]
+    return [
+        one["text"]
+        for one in call_history.anomalies(approval, call_history.of_tool(approval))
+        if one["title"] == TITLE
+    ]
 
 
 def test_whoever_is_asked_reads_what_is_new_until_somebody_has_agreed(trip, ben):

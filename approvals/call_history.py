@@ -1,0 +1,274 @@
+"""What the ledger knows of calls like the one that is asked about, never what an agent says.
+
+Whether it can be taken back, what its run did before it, whom the same tool reached before, and
+what is unusual about it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Any
+
+from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass
+from approvals import call_context, policy, tool_shapes
+from approvals.models import Approval, ApprovalState, SubjectKind
+from approvals.policy.spelling import skeleton
+from connectors.contract import Money
+from ledger.models import Action, ActionState, Compensated, Effect, Reversibility
+from workspaces import formatting
+from workspaces.access import people_with
+
+HISTORY_MAX = 200  # the newest ones; older ones say little about what is usual
+ENOUGH_TO_COMPARE = 3
+UNUSUAL_TIMES = 2
+TARGETS_MAX = 5
+RECIPIENTS_SHOWN_MAX = 5
+STEPS_SHOWN_MAX = 12
+RAN = (ActionState.RUNNING, ActionState.UNKNOWN, ActionState.SUCCEEDED, ActionState.FAILED)
+
+Notice = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierCall:
+    """A call of the same tool that succeeded, as the tool's preview in the policy reads it."""
+
+    money: Money | None
+    reached: tuple[str, ...]
+    at: datetime | None
+    stood: bool
+    """Whether nobody found it wrong or took it back."""
+
+
+def of_tool(approval: Approval) -> list[EarlierCall]:
+    """The newest calls of the tool that is asked about, approved by people or not."""
+    action = approval.action
+    if action is None:
+        return []
+    entry = policy.active(approval.workspace).tool(action.tool)
+    manifest = entry.preview if entry else {}
+    earlier = Action.objects.filter(workspace=approval.workspace_id, tool=action.tool)
+    rows = earlier.filter(state=ActionState.SUCCEEDED).exclude(pk=action.pk).order_by("-id")
+    return [_earlier(manifest, one) for one in rows[:HISTORY_MAX]]
+
+
+def _earlier(manifest: Mapping[str, Any], action: Action) -> EarlierCall:
+    targets = action.targets or []
+    told: dict[str, Any] = {"tool": action.tool, "args": action.args, "targets": targets}
+    return EarlierCall(
+        money=call_context.money(manifest, **told) if manifest else None,
+        reached=tuple(call_context.recipients(manifest, **told)) or _named(targets),
+        at=action.finished_at or action.started_at,
+        stood=action.verified != "failed" and action.compensated == Compensated.NONE,
+    )
+
+
+def _named(targets: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    return tuple(call_context.target_words(one) for one in targets)
+
+
+# Whether it can be taken back.
+
+
+def way_back(approval: Approval) -> Notice | None:
+    """How far what is asked can be undone once it ran; None where nobody knows."""
+    action = approval.action
+    if action is None:
+        lasting = any(
+            shown.get("reversibility") == Reversibility.IRREVERSIBLE for shown in approval.previews
+        )
+        return _cannot("A step of this plan cannot be taken back once it ran.") if lasting else None
+    known = policy.active(approval.workspace)
+    entry = known.tool(action.tool)
+    classes = {action.action_class, entry.action_class if entry else None}
+    if classes <= {*WITHOUT_EFFECT, None, ""}:
+        return None
+    twins = [known.twin(action.tool, str(one.get("type", ""))) for one in action.targets or [{}]]
+    if ActionClass.EXTERNAL_IRREVERSIBLE in classes or any(
+        twin is not None and twin.reversibility == Reversibility.IRREVERSIBLE for twin in twins
+    ):
+        return _cannot("Once it ran, nothing undoes it.")
+    ways = {f"{twin.connection}.{twin.operation}" for twin in twins if twin is not None}
+    if ways:
+        words = f"If it was wrong, {' or '.join(sorted(ways))} undoes it."
+        return {"tone": "calm", "title": "Can be undone.", "text": words}
+    if not action.compensation:
+        return {
+            "tone": "wait",
+            "title": "No way back is known.",
+            "text": "The policy has no twin for it, and the agent names none.",
+        }
+    return None
+
+
+def _cannot(words: str) -> Notice:
+    return {"tone": "bad", "title": "Cannot be taken back.", "text": words}
+
+
+# What the run did before.
+
+
+def earlier_steps(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+    """The last calls of the run before the one that is asked about, in their order."""
+    action = approval.action
+    if action is None:
+        return []
+    before = Action.objects.filter(run=action.run_id, pk__lt=action.pk)
+    newest = before.order_by("-n", "-first_place").exclude(tool="")[:STEPS_SHOWN_MAX]
+    return [
+        {
+            "tool": one.tool_words,
+            "targets": ", ".join(_named(one.targets or [])[:TARGETS_MAX]),
+            "state": one.state,
+            "at": formatting.moment(one.finished_at or one.planned_at, "ago", zone),
+        }
+        for one in reversed(newest)
+    ]
+
+
+# Whom the tool reached before.
+
+
+def payees(
+    approval: Approval, earlier: Sequence[EarlierCall] | None, zone: tzinfo
+) -> list[dict[str, Any]]:
+    """Each recipient, else each target, with what is on record of it; nothing of `earlier` None."""
+    if approval.action is None or earlier is None:
+        return []
+    return [_payee(one, earlier, zone) for one in _reached(approval)[:RECIPIENTS_SHOWN_MAX]]
+
+
+def _reached(approval: Approval) -> list[str]:
+    """Recipients by the tool's preview, else the targets of the call."""
+    shown = [str(one) for preview in approval.previews for one in preview.get("recipients") or []]
+    targets = approval.calls[0].get("targets") or [] if approval.calls else []
+    return list(dict.fromkeys(shown or _named(targets)))
+
+
+def _payee(name: str, earlier: Sequence[EarlierCall], zone: tzinfo) -> dict[str, Any]:
+    known = [one for one in earlier if name in one.reached]
+    if not known:
+        alike = _alike(name, earlier)
+        if alike:
+            words = f"never before; it looks like {formatting.quoted(alike)}, which is known"
+            return {"name": name, "tone": "bad", "word": "Looks like another", "words": words}
+        words = "this tool never reached it before" if earlier else "no call of this tool before"
+        return {"name": name, "tone": "wait", "word": "New", "words": words}
+    times = [one.at for one in known if one.at]
+    wrong = sum(not one.stood for one in known)
+    most = max(
+        (one.money for one in known if one.money), key=lambda one: one.amount_minor, default=None
+    )
+    parts = [f"{len(known)} call{'s' * (len(known) > 1)} of this tool before"]
+    if times:
+        parts.append(f"known since {min(times).astimezone(zone):%Y-%m-%d}")
+        parts.append(f"last {formatting.ago(max(times))}")
+    parts += [f"{most} at most"] if most else []
+    parts += [f"{wrong} found wrong or undone"] if wrong else []
+    tone, word = ("wait", "Known, with trouble") if wrong else ("ok", "Known")
+    return {"name": name, "tone": tone, "word": word, "words": ", ".join(parts)}
+
+
+def _alike(name: str, earlier: Sequence[EarlierCall]) -> str:
+    """One that was reached before, is another, and looks the same to a person."""
+    looks = skeleton(name)
+    seen = (one for call in earlier if call.stood for one in call.reached)
+    return next((one for one in seen if one != name and skeleton(one) == looks), "")
+
+
+# What is unusual.
+
+
+def anomalies(approval: Approval, earlier: Sequence[EarlierCall]) -> Iterator[Notice]:
+    """Notices for the card, the weightiest first."""
+    yield from _unusual_amount(approval, earlier)
+    for name in _reached(approval) if approval.action_id else ():
+        if not any(name in one.reached for one in earlier) and (alike := _alike(name, earlier)):
+            text = f"{formatting.quoted(name)} is not {formatting.quoted(alike)}, which is known."
+            yield {"tone": "bad", "title": "Looks like another.", "text": text}
+    yield from _reaches_out(approval)
+    if approval.subject_kind == SubjectKind.ACTION:  # a plan undoes what is on record
+        if change := tool_shapes.change(approval):
+            title = "This tool takes other arguments than before."
+            yield {"tone": "bad", "title": title, "text": change}
+        yield from _first_time(approval)
+
+
+def _unusual_amount(approval: Approval, earlier: Sequence[EarlierCall]) -> Iterator[Notice]:
+    """Above twice the most that the same tool moved before, or, for a plan, earlier plans did."""
+    if approval.amount_minor is None:
+        return
+    currency = approval.currency
+    calls = [one.money for one in earlier if one.money and one.money.currency == currency]
+    known = [one.amount_minor for one in calls] if approval.action_id else _of_plans(approval)
+    if len(known) < ENOUGH_TO_COMPARE or approval.amount_minor <= UNUSUAL_TIMES * max(known):
+        return
+    most = formatting.money(max(known), approval.currency)
+    what = "calls of this tool" if approval.action_id else "plans that were approved"
+    text = f"The most among the last {len(known)} {what} was {most}."
+    yield {"tone": "bad", "title": "Unusual amount.", "text": text}
+
+
+def _of_plans(approval: Approval) -> list[int]:
+    used = Approval.objects.filter(
+        workspace=approval.workspace_id,
+        subject_kind=SubjectKind.PLAN,
+        state=ApprovalState.USED,
+        currency=approval.currency,
+        pk__lt=approval.pk,
+    ).exclude(amount_minor=None)
+    found = used.order_by("-pk").values_list("amount_minor", flat=True)[:HISTORY_MAX]
+    return [amount for amount in found if amount is not None]
+
+
+def _reaches_out(approval: Approval) -> Iterator[Notice]:
+    """Recipients whose mail domain is nobody's of the workspace."""
+    reached = [str(one) for shown in approval.previews for one in shown.get("recipients") or []]
+    addresses = [one for one in dict.fromkeys(reached) if "@" in one]
+    if not addresses:
+        return
+    own = {
+        domain_of(email)
+        for email in people_with("view", approval.workspace).values_list("email", flat=True)
+    }
+    outside = [one for one in addresses if domain_of(one) not in own]
+    if outside:
+        more = len(outside) - RECIPIENTS_SHOWN_MAX
+        names = ", ".join(outside[:RECIPIENTS_SHOWN_MAX]) + (f" and {more} more" * (more > 0))
+        text = f"{names}: nobody here has an address there."
+        yield {"tone": "wait", "title": "Reaches people outside.", "text": text}
+
+
+def domain_of(address: str) -> str:
+    return address.rpartition("@")[2].strip(" >").lower()
+
+
+def _first_time(approval: Approval) -> Iterator[Notice]:
+    if approval.action is None:
+        return
+    targets = approval.calls[0].get("targets") or [] if approval.calls else []
+    new = [
+        call_context.target_words(target)
+        for target in targets[:TARGETS_MAX]
+        if not _was_touched(approval, target)
+    ]
+    if new:
+        text = f"Nothing on record was ever done to {', '.join(new)}."
+        yield {"tone": "wait", "title": "First time.", "text": text}
+    # Calls that ran or may have run: who asks again and again has not called anything.
+    ran = Action.objects.filter(
+        workspace=approval.workspace_id,
+        tool=approval.action.tool,
+        agent=approval.agent_id,
+        state__in=RAN,
+    )
+    if not ran.exclude(pk=approval.action.pk).exists():
+        text = f"{approval.agent} has never called {approval.action.tool_words} before."
+        yield {"tone": "wait", "title": "First call of this tool.", "text": text}
+
+
+def _was_touched(approval: Approval, target: dict[str, Any]) -> bool:
+    effects = Effect.objects.filter(
+        workspace=approval.workspace_id, target_type=target["type"], target_id=target["id"]
+    )
+    return effects.exclude(action=approval.action_id).exists()
