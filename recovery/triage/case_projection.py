@@ -17,7 +17,7 @@ from recovery.planning.drafting import CannotUndo, Drafted, draft_steps, judgeme
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import listed, plural, shortened, target_words
 from recovery.triage.causes import Fingerprint, fingerprint_of
-from recovery.triage.detectors import Reason, changing, is_without_effects, still_told
+from recovery.triage.detectors import KINDS, Reason, changing, is_without_effects
 from recovery.triage.headlines import at_stake, blamed_action, brief, headline, in_full
 
 # Suggestion: what to do next with a case, and why in one sentence.
@@ -176,9 +176,13 @@ def _failure(
 
 def told_to_the_end(facts: RunFacts, kept: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """The sentences of a case of which nothing needs a person any more, from the reasons that it
-    kept: a doubt that is over is told with its end, and so is an undo that waited.
+    kept: a doubt that is over is told with its end, and that undoing it needed somebody was never
+    what went wrong.
     """
-    reasons = still_told(kept)
+    known = [
+        Reason(one["code"], one["words"], one["action"]) for one in kept if one["code"] in KINDS
+    ]
+    reasons = [reason for reason in known if not KINDS[reason.code].is_about_repair] or known
     money = at_stake(facts, blamed_action(facts, reasons))
     return {
         "headline": headline(facts, reasons, money),

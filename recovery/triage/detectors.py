@@ -7,7 +7,7 @@ the keys that it saw; only a key that nobody has answered opens a closed case ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -53,11 +53,6 @@ class Reason:
             "words": shortened(self.words, WORDS_CHARACTERS_MAX),
         }
 
-    @classmethod
-    def from_json(cls, found: Mapping[str, str]) -> Reason:
-        """As a case keeps it, but for what told two of a kind apart."""
-        return cls(found["code"], found["words"], found["action"])
-
 
 Finder = Callable[[RunFacts], Iterator[Reason]]
 
@@ -100,15 +95,6 @@ def reasons(facts: RunFacts, case: Case | None) -> list[Reason]:
     if not found and (case is None or case.without_effects):
         found = list(failed_without_effects(facts))
     return found[:REASONS_MAX]
-
-
-def still_told(kept: Sequence[Mapping[str, str]]) -> list[Reason]:
-    """What went wrong with a run in which nothing needs a person any more, of the reasons that its
-    case kept: that undoing it needed one is over and was never what went wrong.
-    """
-    known = [Reason.from_json(one) for one in kept if one["code"] in KINDS]
-    first = [reason for reason in known if not KINDS[reason.code].is_about_repair]
-    return first or known
 
 
 def is_without_effects(found: Sequence[Reason]) -> bool:
