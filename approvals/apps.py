@@ -6,6 +6,7 @@ class ApprovalsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        # Each registers itself: for a signal, a check of the system, a log that went back.
+        # Each registers itself: for a signal, a check of the system, a log that went back, an end.
         from approvals import pauses, team_coverage, versions  # noqa: F401
+        from approvals.interchange import aap_requests  # noqa: F401
         from approvals.policy import active_policies  # noqa: F401

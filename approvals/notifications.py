@@ -4,7 +4,7 @@ Messages are written in the transaction of the deed they tell of and sent by `co
 with its own retries. What became of each is put on the record when it is known.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC
 from typing import Any
@@ -166,10 +166,17 @@ def reminded(approval: Approval, people: Sequence[User]) -> None:
     _tell(approval, NotificationKind.REMINDED, people, stuck=len(people) < lacking)
 
 
+when_ended: list[Callable[[Approval], None]] = []
+"""Who is told of each end besides, in its transaction; they stand above us and put themselves here.
+"""
+
+
 def ended(approval: Approval) -> None:
     """Tell whoever asked how it ended, and the channels. An agent hears it at the gate, too."""
     asker = None if approval.requested_by == approval.closed_by else approval.requested_by
     _tell(approval, NotificationKind.ENDED, _readers(approval, asker))
+    for tell in when_ended:
+        tell(approval)
 
 
 def questioned(approval: Approval, enquiry: Clarification) -> None:

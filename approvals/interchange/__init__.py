@@ -57,10 +57,34 @@ def _aais(method: str, path: str, handler: Any, summary: str, **more: Any) -> Ro
     return route(method, path, in_problems(handler), told)
 
 
+class Delivery(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a receiver is told, for the page of the API."""
+
+    type: Literal["webhook"]
+    url: str
+    registration_id: str
+    signing_secret: str
+
+
+class Instance(msgspec.Struct, forbid_unknown_fields=True):
+    """A receiver that registers itself, for the page of the API."""
+
+    instance_name: str | msgspec.UnsetType = msgspec.UNSET
+    delivery: Delivery | msgspec.UnsetType = msgspec.UNSET
+
+
 NEW: Any = {"answers": {201: "Asked", 200: "The same request again"}, "media": JSON}
 REPORT: Any = {"body": Outcome, "media": JSON}
 
 routes = [
+    _aap(
+        "POST",
+        "/aap/v1/instances",
+        aap.provision,
+        "Register a receiver of webhooks",
+        body=Instance,
+        **NEW,
+    ),
     _aap("POST", REQUESTS, aap.create, "Ask; needs an Idempotency-Key", body=Submission, **NEW),
     _aap("GET", ONE, aap.read, "The request as it stands, or is decided", query=WAIT),
     _aap("DELETE", ONE, aap.cancel, "Take a waiting request back"),

@@ -19,7 +19,9 @@ from approvals.gate import slow_path
 from approvals.gate.begin_request import BODY_BYTES_MAX
 from approvals.gate.waiting import gone, waiters, waiting_agents
 from approvals.interchange import aap_requests as requests
+from approvals.interchange import instances
 from approvals.interchange.aap_requests import Conflict, Seen, Unknown
+from edge import pools
 from edge.asgi import (
     RETRY_AFTER_SECONDS,
     Handler,
@@ -28,6 +30,7 @@ from edge.asgi import (
     Scope,
     Send,
     answer,
+    bearer,
     body_of,
     header,
     refuse,
@@ -39,8 +42,10 @@ from ledger.parsed_events import Actor
 WAIT = re.compile(r"([0-9]{1,4})s?")
 WAIT_SECONDS_MAX = 60
 KEY_CHARACTERS_MAX = 256
+RECEIVERS_AT_ONCE, RECEIVERS_WAITING_MAX = 2, 20
 KINDS = {400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found",
-         409: "conflict", 429: "rate_limited", 503: "unavailable"}  # fmt: skip
+         409: "conflict", 422: "invalid_request", 429: "rate_limited",
+         503: "unavailable"}  # fmt: skip
 
 
 def in_its_words(handler: Callable[[Scope, Receive, Send], Awaitable[None]]) -> Handler:
@@ -71,6 +76,28 @@ async def _error(
     kind = KINDS.get(status, "error")
     body = {"type": kind, "code": code, "message": message, "request_id": str(uuid.uuid4())}
     await answer(send, status, {"error": body}, headers)
+
+
+_receivers = pools.Threads(
+    "receivers", threads_max=RECEIVERS_AT_ONCE, waiting_max=RECEIVERS_WAITING_MAX
+)
+"""Apart from the gate's: a receiver may take its time to answer."""
+
+
+async def provision(scope: Scope, receive: Receive, send: Send) -> None:
+    """`POST /aap/v1/instances`: a receiver registers with the agent's key, and is verified."""
+    actor = await actor_of(scope, "begin")
+    key = idempotency_key(scope)
+    submission = instances.checked(await strict_body(scope, receive))
+    is_new = not await slow_path.call(instances.is_known, actor, key, submission)
+    if is_new:
+        if submission.receiver is not None:
+            id_ = instances.id_of(actor, key, submission)
+            await _receivers.call(instances.verify, id_, submission.receiver)
+        is_new = await slow_path.call(instances.register, actor, key, submission)
+    expires = await slow_path.call(instances.expiry, actor)
+    told = instances.document(actor, key, submission, bearer(scope), expires)
+    await answer(send, 201 if is_new else 200, told)
 
 
 async def create(scope: Scope, receive: Receive, send: Send) -> None:

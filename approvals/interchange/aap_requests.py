@@ -13,7 +13,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,11 +23,13 @@ from django.db.models.functions import Now
 
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
-from approvals import approval_requests
+from approvals import approval_requests, notifications
 from approvals.deciders import locked
 from approvals.gate import slow_path
 from approvals.gate.begin_request import BeginRequest, parse
 from approvals.gate.decision_table import Denied, Proceed, Question, TryUnderWay
+from approvals.interchange import instances
+from approvals.interchange.instances import stamp
 from approvals.models import Approval, ApprovalState
 from approvals.policy import PolicyDecision
 from edge.asgi import Problem, Refused
@@ -55,6 +57,8 @@ ENDED_DAYS = 1
 TIMEOUT_MAX = timedelta(days=7)
 NOTE_CHARACTERS_MAX = 2_000
 FORGOTTEN_AT_A_TIME = 500
+OVERDUE_AT_A_TIME = 200
+TIME_OVER = "the time that the agent gave it is over"
 
 PENDING, APPROVED, DENIED = "pending", "approved", "denied"
 EXPIRED, CANCELLED = "expired", "cancelled"
@@ -158,6 +162,8 @@ def create(actor: Actor, key: str, submission: Submission) -> tuple[Seen, bool]:
             workspace_id=actor.workspace_id, name=f"{SEALED}{id_}",
             sealed=encryption.seal(json.dumps(value)),
         )  # fmt: skip
+        if sealed.settled is not None and actor.agent_id is not None:
+            instances.tell(actor.agent_id, id_, sealed.created)
     return seen(sealed), True
 
 
@@ -213,7 +219,8 @@ def read(actor: Actor, id_: str) -> Seen:
     sealed = _known(actor, id_)
     found = seen(sealed)
     if found.status == PENDING and database_time() >= sealed.deadline:
-        _take_back(sealed, "the time that the agent gave it is over")
+        if approval := _approval(sealed):
+            _take_back(approval, TIME_OVER)
         found = seen(sealed)
     if found.status in {DENIED, EXPIRED, CANCELLED} and found.action is not None:
         _end(sealed, EventType.RUN_CANCELLED, {"reason": f"the request was {found.status}"})
@@ -224,21 +231,42 @@ def cancel(actor: Actor, id_: str) -> Seen:
     """The agent takes its request back; possible as long as nobody has decided."""
     sealed = _known(actor, id_)
     status = seen(sealed).status
-    if status == PENDING:
-        _take_back(sealed, "the agent took it back")
+    if status == PENDING and (approval := _approval(sealed)):
+        _take_back(approval, "the agent took it back")
     elif status != CANCELLED:
         raise Conflict("already_terminal")
     return read(actor, id_)
 
 
 @transaction.atomic
-def _take_back(sealed: SealedRequest, why: str) -> None:
-    approval = _approval(sealed)
-    if approval is None:
-        return
+def _take_back(approval: Approval, why: str) -> None:
     row = locked(approval)
     if Approval.objects.filter(pk=row.pk, state=ApprovalState.WAITING).exists():
         approval_requests.void(row, why=why)
+
+
+def take_back_overdue() -> int:
+    """Take back what waits longer than its agent wanted, though nobody comes to ask; how many."""
+    waiting = Approval.objects.filter(state=ApprovalState.WAITING, run_ref__startswith=RUN)
+    over = 0
+    for approval in waiting.order_by("-pk")[:OVERDUE_AT_A_TIME]:
+        name = f"{SEALED}{approval.run_ref.removeprefix(RUN)}"
+        secret = Secret.objects.filter(workspace=approval.workspace_id, name=name).first()
+        if secret and datetime.fromisoformat(secret.open()["deadline"]) <= database_time():
+            _take_back(approval, TIME_OVER)
+            over += 1
+    return over
+
+
+def _tell_receivers(approval: Approval) -> None:
+    """Whoever registered for it hears that a request has an end, whoever or whatever ended it."""
+    if approval.agent_id is not None and approval.run_ref.startswith(RUN):
+        decided = Approval.objects.values_list("decided_at", flat=True).get(pk=approval.pk)
+        request = approval.run_ref.removeprefix(RUN)
+        instances.tell(approval.agent_id, request, decided or database_time())
+
+
+notifications.when_ended.append(_tell_receivers)
 
 
 def consume(actor: Actor, id_: str, key: str) -> Seen:
@@ -336,8 +364,8 @@ def seen(sealed: SealedRequest) -> Seen:
     action = actions.first()
     status, decision = _decision(sealed, approval)
     document = {
-        **sealed.body, "id": sealed.id, "status": status, "created_at": _stamp(sealed.created),
-        "deadline_at": _stamp(sealed.deadline),
+        **sealed.body, "id": sealed.id, "status": status, "created_at": stamp(sealed.created),
+        "deadline_at": stamp(sealed.deadline),
     }  # fmt: skip
     if decision:
         document["decision"] = decision
@@ -351,45 +379,43 @@ def _decision(
 ) -> tuple[str, dict[str, Any] | None]:
     if approval is None:
         settled = sealed.settled or {"status": CANCELLED}
-        decided = {"status": settled["status"], "decided_at": _stamp(sealed.created)}
+        decided = {"status": settled["status"], "decided_at": stamp(sealed.created)}
         if settled.get("note"):
             decided["note"] = settled["note"]
         if settled.get("expires_at"):
-            decided["expires_at"] = _stamp(datetime.fromisoformat(settled["expires_at"]))
+            decided["expires_at"] = stamp(datetime.fromisoformat(settled["expires_at"]))
         return settled["status"], decided
     state, until = ApprovalState(approval.state), approval.expires_at
     status = STATES[state]
+    if state == ApprovalState.WITHDRAWN and approval.closing_reason == TIME_OVER:
+        status = EXPIRED
     if state in {ApprovalState.WAITING, ApprovalState.GRANTED} and until <= database_time():
-        return EXPIRED, {"status": EXPIRED, "decided_at": _stamp(until)}
+        return EXPIRED, {"status": EXPIRED, "decided_at": stamp(until)}
     if status == PENDING:
         return PENDING, None
-    decided = {"status": status, "decided_at": _stamp(approval.decided_at or until)}
+    decided = {"status": status, "decided_at": stamp(approval.decided_at or until)}
     if approval.closing_reason:
         decided["note"] = approval.closing_reason
     if status == APPROVED:
-        decided["expires_at"] = _stamp(until)
+        decided["expires_at"] = stamp(until)
     return status, decided
 
 
 def _consumption(action: Action) -> dict[str, Any] | None:
     if action.started_at is None:
         return None
-    consumed: dict[str, Any] = {"consumed_at": _stamp(action.started_at)}
+    consumed: dict[str, Any] = {"consumed_at": stamp(action.started_at)}
     if action.finished_at is not None and action.state != ActionState.RUNNING:
         succeeded = action.state == ActionState.SUCCEEDED
         note = (
             (action.result or {}).get("note") if succeeded else (action.error or {}).get("message")
         )
         outcome = {"status": "succeeded" if succeeded else "failed",
-                   "reported_at": _stamp(action.finished_at)}  # fmt: skip
+                   "reported_at": stamp(action.finished_at)}  # fmt: skip
         if note and note != FAILED_WITHOUT_NOTE:
             outcome["note"] = note
         consumed["outcome"] = outcome
     return consumed
-
-
-def _stamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def forget_old() -> int:

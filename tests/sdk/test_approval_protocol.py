@@ -57,7 +57,7 @@ agentSafety:
 def desk_of_all(tmp_path_factory):
     """One web process for all stories: each finds its own workspace in a database made empty."""
     running = Processes(tmp_path_factory.mktemp("desk"))
-    yield running.web()
+    yield running.web(AMENDS_OUTBOUND_ALLOW="127.0.0.1")
     running.stop()
 
 

@@ -1,0 +1,246 @@
+"""A receiver of the Agent Approval Protocol registers itself and is woken: its own library's, over
+HTTP on loopback, before our web process.
+"""
+
+import asyncio
+import json
+import threading
+import uuid
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+from agentapprovalprotocol import (
+    AsyncClient,
+    AsyncGate,
+    Call,
+    Pending,
+    ProvisionError,
+    Receiver,
+    WebhookVerificationFailed,
+)
+from agentapprovalprotocol.receiver import new_secret
+
+from approvals.interchange import aap_requests
+from approvals.models import Approval
+from connectors import channels
+from connectors.models import Channel, Delivery
+from ledger.models import Event
+from tests.sdk import test_approval_protocol, test_real_gate
+from workspaces.models import Secret
+
+ben, when_asked = test_real_gate.ben, test_real_gate.when_asked
+desk_of_all, policy, web = (
+    test_approval_protocol.desk_of_all, test_approval_protocol.policy, test_approval_protocol.web
+)  # fmt: skip
+grant = test_approval_protocol.grant
+
+pytestmark = pytest.mark.django_db(transaction=True)
+CHARGE = Call(
+    key="run:1", tool="charge", arguments={"amount": 12.5, "to": "eve", "password": "hunter2"},
+    resume={"framework": "test", "thread": "t-1"},
+)  # fmt: skip
+
+
+class Service:
+    """Where a receiver is served, in an event loop of its own; `told` is what came, as it came."""
+
+    def __init__(self, **options):
+        self.woken, self.told, self.clients = [], [], []
+        self.loop = asyncio.new_event_loop()
+        self.receiver = Receiver(resumers={"test": self._resumed}, **options)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
+        self.url = f"http://127.0.0.1:{self.server.server_port}/aap/events"
+        self.threads = [
+            threading.Thread(target=run)
+            for run in (self.loop.run_forever, self.server.serve_forever)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def _resumed(self, handle, request):
+        self.woken.append((handle["thread"], request.id, request.status))
+
+    def wait(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
+
+    def provision(self, web, token, **more):
+        found = self.wait(self.receiver.provision(
+            provider_url=f"{web.url}/aap", provisioner_token=token, url=self.url, **more,
+        ))  # fmt: skip
+        self.clients.append(self.receiver.client)
+        return found
+
+    async def _all_woken(self):
+        await asyncio.gather(*self.receiver._tasks)
+
+    def hears(self):
+        """Let the desk send what is due, and the receiver wake what it has to."""
+        channels.send_due()
+        self.wait(self._all_woken())
+
+    def client(self, web, token):
+        """One that belongs to our loop, and is closed with it."""
+        self.clients.append(AsyncClient(f"{web.url}/aap", token))
+        return self.clients[-1]
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+        for client in self.clients:
+            self.wait(client.aclose())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        for thread in self.threads:
+            thread.join()
+        self.loop.close()
+
+
+def handler_of(service):
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            service.told.append(body)
+            status, answer = service.wait(service.receiver.handle(dict(self.headers), body))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *said):
+            pass
+
+    return Handler
+
+
+@contextmanager
+def served(**options):
+    service = Service(**options)
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+@pytest.fixture
+def service(settings):
+    settings.OUTBOUND_ALLOW = ["127.0.0.1"]
+    with served() as one:
+        yield one
+
+
+def test_a_paused_run_is_woken_by_a_signed_word_that_says_nothing_of_the_call(
+    web, token, policy, ben, service
+):
+    found = service.provision(web, token, instance_name="trip-desk-1")
+    assert (found.instance_name, found.token) == ("trip-desk-1", token), "no key makes another"
+    gate = AsyncGate(service.client(web, found.token), mode="async")
+    assert isinstance(service.wait(gate.check(CHARGE)), Pending)
+    service.hears()
+    assert service.woken == []
+
+    when_asked(grant(ben)).join()
+    service.hears()
+    service.hears()
+
+    assert [one[0::2] for one in service.woken] == [("t-1", "approved")]
+    assert service.wait(gate.check(CHARGE)), "and the gate is asked anew"
+    [_, resolved] = map(json.loads, service.told)
+    assert resolved.keys() == {"id", "type", "instance_id", "request_id", "created_at"}
+    assert resolved["request_id"] == service.woken[0][1]
+    assert resolved["created_at"].startswith(f"{Approval.objects.get().decided_at:%Y-%m-%dT%H:%M}")
+    assert Channel.objects.get().subjects == ["request.resolved"]
+
+
+def test_a_rule_and_the_agents_own_time_are_ends_that_are_told(web, token, policy, service):
+    """Also where nobody comes to ask any more."""
+    service.provision(web, token)
+    client = service.client(web, token)
+    wake = {"context": {"resume": CHARGE.resume}, "timeout": "1s"}
+    denied = {"tool": "delete", "server": "files", "arguments": {}} | wake
+    service.wait(client.create(denied, "k-1"))
+    service.wait(client.create(denied, "k-1"))
+    service.wait(client.create({"tool": "charge", "arguments": {}} | wake, "k-2"))
+    service.wait(asyncio.sleep(1.1))
+
+    assert aap_requests.take_back_overdue() == 1
+    assert aap_requests.take_back_overdue() == 0
+    service.hears()
+
+    assert sorted(status for _, _, status in service.woken) == ["denied", "expired"]
+    assert Approval.objects.get().state == "withdrawn"
+
+
+def test_who_cannot_give_the_challenge_back_is_not_registered(web, token, policy, service):
+    with served(secret=new_secret(), registration_id=str(uuid.uuid4())) as other:
+        service.receiver.secret = other.receiver.secret
+        url, service.url = service.url, other.url
+        with pytest.raises(WebhookVerificationFailed):
+            service.provision(web, token)
+    service.url = "http://10.0.0.1/events"
+    with pytest.raises(ProvisionError) as refused:
+        service.provision(web, token)
+    assert refused.value.code == "invalid_webhook_url"
+    assert not Channel.objects.exists()
+    assert not Secret.objects.filter(name__startswith="aap instance").exists()
+
+    service.url = url
+    first = service.provision(web, token, idempotency_key="k")
+    assert service.provision(web, token, idempotency_key="k") == first
+    assert len(service.told) == 1, "a submission that is known is not verified again"
+    with pytest.raises(ProvisionError) as refused:
+        service.provision(web, token, idempotency_key="k", instance_name="another")
+    assert refused.value.code == "idempotency_conflict"
+    kept = json.dumps(list(Channel.objects.values()), default=str)
+    assert service.receiver.secret not in kept
+    assert "hunter2" not in json.dumps(list(Event.objects.values_list("data", flat=True)))
+
+
+def test_registering_anew_takes_the_place_and_people_may_turn_it_off(
+    web, token, policy, ben, service
+):
+    first = service.provision(web, token)
+    former, service.receiver = service.receiver, Receiver(resumers={"test": service._resumed})
+    second = service.provision(web, token)
+    assert (second.instance_id, second.secret == first.secret) == (first.instance_id, False)
+    client = service.client(web, token)
+    service.wait(client.create({"tool": "charge", "arguments": {}, "timeout": "10m"}, "k-1"))
+    when_asked(grant(ben)).join()
+    service.hears()
+    [delivery] = Delivery.objects.filter(subject="request.resolved")
+    assert delivery.state == "sent", "it is signed with the secret of the last registration"
+    assert former.secret == first.secret
+
+    channels.disable(Channel.objects.get(), by=ben)
+    service.wait(client.create({"tool": "charge", "arguments": {}, "timeout": "10m"}, "k-2"))
+    when_asked(grant(ben)).join()
+    assert Delivery.objects.filter(subject="request.resolved").count() == 1
+    service.receiver = Receiver(resumers={})
+    with pytest.raises(ProvisionError) as refused:
+        service.provision(web, token)
+    assert (refused.value.status, refused.value.code) == (403, "receiver_turned_off")
+
+
+def test_what_is_no_submission_is_refused_in_the_words_of_the_protocol(web, token, policy):
+    delivery = {"type": "webhook", "url": "https://agent.example.com/events",
+                "registration_id": str(uuid.uuid4()), "signing_secret": new_secret()}  # fmt: skip
+
+    def post(body, **headers):
+        known = {"authorization": f"Bearer {token}", "idempotency-key": uuid.uuid4().hex}
+        return httpx.post(f"{web.url}/aap/v1/instances", json=body, headers=known | headers)
+
+    wrong = [
+        post([]), post({"sauce": 1}), post({"instance_name": ""}), post({"delivery": None}),
+        post({"delivery": delivery | {"more": "1"}}), post({}, **{"idempotency-key": ""}),
+        *[post({"delivery": delivery | {name: value}}) for name, value in (
+            ("type", "socket"), ("url", "ftp://x/"), ("url", "https://eve:pw@x/"),
+            ("url", "http://["), ("registration_id", "1"), ("signing_secret", "whsec_short"))],
+    ]  # fmt: skip
+    assert {one.status_code for one in wrong} == {400}
+    codes = [one.json()["error"]["code"] for one in wrong]
+    assert codes[6:9] == ["unsupported_delivery_type", *["invalid_webhook_url"] * 2]
+    assert not Channel.objects.exists()
+
+    asks = post({"instance_name": "one that asks"})
+    assert (asks.status_code, asks.json()["instance"]["name"]) == (201, "one that asks")
+    assert "delivery" not in asks.json()["instance"]
