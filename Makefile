@@ -32,8 +32,8 @@ bench: $(DEV) ## Measure, print one line of JSON, write bench/latest.json
 chaos: $(DEV) ## Every fault of the list, seeded, against the invariants (ARGS="--seed 7")
 	@exec $(PY) -m pytest tests/crash -m chaos $(ARGS)
 
-adapters: $(DEV) ## An agent of each framework, and MCP, against the gate, each in an environment that is kept
-	@exec $(PY) -m pytest tests/adapters tests/mcp -n $(JOBS) -m "adapters or not adapters" $(ARGS)
+adapters: $(DEV) ## An agent of each framework, MCP, and the oldest Node against the gate, each in an environment that is kept
+	@exec $(PY) -m pytest tests/adapters tests/mcp tests/contract -n $(JOBS) -m "adapters or not adapters" $(ARGS)
 
 failclosed: $(DEV) ## Each framework's gate, and ours, against every fault; writes docs/failclosed.md
 	@AMENDS_FAILCLOSED_WRITES=1 exec $(PY) -m pytest tests/failclosed -n $(JOBS) -m "failclosed or not failclosed" $(ARGS)

@@ -161,29 +161,41 @@ export class Gate {
     }
   }
 
-  /** Poll until people have decided, then ask anew: the answer to that decides. */
+  /**
+   * Wait until people have decided; where they have changed the arguments meanwhile, also for the
+   * approval that took the place of the first.
+   */
   async #wait(ask: BeginRequest, first: JsonObject): Promise<JsonObject> {
     const end = performance.now() + ask.waitSeconds * 1000;
-    const met = new Set<string>();
     let answer = first;
-    let heard = 0;
-    await this.#onWait?.(answer);
-    this.#log("info", `waiting for an approval: ${String(answer["url"] ?? answer["approval"])}`);
+    let told = "";
     while (answer["answer"] === "wait") {
+      if (String(answer["approval"]) !== told) {
+        told = String(answer["approval"]);
+        await this.#onWait?.(answer);
+        this.#log("info", `waiting for an approval: ${String(answer["url"] ?? told)}`);
+      }
+      answer = await this.#decided(ask, answer, end);
+    }
+    return answer;
+  }
+
+  /** Poll until an approval has ended, then ask anew: the answer to that decides. */
+  async #decided(ask: BeginRequest, answer: JsonObject, end: number): Promise<JsonObject> {
+    const met = new Set<string>();
+    const approval = String(answer["approval"]);
+    const path = `approvals/${encodeURIComponent(approval)}`;
+    let heard = 0;
+    for (;;) {
       const left = (end - performance.now()) / 1000;
-      const approval = String(answer["approval"]);
       if (left <= 0) throw new ApprovalTimeout(approval, String(answer["url"] ?? ""));
       try {
-        const path = `approvals/${encodeURIComponent(approval)}`;
         const seen = await this.#wire.get(path, {
           waitSeconds: Math.max(1, Math.min(POLL_SECONDS, left)),
           params: this.#onQuestion ? { heard: String(heard) } : {},
           signal: ask.signal,
         });
-        if (seen["state"] !== "waiting") {
-          answer = await this.#ask(ask);
-          continue;
-        }
+        if (seen["state"] !== "waiting") return await this.#ask(ask);
         await this.#reply(path, seen, met);
         heard = Number(seen["asked"] ?? 0);
       } catch (error) {
@@ -191,7 +203,6 @@ export class Gate {
         await pause(Math.max(error.retryAfterSeconds, AWAY_PAUSE_SECONDS), ask.signal);
       }
     }
-    return answer;
   }
 
   /** Answer what people asked back, once. Without an answer an operator may give one. */

@@ -152,31 +152,40 @@ class Gate:
     def _wait(
         self, ask: BeginRequest, answer: dict[str, Any], seconds: float
     ) -> Steps[dict[str, Any]]:
-        """Poll until people have decided, then ask anew: the answer to that decides."""
-        end, heard = time.monotonic() + seconds, 0
-        met: set[str] = set()
-        if self._on_wait is not None:
-            yield from called(self._on_wait, answer)
-        log.info("waiting for an approval: %s", answer.get("url") or answer["approval"])
+        """Wait until people have decided; where they have changed the arguments meanwhile, also for
+        the approval that took the place of the first.
+        """
+        end, told = time.monotonic() + seconds, ""
         while answer["answer"] == "wait":
+            if answer["approval"] != told:
+                told = str(answer["approval"])
+                if self._on_wait is not None:
+                    yield from called(self._on_wait, answer)
+                log.info("waiting for an approval: %s", answer.get("url") or told)
+            answer = yield from self._decided(ask, answer, end)
+        return answer
+
+    def _decided(
+        self, ask: BeginRequest, answer: dict[str, Any], end: float
+    ) -> Steps[dict[str, Any]]:
+        """Poll until an approval has ended, then ask anew: the answer to that decides."""
+        path, heard, met = f"approvals/{answer['approval']}", 0, set[str]()
+        while True:
             left = end - time.monotonic()
             if left <= 0:
                 raise ApprovalTimeout(str(answer["approval"]), str(answer.get("url") or ""))
             try:
-                path = f"approvals/{answer['approval']}"
                 asks = {"heard": str(heard)} if self._on_question else {}
                 wait = max(1, min(POLL_SECONDS, left))
                 seen: dict[str, Any] = yield get(path, wait_seconds=wait, params=asks)
                 if seen.get("state") != "waiting":
-                    answer = yield from self._ask(ask)
-                    continue
+                    return (yield from self._ask(ask))
                 yield from self._reply(path, seen, met)
                 heard = int(seen.get("asked") or 0)
             except DeskUnreachable as away:
                 if time.monotonic() >= end:
                     raise
                 yield Pause(max(away.retry_after, AWAY_PAUSE_SECONDS))
-        return answer
 
     def _reply(self, path: str, seen: dict[str, Any], met: set[str]) -> Steps[None]:
         """Answer what people asked back, once. Without an answer an operator may give one."""

@@ -31,7 +31,8 @@ def act(step: Step) -> Step:
         result = action.perform(partial(call, step), **action.args)
         if not action.replayed and "after" in step:
             action.succeeded(result, after=step["after"])
-        return {"came": "replayed" if action.replayed else "made", "result": result}
+        came = "replayed" if action.replayed else "made"
+        return {"came": came, "result": result, "waited": now["waited"]}
 
 
 def call(step: Step, /, **args: Any) -> Any:
@@ -56,7 +57,11 @@ def call(step: Step, /, **args: Any) -> Any:
 def connect(step: Step) -> None:
     named = {"workspace": WORKSPACE} if step.get("workspace") else {}
     wait = step.get("wait_seconds", 20)
-    now["desk"] = amends.connect(URL, KEY, spool=SPOOL, wait_seconds=wait, **named)
+    waited = now["waited"] = []
+    now["desk"] = amends.connect(
+        URL, KEY, spool=SPOOL, wait_seconds=wait,
+        on_wait=lambda answer: waited.append(answer["approval"]), **named,
+    )  # fmt: skip
 
 
 def start(step: Step) -> None:

@@ -16,6 +16,7 @@ const [url, key, spool, outside, workspace] = process.argv.slice(2) as [string, 
 let desk: Desk;
 let run: Run;
 let lines: AsyncIterator<string>;
+let waited: string[] = [];
 
 async function act(step: JsonObject): Promise<JsonObject> {
   const { tool, target, args, before, key, op, risk, saga, after } = step as any;
@@ -29,7 +30,7 @@ async function act(step: JsonObject): Promise<JsonObject> {
   return run.action(tool, plan, async (action: Action) => {
     const result = await action.perform((given) => call(step, given as JsonObject));
     if (!action.replayed && "after" in step) await action.succeeded(result, { after });
-    return { came: action.replayed ? "replayed" : "made", result: plain(result) };
+    return { came: action.replayed ? "replayed" : "made", result: plain(result), waited };
   });
 }
 
@@ -54,7 +55,9 @@ const steps: { [name: string]: (step: JsonObject) => Promise<JsonObject> } = {
   async connect(step) {
     const waitSeconds = Number(step["wait_seconds"] ?? 20);
     const named = step["workspace"] ? { workspace: workspace! } : {};
-    desk = connect({ url, key, spool, waitSeconds, log: () => undefined, ...named });
+    waited = [];
+    const onWait = ({ approval }: JsonObject): void => void waited.push(String(approval));
+    desk = connect({ url, key, spool, waitSeconds, onWait, log: () => undefined, ...named });
     return {};
   },
   async start(step) {

