@@ -89,6 +89,24 @@ agent = Agent(role="Trips", goal="Move flights", backstory="You move flights.", 
 task = Task(description="Move my return flight to HAT019", expected_output="The new flight", agent=agent)
 {_RUN}Crew(agents=[agent], tasks=[task]).kickoff()
 """
+STRANDS = f"""\
+import amends
+from amends.adapters.strands import gated
+from strands import Agent
+
+{_DECLARED}\
+agent = Agent(model=model, tools=gated(desk, [update_flight], {{"update_flight": move}}))
+{_RUN}agent("Move my return flight to HAT019")
+"""
+SMOLAGENTS = f"""\
+import amends
+from amends.adapters.smolagents import gated
+from smolagents import ToolCallingAgent
+
+{_DECLARED}\
+agent = ToolCallingAgent(tools=gated(desk, [update_flight], {{"update_flight": move}}), model=model)
+{_RUN}agent.run("Move my return flight to HAT019")
+"""
 CLAUDE_AGENT_SDK = f"""\
 import amends, asyncio
 from amends.adapters.claude_agent_sdk import gated, gated_tool
@@ -178,6 +196,8 @@ QUICK_STARTS = (
     QuickStart("crewai", "CrewAI", 'pip install "./sdk[crewai]"', CREWAI, YOURS),
     QuickStart("claude-agent-sdk", "Claude Agent SDK", 'pip install "./sdk[claude-agent-sdk]"',
                CLAUDE_AGENT_SDK, YOURS),
+    QuickStart("strands", "Strands Agents", 'pip install "./sdk[strands]"', STRANDS, YOURS),
+    QuickStart("smolagents", "smolagents", 'pip install "./sdk[smolagents]"', SMOLAGENTS, YOURS),
     QuickStart("typescript", "TypeScript", NPM, TYPESCRIPT, "Put your own calls in place of airline.",
                "TypeScript"),
     QuickStart("ai-sdk", "AI SDK (Vercel)", f"{NPM} ai zod", AI_SDK,

@@ -17,6 +17,8 @@ TITLES = {
     "LangChain and LangGraph": "langchain",
     "OpenAI Agents SDK": "openai_agents",
     "Pydantic AI": "pydantic_ai",
+    "Strands Agents": "strands",
+    "smolagents": "smolagents",
 }
 TOOL = '''
 def update_flight(reservation: str, flight: str) -> dict:

@@ -11,10 +11,10 @@ MIA = ["assign_licence", {"licence": "L-21", "holder": "mia"}]
 pytestmark = [pytest.mark.timeout(900)]
 of_each = pytest.mark.parametrize("agents", each(), indirect=True)
 of_those_that_pause = pytest.mark.parametrize(
-    "agents", each(["ai", "google_adk", "langchain", "pydantic_ai"]), indirect=True
+    "agents", each(["ai", "google_adk", "langchain", "pydantic_ai", "strands"]), indirect=True
 )
-# Its program, another process, hears of a stop as an interruption.
-APART = {"claude_agent_sdk"}
+# These end as if they were interrupted, for nothing that a tool raises would leave them.
+APART = {"claude_agent_sdk", "strands"}
 
 
 @of_each
@@ -26,6 +26,8 @@ def test_a_call_is_asked_for_made_and_told(agents, small_desk):
     [planned] = small_desk.journal("begin")
     assert planned["data"]["args"] == MIA[1]
     assert planned["data"]["targets"] == [{"type": "licence", "id": "L-21"}]
+    if agents.name != "typescript":  # without a framework nobody says what a tool takes
+        assert planned["data"]["tool_schema"]["properties"].keys() == MIA[1].keys()
     [effect] = small_desk.journal()[1]["data"]["effects"]
     assert effect["after"] == {"holder": "mia", "seat": 1}
 
@@ -96,6 +98,18 @@ def test_a_gated_tool_does_not_run_on_another_hooks_yes(agents, small_desk):
 
     assert said["ran"] == []
     assert "the desk has not allowed it" in said["told"][0]
+
+
+@pytest.mark.parametrize("agents", each(["smolagents"]), indirect=True)
+def test_code_that_a_model_writes_calls_its_tools_through_the_gate(agents, small_desk):
+    said = agents.plays(small_desk.url, KEY, [MIA, MIA], codes=True)
+    assert said["ran"] == [("assign_licence", "L-21")]
+    assert all("L-21" in one for one in said["told"])
+
+    small_desk.control(modes={"assign_licence": "denied"})
+    said = agents.plays(small_desk.url, KEY, [MIA], run="run_2", codes=True)
+    assert said["ran"] == []
+    assert "NOT made" in said["told"][0]
 
 
 @of_each

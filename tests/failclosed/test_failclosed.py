@@ -19,6 +19,7 @@ WRITES = "AMENDS_FAILCLOSED_WRITES"
 PACKAGES = {
     "claude_agent_sdk": "claude-agent-sdk", "crewai": "crewai", "google_adk": "google-adk",
     "langchain": "langchain", "openai_agents": "openai-agents", "pydantic_ai": "pydantic-ai-slim",
+    "smolagents": "smolagents", "strands": "strands-agents",
 }  # fmt: skip
 OWN = {
     "claude_agent_sdk": {"hook": "`PreToolUse` hook", "can_use_tool": "`can_use_tool`"},
@@ -27,6 +28,8 @@ OWN = {
     "langchain": {"pause": "human-in-the-loop middleware"},
     "openai_agents": {"pause": "`needs_approval`"},
     "pydantic_ai": {"pause": "deferred tools"},
+    "smolagents": {},  # it has none
+    "strands": {"pause": "interrupt in a hook"},
 }
 POLICY = """
 agentSafety:

@@ -7,7 +7,8 @@
 A hook sends each call to `can_use_tool`, in every permission mode and whatever is allowed
 otherwise; where that hook fails, the call is blocked. The desk is asked in `can_use_tool`, for it
 comes after all hooks that may still change the arguments, and its answer holds those that run.
-How a call went is told by the program's hooks, as text; `gated_tool` hears what a tool raises.
+How a call went is told by the program's hooks, as text; `gated_tool` hears what a tool raises, and
+knows which arguments it takes: of other tools the SDK tells none, and the desk is told none.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +36,7 @@ from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
 from amends.client import Desk
 from amends.errors import AmendsError
 from amends.runs import Run, current_run
-from amends.tools import Declaration, Performed
+from amends.tools import JSON_TYPES, Declaration, Performed
 from amends.values import plain
 
 HOOK_SECONDS = 60.0  # to record an outcome; the hook that asks answers at once
@@ -82,6 +84,8 @@ def gated_tool(tool: SdkMcpTool[Any]) -> SdkMcpTool[Any]:
     raised: of `NoEffect`, that nothing happened.
     """
 
+    _announce(tool)
+
     async def handler(args: Any) -> dict[str, Any]:
         said = (tool.name, args)
         found = [one for one in _under_way().values() if one.asked == said]
@@ -99,6 +103,25 @@ def gated_tool(tool: SdkMcpTool[Any]) -> SdkMcpTool[Any]:
             raise
 
     return dataclasses.replace(tool, handler=handler)
+
+
+_schemas: dict[str, dict[str, Any] | None] = {}
+"""Of gated tools by name; None where two of one name take different arguments."""
+
+
+def _announce(tool: SdkMcpTool[Any]) -> None:
+    said = tool.input_schema
+    found: dict[str, Any] = said if isinstance(said, dict) else typing.get_type_hints(said)
+    if not isinstance(found.get("type"), str) or "properties" not in found:
+        properties = {
+            name: {"type": JSON_TYPES[kind.__name__]}
+            if getattr(kind, "__name__", "") in JSON_TYPES
+            else {}
+            for name, kind in found.items()
+        }
+        found = {"type": "object", "properties": properties, "required": list(properties)}
+    is_same = _schemas.get(tool.name, found) == found
+    _schemas[tool.name] = found if is_same else None
 
 
 NOT_ALLOWED = "This call was NOT made: the desk has not allowed it"
@@ -169,7 +192,10 @@ class _Gate:
             return await outcome
 
         own = self._name(name)
-        task = asyncio.ensure_future(self.tools.acall(own, args, call, made, told=plain))
+        schema = _schemas.get(own) if own != name else None
+        task = asyncio.ensure_future(
+            self.tools.acall(own, args, call, made, told=plain, schema=schema)
+        )
         await asyncio.wait({task, allowed}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             now = allowed.result()

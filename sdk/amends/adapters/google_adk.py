@@ -89,7 +89,8 @@ class _Gate:
 
         try:
             asked = tool.name, args, str(context.function_call_id)
-            return (await self.tools.acall(*asked, call, told=plain)).answer
+            schema = _schema(tool)
+            return (await self.tools.acall(*asked, call, told=plain, schema=schema)).answer
         except ToolError as error:
             return error.answer
         except NOT_MADE as error:
@@ -100,6 +101,18 @@ class _Gate:
                     hint=str(error), payload={"approval": error.approval, "url": error.url}
                 )
             return {"error": not_made(error)}
+
+
+def _schema(tool: BaseTool) -> dict[str, Any] | None:
+    """Which arguments the model was told that the tool takes, where it is told any."""
+    declaration = tool._get_declaration()  # noqa: SLF001 - what the model is told
+    if declaration is None:
+        return None
+    if declaration.parameters_json_schema is not None:
+        return dict(declaration.parameters_json_schema)
+    if declaration.parameters is None:
+        return None
+    return declaration.parameters.json_schema.model_dump(mode="json", exclude_none=True)
 
 
 class _GatedToolset(BaseToolset):

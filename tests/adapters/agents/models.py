@@ -58,6 +58,62 @@ elif os.environ["FRAMEWORK"] == "crewai":
     model = Crewed(model="scripted", left=[[asked], "Done."])
     update_flight = tool(update_flight)
 
+elif os.environ["FRAMEWORK"] == "strands":
+    from strands import tool
+    from strands.models import Model
+
+    class Strands(Model):
+        left: list[Any] = [ASKED]
+
+        def update_config(self, **_: Any) -> None: ...
+
+        def get_config(self) -> Any:
+            return {}
+
+        def structured_output(self, *_: Any, **__: Any) -> Any: ...
+
+        async def stream(self, *_: Any, **__: Any) -> Any:
+            asks = self.left.pop() if self.left else None
+            use = {"toolUse": {"name": "update_flight", "toolUseId": "call_1"}}
+            said = {"toolUse": {"input": json.dumps(asks)}} if asks else {"text": "Done."}
+            yield {"messageStart": {"role": "assistant"}}
+            yield {"contentBlockStart": {"start": use if asks else {}}}
+            yield {"contentBlockDelta": {"delta": said}}
+            yield {"contentBlockStop": {}}
+            yield {"messageStop": {"stopReason": "tool_use" if asks else "end_turn"}}
+
+    model = Strands()
+    update_flight = tool(update_flight)
+
+elif os.environ["FRAMEWORK"] == "smolagents":
+    from smolagents import Model, Tool
+    from smolagents.models import (
+        ChatMessage,
+        ChatMessageToolCall,
+        ChatMessageToolCallFunction,
+        MessageRole,
+    )
+
+    class Small(Model):
+        left: list[Any] = [("final_answer", {"answer": "Done."}), ("update_flight", ASKED)]
+
+        def generate(self, *_: Any, **__: Any) -> Any:
+            name, args = self.left.pop()
+            function = ChatMessageToolCallFunction(name=name, arguments=args)
+            call = ChatMessageToolCall(id="call_1", type="function", function=function)
+            return ChatMessage(role=MessageRole.ASSISTANT, content="", tool_calls=[call])
+
+    class UpdateFlight(Tool):
+        name, description = "update_flight", "Move a reservation to another flight."
+        inputs = {one: {"type": "string", "description": one} for one in ASKED}
+        output_type = "any"
+        plain = staticmethod(update_flight)
+
+        def forward(self, reservation: str, flight: str) -> Any:
+            return self.plain(reservation, flight)
+
+    model, update_flight = Small(), UpdateFlight()
+
 elif os.environ["FRAMEWORK"] == "claude_agent_sdk":
     from claude_agent_sdk import tool
     from messages_server import serve
