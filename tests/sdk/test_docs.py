@@ -202,6 +202,38 @@ def test_the_service_of_the_twins_guide_works(tmp_path):
     assert os.path.exists(tmp_path / "twins.sqlite")  # noqa: PTH110
 
 
+def test_the_lines_for_any_other_framework_are_a_gate(desk, small_desk):
+    page = (DOCS / "frameworks.md").read_text("utf-8").split("## Any other framework")[1]
+    wrapped, hooked = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"desk": desk, "amends": amends}
+    exec(AIRLINE + wrapped + hooked, names)  # noqa: S102
+    update = names["airline"].update
+    names["TOOLS"] = {
+        "update_flight": lambda reservation, flight: update(reservation, flight=flight)
+    }
+    args = {"reservation": "XEHM4B", "flight": "HAT019"}
+
+    with desk.run("Move it"):
+        assert names["call_tool"]("update_flight", args, "call_1") == {"flight": "HAT019"}
+    with desk.run("Move it", run="hooked"):
+        names["before_tool"]("update_flight", args, "call_1")
+        names["after_tool"]("call_1", {"flight": "HAT019"})
+        with pytest.raises(RuntimeError, match="made before, and answered"):
+            names["before_tool"]("update_flight", args, "call_1")
+        names["before_tool"]("update_flight", args, "call_2")
+        names["after_tool"]("call_2", error=RuntimeError("no answer"))
+    small_desk.control(modes={"update_flight": "denied"})
+    with desk.run("Move it"):
+        assert "NOT made" in names["call_tool"]("update_flight", args, "call_1")
+        with pytest.raises(amends.Denied):
+            names["before_tool"]("update_flight", args, "call_3")
+    assert desk.flush()
+
+    assert not names["under_way"]
+    told = [kind for kind in small_desk.types() if kind.startswith("action.")]
+    assert told == ["action.succeeded", "action.succeeded", "action.failed"]
+
+
 @pytest.mark.django_db(transaction=True)
 def test_plain_http_is_three_calls_as_printed(web, token, northwind):
     """The page's first block, in a shell with nothing but curl."""
