@@ -249,7 +249,7 @@ def take_back_overdue() -> int:
     """Take back what waits longer than its agent wanted, though nobody comes to ask; how many."""
     waiting = Approval.objects.filter(state=ApprovalState.WAITING, run_ref__startswith=RUN)
     over = 0
-    for approval in waiting.order_by("-pk")[:OVERDUE_AT_A_TIME]:
+    for approval in waiting.order_by("pk")[:OVERDUE_AT_A_TIME]:
         name = f"{SEALED}{approval.run_ref.removeprefix(RUN)}"
         secret = Secret.objects.filter(workspace=approval.workspace_id, name=name).first()
         if secret and datetime.fromisoformat(secret.open()["deadline"]) <= database_time():

@@ -21,8 +21,7 @@ from django.db import transaction
 
 from connectors import channels
 from connectors.channels import BadChannel, Message
-from connectors.models import Channel
-from connectors.models.channels import ChannelKind
+from connectors.models import Channel, ChannelKind
 from connectors.outbound import (
     AddressRefused,
     AnswerTooLarge,
