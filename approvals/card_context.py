@@ -14,7 +14,14 @@ from django.utils import timezone
 from amends.protocol.masking import holds_mask
 from approvals import call_history, consent_requests, deciders
 from approvals.call_context import calls
-from approvals.models import Approval, ApprovalState, ConsentAnswer, NotificationRecord, SubjectKind
+from approvals.models import (
+    LIVING,
+    Approval,
+    ApprovalState,
+    ConsentAnswer,
+    NotificationRecord,
+    SubjectKind,
+)
 from connectors.models import DeliveryState
 from ledger.models import ActionState, Run
 from workspaces import formatting
@@ -374,7 +381,7 @@ def outcome(approval: Approval, zone: tzinfo) -> dict[str, Any]:
         "call_state": call.state if call else "",
         "decided_words": ended(approval),
         "used": formatting.moment(approval.used_at, "ago", zone) if approval.used_at else "",
-        "is_over": approval.state not in {ApprovalState.WAITING, ApprovalState.GRANTED},
+        "is_over": approval.state not in LIVING,
     }
 
 

@@ -21,10 +21,11 @@ import msgspec
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from approvals.models import Reservation, Sighting, Tally
+from approvals.models import ApprovalState, Reservation, Sighting, Tally
 from approvals.models.policy import DIGEST_CHARACTERS
 from approvals.policy.spelling import plain, skeleton
 from ledger.append.statements import Statement
+from ledger.models import ActionState
 
 BUCKETS = 48
 OPEN_MAX = 200
@@ -138,16 +139,16 @@ def _settle(
 ) -> None:  # fmt: skip
     """What one call holds by now. Its own row is written anew, and so left out here."""
     if held:
-        if (state == "failed" or is_own) and bucket in tally.buckets:
+        if (state == ActionState.FAILED or is_own) and bucket in tally.buckets:
             tally.buckets[bucket] -= Decimal(amount)
-        if state in {"failed", "succeeded"} and not is_own:
+        if state in {ActionState.FAILED, ActionState.SUCCEEDED} and not is_own:
             tally.done.append(id_)
         return
     if is_own:
         return
-    if approval == "granted":
+    if approval == ApprovalState.GRANTED:
         tally.granted += Decimal(amount)
-    elif approval != "waiting":
+    elif approval != ApprovalState.WAITING:
         tally.done.append(id_)
 
 

@@ -10,7 +10,7 @@ from approvals import approval_requests, deciders, denials, memory, notification
 from approvals.deciders import locked
 from approvals.digests import record
 from approvals.interchange import aap_requests
-from approvals.models import Approval, ApprovalState, GateKey
+from approvals.models import LIVING, Approval, ApprovalState, GateKey
 from approvals.signals import publish_on_commit
 from workspaces.periodic import SWEEPER, every
 
@@ -22,7 +22,6 @@ from workspaces.periodic import SWEEPER, every
 
 BATCH = 200
 KEYS_KEPT_DAYS = 400  # as long as event ids: an older key may be used anew
-LIVING = (ApprovalState.WAITING, ApprovalState.GRANTED)
 
 
 def expire_due() -> int:

@@ -6,7 +6,7 @@ from typing import Any
 from django.db.models import CharField, Q, Value
 from django.db.models.functions import Cast, Concat
 
-from approvals.models import Approval, ApprovalState, ConsentRequest, NotificationRecord
+from approvals.models import LIVING, Approval, ConsentRequest, NotificationRecord
 from ledger.models import Action, Run
 from workspaces.erasure_registry import ERASED, Scope, holds, keeps, rests, stays
 from workspaces.models import Workspace
@@ -101,7 +101,7 @@ keeps("approvals.PolicyVersion", "document", "source", "digest", "note", "unmet"
 
 @rests
 def undecided(workspace: Workspace, runs: Sequence[int]) -> set[int]:
-    return _asked_in(workspace, runs, state__in=[ApprovalState.WAITING, ApprovalState.GRANTED])
+    return _asked_in(workspace, runs, state__in=LIVING)
 
 
 @stays

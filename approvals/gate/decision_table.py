@@ -14,13 +14,16 @@ from amends.protocol.masking import same
 from amends.protocol.vocabulary import WITHOUT_EFFECT, glob_matches
 from approvals.gate.begin_context import BeginContext, KnownAction, KnownApproval, Paused
 from approvals.gate.begin_request import BeginRequest
+from approvals.models import LIVING, ApprovalState, PauseKind
 from approvals.policy import Finding, Policy, PolicyDecision, judge
 from connectors.canonical import digest
 from edge.asgi import Problem, Refused, problem
+from ledger.models import ActionState, Compensated, RunState
 from ledger.models.runs import BY_A_RESTORE
 from workspaces import formatting
 
-NOTHING_YET = frozenset({"planned", "approved"})
+NOTHING_YET = frozenset({ActionState.PLANNED, ActionState.APPROVED})
+NOTHING_BEGUN = NOTHING_YET | {ActionState.FAILED}
 SAGA_AFTER_PIVOT = "retriable"
 GENERATION = "~"
 BY_RULE = "rule"
@@ -165,13 +168,18 @@ def decide(
     known = _speaking(request, context)
     _check_comparable(request, context, known, judgement)
     is_asked_anew = known and known.holds_bare and known.state in NOTHING_YET
-    if known and known.state != "failed" and not is_asked_anew and _differs(request, known):
+    if (
+        known
+        and known.state != ActionState.FAILED
+        and not is_asked_anew
+        and _differs(request, known)
+    ):
         return KeyReused(known), judgement
     paused = pause_of(request, context.pauses, policy)
     denied = Denied("paused", paused) if paused else _denied(context, judgement, known)
     if denied is not None:
         return denied, judgement
-    if known is None or known.state in NOTHING_YET or known.state == "failed":
+    if known is None or known.state in NOTHING_BEGUN:
         return _not_yet(request, context, judgement, known), judgement
     return _begun(request, context, known), judgement
 
@@ -205,7 +213,7 @@ def _check_comparable(
     bare = request.holds_bare
     if bare and (judgement.approval == "MANUAL" or context.approval is not None):
         raise Refused(NOT_COMPARABLE)
-    if known is None or known.state == "failed" or not (bare or known.holds_bare):
+    if known is None or known.state == ActionState.FAILED or not (bare or known.holds_bare):
         return
     if known.state in NOTHING_YET and not bare:
         return
@@ -249,7 +257,7 @@ def breach_after_pivot(request: BeginRequest, action_class: str) -> str:
 def _speaking(request: BeginRequest, context: BeginContext) -> KnownAction | None:
     """The key's action; one of another run that came to nothing does not bind this run."""
     known = context.action
-    if known and known.run != request.planned.run and known.state in {*NOTHING_YET, "failed"}:
+    if known and known.run != request.planned.run and known.state in NOTHING_BEGUN:
         return None
     return known
 
@@ -288,12 +296,12 @@ def _denied(
     if run is not None:
         if run.held_by and not run.held_by.startswith(BY_A_RESTORE):
             return Denied("recovery", f"the run is under recovery ({run.held_by})")
-        if run.state != "running":
+        if run.state != RunState.RUNNING:
             return Denied("run_ended", f"the run has {run.state}")
         if run.verification_failed:
             return Denied("verification", "a verification in this run has failed")
     approval = context.approval
-    fresh = known is None or known.state in {*NOTHING_YET, "failed"}
+    fresh = known is None or known.state in NOTHING_BEGUN
     if approval is not None and fresh:
         return _denied_by_people(approval)
     return None
@@ -306,11 +314,11 @@ def pause_of(request: BeginRequest, pauses: Sequence[Paused], policy: Policy) ->
     """
     for one in pauses:
         if (
-            one.kind == "workspace"
-            or (one.kind == "agent" and one.name == request.actor.name)
-            or (one.kind == "run" and one.name == request.planned.run)
-            or (one.kind == "tool" and glob_matches(one.name, request.tool))
-            or (one.kind == "connection" and one.name in _undone_over(request, policy))
+            one.kind == PauseKind.WORKSPACE
+            or (one.kind == PauseKind.AGENT and one.name == request.actor.name)
+            or (one.kind == PauseKind.RUN and one.name == request.planned.run)
+            or (one.kind == PauseKind.TOOL and glob_matches(one.name, request.tool))
+            or (one.kind == PauseKind.CONNECTION and one.name in _undone_over(request, policy))
         ):
             return paused_by(one.kind, one.name, one.reason, one.by)
     return ""
@@ -322,18 +330,18 @@ def _undone_over(request: BeginRequest, policy: Policy) -> set[str]:
 
 
 def paused_by(kind: str, name: str, reason: str, by: str) -> str:
-    what = "everything here" if kind == "workspace" else f"{kind} {formatting.named(name)}"
+    what = "everything here" if kind == PauseKind.WORKSPACE else f"{kind} {formatting.named(name)}"
     return f"{by} has paused {what}: {reason}"
 
 
 def _denied_by_people(approval: KnownApproval) -> Denied | None:
     more = {"approval": str(approval.id)}
-    if approval.state == "rejected":
+    if approval.state == ApprovalState.REJECTED:
         return Denied("rejected", approval.closing_reason or "rejected", more)
-    if approval.state == "withdrawn" and approval.closed_by is not None:
+    if approval.state == ApprovalState.WITHDRAWN and approval.closed_by is not None:
         return Denied("withdrawn", approval.closing_reason or "withdrawn", more)
-    over = approval.is_over and approval.state in {"waiting", "granted"}
-    if approval.state == "expired" or over:
+    over = approval.is_over and approval.state in LIVING
+    if approval.state == ApprovalState.EXPIRED or over:
         return Denied("expired", "nobody has answered in time, or the grant was not used", more)
     return None
 
@@ -360,12 +368,12 @@ def _not_yet(
     if _is_forgotten(context):
         return Forgotten(proceed)
     approval = context.approval
-    living = approval is not None and approval.state in {"waiting", "granted"}
+    living = approval is not None and approval.state in LIVING
     if judgement.approval == "AUTO" and not living:
         return proceed
     if approval is None or not living:
         return Question(proceed)
-    if approval.state == "granted" or judgement.approval == "AUTO" or proceed.replaces:
+    if approval.state == ApprovalState.GRANTED or judgement.approval == "AUTO" or proceed.replaces:
         return Use(approval.id, proceed)
     return Answer(waiting(proceed.action, approval.id, approval.expires_at), renews=True)
 
@@ -377,12 +385,12 @@ def _is_forgotten(context: BeginContext) -> bool:
 
 
 def _begun(request: BeginRequest, context: BeginContext, known: KnownAction) -> Decision:
-    if known.compensated in {"compensated", "partly"}:
+    if known.compensated in {Compensated.COMPENSATED, Compensated.PARTLY}:
         return Answer(_of(known, {"answer": "compensated", "next_key": next_key(request.key)}))
-    if known.state == "succeeded":
+    if known.state == ActionState.SUCCEEDED:
         body: dict[str, Any] = {"answer": "replay", "result": known.result, "fence": known.fence}
         return Answer(_of(known, body))
-    if known.state == "unknown":
+    if known.state == ActionState.UNKNOWN:
         return InDoubt(known, is_new=False)
     until = lease_until(request, context, known)
     if known.attempt == request.attempt and known.fence:

@@ -26,7 +26,7 @@ from redis.asyncio import Redis
 
 from approvals import clarifications
 from approvals.gate import slow_path
-from approvals.models import Clarification
+from approvals.models import ApprovalState, Clarification
 from approvals.signals import CHANNEL
 from edge import pools, sockets
 from edge.asgi import Receive, Refused, Scope, Send, answer, body_of, refuse
@@ -289,7 +289,7 @@ async def _waited(
         with waiters.registered(pk) as decided:
             found = await _state(pk, actor)
             left = end - loop.time()
-            if found.state != "waiting" or left <= 0 or found.asked > heard:
+            if found.state != ApprovalState.WAITING or left <= 0 or found.asked > heard:
                 return found
             with waiting_agents.track_inprogress():
                 await asyncio.wait(

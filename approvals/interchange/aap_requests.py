@@ -30,7 +30,7 @@ from approvals.gate.begin_request import BeginRequest, parse
 from approvals.gate.decision_table import Denied, Proceed, Question, TryUnderWay
 from approvals.interchange import instances
 from approvals.interchange.instances import stamp
-from approvals.models import Approval, ApprovalState
+from approvals.models import LIVING, Approval, ApprovalState
 from approvals.policy import PolicyDecision
 from edge.asgi import Problem, Refused
 from ledger import clocks, wire
@@ -389,7 +389,7 @@ def _decision(
     status = STATES[state]
     if state == ApprovalState.WITHDRAWN and approval.closing_reason == TIME_OVER:
         status = EXPIRED
-    if state in {ApprovalState.WAITING, ApprovalState.GRANTED} and until <= database_time():
+    if state in LIVING and until <= database_time():
         return EXPIRED, {"status": EXPIRED, "decided_at": stamp(until)}
     if status == PENDING:
         return PENDING, None

@@ -2,6 +2,7 @@
 
 from approvals.models.approvals import (
     APPROVAL_MOVES,
+    LIVING,
     Approval,
     ApprovalState,
     Clarification,
@@ -27,6 +28,7 @@ from approvals.models.policy import (
 
 __all__ = [
     "APPROVAL_MOVES",
+    "LIVING",
     "Approval",
     "ApprovalState",
     "Clarification",

@@ -33,6 +33,9 @@ class ApprovalState(models.TextChoices):
     WITHDRAWN = "withdrawn"
 
 
+LIVING = (ApprovalState.WAITING, ApprovalState.GRANTED)
+"""It may still be used, and it may still expire."""
+
 APPROVAL_MOVES = {
     BORN: {ApprovalState.WAITING},
     ApprovalState.WAITING: {

@@ -15,7 +15,7 @@ from django.db.models import Exists, F, OuterRef, Q
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from approvals import approval_requests, deciders, digests, grants, policy
-from approvals.models import Approval, ApprovalState
+from approvals.models import LIVING, Approval, ApprovalState
 from approvals.policy import ToolCall, class_of
 from ledger import desk_events
 from ledger.fold.actions import CHANGED_NOTHING
@@ -36,8 +36,6 @@ ENDED_QUESTIONS = {
     ApprovalState.EXPIRED: "Nobody answered in time.",
     ApprovalState.WITHDRAWN: "The question was withdrawn.",
 }
-
-OPEN_QUESTIONS = (ApprovalState.WAITING, ApprovalState.GRANTED)
 
 
 @dataclass(frozen=True)
@@ -199,10 +197,10 @@ def _take_question_back(plan: Plan, why: str) -> None:
     if plan.approval_id is None:
         return
     approval = Approval.objects.get(pk=plan.approval_id)
-    if approval.state not in OPEN_QUESTIONS:
+    if approval.state not in LIVING:
         return
     approval = deciders.locked(approval)
-    if approval.state in OPEN_QUESTIONS:
+    if approval.state in LIVING:
         approval_requests.void(approval, why=why)
 
 
