@@ -1,4 +1,5 @@
-"""Nobody signs up by themselves: people come by invitation or by the one-time set-up link.
+"""Nobody signs up by themselves: people come by invitation, by the one-time set-up link, or from a
+company's identity provider (single_sign_on.py).
 
 And nobody is kept out by a stranger who types wrong passwords for them. What is counted is guesses
 at an account from one address; a device on which the person has logged in before is counted apart,
@@ -13,7 +14,6 @@ from urllib.parse import urlsplit
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core.internal import ratelimit
 from allauth.mfa.models import Authenticator
-from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
@@ -119,10 +119,3 @@ def remember(request: HttpRequest, response: HttpResponse, email: str) -> None:
         httponly=True,
         samesite="Lax",
     )
-
-
-class InvitedOnlySocial(DefaultSocialAccountAdapter):  # type: ignore[misc]  # as above
-    """Single sign-on logs in who is already invited, and opens no account."""
-
-    def is_open_for_signup(self, request: HttpRequest, sociallogin: object) -> bool:
-        return False

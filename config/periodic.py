@@ -20,7 +20,7 @@ from django.db.models.functions import Now
 from django.db.utils import Error as DatabaseError
 from psycopg import OperationalError
 
-from config import pooling
+from config import pooling, single_sign_on
 from config.health import WORKER
 from connectors import channels
 from connectors.channels import Message
@@ -163,6 +163,7 @@ def _announce(subject: str, message: Message, *, key: str) -> None:
 
 
 every(LOOK_SECONDS, name="desk.watch")(Watch().look)
+every(5, name="desk.who_left")(single_sign_on.look_again)
 every(LOOK_SECONDS, name="desk.watch_too", process=SWEEPER)(Watch().look)
 
 

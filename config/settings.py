@@ -215,8 +215,37 @@ ACCOUNT_REAUTHENTICATION_TIMEOUT = 300
 ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Amends] "
 ACCOUNT_DEFAULT_HTTP_PROTOCOL = "https" if SECURE else "http"
 ACCOUNT_SESSION_REMEMBER = True
-SOCIALACCOUNT_ADAPTER = "config.accounts.InvitedOnlySocial"
+SOCIALACCOUNT_ADAPTER = "config.single_sign_on.Company"
 SOCIALACCOUNT_ONLY = False
+# A company's identity provider (OpenID Connect): its issuer, and us as it knows us.
+OIDC_URL = env.text("AMENDS_OIDC_URL", "").rstrip("/")
+OIDC_CLIENT_ID = env.text("AMENDS_OIDC_CLIENT_ID", "")
+OIDC_SECRET = env.text("AMENDS_OIDC_SECRET", "")
+OIDC_NAME = env.text("AMENDS_OIDC_NAME", "your company’s log-in")
+OIDC_GROUPS_CLAIM = env.text("AMENDS_OIDC_GROUPS_CLAIM", "groups")
+OIDC_TEAMS = env.words("AMENDS_OIDC_TEAMS")  # group=workspace/team
+OIDC_LOOK_SECONDS = env.number("AMENDS_OIDC_LOOK_SECONDS", 60)
+if OIDC_URL:
+    INSTALLED_APPS.append("allauth.socialaccount.providers.openid_connect")
+SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {
+    "openid_connect": {
+        "OAUTH_PKCE_ENABLED": True,
+        "SCOPE": env.text("AMENDS_OIDC_SCOPES", "openid profile email offline_access").split(),
+        "APPS": [
+            {
+                "provider_id": "company",
+                "name": OIDC_NAME,
+                "client_id": OIDC_CLIENT_ID,
+                "secret": OIDC_SECRET,
+                "settings": {"server_url": OIDC_URL, "email_authentication": True},
+            }
+        ],
+    }
+}
+SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True  # who was invited is the same person there
+SOCIALACCOUNT_STORE_TOKENS = True  # the one that asks again, sealed (config/single_sign_on.py)
+SOCIALACCOUNT_LOGIN_ON_GET = True  # a form could not go on to another site (form-action)
+SOCIALACCOUNT_REQUESTS_TIMEOUT = 10
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
 MFA_PASSKEY_LOGIN_ENABLED = False
 MFA_TOTP_ISSUER = "Amends"

@@ -89,7 +89,8 @@ def remove(team: Team, person: User, *, by: User | None) -> None:
     """Take the person out; raises `NobodyLeft` for the last administrator."""
     person.groups.remove(team.group)
     Membership.objects.filter(team=team, person=person).delete()
-    _somebody_administers(team.workspace)
+    if "administer" in grants_of(team):
+        _somebody_administers(team.workspace)
     outbox.record(
         team.workspace,
         EventType.MEMBER_REMOVED,

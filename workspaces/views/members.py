@@ -112,6 +112,8 @@ def _members(
         "team_form": team or TeamForm(workspace=here),
         "codenames": CODENAMES,
         "link": link,
+        "company": configuration.OIDC_URL,
+        "company_teams": configuration.OIDC_TEAMS,
         "may_administer": may(request.user, "administer", here),
     }
     wrong = (invite is not None and invite.errors) or (team is not None and team.errors)
