@@ -87,6 +87,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+def choice(name: str, *allowed: str) -> str:
+    """One of these words; the first where nothing is said."""
+    given = os.environ.get(name) or allowed[0]
+    if given not in allowed:
+        raise ImproperlyConfigured(f"{name} is one of {', '.join(allowed)}, not {given!r}.")
+    return given
+
+
 def words(name: str, default: str = "") -> list[str]:
     """A list divided by commas."""
     return [word.strip() for word in os.environ.get(name, default).split(",") if word.strip()]

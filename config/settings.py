@@ -337,10 +337,16 @@ LOGGING = {
         "plain": {
             "()": "config.logs.Redacting",
             "format": "%(asctime)s %(levelname)s %(name)s: %(message)s",
-        }
+        },
+        "json": {"()": "config.logs.RedactingJson", "process": PROCESS},
     },
     "filters": {"without_traceback": {"()": "config.logs.WithoutTraceback"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": env.choice("AMENDS_LOG_FORMAT", "plain", "json"),
+        }
+    },
     "root": {"handlers": ["stderr"], "level": env.text("AMENDS_LOG_LEVEL", "INFO")},
     "loggers": {
         "django.security.DisallowedHost": {"filters": ["without_traceback"]},

@@ -15,6 +15,7 @@ had happened would do things twice. So before any process starts everything is h
 from collections import Counter
 from datetime import UTC, datetime
 
+from allauth.socialaccount.models import SocialToken
 from django.contrib.sessions.models import Session
 from django.db.models import F
 
@@ -27,6 +28,12 @@ from recovery.models import Plan, PlanState, Step, StepState
 from workspaces.models import Workspace
 
 BATCH = 500
+
+
+def log_out() -> int:
+    """Everybody. What a provider gave then, it may have taken back since: nobody left by that."""
+    SocialToken.objects.all().delete()
+    return Session.objects.all().delete()[0]
 
 
 def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[str]:
@@ -43,7 +50,7 @@ def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[s
             "calls now unknown": lose_calls(why),
             "grants void": void_grants(why),
             "runs whose calls are in doubt": mark_runs(when),
-            "people logged out": Session.objects.all().delete()[0],
+            "people logged out": log_out(),
         }
     )
     for workspace in Workspace.objects.order_by("pk"):

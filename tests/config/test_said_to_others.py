@@ -1,5 +1,6 @@
 """What others could read later: logs, and what a browser keeps of a page."""
 
+import json
 import logging
 
 import pytest
@@ -24,6 +25,20 @@ def test_no_living_link_or_key_stands_in_the_log_of_a_web_process(processes: Pro
         ask(f"{web.url}{path}", "POST")  # without a CSRF token: Django warns, and names the path
 
     assert "/join/…/" in web.said()
+    assert token not in web.said()
+
+
+def test_a_log_for_machines_is_json_and_tells_no_token_either(processes: Processes) -> None:
+    token = entrance.setup_link()
+    web = processes.web(AMENDS_LOG_LEVEL="DEBUG", AMENDS_LOG_FORMAT="json")
+    ask(f"{web.url}/join/{token}/", "POST")
+    ask(f'{web.url}/join/{token}"quoted"/', "POST")
+
+    lines = [json.loads(line) for line in web.said().splitlines()]
+    warned = [line for line in lines if "/join/…" in line["message"]]
+    assert warned
+    assert {line["process"] for line in lines} == {"web"}
+    assert {"time", "level", "logger", "message", "pid", "process"} <= lines[0].keys()
     assert token not in web.said()
 
 
