@@ -62,10 +62,13 @@ def ask_for_action(
     note: str = "",
     accepts_changed_arguments: bool = False,
     expires_seconds: int = ACTION_EXPIRES_SECONDS,
+    requested_by: User | None = None,
+    replaces: Approval | None = None,
 ) -> Approval:
     """Put one forward action in front of people; `note` says why it is asked anew.
 
-    Whoever owns the agent never counts. Raises NobodyToAsk.
+    Whoever owns the agent never counts, nor does `requested_by`, who has changed the arguments of
+    the question that this one `replaces`. Raises NobodyToAsk.
     """
     agent = action.agent
     if agent is None:
@@ -85,6 +88,8 @@ def ask_for_action(
             agent_text=dict(agent_text) if agent_text else None,
             reason=note,
             accepts_changed_arguments=accepts_changed_arguments,
+            requested_by=requested_by,
+            replaces=replaces,
             amount_minor=amount.amount_minor if amount else None,
             currency=amount.currency if amount else "",
         ),

@@ -215,7 +215,7 @@ def _diff(shown: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     for field, now, becomes, truly in found:
         is_same = not goes and _written(truly) == _written(becomes)
         kind = "removed" if goes else "same" if is_same else "changed"
-        row = {"field": field, "was": _plain(now), "now": _plain(becomes), "kind": kind}
+        row = {"field": field, "was": plain(now), "now": plain(becomes), "kind": kind}
         rows["same" if is_same else "diff"].append(row)
     return rows
 
@@ -225,7 +225,7 @@ def _written(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 

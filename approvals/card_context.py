@@ -12,7 +12,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from amends.protocol.masking import holds_mask
-from approvals import call_history, consent_requests, deciders
+from approvals import call_context, call_history, consent_requests, deciders, digests
 from approvals.call_context import calls
 from approvals.models import (
     LIVING,
@@ -222,6 +222,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
             "expires": formatting.moment(approval.expires_at, "ago", zone),
         }
         | outcome(approval, zone),
+        "changed": changed(approval, zone, sees=sees),
         "calls": calls(approval, sees=sees),
         "hides_values": holds_mask(approval.calls),
         "why": why(approval),
@@ -240,6 +241,33 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
         "payees": call_history.payees(approval, earlier, zone),
         "who_can": who_can(able),
         "newcomers": newcomers(approval, zone) if is_open else [],
+    }
+
+
+def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] | None:
+    """What somebody has made of what the agent asked for; or where that stands, on what it was."""
+    slug = approval.workspace.slug
+    after = Approval.objects.filter(replaces=approval).values_list("pk", flat=True).first()
+    if after is not None:
+        return {"url": f"/w/{slug}/approvals/{after}/", "became": True}
+    if approval.replaces_id is None:
+        return None
+    asked = approval.calls[0]["more"]["asked"]["args"]
+    rows = digests.diff(asked, approval.calls[0]["args"]) if sees else []
+    return {
+        "url": f"/w/{slug}/approvals/{approval.replaces_id}/",
+        "who": str(approval.requested_by),
+        "why": approval.reason,
+        "when": formatting.moment(approval.asked_at, "ago", zone),
+        "rows": [
+            {
+                "field": one.field,
+                "was": call_context.plain(one.approved),
+                "now": call_context.plain(one.now),
+                "kind": "changed",
+            }
+            for one in rows
+        ],
     }
 
 

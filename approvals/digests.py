@@ -5,7 +5,7 @@ approval's digest are built over those. Canonical JSON is RFC 8785, the hash SHA
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -70,6 +70,14 @@ class CallFacts:
         facts = {one.name: getattr(self, one.name) for one in fields(self)}
         facts["targets"] = [dict(target) for target in self.targets]
         return facts
+
+
+def changed(asked: CallFacts, args: Any) -> CallFacts:
+    """The call with what an approver has made of its arguments, bound together with what was asked
+    for. How the agent would have had that undone says nothing of it, and is left out.
+    """
+    before = {"args": asked.args, "compensation": asked.more.get("compensation")}
+    return replace(asked, args=args, more={**asked.more, "compensation": None, "asked": before})
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,11 +49,12 @@ def recorded() -> RawSQL:
 
 
 @transaction.atomic
-def use(approval_id: int, digest: str) -> bool:
+def use(approval_id: int, digest: str, *, attempt: str = "") -> bool:
     """Use the grant if it is granted, unused, of this digest, by the database's clock alive, told
     of by the ledger, and the desk itself holds nothing back.
 
-    One conditional UPDATE: of any number of callers one hears True.
+    One conditional UPDATE: of any number of callers one hears True. `attempt` is the try of an
+    agent's call that has used it.
     """
     held = Pause.objects.filter(workspace=OuterRef("workspace"), lifted_at=None, paused_by=None)
     moved = Approval.objects.filter(
@@ -63,7 +64,7 @@ def use(approval_id: int, digest: str) -> bool:
         state=ApprovalState.GRANTED,
         digest=digest,
         expires_at__gt=Now(),
-    ).update(was=ApprovalState.GRANTED, state=ApprovalState.USED, used_at=Now())
+    ).update(was=ApprovalState.GRANTED, state=ApprovalState.USED, used_at=Now(), used_by=attempt)
     if not moved:
         return False
     approval = Approval.objects.select_related("workspace", "action").get(pk=approval_id)

@@ -84,7 +84,7 @@ def grant(
     `seen` is the digest that the page showed, `login_at` when the person last proved who they are.
     """
     reason = kept_text(reason, REASON_CHARACTERS_MAX)
-    approval = _locked(approval, seen)
+    approval = as_shown(approval, seen)
     standing = _with_yes(approval, by)
     _check_fresh(approval, by, login_at)
     decision = _decide(
@@ -149,7 +149,7 @@ def reject(
 ) -> Approval:
     """Say no; one no ends it. The reason reaches whoever asked; InvalidInput without one."""
     reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WITHOUT_REASON)
-    approval = _locked(approval, seen)
+    approval = as_shown(approval, seen)
     may_answer(approval, by)
     decision = _decide(
         approval,
@@ -176,8 +176,10 @@ def withdraw(approval: Approval, *, by: User, reason: str) -> Approval:
     return approval
 
 
-def _locked(approval: Approval, seen: str) -> Approval:
-    """The approval as it stands, locked, if it can still be answered and is what was shown."""
+def as_shown(approval: Approval, seen: str) -> Approval:
+    """The approval as it stands, locked, if it can still be answered and is what was shown. Raises
+    OutOfDate, or CannotMove where it is over.
+    """
     fresh = locked(approval)
     if fresh.state != ApprovalState.WAITING:
         raise CannotMove(fresh, "answered", f"it is already {fresh.get_state_display().lower()}")

@@ -179,6 +179,16 @@ def reserve(
     ]  # fmt: skip
 
 
+LET_GO = """
+DELETE FROM approvals_reservation r USING approvals_tally t
+WHERE t.id = r.tally_id AND t.workspace_id = %b AND r.agent_id = %b AND r.key = %b AND NOT r.held"""
+
+
+def let_go(caller: Caller) -> Statement:
+    """Drop what a call that people were asked about would hold: it is written anew for another."""
+    return LET_GO, [caller.workspace_id, caller.agent_id, caller.key]
+
+
 # Values that are known: done before, stood every check, and never overturned.
 
 GOOD = "a.state = 'succeeded' AND a.verified <> 'failed' AND a.compensated = 'none'"

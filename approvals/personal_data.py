@@ -78,7 +78,7 @@ holds("approvals.Denial", "deed", rows=denied)
 holds("approvals.Sighting", "value", "shape", "person", rows=sighted)
 
 keeps("approvals.Approval", "subject_key", "run_ref", "case_ref", "rules", "currency",
-      "was", because=OURS)  # fmt: skip
+      "was", "used_by", because=OURS)  # fmt: skip
 keeps("approvals.Decision", "teams", because=OURS)
 keeps("approvals.Denial", "key", "run_ref", because=OURS)
 keeps(

@@ -16,6 +16,7 @@ urlpatterns = [
     path(HERE + "approvals/<int:pk>/", card.card, name="card"),
     path(HERE + "approvals/<int:pk>/<slug:name>.json", card.document, name="document"),
     path(HERE + "approvals/<int:pk>/decide/", card.decide, name="decide"),
+    path(HERE + "approvals/<int:pk>/change/", card.change, name="change"),
     path(HERE + "approvals/<int:pk>/withdraw/", card.withdraw, name="withdraw"),
     path(HERE + "approvals/<int:pk>/ask/", card.ask, name="ask"),
     path(HERE + "approvals/<int:pk>/answer/<int:enquiry>/", card.answer, name="answer"),

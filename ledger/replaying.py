@@ -49,6 +49,7 @@ WORDS: Mapping[str, str] = {
     EventType.ACTION_FAILED: "Failed",
     EventType.ACTION_VERIFIED: "Checked",
     EventType.ACTION_APPROVED: "Approved",
+    EventType.APPROVAL_CHANGED: "An approver changed the arguments",
     EventType.ACTION_COMPENSATED: "Compensated",
     EventType.ACTION_SETTLED: "Settled",
 }
@@ -194,6 +195,7 @@ def _action(
         "attempts": len(row.attempts),
         "flags": [flag.replace("_", " ").replace(":", " on ") for flag in row.flags],
         "args": pretty(row.args) if sensitive and row.args is not None else "",
+        "asked": pretty(row.asked_args) if sensitive and row.asked_args is not None else "",
         "effects": [_effect(effect, slug, sensitive=sensitive) for effect in row.effects],
     }
 

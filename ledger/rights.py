@@ -24,7 +24,7 @@ READ = ("ledger_erasure", "ledger_thinning", "django_migrations")
 MOVING = {
     "approvals_approval": (
         "was", "state", "decided_at", "used_at", "closing_reason", "closed_by_id", "remind_at",
-        "reminded_at", "accepts_changed_arguments",
+        "reminded_at", "accepts_changed_arguments", "used_by",
     ),
     "approvals_decision": ("requirement_id",),
     "ledger_logkey": ("retired_at",),

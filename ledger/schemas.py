@@ -104,6 +104,7 @@ class ActionStarted(msgspec.Struct):
     attempt: Short | None = None
     retry: Retry | None = None
     fence: Whole | None = None
+    args: Any = None
 
 
 class ParsedEffect(msgspec.Struct):
@@ -167,6 +168,6 @@ def is_import(type_: str, data: dict[str, Any]) -> bool:
 
 # What only `begin` says, in the agent's name.
 RESERVED: Mapping[str, Sequence[str]] = {
-    EventType.ACTION_STARTED: ("fence",),
+    EventType.ACTION_STARTED: ("fence", "args"),
     EventType.ACTION_PLANNED: ("replaces", "observed"),
 }

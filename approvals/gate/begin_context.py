@@ -4,7 +4,7 @@ The run is locked here too: recovery starts under the same lock, so that no call
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -66,7 +66,8 @@ LEFT JOIN LATERAL (
         AND a.key <> call.key AND a.key <> '' LIMIT 1) other ON true
 LEFT JOIN LATERAL (
     SELECT id, state, digest, expires_at, expires_at <= clock_timestamp(), closing_reason,
-        closed_by_id
+        closed_by_id, used_by, CASE WHEN p.replaces_id IS NOT NULL THEN json_build_object(
+            'args', p.calls -> 0 -> 'args', 'asked', p.calls -> 0 -> 'more' -> 'asked')::text END
     FROM approvals_approval p WHERE p.workspace_id = call.workspace AND p.subject_key = call.subject
         AND p.run_ref = call.run
     ORDER BY id DESC LIMIT 1) approval ON true
@@ -84,7 +85,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT v.digest FROM approvals_policyversion v
     WHERE v.workspace_id = call.workspace AND v.active) policy ON true"""
-RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 8, 17, 7
+RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 8, 17, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,9 @@ class KnownApproval:
     is_over: bool
     closing_reason: str
     closed_by: int | None
+    used_by: str
+    change: Mapping[str, Any] | None
+    """Where somebody has changed the arguments: these as `args`, and as `asked` what was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,31 @@ class BeginContext:
     @property
     def on_behalf_of(self) -> Any:
         return self.run.on_behalf_of if self.run else None
+
+    @property
+    def change(self) -> Mapping[str, Any] | None:
+        """What an approver has made of the call, where that is what people are asked about, may be
+        begun, or was begun.
+        """
+        approval, action = self.approval, self.action
+        if approval is None or approval.change is None:
+            return None
+        is_living = approval.state in {"waiting", "granted"}
+        is_begun = approval.state == "used" and action and action.attempt == approval.used_by
+        return approval.change if is_living or is_begun else None
+
+
+def as_approved(request: BeginRequest, context: BeginContext) -> BeginRequest:
+    """The call that would run: with the arguments that an approver has changed, if any."""
+    return request if context.change is None else request.with_args(context.change["args"])
+
+
+def as_asked(known: KnownAction | None, context: BeginContext) -> KnownAction | None:
+    """What is known of the call, with the arguments that were asked for: a retry brings these."""
+    if known is None or known.other_call is None or context.change is None:
+        return known
+    asked = {"args": context.change["asked"]["args"]}
+    return replace(known, other_call={**known.other_call, **asked})
 
 
 def reads(request: BeginRequest) -> list[Statement]:
@@ -211,7 +240,7 @@ def context_of(rows: Sequence[Rows]) -> BeginContext:
         run=_run(run) if run[0] is not None else None,
         action=_action(action) if action[0] is not None else None,
         other_key=other,
-        approval=KnownApproval(*approval) if approval[0] is not None else None,
+        approval=_approval(approval) if approval[0] is not None else None,
         denials_of_key=of_key,
         denials_of_run=int(of_run),
         pauses=[Paused(*one) for one in msgspec.json.decode(pauses)] if pauses else [],
@@ -229,6 +258,12 @@ def _action(row: Sequence[Any]) -> KnownAction:
     for place in (6, 13, 15, 16):
         values[place] = _read(values[place])
     return KnownAction(*values)
+
+
+def _approval(row: Sequence[Any]) -> KnownApproval:
+    values = list(row)
+    values[-1] = _read(values[-1])
+    return KnownApproval(*values)
 
 
 def _read(text: str | None) -> Any:

@@ -7,7 +7,7 @@ anew for each try, and `retry`, the layer that tries again.
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -136,14 +136,24 @@ class BeginRequest:
             },
         )
 
+    def with_args(self, args: Any) -> "BeginRequest":
+        """The call with what an approver has made of its arguments, to be judged and shown. It is
+        no event: what is recorded is what the agent has asked.
+        """
+        return replace(self, planned=replace(self.planned, data=self.data | {"args": args}))
+
     def opened(self) -> ParsedEvent:
         """The event that this run was named, where nothing is known of it."""
         event = {"id": new_id(), "type": EventType.RUN_STARTED, "run": self.planned.run, "data": {}}
         return _checked(of_gate(self.actor, event))
 
-    def started(self, run: str, action: str, fence: int) -> ParsedEvent:
-        """The event that this try has started, under the action that the key belongs to."""
+    def started(self, run: str, action: str, fence: int, args: Any = None) -> ParsedEvent:
+        """The event that this try has started, under the action that the key belongs to; `args`
+        where an approver has changed those with which it is made.
+        """
         data: dict[str, Any] = {"attempt": self.attempt, "fence": fence}
+        if args is not None:
+            data["args"] = args
         if self.retry:
             data["retry"] = self.retry
         event = {"id": new_id(), "type": EventType.ACTION_STARTED, "run": run, "action": action}

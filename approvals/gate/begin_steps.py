@@ -6,25 +6,33 @@ carries them (`ledger.drivers`): an awaited connection, or one of Django's in a 
 more than statements it leaves as `Decided` to the thread (`approvals.gate.slow_path`).
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
+from typing import Any
+
+import msgspec
 
 from amends.protocol.vocabulary import EventType
 from approvals import denials
 from approvals.gate import snapshot_cache
-from approvals.gate.begin_context import BeginContext, context_of, reads
+from approvals.gate.begin_context import BeginContext, as_approved, context_of, reads
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
+    KEY_REUSED,
+    Again,
     Answer,
     Decision,
     Denied,
+    Forgotten,
     InDoubt,
     InProgress,
+    KeyReused,
     Proceed,
+    Question,
     Reply,
+    Use,
     decide,
-    explained,
 )
 from approvals.gate.gathering import Gathered, gather
 from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies, questions
@@ -60,7 +68,7 @@ def steps(  # noqa: PLR0911 - one per kind of decision
     policy = active_policies.known(context.policy_digest)
     if not in_thread and (
         policy is None
-        or questions(policy, request.tool_call(context.labels))
+        or questions(policy, as_approved(request, context).tool_call(context.labels))
         or snapshot_cache.brings_news(request)
     ):
         return None
@@ -164,7 +172,8 @@ def proceeding(
     request: BeginRequest, context: BeginContext, decision: Proceed, gathered: Gathered
 ) -> Steps[Reply]:
     events = [] if decision.is_planned else [(yield from plan(request, decision))]
-    events.append(request.started(decision.run, decision.action, decision.fence))
+    started = request.started(decision.run, decision.action, decision.fence, decision.arguments)
+    events.append(started)
     until = context.now + timedelta(seconds=request.actor.stuck_after_seconds)
     lease = (RENEW_KEY, [request.attempt, until, request.actor.agent_id, request.key])
     remembered = gathered.proceeding(decision.run, decision.action)
@@ -211,3 +220,33 @@ def is_often(context: BeginContext, decision: Denied) -> bool:
     """Whether this denial makes the run one that somebody has to look at."""
     now = context.denials_of_run + 1 if decision.code == BY_RULE else 0
     return now == denials.OFTEN or (now > denials.OFTEN and context.run is None)
+
+
+def explained(
+    request: BeginRequest, context: BeginContext, decision: Decision, judgement: PolicyDecision
+) -> Reply:
+    """What `begin` would answer, and why; nothing was written."""
+    would: dict[str, Any] = {}
+    match decision:
+        case Answer(body=body) | Again(body=body):
+            would = dict(body)
+        case Proceed():
+            would = {"answer": "proceed", "action": decision.action}
+        case Use():
+            would = {"answer": "proceed", "approval": str(decision.approval)}
+            if context.change is not None:
+                would["arguments"] = context.change["args"]
+        case Question():
+            would = {"answer": "wait"}
+        case Denied():
+            would = decision.as_body()
+        case Forgotten():
+            would = {"answer": "in_doubt", "action": decision.proceed.action}
+        case InDoubt():
+            would = {"answer": "in_doubt", "action": decision.known.action}
+        case InProgress():
+            return decision.as_reply()
+        case KeyReused():
+            would = {"answer": "refused", "problem": msgspec.to_builtins(KEY_REUSED)}
+    why = asdict(judgement) | {"key": request.key, "policy": context.policy_digest}
+    return Reply(would | {"explain": why})

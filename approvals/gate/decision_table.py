@@ -3,16 +3,22 @@ fits wins.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
 from django.conf import settings
 
 from amends.protocol.masking import same
 from amends.protocol.vocabulary import WITHOUT_EFFECT, glob_matches
-from approvals.gate.begin_context import BeginContext, KnownAction, KnownApproval, Paused
+from approvals.gate.begin_context import (
+    BeginContext,
+    KnownAction,
+    KnownApproval,
+    Paused,
+    as_approved,
+    as_asked,
+)
 from approvals.gate.begin_request import BeginRequest
 from approvals.models import LIVING, ApprovalState, PauseKind
 from approvals.policy import Finding, Policy, PolicyDecision, judge
@@ -27,6 +33,7 @@ NOTHING_BEGUN = NOTHING_YET | {ActionState.FAILED}
 SAGA_AFTER_PIVOT = "retriable"
 GENERATION = "~"
 BY_RULE = "rule"
+CHANGED = "an approver has changed its arguments"
 RESTORED = "restored"
 """What a key keeps once it was answered in doubt for a restore: people's word then counts."""
 KEY_CHARACTERS_MAX = 200
@@ -72,9 +79,12 @@ class Proceed:
     fence: int
     is_planned: bool
     replaces: bool = False
+    arguments: dict[str, Any] | None = None
+    """Those to make the call with, where an approver has changed them."""
 
     def as_body(self, until: datetime) -> dict[str, Any]:
-        return proceeding(self.fence, until) | {"action": self.action, "run": self.run}
+        body = proceeding(self.fence, until) | {"action": self.action, "run": self.run}
+        return body if self.arguments is None else body | {"arguments": self.arguments}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,14 @@ class Use:
 
     approval: int
     proceed: Proceed
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The answer of a try that was let through with changed arguments, if these still stand."""
+
+    approval: int
+    body: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +172,10 @@ class Forgotten:
         return {"answer": "in_doubt", "action": self.proceed.action, "run": self.proceed.run}
 
 
-Decision = Answer | Proceed | Use | Question | Denied | InDoubt | InProgress | KeyReused | Forgotten
+Repeated = Answer | Again
+Decision = (
+    Repeated | Proceed | Use | Question | Denied | InDoubt | InProgress | KeyReused | Forgotten
+)
 
 
 def decide(
@@ -165,7 +186,7 @@ def decide(
     """
     _check_whose(request, context)
     judgement = judged(request, context, policy, findings)
-    known = _speaking(request, context)
+    known = as_asked(_speaking(request, context), context)
     _check_comparable(request, context, known, judgement)
     is_asked_anew = known and known.holds_bare and known.state in NOTHING_YET
     if (
@@ -225,14 +246,19 @@ def _check_comparable(
 def judged(
     request: BeginRequest, context: BeginContext, policy: Policy, findings: Mapping[str, Finding]
 ) -> PolicyDecision:
-    """The policy's judgement, and the ordering law's if it is stricter."""
-    judgement = judge(policy, request.tool_call(context.labels, findings))
+    """The policy's judgement of what would run, and the ordering law's if it is stricter. What an
+    approver has changed is never made unasked.
+    """
+    call = as_approved(request, context)
+    judgement = judge(policy, call.tool_call(context.labels, findings))
     breach = order_breach(request, context, judgement)
-    if not breach or policy.order_law == "WARN" or judgement.approval == "DENY":
-        return judgement
-    if policy.order_law == "DENY":
+    if breach and policy.order_law == "DENY" and judgement.approval != "DENY":
         return replace(judgement, approval="DENY", why=breach)
-    return judgement.but_asked(f"{breach}; {judgement.why}")
+    if breach and policy.order_law == "ASK" and judgement.approval != "DENY":
+        return judgement.but_asked(f"{breach}; {judgement.why}")
+    if context.change is not None and judgement.approval == "AUTO":
+        return judgement.but_asked(f"{CHANGED}; {judgement.why}")
+    return judgement
 
 
 def order_breach(request: BeginRequest, context: BeginContext, judgement: PolicyDecision) -> str:
@@ -392,13 +418,21 @@ def _begun(request: BeginRequest, context: BeginContext, known: KnownAction) -> 
         return Answer(_of(known, body))
     if known.state == ActionState.UNKNOWN:
         return InDoubt(known, is_new=False)
-    until = lease_until(request, context, known)
     if known.attempt == request.attempt and known.fence:
-        renewed = context.now + timedelta(seconds=request.actor.stuck_after_seconds)
-        return Answer(_of(known, proceeding(known.fence, renewed)), renews=True)
+        return _again(context, known, request.actor.stuck_after_seconds)
+    until = lease_until(request, context, known)
     if until > context.now:
         return InProgress(context.now, until)
     return InDoubt(known, is_new=True)
+
+
+def _again(context: BeginContext, known: KnownAction, lease_seconds: int) -> Repeated:
+    """The answer that this try was given, its lease renewed."""
+    until = context.now + timedelta(seconds=lease_seconds)
+    body = _of(known, proceeding(known.fence, until))
+    if context.change is None or context.approval is None:
+        return Answer(body, renews=True)
+    return Again(context.approval.id, body | {"arguments": context.change["args"]})
 
 
 def lease_until(request: BeginRequest, context: BeginContext, known: KnownAction) -> datetime:
@@ -452,31 +486,3 @@ def with_address(body: dict[str, Any], workspace: str) -> dict[str, Any]:
     if "approval" not in body:
         return body
     return body | {"url": f"{settings.AMENDS_URL}/w/{workspace}/approvals/{body['approval']}/"}
-
-
-def explained(
-    request: BeginRequest, context: BeginContext, decision: Decision, judgement: PolicyDecision
-) -> Reply:
-    """What `begin` would answer, and why; nothing was written."""
-    would: dict[str, Any] = {}
-    match decision:
-        case Answer(body=body):
-            would = dict(body)
-        case Proceed():
-            would = {"answer": "proceed", "action": decision.action}
-        case Use():
-            would = {"answer": "proceed", "approval": str(decision.approval)}
-        case Question():
-            would = {"answer": "wait"}
-        case Denied():
-            would = decision.as_body()
-        case Forgotten():
-            would = {"answer": "in_doubt", "action": decision.proceed.action}
-        case InDoubt():
-            would = {"answer": "in_doubt", "action": decision.known.action}
-        case InProgress():
-            return decision.as_reply()
-        case KeyReused():
-            would = {"answer": "refused", "problem": msgspec.to_builtins(KEY_REUSED)}
-    why = asdict(judgement) | {"key": request.key, "policy": context.policy_digest}
-    return Reply(would | {"explain": why})

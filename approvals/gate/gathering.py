@@ -21,7 +21,7 @@ import msgspec
 from amends.protocol.masking import holds_bare, without_last4
 from approvals import memory
 from approvals.card_context import targets_of
-from approvals.gate.begin_context import BeginContext
+from approvals.gate.begin_context import BeginContext, as_approved
 from approvals.gate.begin_request import BeginRequest
 from approvals.memory import Caller, Meter, Standing, Value
 from approvals.policy import UNKNOWN, CannotEvaluate, Finding, Policy, Question, questions
@@ -90,7 +90,10 @@ class Gathered:
 
 
 def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Steps[Gathered]:
-    """The findings for what the policy asks of this call, by the keys of the questions."""
+    """The findings for what the policy asks of the call that would run, by the keys of the
+    questions.
+    """
+    request = as_approved(request, context)
     call = request.tool_call(context.labels)
     found = Gathered(request, context, policy)
     looks: dict[str, Look] = {}
@@ -195,7 +198,8 @@ SELECT max(coalesce(no.decided_at, no.asked_at))::text FROM (
         AND p.subject_kind = 'action' AND (p.state = 'rejected'
             OR (p.state = 'withdrawn' AND p.closed_by_id IS NOT NULL))
     ORDER BY p.id DESC LIMIT {NOES_MAX}) no
-WHERE no.targets && %b::varchar[] OR no.calls -> 0 -> 'args' = %b::jsonb"""  # noqa: S608 - our own
+WHERE no.targets && %b::varchar[] OR no.calls -> 0 -> 'args' = %b::jsonb
+    OR no.calls -> 0 -> 'more' -> 'asked' -> 'args' = %b::jsonb"""  # noqa: S608 - our own
 _json = msgspec.json.Encoder()
 
 
@@ -212,7 +216,7 @@ def _rejected_before(question: Question, gathered: Gathered, facts: Mapping[str,
         return Finding(when is not None, words)
 
     run = gathered.request.planned.run
-    return Look(REJECTED, [gathered.request.actor.workspace_id, run, targets, said], read)
+    return Look(REJECTED, [gathered.request.actor.workspace_id, run, targets, said, said], read)
 
 
 # What was called before in this run, and what of it was read that strangers wrote.

@@ -9,6 +9,7 @@ the rest, which is here.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from django.db import OperationalError, close_old_connections, connections, transaction
@@ -22,6 +23,7 @@ from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.begin_steps import (
     Decided,
+    check_accepted,
     check_kept,
     is_often,
     is_told,
@@ -37,6 +39,7 @@ from approvals.gate.decision_table import (
     BY_RULE,
     KEY_REUSED,
     RESTORED,
+    Again,
     Decision,
     Denied,
     Forgotten,
@@ -53,6 +56,7 @@ from approvals.gate.gathering import gather
 from approvals.models import Approval, ApprovalState, GateKey
 from approvals.policy import PolicyDecision
 from edge import pools
+from edge.asgi import Refused, problem
 from ledger import desk_events, drivers
 from ledger.append import events as append
 from ledger.append.events import Batch
@@ -74,6 +78,13 @@ TOO_MANY_OPEN = (
     f"{OPEN_PER_AGENT_MAX} questions of this agent wait for people, and no more may: this one was"
     " not asked. Wait until some are answered, or end the runs that no longer need theirs; then ask"
     " again under the same key"
+)
+
+NOT_AS_APPROVED = problem(
+    "not-as-approved",
+    "The record of the approval was changed",
+    409,
+    "What was approved is no longer what is on record, so nobody is told to make the call with it.",
 )
 
 T = TypeVar("T")
@@ -124,7 +135,7 @@ async def begin_awaited(request: BeginRequest) -> Reply:
 @transaction.atomic
 def begin(request: BeginRequest) -> Reply:
     """The same in a thread, in a transaction on Django's connection."""
-    reply = _done(request, _carried_out(steps(request, in_thread=True)))
+    reply = _done(request, carried_out(steps(request, in_thread=True)))
     if request.tool_schema is not None and not request.explain:
         shape = tool_shapes.noting(request.actor.agent_id, request.tool, request.tool_schema)
         drivers.execute(desk_events.plain_connection(), [shape])
@@ -140,6 +151,8 @@ def _done(  # noqa: PLR0911 - one per kind of decision
             return found
         case Decided(decision=Use() as use):
             return _use(request, found, use)
+        case Decided(decision=Again() as again):
+            return _again(request, found, again)
         case Decided(decision=Question() as question):
             return _question(request, found, question)
         case Decided(decision=Denied() as denied):
@@ -155,20 +168,20 @@ def _done(  # noqa: PLR0911 - one per kind of decision
 
 def looked(request: BeginRequest) -> tuple[Decision, PolicyDecision]:
     """What would be answered, under the locks of the transaction that is open; begins nothing."""
-    context = _carried_out(look(request))
+    context = carried_out(look(request))
     policy = policy_in_force(request.actor.workspace_id, context.policy_digest)
-    gathered = _carried_out(gather(request, context, policy))
+    gathered = carried_out(gather(request, context, policy))
     return decide(request, context, policy, gathered.findings)
 
 
-def _carried_out(found: Steps[T]) -> T:
+def carried_out(found: Steps[T]) -> T:
     """In the transaction that is open on Django's connection."""
     return drivers.run(found, desk_events.plain_connection())
 
 
 def record(actor: Actor, events: list[ParsedEvent]) -> None:
     """Record in the transaction that is open; raises `Refused` for the first that is not kept."""
-    check_kept(_carried_out(append.record(actor, events)))
+    check_kept(carried_out(append.record(actor, events)))
 
 
 def _use(request: BeginRequest, found: Decided, decision: Use) -> Reply:
@@ -186,9 +199,30 @@ def _use(request: BeginRequest, found: Decided, decision: Use) -> Reply:
     elif approval.state == ApprovalState.WAITING:
         drivers.execute(desk_events.plain_connection(), renewals(request, found.context))
         return Reply(waiting(decision.proceed.action, approval.pk, approval.expires_at))
-    elif not grants.use(approval.pk, approval.digest):
+    elif not grants.use(approval.pk, approval.digest, attempt=request.attempt):
         return _denied(request, found.context, Denied("expired", "the grant was not used in time"))
-    return _carried_out(proceeding(request, found.context, decision.proceed, found.gathered))
+    elif approval.replaces_id is not None:
+        proceed = replace(decision.proceed, arguments=approval.calls[0]["args"])
+        return carried_out(proceeding(request, found.context, proceed, found.gathered))
+    return carried_out(proceeding(request, found.context, decision.proceed, found.gathered))
+
+
+def _again(request: BeginRequest, found: Decided, decision: Again) -> Reply:
+    """The answer was lost: the same again, if what was approved stands as it stood."""
+    approval = Approval.objects.select_related("workspace").get(pk=decision.approval)
+    if grants.digest_with(approval, [_facts(request, found, approval)]) != approval.digest:
+        raise Refused(NOT_AS_APPROVED)
+    reply = Reply(decision.body)
+    check_accepted(request, reply)
+    drivers.execute(desk_events.plain_connection(), renewals(request, found.context))
+    return reply
+
+
+def _facts(request: BeginRequest, found: Decided, approval: Approval) -> digests.CallFacts:
+    """The call as the approval has to bind it: as it is asked for, or as somebody changed that."""
+    asked = request.facts(found.context.on_behalf_of)
+    is_changed = approval.replaces_id is not None
+    return digests.changed(asked, approval.calls[0].get("args")) if is_changed else asked
 
 
 def _why_not(  # noqa: PLR0911 - each reason ends it
@@ -200,7 +234,7 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
         return "the policy no longer asks for this"
     if approval_requests.is_of_old_form(approval):
         return approval_requests.ASKED_BEFORE
-    facts = request.facts(found.context.on_behalf_of)
+    facts = _facts(request, found, approval)
     if grants.digest_with(approval, [facts]) != approval.digest:
         changed = [change for call in grants.differences(approval, [facts]) for change in call]
         words = digests.in_words(changed, DIFFERENCES_MAX)
@@ -255,14 +289,14 @@ def _planned(request: BeginRequest, proceed: Proceed) -> Action | None:
     """
     batch = None
     if not proceed.is_planned:
-        batch = Batch(request.actor, [_carried_out(plan(request, proceed))])
-        _carried_out(batch.meet_runs())
+        batch = Batch(request.actor, [carried_out(plan(request, proceed))])
+        carried_out(batch.meet_runs())
     if _open_questions(request) >= OPEN_PER_AGENT_MAX:
         if batch is not None:
-            _carried_out(batch.leave())
+            carried_out(batch.leave())
         return None
     if batch is not None:
-        check_kept(_carried_out(batch.keep()))
+        check_kept(carried_out(batch.keep()))
     return Action.objects.select_related("run", "agent__owner", "workspace").get(
         workspace_id=request.actor.workspace_id, run__run=proceed.run, action=proceed.action
     )
@@ -326,7 +360,7 @@ def _in_doubt(request: BeginRequest, decision: InDoubt) -> Reply:
 def _forgotten(request: BeginRequest, found: Decided, decision: Forgotten) -> Reply:
     """Record the try as one of which nobody knows what became: a case opens, and people say it."""
     context, proceed = found.context, decision.proceed
-    _carried_out(proceeding(request, context, proceed, found.gathered))
+    carried_out(proceeding(request, context, proceed, found.gathered))
     held = context.run.held_by if context.run else ""
     words = f"{held}: whether the call was made after the backup was taken is not known"
     error = {"type": "Restored", "message": words}

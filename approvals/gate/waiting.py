@@ -107,7 +107,8 @@ waiting_agents = Gauge(
 
 STATE = """
 SELECT a.id, CASE WHEN a.state IN ('waiting', 'granted') AND a.expires_at <= clock_timestamp()
-    THEN 'expired' ELSE a.state END, a.expires_at, a.decided_at, a.closing_reason, w.slug, asked.*
+    THEN 'expired' ELSE a.state END, a.expires_at, a.decided_at, a.closing_reason, w.slug,
+    (SELECT n.id FROM approvals_approval n WHERE n.replaces_id = a.id), asked.*
 FROM approvals_approval a JOIN workspaces_workspace w ON w.id = a.workspace_id
 CROSS JOIN LATERAL (
     SELECT count(*), json_agg(json_build_object('id', e.id::text, 'question', e.question)
@@ -260,6 +261,7 @@ class ApprovalStatus(msgspec.Struct):
     asked: int
     questions: list[OpenQuestion]
     url: str
+    replaced_by: str
 
 
 async def approval(scope: Scope, receive: Receive, send: Send) -> None:
@@ -323,7 +325,7 @@ async def _state(pk: int, actor: Actor) -> ApprovalStatus:
         row = await cursor.fetchone()
     if row is None:
         raise Refused(refuse("not-found", "There is no such approval of this agent", 404).problem)
-    id_, state, expires_at, decided_at, reason, slug, asked, questions = row
+    id_, state, expires_at, decided_at, reason, slug, after, asked, questions = row
     return ApprovalStatus(
         str(id_),
         state,
@@ -333,4 +335,5 @@ async def _state(pk: int, actor: Actor) -> ApprovalStatus:
         asked,
         [OpenQuestion(**one) for one in questions or ()],
         f"{settings.AMENDS_URL}/w/{slug}/approvals/{id_}/",
+        str(after or ""),
     )

@@ -215,6 +215,16 @@ def _request(approval: Approval, *, sees: bool) -> dict[str, Any]:
         origin["run_id"] = _named(approval.run_ref)
     if approval.agent:
         origin["agent_id"] = _named(approval.agent.name)
+    after: dict[str, Any] = {}
+    if approval.replaces_id is not None:  # somebody has changed what the agent asked for
+        asked = approval.calls[0]["more"]["asked"]["args"]
+        shown_args = _exact(disclosure.value(asked, sensitive=sees)) if sees else NOT_SHOWN
+        replaced = _named(f"{approval.workspace.slug}:{approval.replaces_id}")
+        after = {
+            "replaces": replaced,
+            "asked": shown_args,
+            "changed_by": str(approval.requested_by),
+        }
     return {
         "id": _named(f"{approval.workspace.slug}:{approval.pk}"),
         "created_at": stamp(approval.asked_at),
@@ -225,7 +235,7 @@ def _request(approval: Approval, *, sees: bool) -> dict[str, Any]:
         "action_digest": digest(action),
         "risk": {"level": approval.risk, "reasons": shown},
         "choices": [dict(one) for one in CHOICES],
-        "extensions": {_extension(): {"digest": approval.digest, "card": _card(approval)}},
+        "extensions": {_extension(): {"digest": approval.digest, "card": _card(approval)} | after},
     }
 
 

@@ -113,6 +113,14 @@ class Approval(models.Model):
         default=False, db_default=False, help_text="Whether its call may be approved with a change"
     )
 
+    replaces = models.OneToOneField(
+        "self",
+        on_delete=models.CASCADE,
+        null=True,
+        related_name="replaced_by",
+        help_text="The question as it was before somebody changed its arguments",
+    )
+
     agent = models.ForeignKey(Agent, on_delete=models.PROTECT, null=True)
     agent_owner = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
     requested_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
@@ -139,6 +147,9 @@ class Approval(models.Model):
     expires_at = models.DateTimeField()
     decided_at = models.DateTimeField(null=True)
     used_at = models.DateTimeField(null=True)
+    used_by = models.CharField(
+        max_length=120, blank=True, default="", db_default="", help_text="The try that has used it"
+    )
     closing_reason = models.TextField(blank=True, help_text="Why rejected or withdrawn")
     closed_by = models.ForeignKey(
         User,

@@ -15,14 +15,15 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from approvals import card_context, clarifications, consent_requests, deciders, inbox
+from approvals.gate import changed_arguments
 from approvals.interchange import aais
-from approvals.models import Approval, ApprovalState, ConsentRequest
+from approvals.models import Approval, ApprovalState, ConsentRequest, SubjectKind
 from approvals.views.lists import approvals_of, context_of_list, zone_of
 from ledger import disclosure
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, is_number, page, workspace_or_404
 from workspaces.written import InvalidInput
 
 # When a person last proved who they are, by allauth's own record in the session.
@@ -53,6 +54,12 @@ def address(person: User, then: str) -> str:
     return f"{reverse(name)}?{urlencode({'next': then})}"
 
 
+FIELD = "arg-"
+"""Before the number of an argument that can be changed on the card."""
+CHANGED_AND_APPROVED = (
+    "You have changed its arguments, and “Approve” would approve what the agent asked for. Press"
+    " “Ask with this change”, or put them back."
+)
 SHOWN_SALT = "approvals.shown"
 SHOWN_AGE_SECONDS_MAX = 24 * 3600
 
@@ -142,6 +149,7 @@ def _card(
                 approval, zone_of(person), link=may(person, "recover", here)
             ),
             "ask_url": _ask_url(approval, person),
+            "change": _change(approval, person, sees=sees),
             "may_reply": approval.state == ApprovalState.WAITING
             and clarifications.may_reply(approval, person),
         }
@@ -154,6 +162,32 @@ def _ask_url(approval: Approval, person: User) -> str:
     if inbox.why_not(approval, person):
         return ""
     return reverse("approvals:ask", args=[approval.workspace.slug, approval.pk])
+
+
+def _change(approval: Approval, person: User, *, sees: bool) -> dict[str, Any] | None:
+    """The arguments as fields, or why nobody can change them; None for who may not decide."""
+    if not sees or approval.subject_kind != SubjectKind.ACTION or inbox.why_not(approval, person):
+        return None
+    if why := changed_arguments.why_not(approval):
+        return {"why_not": why}
+    return {
+        "url": reverse("approvals:change", args=[approval.workspace.slug, approval.pk]),
+        "fields": [
+            {
+                "name": f"{FIELD}{one.number}",
+                "label": one.name,
+                "kind": one.kind,
+                "typed": one.text,
+                "choices": one.choices,
+                "is_long": one.is_long,
+                "why_not": one.why_not,
+            }
+            for one in changed_arguments.fields_of(approval)
+        ],
+        "decides": "You approve it yourself, then."
+        if approval.self_approval
+        else "Somebody else decides on it, then: whoever changes a call has asked for it.",
+    }
 
 
 def _withdraw_url(approval: Approval, person: User) -> str:
@@ -204,8 +238,11 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
         "shown": shown,
         "shown_seconds": _shown_seconds(posted.get("shown", "")),
     }
+    grants = posted.get("decision") == "grant"
+    if grants and changed_arguments.touched(approval, _typed(request)):
+        return _refused(request, here, pk, InvalidInput(CHANGED_AND_APPROVED))
     try:
-        if posted.get("decision") == "grant":
+        if grants:
             inbox.grant(approval, **answer, login_at=login_at(request))
         elif posted.get("decision") == "reject":
             inbox.reject(approval, **answer)
@@ -214,6 +251,39 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
     except (CannotMove, InvalidInput, inbox.OutOfDate, inbox.NeedsFreshLogin) as refusal:
         return _refused(request, here, pk, refusal)
     return _done(request, here, pk)
+
+
+@login_required
+@require_POST
+def change(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Put the call to people with other arguments, in place of what the agent asked for."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "approve", here)
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    posted = request.POST
+    typed = _typed(request)
+    try:
+        new = changed_arguments.change(
+            approval,
+            by=request.user,
+            seen=posted.get("digest", ""),
+            typed=typed,
+            reason=posted.get("reason", ""),
+        )
+    except (CannotMove, InvalidInput, inbox.OutOfDate) as refusal:
+        return _refused(request, here, pk, refusal)
+    done = _done(request, here, new.pk)
+    done["HX-Push-Url"] = reverse("approvals:card", args=[here.slug, new.pk])
+    return done
+
+
+def _typed(request: Request) -> dict[int, str]:
+    """What stands in the fields of the arguments, by their numbers."""
+    return {
+        int(name.removeprefix(FIELD)): str(request.POST[name])
+        for name in request.POST
+        if name.startswith(FIELD) and is_number(name.removeprefix(FIELD))
+    }
 
 
 @login_required
@@ -264,12 +334,30 @@ def _done(request: Request, here: Workspace, pk: int) -> HttpResponse:
 
 
 def _refused(request: Request, here: Workspace, pk: int, refusal: Exception) -> HttpResponse:
-    """The card as it now stands, with what was typed; 409, or 422 where that is what is wrong."""
+    """The card as it now stands, with what was typed; 409, or 422 where that is what is wrong.
+
+    Where somebody has changed the call meanwhile, that is the card of what they made of it.
+    """
     approval = get_object_or_404(approvals_of(here), pk=pk)
+    after, posted = changed_arguments.successor(approval), _typed(request)
+    wanted = changed_arguments.touched(approval, posted)
+    if after is not None:
+        approval = get_object_or_404(approvals_of(here), pk=after.pk)
+        made = changed_arguments.in_words(changed_arguments.changes(approval))
+        refusal = CannotMove(approval, "answered", f"{approval.requested_by} was first: {made}")
     is_input = isinstance(refusal, InvalidInput)
     text = str(refusal) if is_input else f"{refusal}."
     problem = {"tone": "bad", "title": "Nothing was decided.", "text": text}
     context = _card(request, here, approval, problem=problem, reason=request.POST.get("reason", ""))
+    if context["change"] and after is None:
+        for field in context["change"].get("fields", ()):
+            field["typed"] = request.POST.get(field["name"], field["typed"])
+        context["change"]["is_open"] = bool(wanted)
+    else:
+        context["typed_changes"] = [
+            {"field": one.name, "was": one.text, "now": posted[one.number], "kind": "changed"}
+            for one in wanted
+        ]
     context["typed_question"] = request.POST.get("question", "")
     for one in context["enquiries"]:
         one["typed"] = request.POST.get(f"answer_{one['id']}", "")

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import IntegerField
+from django.db.models import Case, F, IntegerField, JSONField, When
 from django.db.models.expressions import RawSQL
 from django.http import HttpResponse, JsonResponse
 from django.urls import reverse
@@ -13,7 +13,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 
-from approvals import card_context, deciders, dry_run, finding
+from approvals import card_context, deciders, digests, dry_run, finding
+from approvals.gate.changed_arguments import in_words as changed_words
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.models.approvals import ApprovalQuerySet
 from approvals.policy import active
@@ -49,6 +50,12 @@ GIVEN = RawSQL(
     output_field=IntegerField(),
 )  # fmt: skip
 
+# What was asked for, and what somebody has made of it; of most nobody has.
+CHANGED = {
+    name: Case(When(replaces__isnull=False, then=F(path)), output_field=JSONField())
+    for name, path in (("args", "calls__0__args"), ("asked_args", "calls__0__more__asked__args"))
+}
+
 
 def zone_of(person: User) -> ZoneInfo:
     return ZoneInfo(person.timezone or "UTC")
@@ -80,7 +87,7 @@ def context_of_list(
     if after is not None:
         at, pk = after
         ordered = ordered.filter(expires_at__gte=at).exclude(expires_at=at, pk__lte=pk)
-    found = list(ordered.annotate(wanted=WANTED, given=GIVEN)[: PAGE + 1])
+    found = list(ordered.annotate(wanted=WANTED, given=GIVEN, **CHANGED)[: PAGE + 1])
     for one in found:
         one.workspace = here
     zone = zone_of(request.user)
@@ -97,7 +104,7 @@ def context_of_list(
     return {
         "workspace": here,
         "approvals": [
-            _line(one, zone, root, query, current) | (_amount(one) if sees else {})
+            _line(one, zone, root, query, current) | (_values(one) if sees else {})
             for one in found[:PAGE]
         ],
         "views": views_of(here, request.user, view),
@@ -200,6 +207,8 @@ def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
 def _line(one: Any, zone: ZoneInfo, root: str, query: str, current: int | None) -> dict[str, Any]:
     """One approval with WANTED and GIVEN; `root` is the inbox, below which each has its card."""
     asked_by = f"asked by {one.requested_by or one.agent or 'the policy'}"
+    if one.replaces_id is not None:
+        asked_by = f"asked by {one.agent}, changed by {one.requested_by}"
     return {
         "id": one.pk,
         "url": f"{root}{one.pk}/{query}",
@@ -212,10 +221,11 @@ def _line(one: Any, zone: ZoneInfo, root: str, query: str, current: int | None) 
     }
 
 
-def _amount(one: Approval) -> dict[str, str]:
-    """What it moves, unless its title says so already."""
+def _values(one: Any) -> dict[str, str]:
+    """What it moves, unless its title says so already; what was asked for, where it was changed."""
     moves = "" if one.amount_minor is None else formatting.money(one.amount_minor, one.currency)
-    return {"amount": "" if moves in one.headline else moves}
+    made = digests.diff(one.asked_args, one.args) if one.replaces_id is not None else []
+    return {"amount": "" if moves in one.headline else moves, "changed": changed_words(made)}
 
 
 @login_required

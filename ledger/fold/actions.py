@@ -17,6 +17,9 @@ from ledger.parsed_events import StoredEvent
 
 CHANGED_NOTHING = "changed_nothing"
 """The flag of a call whose agent says that it changed nothing, where else it would be untold."""
+NOT_AS_APPROVED = "not_as_approved"
+"""The flag of a call whose agent does not say that it used what an approver made of its arguments.
+"""
 SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -49,6 +52,8 @@ class ActionRow:
     trusted: bool = False
     current_attempt: str = ""
     fence: int = 0
+    asked_args: Any = None
+    """What was asked for, where an approver has changed the arguments; a row has only these."""
     planned_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -78,6 +83,7 @@ def fold_action(action: str, events: Iterable[StoredEvent]) -> ActionRow:
         settled_by=tried.settled_by[:120],
     )  # fmt: skip
     _plan(row, planned, flags)
+    _change(row, kinds[EventType.ACTION_STARTED], flags)
     _outcome(row, kinds, flags)
     row.compensated = all_compensated(found, kinds[EventType.ACTION_COMPENSATED])
     spoken = [*planned, *kinds[EventType.ACTION_SUCCEEDED]]
@@ -144,6 +150,26 @@ def _plan(row: ActionRow, planned: list[StoredEvent], flags: set[str]) -> None:
     if any(other != row.targets for other in targets):
         flags.add("disagree:targets")
     row.args_digest = args_digest(row.tool, row.targets, row.args)
+
+
+def _change(row: ActionRow, started: list[StoredEvent], flags: set[str]) -> None:
+    """What an approver has made of the arguments is what the current try is made with. How the call
+    was to be undone as it was asked for says nothing of it. The digest stays that of what was asked
+    for, which is what a retry brings.
+    """
+    made = [one.data["args"] for one in started
+            if "args" in one.data and one.data.get("attempt") == row.current_attempt]  # fmt: skip
+    if not made:
+        return
+    row.asked_args, row.args, row.compensation = row.args, made[0], None
+    told = [event.data.get("args") for one in row.attempts if one.attempt == row.current_attempt
+            for event in one.successes]  # fmt: skip
+    if any(_comparable(one) != _comparable(row.args) for one in told):
+        flags.add(NOT_AS_APPROVED)
+
+
+def _comparable(args: Any) -> bytes:
+    return without_last4(canonical(args))
 
 
 def args_digest(tool: str, targets: Any, args: Any) -> str:

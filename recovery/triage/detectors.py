@@ -16,6 +16,7 @@ from django.utils.translation import gettext_noop
 from amends.protocol.masking import holds_bare
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.denials import OFTEN
+from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
 from recovery.models import Case, ReadbackState, StepState
 from recovery.run_facts.runs import RunFacts, ran_at
@@ -256,6 +257,10 @@ def without_approval(facts: RunFacts) -> Iterator[Reason]:
     """
     for action in living(facts):
         if (facts.run.pk, action.action) in facts.imported:
+            continue
+        if NOT_AS_APPROVED in action.flags:
+            words = f"{action.tool_words} was made with other arguments than were approved"
+            yield Reason("unapproved", words, action.action)
             continue
         if action.pk not in facts.past_the_gate:
             continue

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from approvals import versions
+from approvals import inbox, versions
 from approvals.approval_requests import ask_for_plan
 from approvals.digests import CallFacts
-from approvals.models import Approval
+from approvals.gate import changed_arguments
+from approvals.models import Approval, ApprovalState
 from approvals.policy import PolicyDecision, RequiredApprovers
 from ledger.models import Event
 from workspaces.models import User, Workspace
@@ -64,3 +65,33 @@ def told(workspace: Workspace, event_type: str) -> list[Any]:
 def put_in_force(workspace: Workspace, by: User, document: dict[str, Any]) -> None:
     """The document, saved and activated as the policy page does."""
     versions.activate(versions.save(workspace, json.dumps(document), by=by), by=by)
+
+
+# A call whose arguments an approver corrects.
+
+ASKED = {"amount": 100, "to": "Eve", "note": "for contact7", "card": "4111 1111 1111 1111"}
+
+
+def ask(trip, attempt="a1", **more):
+    told = {"tool": "pay.refund", "args": ASKED, "accepts_changed_arguments": True}
+    told["targets"] = [{"type": "contact", "id": "contact7"}]
+    return trip.begin(attempt=attempt, **(told | more))
+
+
+def waiting():
+    return Approval.objects.get(state=ApprovalState.WAITING)
+
+
+def change(by, approval=None, reason="it was 80", **typed):
+    """Type these texts into the fields of the card."""
+    approval = approval or waiting()
+    numbers = {one.name: one.number for one in changed_arguments.fields_of(approval)}
+    texts = {numbers[name]: text for name, text in typed.items()}
+    return changed_arguments.change(
+        approval, by=by, seen=approval.digest, typed=texts, reason=reason
+    )
+
+
+def agree(by, approval=None):
+    approval = approval or waiting()
+    return inbox.grant(approval, by=by, seen=approval.digest, reason="fine")

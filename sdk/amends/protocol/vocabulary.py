@@ -38,6 +38,7 @@ class EventType(StrEnum):
     APPROVAL_AFFECTED_ANSWERED = "approval.affected_answered"
     APPROVAL_AFFECTED_ASKED = "approval.affected_asked"
     APPROVAL_ANSWERED = "approval.answered"
+    APPROVAL_CHANGED = "approval.changed"
     APPROVAL_DENIED = "approval.denied"
     APPROVAL_EXPIRED = "approval.expired"
     APPROVAL_GRANTED = "approval.granted"

@@ -107,7 +107,8 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
     f"{V1}approvals/<int:pk>/documents": ({"pk": "{approval}"},),
     **dict.fromkeys((f"{V1}approvals/<int:pk>/documents/<name>", f"{APPROVAL}<slug:name>.json"),
         tuple({"pk": "{approval}", "name": name} for name in ("requested", "decided", "resolved"))),
-    **dict.fromkeys((f"{APPROVAL}decide/", f"{APPROVAL}withdraw/", f"{APPROVAL}ask/"),
+    **dict.fromkeys((f"{APPROVAL}decide/", f"{APPROVAL}withdraw/", f"{APPROVAL}change/",
+        f"{APPROVAL}ask/"),
         ({"pk": "{approval}"},)),
     f"{APPROVAL}answer/<int:enquiry>/": ({"pk": "{approval}", "enquiry": "1"},),
     CASE: tuple({"pk": "{case}", "?": f"tab={tab}"}

@@ -1,0 +1,97 @@
+"""The card of a call whose arguments can be corrected, and of what somebody has made of it."""
+
+import pytest
+
+from approvals.gate import changed_arguments
+from tests.approvals.cast import agree, ask, change, put_in_force, waiting
+from tests.approvals.door import Agent as Trip
+from tests.people import person, team
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def ben(leads):
+    return person("ben", leads)
+
+
+@pytest.fixture
+def trip(key, ben, cleo, acme, ada):
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    return Trip(key)
+
+
+@pytest.fixture
+def at_desk(client, ben, acme):
+    """Ben before the card: `post` presses a button with what was typed."""
+    client.force_login(ben)
+
+    def post(approval, act, reason="it was 80", **typed):
+        numbers = {one.name: one.number for one in changed_arguments.fields_of(approval)}
+        fields = {f"arg-{numbers[name]}": text for name, text in typed.items()}
+        posted = {"digest": approval.digest, "reason": reason} | fields
+        if act == "grant":
+            return client.post(card(approval) + "decide/", posted | {"decision": "grant"})
+        return client.post(card(approval) + f"{act}/", posted)
+
+    return post
+
+
+def card(approval):
+    return f"/w/acme/approvals/{approval.pk}/"
+
+
+def test_the_card_offers_each_argument_and_shows_what_became_of_it(
+    trip, client, at_desk, cleo, acme
+):
+    ask(trip)
+    old = waiting()
+    page = client.get(card(old)).content.decode()
+    assert page.count('name="arg-') == 2, "amount and to: not the masked one, nor the target"
+    assert "known to the agent alone" in page
+    assert "Another target is another call" in page
+
+    answer = at_desk(old, "grant", amount="80")
+    assert answer.status_code == 422
+    assert "would approve what the agent asked for" in answer.content.decode()
+    assert old == waiting()
+
+    assert at_desk(old, "change", amount="80").status_code == 302
+    new = waiting()
+    page = client.get(card(new)).content.decode()
+    assert "Asked, and as it was changed" in page
+    assert "takes a second person" in page
+    assert f'href="{card(old)}"' in page
+    assert f'href="{card(new)}"' in client.get(card(old)).content.decode()
+
+    client.force_login(cleo)
+    assert "amount “100” → “80”" in client.get("/w/acme/approvals/").content.decode()
+    agree(cleo)
+    trip.succeeded(ask(trip), attempt="a1", args=new.calls[0]["args"], result={})
+    client.force_login(person("finn", team(acme, "auditors", "view", "view_sensitive")))
+    run = client.post("/w/acme/runs/run_1/reveal/").content.decode()
+    assert "Arguments as they were asked for" in run
+    assert "An approver changed the arguments" in run
+
+
+def test_whoever_comes_second_sees_what_became_of_it_and_keeps_what_they_typed(trip, at_desk, cleo):
+    ask(trip)
+    old = waiting()
+    change(cleo, old, amount="90")
+
+    answer = at_desk(old, "change", reason="Mia said so", amount="80")
+
+    page = answer.content.decode()
+    assert answer.status_code == 409
+    assert "Cleo was first: amount “100” → “90”" in page
+    assert "What you had typed" in page
+    assert "Mia said so" in page
+    assert f'name="digest" value="{waiting().digest}"' in page, "the next press is about this one"
+
+
+def test_a_button_that_cannot_change_says_why(trip, client, at_desk):
+    ask(trip, accepts_changed_arguments=False)
+    page = client.get(card(waiting())).content.decode()
+    assert "disabled" in page
+    assert "it would use its own" in page
+    assert at_desk(waiting(), "change", amount="80").status_code == 422
