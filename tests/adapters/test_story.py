@@ -3,6 +3,8 @@
 The whole way with every framework: its own agent, the desk, a worker, and a licence service.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.adapters.conftest import FRAMEWORKS, each
@@ -93,6 +95,58 @@ def test_three_calls_the_third_fails_and_what_was_done_is_undone(
         "Mia Li",
         "We made a mistake with 2 of your licences, and undid it",
     )
+
+
+@pytest.mark.parametrize("agents", each(), indirect=True)
+def test_what_an_approver_made_of_the_arguments_is_what_runs_and_what_is_kept(
+    agents, people, northwind, processes, token, licences
+):
+    """Ben corrects who gets the licence while the agent waits, and Cleo agrees to that."""
+    from approvals import inbox, versions
+    from approvals.gate import changed_arguments
+    from ledger.models import Action
+    from workspaces import independence, teams
+    from workspaces.models import Team, User
+
+    ada, ben = people
+    cleo = User.objects.create_user("cleo@northwind.example", name="Cleo")
+    teams.add(Team.objects.get(name="finance"), cleo, by=None)
+    independence.prove(cleo)
+    asks = POLICY.replace(
+        "LOW, approval: AUTO, compensation", "HIGH, approval: MANUAL, compensation"
+    )
+    versions.activate(versions.save(northwind, asks, by=ada), by=ada)
+    web = processes.web(**ENVIRONMENT)
+
+    with ThreadPoolExecutor(1) as thread:
+        playing = thread.submit(
+            agents.plays, web.url, token, [["assign_licence", {"licence": "L-21", "holder": "mia"}]]
+        )
+        asked = waiting()
+        [holder] = [one for one in changed_arguments.fields_of(asked) if one.name == "holder"]
+        changed = changed_arguments.change(
+            asked, by=ben, seen=asked.digest, typed={holder.number: "tom"}, reason="Mia has one"
+        )
+        inbox.grant(changed, by=cleo, seen=changed.digest, reason="Tom is next")
+        said = playing.result()
+
+    assert said["ran"] == [("assign_licence", "L-21")]
+    assert "tom" in said["told"][0]
+    until(lambda: Action.objects.filter(state="succeeded").exists(), 60, "its outcome is known")
+    action = Action.objects.get()
+    assert (action.args, action.flags) == ({"licence": "L-21", "holder": "tom"}, [])
+    assert action.effects.get().after == {"holder": "tom", "seat": 1}
+    changed.refresh_from_db()
+    assert (changed.state, changed.calls[0]["args"]) == ("used", action.args)
+    asked.refresh_from_db()
+    assert asked.state == "withdrawn"
+
+
+def waiting():
+    from approvals.models import Approval
+
+    until(lambda: Approval.objects.filter(state="waiting").exists(), 120, "somebody is asked")
+    return Approval.objects.get(state="waiting")
 
 
 def case_of(run):
