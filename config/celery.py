@@ -223,11 +223,25 @@ def say_that_the_worker_lives(**_: object) -> None:
     if time.monotonic() - last_beat[0] < BEAT_SECONDS:
         return
     last_beat[0] = time.monotonic()
-    said = {"name": "worker", "every": BEAT_SECONDS, "error": ""}
+    names = ("worker", periodic.own_name("worker"))
     try:
         with psycopg.connect(
             sockets.postgres(settings.DATABASE_URL), connect_timeout=2, autocommit=True
         ) as connection:
-            connection.execute(periodic.BEAT, said)
+            for name in names:
+                said = {"name": name, "every": BEAT_SECONDS, "error": ""}
+                connection.execute(periodic.BEAT, said)
     except psycopg.Error:
         logger.warning("The worker could not write a sign of life.")
+
+
+@signals.worker_shutdown.connect
+def say_that_the_worker_ended(**_: object) -> None:
+    from django.db import DatabaseError
+
+    from workspaces import periodic
+
+    try:
+        periodic.ended("worker")
+    except DatabaseError:
+        logger.warning("The worker could not say that it ended.")

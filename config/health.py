@@ -9,7 +9,7 @@ import asyncio
 import hmac
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,10 @@ from workspaces import periodic
 
 UNREADABLE = """
     SELECT count(*) FROM approvals_policyversion WHERE active AND starts_with(unmet ->> 0, %s)
+"""
+HELD = """
+    SELECT count(*) FROM approvals_pause
+    WHERE kind = 'workspace' AND paused_by_id IS NULL AND lifted_at IS NULL
 """
 CHECK_SECONDS_MAX = 2.0
 LOOPBACK = ("127.0.0.1", "::1")
@@ -103,7 +107,7 @@ async def statusz(scope: Scope, receive: Receive, send: Send) -> None:
     """The desk as a whole: 200 if the database, the broker and every process and loop gave a sign
     of life lately, else 503; what is wrong in words.
     """
-    *checks, notices = await asyncio.gather(loops(), broker(), unreadable())
+    *checks, notices = await asyncio.gather(loops(), broker(), noticed())
     await report(send, "well", {k: fault for part in checks for k, fault in part.items()}, notices)
 
 
@@ -193,17 +197,28 @@ async def asked(question: str) -> "list[tuple[Any, ...]] | str":
         return type(error).__name__
 
 
-async def unreadable() -> dict[str, str]:
-    """How many workspaces have a policy that this version refuses, as they were last looked at. The
-    desk is ready for all others, so this is a notice. Strangers read it: `check` says which.
+async def noticed() -> dict[str, str]:
+    """What concerns a part of the desk, which is well all the same. Strangers read it, so it has no
+    names: policies that this version refuses, as they were last looked at; workspaces that the desk
+    itself holds, since their log went back; of several processes of a kind those that fell silent.
     """
     try:
         async with asyncio.timeout(CHECK_SECONDS_MAX), pools.pool().connection() as connection:
             rows = await (await connection.execute(UNREADABLE, [Unreadable.TOLD])).fetchall()
+            held = await (await connection.execute(HELD)).fetchall()
+            lives = await (await connection.execute(BEATS)).fetchall()
     except (DatabaseError, PoolTimeout, TimeoutError, pools.Closed):
         return {}  # `database` says so
-    count = rows[0][0]
-    return {"policies": f"{count} cannot be read by this version"} if count else {}
+    found = {}
+    if count := rows[0][0]:
+        found["policies"] = f"{count} cannot be read by this version"
+    if count := held[0][0]:
+        found["ledger"] = f"{count} workspaces are held: their log went back, or was restored"
+    for kind in (WORKER, periodic.SCHEDULER, periodic.SWEEPER):
+        faults = [fault(row) for name, *row in lives if name.startswith(kind + periodic.OF)]
+        if silent := sum(map(bool, faults)):
+            found[kind] = f"{silent} of {len(faults)} give no sign of life"
+    return found
 
 
 def expected() -> list[str]:
@@ -212,7 +227,7 @@ def expected() -> list[str]:
     return [WORKER, periodic.SCHEDULER, periodic.SWEEPER, *jobs]
 
 
-def fault(beat: tuple[float, float, str] | None) -> str:
+def fault(beat: Sequence[Any] | None) -> str:
     if beat is None:
         return "never ran"
     age, every_seconds, error = beat

@@ -43,6 +43,9 @@ FAILING_SECONDS_MIN = 30.0
 
 NEVER_RAN_SECONDS = 180.0
 
+FORGET_SECONDS = 3600.0
+"""So long one of several that was killed is missed; another has its place by then."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -74,6 +77,8 @@ class Watch:
         for row in known.values():
             if row.told_at is not None and _goes(row, now):
                 told += _tell_again(row)
+        long_ago = Heartbeat.objects.filter(name__contains=periodic.OF)
+        long_ago.filter(beat_at__lt=Now() - timedelta(seconds=FORGET_SECONDS)).delete()
         if periodic.silent_since(SENDER) is not None:
             channels.send_due()
         return told
@@ -86,12 +91,18 @@ class Watch:
 
 
 def faults(known: dict[str, Heartbeat], since: datetime, now: datetime) -> list[Fault]:
-    """What is wrong. Of a process that stopped only itself is named, not each of its jobs."""
+    """What is wrong. Of a process that stopped only itself is named, not each of its jobs; and one
+    of several only where others of its kind go on.
+    """
     processes = [WORKER, periodic.SCHEDULER, periodic.SWEEPER]
     found = {name: _fault(name, known.get(name), since, now) for name in processes}
     for job in periodic.jobs():
         if found[job.process] is None:
             found[job.name] = _fault(job.name, known.get(job.name), since, now)
+    for name, row in known.items():
+        kind, _, host = name.partition(periodic.OF)
+        if host and found.get(kind) is None:
+            found[name] = _fault(name, row, since, now)
     return [fault for fault in found.values() if fault is not None]
 
 
@@ -131,13 +142,18 @@ def _tell(fault: Fault) -> bool:
     logger.error("%s %s. %s", fault.name, fault.what, fault.more)
     message = Message(
         title=f"Amends: {fault.name} {fault.what}",
-        text=f"{fault.more}\nWhat it does waits until it goes again; what agents and people say"
-        " is kept.".strip(),
+        text=f"{fault.more}\n{_what_follows(fault.name)}".strip(),
         url=f"{settings.AMENDS_URL}/statusz",
         facts={"loop": fault.name},
     )
     _announce(STOPPED, message, key=f"{STOPPED}/{fault.name}/{since}")
     return True
+
+
+def _what_follows(name: str) -> str:
+    if periodic.OF in name:
+        return "It did not end in order. Others of its kind go on, and take up what it held."
+    return "What it does waits until it goes again; what agents and people say is kept."
 
 
 @transaction.atomic
@@ -197,6 +213,8 @@ def run(process: str) -> None:
     deadline = time.monotonic() + STOP_SECONDS_MAX
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
+    with suppress(DatabaseError):
+        periodic.ended(process)
 
 
 def repeat(job: periodic.Job, stopping: threading.Event) -> None:
@@ -227,6 +245,8 @@ def turn(job: periodic.Job) -> str:
 def say(job: periodic.Job, error: str) -> None:
     try:
         periodic.beat(job.name, every_seconds=max(job.seconds, BEAT_SECONDS_MIN), error=error)
+        if job.name == job.process:
+            periodic.beat(periodic.own_name(job.process), every_seconds=BEAT_SECONDS_MIN)
     except DatabaseError:
         logger.warning("%s: no sign of life could be written", job.name)
         connection.close()

@@ -25,7 +25,7 @@ from ledger.models import Run, RunState
 from ledger.models.runs import BY_A_RESTORE
 from recovery.engine import failure_paths, plan_lifecycle
 from recovery.models import Plan, PlanState, Step, StepState
-from workspaces.models import Workspace
+from workspaces.models import Heartbeat, Workspace
 
 BATCH = 500
 
@@ -53,6 +53,7 @@ def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[s
             "people logged out": log_out(),
         }
     )
+    Heartbeat.objects.all().delete()  # of processes that ended long ago
     for workspace in Workspace.objects.order_by("pk"):
         known = f" {'; '.join(missing)}." if (missing := lost.get(workspace.slug)) else ""
         reason = (

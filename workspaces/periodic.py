@@ -5,6 +5,8 @@ next turn comes soon. `scheduler` jobs may be late; `sweeper` jobs re-drive what
 behind. Each loop gives a sign of life, so that silence is seen as well as failure.
 """
 
+import os
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -77,6 +79,10 @@ SILENT = """
         > greatest(every_seconds * %s, %s) * interval '1 second'
 """
 
+OF = "@"
+"""Stands in the name of one process among several, and in no job's."""
+HOST_CHARACTERS_MAX = 32
+
 # A loop may miss a few rounds, and a quick one half a minute, before anybody is alarmed.
 ROUNDS_MISSED_MAX = 3
 SILENCE_SECONDS_MIN = 30.0
@@ -91,6 +97,16 @@ def beat(name: str, *, every_seconds: float, error: str = "") -> None:
             "error": error[:ERROR_CHARACTERS_MAX],
         }
         cursor.execute(BEAT, said)
+
+
+def own_name(process: str) -> str:
+    """This very process among all of its kind: `worker@host/4711`."""
+    return f"{process}{OF}{socket.gethostname()[:HOST_CHARACTERS_MAX]}/{os.getpid()}"
+
+
+def ended(process: str) -> None:
+    """This very process ends in order, so nobody is to miss it."""
+    Heartbeat.objects.filter(pk=own_name(process)).delete()
 
 
 def silent(names: Sequence[str]) -> dict[str, datetime]:

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from approvals import team_coverage
+from approvals import pauses, team_coverage
 from approvals.models import PolicyVersion
 from config.health import expected
 from connectors.canonical import digest
@@ -92,6 +92,41 @@ def test_one_loop_that_stopped_is_named_and_takes_no_web_process_from_its_balanc
 
         periodic.beat(name, every_seconds=5.0)
         assert ask(f"{web.url}/statusz")[0] == 200
+
+
+def test_a_part_that_is_not_well_is_a_notice_and_nobody_is_named(web: Process) -> None:
+    """Two workers, of which one was killed; and a workspace that was restored."""
+    for one in (*expected(), "worker@one/7", "worker@two/9"):
+        periodic.beat(one, every_seconds=5.0)
+    Heartbeat.objects.filter(pk="worker@two/9").update(beat_at=Now() - timedelta(minutes=5))
+    acme = Workspace.objects.create(slug="acme", name="Acme")
+    pauses.hold_for(acme, "The desk was restored.", {}, "restore")
+
+    status, _, body = ask(f"{web.url}/statusz")
+
+    assert (status, json.loads(body)["notices"]) == (200, {
+        "ledger": "1 workspaces are held: their log went back, or was restored",
+        "worker": "1 of 2 give no sign of life",
+    })  # fmt: skip
+
+
+def test_each_process_lives_by_a_name_of_its_own_until_it_ends_in_order(
+    processes: Processes,
+) -> None:
+    def names() -> set[str]:
+        rows = Heartbeat.objects.filter(name__contains="@")
+        return {f"{one.partition('@')[0]} {one.rpartition('/')[2]}" for one in rows.values_list(
+            "pk", flat=True)}  # fmt: skip
+
+    with processes.side_by_side():
+        started = [processes.worker(), processes.scheduler(), processes.scheduler()]
+    alive = {f"{one.name} {one.pid}" for one in started}
+    started[0].wait_until(lambda: names() == alive)
+
+    started[1].kill()
+    for one in (started[0], started[2]):
+        one.stop()
+    assert names() == {f"scheduler {started[1].pid}"}, "who was killed is missed"
 
 
 def test_a_policy_that_this_version_refuses_is_counted_and_not_named_to_strangers(

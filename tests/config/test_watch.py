@@ -120,3 +120,28 @@ def test_where_the_scheduler_sends_nothing_the_watch_does(desk: Watch) -> None:
     desk.look()
 
     assert [letter.subject for letter in mail.outbox] == ["Amends: connectors.send has stopped"]
+
+
+def test_one_of_two_workers_that_died_is_told_and_forgotten_after_an_hour(desk: Watch) -> None:
+    for name in ("worker@one/7", "worker@two/9"):
+        periodic.beat(name, every_seconds=5.0)
+    ago("worker@two/9", beat_at=timedelta(minutes=5))
+
+    assert [desk.look(), desk.look()] == [1, 0]
+    assert told() == ["acme: Amends: worker@two/9 has stopped"]
+
+    ago("worker@two/9", beat_at=timedelta(hours=1))
+    desk.look()
+    assert sorted(Heartbeat.objects.filter(name__contains="@").values_list("pk", flat=True)) == [
+        "worker@one/7"
+    ]
+
+
+def test_of_a_kind_that_is_gone_its_processes_are_not_told_one_by_one(desk: Watch) -> None:
+    periodic.beat("worker@one/7", every_seconds=5.0)
+    for name in ("worker", "worker@one/7"):
+        ago(name, beat_at=timedelta(minutes=5))
+
+    desk.look()
+
+    assert told() == ["acme: Amends: worker has stopped"]
