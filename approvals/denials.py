@@ -10,8 +10,8 @@ from django.db.models.functions import Now
 
 from approvals.models import Denial
 from approvals.policy import ToolCall
-from connectors.canonical import canonical
 from ledger.append.statements import Statement, json_text
+from ledger.canonical import canonical_of
 from ledger.models import Run
 from workspaces.models import Workspace
 
@@ -37,7 +37,7 @@ SET times = d.times + 1, deed = excluded.deed, denied_at = clock_timestamp()"""
 def kept(workspace_id: int, agent_id: int, *, key: str, run: str, deed: ToolCall) -> Statement:
     """What remembers one denied call; the same key again in the same run is the same call."""
     said = asdict(replace(deed, findings={})) | {"targets": [dict(one) for one in deed.targets]}
-    if len(canonical(said)) > DEED_BYTES_MAX:
+    if len(canonical_of(said)) > DEED_BYTES_MAX:
         said["args"] = said["before"] = None
     return KEEP, [workspace_id, agent_id, key, run, json_text(said)]
 

@@ -12,8 +12,8 @@ from typing import Any
 from amends.protocol.vocabulary import EventType
 from approvals.models import Approval
 from approvals.policy import PolicyDecision
-from connectors.canonical import digest
 from ledger import desk_events
+from ledger.canonical import digest
 from workspaces.models import User
 
 # The record: what the ledger is told of an approval, in the gate's voice or a person's.

@@ -2,7 +2,7 @@
 which no call may begin is told to stop when it asks what is wanted of it.
 
 A log that went back pauses its workspace by itself. A database that forgot events may have
-forgotten intents, answers and withdrawals, too. The sealer finds it (ledger/witness.py), and the
+forgotten intents, answers and withdrawals, too. The sealer finds it (ledger/sealer.py), and the
 pause stands in the same transaction: no step is claimed, no grant is given or used. Channels are
 told, and every page has the banner. Lifting it is the acknowledgement, an administrator's alone.
 """
@@ -21,7 +21,7 @@ from approvals.models import Pause, PauseKind
 from approvals.policy import Unreadable, active, document
 from connectors import channels
 from connectors.channels import Message
-from ledger import desk_events, witness
+from ledger import desk_events, sealer
 from ledger.merkle import Head
 from ledger.models import Action, Run, RunState
 from workspaces import access, formatting
@@ -206,7 +206,7 @@ PAUSED = "ledger"
 """The name of the desk's own pause of a workspace; people's have none."""
 
 
-@witness.when_it_goes_back
+@sealer.when_it_goes_back
 def hold(workspace: Workspace, last: Head, size: int) -> None:
     """Hold everything here and tell people; once, however often it is found again."""
     lost = f"{last.size - size} of {last.size} signed entries" if size < last.size else "history"

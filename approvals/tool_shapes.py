@@ -12,9 +12,8 @@ from typing import Any
 
 from approvals import digests
 from approvals.models import Approval, ApprovalState, ToolShape
-from connectors.canonical import digest
 from ledger.append.statements import Statement
-from ledger.canonical import canonical
+from ledger.canonical import canonical, digest
 from workspaces import formatting
 
 SCHEMA_BYTES_MAX = 8 * 1024

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.views import card, health, lists, policies
+from approvals.views import card, lists, policies
 
 app_name = "approvals"
 
@@ -11,7 +11,7 @@ urlpatterns = [
     path(HERE + "approvals/", lists.inbox_list, name="inbox"),
     path(HERE + "approvals/fresh/", lists.fresh, name="fresh"),
     path(HERE + "approvals/history/", lists.history, name="history"),
-    path(HERE + "approvals/health/", health.approval_health, name="health"),
+    path(HERE + "approvals/health/", lists.approval_health, name="health"),
     path(HERE + "approvals/<int:pk>/outcome/", card.outcome, name="outcome"),
     path(HERE + "approvals/<int:pk>/", card.card, name="card"),
     path(HERE + "approvals/<int:pk>/<slug:name>.json", card.document, name="document"),

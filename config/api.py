@@ -24,7 +24,7 @@ from workspaces.moves import CannotMove
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = ("ledger.api", "approvals.api", "recovery.api")
+ROUTERS = ("ledger.api", "approvals.interchange.aais", "recovery.api")
 PROBLEM = "application/problem+json"
 REFUSALS = {
     "401": {"description": "There is no such key or token, or it has expired"},

@@ -16,4 +16,4 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *(path("", include(f"{app}.urls")) for app in FLOORS),
 ]
 if settings.DEMO:
-    urlpatterns.append(path("", include("demo.urls")))
+    urlpatterns.append(path("", include("demo.guide")))

@@ -24,8 +24,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from connectors import calllog
 from connectors.calllog import Line
 from connectors.contract import CannotRead, Connector, Refused
+from connectors.normalization import Redaction
 from connectors.outbound import OutOfTime
-from connectors.redaction import Redaction
 from connectors.registry import BUILT_IN
 
 T = TypeVar("T")

@@ -24,7 +24,6 @@ from connectors import normalization, registry
 from connectors.addresses import NotSent, OutOfTime
 from connectors.call_pool import GRACE_SECONDS, Asker, OutboundCall, asked
 from connectors.calllog import Line
-from connectors.canonical import digest
 from connectors.contract import (
     Answer,
     Call,
@@ -45,8 +44,9 @@ from connectors.contract import (
     Target,
 )
 from connectors.models import CallOutcome, Connection
+from connectors.normalization import Redaction
 from connectors.outbound import Deadline, Outbound
-from connectors.redaction import Redaction
+from ledger.canonical import digest
 from workspaces.encryption import CannotOpen
 from workspaces.models import Secret
 

@@ -22,7 +22,6 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
-from django.conf import settings
 from django.conf import settings as deployment
 from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage
@@ -34,8 +33,8 @@ from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
 from connectors.models import Channel, ChannelKind, Delivery, DeliveryState, Tier
+from connectors.normalization import Redaction
 from connectors.outbound import Deadline, Outbound, headers_of, signer
-from connectors.redaction import Redaction
 from ledger import proofs
 from workspaces import formatting, outbox
 from workspaces.locks import ROW_LOCK
@@ -438,7 +437,7 @@ def _delivery(channel: Channel) -> Delivery | None:
     key = f"head {head.pk}/{channel.pk}" if head else ""
     if head is None or Delivery.objects.filter(workspace=channel.workspace, key=key).exists():
         return None
-    page = f"{settings.AMENDS_URL}/w/{channel.workspace.slug}/ledger/verify/"
+    page = f"{deployment.AMENDS_URL}/w/{channel.workspace.slug}/ledger/verify/"
     message = Message(f"{formatting.count(head.size)} entries of {head.origin}", head.note, page)
     return Delivery(
         workspace=channel.workspace, channel=channel, kind=channel.kind, subject=SUBJECT, key=key,

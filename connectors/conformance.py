@@ -35,8 +35,8 @@ from connectors.contract import (
     State,
     Target,
 )
+from connectors.normalization import secrets_of
 from connectors.outbound import Deadline, NotSent, Outbound, Response
-from connectors.redaction import secrets_of
 from connectors.registry import faults_of
 
 # Ways out that are broken on purpose, for the contract test (`conformance`).

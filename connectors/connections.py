@@ -27,10 +27,10 @@ from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
 from connectors import calls, registry
 from connectors.call_pool import Asker, asked
-from connectors.canonical import canonical
 from connectors.contract import CannotRead, Connector, Purpose, Refused, State, Target
 from connectors.models import Connection, ConnectionVersion, digest_of_settings
-from connectors.redaction import Redaction
+from connectors.normalization import Redaction
+from ledger.canonical import canonical_of
 from workspaces import outbox
 from workspaces.models import Act, Secret, User, Workspace
 
@@ -311,7 +311,7 @@ def _fault(plug: Connector, settings: Any) -> str:
 
 
 def _check_size(settings: dict[str, Any]) -> None:
-    if len(canonical(settings)) > SETTINGS_BYTES_MAX:
+    if len(canonical_of(settings)) > SETTINGS_BYTES_MAX:
         raise BadSettings(f"Settings may have {SETTINGS_BYTES_MAX} bytes.")
 
 

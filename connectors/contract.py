@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connectors.canonical import digest, same
 from connectors.refusals import CannotRead, CannotRestore, Refused
 from edge.pools import described
+from ledger.canonical import digest, same
 from workspaces import formatting
 
 __all__ = [

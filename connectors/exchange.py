@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import UNSET
 
-from connectors.canonical import same
 from connectors.contract import Call, CannotRead, Refused, State
 from connectors.manifest import (
     Described,
@@ -25,6 +24,7 @@ from connectors.manifest import (
     path,
 )
 from connectors.outbound import Response
+from ledger.canonical import same
 
 OK = range(200, 300)
 

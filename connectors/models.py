@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from connectors.canonical import digest
+from ledger.canonical import digest
 from workspaces.models import Secret, Workspace
 
 

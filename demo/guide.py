@@ -13,6 +13,7 @@ from django.contrib.auth import logout
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.request import split_domain_port
 from django.shortcuts import redirect
+from django.urls import path
 from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
@@ -136,3 +137,13 @@ def enter(request: HttpRequest) -> HttpResponse:
 def hide(request: HttpRequest) -> HttpResponse:
     request.session[HIDDEN] = True
     return redirect(f"/w/{skyline.SLUG}/queue/")
+
+
+# Its addresses, for config/urls.py.
+
+app_name = "demo"
+
+urlpatterns = [
+    path("demo/enter/", enter, name="enter"),
+    path("demo/hide/", hide, name="hide"),
+]

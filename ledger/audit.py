@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from django.db.models import Sum
 
 from amends.protocol.proofs import NotProven, node_hash, verify
-from ledger import logkeys, merkle, proofs, retention, witness
+from ledger import logkeys, merkle, proofs, retention, sealer
 from ledger.canonical import canonical
 from ledger.models import Erasure, Event, Leaf, LogKey, TreeHead
 from ledger.proofs import sealed_as, stored_nodes
@@ -66,7 +66,7 @@ def _tail(workspace: Workspace, head: TreeHead) -> AuditFinding:
     """The tree may not be shorter than any head that was signed or remembered elsewhere."""
     name = "Nothing cut off the end"
     size = tree_size(workspace)
-    remembered = witness.remembered(head.origin)
+    remembered = sealer.remembered(head.origin)
     known = max(head.size, remembered.size if remembered else 0)
     if size < known:
         return AuditFinding(name, ok=False, words=f"{known - size} entries of {known} are gone.")

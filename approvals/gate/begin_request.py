@@ -17,10 +17,9 @@ from amends.protocol.masking import holds_bare, holds_mask, masked
 from amends.protocol.vocabulary import EventType
 from approvals.digests import FORWARD_FORM, CallFacts
 from approvals.policy import Finding, ToolCall, first_of
-from connectors.canonical import digest
 from edge.asgi import Problem, Refused, refuse
 from ledger.append.events import new_id
-from ledger.canonical import rounded
+from ledger.canonical import digest, rounded
 from ledger.fold.actions import args_digest
 from ledger.fold.effects import planned_targets
 from ledger.parsed_events import Actor, ParsedEvent

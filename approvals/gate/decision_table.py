@@ -22,8 +22,8 @@ from approvals.gate.begin_context import (
 from approvals.gate.begin_request import BeginRequest
 from approvals.models import LIVING, ApprovalState, PauseKind
 from approvals.policy import Finding, Policy, PolicyDecision, judge
-from connectors.canonical import digest
 from edge.asgi import Problem, Refused, problem
+from ledger.canonical import digest
 from ledger.models import ActionState, Compensated, RunState
 from ledger.models.runs import BY_A_RESTORE
 from workspaces import formatting

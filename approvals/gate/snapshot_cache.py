@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from approvals.gate.begin_context import BeginContext, Paused
 from approvals.gate.begin_request import BeginRequest
-from connectors.canonical import digest
+from ledger.canonical import digest
 
 # Per process; the oldest are forgotten. A run's labels take some hundred bytes.
 WORKSPACES_MAX = 2_000

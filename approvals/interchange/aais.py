@@ -13,7 +13,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from django.conf import settings
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
 from msgspec import UNSET, Meta, UnsetType
+from ninja import Router
 
 from amends.protocol.canonical import INTEGER_MAX, digest
 from amends.protocol.masking import holds_mask
@@ -27,7 +30,9 @@ from edge.asgi import Handler, Receive, Scope, Send, answer, answering, refuse
 from ledger import clocks, disclosure
 from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
+from workspaces.access import require
 from workspaces.clock import database_time
+from workspaces.keys import ByPerson, caller_of
 
 VERSION = "1.0"
 REASONS_MAX = 20
@@ -443,3 +448,35 @@ def _told(seen: Seen) -> dict[str, Any]:
     words = decided.get("note") or f"It was {seen.status}."
     end = resolution(id_, request["action_digest"], at, seen.status, words)
     return envelope("resolved", f"{id_[:180]}:resolved", at, {"resolution": end})
+
+
+router = Router(auth=ByPerson(), tags=["approvals"])
+
+
+@router.get("/approvals/{int:pk}/documents", summary="The names of its documents, the newest last")
+def list_documents(request: HttpRequest, pk: int) -> dict[str, Any]:
+    return {"documents": names(_approval(request, pk))}
+
+
+@router.get("/approvals/{int:pk}/documents/{name}", summary="One of them (AAIS 1.0)")
+def read_document(request: HttpRequest, pk: int, name: str) -> dict[str, Any]:
+    """`requested`, `decided` or `resolved`. Arguments are for whoever holds `view_sensitive`; each
+    reveal is on the record.
+    """
+    approval = _approval(request, pk)
+    caller = caller_of(request)
+    if name not in names(approval):
+        raise Http404("There is no such document of it by now.")
+    person = caller.person
+    sees = person is not None and disclosure.reveals(
+        person, caller.workspace, approval=approval.pk, run=approval.run_ref
+    )
+    return of(approval, name, sees=sees)
+
+
+def _approval(request: HttpRequest, pk: int) -> Approval:
+    caller = caller_of(request)
+    if caller.person is not None:
+        require(caller.person, "view", caller.workspace)
+    rows = Approval.objects.select_related("workspace", "agent", "closed_by")
+    return get_object_or_404(rows, workspace=caller.workspace, pk=pk)

@@ -17,7 +17,7 @@ from amends.protocol.vocabulary import (
 )
 from approvals.policy.decisions import OrderLaw, Rule, Verify
 from approvals.policy.expressions import CannotEvaluate, Expression
-from connectors.canonical import canonical
+from ledger.canonical import canonical_of
 
 # Twins: the compensating operation of a tool, its arguments taken from facts of the ledger.
 
@@ -39,7 +39,7 @@ class Call:
         """
         found = {name: _value(one, facts) for name, one in self.args.items()}
         try:
-            written = canonical(found)
+            written = canonical_of(found)
         except ValueError as wrong:
             raise CannotEvaluate(f"{self.connection}.{self.operation}: {wrong}") from wrong
         if len(written) > ARGUMENT_BYTES_MAX:

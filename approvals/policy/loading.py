@@ -26,8 +26,8 @@ from approvals.policy.document import (
 )
 from approvals.policy.form import Form, one_or_many
 from approvals.policy.reading import Invalid, Path, Text, read
-from connectors.canonical import digest
 from connectors.contract import Kind
+from ledger.canonical import digest
 
 # The catalogue: what a workspace itself says of its tools, and how their calls are shown.
 

@@ -18,7 +18,6 @@ from urllib.parse import quote, urlsplit
 import msgspec
 from icalendar import Calendar, Event, vCalAddress, vText
 
-from connectors.canonical import same
 from connectors.contract import (
     Answer,
     Call,
@@ -36,6 +35,7 @@ from connectors.contract import (
 )
 from connectors.exchange import basic
 from connectors.outbound import Response
+from ledger.canonical import same
 
 WRITTEN = range(200, 300)
 TEXTS = ("summary", "location", "description", "status")

@@ -34,9 +34,9 @@ from psycopg.types.json import Jsonb
 
 from amends.protocol.canonical import INTEGER_DIGITS_MAX, INTEGER_MAX
 from connectors.addresses import AddressRefused, Deadline, NotSent, is_allowed_by_name
-from connectors.canonical import canonical
 from connectors.contract import Call, Refused, State
 from connectors.outbound import Outbound
+from ledger.canonical import canonical_of
 
 Database = psycopg.Connection[tuple[Any, ...]]
 
@@ -346,7 +346,7 @@ def agrees(
 
 def _holds(value: Any, state: Any) -> bool:
     try:
-        return canonical(value) == canonical(state)
+        return canonical_of(value) == canonical_of(state)
     except ValueError:
         return False
 

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from approvals.models import Approval, ApprovalState
-from connectors.canonical import digest
+from ledger.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Event, Run
 from recovery.cases.lifecycle import (
     NotPossible,

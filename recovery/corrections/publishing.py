@@ -18,9 +18,9 @@ from django.utils import timezone
 from amends.protocol.vocabulary import EventType
 from approvals import policy
 from connectors import channels
-from connectors.canonical import canonical
 from connectors.channels import Message
 from connectors.models import Channel, ChannelKind, Delivery, DeliveryState
+from ledger.canonical import canonical_of
 from recovery.cases.lifecycle import REFUSALS, NotPossible, record
 from recovery.corrections import drafting
 from recovery.corrections.drafting import lock
@@ -263,7 +263,7 @@ def words_of(correction: Correction) -> dict[str, Any]:
 
 def facts_digest(salt: bytes, facts: Any) -> str:
     """`sha256:<hex>` over the salt and the canonical JSON (RFC 8785) of the facts."""
-    return "sha256:" + hashlib.sha256(salt + canonical(facts)).hexdigest()
+    return "sha256:" + hashlib.sha256(salt + canonical_of(facts)).hexdigest()
 
 
 @transaction.atomic

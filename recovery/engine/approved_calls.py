@@ -14,9 +14,9 @@ from approvals.digests import CallFacts
 from approvals.models import Approval, PolicyVersion
 from approvals.policy import ToolCall
 from connectors import calls
-from connectors.canonical import digest
 from connectors.contract import Operation, Refused
 from connectors.models import Connection, digest_of_settings
+from ledger.canonical import digest
 from ledger.models import Action, ActionState, Effect, Run
 from recovery.engine.queries import IntentContext
 from recovery.models import Plan, Step

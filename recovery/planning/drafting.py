@@ -18,10 +18,10 @@ from amends.protocol.planning import suggested_undo
 from approvals.digests import CallFacts, call_digest
 from approvals.policy import CannotEvaluate, PolicyDecision, Twin, judge, strictest
 from connectors import calls
-from connectors.canonical import digest
 from connectors.contract import Operation, Preview, Recorded, Refused, Target
 from connectors.models import Connection
 from connectors.normalization import is_unchanged
+from ledger.canonical import digest
 from ledger.models import Action, Checkpoint, Effect, Reversibility, SnapshotSource
 from recovery.engine import approved_calls, outbound_calls
 from recovery.models import Step

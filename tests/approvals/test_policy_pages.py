@@ -9,10 +9,10 @@ from approvals import inbox, pauses, team_coverage, versions
 from approvals.models import Pause, PolicyVersion
 from approvals.policy import ToolCall, active, active_policies, judge
 from connectors import channels
-from connectors.canonical import digest
 from connectors.models import Delivery
 from ledger import desk_events, intake
 from ledger.append.events import new_id
+from ledger.canonical import digest
 from ledger.models import Run
 from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read

@@ -12,7 +12,7 @@ from approvals.models import Approval, Decision, Pause
 from approvals.policy import RequiredApprovers
 from connectors import channels
 from connectors.models import Delivery
-from ledger import sealer, witness
+from ledger import sealer
 from ledger.models import Event, Leaf, LogKey, TreeHead, TreeNode
 from tests.approvals.cast import put_in_force, told
 from tests.approvals.door import Agent as Trip
@@ -98,7 +98,7 @@ def test_an_approval_without_any_answer_is_not_used(ask):
 def gone_back(acme, ask, ben, ada, settings, tmp_path):
     """A log of which the newest entries were signed, and are no longer there."""
     settings.AMENDS_HEADS_FOLDER = str(tmp_path)
-    witness._last.clear()
+    sealer._last.clear()
     channels.create(
         acme,
         "pager",
@@ -110,10 +110,10 @@ def gone_back(acme, ask, ben, ada, settings, tmp_path):
     waiting, given = ask(), granted(ask(), ben)
     sealer.seal(acme)
     before = TreeHead.objects.order_by("-size").first()
-    witness.remember(before.note, LogKeySigner(acme))
+    sealer.remember(before.note, LogKeySigner(acme))
     desk_says(acme)
     last = TreeHead.objects.order_by("-size").first()
-    witness.remember(last.note, LogKeySigner(acme))
+    sealer.remember(last.note, LogKeySigner(acme))
     assert last.size > before.size
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")

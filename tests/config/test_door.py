@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from approvals import pauses, team_coverage
 from approvals.models import PolicyVersion
 from config.health import expected
-from connectors.canonical import digest
+from ledger.canonical import digest
 from tests.processes import Process, Processes
 from workspaces import periodic
 from workspaces.models import Heartbeat, Workspace

@@ -13,7 +13,7 @@ from amends.protocol.proofs import LogKey as PublicKey
 from amends.protocol.proofs import NotProven, leaf_hash, verify
 from amends.protocol.vocabulary import EventType
 from bench.retention import is_consistent
-from ledger import audit, desk_events, logkeys, merkle, proofs, sealer, witness
+from ledger import audit, desk_events, logkeys, merkle, proofs, sealer
 from ledger.desk_events import plain_connection
 from ledger.merkle import Head
 from ledger.models import Event, Leaf, LogKey, TreeHead, Unsealed
@@ -111,7 +111,7 @@ def test_a_changed_row_gets_no_proof(northwind, said):
 @pytest.fixture
 def remembering(tmp_path, settings):
     settings.AMENDS_HEADS_FOLDER = str(tmp_path / "heads")
-    witness._last.clear()
+    sealer._last.clear()
 
 
 def sealed_and_committed(workspace, django_capture_on_commit_callbacks):
@@ -126,7 +126,7 @@ def test_a_log_that_went_back_starts_a_new_origin(
     sealed_and_committed(northwind, django_capture_on_commit_callbacks)
     last_good = TreeHead.objects.get()
     forget_the_last(northwind, 2)  # a standby that lagged was promoted
-    witness._last.clear()
+    sealer._last.clear()
 
     record_events(actor, event("run.completed", run="r0"))
     sealed_and_committed(northwind, django_capture_on_commit_callbacks)
@@ -182,7 +182,7 @@ def test_a_tail_cut_off_while_nobody_looked_is_not_signed_over(actor, northwind,
     settings.AMENDS_HEADS_FOLDER = ""
     last_good = TreeHead.objects.latest("size")
     Leaf.objects.filter(workspace=northwind, index__gte=35).delete()
-    witness._last.clear()
+    sealer._last.clear()
 
     record_events(actor, event("run.completed", run="run_0"))
     seal(northwind)
@@ -204,7 +204,7 @@ def test_leaves_cut_off_below_nodes_that_stayed_are_not_signed_over(
     seal(northwind)
     last_good = TreeHead.objects.latest("size")
     Leaf.objects.filter(workspace=northwind, index__gte=35).delete()
-    witness._last.clear()
+    sealer._last.clear()
 
     record_events(actor, event("run.completed", run="run_9"))
     seal(northwind)
@@ -303,7 +303,7 @@ def test_a_head_under_the_signature_of_another_is_named(northwind, said):
 
 def test_a_tail_of_which_only_the_file_knows_is_missed(northwind, said, remembering):
     """Cut off with its head: what is left is a whole log, and every part of it fits."""
-    witness.remember(proofs.newest_head(northwind).note, logkeys.signer(northwind))
+    sealer.remember(proofs.newest_head(northwind).note, logkeys.signer(northwind))
     past_every_wall("DELETE FROM ledger_leaf WHERE index >= 24")
     past_every_wall("DELETE FROM ledger_treehead WHERE size = 40")
 

@@ -273,7 +273,7 @@ def test_no_call_is_made_by_a_policy_that_cannot_be_read(real_desk, northwind, b
     """The desk is there and says no; an older policy that the client remembers does not count."""
     from approvals import versions
     from approvals.models import PolicyVersion
-    from connectors.canonical import digest
+    from ledger.canonical import digest
 
     with real_desk.run("Move it", run="run_1") as run, move(run) as act:
         act.succeeded(result={"ok": True}, after=NEW)

@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 from config import backups
 from config.backups import CannotRestore, Head, bar
 from edge import sockets
-from ledger import merkle, partitions, rights, sealer, witness
+from ledger import merkle, partitions, rights, sealer
 from ledger.partitions import owner_alias
 from recovery import restoration
 
@@ -110,7 +110,7 @@ def missing(heads: list[Head]) -> dict[str, list[str]]:
     """Of each workspace, in words, what heads outside the database know and the backup does not."""
     found: dict[str, list[str]] = defaultdict(list)
     for head in heads:
-        kept = witness.remembered(head.origin)
+        kept = sealer.remembered(head.origin)
         if kept is None:
             continue
         if kept.size > head.size:

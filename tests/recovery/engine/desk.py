@@ -15,11 +15,11 @@ from approvals.digests import call_digest
 from approvals.models import Approval
 from approvals.policy import PolicyDecision, RequiredApprovers
 from connectors import calls
-from connectors.canonical import digest
 from connectors.contract import Target
 from connectors.models import Connection
 from ledger import intake
 from ledger.append.events import new_id
+from ledger.canonical import digest
 from ledger.desk_events import plain_connection
 from ledger.models import Effect, Run
 from ledger.parsed_events import Actor, ParsedEvent
