@@ -162,6 +162,11 @@ def _foreign(said: Any, depth: int) -> Any:
         return text(repr(said)[:SHOWN_MAX])
 
 
+# Redaction: nothing that leaves a call carries its credentials.
+#
+# Error texts of drivers and servers quote what they were given. So every text and every piece of
+# evidence is searched for each credential as it is, as it looks in a URL, and in a Basic header.
+
 TEXT_CHARACTERS_MAX = 400
 EVIDENCE_BYTES_MAX = 4096
 SHORT = 4
@@ -179,9 +184,9 @@ class Redaction:
         forms = {form for text in clear for form in _forms(text)} | set(_basic(credentials or {}))
         self._forms = sorted(forms, key=len, reverse=True)
 
-    def text(self, text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
-        """The text without credentials, in one line, cut to length."""
-        return " ".join(self._black(text(text)).split())[:characters_max]
+    def text(self, said: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
+        """What was said without credentials, in one line, cut to length."""
+        return " ".join(self._black(text(said)).split())[:characters_max]
 
     def value(self, value: Any) -> Any:
         """Plain JSON without credentials."""
