@@ -25,6 +25,9 @@ from workspaces.access import GRANTED, people_with
 from workspaces.independence import Newcomer
 from workspaces.models import Team, User, Workspace
 
+Person = TypeVar("Person", bound=Hashable)
+
+
 # The lock under which an approval is answered, asked about, expired or taken back.
 
 
@@ -45,8 +48,6 @@ def locked(approval: Approval) -> Approval:
 # One decision fills one requirement, and a person may stand in several teams; so the assignment is
 # a bipartite matching between people and places, found by augmenting paths (Kuhn 1955). A greedy
 # choice would say "not enough" where exchanging two people would do.
-
-Person = TypeVar("Person", bound=Hashable)
 
 
 def assign(fits: Mapping[Person, Sequence[int]], places: Sequence[int]) -> dict[Person, int]:

@@ -40,6 +40,9 @@ from edge.asgi import (
     answer_problem,
 )
 
+logger = logging.getLogger(__name__)
+
+
 # Static files, served by WhiteNoise before Django sees the request.
 #
 # WhiteNoise's middleware is sync only; inside Django it would make the whole chain hold one thread
@@ -140,8 +143,6 @@ def observe(route: Route) -> Iterator[Seen]:
         labels = (route.method, route.path.pattern, str(seen.status or "none"))
         hot_seconds.labels(*labels).observe(time.perf_counter() - begun)
 
-
-logger = logging.getLogger(__name__)
 
 # Every floor that has something to serve in front of Django states `routes`; it may also state
 # `opened()` and `closing()`, awaited at the start and end of the process.

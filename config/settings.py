@@ -287,7 +287,7 @@ CONTENT_SECURITY_POLICY = {
 }
 
 # A form with the largest policy, or a proof that somebody brings to be checked. It stays in memory:
-# nothing that a stranger sends lies on a disk (config/bodies.py).
+# nothing that a stranger sends lies on a disk (config/edge.py, Bounded).
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
 FILE_UPLOAD_MAX_MEMORY_SIZE = DATA_UPLOAD_MAX_MEMORY_SIZE
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2_000  # a bulk form with a thousand ids

@@ -28,6 +28,10 @@ from connectors.normalization import Redaction
 from connectors.outbound import OutOfTime
 from connectors.registry import BUILT_IN
 
+logger = logging.getLogger(__name__)
+A = TypeVar("A")
+
+
 T = TypeVar("T")
 
 GRACE_SECONDS = 0.5
@@ -212,9 +216,6 @@ def lend(work: Callable[[], None]) -> None:
 # our connectors, which fill in templates and no more, and whatever a plug-in has left as the
 # contract has it. Handing over costs more than such an answer, and the engine asks often.
 
-logger = logging.getLogger(__name__)
-
-A = TypeVar("A")
 
 SECONDS_MAX = 5.0
 """A pure answer takes a millisecond; a process that is starved of its core some seconds."""

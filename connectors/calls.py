@@ -50,9 +50,12 @@ from ledger.canonical import digest
 from workspaces.encryption import CannotOpen
 from workspaces.models import Secret
 
-# What came of a call, in the words of the contract, without a trace of the credentials.
+__all__ = ["GRACE_SECONDS", "Facts"]
+T = TypeVar("T")
 
-# What a failed call says: to people, and of the connection's health.
+
+# What came of a call, in the words of the contract, without a trace of the credentials: to people,
+# and of the connection's health.
 
 
 def said(failure: BaseException) -> str:
@@ -136,11 +139,6 @@ def as_finding(call: OutboundCall[Finding]) -> Finding:
         call.line.ended(CallOutcome.FAILED, detail, tells=True)
         return Finding(found="cannot_tell", evidence={"error": detail})
     return replace(came, evidence=call.redaction.evidence(came.evidence))
-
-
-__all__ = ["GRACE_SECONDS", "Facts"]
-
-T = TypeVar("T")
 
 
 class Facts(TypedDict, total=False):

@@ -32,7 +32,7 @@ from ledger.canonical import same
 from ledger.desk_events import masking_key
 from workspaces.models import Workspace
 
-# What was recorded masked, held against what is found in clear: by its mark (ledger/masking.py).
+# What was recorded masked, held against what is found in clear, by its mark (protocol/masking.py).
 #
 # A placeholder without a mark says nothing of the value, so nothing found differs from it.
 

@@ -3,8 +3,8 @@
 A payload is what agents, customers and outside systems wrote: arguments, results, snapshots, values
 that a connector read, answers of probes. Whoever lacks `view_sensitive` is shown its names, never
 its values. Sentences that people need for their work (a request, an error, a headline) stay,
-without the card numbers, account numbers and tokens in them; config/boundary.py takes these out of
-whatever else is answered, so that no page can forget it. Whoever holds `view_sensitive` is shown
+without the card numbers, account numbers and tokens in them; config/middleware.py takes these out
+of whatever else is answered, so that no page can forget it. Whoever holds `view_sensitive` is shown
 values as the ledger keeps them: what a connector read is masked as what an agent reports.
 """
 

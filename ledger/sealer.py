@@ -33,6 +33,9 @@ from ledger.models import TreeHead
 from ledger.proofs import Entry, leaf_bytes, stored_nodes
 from workspaces.models import Workspace
 
+logger = logging.getLogger(__name__)
+
+
 EVENTS_AT_A_TIME = 5_000
 TURN_SECONDS_MAX = 5.0
 LOCK = 0x5EA1  # the first half of the advisory lock's key; the second is the workspace
@@ -158,8 +161,6 @@ def _run(sql: str, values: list[Any]) -> list[tuple[Any, ...]]:
     cursor.execute(sql, values)
     return cursor.fetchall() if cursor.description else []
 
-
-logger = logging.getLogger(__name__)
 
 WentBack = Callable[[Workspace, Head, int], None]
 """Given the last good head and how many entries are left; called in the sealer's transaction."""

@@ -35,6 +35,8 @@ FIRST_TEAMS: dict[str, tuple[Codename, ...]] = {
     "approvers": ("view", "view_sensitive", "approve"),
     "viewers": ("view",),
 }
+SEES: frozenset[Codename] = frozenset({"view", "view_sensitive"})
+"""A team that may do no more than that decides nothing; the founder need not join it."""
 
 
 class LinkIsOver(Exception):
@@ -75,7 +77,7 @@ def open_workspace(name: str, slug: str, *, by: User) -> Workspace:
     workspace = Workspace.objects.create(name=name, slug=slug, founder=by)
     for team_name, codenames in FIRST_TEAMS.items():
         team = teams.create(workspace, team_name, by=by, may=codenames)
-        if team_name != "viewers":
+        if set(codenames) - SEES:
             teams.add(team, by, by=by)
     return workspace
 

@@ -35,7 +35,7 @@ VISIBLE_CHARACTERS_MAX = 20_000
 # Everything that is worth a look at its category: a list's texts hold next to none of it.
 UNUSUAL = re.compile(r"[^\x20-\x7e\n\t]")
 
-# What stands where a secret stood (ledger/masking.py); people are shown it in words.
+# What stands where a secret stood (amends/protocol/masking.py); people are shown it in words.
 MASKED = re.compile(
     "⟦masked:(?P<kind>[a-z0-9]{1,32})(?::v1:(?P<mark>[0-9a-f]{32})(?::(?P<last>[0-9A-Z]{4}))?)?⟧"
 )

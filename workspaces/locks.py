@@ -18,6 +18,10 @@ from django.db import OperationalError, connections
 from django.db.models import Model, QuerySet
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
 ORDER = (
     "workspaces_workspace",
     "approvals_gatekey",
@@ -58,7 +62,6 @@ def not_in_hand(rows: QuerySet[M]) -> QuerySet[M]:
 # one report of twelve seconds makes every `begin` wait for twelve seconds. So whoever wants a
 # strong lock asks for it shortly, lets the others pass, and asks again.
 
-T = TypeVar("T")
 
 # Others wait for at most this long each time, and then have the table for themselves for so long.
 ASK_MILLISECONDS = 1_000
@@ -72,8 +75,6 @@ FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE l.granted AND l.locktype = 'relation' AND a.pid <> pg_backend_pid()
     AND a.datname = current_database() AND a.xact_start < clock_timestamp() - interval '1 second'
 ORDER BY 4 DESC NULLS LAST LIMIT 5"""
-
-logger = logging.getLogger(__name__)
 
 
 class StillLocked(Exception):

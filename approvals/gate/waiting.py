@@ -36,6 +36,9 @@ from ledger.parsed_events import Actor
 from workspaces.moves import CannotMove
 from workspaces.written import InvalidInput
 
+logger = logging.getLogger(__name__)
+
+
 # `POST /api/v1/approvals/{id}/answers`: an agent answers what a person asked back.
 #
 # It says something and decides nothing: the words are shown as the agent's, untrusted.
@@ -98,7 +101,6 @@ SILENT_SECONDS_MAX = 5.0
 HEARD_ALL = 10**9
 WAITERS_MAX = 20_000  # per process: each takes a few kilobytes
 
-logger = logging.getLogger(__name__)
 waiting_agents = Gauge(
     "amends_waiting_agents",
     "Agents that wait here for a decision.",

@@ -40,6 +40,9 @@ from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
+logger = logging.getLogger(__name__)
+
+
 # Links: the public address of a correction, known by its digest only.
 #
 # Whoever has the link can read the correction until it expires or is revoked; a wrong, an expired
@@ -284,7 +287,6 @@ def revoke(correction: Correction, *, by: User, seen: int, reason: str = "") -> 
 
 # What the scheduler does of itself: drafts of cases that were just recovered, and what is due.
 
-logger = logging.getLogger(__name__)
 
 DRAFTS = 50
 LOOK_BACK_DAYS = 7

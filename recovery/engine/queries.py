@@ -39,6 +39,9 @@ from recovery.models.steps import (
 from workspaces.locks import ROW_LOCK
 from workspaces.models import Secret
 
+Row = TypeVar("Row", bound=Model)
+
+
 DATABASE_AWAY = (OperationalError, InterfaceError)
 
 
@@ -218,8 +221,6 @@ CONNECTION_JSON: Final = ("settings", "sandbox_settings")
 SECRET: Final = list(_fields(Secret))
 
 KNOWN_MAX = 1_000
-
-Row = TypeVar("Row", bound=Model)
 
 
 def _json_at(model: type[Model]) -> list[int]:

@@ -33,6 +33,10 @@ from recovery.models import Step, StepState
 from recovery.models.steps import DONE
 from workspaces.clock import boot_seconds
 
+T = TypeVar("T")
+Done = TypeVar("Done")
+
+
 GATHER_SECONDS = 0.005
 """After an answer, how long others are waited for that may share its commit."""
 
@@ -54,10 +58,6 @@ class Failure(NamedTuple):
 
 
 Then = Callable[[OutboundCall[Any]], None]
-
-T = TypeVar("T")
-
-Done = TypeVar("Done")
 
 
 class StepBatch:

@@ -46,6 +46,9 @@ from recovery.models.steps import TROUBLED, UNDER_WAY
 from workspaces.clock import database_time
 from workspaces.models import APIKey
 
+T = TypeVar("T")
+
+
 # Which policy is in force where, and since when.
 
 
@@ -67,8 +70,6 @@ ATTEMPTS_ARE_TOLD_BY = (
 )
 ACTIONS_LOOKED_AT_MAX = 2_000
 """Of one run. A longer one is judged by its newest actions; its case says that it is long."""
-
-T = TypeVar("T")
 
 
 class CallEffect(NamedTuple):

@@ -37,6 +37,9 @@ from workspaces import locks
 from workspaces.clock import database_time
 from workspaces.models import User
 
+logger = logging.getLogger(__name__)
+
+
 # Alarms: a new critical case must reach somebody who is not looking at the queue.
 
 CRITICAL = "case.critical"
@@ -300,8 +303,6 @@ def overdue() -> list[int]:
     )
     return list(late.order_by("acknowledge_by").values_list("run_id", flat=True)[:LATE_MAX])
 
-
-logger = logging.getLogger(__name__)
 
 BATCH_RUNS = 50
 """Each batch holds its runs' row locks for its transaction; ingest of those runs waits as long."""
