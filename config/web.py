@@ -136,6 +136,13 @@ class Protocol(HttpToolsProtocol):
         self._arrived()
         super().on_message_complete()
 
+    def shutdown(self) -> None:
+        """uvicorn ends, and asks each connection to: the first one also has who waits answered."""
+        from edge.asgi import leave
+
+        super().shutdown()
+        leave()
+
     def give_up(self) -> None:
         """Close it; whoever waits for the rest of the request hears that the client is gone."""
         self._arrived()

@@ -61,6 +61,20 @@ class Route(NamedTuple):
     operation: Operation | None
 
 
+# A process that ends answers first whom it lets wait (config/web.py begins it).
+_leaving: list[Callable[[], None]] = []
+
+
+def when_leaving(call: Callable[[], None]) -> None:
+    """Have `call` made, on the event loop, as soon as this process takes nobody any more."""
+    _leaving.append(call)
+
+
+def leave() -> None:
+    for call in _leaving:
+        call()
+
+
 def route(method: str, path: str, handler: Handler, operation: Operation | None = None) -> Route:
     """A route of the edge; one with an `operation` stands on the page of the API."""
     return Route(method, re.compile(path), handler, operation)

@@ -83,13 +83,13 @@ async def _waited(
     end, went = loop.time() + seconds, asyncio.ensure_future(gone(receive))
     try:
         known = await _known(run, caller)
-        while known is None and (left := end - loop.time()) > 0 and not went.done():
+        while known is None and (left := waiters.left(end)) > 0 and not went.done():
             await asyncio.wait({went}, timeout=min(left, LOOK_FOR_RUN_SECONDS))
             known = await _known(run, caller)
         while known is not None and not went.done():
             with waiters.registered(known) as wanted:
                 found = await _standing(run, caller)
-                left = end - loop.time()
+                left = waiters.left(end)
                 if found is not None or left <= 0:
                     return found
                 both = {wanted, went}

@@ -29,7 +29,7 @@ from approvals.gate import slow_path
 from approvals.models import ApprovalState, Clarification
 from approvals.signals import CHANNEL
 from edge import pools, sockets
-from edge.asgi import Receive, Refused, Scope, Send, answer, body_of, refuse
+from edge.asgi import Receive, Refused, Scope, Send, answer, body_of, refuse, when_leaving
 from edge.asgi import answer as send_answer
 from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
@@ -134,7 +134,19 @@ class Waiters:
         self._futures: dict[int, set[asyncio.Future[None]]] = defaultdict(set)
         self._task: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
+        self._is_leaving = False
         self.count = 0
+        when_leaving(self.let_go)
+
+    def let_go(self) -> None:
+        """Everybody's time is over: they are told how it stands, and ask another process."""
+        self._is_leaving = True
+        for row in list(self._futures):
+            self.wake(row)
+
+    def left(self, end: float) -> float:
+        """Seconds until `end` on the loop's clock; none where this process ends."""
+        return 0.0 if self._is_leaving else end - asyncio.get_running_loop().time()
 
     @contextlib.contextmanager
     def registered(self, row: int) -> Any:
@@ -286,13 +298,12 @@ async def approval(scope: Scope, receive: Receive, send: Send) -> None:
 async def _waited(
     pk: int, actor: Actor, end: float, went: asyncio.Future[None], heard: int
 ) -> ApprovalStatus:
-    loop = asyncio.get_running_loop()
     while True:
         if went.done():
             raise refuse("disconnected", "The client went away", 400)
         with waiters.registered(pk) as decided:
             found = await _state(pk, actor)
-            left = end - loop.time()
+            left = waiters.left(end)
             if found.state != ApprovalState.WAITING or left <= 0 or found.asked > heard:
                 return found
             with waiting_agents.track_inprogress():

@@ -129,12 +129,12 @@ async def waited(scope: Scope, receive: Receive, actor: Actor, id_: str) -> Seen
     went = asyncio.ensure_future(gone(receive))
     try:
         seen = await slow_path.call(requests.read, actor, id_)
-        while seen.status == requests.PENDING and seen.approval and loop.time() < end:
+        while seen.status == requests.PENDING and seen.approval and waiters.left(end) > 0:
             with waiters.registered(seen.approval) as decided:
                 seen = await slow_path.call(requests.read, actor, id_)
                 if seen.status == requests.PENDING:
                     with waiting_agents.track_inprogress():
-                        await asyncio.wait({decided, went}, timeout=end - loop.time(),
+                        await asyncio.wait({decided, went}, timeout=waiters.left(end),
                                            return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
                     seen = await slow_path.call(requests.read, actor, id_)
             if went.done():

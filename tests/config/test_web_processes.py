@@ -107,6 +107,37 @@ def test_who_waits_in_either_is_told_what_was_decided_elsewhere(
         assert {one.result(timeout=120) for one in told} == {"granted"}
 
 
+def test_who_waits_is_answered_before_a_process_ends(
+    web: Process, acme: Any, ada: Any, leads: Any
+) -> None:
+    """As in an upgrade: no wait is cut off, and the client asks whoever comes next."""
+    agent = Agent.objects.create(workspace=acme, name="trip-agent", owner=ada)
+    _, token = keys.create_key(agent, by=None, name="test")
+    Trip(token).begin(**IRREVERSIBLE)
+    paths = [
+        f"approvals/{Approval.objects.get().pk}",
+        "runs/run_1/directive",
+        "runs/run_9/directive",
+    ]
+
+    def waits(path: str) -> int:
+        asked = urllib.request.Request(
+            f"{web.url}/api/v1/{path}?wait=60", headers={"authorization": f"Bearer {token}"}
+        )
+        with urllib.request.urlopen(asked, timeout=120) as answer:
+            json.load(answer)
+            return int(answer.status)
+
+    with ThreadPoolExecutor(24) as agents:
+        told = [agents.submit(waits, path) for path in paths * 8]
+        assert soon(lambda: listeners() >= 1)
+        time.sleep(2)  # the last of them has arrived, and waits
+        os.kill(web.pid, signal.SIGTERM)
+        assert [one.result(timeout=120) for one in told] == [200] * 24
+    assert soon(lambda: not web.alive())
+    assert "graceful shutdown exceeded" not in web.said()
+
+
 def test_both_together_let_no_more_go_on_than_a_sum_lets_also_while_one_is_killed(
     web: Process, acme: Any, ada: Any, leads: Any
 ) -> None:
