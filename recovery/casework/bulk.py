@@ -63,6 +63,13 @@ class TooMany(Exception):
     """We stopped because the query means more cases than one job may hold: narrow it down."""
 
 
+class Stopped(Exception):
+    """We stopped because the job was, before this case had its turn."""
+
+    def __str__(self) -> str:
+        return "Stopped; nothing was done."
+
+
 def dry_run(
     workspace: Workspace,
     verb: str,
@@ -193,8 +200,8 @@ def _taken() -> list[BulkItem]:
     """The next items of one job, in hand from now on: as many as its act takes at a time."""
     lost = database_time() - timedelta(seconds=WORKING_SECONDS_MAX)
     todo = BulkItem.objects.filter(
-        Q(state=BulkItemState.WAITING) | Q(state=BulkItemState.WORKING, taken_at__lt=lost),
-        job__stopped_at=None,
+        Q(state=BulkItemState.WAITING, job__stopped_at=None)
+        | Q(state=BulkItemState.WORKING, taken_at__lt=lost)
     ).order_by("pk")
     first = todo.select_related("job").first()
     if first is None:
@@ -204,14 +211,28 @@ def _taken() -> list[BulkItem]:
         free = locks.not_in_hand(related)
         items = list(free[: VERBS[first.job.verb].together])
         mine = BulkItem.objects.filter(pk__in=[item.pk for item in items])
-        mine.update(state=BulkItemState.WORKING, taken_at=database_time())
+        now = database_time()
+        mine.update(state=BulkItemState.WORKING, taken_at=now)
+    for item in items:
+        item.was_lost, item.taken_at = item.taken_at is not None, now
     return items
 
 
 def _work(items: Sequence[BulkItem]) -> None:
-    """What became of these items of one job, each by its own checks."""
+    """What became of these items of one job, each by its own checks.
+
+    Of one that was lost with its worker the act may be done: then that is told, and not that it was
+    refused the second time. Where the job was stopped meanwhile, nothing is done anew.
+    """
     job = items[0].job
     verb = VERBS[job.verb]
+    lost = [item for item in items if item.was_lost]
+    found = {item.pk: came for item in lost if (came := verb.found(item)) is not None}
+    _keep([item for item in lost if item.pk in found], list(found.values()))
+    items = [item for item in items if item.pk not in found]
+    if job.stopped_at is not None:
+        _keep(items, [Stopped()] * len(items))
+        return
     try:
         access.require(job.started_by, verb.permission, job.workspace)
     except access.NotAllowed as refused:
@@ -223,15 +244,19 @@ def _work(items: Sequence[BulkItem]) -> None:
 
 
 def _keep(items: Sequence[BulkItem], worked: Sequence[Worked | Exception]) -> None:
-    """Write down what became of each."""
+    """Write down what became of each that is still in our hand: who came late tells nothing."""
+    taken = {item.taken_at for item in items}
+    in_hand = BulkItem.objects.filter(state=BulkItemState.WORKING, taken_at__in=taken)
     for item, came in zip(items, worked, strict=True):
         item.state, detail = BulkItemState.DONE, ""
-        if isinstance(came, Exception):
+        if isinstance(came, Stopped):
+            item.state, detail = BulkItemState.STOPPED, str(came)
+        elif isinstance(came, Exception):
             item.state, detail = BulkItemState.REFUSED, str(came)
         elif isinstance(came, Plan):
             item.plan_id, detail = came.pk, came.headline
         item.detail = detail[:DETAIL_CHARACTERS_MAX]
-    BulkItem.objects.bulk_update(items, ["state", "detail", "plan_id"])
+    in_hand.bulk_update(items, ["state", "detail", "plan_id"])
 
 
 def _end_jobs() -> None:

@@ -16,7 +16,7 @@ from connectors.contract import Money
 from ledger.models import Checkpoint, Reversibility
 from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import closing, resuming
-from recovery.models import BulkItem, Case, CaseOutcome, Plan
+from recovery.models import BulkItem, Case, CaseOutcome, Directive, Plan
 from recovery.models.bulk import RESUME_FROM_MAX as CHOICE_CHARACTERS_MAX
 from recovery.planning import plans
 from recovery.planning.drafting import DriftState
@@ -165,7 +165,7 @@ class DryRun:
 
 # What each does to cases of one job.
 
-Worked = Plan | Case | None
+Worked = Plan | Case | Directive | None
 """What came of one item: a plan, where there is one to follow."""
 
 
@@ -216,6 +216,31 @@ def _close(items: Sequence[BulkItem]) -> list[Worked | Exception]:
             by=job.started_by,
         )
     ]
+
+
+# Whether an item that was lost with its worker had its turn: no other act looks the same.
+
+
+def _submitted(item: BulkItem) -> Plan | None:
+    job = item.job
+    mine = Plan.objects.filter(
+        case=item.case_id, digest=item.digest, drafted_by=job.started_by,
+        drafted_at__gte=job.started_at,
+    )  # fmt: skip
+    return mine.first()
+
+
+def _directed(item: BulkItem) -> Directive | None:
+    job = item.job
+    mine = Directive.objects.filter(
+        run=item.case.run_id, kind="resume", issued_by=job.started_by,
+        issued_at__gte=job.started_at,
+    )  # fmt: skip
+    return mine.first()
+
+
+def _nothing(item: BulkItem) -> None:
+    """What changes in one transaction with its item is never half done."""
 
 
 # The verbs.
@@ -284,6 +309,9 @@ class Verb:
     work: Callable[[Sequence[BulkItem]], list[Worked | Exception]]
     """What became of each of these items of one job, in their order: a refusal is one's own."""
 
+    found: Callable[[BulkItem], Worked] = _nothing
+    """What came of an item before its worker was lost, if it had its turn."""
+
     choice: Choice | None = None
     permission: access.Codename = "recover"
     together: int = 1
@@ -308,6 +336,7 @@ VERBS: dict[str, Verb] = {
         "Submitted",
         _compensated,
         _one_by_one(_compensate),
+        _submitted,
         restores=True,
         on_causes=True,
     ),
@@ -317,6 +346,7 @@ VERBS: dict[str, Verb] = {
         "Told to go on",
         _resumed,
         _one_by_one(_resume),
+        _directed,
         Choice(
             "from",
             "resume_from",
@@ -333,7 +363,9 @@ VERBS: dict[str, Verb] = {
         "Closed",
         _closed,
         _close,
-        Choice("ending", "ending", "How do they end?", _endings, default=CaseOutcome.EXPECTED),
+        choice=Choice(
+            "ending", "ending", "How do they end?", _endings, default=CaseOutcome.EXPECTED
+        ),
         on_causes=True,
         together=CLOSED_TOGETHER,
     ),

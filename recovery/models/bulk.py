@@ -56,6 +56,9 @@ class BulkItem(models.Model):
     taken_at = models.DateTimeField(null=True, help_text="When somebody began to work on it")
     plan_id = models.BigIntegerField(null=True)
 
+    was_lost = False
+    """Of one in hand: whether somebody had it before, and was lost with it."""
+
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["job", "case"], name="case_once_in_job")

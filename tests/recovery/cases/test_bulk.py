@@ -1,9 +1,12 @@
 """One act on many cases: exactly those that were shown, each with its own plan and its own end."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
+from django.core.exceptions import PermissionDenied
 from django.db import connection
+from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from approvals import versions
@@ -96,6 +99,34 @@ def test_stop_leaves_out_what_has_not_begun(three, acme, ada):
     bulk.sweep()
     assert bulk.counts(again)["done"] == 2
     assert Case.objects.filter(outcome="expected").count() == 2
+
+
+@pytest.mark.parametrize("act", ["compensate", "resume"])
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_worker_that_was_lost_with_an_item_leaves_nothing_untrue(three, acme, ada, act, stopped):
+    """Killed after the act and before its note, and before the act: the page tells each as it is.
+    It said of the first that it was refused, and after Stop such a job was at work for ever."""
+    seen = bulk.dry_run(acme, act, by=ada, query="run:run_1 OR run:run_2")
+    job = bulk.start(acme, act, by=ada, reason="Same cause", frozen=frozen(seen))
+    [first], [second] = bulk._taken(), bulk._taken()
+    VERBS[act].work([first])
+    if stopped:
+        assert bulk.stop(job, by=ada) == 0
+    BulkItem.objects.update(taken_at=F("taken_at") - timedelta(minutes=10))
+
+    bulk.sweep()
+    bulk._keep([second], [PermissionDenied("too late")])
+
+    told = [(one.state, one.plan_id) for one in BulkItem.objects.order_by("pk")]
+    plans_of = [plan.pk for plan in Plan.objects.order_by("pk")] or [None, None]
+    assert told == (
+        [("done", plans_of[0]), ("stopped", None)] if stopped
+        else [("done", plans_of[0]), ("done", plans_of[1])]
+    )  # fmt: skip
+    acted = Plan.objects if act == "compensate" else Directive.objects
+    assert acted.count() == (1 if stopped else 2)
+    job.refresh_from_db()
+    assert job.ended_at is not None
 
 
 def test_runs_of_which_nothing_could_be_done_twice_go_on_together(three, acme, ada):
