@@ -272,8 +272,10 @@ export class Gate {
       for (const { event } of [planned, started]) [event.action, event.n] = [row.action, row.n];
     }
     const running = rowOf(ask, "running", {});
-    this.#spool.write(planned.event, { blobs: planned.blobs });
-    this.#spool.write(started.event, { key: running });
+    // Where another process was faster, what stands there now is the answer.
+    if (!this.#spool.begin(planned, started, { key: running, was: row })) {
+      return this.#alone(ask, away);
+    }
     this.#sender.wake();
     return running;
   }

@@ -9,9 +9,10 @@
 import { closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync, type SQLInputValue } from "node:sqlite";
+import { isDeepStrictEqual } from "node:util";
 
 import { SpoolFull } from "./errors.ts";
-import type { Event } from "./events.ts";
+import type { Event, Statement } from "./events.ts";
 import { compact, type Json, type JsonObject, parseJson } from "./protocol/canonical.ts";
 
 // Above this no new call is begun; outcomes of calls already made are always written.
@@ -80,15 +81,26 @@ export class Spool {
     { blobs = new Map(), key }: { blobs?: ReadonlyMap<string, string>; key?: KeyRow | undefined },
   ): void {
     this.#writing(() => {
-      this.#keepBlobs(blobs);
-      this.#run(
-        "INSERT INTO events (run, id, body, blobs) VALUES (?, ?, ?, ?)",
-        event.run,
-        event.id,
-        compact(event),
-        JSON.stringify([...blobs.keys()]),
-      );
+      this.#put(event, blobs);
       if (key) this.#note(key);
+    });
+  }
+
+  /**
+   * Put both statements in line and lend the key, in one transaction; false where the key no longer
+   * stands as it `was`: of all that share this file one may make the call.
+   */
+  begin(
+    planned: Statement,
+    started: Statement,
+    { key, was }: { key: KeyRow; was: KeyRow | null },
+  ): boolean {
+    return this.#writing(() => {
+      if (!isDeepStrictEqual(this.find(key.key), was)) return false;
+      this.#put(planned.event, planned.blobs);
+      this.#put(started.event, started.blobs);
+      this.#note(key);
+      return true;
     });
   }
 
@@ -242,6 +254,17 @@ export class Spool {
 
   #run(sql: string, ...values: SQLInputValue[]): number {
     return Number(this.#database.prepare(sql).run(...values).changes);
+  }
+
+  #put(event: Event, blobs: ReadonlyMap<string, string>): void {
+    this.#keepBlobs(blobs);
+    this.#run(
+      "INSERT INTO events (run, id, body, blobs) VALUES (?, ?, ?, ?)",
+      event.run,
+      event.id,
+      compact(event),
+      JSON.stringify([...blobs.keys()]),
+    );
   }
 
   #keepBlobs(blobs: ReadonlyMap<string, string>): void {

@@ -239,8 +239,12 @@ class Gate:
             running = dataclasses.replace(running, action=row.action, n=row.n)
             ask.planned.event.update(action=row.action, n=row.n)
             started.event.update(action=row.action, n=row.n)
-        self._spool.write(ask.planned.event, blobs=ask.planned.blobs)
-        self._spool.write(started.event, key=running)
+        planned = ask.planned
+        is_mine = self._spool.begin(
+            planned.event, started.event, blobs=planned.blobs, key=running, was=row
+        )
+        if not is_mine:  # another process or thread was faster: ask what stands there now
+            return self._alone(ask, started, away)
         self._sender.wake()
         return running
 

@@ -43,6 +43,9 @@ CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, run TEXT NOT NULL, action
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
+_KEY = """
+SELECT key, run, action, n, asked, attempt, fence, state, result FROM keys WHERE key = ?"""
+
 KeyState = Literal["planned", "running", "unknown", "succeeded", "no_effect"]
 
 
@@ -93,13 +96,29 @@ class Spool:
     ) -> None:
         """Put an event in line, with its blobs and what it says of a key, in one transaction."""
         with self._writing() as database:
-            self._keep_blobs(database, blobs or {})
-            database.execute(
-                "INSERT INTO events (run, id, body, blobs) VALUES (?, ?, ?, ?)",
-                [event["run"], event["id"], compact(event), json.dumps(list(blobs or {}))],
-            )
+            self._put(database, event, blobs or {})
             if key:
                 self._note(database, key)
+
+    def begin(
+        self,
+        planned: Mapping[str, Any],
+        started: Mapping[str, Any],
+        *,
+        blobs: Mapping[str, bytes],
+        key: KeyRow,
+        was: KeyRow | None,
+    ) -> bool:
+        """Put both statements in line and lend the key, in one transaction; False where the key no
+        longer stands as it `was`: of all that share this file one may make the call.
+        """
+        with self._writing() as database:
+            if self._found(database.execute(_KEY, [key.key]).fetchall()) != was:
+                return False
+            self._put(database, planned, blobs)
+            self._put(database, started, {})
+            self._note(database, key)
+        return True
 
     def keep(self, blobs: Mapping[str, bytes]) -> None:
         """Keep blobs that are to be sent with a question instead of an event."""
@@ -113,14 +132,13 @@ class Spool:
 
     def find(self, key: str) -> KeyRow | None:
         """What this agent knows of a key."""
-        row = self._read(
-            "SELECT key, run, action, n, asked, attempt, fence, state, result FROM keys"
-            " WHERE key = ?",
-            [key],
-        )
-        if not row:
+        return self._found(self._read(_KEY, [key]))
+
+    @staticmethod
+    def _found(rows: list[Any]) -> KeyRow | None:
+        if not rows:
             return None
-        known: list[Any] = list(row[0])
+        known: list[Any] = list(rows[0])
         known[-1] = json.loads(known[-1]) if known[-1] else None
         return KeyRow(*known)
 
@@ -274,6 +292,18 @@ class Spool:
     def _read(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._lock:
             return self._living().execute(sql, values).fetchall()
+
+    def _put(
+        self,
+        database: sqlite3.Connection,
+        event: Mapping[str, Any],
+        blobs: Mapping[str, bytes],
+    ) -> None:
+        self._keep_blobs(database, blobs)
+        database.execute(
+            "INSERT INTO events (run, id, body, blobs) VALUES (?, ?, ?, ?)",
+            [event["run"], event["id"], compact(event), json.dumps(list(blobs))],
+        )
 
     def _keep_blobs(self, database: sqlite3.Connection, blobs: Mapping[str, bytes]) -> None:
         database.executemany(

@@ -195,6 +195,38 @@ def test_killed_after_the_outcome_was_said_the_spool_delivers_it(agent, small_de
                                       "action.succeeded"]  # fmt: skip
 
 
+def test_of_two_that_share_a_spool_one_makes_the_call_while_the_desk_is_away(
+    small_desk, spool_file, monkeypatch
+):
+    """A queue hands one job to two workers: both look, both find nothing, and one may go on."""
+    small_desk.stop()
+    looked, found, began = threading.Barrier(2), Spool.find, []
+
+    def find_together(spool, key):
+        row = found(spool, key)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            looked.wait(20 if row is None else 0)
+        return row
+
+    def work():
+        how = {"spool": spool_file, "workspace": "northwind"}
+        with amends.connect(small_desk.url, KEY, **how) as desk, desk.run("Note it") as run:
+            try:
+                with run.action("note", key="k-1", effect_class="internal_update") as act:
+                    act.perform(began.append, "began")
+            except amends.InDoubt:
+                pass
+
+    monkeypatch.setattr(Spool, "find", find_together)
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+    assert began == ["began"]
+
+
 def test_what_fails_half_way_leaves_nothing_in_line(spool_file):
     spool = Spool(spool_file)
     key = KeyRow("k", "run_1", "act_1", 1, "digest", "try", 1, "succeeded", result=object())

@@ -116,3 +116,19 @@ def test_a_tool_is_tried_again_its_undo_knows_the_result_and_a_rounded_result_is
     assert told["compensation"]["args"] == {"booking": "B-1"}
     assert "above 2^53" in told["result"]["not_recorded"]
     assert said_of(desk, "action.verified")["ok"]
+
+
+def test_of_processes_that_share_a_spool_one_makes_each_call_while_the_desk_is_away(desk, tmp_path):
+    """A queue hands each job to two workers: both look at once, and one may go on."""
+    desk.down()
+    command = [npm.NODE, AGENT, desk.url, "amends_x", tmp_path / "spool", tmp_path / "outside",
+               "works_beside_another"]  # fmt: skip
+    twins = [
+        subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for one in twins:
+        assert one.communicate(timeout=60) == (None, ""), one.returncode
+    made = (tmp_path / "outside").read_text("utf-8").split()
+
+    assert sorted(made) == sorted(f"k-{number}" for number in range(60))

@@ -3,10 +3,11 @@
 import { appendFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { connect, undo } from "../../../sdk-js/src/index.ts";
+import { connect, InDoubt, undo } from "../../../sdk-js/src/index.ts";
 
 const [url, key, spool, outside, how] = process.argv.slice(2) as [string, ...string[]];
-const desk = connect({ url, key: key!, spool: spool! });
+const quiet = how === "works_beside_another" ? { workspace: "northwind", log: () => {} } : {};
+const desk = connect({ url, key: key!, spool: spool!, ...quiet });
 const said = (text: string) => appendFileSync(outside!, `${text}\n`);
 
 const stories: { [how: string]: () => Promise<unknown> } = {
@@ -48,6 +49,17 @@ const stories: { [how: string]: () => Promise<unknown> } = {
     }
     await using lost = await run.begin("send_mail", { target: ["mail", "mia"] });
     said(lost.id);
+  },
+  async works_beside_another() {
+    const run = await desk.open("Note them");
+    const one = (key: string) =>
+      run.action("note", { key, effectClass: "internal_update" }, (act) =>
+        act.perform(() => said(key)),
+      );
+    const keys = Array.from({ length: 60 }, (_, number) => `k-${number}`);
+    const ended = await Promise.allSettled(keys.map(one));
+    const others = ended.filter((it) => it.status === "rejected" && !(it.reason instanceof InDoubt));
+    if (others.length > 0) console.error(others);
   },
   async takes_long() {
     await desk.run("Move it", { run: "run_1" }, (run) =>
