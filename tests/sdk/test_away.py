@@ -200,7 +200,7 @@ def test_of_two_that_share_a_spool_one_makes_the_call_while_the_desk_is_away(
 ):
     """A queue hands one job to two workers: both look, both find nothing, and one may go on."""
     small_desk.stop()
-    looked, found, began = threading.Barrier(2), Spool.find, []
+    looked, found, began = threading.Barrier(2), Spool.find, list[str]()
 
     def find_together(spool, key):
         row = found(spool, key)
