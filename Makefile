@@ -44,6 +44,10 @@ earnest: $(DEV) ## Drills of a deployment: install it elsewhere, run it from the
 mutants: $(DEV) ## Dangerous changes to the code, each of which a test must notice (ARGS="--room gate")
 	@exec $(PY) -m tests.mutants --jobs $(JOBS) $(ARGS)
 
+sbom: $(RUNTIME) ## What is in a desk, package by package: sbom.json (CycloneDX)
+	@test -x .local/sbom/bin/cyclonedx-py || { $(PY) -m venv .local/sbom && .local/sbom/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0; }
+	@.local/sbom/bin/cyclonedx-py requirements requirements/runtime.lock --pyproject pyproject.toml --short-PURLs --output-reproducible -o sbom.json
+
 screenshots: $(DEV) ## Pictures of the pages, from the running demo's own data
 	@exec $(PY) -m tests.browser.screenshots
 
@@ -53,4 +57,4 @@ $(RUNTIME): requirements/runtime.lock config/local/bootstrap.sh
 $(DEV): requirements/dev.lock config/local/bootstrap.sh
 	@sh config/local/bootstrap.sh requirements/dev.lock $@
 
-.PHONY: help up test check adapters failclosed earnest bench chaos mutants screenshots
+.PHONY: help up test check adapters failclosed earnest bench chaos mutants sbom screenshots

@@ -4,6 +4,7 @@ No container engine is needed: what the image does is deploy/install.sh, which i
 """
 
 import datetime as dt
+import json
 import os
 import re
 import shutil
@@ -231,3 +232,18 @@ def test_what_the_image_installs_runs_without_the_checkout(
 
     assert page.status_code == 200
     assert httpx.get(started.url + style, timeout=60).status_code == 200
+
+
+@pytest.mark.earnest
+def test_the_bill_of_materials_has_every_package_that_is_installed() -> None:
+    done = subprocess.run(
+        ["make", "sbom"], cwd=ROOT, capture_output=True, text=True, check=False,
+        timeout=INSTALL_SECONDS_MAX,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((ROOT / "sbom.json").read_text())
+    lock = (ROOT / "requirements" / "runtime.lock").read_text()
+    pinned = set(re.findall(r"^([a-z0-9._-]+)==(\S+)", lock, re.MULTILINE))
+
+    assert {(one["name"], one["version"]) for one in found["components"]} == pinned
+    assert found["metadata"]["component"]["name"] == "amends-desk"
