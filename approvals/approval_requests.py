@@ -100,6 +100,41 @@ def ask_for_action(
     )
 
 
+@transaction.atomic
+def ask_for_grant(
+    approval: Approval,
+    terms: CallFacts,
+    judgement: PolicyDecision,
+    *,
+    preview: Mapping[str, Any],
+    reason: str,
+    subject_key: str,
+    expires_seconds: int,
+) -> Approval:
+    """Put a bounded grant in front of the people who are asked about the call of `approval`; it
+    ends when that time is over, whether it was answered or not. Raises NobodyToAsk.
+    """
+    agent = approval.agent
+    return _ask(
+        Approval(
+            workspace=approval.workspace,
+            subject_kind=SubjectKind.GRANT,
+            subject_key=subject_key,
+            subject={"kind": "grant", "agent": agent.name if agent else "", "of": approval.pk},
+            run_ref=approval.run_ref,
+            headline=shortened(str(preview["title"])),
+            previews=[dict(preview)],
+            agent=agent,
+            agent_owner=approval.agent_owner,
+            reason=reason,
+        ),
+        [terms],
+        judgement,
+        expires_seconds,
+        (),
+    )
+
+
 def is_of_old_form(approval: Approval) -> bool:
     """Whether an agent's call was asked about before all that is bound now was."""
     if approval.subject_kind != SubjectKind.ACTION:

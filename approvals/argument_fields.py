@@ -83,7 +83,7 @@ def fields(
     """Every value of the arguments, in their order."""
     ids = [str(one["id"]) for one in targets if one.get("id")]
     found = []
-    for number, (path, value) in enumerate(_leaves(args, ())):
+    for number, (path, value) in enumerate(leaves_of(args, ())):
         own = _schema_at(schema, path)
         kind = _kind(value, own)
         found.append(Field(number, path, value, kind, own, _why_not(number, value, kind, ids)))
@@ -108,13 +108,14 @@ def touched(found: Sequence[Field], typed: Mapping[int, str]) -> list[Field]:
     return [one for one in found if _as_typed(typed.get(one.number, one.text), one) != one.text]
 
 
-def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+def leaves_of(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every value within, with where it stands."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
-            yield from _leaves(inner, (*path, name))
+            yield from leaves_of(inner, (*path, name))
     elif isinstance(value, list) and value:
         for place, inner in enumerate(value):
-            yield from _leaves(inner, (*path, place))
+            yield from leaves_of(inner, (*path, place))
     elif path:
         yield path, value
 

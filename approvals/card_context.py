@@ -12,7 +12,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from amends.protocol.masking import holds_mask
-from approvals import call_context, call_history, consent_requests, deciders, digests
+from approvals import call_context, call_history, consent_requests, deciders, digests, grants
 from approvals.call_context import calls
 from approvals.models import (
     LIVING,
@@ -215,6 +215,8 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
             "risk": approval.risk,
             "state": shown_state(approval),
             "subject": subject(approval),
+            "agent": str(approval.agent or ""),
+            "is_grant": approval.subject_kind == SubjectKind.GRANT,
             "case_url": case,
             "case_label": f"Case {approval.case_ref}" if case else "",
             "run": "" if case else approval.run_ref,
@@ -275,6 +277,8 @@ def subject(approval: Approval) -> str:
     if approval.subject_kind == SubjectKind.PLAN:
         return f"Plan of {len(approval.calls)} call{'s' if len(approval.calls) != 1 else ''}"
     agent = approval.agent.name if approval.agent else "an agent"
+    if approval.subject_kind == SubjectKind.GRANT:
+        return f"Bounded grant for {agent}"
     return f"One call of {agent}"
 
 
@@ -289,16 +293,15 @@ def why(approval: Approval) -> list[dict[str, Any]]:
     rows = [*rules, {"name": "Asked by", "value": asked}]
     if approval.agent and approval.requested_by:
         rows.append({"name": "Agent", "value": approval.agent.name})
-    customer = _customer(approval)
-    if customer:
-        rows.append({"name": "On behalf of", "value": customer})
+    if person := customer(approval):
+        rows.append({"name": "On behalf of", "value": person})
     if approval.reason:
         rows.append({"name": "Because", "value": approval.reason})
-    instead = (
-        "the agent is told no, with your reason; nothing is done"
-        if approval.subject_kind == SubjectKind.ACTION
-        else "nothing of this plan runs, and the case is open again"
-    )
+    instead = {
+        SubjectKind.ACTION: "the agent is told no, with your reason; nothing is done",
+        SubjectKind.PLAN: "nothing of this plan runs, and the case is open again",
+        SubjectKind.GRANT: "people are asked about each of these calls",
+    }[SubjectKind(approval.subject_kind)]
     return [*rows, {"name": "If rejected", "value": instead}]
 
 
@@ -323,7 +326,7 @@ def _run_of(approval: Approval) -> Run | None:
     return Run.objects.filter(workspace=approval.workspace_id, run=approval.run_ref).first()
 
 
-def _customer(approval: Approval) -> str:
+def customer(approval: Approval) -> str:
     """On whose behalf the agent acted."""
     run = _run_of(approval)
     if run is None or not run.customer:
@@ -417,6 +420,12 @@ def ended(approval: Approval) -> str:
     """What became of it, in one sentence; empty while people are asked."""
     reason = f": {approval.closing_reason}" if approval.closing_reason else ""
     by = f" by {approval.closed_by}" if approval.closed_by else " by the desk"
+    if approval.subject_kind == SubjectKind.GRANT and not approval.closed_by_id:
+        uses = grants.drawn_words(approval)
+        if approval.state == ApprovalState.GRANTED:
+            return f"Granted: {uses}."
+        if approval.state == ApprovalState.USED:
+            return f"Its time is over: {uses}."
     return {
         ApprovalState.WAITING: "",
         ApprovalState.GRANTED: "Approved, and not yet used.",

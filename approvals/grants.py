@@ -1,20 +1,24 @@
 """Grants: what was approved runs once, while those who approved it still may."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import BooleanField, Exists, OuterRef
+from django.db.models import BooleanField, Count, Exists, OuterRef, QuerySet, Sum
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
 from approvals import deciders, digests
 from approvals.digests import CallFacts, record
-from approvals.models import Approval, ApprovalState, Pause
+from approvals.models import Approval, ApprovalState, GrantUse, Pause
 from approvals.policy import PolicyDecision, RequiredApprovers
 from approvals.policy.decisions import ASKING
+from ledger.canonical import canonical_of as canonical
+from ledger.canonical import digest as canonical_digest
+from ledger.models import Action, ActionState
 
 KEPT_MAX = 64
 """Approvals whose calls a process remembers; a plan is at work on one for a while."""
@@ -70,6 +74,46 @@ def use(approval_id: int, digest: str, *, attempt: str = "") -> bool:
     approval = Approval.objects.select_related("workspace", "action").get(pk=approval_id)
     record(approval, EventType.APPROVAL_USED, subject=approval.subject)
     return True
+
+
+# What a bounded grant is bound to, and what it has let pass.
+
+
+def rules_digest(rules: Iterable[Mapping[str, Any]]) -> str:
+    """Of rules, without what was found because of them."""
+    told = [{name: one for name, one in rule.items() if name != "facts"} for rule in rules]
+    return canonical_digest(sorted(told, key=canonical))
+
+
+class Drawn(NamedTuple):
+    """How many calls, and how much they come to."""
+
+    calls: int
+    total: Decimal
+
+    @classmethod
+    def of(cls, uses: QuerySet[GrantUse]) -> "Drawn":
+        found = uses.aggregate(count=Count("pk"), total=Sum("amount"))
+        return cls(found["count"], found["total"] or Decimal(0))
+
+
+def drawn(approval: Approval) -> QuerySet[GrantUse]:
+    """The uses that count: those of calls that are not known to have had no effect."""
+    calls = Action.objects.filter(
+        workspace=approval.workspace_id, run__run=OuterRef("run_ref"), action=OuterRef("action")
+    )
+    uses = GrantUse.objects.filter(approval=approval)
+    return uses.exclude(Exists(calls.filter(state=ActionState.FAILED)))
+
+
+def drawn_words(approval: Approval) -> str:
+    """“3 of 9 calls used, 210 of 500 in all”, of a bounded grant."""
+    used = Drawn.of(drawn(approval))
+    if not approval.calls:  # erased
+        return f"{used.calls} calls used"
+    terms = approval.calls[0]["more"]["bounded"]
+    in_all = f", {used.total.normalize():f} of {terms['sum']} in all" if terms["sum"] else ""
+    return f"{used.calls} of {terms['uses']} call{'s' if terms['uses'] != 1 else ''} used{in_all}"
 
 
 def digest_with(approval: Approval, calls: Sequence[CallFacts]) -> str:

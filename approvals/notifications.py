@@ -126,6 +126,10 @@ def subject(approval: Approval) -> str:
         return f"a plan of {calls} call{'s' if calls != 1 else ''} {about}".strip()
     if not approval.calls:
         return "one call"
+    if approval.subject_kind == SubjectKind.GRANT:
+        uses = approval.calls[0]["more"]["bounded"]["uses"]
+        tool = formatting.named(approval.calls[0]["operation"])
+        return f"a bounded grant for {uses} call{'s' if uses != 1 else ''} of {tool}"
     return f"one call of {formatting.named(approval.calls[0]['operation'])}"
 
 

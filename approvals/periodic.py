@@ -33,10 +33,15 @@ def expire_due() -> int:
 @transaction.atomic
 def _expire(approval: Approval) -> bool:
     row = locked(approval)
-    moved = Approval.objects.filter(
+    due = Approval.objects.filter(
         pk=row.pk, state=row.state, state__in=LIVING, expires_at__lte=Now()
-    ).update(was=row.state, state=ApprovalState.EXPIRED, decided_at=Now())
-    if not moved:
+    )
+    if row.uses.exists():  # a bounded grant that has let calls pass ends as what was used
+        used = due.update(was=row.state, state=ApprovalState.USED, used_at=Now())
+        if used:
+            record(row, EventType.APPROVAL_EXPIRED, granted=True)
+        return bool(used)
+    if not due.update(was=row.state, state=ApprovalState.EXPIRED, decided_at=Now()):
         return False
     record(row, EventType.APPROVAL_EXPIRED, granted=row.state == ApprovalState.GRANTED)
     row.state = ApprovalState.EXPIRED

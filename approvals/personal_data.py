@@ -6,7 +6,7 @@ from typing import Any
 from django.db.models import CharField, Q, Value
 from django.db.models.functions import Cast, Concat
 
-from approvals.models import LIVING, Approval, ConsentRequest, NotificationRecord
+from approvals.models import LIVING, Approval, ConsentRequest, NotificationRecord, SubjectKind
 from ledger.models import Action, Run
 from workspaces.erasure_registry import ERASED, Scope, holds, keeps, rests, stays
 from workspaces.models import Workspace
@@ -88,6 +88,7 @@ keeps(
     "schema",
     because="names and kinds of arguments, no values",
 )
+keeps("approvals.GrantUse", "key", "run_ref", "action", because="ids of calls under a grant")
 keeps("approvals.GateKey", "key", "attempt", "denied", because="guards against a second effect")
 keeps("approvals.Pause", "name", "reason", because="words of an operator about a tool")
 for _model, _columns in {
@@ -101,7 +102,11 @@ keeps("approvals.PolicyVersion", "document", "source", "digest", "note", "unmet"
 
 @rests
 def undecided(workspace: Workspace, runs: Sequence[int]) -> set[int]:
-    return _asked_in(workspace, runs, state__in=LIVING)
+    """What is asked about these runs. A bounded grant, which may live for weeks, waits for nobody:
+    without its terms it lets nothing pass.
+    """
+    kinds = [SubjectKind.ACTION, SubjectKind.PLAN]
+    return _asked_in(workspace, runs, state__in=LIVING, subject_kind__in=kinds)
 
 
 @stays

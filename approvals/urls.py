@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.views import card, lists, policies
+from approvals.views import bounded, card, group, lists, policies
 
 app_name = "approvals"
 
@@ -12,11 +12,16 @@ urlpatterns = [
     path(HERE + "approvals/fresh/", lists.fresh, name="fresh"),
     path(HERE + "approvals/history/", lists.history, name="history"),
     path(HERE + "approvals/health/", lists.approval_health, name="health"),
+    path(HERE + "approvals/grants/", bounded.grants_list, name="grants"),
     path(HERE + "approvals/<int:pk>/outcome/", card.outcome, name="outcome"),
     path(HERE + "approvals/<int:pk>/", card.card, name="card"),
     path(HERE + "approvals/<int:pk>/<slug:name>.json", card.document, name="document"),
     path(HERE + "approvals/<int:pk>/decide/", card.decide, name="decide"),
     path(HERE + "approvals/<int:pk>/change/", card.change, name="change"),
+    path(HERE + "approvals/<int:pk>/alike/", group.group, name="group"),
+    path(HERE + "approvals/<int:pk>/alike/decide/", group.decide, name="group_decide"),
+    path(HERE + "approvals/<int:pk>/more/", bounded.approve_with_more, name="more"),
+    path(HERE + "approvals/<int:pk>/revoke/", bounded.revoke, name="revoke"),
     path(HERE + "approvals/<int:pk>/withdraw/", card.withdraw, name="withdraw"),
     path(HERE + "approvals/<int:pk>/ask/", card.ask, name="ask"),
     path(HERE + "approvals/<int:pk>/answer/<int:enquiry>/", card.answer, name="answer"),

@@ -50,6 +50,7 @@ WORDS: Mapping[str, str] = {
     EventType.ACTION_VERIFIED: "Checked",
     EventType.ACTION_APPROVED: "Approved",
     EventType.APPROVAL_CHANGED: "An approver changed the arguments",
+    EventType.APPROVAL_DRAWN: "Went on under a bounded grant",
     EventType.ACTION_COMPENSATED: "Compensated",
     EventType.ACTION_SETTLED: "Settled",
 }

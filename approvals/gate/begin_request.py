@@ -58,6 +58,8 @@ class BeginRequest:
     attempt: str
     retry: str = ""
     explain: bool = False
+    may_draw: bool = True
+    """Whether a bounded grant may let it pass; what only asks is asked of people."""
     targets: list[Mapping[str, Any]] = field(default_factory=list)
 
     @property
@@ -205,7 +207,7 @@ def parse(body: bytes, actor: Actor, *, explain: bool) -> BeginRequest:
         loose["data"] = loose["data"] | {"key": key}
         kept = read(_json.encode(loose), actor)
         planned = kept if isinstance(kept, ParsedEvent) else planned
-    return BeginRequest(actor, planned, key, attempt, retry or "", explain, targets)
+    return BeginRequest(actor, planned, key, attempt, retry or "", explain=explain, targets=targets)
 
 
 def _can_be_told_apart(

@@ -81,9 +81,12 @@ class Proceed:
     replaces: bool = False
     arguments: dict[str, Any] | None = None
     """Those to make the call with, where an approver has changed them."""
+    grant: int = 0
+    """The bounded grant that lets it pass, if one does."""
 
     def as_body(self, until: datetime) -> dict[str, Any]:
         body = proceeding(self.fence, until) | {"action": self.action, "run": self.run}
+        body |= {"approval": str(self.grant)} if self.grant else {}
         return body if self.arguments is None else body | {"arguments": self.arguments}
 
 

@@ -18,7 +18,7 @@ from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, call_context, digests, grants, tool_shapes
-from approvals.gate import snapshot_cache
+from approvals.gate import bounded_grants, snapshot_cache
 from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.begin_steps import (
@@ -50,6 +50,7 @@ from approvals.gate.decision_table import (
     Reply,
     Use,
     decide,
+    order_breach,
     waiting,
 )
 from approvals.gate.gathering import gather
@@ -154,7 +155,7 @@ def _done(  # noqa: PLR0911 - one per kind of decision
         case Decided(decision=Again() as again):
             return _again(request, found, again)
         case Decided(decision=Question() as question):
-            return _question(request, found, question)
+            return _drawn(request, found, question) or _question(request, found, question)
         case Decided(decision=Denied() as denied):
             return _denied(request, found.context, denied)
         case Decided(decision=InDoubt() as doubt):
@@ -248,6 +249,22 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
     if not grants.still_entitled(approval):
         return "somebody who approved may no longer do so"
     return ""
+
+
+def _drawn(request: BeginRequest, found: Decided, decision: Question) -> Reply | None:
+    """The call goes on under a bounded grant, if one covers it; none stands in for the law of
+    order.
+    """
+    context, proceed = found.context, decision.proceed
+    if not request.may_draw or order_breach(request, context, found.judgement):
+        return None
+    grant = bounded_grants.draw(request, found.judgement, (proceed.run, proceed.action))
+    if grant is None:
+        return None
+    proceed = replace(proceed, grant=grant)
+    reply = carried_out(proceeding(request, context, proceed, found.gathered))
+    bounded_grants.tell(request, grant, (proceed.run, proceed.action))
+    return reply
 
 
 def _question(request: BeginRequest, found: Decided, decision: Question) -> Reply:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -124,7 +124,8 @@ class SealedRequest:
                 **({"targets": self.body["targets"]} if "targets" in self.body else {}),
             },
         }  # fmt: skip
-        return parse(msgspec.json.encode(event), self.actor, explain=False)
+        asked = parse(msgspec.json.encode(event), self.actor, explain=False)
+        return replace(asked, may_draw=False)  # it is begun when it is consumed, and not before
 
 
 class Seen(NamedTuple):

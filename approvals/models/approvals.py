@@ -22,6 +22,7 @@ from workspaces.moves import BORN
 class SubjectKind(models.TextChoices):
     ACTION = "action"
     PLAN = "plan"
+    GRANT = "grant"
 
 
 class ApprovalState(models.TextChoices):
@@ -70,10 +71,10 @@ class ApprovalQuerySet(models.QuerySet["Approval"]):
 
 
 class Approval(models.Model):
-    """One question, about one forward action or one whole plan.
+    """One question, about one forward action, one whole plan, or a bounded grant for calls to come.
 
     Its digest binds everything that would run; a grant is used once, in one conditional UPDATE by
-    the database's clock.
+    the database's clock. A bounded one is drawn on under its lock (gate/bounded_grants.py).
     """
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
@@ -166,7 +167,8 @@ class Approval(models.Model):
             moves.constraint(APPROVAL_MOVES, name="approval_moves"),
             models.CheckConstraint(
                 condition=Q(subject_kind="action", action__isnull=False, plan_id__isnull=True)
-                | Q(subject_kind="plan", action__isnull=True, plan_id__isnull=False),
+                | Q(subject_kind="plan", action__isnull=True, plan_id__isnull=False)
+                | Q(subject_kind="grant", action__isnull=True, plan_id__isnull=True),
                 name="approval_has_one_subject",
             ),
             models.UniqueConstraint(
@@ -276,6 +278,30 @@ class Decision(models.Model):
 
     def __str__(self) -> str:
         return f"{self.person} {'approved' if self.granted else 'rejected'}"
+
+
+class GrantUse(models.Model):
+    """One call that a bounded grant has let pass. It counts until the call is known to have had no
+    effect.
+    """
+
+    approval = models.ForeignKey(
+        Approval, on_delete=models.CASCADE, related_name="uses", db_index=False
+    )
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, db_index=False, db_constraint=False)
+    key = models.CharField(max_length=200)
+    run_ref = models.CharField(max_length=120)
+    action = models.CharField(max_length=120)
+    amount = models.DecimalField(max_digits=40, decimal_places=10)
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["approval", "agent", "key"], name="drawn_once_per_key")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.amount} by {self.key}"
 
 
 # Questions that people ask back before they decide, and their answers.

@@ -117,6 +117,8 @@ class Rule:
     verify: Verify | None = None
     affected: Asking = ""
     affected_words: str = ""
+    bounded: Mapping[str, Any] | None = None
+    """How far people may grant calls ahead that this rule asks about; None: not at all."""
     words: str = ""
     path: Path = field(default=(), compare=False)
 
@@ -153,6 +155,7 @@ class Rule:
             "verify": self.verify,
             "affected": self.affected,
             "words": self.words or self.in_words(),
+            **({"bounded": dict(self.bounded)} if self.bounded else {}),
             **({"facts": told} if told else {}),
         }
 

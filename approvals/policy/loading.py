@@ -94,13 +94,15 @@ RULES_MAX = 2_000
 ENTRIES_MAX = 200
 PEOPLE_MAX = 10  # a rule that wants more people than this is a typing mistake
 DAY = 86400
+USES_MAX = 1_000  # of a bounded grant; they are counted anew at each use
+AMOUNT_MAX = 10**15
 SECTIONS = (
     "policies", "always", "tools", "twins", "unwind", "audit", "autoCompensation", "verify", "due",
     "stuckAfter", "selfApproval", "order", "expires", "probation", "unknownTools",
 )  # fmt: skip
 RULE_FIELDS = (
     "when", "risk", "approval", "requires", "expires", "compensation", "selfApproval", "verify",
-    "askAffected", "words",
+    "askAffected", "bounded", "words",
 )  # fmt: skip
 CALL_FIELDS = ("connection", "operation", "args")
 
@@ -232,13 +234,54 @@ def _rule(form: Form, glob: str, value: Any, at: Path) -> Rule:
         verify=form.choice(given.get("verify"), (*at, "verify"), VERIFIES),
         affected=affected,
         affected_words=affected_words,
+        bounded=_bounded(form, given.get("bounded"), (*at, "bounded")),
         words=form.text(given.get("words"), (*at, "words")),
         path=at,
     )
-    for name, asks in (("requires", rule.requires), ("askAffected", rule.affected)):
+    if rule.bounded and rule.affected:
+        form.wrong((*at, "bounded"), "the affected person is asked about each call: leave one out")
+    more = (("requires", rule.requires), ("askAffected", rule.affected), ("bounded", rule.bounded))
+    for name, asks in more:
         if asks and rule.approval in {"AUTO", "DENY"}:
             form.wrong((*at, name), f"{rule.approval} asks nobody: leave one of the two out")
     return rule
+
+
+def _bounded(form: Form, value: Any, at: Path) -> dict[str, Any] | None:
+    """How far calls may be granted ahead: for how many and how long, at most how much each and in
+    all, and which arguments stay as they are on the card.
+    """
+    if value is None:
+        return None
+    given = form.mapping(value, at, ("uses", "for", "amount", "each", "sum", "same"))
+    for name in ("uses", "for"):
+        if given.get(name) is None:
+            form.wrong(at, f"“{name}” is missing")
+    amount = form.expression(given.get("amount"), (*at, "amount"), MANIFEST_FACTS)
+    each, total = (
+        form.number(given.get(name), (*at, name), 1, AMOUNT_MAX) for name in ("each", "sum")
+    )
+    if amount is None and (each or total):
+        form.wrong(at, "“amount” is missing: what of a call is counted, as args.amount")
+    if amount is not None and not total:
+        form.wrong(at, "“sum” is missing: how much all of them come to at most")
+    return {
+        "uses": form.number(given.get("uses"), (*at, "uses"), 1, USES_MAX) or 1,
+        "for": form.seconds(given.get("for"), (*at, "for"), 60, 30 * DAY) or 60,
+        "amount": amount.source if amount else "",
+        "each": each,
+        "sum": total,
+        "same": form.each(given.get("same"), (*at, "same"), lambda one, p: _path(form, one, p), 20),
+    }
+
+
+def _path(form: Form, value: Any, at: Path) -> str | None:
+    """`args.currency`: an argument by its names."""
+    path = form.text(value, at, 200) or None
+    names = path.split(".") if path else []
+    if len(names) < 2 or names[0] != "args" or "" in names:  # noqa: PLR2004 - args and a name
+        form.wrong(at, "an argument by its names is wanted here, as args.currency")
+    return path
 
 
 def _affected(form: Form, value: Any, at: Path) -> tuple[Asking, str]:

@@ -14,8 +14,8 @@ from django.utils.http import urlencode
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from approvals import card_context, clarifications, consent_requests, deciders, inbox
-from approvals.gate import changed_arguments
+from approvals import alike, card_context, clarifications, consent_requests, deciders, inbox
+from approvals.gate import bounded_grants, changed_arguments
 from approvals.interchange import aais
 from approvals.models import Approval, ApprovalState, ConsentRequest, SubjectKind
 from approvals.views.lists import approvals_of, context_of_list, zone_of
@@ -60,6 +60,8 @@ CHANGED_AND_APPROVED = (
     "You have changed its arguments, and “Approve” would approve what the agent asked for. Press"
     " “Ask with this change”, or put them back."
 )
+MORE = ("uses", "hours", "each", "sum", "target")
+"""What is typed for a bounded grant, each behind `more-`."""
 SHOWN_SALT = "approvals.shown"
 SHOWN_AGE_SECONDS_MAX = 24 * 3600
 
@@ -140,9 +142,8 @@ def _card(
             "outcome_url": _outcome_url(approval),
             "documents": aais.names(approval),
             "action": reverse("approvals:decide", args=[here.slug, approval.pk]),
-            "shown": signing.dumps(
-                {"digest": approval.digest, "at": timezone.now().timestamp()}, salt=SHOWN_SALT
-            ),
+            "shown": shown_stamp(approval),
+            "alike": alike.count(approval, person) if sees else 0,
             "withdraw_url": _withdraw_url(approval, person),
             "reasons": inbox.REASONS,
             "affected": card_context.affected(
@@ -150,11 +151,20 @@ def _card(
             ),
             "ask_url": _ask_url(approval, person),
             "change": _change(approval, person, sees=sees),
+            "more": bounded_grants.offer(approval)
+            if sees and not inbox.why_not(approval, person)
+            else None,
             "may_reply": approval.state == ApprovalState.WAITING
             and clarifications.may_reply(approval, person),
         }
         | _your_part(request, approval, here_url)
     )
+
+
+def shown_stamp(approval: Approval) -> str:
+    """Signed: from when on a page with it was in front of the person."""
+    at = {"digest": approval.digest, "at": timezone.now().timestamp()}
+    return signing.dumps(at, salt=SHOWN_SALT)
 
 
 def _ask_url(approval: Approval, person: User) -> str:
@@ -226,21 +236,16 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
     require(request.user, "approve", here)
     approval = get_object_or_404(approvals_of(here), pk=pk)
     posted = request.POST
-    shown = {
-        "title": approval.headline,
-        "calls": len(approval.calls),
-        "digest": posted.get("digest"),
-    }
     answer: dict[str, Any] = {
         "by": request.user,
         "seen": posted.get("digest", ""),
         "reason": posted.get("reason", ""),
-        "shown": shown,
-        "shown_seconds": _shown_seconds(posted.get("shown", "")),
+        "shown": shown_of(request, approval),
+        "shown_seconds": shown_seconds(posted.get("shown", "")),
     }
     grants = posted.get("decision") == "grant"
     if grants and changed_arguments.touched(approval, _typed(request)):
-        return _refused(request, here, pk, InvalidInput(CHANGED_AND_APPROVED))
+        return refused(request, here, pk, InvalidInput(CHANGED_AND_APPROVED))
     try:
         if grants:
             inbox.grant(approval, **answer, login_at=login_at(request))
@@ -249,8 +254,14 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
         else:
             return HttpResponse("“decision” is grant or reject.", status=400)
     except (CannotMove, InvalidInput, inbox.OutOfDate, inbox.NeedsFreshLogin) as refusal:
-        return _refused(request, here, pk, refusal)
+        return refused(request, here, pk, refusal)
     return _done(request, here, pk)
+
+
+def shown_of(request: Request, approval: Approval) -> dict[str, Any]:
+    """What the person had before them."""
+    digest = request.POST.get("digest")
+    return {"title": approval.headline, "calls": len(approval.calls), "digest": digest}
 
 
 @login_required
@@ -271,9 +282,14 @@ def change(request: Request, workspace: str, pk: int) -> HttpResponse:
             reason=posted.get("reason", ""),
         )
     except (CannotMove, InvalidInput, inbox.OutOfDate) as refusal:
-        return _refused(request, here, pk, refusal)
-    done = _done(request, here, new.pk)
-    done["HX-Push-Url"] = reverse("approvals:card", args=[here.slug, new.pk])
+        return refused(request, here, pk, refusal)
+    return done_with(request, here, new.pk)
+
+
+def done_with(request: Request, here: Workspace, pk: int) -> HttpResponse:
+    """The card of another question than the one whose button was pressed."""
+    done = _done(request, here, pk)
+    done["HX-Push-Url"] = reverse("approvals:card", args=[here.slug, pk])
     return done
 
 
@@ -294,7 +310,7 @@ def withdraw(request: Request, workspace: str, pk: int) -> HttpResponse:
     try:
         inbox.withdraw(approval, by=request.user, reason=request.POST.get("reason", ""))
     except (CannotMove, InvalidInput) as refusal:
-        return _refused(request, here, pk, refusal)
+        return refused(request, here, pk, refusal)
     return _done(request, here, pk)
 
 
@@ -308,7 +324,7 @@ def ask(request: Request, workspace: str, pk: int) -> HttpResponse:
     try:
         clarifications.ask_back(approval, request.POST.get("question", ""), by=request.user)
     except (CannotMove, InvalidInput) as refusal:
-        return _refused(request, here, pk, refusal)
+        return refused(request, here, pk, refusal)
     return _done(request, here, pk)
 
 
@@ -322,7 +338,7 @@ def answer(request: Request, workspace: str, pk: int, enquiry: int) -> HttpRespo
     try:
         clarifications.answer(asked, request.POST.get(f"answer_{enquiry}", ""), by=request.user)
     except (CannotMove, InvalidInput) as refusal:
-        return _refused(request, here, pk, refusal)
+        return refused(request, here, pk, refusal)
     return _done(request, here, pk)
 
 
@@ -333,7 +349,7 @@ def _done(request: Request, here: Workspace, pk: int) -> HttpResponse:
     return page(request, "approvals/card.html", _card(request, here, approval), part="card")
 
 
-def _refused(request: Request, here: Workspace, pk: int, refusal: Exception) -> HttpResponse:
+def refused(request: Request, here: Workspace, pk: int, refusal: Exception) -> HttpResponse:
     """The card as it now stands, with what was typed; 409, or 422 where that is what is wrong.
 
     Where somebody has changed the call meanwhile, that is the card of what they made of it.
@@ -358,6 +374,11 @@ def _refused(request: Request, here: Workspace, pk: int, refusal: Exception) -> 
             {"field": one.name, "was": one.text, "now": posted[one.number], "kind": "changed"}
             for one in wanted
         ]
+    more = context["more"] if after is None else None
+    if more and "more-uses" in request.POST:
+        kept = {name: request.POST.get(f"more-{name}", "") for name in MORE}
+        more |= kept | {"typed_target": kept["target"], "target": more.get("target", "")}
+        more["is_open"] = request.path.endswith("/more/")
     context["typed_question"] = request.POST.get("question", "")
     for one in context["enquiries"]:
         one["typed"] = request.POST.get(f"answer_{one['id']}", "")
@@ -369,7 +390,7 @@ def _refused(request: Request, here: Workspace, pk: int, refusal: Exception) -> 
     )
 
 
-def _shown_seconds(token: str) -> float | None:
+def shown_seconds(token: str) -> float | None:
     """How long the card was in front of the person, by our own signed stamp."""
     try:
         stamp = signing.loads(token, salt=SHOWN_SALT, max_age=SHOWN_AGE_SECONDS_MAX)

@@ -170,6 +170,12 @@ def views_of(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
             "current": view == "history",
         },
         {
+            "name": "Bounded grants",
+            "count": None,
+            "url": reverse("approvals:grants", args=[here.slug]),
+            "current": view == "grants",
+        },
+        {
             "name": "Health",
             "count": None,
             "url": reverse("approvals:health", args=[here.slug]),

@@ -40,6 +40,7 @@ class EventType(StrEnum):
     APPROVAL_ANSWERED = "approval.answered"
     APPROVAL_CHANGED = "approval.changed"
     APPROVAL_DENIED = "approval.denied"
+    APPROVAL_DRAWN = "approval.drawn"
     APPROVAL_EXPIRED = "approval.expired"
     APPROVAL_GRANTED = "approval.granted"
     APPROVAL_QUESTIONED = "approval.questioned"

@@ -1,0 +1,411 @@
+"""Bounded grants: a yes for the next calls like this one, within limits that its rule allows.
+
+It is asked for from the card of a call, of the same people, as an approval of its own: its terms
+are in its digest, its end is the grant's, and taking it back ends it. `begin` draws on it under the
+lock of its row, instead of asking: so no number of calls at once passes its uses or its sum, and a
+revocation comes before a call or after it. A call without effect gives its use back, as with sums
+(approvals/memory.py). It lets nothing pass that its rules, word by word, do not ask people for: a
+changed rule, another rule that asks, a pause or a no ends it for that call.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+
+from amends.protocol.masking import holds_bare, without_last4
+from amends.protocol.vocabulary import ActionClass, EventType, Risk
+from approvals import approval_requests, grants, inbox
+from approvals.digests import CallFacts
+from approvals.gate.begin_request import BeginRequest
+from approvals.models import Approval, ApprovalState, GrantUse, SubjectKind
+from approvals.policy import CannotEvaluate, PolicyDecision, RequiredApprovers
+from approvals.policy.expressions import Expression
+from ledger import desk_events
+from ledger.canonical import canonical_of as canonical
+from workspaces import formatting, locks
+from workspaces.models import User, Workspace
+from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput, kept_text
+
+FORM = "amends bounded grant 1"
+AMOUNT_FACTS = frozenset({"tool", "args", "target", "targets"})
+GRANTS_LOOKED_AT_MAX = 20
+"""Of an agent's living grants for one tool so many, the oldest, are looked through."""
+WHY = "Say why, so that whoever looks later can follow."
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that the rules which ask about a call let be granted ahead."""
+
+    uses: int
+    seconds: int
+    amount: str
+    each: int | None
+    sum: int | None
+    same: Sequence[str]
+
+    @classmethod
+    def of(cls, rules: Iterable[Mapping[str, Any]]) -> "Limits | None":
+        """The tightest of all that ask; None where one of them offers none."""
+        asking = [one for one in rules if one.get("approval") != "AUTO"]
+        told = [one["bounded"] for one in asking if one.get("bounded")]
+        if not told or len(told) < len(asking) or len({one["amount"] for one in told}) > 1:
+            return None
+        return cls(
+            uses=min(one["uses"] for one in told),
+            seconds=min(one["for"] for one in told),
+            amount=told[0]["amount"],
+            each=_least(one["each"] for one in told),
+            sum=_least(one["sum"] for one in told),
+            same=sorted({path for one in told for path in one["same"]}),
+        )
+
+
+def _least(found: Iterable[int | None]) -> int | None:
+    return min((one for one in found if one is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """For so many calls, each and together up to so much, on one target or any."""
+
+    uses: int
+    seconds: int
+    each: Decimal | None
+    sum: Decimal | None
+    any_target: bool
+
+    @classmethod
+    def read(cls, typed: Mapping[str, str], limits: Limits) -> "Terms":
+        """The terms that were typed. Raises InvalidInput for what is beyond the limits."""
+        uses = _number(typed.get("uses", ""), "How many calls", limits.uses)
+        hours = _number(typed.get("hours", ""), "For how long", Decimal(limits.seconds) / 3600)
+        if uses is None or hours is None:
+            raise InvalidInput("Say for how many calls it is, and for how long.")
+        if uses != int(uses):
+            raise InvalidInput("How many calls is a whole number.")
+        each = total = None
+        if limits.amount:
+            each = _number(typed.get("each", ""), "Each at most", limits.each)
+            total = _number(typed.get("sum", ""), "In all at most", limits.sum)
+            if (limits.each is not None and each is None) or (limits.sum and total is None):
+                raise InvalidInput("Say how much each may be, and all of them together.")
+        return cls(int(uses), int(hours * 3600), each, total, typed.get("target") == "any")
+
+
+def _number(text: str, name: str, most: Decimal | int | None) -> Decimal | None:
+    text = text.strip()
+    if not text:
+        return None
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise InvalidInput(f"{name}: that is no number.") from None
+    if not number.is_finite() or number <= 0:
+        raise InvalidInput(f"{name}: more than nothing, please.")
+    if most is not None and number > most:
+        raise InvalidInput(f"{name}: the rule allows {_plain(Decimal(most))} at most.")
+    return number
+
+
+def _plain(number: Decimal) -> str:
+    return f"{number.normalize():f}"
+
+
+def why_not(approval: Approval) -> str:
+    """Why nobody can grant more calls like this one ahead, in words; empty where people can."""
+    if approval.subject_kind != SubjectKind.ACTION or approval.agent is None:
+        return "A plan is approved as a whole."
+    if approval.affected:
+        return "The affected person is asked about each call."
+    if Limits.of(approval.rules) is None:
+        return "Its rule allows none: the policy says for how many, how much and how long."
+    return ""
+
+
+@transaction.atomic
+def approve_with_more(
+    approval: Approval,
+    *,
+    by: User,
+    seen: str,
+    typed: Mapping[str, str],
+    reason: str,
+    shown: Mapping[str, Any] | None = None,
+    shown_seconds: float | None = None,
+    login_at: datetime | None = None,
+) -> Approval:
+    """Say yes to this call and to the next ones like it; the grant, living once as many people have
+    agreed to it as the call takes. Raises as `inbox.grant` does.
+    """
+    if why := why_not(approval):
+        raise InvalidInput(why)
+    reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WHY)
+    limits = Limits.of(approval.rules)
+    if limits is None:
+        raise InvalidInput(why_not(approval))
+    terms = Terms.read(typed, limits)
+    answer: dict[str, Any] = {
+        "by": by, "reason": reason, "shown": shown, "shown_seconds": shown_seconds,
+        "login_at": login_at,
+    }  # fmt: skip
+    granted = inbox.grant(approval, seen=seen, **answer)
+    asked = _ask(granted, terms, limits, reason)
+    return inbox.grant(asked, seen=asked.digest, **answer)
+
+
+def _ask(approval: Approval, terms: Terms, limits: Limits, reason: str) -> Approval:
+    call = approval.calls[0]
+    target = None if terms.any_target else _only_target(call)
+    same = {path: _at(call.get("args"), path) for path in limits.same}
+    if holds_bare(same):
+        raise InvalidInput("What has to stay the same is masked without a mark.")
+    bounded = {
+        "form": FORM,
+        "uses": terms.uses,
+        "each": None if terms.each is None else _plain(terms.each),
+        "sum": None if terms.sum is None else _plain(terms.sum),
+        "amount": limits.amount,
+        "seconds": terms.seconds,
+        "same": same,
+        "target": target,
+        "rules": grants.rules_digest(approval.rules),
+    }
+    facts = CallFacts(
+        operation=str(call["operation"]),
+        args=None,
+        targets=[target] if target else [],
+        target_type=target["type"] if target else "",
+        target_id=target["id"] if target else "",
+        more={"agent": str(approval.agent), "bounded": bounded},
+    )
+    first = next(one for one in approval.rules if one.get("approval") != "AUTO")
+    judgement = PolicyDecision(
+        approval="MANUAL",
+        risk=Risk(approval.risk),
+        action_class=ActionClass.EXTERNAL_REVERSIBLE,
+        requires=tuple(
+            RequiredApprovers(one.team.name if one.team else None, one.count)
+            for one in approval.requirements.select_related("team").order_by("position")
+        ),
+        fresh_login=approval.fresh_login,
+        self_approval=approval.self_approval,
+        rules=tuple(approval.rules),
+        why=str(first.get("words", "")),
+    )
+    return approval_requests.ask_for_grant(
+        approval,
+        facts,
+        judgement,
+        preview=_preview(approval, bounded),
+        reason=reason,
+        subject_key=subject_key(approval.agent_id or 0, facts.operation),
+        expires_seconds=terms.seconds,
+    )
+
+
+def _only_target(call: Mapping[str, Any]) -> dict[str, str]:
+    targets = call.get("targets") or []
+    if len(targets) != 1:
+        raise InvalidInput("It has no one target that the next calls could be bound to.")
+    return {"type": str(targets[0]["type"]), "id": str(targets[0]["id"])}
+
+
+def _at(args: Any, path: str) -> Any:
+    """The value at `args.currency`; None where there is none."""
+    value: Any = {"args": args}
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
+    tool = formatting.named(approval.calls[0]["operation"])
+    plural = "s" * (bounded["uses"] != 1)
+    up_to = f", {bounded['sum']} in all" if bounded["sum"] else ""
+    target = bounded["target"]
+    rows = [
+        ["Agent", str(approval.agent)],
+        ["On", f"{target['type']} {target['id']}" if target else "any target of the rule"],
+        ["Calls", str(bounded["uses"])],
+        *([["Each at most", bounded["each"]]] if bounded["each"] else []),
+        *([["In all at most", bounded["sum"]]] if bounded["sum"] else []),
+        *([path, formatting.one_line(str(one))] for path, one in bounded["same"].items()),
+        ["For", f"{formatting.span(timedelta(seconds=bounded['seconds']))} from now"],
+    ]
+    return {
+        "kind": "http",
+        "title": f"Up to {bounded['uses']} more call{plural} of {tool}{up_to}",
+        "rows": rows,
+        "args": [],
+        "money": None,
+        "recipients": [],
+    }
+
+
+# Drawing on one, in `begin`.
+
+
+def draw(request: BeginRequest, judgement: PolicyDecision, action: tuple[str, str]) -> int | None:
+    """The grant that lets this call pass, drawn on; None where people have to be asked.
+
+    Call it in the transaction in which the call proceeds, as the run and action of `action`.
+    """
+    limits = Limits.of(judgement.rules)
+    if limits is None or judgement.approval != "MANUAL" or judgement.affected:
+        return None
+    key = subject_key(request.actor.agent_id or 0, request.tool)
+    living = Approval.objects.filter(
+        workspace=request.actor.workspace_id, subject_key=key, subject_kind=SubjectKind.GRANT,
+        state=ApprovalState.GRANTED, expires_at__gt=Now(),
+    )  # fmt: skip
+    ids = list(living.order_by("pk").values_list("pk", flat=True)[:GRANTS_LOOKED_AT_MAX])
+    for pk in ids:
+        approval = (
+            locks.locked(Approval.objects.filter(pk=pk, state=ApprovalState.GRANTED))
+            .filter(expires_at__gt=Now())
+            .annotate(is_recorded=grants.recorded())
+            .select_related("workspace")
+            .first()
+        )
+        if approval is not None and _covers(approval, request, judgement):
+            _note(approval, request, action)
+            return pk
+    return None
+
+
+def subject_key(agent_id: int, tool: str) -> str:
+    return f"{agent_id} bounded {tool}"[:400]
+
+
+def _covers(approval: Any, request: BeginRequest, judgement: PolicyDecision) -> bool:
+    """Whether the grant, whose row is locked, stands as it was agreed to and has room for this."""
+    if not approval.is_recorded or approval_requests.digest_of(approval) != approval.digest:
+        return False
+    terms = approval.calls[0]["more"]["bounded"]
+    amount = amount_of(terms, request)
+    if amount is None or not _is_like(terms, request, judgement):
+        return False
+    others = grants.drawn(approval).exclude(agent=request.actor.agent_id or 0, key=request.key)
+    used = grants.Drawn.of(others)
+    return (
+        used.calls < terms["uses"]
+        and (terms["each"] is None or amount <= Decimal(terms["each"]))
+        and (terms["sum"] is None or used.total + amount <= Decimal(terms["sum"]))
+        and grants.still_entitled(approval)
+    )
+
+
+def _is_like(terms: Mapping[str, Any], request: BeginRequest, judgement: PolicyDecision) -> bool:
+    """Whether the same rules ask about it, on the same target if one is named, with the same
+    values where the rule wants that.
+    """
+    args, target = request.data.get("args"), terms["target"]
+    is_there = target is None or (bool(request.targets) and all(
+        one == target for one in _named(request)
+    ))  # fmt: skip
+    return (
+        is_there
+        and terms["rules"] == grants.rules_digest(judgement.rules)
+        and all(_form(_at(args, path)) == _form(one) for path, one in terms["same"].items())
+    )
+
+
+def _named(request: BeginRequest) -> list[dict[str, str]]:
+    return [{"type": str(one["type"]), "id": str(one["id"])} for one in request.targets]
+
+
+def _form(value: Any) -> bytes:
+    return without_last4(canonical(value))
+
+
+def amount_of(terms: Mapping[str, Any], request: BeginRequest) -> Decimal | None:
+    """How much this call is, by the rule; None where it cannot be told, or is less than nothing."""
+    if not terms["amount"]:
+        return Decimal(0)
+    first = dict(request.targets[0]) if request.targets else {}
+    facts = {
+        "tool": request.tool, "args": request.data.get("args"), "target": first,
+        "targets": [dict(one) for one in request.targets],
+    }  # fmt: skip
+    try:
+        value = _compiled(terms["amount"]).evaluate(facts)
+    except CannotEvaluate:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    number = Decimal(str(value))
+    return number if number >= 0 else None
+
+
+@lru_cache(maxsize=256)
+def _compiled(source: str) -> Expression:
+    return Expression(source, AMOUNT_FACTS)
+
+
+def _note(approval: Approval, request: BeginRequest, action: tuple[str, str]) -> None:
+    amount = amount_of(approval.calls[0]["more"]["bounded"], request)
+    GrantUse.objects.update_or_create(
+        approval=approval, agent_id=request.actor.agent_id or 0, key=request.key,
+        defaults={"run_ref": action[0], "action": action[1], "amount": amount or Decimal(0),
+                  "at": Now()},
+    )  # fmt: skip
+
+
+def tell(request: BeginRequest, grant: int, action: tuple[str, str]) -> None:
+    """The ledger hears under which grant the call went on, in the story of the call."""
+    approval = Approval.objects.get(pk=grant)
+    used = grants.Drawn.of(grants.drawn(approval))
+    desk_events.record(
+        Workspace.objects.get(pk=request.actor.workspace_id),
+        EventType.APPROVAL_DRAWN,
+        run=action[0],
+        action=action[1],
+        part="gate",
+        data={
+            "approval": grant,
+            "digest": approval.digest,
+            "key": request.key,
+            "uses": used.calls,
+            "sum": _plain(used.total),
+        },
+    )
+
+
+# How it stands, for people.
+
+
+def of_workspace(workspace: Workspace, *, living: bool) -> QuerySet[Approval]:
+    """Those of a workspace, newest first: living ones, or those that are over."""
+    rows = Approval.objects.filter(workspace=workspace, subject_kind=SubjectKind.GRANT)
+    alive = Q(state__in=[ApprovalState.WAITING, ApprovalState.GRANTED], expires_at__gt=Now())
+    rows = rows.filter(alive) if living else rows.exclude(alive)
+    return rows.select_related("workspace", "agent", "closed_by").order_by("-pk")
+
+
+def offer(approval: Approval) -> dict[str, Any]:
+    """What a card offers: the limits as the first values of its fields, or why there are none."""
+    limits = Limits.of(approval.rules)
+    if limits is None or why_not(approval):
+        return {"why_not": why_not(approval)}
+    most = [f"{limits.uses} calls", formatting.span(timedelta(seconds=limits.seconds))]
+    most += [f"{limits.each} each"] if limits.each else []
+    most += [f"{limits.sum} in all"] if limits.sum else []
+    targets = approval.calls[0].get("targets") or []
+    return {
+        "limits": ", ".join(most),
+        "same": ", ".join(limits.same),
+        "uses": limits.uses,
+        "hours": f"{limits.seconds / 3600:g}",
+        "counts": bool(limits.amount),
+        "each": limits.each or "",
+        "sum": limits.sum or "",
+        "target": f"{targets[0]['type']} {targets[0]['id']}" if len(targets) == 1 else "",
+    }

@@ -1,0 +1,140 @@
+"""Bounded grants: given with a yes from the card, listed with what they have let pass, revoked."""
+
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+
+from approvals import card_context, grants, inbox
+from approvals.gate import bounded_grants
+from approvals.models import LIVING, Approval, ApprovalState, SubjectKind
+from approvals.views import card
+from approvals.views.lists import approvals_of, views_of, zone_of
+from ledger import disclosure
+from workspaces import clock, formatting
+from workspaces.access import require
+from workspaces.models import Workspace
+from workspaces.moves import CannotMove
+from workspaces.pages import ROWS_A_PAGE, Request, page, page_of, workspace_or_404
+from workspaces.written import InvalidInput
+
+USES_SHOWN_MAX = 50
+
+
+@login_required
+@require_POST
+def approve_with_more(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Yes to this call, and to the next ones like it within what was typed."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "approve", here)
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    posted = request.POST
+    try:
+        made = bounded_grants.approve_with_more(
+            approval,
+            by=request.user,
+            seen=posted.get("digest", ""),
+            typed={name: posted.get(f"more-{name}", "") for name in card.MORE},
+            reason=posted.get("reason", ""),
+            shown=card.shown_of(request, approval),
+            shown_seconds=card.shown_seconds(posted.get("shown", "")),
+            login_at=card.login_at(request),
+        )
+    except (CannotMove, InvalidInput, inbox.OutOfDate, inbox.NeedsFreshLogin) as refusal:
+        return card.refused(request, here, pk, refusal)
+    return card.done_with(request, here, made.pk)
+
+
+@login_required
+@require_GET
+def grants_list(request: Request, workspace: str) -> HttpResponse:
+    """Living ones first, then those that are over."""
+    here = workspace_or_404(request, workspace)
+    return _list(request, here)
+
+
+@login_required
+@require_POST
+def revoke(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """End a grant at once; calls that it has let pass are made."""
+    here = workspace_or_404(request, workspace)
+    approval = get_object_or_404(approvals_of(here), pk=pk, subject_kind=SubjectKind.GRANT)
+    try:
+        inbox.withdraw(approval, by=request.user, reason=request.POST.get("reason", ""))
+    except (CannotMove, InvalidInput) as refusal:
+        problem = {"tone": "bad", "title": "Nothing was revoked.", "text": f"{refusal}."}
+        return _list(request, here, problem=problem, status=409)
+    return redirect("approvals:grants", workspace=here.slug)
+
+
+def _list(
+    request: Request, here: Workspace, *, problem: dict[str, Any] | None = None, status: int = 200
+) -> HttpResponse:
+    sees = disclosure.sees(request.user, here, deciding=True)
+    living = [
+        _row(request, here, one, sees=sees)
+        for one in bounded_grants.of_workspace(here, living=True)[:ROWS_A_PAGE]
+    ]
+    past = bounded_grants.of_workspace(here, living=False)
+    after = request.GET.get("after", "")
+    if after.isascii() and after.isdigit():
+        past = past.filter(pk__lt=int(after))
+    over, pager = page_of(request, list(past[: ROWS_A_PAGE + 1]), lambda one: str(one.pk))
+    context = {
+        "workspace": here,
+        "views": views_of(here, request.user, "grants"),
+        "problem": problem,
+        "sections": [
+            {"name": "Living", "rows": living},
+            {"name": "Over", "rows": [_row(request, here, one, sees=sees) for one in over]},
+        ],
+        "pager": pager,
+        "empty": None
+        if living or over
+        else {
+            "icon": "approval",
+            "title": "No bounded grant was given here.",
+            "text": "A rule that says “bounded” lets people approve the next calls with one: on the"
+            " card, under “Approve this and more like it”.",
+        },
+    }
+    return page(request, "approvals/grants.html", context, status=status)
+
+
+def _became(one: Approval) -> str:
+    """Why it lets nothing pass any more; empty while it does."""
+    if one.state in LIVING:
+        return "" if one.expires_at > clock.now() else "Its time is over"
+    return "Its time is over" if one.state == ApprovalState.USED else card_context.ended(one)
+
+
+def _row(request: Request, here: Workspace, one: Approval, *, sees: bool) -> dict[str, Any]:
+    zone = zone_of(request.user)
+    uses = grants.drawn(one).order_by("-pk")[: USES_SHOWN_MAX + 1]
+    return {
+        "id": one.pk,
+        "url": reverse("approvals:card", args=[here.slug, one.pk]),
+        "title": one.headline,
+        "agent": str(one.agent or ""),
+        "terms": one.previews[0]["rows"] if sees and one.previews else [],
+        "state": card_context.shown_state(one),
+        "used": grants.drawn_words(one),
+        "became": _became(one),
+        "expires": formatting.moment(one.expires_at, "ago", zone),
+        "uses": [
+            {
+                "run": use.run_ref,
+                "url": reverse("ledger:run", args=[here.slug, use.run_ref]),
+                "amount": f"{use.amount.normalize():f}" if sees and use.amount else "",
+                "at": formatting.moment(use.at, "ago", zone),
+            }
+            for use in uses[:USES_SHOWN_MAX]
+        ],
+        "more": len(uses) > USES_SHOWN_MAX,
+        "revoke_url": reverse("approvals:revoke", args=[here.slug, one.pk])
+        if one.state in {"waiting", "granted"} and inbox.may_withdraw(one, request.user)
+        else "",
+    }

@@ -1,0 +1,150 @@
+"""Many alike questions on one screen: each is decided by itself, on what was shown of it."""
+
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+
+from approvals import alike, card_context, inbox
+from approvals.alike import Group, Member
+from approvals.models import Approval
+from approvals.views import card
+from approvals.views.lists import approvals_of, views_of, zone_of
+from ledger import disclosure
+from workspaces import formatting
+from workspaces.access import require
+from workspaces.models import Workspace
+from workspaces.moves import CannotMove
+from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.written import InvalidInput
+
+DECIDED_MAX = alike.LOOKED_AT_MAX
+NONE_CHOSEN = {
+    "tone": "bad", "title": "Nothing was decided.", "text": "Choose those that you decide on.",
+}  # fmt: skip
+
+
+@login_required
+@require_GET
+def group(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Those that are like this one and wait for this person, side by side."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "approve", here)
+    return _shown(request, here, get_object_or_404(approvals_of(here), pk=pk))
+
+
+@login_required
+@require_POST
+def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """The chosen ones, one after the other, each with its own digest and under its own lock: what
+    has changed meanwhile is not decided, and stands in the answer.
+    """
+    here = workspace_or_404(request, workspace)
+    require(request.user, "approve", here)
+    first = get_object_or_404(approvals_of(here), pk=pk)
+    chosen = [int(one) for one in request.POST.getlist("chosen") if is_number(one)][:DECIDED_MAX]
+    if not chosen:
+        return _shown(request, here, first, problem=NONE_CHOSEN, status=422)
+    grants = request.POST.get("decision") == "grant"
+    if not grants and request.POST.get("decision") != "reject":
+        return HttpResponse("“decision” is grant or reject.", status=400)
+    results = []
+    for approval in approvals_of(here).filter(pk__in=chosen).order_by("pk"):
+        try:
+            _decide(request, approval, grants=grants)
+        except InvalidInput as wrong:
+            problem = {"tone": "bad", "title": "Nothing was decided.", "text": str(wrong)}
+            return _shown(request, here, first, problem=problem, status=422)
+        except (CannotMove, inbox.OutOfDate, inbox.NeedsFreshLogin) as refusal:
+            results.append(_result(approval, "bad", f"Not decided: {refusal}."))
+        else:
+            results.append(_result(approval, "ok", "Approved." if grants else "Rejected."))
+    return _shown(request, here, first, results=results)
+
+
+def _decide(request: Request, approval: Approval, *, grants: bool) -> None:
+    posted = request.POST
+    answer: dict[str, Any] = {
+        "by": request.user,
+        "seen": posted.get(f"digest-{approval.pk}", ""),
+        "reason": posted.get("reason", ""),
+        "shown": {"title": approval.headline, "calls": 1, "group": True},
+        "shown_seconds": card.shown_seconds(posted.get("shown", "")),
+    }
+    if grants:
+        inbox.grant(approval, **answer, login_at=card.login_at(request))
+    else:
+        inbox.reject(approval, **answer)
+
+
+def _result(approval: Approval, tone: str, words: str) -> dict[str, Any]:
+    url = reverse("approvals:card", args=[approval.workspace.slug, approval.pk])
+    return {"url": url, "title": approval.headline, "tone": tone, "words": words}
+
+
+def _shown(
+    request: Request,
+    here: Workspace,
+    approval: Approval,
+    *,
+    problem: dict[str, Any] | None = None,
+    results: list[dict[str, Any]] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    request.shows_a_call = True
+    found = alike.of(approval, request.user)
+    sees = disclosure.sees(request.user, here, deciding=True)
+    members = found.members if found and sees else []
+    context = {
+        "workspace": here,
+        "views": views_of(here, request.user, ""),
+        "title": f"{len(members)} alike: {formatting.named(str(approval.calls[0]['operation']))}"
+        if approval.calls
+        else "",
+        "agent": str(approval.agent or ""),
+        "why": card_context.why(approval),
+        "same": list(found.same.items()) if found and sees else [],
+        "differing": found.differing if found else [],
+        "sections": [
+            {"name": "Alike", "chosen": True, "rows": _rows(request, found, members, apart=False)},
+            {"name": "These stand out", "chosen": False,
+             "rows": _rows(request, found, members, apart=True)},
+        ],
+        "count": len(members),
+        "results": results or [],
+        "problem": problem,
+        "reason": request.POST.get("reason", "") if problem else "",
+        "reasons": inbox.REASONS,
+        "shown": card.shown_stamp(approval),
+        "action": reverse("approvals:group_decide", args=[here.slug, approval.pk]),
+        "picked": set(request.POST.getlist("chosen")) if problem else None,
+        "inbox_url": reverse("approvals:inbox", args=[here.slug]),
+    }  # fmt: skip
+    return page(request, "approvals/group.html", context, status=status)
+
+
+def _rows(
+    request: Request, found: Group | None, members: list[Member], *, apart: bool
+) -> list[dict[str, Any]]:
+    if found is None:
+        return []
+    zone = zone_of(request.user)
+    return [
+        {
+            "id": one.approval.pk,
+            "digest": one.approval.digest,
+            "url": reverse("approvals:card", args=[one.approval.workspace.slug, one.approval.pk]),
+            "title": one.approval.headline,
+            "risk": one.approval.risk,
+            "targets": ", ".join(one.approval.targets),
+            "person": card_context.customer(one.approval),
+            "values": [one.values.get(name, "") for name in found.differing],
+            "apart": one.apart,
+            "expires": formatting.moment(one.approval.expires_at, "ago", zone),
+        }
+        for one in members
+        if bool(one.apart) == apart
+    ]

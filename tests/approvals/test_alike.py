@@ -1,0 +1,99 @@
+"""Alike questions on one screen: each is decided by itself, and what stands out stands apart."""
+
+import re
+
+import pytest
+
+from approvals import alike, inbox
+from approvals.models import Approval, Decision
+from tests.approvals.cast import put_in_force
+from tests.approvals.door import Agent as Trip
+from tests.people import person
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def ben(leads):
+    return person("ben", leads)
+
+
+@pytest.fixture
+def six(key, acme, ada, ben, cleo, client):
+    """Six refunds, the fifth of which is large; and three calls that are like none of them."""
+    rules = {"pay.*": {"approval": "MANUAL"}, "mail.*": {"approval": "MANUAL"}}
+    put_in_force(acme, ada, {"policies": rules})
+    trip = Trip(key)
+    trip.begin(tool="mail.send", key="m", action="m")
+    for n, amount in enumerate([10, 11, 12, 10, 100, 11]):
+        args = {"amount": amount, "currency": "EUR"}
+        trip.begin(tool="pay.refund", key=f"k{n}", action=f"a{n}", args=args,
+                   targets=[{"type": "order", "id": f"o{n}"}])  # fmt: skip
+    trip.begin(tool="pay.refund", key="x", action="x", args={"amount": 10, "to": "Eve"})
+    client.force_login(ben)
+    return list(Approval.objects.filter(subject_key__contains=" k").order_by("pk"))
+
+
+def here(approval, act=""):
+    return f"/w/acme/approvals/{approval.pk}/alike/{act}"
+
+
+def posted(chosen, decision="grant", reason="all returned", **more):
+    digests = {f"digest-{one.pk}": one.digest for one in chosen}
+    return {"chosen": [one.pk for one in chosen], "decision": decision, "reason": reason,
+            **digests, **more}  # fmt: skip
+
+
+def states(approvals):
+    return [Approval.objects.get(pk=one.pk).state for one in approvals]
+
+
+def test_what_is_alike_stands_side_by_side_and_what_stands_out_apart(six, client, ben):
+    found = alike.of(six[0], ben)
+    assert [one.approval for one in found.members] == six
+    assert (found.same, found.differing) == ({"currency": "EUR"}, ["amount"])
+    large = found.members[4].apart
+    assert "amount is more than twice what is usual here (11)" in large
+
+    page = client.get(here(six[0])).content.decode()
+    assert "These stand out" in page
+    assert page.count('name="digest-') == 6
+    assert "6 alike" in client.get(f"/w/acme/approvals/{six[3].pk}/").content.decode()
+    other = Approval.objects.get(subject_key__endswith=" m")
+    assert "alike:" not in client.get(f"/w/acme/approvals/{other.pk}/").content.decode()
+    assert "No two questions like this one wait for you" in client.get(here(other)).content.decode()
+
+
+def test_each_is_its_own_decision_and_what_has_changed_meanwhile_is_not_decided(
+    six, client, ben, cleo
+):
+    inbox.reject(six[1], by=cleo, seen=six[1].digest, reason="twice")
+    data = posted(six[:4], **{f"digest-{six[2].pk}": "0" * 64})
+
+    page = client.post(here(six[0], "decide/"), data).content.decode()
+
+    assert states(six) == ["granted", "rejected", "waiting", "granted", "waiting", "waiting"]
+    assert page.count("Approved.") == 2
+    assert "it is already rejected" in page
+    assert "what was shown is not what would run now" in page
+    made = Decision.objects.filter(person=ben)
+    assert {one.seen_digest for one in made} == {six[0].digest, six[3].digest}
+    assert {one.reason for one in made} == {"all returned"}
+
+
+def test_a_no_wants_one_reason_for_all_and_loses_nothing_that_was_chosen(six, client):
+    page = client.post(here(six[0], "decide/"), posted(six[:2], "reject", ""))
+    assert page.status_code == 422
+    assert len(re.findall(r'name="chosen" value="\d+" checked', page.content.decode())) == 2
+    assert set(states(six)) == {"waiting"}
+    client.post(here(six[0], "decide/"), posted(six[:2], "reject", "not ours"))
+    assert states(six)[:3] == ["rejected", "rejected", "waiting"]
+    nothing = client.post(here(six[0], "decide/"), posted([]))
+    assert (nothing.status_code, states(six)[2]) == (422, "waiting")
+
+
+def test_who_may_not_decide_sees_no_group(six, client, ada):
+    client.force_login(ada)
+    assert client.get(here(six[0])).status_code in {403, 404}
+    assert client.post(here(six[0], "decide/"), posted(six)).status_code in {403, 404}
+    assert set(states(six)) == {"waiting"}

@@ -1,0 +1,430 @@
+"""Bounded grants: a yes for the next calls like this one, drawn down and never passed."""
+
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from django.db import connection, connections
+from django.db.models import F
+
+from approvals import grants, inbox, periodic
+from approvals.gate import bounded_grants
+from approvals.models import Approval, ApprovalState, GrantUse
+from ledger.erasure import erase
+from ledger.models import Event
+from recovery import restoration
+from tests.approvals.cast import now, put_in_force, told
+from tests.approvals.door import Agent as Trip
+from tests.approvals.door import planned, visit
+from tests.people import person
+from workspaces.moves import CannotMove
+from workspaces.written import InvalidInput
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BOUNDED = {
+    "uses": 9, "for": "1d", "amount": "args.amount", "each": 100, "sum": 500,
+    "same": ["args.currency"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def ben(leads):
+    return person("ben", leads)
+
+
+@pytest.fixture
+def trip(key, ben, cleo):
+    return Trip(key)
+
+
+@pytest.fixture
+def obey(acme, ada):
+    def say(*rules, **document):
+        found = list(rules) or [{"approval": "MANUAL", "bounded": BOUNDED}]
+        put_in_force(acme, ada, {"policies": {"pay.*": found}, **document})
+
+    return say
+
+
+def pay(trip, key, amount=50, *, currency="EUR", **more):
+    asked = {"tool": "pay.refund", "args": {"amount": amount, "currency": currency}, "key": key}
+    return trip.begin(**(asked | {"action": f"act-{key}", "attempt": f"try-{key}"} | more))
+
+
+def answer(*asked, **more):
+    return pay(*asked, **more).json().get("answer")
+
+
+def approve(by, **typed):
+    """Ben presses “Approve this and more like it” on the newest question."""
+    approval = Approval.objects.filter(state=ApprovalState.WAITING).latest("pk")
+    terms = {"uses": "3", "hours": "2", "each": "60", "sum": "120", "target": "one"} | typed
+    return bounded_grants.approve_with_more(
+        approval, by=by, seen=approval.digest, typed=terms, reason="a batch of returns"
+    )
+
+
+def test_the_next_calls_like_it_go_on_until_they_are_used_up_and_each_is_on_the_record(
+    trip, obey, acme, ben
+):
+    obey()
+    assert answer(trip, "k0") == "wait"
+    grant = approve(ben)
+    assert answer(trip, "k0") == "proceed"
+
+    said = pay(trip, "k1").json()
+    assert (said["answer"], said["approval"]) == ("proceed", str(grant.pk))
+    assert pay(trip, "k1").json()["fence"] == said["fence"], "the answer was lost"
+    assert answer(trip, "k2", 60) == "proceed"
+    assert answer(trip, "k3", 11) == "wait", "121 in all"
+    assert answer(trip, "k4", 10) == "proceed"
+    assert answer(trip, "k5", 0) == "wait", "a fourth call"
+
+    assert grants.drawn_words(grant) == "3 of 3 calls used, 120 of 120 in all"
+    drawn = Event.objects.filter(type="approval.drawn").order_by("place")
+    assert [(one.run, one.action) for one in drawn] == [("run_1", f"act-k{n}") for n in (1, 2, 4)]
+    assert [one.data["approval"] for one in drawn] == [grant.pk] * 3
+    assert drawn[2].data["digest"] == grant.digest
+    assert (drawn[2].data["uses"], drawn[2].data["sum"]) == (3, "120")
+    assert told(acme, "approval.granted")[-1]["digest"] == grant.digest
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"amount": 61},
+        {"currency": "KWD"},
+        {"targets": [{"type": "contact", "id": "c8"}]},
+        {"targets": [{"type": "contact", "id": "c7"}, {"type": "contact", "id": "c8"}]},
+        {"targets": []},
+        {"tool": "pay.charge"},
+        {"amount": -1},
+        {"amount": "50"},
+    ],
+)
+def test_what_is_beyond_it_is_put_to_people(trip, obey, ben, more):
+    obey()
+    pay(trip, "k0")
+    approve(ben)
+    assert answer(trip, "k1", **more) == "wait"
+    assert not GrantUse.objects.exists()
+
+
+def test_any_target_of_the_rule_is_any_target(trip, obey, ben):
+    obey()
+    pay(trip, "k0")
+    approve(ben, target="any")
+    assert answer(trip, "k1", targets=[{"type": "contact", "id": "c8"}]) == "proceed"
+
+
+def test_another_agent_draws_nothing(trip, obey, acme, ben):
+    from workspaces import keys
+    from workspaces.models import Agent
+
+    obey()
+    pay(trip, "k0")
+    approve(ben)
+    other = Agent.objects.create(workspace=acme, name="other")
+    stranger = Trip(keys.create_key(other, by=None, name="test")[1])
+    assert answer(stranger, "k1", run="run_2") == "wait"
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        {"uses": "10"}, {"hours": "25"}, {"each": "101"}, {"sum": "501"}, {"uses": "0"},
+        {"uses": "1.5"}, {"sum": ""}, {"each": "NaN"}, {"hours": ""},
+    ],
+)  # fmt: skip
+def test_nobody_grants_more_than_the_rule_allows(trip, obey, ben, typed):
+    obey()
+    pay(trip, "k0")
+    with pytest.raises(InvalidInput):
+        approve(ben, **typed)
+    assert Approval.objects.get().state == ApprovalState.WAITING, "nor is the call approved"
+
+
+def test_a_rule_without_it_offers_none_and_several_offer_the_least(trip, obey, ben):
+    obey({"approval": "MANUAL"})
+    pay(trip, "k0")
+    assert "Its rule allows none" in bounded_grants.offer(Approval.objects.get())["why_not"]
+    with pytest.raises(InvalidInput, match="allows none"):
+        approve(ben)
+
+    small = BOUNDED | {"uses": 2, "sum": 90, "each": None, "for": "1h"}
+    obey(
+        {"approval": "MANUAL", "bounded": BOUNDED},
+        {"when": "args.amount > 1", "approval": "MANUAL", "bounded": small},
+    )
+    pay(trip, "k1")
+    offered = bounded_grants.offer(Approval.objects.latest("pk"))
+    assert (offered["uses"], offered["sum"], offered["each"], offered["hours"]) == (2, 90, 100, "1")
+
+
+@pytest.mark.parametrize(
+    ("name", "tightened"),
+    [
+        ("a lower limit", [{"approval": "MANUAL", "bounded": BOUNDED | {"sum": 400}}]),
+        ("none at all", [{"approval": "MANUAL"}]),
+        ("another rule", [
+            {"approval": "MANUAL", "bounded": BOUNDED},
+            {"when": "args.amount > 1", "approval": "MANUAL"},
+        ]),
+        ("a denial", [
+            {"when": "args.amount > 1", "approval": "DENY"},
+            {"approval": "MANUAL", "bounded": BOUNDED},
+        ]),
+    ],
+)  # fmt: skip
+def test_a_policy_that_tightens_ends_it(trip, obey, ben, name, tightened):
+    obey()
+    pay(trip, "k0")
+    approve(ben)
+    obey(*tightened)
+    assert answer(trip, "k1") in {"wait", "denied"}
+    assert not GrantUse.objects.exists()
+
+
+def test_a_no_in_the_run_and_a_pause_come_before_it(trip, obey, acme, ada, ben):
+    from approvals import pauses
+
+    obey(always={"*": {"when": "rejected_before", "approval": "MANUAL"}})
+    pay(trip, "k0")
+    approve(ben)
+    pay(trip, "k1", 70)
+    refused = Approval.objects.latest("pk")
+    inbox.reject(refused, by=ben, seen=refused.digest, reason="no")
+    assert answer(trip, "k2") == "wait"
+    assert answer(trip, "k3", run="run_2") == "proceed"
+    pauses.pause(acme, "tool", "pay.*", reason="stop", by=ada)
+    assert answer(trip, "k4", run="run_3") == "denied"
+
+
+def test_it_takes_as_many_people_as_the_question(trip, obey, ben, cleo):
+    obey({"approval": "MANUAL", "bounded": BOUNDED, "requires": [{"group": "leads", "count": 2}]})
+    pay(trip, "k0")
+    grant = approve(ben)
+    assert grant.state == ApprovalState.WAITING
+    assert answer(trip, "k1") == "wait"
+    inbox.grant(grant, by=cleo, seen=grant.digest, reason="yes")
+    assert answer(trip, "k2") == "proceed"
+    cleo.groups.clear()
+    assert answer(trip, "k3") == "wait", "one who agreed to it may no longer do so"
+
+
+def test_a_call_without_effect_gives_its_use_back(trip, obey, ben):
+    obey()
+    pay(trip, "k0")
+    approve(ben, uses="1")
+    said = pay(trip, "k1")
+    assert answer(trip, "k2") == "wait"
+    trip.failed(said, attempt="try-k1", outcome="unknown")
+    assert answer(trip, "k3") == "wait"
+    trip.failed(said, attempt="try-k1", outcome="no_effect")
+    assert answer(trip, "k4") == "proceed"
+    assert answer(trip, "k1", attempt="again") == "wait"
+
+
+def test_it_is_revoked_and_ends_by_itself(trip, obey, client, ben):
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben)
+    client.force_login(ben)
+    page = client.get("/w/acme/approvals/grants/").content.decode()
+    assert "0 of 3 calls used, 0 of 120 in all" in page
+    assert "Revoke this grant" in page
+    answer(trip, "k1")
+    assert client.post(f"/w/acme/approvals/{grant.pk}/revoke/").status_code == 302
+    page = client.get("/w/acme/approvals/grants/").content.decode()
+    assert "1 of 3 calls used, 50 of 120 in all" in page
+    assert "Withdrawn by Ben" in page
+    assert "/w/acme/runs/run_1/" in page
+    assert "Revoke this grant" not in page
+    assert answer(trip, "k2") == "wait"
+    assert client.post(f"/w/acme/approvals/{grant.pk}/revoke/").status_code == 409
+
+    later = approve(ben)
+    assert answer(trip, "k3") == "proceed"
+    Approval.objects.filter(pk=later.pk).update(expires_at=now() - timedelta(seconds=1))
+    assert answer(trip, "k4") == "wait"
+    periodic.expire_due()
+    later.refresh_from_db()
+    assert later.state == ApprovalState.USED
+    assert "Its time is over" in client.get("/w/acme/approvals/grants/").content.decode()
+
+
+@pytest.mark.parametrize("place", ["uses", "sum", "each", "rules"])
+def test_terms_of_which_a_byte_differs_let_nothing_pass(trip, obey, ben, place):
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE approvals_approval SET calls = jsonb_set(calls, %s, '\"9999\"') WHERE id = %s",
+            [f"{{0,more,bounded,{place}}}", grant.pk],
+        )
+    assert answer(trip, "k1") == "wait"
+
+
+def test_a_grant_of_which_the_ledger_tells_nothing_lets_nothing_pass(trip, obey, acme, ben):
+    """Whoever writes rows of approval and answers has not written what the ledger keeps."""
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben)
+    forged = Approval.objects.get(pk=grant.pk)
+    forged.pk, forged.run_ref = None, "run_of_nobody"
+    forged.save(force_insert=True)
+    decision = grant.decisions.get()
+    decision.pk, decision.approval, decision.requirement = None, forged, None
+    decision.save(force_insert=True)
+    bounded = Approval.objects.filter(pk=grant.pk)
+    bounded.update(was=ApprovalState.GRANTED, state=ApprovalState.WITHDRAWN)
+    assert answer(trip, "k1") == "wait"
+
+
+def ask_many(key, number, amount, **more):
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+
+    async def story(client):
+        asks = [
+            client.post(
+                "/api/v1/actions/begin",
+                content=json.dumps(planned(
+                    tool="pay.refund", args={"amount": amount, "currency": "EUR"}, key=f"n{n}",
+                    action=f"act-n{n}", attempt=f"try-n{n}", run=f"run-{n % 7}", **more,
+                )),
+                headers=headers,
+            )
+            for n in range(number)
+        ]  # fmt: skip
+        return await asyncio.gather(*asks)
+
+    answers = [one.json() for one in visit(story)]
+    return [one for one in answers if one.get("answer") == "proceed"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "amount", "passes"),
+    [({"uses": "9", "sum": "500"}, 10, 9), ({"uses": "9", "sum": "60"}, 10, 6)],
+    ids=["uses", "sum"],
+)
+def test_of_a_thousand_at_once_no_more_go_on_than_it_has(
+    trip, obey, key, ben, typed, amount, passes
+):
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben, **typed)
+    assert len(ask_many(key, 1000, amount)) == passes
+    assert grants.Drawn.of(grants.drawn(grant)) == (passes, passes * amount)
+
+
+def test_a_revocation_comes_before_a_call_or_after_it(trip, obey, key, ben):
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben, uses="9", sum="500")
+
+    def revoke():
+        try:
+            return inbox.withdraw(grant, by=ben, reason="enough").decided_at
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        revoked = pool.submit(revoke)
+        passed = ask_many(key, 15, 1)
+        revoked.result()
+
+    grant.refresh_from_db()
+    assert grant.state == ApprovalState.WITHDRAWN
+    assert GrantUse.objects.count() == len(passed)
+    assert not GrantUse.objects.filter(at__gt=F("approval__decided_at")).exists()
+    assert answer(trip, "k1") == "wait"
+
+
+def test_a_restore_from_a_backup_voids_it(trip, obey, ben):
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben)
+    restoration.void_grants("The desk was restored.")
+    grant.refresh_from_db()
+    assert grant.state == ApprovalState.WITHDRAWN
+    assert answer(trip, "k1", run="run_2") == "wait"
+
+
+def test_with_the_run_in_which_it_was_given_its_terms_are_erased_and_it_lets_nothing_pass(
+    trip, obey, client, acme, ada, ben
+):
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben, target="any")
+    trip.succeeded(pay(trip, "k0"), attempt="try-k0", result={})
+    assert answer(trip, "k1", run="run_2") == "proceed"
+    trip.send("run.completed")
+
+    erase(acme, runs=["run_1"], by=ada)
+
+    grant.refresh_from_db()
+    assert grant.calls == []
+    assert answer(trip, "k2", run="run_2") == "wait"
+    client.force_login(ben)
+    assert "1 calls used" in client.get("/w/acme/approvals/grants/").content.decode()
+
+
+def test_who_may_not_decide_revokes_nothing_and_sees_no_terms(trip, obey, client, acme, ben):
+    from tests.people import team
+
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben)
+    client.force_login(person("finn", team(acme, "auditors", "view")))
+    page = client.get("/w/acme/approvals/grants/").content.decode()
+    assert "Revoke this grant" not in page
+    assert "contact c7" not in page
+    assert client.post(f"/w/acme/approvals/{grant.pk}/revoke/").status_code == 409
+    with pytest.raises(CannotMove):
+        inbox.withdraw(grant, by=person("gus"), reason="")
+
+
+def test_the_card_offers_it_and_keeps_what_was_typed(trip, obey, client, ben):
+    obey()
+    pay(trip, "k0")
+    approval = Approval.objects.get()
+    client.force_login(ben)
+    here = f"/w/acme/approvals/{approval.pk}/"
+    page = client.get(here).content.decode()
+    assert "The rule allows 9 calls, 1 d, 100 each, 500 in all at most" in page
+    assert "args.currency stays as it is here" in page
+    typed = {"uses": "99", "hours": "2", "each": "60", "sum": "120", "target": "any"}
+    posted = {f"more-{name}": one for name, one in typed.items()}
+    posted |= {"digest": approval.digest, "reason": "a batch"}
+    refused = client.post(f"{here}more/", posted)
+    assert refused.status_code == 422
+    assert 'value="99"' in refused.content.decode()
+    assert "the rule allows 9 at most" in refused.content.decode()
+    made = client.post(f"{here}more/", posted | {"more-uses": "9"})
+    grant = Approval.objects.latest("pk")
+    assert made.headers["location"] == f"/w/acme/approvals/{grant.pk}/"
+    card = client.get(made.headers["location"]).content.decode()
+    assert "Granted: 0 of 9 calls used, 0 of 120 in all." in card
+    assert "Withdraw before it is used" not in card
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.GRANTED
+
+
+def test_other_protocols_ask_people_though_a_grant_would_cover_it(trip, obey, key, ben):
+    obey()
+    pay(trip, "k0", targets=[])
+    approve(ben, target="any")
+    headers = {
+        "authorization": f"Bearer {key}", "content-type": "application/json",
+        "idempotency-key": "r1",
+    }  # fmt: skip
+    body = {"tool": "pay.refund", "arguments": {"amount": 5, "currency": "EUR"}, "timeout": "1h"}
+
+    async def story(client):
+        return await client.post("/aap/v1/requests", content=json.dumps(body), headers=headers)
+
+    assert visit(story).json()["status"] == "pending"
