@@ -141,7 +141,7 @@ def _rows(
             "risk": one.approval.risk,
             "targets": ", ".join(one.approval.targets),
             "person": card_context.customer(one.approval),
-            "values": [one.values.get(name, "") for name in found.differing],
+            "values": [(name, one.values.get(name, "")) for name in found.differing],
             "apart": one.apart,
             "expires": formatting.moment(one.approval.expires_at, "ago", zone),
         }
