@@ -14,6 +14,7 @@ from email.utils import parseaddr
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import redis
 from cryptography.fernet import Fernet
@@ -21,14 +22,15 @@ from django.conf import settings
 from django.core import mail
 from django.core.cache import cache
 from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from config import celery, env, pooling
+from config import celery, env, pooling, single_sign_on
 from edge import sockets
 from ledger import checks as ledger_checks
 from workspaces import encryption
-from workspaces.models import Secret, Workspace
+from workspaces.models import Secret, Team, Workspace
 
 TAG = "deployment"
 POSTGRESQL_MIN = 150_000
@@ -288,6 +290,46 @@ def folders_are_there() -> Iterator[CheckMessage]:
             yield Error(
                 f"AMENDS_HEADS_FOLDER: nothing can be kept in {folder}: {error.strerror}.",
                 id="config.E051",
+            )
+
+
+@deployed
+def provider_answers() -> Iterator[CheckMessage]:
+    """The company's identity provider is who it is said to be, and its groups have their teams."""
+    if not settings.OIDC_URL:
+        return
+    try:
+        document = httpx.get(
+            f"{settings.OIDC_URL}/.well-known/openid-configuration", timeout=BROKER_SECONDS_MAX
+        )
+        issuer = document.raise_for_status().json().get("issuer", "")
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        yield Error(f"AMENDS_OIDC_URL: {first_line(error)}", id="config.E070")
+    else:
+        if issuer.rstrip("/") != settings.OIDC_URL:
+            yield Error(
+                f"AMENDS_OIDC_URL is {settings.OIDC_URL}; who answers there calls itself {issuer}.",
+                id="config.E071",
+            )
+    if not (settings.OIDC_CLIENT_ID and settings.OIDC_SECRET):
+        yield Error("AMENDS_OIDC_CLIENT_ID and AMENDS_OIDC_SECRET are not set.", id="config.E072")
+    try:
+        named = single_sign_on.places()
+        lacking = [
+            f"{one.workspace}/{one.team}"
+            for one in named
+            if not Team.objects.filter(workspace__slug=one.workspace, name=one.team).exists()
+        ]
+    except ImproperlyConfigured as unreadable:
+        yield Error(str(unreadable), id="config.E073")
+    except DatabaseError:
+        return  # another check says that the database is away, or not prepared
+    else:
+        if lacking or not named:
+            yield Warning(
+                f"AMENDS_OIDC_TEAMS: there is no team {', '.join(lacking) or 'for any group'}.",
+                hint="Nobody comes in by such a group.",
+                id="config.W074",
             )
 
 

@@ -140,6 +140,22 @@ def test_a_mail_server_that_refuses_the_password_is_not_said_to_be_away(
     assert "EMAIL_PORT" not in said
 
 
+def test_a_provider_that_is_away_and_a_group_without_a_team_are_told_with_their_variable(
+    check: Check, acme: Workspace
+) -> None:
+    _, said = check(
+        AMENDS_OIDC_URL=f"http://127.0.0.1:{free_port()}", AMENDS_OIDC_CLIENT_ID="desk",
+        AMENDS_OIDC_TEAMS="deciders=acme/leads",
+    )  # fmt: skip
+
+    assert "AMENDS_OIDC_URL: " in said
+    assert "AMENDS_OIDC_SECRET are not set" in said
+    assert "AMENDS_OIDC_TEAMS: there is no team acme/leads" in said
+
+    _, said = check(AMENDS_OIDC_URL="http://127.0.0.1:1", AMENDS_OIDC_TEAMS="deciders")
+    assert "AMENDS_OIDC_TEAMS: 'deciders' is not like group=workspace/team" in said
+
+
 @pytest.mark.parametrize(
     ("name", "given", "told"),
     [
