@@ -305,6 +305,9 @@ def test_whatever_an_agent_may_write_of_her_goes(actor, northwind):
     at = {"run.started": {"on_behalf_of": EVE}, "action.succeeded": {"attempt": "t1"}}
     for type_, schema in schemas.AGENT_TYPES.items():
         data = filled(mi.type_info(schema)) | at.get(type_, {})
+        data = {
+            name: one for name, one in data.items() if name not in schemas.RESERVED.get(type_, ())
+        }
         data |= {"attempt": "t2"} if type_ == "action.failed" else {}
         of: dict[str, Any] = {"action": "a1", "n": 1} if type_.startswith("action.") else {}
         (answer,) = record_events(actor, event(type_, run="eve", data=data, **of)).answers
