@@ -27,7 +27,7 @@ from workspaces.keys import Caller
 from workspaces.models import PersonToken, User, Workspace
 
 REDIRECT = 302
-Answer = HttpResponse | Awaitable[HttpResponse]
+Answer = HttpResponseBase | Awaitable[HttpResponseBase]
 
 
 class NoStore:
@@ -45,9 +45,9 @@ class NoStore:
 
     def __call__(self, request: HttpRequest) -> Answer:
         answer = self._get_response(request)
-        return marked(answer) if isinstance(answer, HttpResponse) else self._awaited(answer)
+        return marked(answer) if isinstance(answer, HttpResponseBase) else self._awaited(answer)
 
-    async def _awaited(self, answer: Awaitable[HttpResponse]) -> HttpResponse:
+    async def _awaited(self, answer: Awaitable[HttpResponseBase]) -> HttpResponseBase:
         return marked(await answer)
 
 
@@ -60,15 +60,17 @@ class BackToThePage(NoStore):
 
     def __call__(self, request: HttpRequest) -> Answer:
         self_answer = self._get_response(request)
-        if isinstance(self_answer, HttpResponse):
+        if isinstance(self_answer, HttpResponseBase):
             return to_log_in(request, self_answer)
         return self._back(request, self_answer)
 
-    async def _back(self, request: HttpRequest, answer: Awaitable[HttpResponse]) -> HttpResponse:
+    async def _back(
+        self, request: HttpRequest, answer: Awaitable[HttpResponseBase]
+    ) -> HttpResponseBase:
         return to_log_in(request, await answer)
 
 
-def to_log_in(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
+def to_log_in(request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
     log_in = resolve_url(settings.LOGIN_URL)
     is_sent_there = urlsplit(answer.headers.get("Location", "")).path == log_in
     if request.method == "GET" or answer.status_code != REDIRECT or not is_sent_there:
@@ -94,7 +96,7 @@ def page_of_form(request: HttpRequest) -> str:
     return f"{here.path}?{here.query}" if here.query else here.path
 
 
-def marked(answer: HttpResponse) -> HttpResponse:
+def marked(answer: HttpResponseBase) -> HttpResponseBase:
     answer.headers.setdefault("Cache-Control", "no-store")
     return answer
 

@@ -11,7 +11,7 @@ values as the ledger keeps them: what a connector read is masked as what an agen
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from amends.protocol import masking
@@ -71,6 +71,11 @@ def value(found: Any, *, sensitive: bool, paths: Iterable[str] = ()) -> Any:
         return masking.masked(found, paths)
     except masking.Unfit:
         return HIDDEN  # what the ledger would not have kept cannot be masked by its rule
+
+
+def cleaner(person: User, workspace: Workspace, *, deciding: bool = False) -> Callable[[Any], Any]:
+    """What a value of a file is put through for a person: pages are, after they are drawn."""
+    return (lambda value: value) if sees(person, workspace, deciding=deciding) else without_secrets
 
 
 def headline(plain: str, in_full: str, *, sensitive: bool) -> str:

@@ -1,5 +1,6 @@
 """The tabs of approvals: the inbox and what is new in it, what was decided, and their health."""
 
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from statistics import median
 from typing import Any
@@ -9,7 +10,7 @@ from zoneinfo import ZoneInfo
 from django.contrib.auth.decorators import login_required
 from django.db.models import Case, F, IntegerField, JSONField, When
 from django.db.models.expressions import RawSQL
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpResponse, HttpResponseBase, JsonResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -21,7 +22,7 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.models.approvals import ApprovalQuerySet
 from approvals.policy import active
 from ledger import disclosure
-from workspaces import clock, formatting, independence, news
+from workspaces import clock, exporting, formatting, independence, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
 from workspaces.pages import (
@@ -111,6 +112,7 @@ def context_of_list(
         ],
         "views": views_of(here, request.user, view),
         "find": _find(rows, root, keep),
+        "files": [one | {"url": root + one["url"]} for one in exporting.links(request)],
         "pager": {"label": counted(rows), "next": more, "previous": ""},
         "oldest": f"oldest waits {formatting.span(timezone.now() - oldest)}" if oldest else "",
         "empty": None if found else _empty(request, here, keep.get("q", "")),
@@ -238,9 +240,42 @@ def _values(one: Any) -> dict[str, str]:
 
 @login_required
 @require_GET
-def inbox_list(request: Request, workspace: str) -> HttpResponse:
+def inbox_list(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
+    if exporting.is_asked(request):
+        return _export(request, here, wanted(request, here)[0].order_by("expires_at", "pk"))
     return page(request, "approvals/inbox.html", context_of_list(request, here))
+
+
+EXPORTED = (
+    "approval", "state", "risk", "title", "asked_by", "agent", "run", "case", "amount_minor",
+    "currency", "asked_at", "expires_at", "decided_at", "used_at", "decisions",
+)  # fmt: skip
+
+
+def _export(request: Request, here: Workspace, found: ApprovalQuerySet) -> HttpResponseBase:
+    sees = disclosure.sees(request.user, here, deciding=True)
+    related = ("agent", "requested_by", "closed_by")
+    rows = approvals_of(here).select_related(None).select_related(*related).defer(*UNLISTED)
+
+    def read(keys: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        for one in exporting.in_order(rows.prefetch_related("decisions__person"), keys):
+            yield (
+                one.pk, card_context.shown_state(one), one.risk, one.headline,
+                str(one.requested_by or one.agent or "the policy"),
+                one.agent.name if one.agent else "", one.run_ref, one.case_ref,
+                one.amount_minor if sees else None, one.currency if sees else "", one.asked_at,
+                one.expires_at, one.decided_at, one.used_at, _decisions(one),
+            )  # fmt: skip
+
+    export = exporting.Export(
+        "approvals",
+        EXPORTED,
+        exporting.keys(found),
+        read,
+        disclosure.cleaner(request.user, here, deciding=True),
+    )
+    return exporting.answer(request, export)
 
 
 @login_required
@@ -264,12 +299,14 @@ def fresh(request: Request, workspace: str) -> HttpResponse:
 
 @login_required
 @require_GET
-def history(request: Request, workspace: str) -> HttpResponse:
+def history(request: Request, workspace: str) -> HttpResponseBase:
     """What was decided, newest first."""
     here = workspace_or_404(request, workspace)
     rows = approvals_of(here).exclude(state=ApprovalState.WAITING).order_by("-pk")
     q = finding.asked(request.GET)
     rows = finding.narrowed(rows, q)
+    if exporting.is_asked(request):
+        return _export(request, here, rows)
     before = request.GET.get("after", "")
     if is_number(before):
         rows = rows.filter(pk__lt=int(before))
@@ -286,6 +323,7 @@ def history(request: Request, workspace: str) -> HttpResponse:
         "rows": [_past(one, zone, root) for one in found[:PAGE]],
         "views": views_of(here, request.user, "history"),
         "find": {"url": request.path, "q": q},
+        "files": exporting.links(request),
         "oldest": "",
         "pager": {"label": f"{len(found[:PAGE])} shown", "next": more, "previous": ""},
         "empty": {"icon": "clear", "title": f"Nothing fits “{q}”." if q else nothing},
@@ -293,11 +331,14 @@ def history(request: Request, workspace: str) -> HttpResponse:
     return page(request, "approvals/history.html", context)
 
 
-def _past(one: Approval, zone: ZoneInfo, root: str) -> dict[str, Any]:
-    words = [
+def _decisions(one: Approval) -> str:
+    return ", ".join(
         f"{decision.person} {'yes' if decision.granted else 'no'}"
         for decision in one.decisions.all()
-    ]
+    )
+
+
+def _past(one: Approval, zone: ZoneInfo, root: str) -> dict[str, Any]:
     used = {ApprovalState.USED: formatting.moment(one.used_at, "ago", zone)}
     took = formatting.span(one.decided_at - one.asked_at) if one.decided_at else ""
     return {
@@ -307,7 +348,7 @@ def _past(one: Approval, zone: ZoneInfo, root: str) -> dict[str, Any]:
         "state": card_context.shown_state(one),
         "subject": card_context.subject(one),
         "asked_by": str(one.requested_by or one.agent or "the policy"),
-        "decisions": ", ".join(words) or (str(one.closed_by) if one.closed_by else "nobody"),
+        "decisions": _decisions(one) or (str(one.closed_by) if one.closed_by else "nobody"),
         "decided": formatting.moment(one.decided_at, "ago", zone),
         "took": took,
         "used": used.get(ApprovalState(one.state), "no"),

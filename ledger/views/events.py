@@ -2,20 +2,21 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
-from django.http import Http404, HttpResponse, JsonResponse
+from django.http import Http404, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from amends.protocol.vocabulary import EventType
-from ledger import audit, clocks, logkeys, proofs, snapshots
+from ledger import audit, clocks, disclosure, logkeys, proofs, snapshots
 from ledger.models import Action, Event, Run
 from ledger.replaying import pretty, words_of
-from workspaces import formatting, outbox
+from workspaces import exporting, formatting, outbox
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.pages import ROWS_A_PAGE, Request, chips, is_number, page, page_of, workspace_or_404
@@ -280,11 +281,13 @@ ACTS = {
 
 @login_required
 @require_GET
-def acts(request: Request, workspace: str) -> HttpResponse:
+def acts(request: Request, workspace: str) -> HttpResponseBase:
     """Acts of people, by keyset on the ledger's place; `?kind=` narrows, `?before=` goes on."""
     here = workspace_or_404(request, workspace)
     kind = request.GET.get("kind", "all")
     kind = kind if kind in ACTS else "all"
+    if exporting.is_asked(request):
+        return _export_acts(request, here, kind)
     before = request.GET.get("before", "")
     events = list(_acts(here, kind, int(before) if is_number(before) else None)[: PAGE + 1])
     people = User.objects.in_bulk({int(e.actor) for e in events if is_number(e.actor)})
@@ -296,9 +299,32 @@ def acts(request: Request, workspace: str) -> HttpResponse:
         "lead": "Who did what. Each line is an entry of the ledger, with its proof behind it.",
         "filters": chips(request, "kind", [(name, name.capitalize()) for name in ACTS], kind),
         "acts": [_told(here, event, people) for event in events[:PAGE]],
-        "pager": {"label": f"{min(len(events), PAGE)} acts", "previous": "", "next": older},
+        "pager": {
+            "label": f"{min(len(events), PAGE)} acts",
+            "previous": "",
+            "next": older,
+            "files": exporting.links(request),
+        },
     }
     return page(request, "workspaces/audit.html", context)
+
+
+def _export_acts(request: Request, here: Workspace, kind: str) -> HttpResponseBase:
+    columns = ("entry", "at", "who", "did", "details", "run", "event", "type")
+
+    def read(keys: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        events = exporting.in_order(Event.objects.filter(workspace=here), keys)
+        people = User.objects.in_bulk({int(e.actor) for e in events if is_number(e.actor)})
+        for one in events:
+            told = _told(here, one, people)
+            yield (one.place, one.received_at, told["who"], told["words"], told["details"], one.run,
+                   one.event_id, one.type)  # fmt: skip
+
+    chosen = exporting.keys(_acts(here, kind, None))
+    return exporting.answer(
+        request,
+        exporting.Export("audit", columns, chosen, read, disclosure.cleaner(request.user, here)),
+    )
 
 
 def _acts(here: Workspace, kind: str, before: int | None) -> QuerySet[Event]:

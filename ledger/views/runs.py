@@ -1,19 +1,21 @@
 """Runs: the list, and one run read back step by step from its events alone."""
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpResponse
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from amends.protocol.vocabulary import EventType
-from ledger import finding, replaying
+from ledger import disclosure, finding, replaying
 from ledger.models import Event, Run, RunState
 from ledger.schemas import IMPORTED
-from workspaces import formatting, outbox
+from workspaces import exporting, formatting, outbox
 from workspaces.access import may, require
 from workspaces.models import APIKey, Workspace
 from workspaces.pages import (
@@ -37,7 +39,7 @@ FIRST_RUNS_MAX = 50
 
 @login_required
 @require_GET
-def runs(request: Request, workspace: str) -> HttpResponse:
+def runs(request: Request, workspace: str) -> HttpResponseBase:
     """Runs, newest first; `q` is a run's id, or words of its request, errors, targets …"""
     here = workspace_or_404(request, workspace)
     q = request.GET.get("q", "").strip()[:QUERY_CHARACTERS_MAX]
@@ -49,6 +51,8 @@ def runs(request: Request, workspace: str) -> HttpResponse:
         found = found.filter(state=state)
     if q:
         found = finding.narrowed(found, here, q, state=state)
+    if exporting.is_asked(request):
+        return _export(request, here, found.order_by("-started_at", "-id"))
     found = before_place(found, "started_at", request.GET.get("after", ""))
     rows = list(found.order_by("-started_at", "-id")[: ROWS_A_PAGE + 1])
     shown, pager = page_of(request, rows, _key)
@@ -57,10 +61,28 @@ def runs(request: Request, workspace: str) -> HttpResponse:
         "q": q,
         "views": chips(request, "state", [("", "All"), *STATES], state),
         "rows": [_row(here, run) for run in shown],
-        "pager": pager,
+        "pager": pager | {"files": exporting.links(request)},
         "empty": _empty(here, q or state),
     }
     return page(request, "ledger/runs.html", context)
+
+
+def _export(request: Request, here: Workspace, found: QuerySet[Run]) -> HttpResponseBase:
+    columns = ("run", "state", "request", "agent", "customer", "actions", "effects", "started_at",
+               "ended_at")  # fmt: skip
+
+    def read(keys: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        for one in exporting.in_order(Run.objects.select_related("agent"), keys):
+            yield (one.run, one.state, one.request or one.goal, one.agent.name if one.agent else "",
+                   one.customer_name or one.customer, one.action_count, one.effect_count,
+                   one.started_at, one.ended_at)  # fmt: skip
+
+    return exporting.answer(
+        request,
+        exporting.Export(
+            "runs", columns, exporting.keys(found), read, disclosure.cleaner(request.user, here)
+        ),
+    )
 
 
 @login_required

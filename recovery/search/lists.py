@@ -169,6 +169,14 @@ def find(
     )
 
 
+def every(
+    workspace: Workspace, text: str, *, by: User | None, order: str, everything: bool
+) -> QuerySet[Case]:
+    """All cases that `text` means, in the order of the list; raises QueryError."""
+    cases = matching(workspace, parse(text), by=by, everything=everything)
+    return cases.order_by(*_ordering(ORDERS.get(order, ORDERS[DEFAULT_ORDER])))
+
+
 def _with(cases: QuerySet[Case], columns: Sequence[str]) -> QuerySet[Case]:
     if not columns:
         return cases.select_related("run", "agent", "cause", "claimed_by").defer(*UNLISTED)

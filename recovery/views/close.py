@@ -1,26 +1,29 @@
 """The preview of closing: what stays as it is, how the case ends, and who owns what is left."""
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.views.decorators.http import require_GET, require_http_methods
 
+from ledger import disclosure
 from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import closing
 from recovery.models import Case, CaseOutcome, Residue
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.views import request_context, story
 from recovery.views.request_context import case_to, case_url
-from workspaces import formatting
+from workspaces import exporting, formatting
 from workspaces.access import people_with, require
+from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, chips, counted, is_number, page, workspace_or_404
 from workspaces.written import InvalidInput
@@ -110,11 +113,13 @@ RESIDUE_VIEWS = {"open": "Open", "mine": "Mine", "overdue": "Past due", "done": 
 
 @login_required
 @require_GET
-def residue_list(request: Request, workspace: str) -> HttpResponse:
+def residue_list(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
     view = request.GET.get("view", "open")
     view = view if view in RESIDUE_VIEWS else "open"
     found = closing.residues_of(here)
+    if exporting.is_asked(request):
+        return _export_residues(request, here, _narrowed(found, view, request), view)
     state = "done" if view == "done" else "open"
     rows, more = closing.residues_after(
         _narrowed(found, view, request), state, request.GET.get("after", "")
@@ -133,6 +138,7 @@ def residue_list(request: Request, workspace: str) -> HttpResponse:
             "label": f"{formatting.count(len(rows))} shown",
             "previous": f"{url}?view={view}" if request.GET.get("after") else "",
             "next": f"{url}?{urlencode({'view': view, 'after': more})}" if more else "",
+            "files": exporting.links(request),
         },
         "empty": {
             "icon": "clear",
@@ -142,6 +148,24 @@ def residue_list(request: Request, workspace: str) -> HttpResponse:
         },
     }
     return page(request, "recovery/residues.html", context)
+
+
+def _export_residues(request: Request, here: Workspace, found: Any, view: str) -> HttpResponseBase:
+    state = "done" if view == "done" else "open"
+    chosen = found.filter(**closing.RESIDUE_STATES[state]).order_by("due_at", "pk")
+    columns = ("id", "what", "case", "run", "customer", "owner", "due_at", "done_at", "done_by",
+               "note")  # fmt: skip
+
+    def read(keys: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        for one in exporting.in_order(found, keys):
+            row = residue_row(one)
+            yield (one.pk, row["text"], one.case_id, row["run"], row["customer"], row["owner"],
+                   one.due_at, one.done_at, row["done_by"], row["note"])  # fmt: skip
+
+    export = exporting.Export(
+        "left-over", columns, exporting.keys(chosen), read, disclosure.cleaner(request.user, here)
+    )
+    return exporting.answer(request, export)
 
 
 def _narrowed(found: Any, view: str, request: Request) -> Any:

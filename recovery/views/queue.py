@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
@@ -19,7 +20,7 @@ from approvals.models import Approval
 from ledger import disclosure, proofs
 from ledger.models import Effect, Run
 from recovery import search
-from recovery.cases.lifecycle import REFUSALS
+from recovery.cases.lifecycle import REFUSALS, holder_of
 from recovery.casework import cases
 from recovery.casework.bulk_verbs import USUAL, VERBS
 from recovery.models import Case, Cause, Correction
@@ -28,7 +29,7 @@ from recovery.search.keys import WITHOUT_EFFECTS
 from recovery.views import acts, saved_views, story
 from recovery.views.queue_rows import COLUMNS, line, row
 from recovery.views.request_context import list_of, queue_url
-from workspaces import clock, formatting, news
+from workspaces import clock, exporting, formatting, news
 from workspaces.access import may
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, named, page, workspace_or_404, workspace_to
@@ -251,13 +252,15 @@ ID = re.compile(r"(?=\S*\d)[^\s:*\"()]{8,}")
 
 @login_required
 @require_GET
-def queue(request: Request, workspace: str) -> HttpResponse:
+def queue(request: Request, workspace: str) -> HttpResponseBase:
     """A page of cases; every filter is in the address, and nothing changes by looking."""
     here = workspace_or_404(request, workspace)
     params = request.GET
     q, everything = params.get("q", "").strip(), "all" in params
     if ID.fullmatch(q) and len(found_there := places_named(here, q)) == 1:
         return redirect(found_there[0].url)
+    if exporting.is_asked(request):
+        return _export(request, here, q, everything=everything)
     context = _frame(request, here, q)
     order = params.get("sort", search.DEFAULT_ORDER)
     try:
@@ -290,11 +293,45 @@ def queue(request: Request, workspace: str) -> HttpResponse:
         "cases": rows,
         "count": number,
         "sorts": _sorts(q, found.order),
-        "pager": _pager(params, found, len(rows), number),
+        "pager": _pager(params, found, len(rows), number) | {"files": exporting.links(request)},
         "empty": None if rows else empty(here, q),
         "peek": beside,
     }
     return page(request, "recovery/queue.html", context)
+
+
+EXPORTED = (
+    "case", "state", "risk", "headline", "request", "customer", "run", "agent", "failed_action",
+    "failed_target", "suggestion", "needs_approval", "failed_at", "due_at", "undo_until",
+    "claimed_by", "closed_at", "outcome", "amount_minor", "currency",
+)  # fmt: skip
+
+
+def _export(request: Request, here: Workspace, q: str, *, everything: bool) -> HttpResponseBase:
+    sensitive = disclosure.sees(request.user, here)
+    order = request.GET.get("sort", search.DEFAULT_ORDER)
+    try:
+        found = search.every(here, q, by=request.user, order=order, everything=everything)
+        chosen = exporting.keys(found)
+    except search.QueryError as wrong:
+        return HttpResponse(f"{wrong.message}\n", status=422, content_type="text/plain")
+    cases_here = Case.objects.filter(workspace=here).select_related("run", "agent", "claimed_by")
+
+    def read(keys: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        for one in exporting.in_order(cases_here, keys):
+            title = disclosure.headline(one.headline, one.headline_in_full, sensitive=sensitive)
+            yield (
+                one.pk, one.state, one.risk, title, one.request, one.customer_name or one.customer,
+                one.run.run, one.agent.name if one.agent else "", one.failed_tool,
+                one.failed_target, one.suggestion, one.needs_approval, one.failed_at, one.due_at,
+                one.undo_until, str(holder_of(one) or ""), one.closed_at, one.outcome,
+                one.amount_minor, one.currency,
+            )  # fmt: skip
+
+    return exporting.answer(
+        request,
+        exporting.Export("cases", EXPORTED, chosen, read, disclosure.cleaner(request.user, here)),
+    )
 
 
 def _frame(request: Request, here: Workspace, q: str) -> dict[str, Any]:

@@ -1,0 +1,58 @@
+"""A list as a file holds what the list shows to its reader, by the same query, and no more."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from recovery.models import Case
+from tests.approvals.cast import asker
+from tests.people import person, team
+
+
+def rows_of(answer, kind):
+    text = b"".join(answer.streaming_content).decode()
+    return json.loads(text) if kind == "json" else list(csv.DictReader(io.StringIO(text)))
+
+
+@pytest.fixture
+def case(raised, acme, ada):
+    case = raised.case()
+    Case.objects.filter(pk=case.pk).update(headline_in_full="T-182 is high instead of normal")
+    asker(acme, ada)()
+    return case
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.parametrize(
+    ("place", "column"),
+    [("queue/", "headline"), ("approvals/?view=all", "title"), ("runs/", "run"),
+     ("audit/", "did"), ("residue/", "what"), ("approvals/history/", "title")],
+)  # fmt: skip
+def test_every_list_is_had_as_a_file_by_who_may_see_it(client, case, ada, dev, place, column, kind):
+    address = f"/w/acme/{place}{'&' if '?' in place else '?'}format={kind}"
+    client.force_login(ada)
+
+    answer = client.get(address)
+
+    assert answer.status_code == 200
+    assert f".{kind}" in answer["Content-Disposition"]
+    assert all(column in row for row in rows_of(answer, kind))
+    client.force_login(dev)
+    assert client.get(address).status_code == 404
+
+
+def test_the_file_has_the_query_of_the_list_and_hides_what_the_list_hides(client, case, ada, acme):
+    Case.objects.filter(pk=case.pk).update(request="=HYPERLINK(1)")
+    client.force_login(ada)
+    assert rows_of(client.get("/w/acme/queue/?format=json&q=risk:critical"), "json") == []
+    [row] = rows_of(client.get("/w/acme/queue/?format=csv&q=tool:tickets.update"), "csv")
+    assert row["request"] == "'=HYPERLINK(1)", "no spreadsheet takes it for a formula"
+    Case.objects.filter(pk=case.pk).update(request="pay from DE89 3704 0044 0532 0130 00")
+    vic = person("vic", team(acme, "watchers", "view"))
+    client.force_login(vic)
+    [row] = rows_of(client.get("/w/acme/queue/?format=json"), "json")
+    assert "instead of normal" not in row["headline"]
+    assert "DE89" not in row["request"]
+    assert client.get("/w/acme/queue/?format=csv&q=risk:purple").status_code == 422

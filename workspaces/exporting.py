@@ -1,0 +1,108 @@
+"""A list as a file: the same address with `format=csv` or `format=json`, so the same query, the
+same permission, and through the functions that say what of a row its reader is shown.
+
+Which rows are in it is settled first; they are read and sent in batches, however many there are.
+"""
+
+import csv
+import io
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db.models import QuerySet
+from django.http import HttpRequest, StreamingHttpResponse
+
+ROWS_MAX = 100_000
+BATCH = 500
+TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
+# A spreadsheet takes a cell that begins so for a formula.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Export(NamedTuple):
+    """What goes into the file; `read` gives, for keys of rows, their values by `columns`."""
+
+    name: str
+    columns: Sequence[str]
+    keys: Sequence[int]
+    read: Callable[[Sequence[int]], Iterable[Sequence[Any]]]
+    clean: Callable[[Any], Any]
+    """What each value goes through for its reader (`ledger.disclosure.cleaner`)."""
+
+
+def is_asked(request: HttpRequest) -> bool:
+    return request.GET.get("format") in TYPES
+
+
+def links(request: HttpRequest) -> list[dict[str, str]]:
+    """Where the list that the address asks for is had as a file."""
+    kept = {name: value for name, value in request.GET.items() if name not in {"after", "peek"}}
+    return [
+        {"name": kind.upper(), "url": f"?{urlencode(kept | {'format': kind})}"} for kind in TYPES
+    ]
+
+
+def keys(rows: QuerySet[Any]) -> list[int]:
+    """Which rows are in the file, in the order of the list."""
+    return list(rows.values_list("pk", flat=True)[:ROWS_MAX])
+
+
+def in_order(rows: QuerySet[Any], found: Sequence[int]) -> list[Any]:
+    """The rows of these keys, in the order of the keys; what is gone by now is left out."""
+    by_key = rows.in_bulk(list(found))
+    return [by_key[key] for key in found if key in by_key]
+
+
+def answer(request: HttpRequest, export: Export) -> StreamingHttpResponse:
+    """The file, sent as it is read."""
+    kind = request.GET["format"]
+    batches = [export.keys[at : at + BATCH] for at in range(0, len(export.keys), BATCH)]
+    write = _csv if kind == "csv" else _json
+    parts = write(export, batches)
+    sent: Iterator[str] | AsyncIterator[str] = parts
+    if isinstance(request, ASGIRequest):
+        sent = _aside(parts)
+    response = StreamingHttpResponse(sent, content_type=TYPES[kind])
+    response["Content-Disposition"] = f'attachment; filename="{export.name}.{kind}"'
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+async def _aside(parts: Iterator[str]) -> AsyncIterator[str]:
+    """The same, read in the thread of the request, so that the process serves others meanwhile."""
+    while (part := await sync_to_async(lambda: next(parts, None))()) is not None:
+        yield part
+
+
+def _csv(export: Export, batches: Iterable[Sequence[int]]) -> Iterator[str]:
+    yield _lines([export.columns])
+    for batch in batches:
+        yield _lines([[_cell(export.clean(value)) for value in row] for row in export.read(batch)])
+
+
+def _lines(rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(FORMULA):
+        return f"'{value}"
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _json(export: Export, batches: Iterable[Sequence[int]]) -> Iterator[str]:
+    """One array, a row on each line."""
+    before = "[\n"
+    for batch in batches:
+        for row in export.read(batch):
+            said = dict(zip(export.columns, map(export.clean, row), strict=True))
+            yield before + json.dumps(said, cls=DjangoJSONEncoder, ensure_ascii=False)
+            before = ",\n"
+    yield "\n]\n" if before == ",\n" else "[]\n"
