@@ -22,7 +22,8 @@ def test_the_four_lines_of_the_guide_work_with_any_framework(desk, small_desk):
         return flight
 
     names = {"desk": desk, "amends": amends, "TOOLS": {"update_flight": update_flight}}
-    exec(blocks("frameworks.md")[-1], names)  # noqa: S102
+    [lines] = [one for one in blocks("frameworks.md") if "def call_tool" in one]
+    exec(lines, names)  # noqa: S102
     call_tool = names["call_tool"]
     asked = {"reservation": "XEHM4B", "flight": "HAT019"}
 
