@@ -158,7 +158,6 @@ def test_what_was_in_the_queue_is_neither_taken_out_of_it_nor_opened_again(begin
     run.plans("tickets.update", TICKET[:2])
     run.ends("failed")
     case = run.case()
-    headline = case.headline
     [action] = settling.facts_now(case).unknown()
 
     settling.settle_action(
@@ -166,7 +165,8 @@ def test_what_was_in_the_queue_is_neither_taken_out_of_it_nor_opened_again(begin
     )
     case = run.case()
 
-    assert (case.headline, case.without_effects) == (headline, False)
+    assert not case.without_effects
+    assert case.headline.endswith("never said how tickets.update ended: it did not happen")
     assert listed(acme, ada, "") == ["run_1"]
     closing.close(case, outcome="expected", reason="Fine.", by=ada, seen=case.revision)
     triage.look([case.run_id])
