@@ -9,6 +9,7 @@ from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, deciders, denials, memory, notifications, team_coverage
 from approvals.deciders import locked
 from approvals.digests import record
+from approvals.gate import covered_questions
 from approvals.interchange import aap_requests
 from approvals.models import LIVING, Approval, ApprovalState, GateKey
 from approvals.signals import publish_on_commit
@@ -79,6 +80,7 @@ def forget_old_keys() -> int:
 
 every(2, name="approvals.expire", process=SWEEPER)(expire_due)
 every(1, name="approvals.withdraw", process=SWEEPER)(approval_requests.sweep)
+every(15, name="approvals.release", process=SWEEPER)(covered_questions.release_due)
 every(30, name="approvals.withdraw_old")(approval_requests.sweep_old_forms)
 every(30, name="approvals.remind")(remind_due)
 every(5, name="approvals.note_told")(notifications.note_due)

@@ -6,11 +6,8 @@ carries them (`ledger.drivers`): an awaited connection, or one of Django's in a 
 more than statements it leaves as `Decided` to the thread (`approvals.gate.slow_path`).
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
-
-import msgspec
 
 from amends.protocol.vocabulary import EventType
 from approvals import denials
@@ -19,19 +16,13 @@ from approvals.gate.begin_context import BeginContext, as_approved, context_of, 
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
-    KEY_REUSED,
-    Again,
     Answer,
     Decision,
     Denied,
-    Forgotten,
     InDoubt,
     InProgress,
-    KeyReused,
     Proceed,
-    Question,
     Reply,
-    Use,
     decide,
 )
 from approvals.gate.gathering import Gathered, gather
@@ -62,12 +53,13 @@ def steps(  # noqa: PLR0911 - one per kind of decision
 ) -> Steps[Reply | Decided | None]:
     """Look, decide, and do it where that is a matter of statements: all that is no news to anybody.
     None where only a thread may compile the policy, look through what it asks about, or note how
-    the tool was announced.
+    the tool was announced; what is only asked about is left as decided.
     """
     context = yield from look(request)
     policy = active_policies.known(context.policy_digest)
     if not in_thread and (
         policy is None
+        or request.explain
         or questions(policy, as_approved(request, context).tool_call(context.labels))
         or snapshot_cache.brings_news(request)
     ):
@@ -77,7 +69,7 @@ def steps(  # noqa: PLR0911 - one per kind of decision
     gathered = yield from gather(request, context, policy)
     decision, judgement = decide(request, context, policy, gathered.findings)
     if request.explain:
-        return explained(request, context, decision, judgement)
+        return Decided(context, policy, gathered, judgement, decision)
     match decision:
         case Answer():
             reply = Reply(decision.body)
@@ -220,33 +212,3 @@ def is_often(context: BeginContext, decision: Denied) -> bool:
     """Whether this denial makes the run one that somebody has to look at."""
     now = context.denials_of_run + 1 if decision.code == BY_RULE else 0
     return now == denials.OFTEN or (now > denials.OFTEN and context.run is None)
-
-
-def explained(
-    request: BeginRequest, context: BeginContext, decision: Decision, judgement: PolicyDecision
-) -> Reply:
-    """What `begin` would answer, and why; nothing was written."""
-    would: dict[str, Any] = {}
-    match decision:
-        case Answer(body=body) | Again(body=body):
-            would = dict(body)
-        case Proceed():
-            would = {"answer": "proceed", "action": decision.action}
-        case Use():
-            would = {"answer": "proceed", "approval": str(decision.approval)}
-            if context.change is not None:
-                would["arguments"] = context.change["args"]
-        case Question():
-            would = {"answer": "wait"}
-        case Denied():
-            would = decision.as_body()
-        case Forgotten():
-            would = {"answer": "in_doubt", "action": decision.proceed.action}
-        case InDoubt():
-            would = {"answer": "in_doubt", "action": decision.known.action}
-        case InProgress():
-            return decision.as_reply()
-        case KeyReused():
-            would = {"answer": "refused", "problem": msgspec.to_builtins(KEY_REUSED)}
-    why = asdict(judgement) | {"key": request.key, "policy": context.policy_digest}
-    return Reply(would | {"explain": why})

@@ -37,6 +37,7 @@ FORM = "amends bounded grant 1"
 AMOUNT_FACTS = frozenset({"tool", "args", "target", "targets"})
 GRANTS_LOOKED_AT_MAX = 20
 """Of an agent's living grants for one tool so many, the oldest, are looked through."""
+NOTHING_DRAWN = grants.Drawn(0, Decimal(0))
 WHY = "Say why, so that whoever looks later can follow."
 
 
@@ -253,6 +254,37 @@ def _preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
 # Drawing on one, in `begin`.
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The call that a grant may cover, as `begin` has it or as a question that waits has kept it,
+    and the rules that ask people about it.
+    """
+
+    workspace_id: int
+    agent_id: int
+    key: str
+    tool: str
+    args: Any
+    targets: Sequence[Mapping[str, Any]]
+    rules: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, request: BeginRequest, judgement: PolicyDecision) -> "Asked":
+        actor = request.actor
+        return cls(
+            actor.workspace_id, actor.agent_id or 0, request.key, request.tool,
+            request.data.get("args"), request.targets, judgement.rules,
+        )  # fmt: skip
+
+    @classmethod
+    def of_question(cls, approval: Approval) -> "Asked":
+        call, key = approval.calls[0], str(approval.subject.get("key", ""))
+        return cls(
+            approval.workspace_id, approval.agent_id or 0, key, str(call["operation"]),
+            call.get("args"), call.get("targets") or [], approval.rules,
+        )  # fmt: skip
+
+
 def draw(request: BeginRequest, judgement: PolicyDecision, action: tuple[str, str]) -> int | None:
     """The grant that lets this call pass, drawn on; None where people have to be asked.
 
@@ -261,79 +293,101 @@ def draw(request: BeginRequest, judgement: PolicyDecision, action: tuple[str, st
     limits = Limits.of(judgement.rules)
     if limits is None or judgement.approval != "MANUAL" or judgement.affected:
         return None
-    key = subject_key(request.actor.agent_id or 0, request.tool)
-    living = Approval.objects.filter(
-        workspace=request.actor.workspace_id, subject_key=key, subject_kind=SubjectKind.GRANT,
-        state=ApprovalState.GRANTED, expires_at__gt=Now(),
-    )  # fmt: skip
-    ids = list(living.order_by("pk").values_list("pk", flat=True)[:GRANTS_LOOKED_AT_MAX])
+    asked = Asked.of(request, judgement)
+    ids = list(living(asked).order_by("pk").values_list("pk", flat=True)[:GRANTS_LOOKED_AT_MAX])
     for pk in ids:
-        approval = (
-            locks.locked(Approval.objects.filter(pk=pk, state=ApprovalState.GRANTED))
-            .filter(expires_at__gt=Now())
-            .annotate(is_recorded=grants.recorded())
-            .select_related("workspace")
-            .first()
-        )
-        if approval is not None and _covers(approval, request, judgement):
-            _note(approval, request, action)
+        approval = _held(pk)
+        if approval is not None and not lacking(approval, asked):
+            _note(approval, asked, action)
             return pk
     return None
+
+
+def living(asked: Asked) -> QuerySet[Approval]:
+    """The agent's grants for this tool that may be drawn on."""
+    return Approval.objects.filter(
+        workspace=asked.workspace_id, subject_key=subject_key(asked.agent_id, asked.tool),
+        subject_kind=SubjectKind.GRANT, state=ApprovalState.GRANTED, expires_at__gt=Now(),
+    )  # fmt: skip
+
+
+def _held(pk: int) -> Any:
+    """A living grant under its lock; None where it lives no more."""
+    rows = locks.locked(Approval.objects.filter(pk=pk, state=ApprovalState.GRANTED))
+    return told(rows.filter(expires_at__gt=Now())).first()
+
+
+def told(rows: QuerySet[Approval]) -> QuerySet[Any]:
+    return rows.annotate(is_recorded=grants.recorded()).select_related("workspace")
 
 
 def subject_key(agent_id: int, tool: str) -> str:
     return f"{agent_id} bounded {tool}"[:400]
 
 
-def _covers(approval: Any, request: BeginRequest, judgement: PolicyDecision) -> bool:
-    """Whether the grant, whose row is locked, stands as it was agreed to and has room for this."""
-    if not approval.is_recorded or approval_requests.digest_of(approval) != approval.digest:
-        return False
-    terms = approval.calls[0]["more"]["bounded"]
-    amount = amount_of(terms, request)
-    if amount is None or not _is_like(terms, request, judgement):
-        return False
-    others = grants.drawn(approval).exclude(agent=request.actor.agent_id or 0, key=request.key)
-    used = grants.Drawn.of(others)
-    return (
-        used.calls < terms["uses"]
-        and (terms["each"] is None or amount <= Decimal(terms["each"]))
-        and (terms["sum"] is None or used.total + amount <= Decimal(terms["sum"]))
-        and grants.still_entitled(approval)
-    )
-
-
-def _is_like(terms: Mapping[str, Any], request: BeginRequest, judgement: PolicyDecision) -> bool:
-    """Whether the same rules ask about it, on the same target if one is named, with the same
-    values where the rule wants that.
+def lacking(approval: Any, asked: Asked, beside: grants.Drawn = NOTHING_DRAWN) -> str:
+    """Why the grant, told of its record, does not cover this call, in words; empty where it stands
+    as it was agreed to and has room `beside` what others are about to draw.
     """
-    args, target = request.data.get("args"), terms["target"]
-    is_there = target is None or (bool(request.targets) and all(
-        one == target for one in _named(request)
-    ))  # fmt: skip
-    return (
-        is_there
-        and terms["rules"] == grants.rules_digest(judgement.rules)
-        and all(_form(_at(args, path)) == _form(one) for path, one in terms["same"].items())
+    if not approval.is_recorded or approval_requests.digest_of(approval) != approval.digest:
+        return "its record was changed"
+    terms = approval.calls[0]["more"]["bounded"]
+    others = grants.drawn(approval).exclude(agent=asked.agent_id, key=asked.key)
+    used = grants.Drawn.of(others)
+    why = _unlike(terms, asked) or _without_room(
+        terms, amount_of(terms, asked), used.calls + beside.calls, used.total + beside.total
     )
+    if not why and not grants.still_entitled(approval):
+        return "one who agreed to it may no longer do so"
+    return why
 
 
-def _named(request: BeginRequest) -> list[dict[str, str]]:
-    return [{"type": str(one["type"]), "id": str(one["id"])} for one in request.targets]
+def _without_room(
+    terms: Mapping[str, Any], amount: Decimal | None, calls: int, total: Decimal
+) -> str:
+    """What keeps it from taking one call more of this amount, beside what was drawn."""
+    if amount is None:
+        return "how much this call is cannot be told"
+    if calls >= terms["uses"]:
+        return "all its calls are used"
+    if terms["each"] is not None and amount > Decimal(terms["each"]):
+        return f"this is more than {terms['each']}, the most for one call"
+    if terms["sum"] is not None and total + amount > Decimal(terms["sum"]):
+        return f"with this it would be more than {terms['sum']} in all"
+    return ""
+
+
+def _unlike(terms: Mapping[str, Any], asked: Asked) -> str:
+    """What keeps the call from being like those that were granted: the same rules ask about it, on
+    the same target if one is named, with the same values where the rule wants that.
+    """
+    target = terms["target"]
+    if target and not (asked.targets and all(one == target for one in _named(asked))):
+        return "it is for another target"
+    if terms["rules"] != grants.rules_digest(asked.rules):
+        return "other rules ask about this call"
+    for path, one in terms["same"].items():
+        if _form(_at(asked.args, path)) != _form(one):
+            return f"{path} is another"
+    return ""
+
+
+def _named(asked: Asked) -> list[dict[str, str]]:
+    return [{"type": str(one["type"]), "id": str(one["id"])} for one in asked.targets]
 
 
 def _form(value: Any) -> bytes:
     return without_last4(canonical(value))
 
 
-def amount_of(terms: Mapping[str, Any], request: BeginRequest) -> Decimal | None:
+def amount_of(terms: Mapping[str, Any], asked: Asked) -> Decimal | None:
     """How much this call is, by the rule; None where it cannot be told, or is less than nothing."""
     if not terms["amount"]:
         return Decimal(0)
-    first = dict(request.targets[0]) if request.targets else {}
+    first = dict(asked.targets[0]) if asked.targets else {}
     facts = {
-        "tool": request.tool, "args": request.data.get("args"), "target": first,
-        "targets": [dict(one) for one in request.targets],
+        "tool": asked.tool, "args": asked.args, "target": first,
+        "targets": [dict(one) for one in asked.targets],
     }  # fmt: skip
     try:
         value = _compiled(terms["amount"]).evaluate(facts)
@@ -350,10 +404,10 @@ def _compiled(source: str) -> Expression:
     return Expression(source, AMOUNT_FACTS)
 
 
-def _note(approval: Approval, request: BeginRequest, action: tuple[str, str]) -> None:
-    amount = amount_of(approval.calls[0]["more"]["bounded"], request)
+def _note(approval: Approval, asked: Asked, action: tuple[str, str]) -> None:
+    amount = amount_of(approval.calls[0]["more"]["bounded"], asked)
     GrantUse.objects.update_or_create(
-        approval=approval, agent_id=request.actor.agent_id or 0, key=request.key,
+        approval=approval, agent_id=asked.agent_id, key=asked.key,
         defaults={"run_ref": action[0], "action": action[1], "amount": amount or Decimal(0),
                   "at": Now()},
     )  # fmt: skip

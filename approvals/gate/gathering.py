@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -57,6 +58,8 @@ class Gathered:
     meters: list[Meter] = field(default_factory=list)
     standings: list[tuple[Meter, Standing]] = field(default_factory=list)
     sighted: dict[tuple[str, str], Value] = field(default_factory=dict)
+    milliseconds: dict[str, float] = field(default_factory=dict)
+    """What each look took by itself, where it is only asked what would be."""
 
     @property
     def caller(self) -> Caller:
@@ -104,7 +107,12 @@ def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Step
             looks[question.key] = answer
         else:
             found.findings[question.key] = answer
-    if looks:
+    if looks and request.explain:
+        for key, look in looks.items():
+            began = perf_counter()
+            found.findings |= yield from _looked_up({key: look}, found)
+            found.milliseconds[key] = (perf_counter() - began) * 1000
+    elif looks:
         found.findings |= yield from _looked_up(looks, found)
     return found
 

@@ -53,6 +53,7 @@ from approvals.gate.decision_table import (
     order_breach,
     waiting,
 )
+from approvals.gate.explaining import explained
 from approvals.gate.gathering import gather
 from approvals.models import Approval, ApprovalState, GateKey
 from approvals.policy import PolicyDecision
@@ -150,6 +151,8 @@ def _done(  # noqa: PLR0911 - one per kind of decision
     match found:
         case Reply():
             return found
+        case Decided() if request.explain:
+            return explained(request, found)
         case Decided(decision=Use() as use):
             return _use(request, found, use)
         case Decided(decision=Again() as again):

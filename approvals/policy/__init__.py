@@ -10,7 +10,14 @@ from approvals.policy.decisions import (
     first_of,
 )
 from approvals.policy.document import Call, Policy, Twin
-from approvals.policy.evaluation import class_of, judge, questions, strictest, verdict
+from approvals.policy.evaluation import (
+    class_of,
+    fitting_rules,
+    judge,
+    questions,
+    strictest,
+    verdict,
+)
 from approvals.policy.expressions import CannotEvaluate
 from approvals.policy.loading import load, load_new
 from approvals.policy.reading import Invalid, Problem, Unreadable
@@ -34,6 +41,7 @@ __all__ = [
     "class_of",
     "default",
     "first_of",
+    "fitting_rules",
     "judge",
     "load",
     "load_new",

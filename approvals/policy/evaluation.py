@@ -64,6 +64,16 @@ def questions(policy: Policy, deed: ToolCall) -> tuple[Question, ...]:
     return tuple(found.values())
 
 
+def fitting_rules(policy: Policy, deed: ToolCall) -> tuple[list[Rule], dict[str, Any]]:
+    """Every rule whose glob fits, the most specific first and those that hold always last, and the
+    facts that their conditions see.
+    """
+    found = [rule for rule in policy.rules if glob_matches(rule.glob, deed.tool)]
+    found.sort(key=lambda rule: glob_specificity(rule.glob), reverse=True)
+    found += [rule for rule in policy.always if glob_matches(rule.glob, deed.tool)]
+    return found, _seen(policy, deed)[2]
+
+
 def _seen(policy: Policy, deed: ToolCall) -> tuple[ActionClass, Risk, dict[str, Any]]:
     """Class and risk of the call, and the facts that conditions see."""
     action_class = class_of(policy, deed)

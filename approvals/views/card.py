@@ -15,7 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from approvals import alike, card_context, clarifications, consent_requests, deciders, inbox
-from approvals.gate import bounded_grants, changed_arguments
+from approvals.gate import bounded_grants, changed_arguments, covered_questions
 from approvals.interchange import aais
 from approvals.models import Approval, ApprovalState, ConsentRequest, SubjectKind
 from approvals.views.lists import approvals_of, context_of_list, zone_of
@@ -154,11 +154,27 @@ def _card(
             "more": bounded_grants.offer(approval)
             if sees and not inbox.why_not(approval, person)
             else None,
+            "not_covering": _not_covering(approval) if sees else [],
             "may_reply": approval.state == ApprovalState.WAITING
             and clarifications.may_reply(approval, person),
         }
         | _your_part(request, approval, here_url)
     )
+
+
+def _not_covering(approval: Approval) -> list[dict[str, str]]:
+    """The living bounded grants of the agent for this tool, and why none lets this call pass."""
+    if approval.state != ApprovalState.WAITING:
+        return []
+    return [
+        {
+            "title": grant.headline,
+            "url": reverse("approvals:card", args=[approval.workspace.slug, grant.pk]),
+            "why": why,
+        }
+        for grant, why in covered_questions.standing_for(approval)
+        if why
+    ]
 
 
 def shown_stamp(approval: Approval) -> str:

@@ -10,7 +10,7 @@ from django.db import connection, connections
 from django.db.models import F
 
 from approvals import grants, inbox, periodic
-from approvals.gate import bounded_grants
+from approvals.gate import bounded_grants, covered_questions
 from approvals.models import Approval, ApprovalState, GrantUse
 from ledger.erasure import erase
 from ledger.models import Event
@@ -60,7 +60,8 @@ def answer(*asked, **more):
 
 def approve(by, **typed):
     """Ben presses “Approve this and more like it” on the newest question."""
-    approval = Approval.objects.filter(state=ApprovalState.WAITING).latest("pk")
+    of = typed.pop("of", None)
+    approval = of or Approval.objects.filter(state=ApprovalState.WAITING).latest("pk")
     terms = {"uses": "3", "hours": "2", "each": "60", "sum": "120", "target": "one"} | typed
     return bounded_grants.approve_with_more(
         approval, by=by, seen=approval.digest, typed=terms, reason="a batch of returns"
@@ -110,6 +111,67 @@ def test_what_is_beyond_it_is_put_to_people(trip, obey, ben, more):
     pay(trip, "k0")
     approve(ben)
     assert answer(trip, "k1", **more) == "wait"
+    assert not GrantUse.objects.exists()
+
+
+def test_questions_that_wait_are_released_by_a_grant_that_covers_them_and_others_say_why_not(
+    trip, obey, client, ben
+):
+    obey()
+    for key, amount in (("k0", 50), ("k1", 50), ("k2", 70), ("k3", 60), ("k4", 60)):
+        assert answer(trip, key, amount) == "wait"
+    first = Approval.objects.earliest("pk")
+    grant = approve(ben, of=first)
+
+    def state(number):
+        return Approval.objects.get(action__action=f"act-k{number}").state
+
+    assert [state(number) for number in range(5)] == [
+        "granted", "withdrawn", "waiting", "withdrawn", "waiting",
+    ], "k2 is more than 60, and with k4 it would be more than 120 in all"  # fmt: skip
+    taken = Event.objects.filter(type="approval.withdrawn", action="act-k1").get()
+    assert taken.data["reason"] == f"bounded grant {grant.pk} covers it"
+    client.force_login(ben)
+    waits = Approval.objects.get(action__action="act-k2")
+    card = client.get(f"/w/acme/approvals/{waits.pk}/").content.decode()
+    assert "does not cover this call: this is more than 60, the most for one call." in card
+
+    assert [answer(trip, "k1", 50), answer(trip, "k3", 60)] == ["proceed", "proceed"]
+    assert [answer(trip, "k4", 60), answer(trip, "k2", 70)] == ["wait", "wait"]
+    assert covered_questions.release_due() == 0
+    trip.send("action.failed", action="act-k3", fence=1, attempt="try-k3", outcome="no_effect")
+    assert covered_questions.release_due() == 1, "a call without effect gives its use back"
+    assert answer(trip, "k4", 60) == "proceed"
+
+
+def test_explain_names_each_condition_its_value_and_its_cost_and_the_grants(trip, obey, ben):
+    obey(
+        {"approval": "MANUAL", "bounded": BOUNDED, "when": 'count(per: agent, over: "1h") > 0'},
+        {"approval": "AUTO", "when": "args.amount < 10 && args.missing"},
+        always={"pay.*": {"approval": "DENY", "when": "args.amount > 1000 && !mentioned(args.to)"}},
+    )
+    assert answer(trip, "k0") == "wait"
+    said = pay(trip, "k1", explain=True).json()
+    asked, auto, always = said["explain"]["conditions"]
+
+    assert (asked["glob"], asked["value"], asked["met"]) == ("pay.*", True, True)
+    [question] = asked["asked"]
+    assert question["question"] == "count(over: 1h, per: agent)"
+    assert (question["value"], question["milliseconds"] > 0) == (1, True)
+    assert asked["milliseconds"] >= question["milliseconds"]
+    assert (auto["value"], auto["met"]) == (False, False)
+    assert (always["always"], always["value"], always["met"]) == (True, False, False)
+    assert always["asked"][0]["words"] == "Not asked: the rest of the condition says it"
+    assert (said["answer"], said["explain"]["grants"]) == ("wait", [])
+
+    grant = approve(ben)
+    said = pay(trip, "k1", explain=True).json()
+    assert (said["answer"], said["approval"]) == ("proceed", str(grant.pk))
+    over = pay(trip, "k1", 61, explain=True).json()
+    assert over["answer"] == "wait"
+    assert over["explain"]["grants"] == [
+        {"approval": str(grant.pk), "why_not": "this is more than 60, the most for one call"}
+    ]
     assert not GrantUse.objects.exists()
 
 

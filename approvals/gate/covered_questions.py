@@ -1,0 +1,116 @@
+"""Questions that wait, and bounded grants that cover them.
+
+A grant is given while other questions of its agent wait. What it covers of these is taken back, so
+that the agent comes again and draws on it (approvals/gate/bounded_grants.py); what it does not
+cover waits on, and its card says why. The same is said where somebody only asks what would be.
+"""
+
+from decimal import Decimal
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Now
+from django.dispatch import receiver
+
+from approvals import approval_requests, grants
+from approvals.deciders import locked
+from approvals.gate import bounded_grants
+from approvals.gate.begin_request import BeginRequest
+from approvals.models import Approval, ApprovalState, SubjectKind
+from approvals.policy import PolicyDecision
+from approvals.signals import approval_decided
+from ledger.models import Action
+
+LOOKED_AT_MAX = bounded_grants.GRANTS_LOOKED_AT_MAX
+RELEASED_MAX = 200
+
+
+def standing_for(approval: Approval) -> list[tuple[Any, str]]:
+    """The living grants of a question's agent for its tool, each with why it does not cover the
+    call; empty where it does.
+    """
+    if bounded_grants.why_not(approval):
+        return []
+    asked = bounded_grants.Asked.of_question(approval)
+    rows = bounded_grants.told(bounded_grants.living(asked)).order_by("pk")[:LOOKED_AT_MAX]
+    return [(one, _why_people(approval) or bounded_grants.lacking(one, asked)) for one in rows]
+
+
+def would_cover(request: BeginRequest, judgement: PolicyDecision) -> list[tuple[int, str]]:
+    """The same for a call that only asks what would be."""
+    asked = bounded_grants.Asked.of(request, judgement)
+    rows = bounded_grants.told(bounded_grants.living(asked)).order_by("pk")[:LOOKED_AT_MAX]
+    if judgement.affected or bounded_grants.Limits.of(judgement.rules) is None:
+        return [(one.pk, "its rule lets no call be granted ahead") for one in rows]
+    return [(one.pk, bounded_grants.lacking(one, asked)) for one in rows]
+
+
+def _why_people(approval: Approval) -> str:
+    """What keeps people on a question whatever was granted: they made another call of it, or the
+    law of order asks.
+    """
+    if approval.replaces_id is not None:
+        return "people have changed its arguments"
+    pivots = Action.objects.filter(
+        run__workspace=approval.workspace_id, run__run=approval.run_ref, saga="pivot",
+        compensated__in=["none", "repaired"], state__in=["running", "unknown", "succeeded"],
+    ).exclude(key=str(approval.subject.get("key", "")))  # fmt: skip
+    return "the pivot of its run has passed" if pivots.exists() else ""
+
+
+@receiver(approval_decided, dispatch_uid="approvals.bounded_grants")
+def release(approval_id: int, **_: Any) -> int:
+    """Once a grant lives, take back what it covers of the agent's waiting questions, oldest first,
+    so that the agent comes again and draws on it; how many. Nobody's word is lost: a question that
+    it has no room for waits on, and its card says why.
+    """
+    grant = Approval.objects.filter(
+        pk=approval_id, subject_kind=SubjectKind.GRANT, state=ApprovalState.GRANTED
+    ).first()
+    if grant is None or not grant.calls:
+        return 0
+    waiting = Approval.objects.open().filter(
+        workspace=grant.workspace_id, agent=grant.agent_id, subject_kind=SubjectKind.ACTION,
+        calls__0__operation=grant.calls[0]["operation"],
+    )  # fmt: skip
+    drawn = bounded_grants.NOTHING_DRAWN
+    for one in waiting.only("pk", "workspace_id", "run_ref").order_by("pk")[:RELEASED_MAX]:
+        amount = _released(one, grant.pk, drawn)
+        if amount is not None:
+            drawn = grants.Drawn(drawn.calls + 1, drawn.total + amount)
+    return drawn.calls
+
+
+@transaction.atomic
+def _released(question: Approval, pk: int, beside: grants.Drawn) -> Decimal | None:
+    """Take one question back, under its lock, where the grant covers it as it stands and has room
+    `beside` those that were taken back just now; how much the call is, else None.
+    """
+    row = locked(question)
+    is_open = Approval.objects.open().filter(pk=row.pk).exists()
+    if not is_open or bounded_grants.why_not(row) or _why_people(row):
+        return None
+    asked = bounded_grants.Asked.of_question(row)
+    grant = bounded_grants.told(bounded_grants.living(asked)).filter(pk=pk).first()
+    if grant is None or bounded_grants.lacking(grant, asked, beside):
+        return None
+    approval_requests.void(row, why=f"bounded grant {pk} covers it")
+    return bounded_grants.amount_of(grant.calls[0]["more"]["bounded"], asked)
+
+
+def release_due() -> int:
+    """The same for every living grant whose agent waits for people: a signal may be lost, and a
+    call without effect gives its use back; how many.
+    """
+    waits = Approval.objects.open().filter(
+        workspace=OuterRef("workspace"), agent=OuterRef("agent"), subject_kind=SubjectKind.ACTION
+    )
+    living = Approval.objects.filter(
+        Exists(waits),
+        subject_kind=SubjectKind.GRANT,
+        state=ApprovalState.GRANTED,
+        expires_at__gt=Now(),
+    )
+    ids = list(living.order_by("pk").values_list("pk", flat=True)[:RELEASED_MAX])
+    return sum(release(pk) for pk in ids)

@@ -1,0 +1,133 @@
+"""`?explain=1` on `begin`: what would be answered and why; nothing is written.
+
+Beside the judgement it names each rule that fits the tool: its condition, whether that is met, what
+was looked up for it, and what that cost. So whoever writes a policy sees why a rule does not ask,
+and what a question is worth; an agent hears nothing that it would not learn by asking.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from approvals.gate import covered_questions
+from approvals.gate.begin_context import as_approved
+from approvals.gate.begin_request import BeginRequest
+from approvals.gate.begin_steps import Decided
+from approvals.gate.decision_table import (
+    KEY_REUSED,
+    Again,
+    Answer,
+    Denied,
+    Forgotten,
+    InDoubt,
+    InProgress,
+    KeyReused,
+    Proceed,
+    Question,
+    Reply,
+    Use,
+    order_breach,
+)
+from approvals.policy import CannotEvaluate, Rule, fitting_rules
+from approvals.policy.conditions import FINDINGS, of_call
+
+RULES_TOLD_MAX = 100
+NOT_ASKED = "Not asked: the rest of the condition says it"
+
+
+def explained(request: BeginRequest, found: Decided) -> Reply:
+    """What `begin` would answer, and why."""
+    would: dict[str, Any] = {}
+    match found.decision:
+        case Answer(body=body) | Again(body=body):
+            would = dict(body)
+        case Proceed() as proceed:
+            would = {"answer": "proceed", "action": proceed.action}
+        case Use(approval=approval):
+            would = {"answer": "proceed", "approval": str(approval)}
+            if found.context.change is not None:
+                would["arguments"] = found.context.change["args"]
+        case Question():
+            would = {"answer": "wait"}
+        case Denied() as denied:
+            would = denied.as_body()
+        case Forgotten(proceed=proceed):
+            would = {"answer": "in_doubt", "action": proceed.action}
+        case InDoubt(known=known):
+            would = {"answer": "in_doubt", "action": known.action}
+        case InProgress() as progress:
+            return progress.as_reply()
+        case KeyReused():
+            would = {"answer": "refused", "problem": msgspec.to_builtins(KEY_REUSED)}
+    why = asdict(found.judgement) | {
+        "key": request.key,
+        "policy": found.context.policy_digest,
+        "conditions": _conditions(request, found),
+    }
+    if isinstance(found.decision, Question):
+        would, why["grants"] = _granted(request, found, would)
+    return Reply(would | {"explain": why})
+
+
+def _granted(
+    request: BeginRequest, found: Decided, would: dict[str, Any]
+) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """The bounded grants of this agent for the tool, and why each does not cover the call; the
+    answer is another where one does.
+    """
+    breach = order_breach(request, found.context, found.judgement)
+    told = [
+        {"approval": str(pk), "why_not": breach or why}
+        for pk, why in covered_questions.would_cover(request, found.judgement)
+    ]
+    covering = next((one["approval"] for one in told if not one["why_not"]), "")
+    return {"answer": "proceed", "approval": covering} if covering else would, told
+
+
+def _conditions(request: BeginRequest, found: Decided) -> list[dict[str, Any]]:
+    call = as_approved(request, found.context)
+    deed = call.tool_call(found.context.labels, found.gathered.findings)
+    rules, facts = fitting_rules(found.policy, deed)
+    return [
+        _condition(rule, facts, found.gathered.milliseconds, holds=rule in found.policy.always)
+        for rule in rules[:RULES_TOLD_MAX]
+    ]
+
+
+def _condition(
+    rule: Rule, facts: Mapping[str, Any], milliseconds: Mapping[str, float], *, holds: bool
+) -> dict[str, Any]:
+    """One rule: what its condition comes to; `value` is null where it cannot be evaluated."""
+    told: dict[str, Any] = {"glob": rule.glob, "always": holds, "approval": rule.approval}
+    if rule.when is None:
+        return told | {"when": None, "value": True, "met": True, "milliseconds": 0.0, "asked": []}
+    began, why = perf_counter(), ""
+    try:
+        value = rule.when.evaluate(facts)
+    except CannotEvaluate as cannot:
+        value, why = None, str(cannot)
+    took = (perf_counter() - began) * 1000
+    findings = facts.get(FINDINGS) or {}
+    asked: list[dict[str, Any]] = []
+    for one in rule.when.questions:
+        seen = findings.get(one.key) or of_call(one, facts)
+        plain = seen is not None and isinstance(seen.value, bool | int | float)
+        asked.append(
+            {
+                "question": one.source,
+                "value": seen.value if seen and plain else None,
+                "words": seen.words if seen else NOT_ASKED,
+                "milliseconds": round(milliseconds.get(one.key, 0.0), 3),
+            }
+        )
+    return told | {
+        "when": rule.when.source,
+        "value": value if isinstance(value, bool) else None,
+        "met": rule.met(facts, rule.approval or "MANUAL"),
+        "milliseconds": round(took + sum(one["milliseconds"] for one in asked), 3),
+        "asked": asked,
+        **({"why": why} if why else {}),
+    }
