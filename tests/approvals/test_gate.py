@@ -305,6 +305,7 @@ def test_explain_says_what_would_be_and_writes_nothing(trip):
 
     assert (said["answer"], said["explain"]["approval"]) == ("wait", "MANUAL")
     assert said["explain"]["rules"][0]["glob"] == "pay.*"
+    assert trip.begin(tool="crm.update", explain=True).json()["answer"] == "proceed"
     for table in (Run, GateKey, Approval, Event):
         assert not table.objects.filter(**({"run": "run_1"} if table is Event else {})).exists()
 
