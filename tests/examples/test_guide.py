@@ -33,7 +33,7 @@ def test_a_newcomer_is_led_from_the_failed_trip_to_what_its_customer_reads(skyli
 
     guide.get_by_role("button", name="Go on as Jeanne Moreau").click()
     newcomer.get_by_label(re.compile("Reason")).first.fill("Checked with the customer")
-    newcomer.get_by_role("button", name=re.compile(r"^Approve( \(1 of 2\))?$")).click()
+    newcomer.get_by_role("button", name=re.compile(r"^Approve( \(|$)")).click()
     assert skyline.outcome_of(case) == "restored"
     until(case.corrections.first)
 
