@@ -119,16 +119,20 @@ class Standing:
         return sum(self.buckets.values(), self.granted)
 
 
-def standings(meter: Meter, rows: Sequence[Sequence[Any]] | None, now: datetime) -> list[Standing]:
-    """The tallies of a meter out of what `TALLIES` gives."""
+def standings(
+    meter: Meter, rows: Sequence[Sequence[Any]] | None, now: datetime, *, is_begun: bool = False
+) -> list[Standing]:
+    """The tallies of a meter out of what `TALLIES` gives; a call that has begun stands in them as
+    those of others do.
+    """
     oldest = meter.bucket(now) - BUCKETS
     found = []
     for id_, _, buckets, since, open_rows in rows or ():
         kept = {int(n): Decimal(amount) for n, amount in buckets.items() if int(n) >= oldest}
         one = Standing(id_, kept, datetime.fromtimestamp(float(since), now.tzinfo))
         one.is_complete = len(open_rows or ()) <= OPEN_MAX or bool(open_rows[OPEN_MAX][3])
-        for row in open_rows or ():
-            _settle(one, *row)
+        for id_, bucket, amount, held, is_own, state, approval in open_rows or ():
+            _settle(one, id_, bucket, amount, held, is_own and not is_begun, state, approval)
         found.append(one)
     return found
 

@@ -29,7 +29,6 @@ from approvals.gate.gathering import Gathered, gather
 from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies, questions
 from edge.asgi import Refused, problem, refuse
 from ledger.append import events as append
-from ledger.append.events import Recorded
 from ledger.append.statements import LastWrites, Statement
 from ledger.drivers import Steps
 from ledger.parsed_events import ParsedEvent
@@ -171,7 +170,7 @@ def proceeding(
     remembered = gathered.proceeding(decision.run, decision.action)
     reply = Reply(decision.as_body(until))
     check_accepted(request, reply)
-    check_kept((yield from append.record(request.actor, events, lease, *remembered)))
+    yield from append.record_all(request.actor, events, lease, *remembered)
     return reply
 
 
@@ -181,13 +180,6 @@ def plan(request: BeginRequest, proceed: Proceed) -> Steps[ParsedEvent]:
     of_action = [request.actor.workspace_id, proceed.run, proceed.action, EventType.ACTION_PLANNED]
     (earlier,) = yield [(EARLIER_PLANS, of_action)]
     return request.planned_as(proceed.action, [event_id for (event_id,) in earlier])
-
-
-def check_kept(recorded: Recorded) -> None:
-    """Raise Refused, and so take everything back, where the ledger does not keep an event."""
-    for one in recorded.answers:
-        if one.problem is not None:
-            raise Refused(one.problem)
 
 
 def is_told(context: BeginContext, decision: Denied) -> bool:

@@ -24,6 +24,7 @@ from approvals import memory
 from approvals.card_context import targets_of
 from approvals.gate.begin_context import BeginContext, as_approved
 from approvals.gate.begin_request import BeginRequest
+from approvals.gate.decision_table import NOTHING_BEGUN
 from approvals.memory import Caller, Meter, Standing, Value
 from approvals.policy import UNKNOWN, CannotEvaluate, Finding, Policy, Question, questions
 from approvals.policy.conditions import window_seconds
@@ -323,12 +324,15 @@ def _counted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -
     if meter is None:
         return Finding(UNKNOWN, f"What {question.source} comes to cannot be told")
     gathered.meters.append(meter)
-    now = gathered.context.now
+    now, known = gathered.context.now, gathered.context.action
+    # One that has begun is answered and not made again: it stands among the others, or is too old.
+    is_begun = known is not None and known.state not in NOTHING_BEGUN
+    adds = Decimal(0) if is_begun else meter.amount
 
     def read(rows: Sequence[Any] | None) -> Finding:
-        found = memory.standings(meter, rows, now)
+        found = memory.standings(meter, rows, now, is_begun=is_begun)
         gathered.standings += [(meter, one) for one in found]
-        total = max((one.others for one in found), default=Decimal(0)) + meter.amount
+        total = max((one.others for one in found), default=Decimal(0)) + adds
         if not all(one.is_complete for one in found):
             return Finding(UNKNOWN, f"More calls are open than {question.source} looks at")
         since = min((one.since for one in found if one.since), default=now)

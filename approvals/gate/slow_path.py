@@ -24,7 +24,6 @@ from approvals.gate.begin_request import BeginRequest
 from approvals.gate.begin_steps import (
     Decided,
     check_accepted,
-    check_kept,
     is_often,
     is_told,
     kept,
@@ -185,7 +184,7 @@ def carried_out(found: Steps[T]) -> T:
 
 def record(actor: Actor, events: list[ParsedEvent]) -> None:
     """Record in the transaction that is open; raises `Refused` for the first that is not kept."""
-    check_kept(carried_out(append.record(actor, events)))
+    carried_out(append.record_all(actor, events))
 
 
 def _use(request: BeginRequest, found: Decided, decision: Use) -> Reply:
@@ -316,7 +315,7 @@ def _planned(request: BeginRequest, proceed: Proceed) -> Action | None:
             carried_out(batch.leave())
         return None
     if batch is not None:
-        check_kept(carried_out(batch.keep()))
+        carried_out(batch.keep_all())
     return Action.objects.select_related("run", "agent__owner", "workspace").get(
         workspace_id=request.actor.workspace_id, run__run=proceed.run, action=proceed.action
     )

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 from django.db import transaction
-from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models import Exists, OuterRef, Q, Value
+from django.db.models.functions import Concat, Now, Substr
 
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
@@ -421,12 +421,13 @@ def _consumption(action: Action) -> dict[str, Any] | None:
 
 def forget_old() -> int:
     """Throw away what was sealed of requests that are over, or whose run was forgotten."""
-    over = Run.objects.filter(run__startswith=RUN).filter(
+    # A run's name is its agent's choice: only one of the same workspace is the request's.
+    its_run = Concat(Value(RUN), Substr(OuterRef("name"), len(SEALED) + 1))
+    over = Run.objects.filter(workspace=OuterRef("workspace"), run=its_run).filter(
         Q(forgotten_at__isnull=False) | Q(ended_at__lt=Now() - timedelta(days=ENDED_DAYS))
     )
-    names = {f"{SEALED}{run.removeprefix(RUN)}" for run in over.values_list("run", flat=True)}
     old = Secret.objects.filter(name__startswith=SEALED).filter(
-        Q(name__in=names) | Q(created_at__lt=Now() - timedelta(days=KEPT_DAYS))
+        Exists(over) | Q(created_at__lt=Now() - timedelta(days=KEPT_DAYS))
     )
     pks = list(old.values_list("pk", flat=True)[:FORGOTTEN_AT_A_TIME])
     return Secret.objects.filter(pk__in=pks).delete()[0]

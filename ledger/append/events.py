@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from psycopg import Connection, Cursor
 
 from amends.protocol.canonical import content_digest, salted_digest
-from edge.asgi import Problem, problem
+from edge.asgi import Problem, Refused, problem
 from ledger import clocks
 from ledger.append import statements
 from ledger.append.projection import Folding, KnownRun, moves
@@ -97,6 +97,13 @@ def record(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Ste
     return (yield from batch.keep(*more))
 
 
+def record_all(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Steps:
+    """The same for events of which all must be kept (`Batch.keep_all`)."""
+    batch = Batch(actor, events)
+    yield from batch.meet_runs()
+    return (yield from batch.keep_all(*more))
+
+
 class Batch:
     """The state of one recording between its round trips."""
 
@@ -126,6 +133,18 @@ class Batch:
     def keep(self, *more: Statement) -> Steps:
         """All that follows once the runs are locked."""
         yield from self.meet_keys()
+        return (yield from self._kept(*more))
+
+    def keep_all(self, *more: Statement) -> Steps:
+        """The same, or Refused for the first event that is not kept. That is raised before the
+        writes, since COMMIT may travel with them; who carries the steps out rolls back.
+        """
+        yield from self.meet_keys()
+        if self.problems:
+            raise Refused(self.problems[min(self.problems)])
+        return (yield from self._kept(*more))
+
+    def _kept(self, *more: Statement) -> Steps:
         if not self.accepted and not self.conflicts:
             yield from self.leave(*more)
             return Recorded(self.answered())

@@ -12,7 +12,7 @@ from approvals import inbox, pauses
 from approvals.gate import begin_context
 from approvals.gate.begin import BeginAnswer
 from approvals.gate.waiting import ApprovalStatus
-from approvals.models import Approval, ApprovalState
+from approvals.models import Approval, ApprovalState, GateKey
 from ledger.append import events, statements
 from ledger.models import Action, Event
 from tests.approvals import test_gate
@@ -147,6 +147,19 @@ def test_a_second_call_needs_an_action_id_of_its_own(trip):
     assert refused.status_code == 422
     assert refused.json()["type"] == "urn:amends:problem:action-reused"
     assert list(Action.objects.values_list("key", flat=True)) == ["k1"]
+
+
+def test_a_begin_that_is_refused_has_begun_nothing(trip):
+    """Its plan came under the id of another event, which the ledger does not keep."""
+    trip.begin(key="k1", action="act_1", id="ev-1")
+
+    refused = trip.begin(key="k2", action="act_2", id="ev-1")
+
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:amends:problem:conflict")
+    assert list(Action.objects.values_list("action", flat=True)) == ["act_1"]
+    assert Event.objects.filter(type="action.started").count() == 1
+    assert GateKey.objects.filter(key="k2", lease_until__isnull=False).count() == 0
+    assert trip.begin(key="k2", action="act_2").json()["answer"] == "proceed"
 
 
 def undocumented(answer, type_):

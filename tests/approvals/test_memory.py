@@ -29,8 +29,8 @@ def trip(key, ben):
 
 @pytest.fixture
 def obey(acme, ada, leads):
-    def say(when, glob="pay.*"):
-        rules = [{"when": when, "approval": "MANUAL"}, {"approval": "AUTO"}]
+    def say(when, glob="pay.*", approval="MANUAL"):
+        rules = [{"when": when, "approval": approval}, {"approval": "AUTO"}]
         put_in_force(acme, ada, {"policies": {glob: rules}})
 
     return say
@@ -155,6 +155,23 @@ def test_what_is_older_than_the_window_no_longer_counts(trip, obey):
             buckets={str(int(n) - steps): amount for n, amount in tally.buckets.items()}
         )
         assert answer(trip, f"k-{steps}", 20) == wanted
+
+
+@pytest.mark.parametrize(("steps_ago", "other"), [(0, 40), (memory.BUCKETS + 1, 90)])
+def test_a_call_that_is_done_is_answered_with_its_result_and_not_counted_twice(
+    trip, obey, steps_ago, other
+):
+    obey(CAP, approval="DENY")
+    begun = pay(trip, "k1", 60)
+    trip.succeeded(begun, attempt="try-k1", result={"id": "r1"})
+    buckets = Tally.objects.get().buckets
+    Tally.objects.update(buckets={str(int(n) - steps_ago): held for n, held in buckets.items()})
+    assert answer(trip, "k2", other) == "proceed"  # which settles the first for good
+
+    again = pay(trip, "k1", 60, attempt="again").json()
+
+    assert (again["answer"], again.get("result")) == ("replay", {"id": "r1"})
+    assert answer(trip, "k3", 61) == "denied"
 
 
 def test_of_fifty_at_once_no_more_go_on_than_the_cap_lets(trip, obey, key):

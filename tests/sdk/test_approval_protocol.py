@@ -27,6 +27,7 @@ from agentapprovalprotocol import (
 )
 from agentapprovalprotocol._client import ConflictError, CredentialRefused, NotFound
 from django.db.models import F
+from django.utils import timezone
 
 from approvals import inbox
 from approvals.interchange import aap_requests
@@ -34,7 +35,7 @@ from approvals.models import Approval
 from ledger.models import Action, Blob, Event, Run
 from tests.processes import Processes
 from tests.sdk import test_real_gate
-from workspaces.models import Secret
+from workspaces.models import Secret, Workspace
 
 ben, when_asked = test_real_gate.ben, test_real_gate.when_asked
 
@@ -128,6 +129,11 @@ def test_what_it_wants_back_unmasked_is_echoed_and_never_kept_so(client, ben):
     sealed = Secret.objects.get(name=f"aap {request.id}")
     assert b"hunter2" not in bytes(sealed.sealed)
     assert not Blob.objects.exists()
+
+    neighbour = Workspace.objects.create(name="Umbra", slug="umbra")
+    over = {"state": "completed", "ended_at": timezone.now() - timedelta(days=2)}
+    Run.objects.create(workspace=neighbour, run=f"aap_{request.id}", **over)
+    assert aap_requests.forget_old() == 0  # a run's name is its agent's choice
 
     client.cancel(request.id)
     Run.objects.update(ended_at=F("ended_at") - timedelta(days=2))
