@@ -131,17 +131,20 @@ def standings(
         kept = {int(n): Decimal(amount) for n, amount in buckets.items() if int(n) >= oldest}
         one = Standing(id_, kept, datetime.fromtimestamp(float(since), now.tzinfo))
         one.is_complete = len(open_rows or ()) <= OPEN_MAX or bool(open_rows[OPEN_MAX][3])
-        for id_, bucket, amount, held, is_own, state, approval in open_rows or ():
-            _settle(one, id_, bucket, amount, held, is_own and not is_begun, state, approval)
+        for row in open_rows or ():
+            _settle(one, *row, is_begun=is_begun)
         found.append(one)
     return found
 
 
 def _settle(
     tally: Standing, id_: int, bucket: int, amount: str, held: bool, is_own: bool,  # noqa: FBT001
-    state: str | None, approval: str | None,
+    state: str | None, approval: str | None, *, is_begun: bool,
 ) -> None:  # fmt: skip
-    """What one call holds by now. Its own row is written anew, and so left out here."""
+    """What one call holds by now. Its own row is written anew, and so left out here, unless it has
+    begun.
+    """
+    is_own = is_own and not is_begun
     if held:
         if (state == ActionState.FAILED or is_own) and bucket in tally.buckets:
             tally.buckets[bucket] -= Decimal(amount)

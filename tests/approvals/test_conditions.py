@@ -5,6 +5,7 @@ import pytest
 from amends.protocol.masking import MaskingKey
 from approvals import dry_run, inbox
 from approvals.card_context import why
+from approvals.gate import gathering
 from approvals.models import Approval
 from approvals.policy import ToolCall, judge, load
 from approvals.policy.spelling import skeleton, stands_in
@@ -125,6 +126,39 @@ def test_without_a_request_on_record_or_without_the_argument_a_rule_asks(trip, o
     assert answer(trip, "k3", run="run_2", tool="pay.send", args={"to": "Mia"})[0] == "proceed"
 
 
+def test_what_people_wrote_with_a_yes_was_asked_for_and_what_they_wrote_with_a_no_was_not(
+    trip, obey, ben, acme
+):
+    obey({"policies": {"ask.*": {"approval": "MANUAL"}}} | {"always": {"pay.*": {
+        "when": "!mentioned(args.to)", "approval": "MANUAL"}}})  # fmt: skip
+    trip.send("run.started", request="Pay them")
+    trip.send("run.started", run="run_2", request="")
+    for key, decide, reason in (("k1", inbox.reject, "Mallory is no customer"),
+                                ("k2", inbox.grant, "That is Mia Li")):  # fmt: skip
+        assert answer(trip, key, tool="ask.whom", args={"n": key})[0] == "wait"
+        asked = Approval.objects.latest("pk")
+        decide(asked, by=ben, seen=asked.digest, reason=reason)
+
+    assert answer(trip, "k3", tool="pay.send", args={"to": "Mia Li"})[0] == "proceed"
+    assert answer(trip, "k4", tool="pay.send", args={"to": "Mallory"})[0] == "wait"
+    elsewhere = {"run": "run_2", "tool": "pay.send", "args": {"to": "Mia Li"}}
+    assert answer(trip, "k5", **elsewhere)[0] == "wait"
+    assert card() == ["Whether args.to was asked for cannot be told"]
+
+
+def test_what_a_neighbours_people_wrote_in_a_run_of_that_name_was_not_asked_for(
+    trip, obey, ben, globex, dev
+):
+    obey({"policies": {"pay.*": [{"when": "!mentioned(args.to)", "approval": "MANUAL"}, PAY]}})
+    trip.send("run.started", request="Pay them")
+    assert answer(trip, "k1", tool="pay.send", args={"to": "Mallory"})[0] == "wait"
+    asked = Approval.objects.get()
+    inbox.grant(asked, by=ben, seen=asked.digest, reason="It is Mallory")
+    Approval.objects.filter(pk=asked.pk).update(workspace=globex)
+
+    assert answer(trip, "k2", tool="pay.send", args={"to": "Mallory"})[0] == "wait"
+
+
 def test_a_masked_account_is_found_in_the_request_and_another_is_not(trip, obey):
     obey(asks("!mentioned(args.iban)"))
     trip.send("run.started", request=f"Send it to {IBAN[:4]} {IBAN[4:]}, thanks")
@@ -161,6 +195,11 @@ def test_after_a_no_the_same_asks_again_by_whichever_tool_it_comes(trip, obey, b
     assert card()[0].startswith("People said no in this run at 20")
     same_target = {"tool": "crm.note", "args": {"text": "hello"}}
     assert answer(trip, "k3", **same_target)[0] == "wait"
+    assert answer(trip, "k6", tool="pay.transfer", targets=other, args={"to": "Eve"})[0] == "wait"
+    inbox.withdraw(Approval.objects.latest("pk"), by=ben, reason="Not now")
+    taken_back = {"tool": "pay.charge", "targets": [], "args": {"to": "Eve"}}
+    assert answer(trip, "k7", **taken_back)[0] == "wait"
+    other = [{"type": "contact", "id": "c9"}]
     neither = {"tool": "pay.charge", "targets": other, "args": {"to": "Mia", "n": 2}}
     assert answer(trip, "k4", **neither)[0] == "proceed"
     assert answer(trip, "k5", run="run_2", **same_arguments)[0] == "proceed"
@@ -208,7 +247,9 @@ def reads(trip, result, tool="mail.read", key="r1"):
     trip.succeeded(said, attempt=f"try-{key}", result=result)
 
 
-def test_a_value_out_of_what_strangers_wrote_is_told_from_one_that_was_asked_for(trip, obey):
+def test_a_value_out_of_what_strangers_wrote_is_told_from_one_that_was_asked_for(
+    trip, obey, monkeypatch
+):
     obey(READS | {"always": {"web.*": {"when": "tainted(args)", "approval": "MANUAL"}}})
     trip.send("run.started", request="Read my mail and look at https://acme.example/report")
     good, bad = {"url": "https://acme.example/report"}, {"url": "https://evil.example/x?d=1"}
@@ -222,6 +263,13 @@ def test_a_value_out_of_what_strangers_wrote_is_told_from_one_that_was_asked_for
     reads(trip, None, key="r2")
     assert answer(trip, "k4", tool="web.get", args={"url": "https://other.example"})[0] == "wait"
     assert card() == ["Where args comes from cannot be told"]
+    trip.send("run.started", run="run_2", request="Read my mail")
+    monkeypatch.setattr(gathering, "RESULTS_MAX", 1)
+    for key, wanted in (("r3", "proceed"), ("r4", "wait")):
+        said = trip.begin(tool="mail.read", run="run_2", key=key, action=key, attempt=key)
+        trip.succeeded(said, attempt=key, result=f"hello {key}")
+        elsewhere = {"run": "run_2", "tool": "web.get", "args": {"url": "https://other.example"}}
+        assert answer(trip, f"of-{key}", **elsewhere)[0] == wanted, "one more than is looked at"
 
 
 def test_a_rule_knows_what_came_before_in_the_run(trip, obey):

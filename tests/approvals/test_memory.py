@@ -6,18 +6,19 @@ from datetime import timedelta
 
 import pytest
 from django.db.models import F
+from django.utils import timezone
 
 from approvals import inbox, memory
 from approvals.card_context import why
 from approvals.models import Approval, Reservation, Sighting, Tally
 from ledger import erasure
-from ledger.models import Action
+from ledger.models import Action, Run, Verified
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
 from workspaces import keys
 from workspaces.erasure_registry import ERASED
-from workspaces.models import Agent
+from workspaces.models import Agent, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -145,6 +146,45 @@ def test_of_several_targets_the_one_with_most_counts_and_none_hides_behind_anoth
     assert answer(trip, "k3", targets=[]) == "wait"
 
 
+def test_whom_nobody_knows_is_counted_for_nobody_and_asks(trip, obey):
+    obey("count(per: person, over: '1h') > 5", glob="crm.*")
+    assert answer(trip, "k0", tool="crm.note") == "wait"
+    obey("!known(target, by: person)")
+    trip.succeeded(pay(trip, "k1", tool="web.get"), attempt="try-k1", after={"n": 1})
+
+    assert answer(trip, "k2") == "wait"
+    assert found() == ["Whether target is known cannot be told"]
+
+
+def test_what_another_agent_calls_under_the_same_key_counts_by_itself(trip, obey, acme):
+    """And what became of it is read of the run here, whatever a neighbour has of its name."""
+    other = Agent.objects.create(workspace=acme, name="other-agent")
+    twin = Trip(keys.create_key(other, by=None, name="test")[1])
+    obey(CAP)
+    assert answer(trip, "k1", 90) == "proceed"
+    neighbour = Workspace.objects.create(name="Umbra", slug="umbra")
+    run = Run.objects.create(workspace=neighbour, run="run_1")
+    theirs = Action.objects.get()
+    theirs.pk, theirs.workspace, theirs.run, theirs.state = None, neighbour, run, "failed"
+    theirs.save()
+
+    assert answer(twin, "k1", 20, run="run_2", action="act-2") == "wait"
+
+
+def test_where_more_calls_are_open_than_are_looked_at_a_rule_asks(trip, obey, agent):
+    obey(CAP)
+    assert answer(trip, "k1", 1) == "proceed"
+    tally = Tally.objects.get()
+    Reservation.objects.bulk_create(
+        Reservation(tally=tally, agent_id=agent.pk, key=f"o{n}", run_ref="run_1", action=f"o{n}",
+                    bucket=1, amount=1, held=False, at=timezone.now())
+        for n in range(memory.OPEN_MAX + 1)
+    )  # fmt: skip
+
+    assert answer(trip, "k2", 1) == "wait"
+    assert found() == ["More calls are open than sum(args.amount, over: 24h) looks at"]
+
+
 def test_what_is_older_than_the_window_no_longer_counts(trip, obey):
     obey(CAP)
     assert answer(trip, "k1", 90) == "proceed"
@@ -214,6 +254,12 @@ def test_an_account_is_known_once_a_call_with_it_is_done_and_as_long_as_it_stand
 
     assert answer(trip, "k3", **mine) == "proceed"
     assert answer(trip, "k4", args={"iban": "DE02120300000000202051"}) == "wait"
+    new = {"args": {"iban": ["DE89370400440532013000", "DE02120300000000202051"]}}
+    assert answer(trip, "k6", **new) == "wait"
+    trip.succeeded(pay(trip, "k3", **mine, attempt="try-k3"), attempt="try-k3")
+    Action.objects.filter(key="k3").update(verified="failed")
+    assert answer(trip, "k7", run="run_2", **mine) == "wait"
+    Action.objects.filter(key="k3").update(verified=Verified.NOT_YET)
     Action.objects.filter(key="k1").update(compensated="compensated")
     assert answer(trip, "k5", **mine) == "wait"
     assert found() == ["A call with args.iban was undone, or failed its check"]

@@ -1,0 +1,153 @@
+"""Who left the company is out of the desk, and nobody else: by an identity provider that answers as
+it is told to.
+"""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import parse_qs
+
+import pytest
+from allauth.socialaccount.models import SocialAccount, SocialToken
+
+from config import single_sign_on
+from tests.people import acme, ada, cleo, globex, leads, operators, team
+from workspaces import clock, encryption, teams
+
+__all__ = ["acme", "ada", "cleo", "globex", "leads", "operators"]
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Provider:
+    """`says` of a refresh token: a status and a body; what was asked is kept."""
+
+    def __init__(self):
+        self.says, self.asked, self.groups = {}, [], ["deciders"]
+        self.server = HTTPServer(("127.0.0.1", 0), self.handler())
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def handler(provider):  # noqa: N805 - the handler has a self of its own
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                if self.path.startswith("/.well-known"):
+                    self.tell(200, {"token_endpoint": f"{provider.url}/token",
+                                    "userinfo_endpoint": f"{provider.url}/userinfo"})  # fmt: skip
+                else:
+                    self.tell(200, {"groups": provider.groups})
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                token = parse_qs(body)["refresh_token"][0]
+                provider.asked.append(token)
+                self.tell(*provider.says.get(token, (200, {"access_token": "short"})))
+
+            def tell(self, status, body):
+                content = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *said):
+                pass
+
+        return Handler
+
+
+@pytest.fixture
+def provider(settings):
+    found = Provider()
+    settings.OIDC_URL = found.url
+    settings.OIDC_TEAMS = ["deciders=acme/leads", "bosses=acme/leads", "on-call=acme/operators"]
+    yield found
+    found.server.shutdown()
+    found.server.server_close()
+
+
+def came(person, token):
+    """Somebody who logged in by the provider, and is asked about now."""
+    account = SocialAccount.objects.create(user=person, provider="company", uid=person.email)
+    return SocialToken.objects.create(
+        account=account, token_secret=encryption.seal(token).decode(), expires_at=clock.now()
+    )
+
+
+def due():
+    SocialToken.objects.update(expires_at=clock.now())
+
+
+def teams_of(person):
+    return set(person.groups.values_list("team__name", flat=True))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(400, {"error": "invalid_client"}), (401, {"error": "invalid_grant"}), (500, {}),
+     (503, {"error": "temporarily_unavailable"}), (200, {"no": "token"})],
+)  # fmt: skip
+def test_a_provider_that_is_unwell_throws_nobody_out(provider, cleo, answer):
+    came(cleo, "t1")
+    provider.says["t1"] = answer
+
+    assert single_sign_on.look_again() == 1
+
+    assert (provider.asked, teams_of(cleo)) == (["t1"], {"leads"})
+    assert SocialToken.objects.exists(), "she is asked about again"
+    due()
+    provider.says["t1"] = (400, {"error": "invalid_grant"})
+    single_sign_on.look_again()
+    assert (teams_of(cleo), SocialToken.objects.exists()) == (set(), False)
+
+
+def test_a_token_that_is_given_anew_is_the_one_that_asks_next(provider, cleo):
+    """The former one is used up: the provider would take it for a sign that it was stolen."""
+    came(cleo, "t1")
+    provider.says["t1"] = (200, {"access_token": "short", "refresh_token": "t2"})
+    single_sign_on.look_again()
+    assert single_sign_on.look_again() == 0, "it is not her time yet"
+    due()
+
+    single_sign_on.look_again()
+
+    assert provider.asked == ["t1", "t2"]
+    assert "t2" not in SocialToken.objects.get().token_secret
+
+
+def test_of_two_schedulers_one_asks_about_somebody(provider, ada, cleo):
+    came(ada, "t1")
+    came(cleo, "t2")
+    one, other = single_sign_on.claimed(), single_sign_on.claimed()
+
+    mine = [next(one)]
+    theirs = list(other)
+    mine += list(one)
+
+    assert sorted(token.account.user.name for token in mine + theirs) == ["Ada", "Cleo"]
+
+
+@pytest.fixture
+def namesake(globex):
+    return team(globex, "operators", "approve")
+
+
+def test_the_groups_of_one_workspace_are_no_teams_of_another(namesake, provider, ada, cleo):
+    provider.groups = ["deciders", "on-call"]
+    came(cleo, "t1")
+
+    for _ in range(2):  # a second look changes nothing: one of the two groups of a team is enough
+        due()
+        single_sign_on.look_again()
+        assert teams_of(cleo) == {"leads", "operators"}
+    assert not namesake.group.user_set.exists()
+
+
+def test_the_last_who_may_administer_stays_when_the_provider_lets_them_go(provider, acme, ada):
+    teams.add(team(acme, "bosses", "administer"), ada, by=None)
+    came(ada, "t1")
+    provider.says["t1"] = (400, {"error": "invalid_grant"})
+
+    single_sign_on.look_again()
+
+    assert teams_of(ada) == {"bosses"}
