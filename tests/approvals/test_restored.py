@@ -1,0 +1,92 @@
+"""A desk that came back from a backup goes on with nothing that may have happened after it."""
+
+import pytest
+from allauth.socialaccount.models import SocialAccount, SocialToken
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.utils import timezone
+
+from approvals import inbox, pauses
+from approvals.models import Approval, Pause
+from ledger.models import Action, Run
+from recovery import restoration
+from tests.approvals.cast import put_in_force, told
+from tests.approvals.door import Agent as Trip
+from tests.people import person, team
+from workspaces.access import NotAllowed
+from workspaces.models import Heartbeat
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def trip(key, acme, ada, ben, leads):
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    return Trip(key)
+
+
+@pytest.fixture
+def come_back(acme):
+    def restore(**lost):
+        with transaction.atomic():
+            return restoration.hold_everything(timezone.now(), lost)
+
+    return restore
+
+
+def lift(workspace):
+    boss = person("boss", team(workspace, "bosses", "view", "administer"))
+    pauses.lift(Pause.objects.get(workspace=workspace, lifted_at=None), by=boss)
+
+
+def test_everything_is_held_until_an_administrator_has_looked(
+    trip, come_back, acme, globex, ada, ben, client
+):
+    client.force_login(ada)
+    account = SocialAccount.objects.create(user=ada, provider="company", uid="ada")
+    SocialToken.objects.create(account=account, token_secret="t")
+    Heartbeat.objects.create(name="scheduler", beat_at=timezone.now(), every_seconds=1)
+
+    held = come_back(acme=["7 signed entries are missing"])
+
+    assert (held["workspaces paused"], held["people logged out"]) == (2, 1)
+    assert not Session.objects.exists()
+    assert not SocialToken.objects.exists(), "what a provider gave then it may have taken back"
+    assert not Heartbeat.objects.exists()
+    said = trip.begin().json()
+    assert (said["answer"], said["code"]) == ("denied", "paused")
+    assert "7 signed entries are missing." in said["reason"]
+    assert told(acme, "alert.log_went_back")[0]["missing"] == ["7 signed entries are missing"]
+    assert set(Pause.objects.values_list("workspace__slug", flat=True)) == {"acme", "globex"}
+    with pytest.raises(NotAllowed):
+        pauses.lift(Pause.objects.get(workspace=acme), by=ben)
+
+
+def test_in_a_run_that_lived_a_call_that_is_not_known_is_in_doubt_and_a_case(
+    trip, come_back, acme, ben
+):
+    done = trip.begin(key="k1", attempt="a1")
+    trip.succeeded(done, attempt="a1", result={"id": "r1"})
+    trip.begin(key="k2", action="act_2", tool="pay.card", attempt="a2")
+    granted = Approval.objects.get()
+    inbox.grant(granted, by=ben, seen=granted.digest, reason="fine")
+    trip.begin(key="k3", action="act_3", run="run_2", attempt="a3")
+    trip.send("run.completed", run="run_2")
+    trip.begin(key="k4", action="act_4", run="run_3", attempt="a4")
+    Run.objects.filter(run="run_3").update(held_by="case 9")
+    come_back()
+    lift(acme)
+
+    granted.refresh_from_db()
+    assert (granted.state, "restored" in granted.closing_reason) == ("withdrawn", True)
+    assert trip.begin(key="k1", attempt="b1").json()["answer"] == "replay", "it is known"
+    for attempt in ("b2", "b3"):
+        assert trip.begin(key="k9", action="act_9", attempt=attempt).json()["answer"] == "in_doubt"
+    assert Action.objects.get(key="k9").state == "unknown"
+    asked = {"key": "k2", "action": "act_2", "tool": "pay.card"}
+    assert trip.begin(**asked, attempt="b4").json()["answer"] == "in_doubt"
+    assert trip.begin(key="k8", action="act_8", run="run_2").json()["code"] == "run_ended"
+    held = trip.begin(key="k7", action="act_7", run="run_3").json()
+    assert held["code"] == "recovery", "nothing begins where a recovery is at work"
+    assert trip.begin(key="k6", action="act_6", run="run_9").json()["answer"] == "proceed"
+    assert Run.objects.get(run="run_1").revision > Run.objects.get(run="run_1").seen_revision
