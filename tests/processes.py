@@ -20,6 +20,8 @@ from tests.servers import as_runtime
 
 START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 30.0
+KEPT_MAX = 3  # each has its memory and its connections
+OF_ONE_TEST = {"PYTEST_CURRENT_TEST"}
 
 
 class Process:
@@ -29,6 +31,7 @@ class Process:
         self, name: str, command: list[str], log: Path, env: dict[str, str], code: Path | str = ROOT
     ) -> None:
         self.name, self.log, self.url = name, log, ""
+        self.said_before = 0
         with log.open("ab") as output:
             self._running = subprocess.Popen(
                 leashed(command, ends_with=signal.SIGTERM),
@@ -77,7 +80,8 @@ class Process:
         self.wait_until(lambda: database_answers(f"{self.url}/readyz"))
 
     def said(self) -> str:
-        return self.log.read_text(errors="replace")
+        """Its log; of a process that is kept, what it said in this test."""
+        return self.log.read_bytes()[self.said_before :].decode(errors="replace")
 
 
 class Processes:
@@ -88,9 +92,12 @@ class Processes:
     fails.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kept: "Processes | None" = None) -> None:
         self.folder = folder
         self.started: list[Process] = []
+        self.lent: list[Process] = []
+        self._kept = kept
+        self._webs: list[tuple[dict[str, str], Process]] = []
         self._waits: list[tuple[Process, Callable[[], bool]]] | None = None
 
     @contextlib.contextmanager
@@ -107,6 +114,32 @@ class Processes:
 
     def web(self, **environment: str) -> Process:
         return self._web(environment)
+
+    def kept_web(self, **environment: str) -> Process:
+        """A web process with this environment that earlier tests of the run have asked as well.
+
+        For whoever only asks it; one that a test stops or kills is started anew for the next. Ids
+        never come again within a run, so what it remembers cannot mislead it. Its connections were
+        cut with the test before: a thread that takes large batches says 503 once when it finds out.
+        """
+        assert self._kept is not None, "what is kept keeps nothing itself"
+        wanted = {name: value for name, value in os.environ.items() if name not in OF_ONE_TEST}
+        wanted |= environment
+        webs = self._kept._webs
+        for one in [one for one in webs if one[0] == wanted or not one[1].alive()]:
+            webs.remove(one)
+            if one[1].alive():
+                found = one[1]
+                found.said_before = found.log.stat().st_size
+                found.wait_until_ready()
+                break
+        else:
+            found = self._kept.web(**environment)
+        webs.append((wanted, found))
+        while len(webs) > KEPT_MAX:
+            webs.pop(0)[1].stop()
+        self.lent.append(found)
+        return found
 
     def web_with_few_files(self) -> Process:
         """It may have 1,024 files open, as an account's default is, and cannot raise that."""

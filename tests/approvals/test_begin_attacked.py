@@ -26,8 +26,7 @@ CLIENTS = 8
 def doors(processes, key, acme, ada, ben, leads):
     """A client of its own per caller and process: `doors(n)` is the n-th caller's."""
     versions.activate(versions.save(acme, json.dumps(POLICY), by=ada), by=ada)
-    with processes.side_by_side():
-        webs = [processes.web(), processes.web()]
+    webs = [processes.kept_web(), processes.kept_web(AMENDS_ANOTHER="1")]
     headers = {"authorization": f"Bearer {key}"}
     clients = [
         httpx.Client(base_url=webs[n % 2].url, headers=headers, timeout=60)

@@ -26,7 +26,7 @@ TERMINATE_OTHERS = """
 
 @pytest.fixture
 def web(processes: Processes) -> Process:
-    return processes.web(AMENDS_METRICS_TOKEN="")
+    return processes.kept_web()
 
 
 def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
@@ -57,9 +57,10 @@ def test_a_web_process_alone_is_ready_and_its_desk_is_not_well_and_says_who_is_m
 def test_with_worker_scheduler_and_sweeper_each_says_that_it_lives(
     web: Process, processes: Processes
 ) -> None:
-    processes.worker()
-    processes.scheduler()
-    processes.sweeper()
+    with processes.side_by_side():
+        processes.worker()
+        processes.scheduler()
+        processes.sweeper()
     deadline = time.monotonic() + 90
 
     while ask(f"{web.url}/statusz")[0] != 200 and time.monotonic() < deadline:

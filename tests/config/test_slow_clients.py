@@ -59,7 +59,7 @@ def files_of(desk: Process) -> int:
 def test_a_request_that_does_not_arrive_is_given_up(
     processes: Processes, lines: Callable[[Process, bytes], socket.socket], begun: bytes
 ) -> None:
-    desk = processes.web(**SHORTLY)
+    desk = processes.kept_web(**SHORTLY)
     line = lines(desk, begun)
     line.settimeout(30)
 
@@ -72,7 +72,7 @@ def test_a_request_that_does_not_arrive_is_given_up(
 def test_who_drips_on_after_the_answer_is_given_up_as_well(
     processes: Processes, lines: Callable[[Process, bytes], socket.socket]
 ) -> None:
-    desk = processes.web(**SHORTLY)
+    desk = processes.kept_web(**SHORTLY)
     post = b"POST /api/v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
     line = lines(desk, post)
     assert line.recv(1_000).startswith(b"HTTP/1.1 401 ")
@@ -92,7 +92,7 @@ def test_who_drips_on_after_the_answer_is_given_up_as_well(
 def test_no_stranger_lays_anything_large_on_the_disk(
     processes: Processes, lines: Callable[[Process, bytes], socket.socket], path: str
 ) -> None:
-    desk = processes.web()
+    desk = processes.kept_web()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n".encode()
     piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
 

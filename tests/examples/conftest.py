@@ -45,10 +45,11 @@ def skyline(surroundings, processes, settings, monkeypatch):
     setting.make_tables()
     setting.prepare()
     world = processes.run("world", [sys.executable, "-m", "demo.world"], PYTHONPATH=seen_paths())
-    web = processes.web()
-    monkeypatch.setenv("AMENDS_URL", web.url)
-    for start in (processes.worker, processes.scheduler, processes.sweeper):
-        start()
+    with processes.side_by_side():
+        web = processes.web()
+        monkeypatch.setenv("AMENDS_URL", web.url)
+        for start in (processes.worker, processes.scheduler, processes.sweeper):
+            start()
     world.wait_until(lambda: answers(f"{places.places().mailbox}/journal"))
     return Skyline(web.url, surroundings)
 

@@ -10,10 +10,9 @@ from tests.examples.desk import commit, until
 
 
 @pytest.fixture
-def newcomer(skyline, processes, browser):
+def newcomer(skyline, browser):
     """A browser at the demo's door, which knows nobody's password."""
-    desk = processes.web(AMENDS_DEMO="1")
-    context = browser.new_context(base_url=desk.url)
+    context = browser.new_context(base_url=skyline.url)
     yield context.new_page()
     context.close()
 

@@ -69,7 +69,7 @@ def post(body, token, media="application/json", **headers):
 
 
 def test_what_the_sdk_exports_is_a_run_with_its_calls(processes, importing, northwind):
-    desk = processes.web()
+    desk = processes.kept_web()
     with tracer(desk.url, importing) as tracing:
         spans = tracing.start_as_current_span
         with spans("POST /chat"), spans("invoke_agent desk") as agent:
@@ -99,7 +99,7 @@ def test_what_the_sdk_exports_is_a_run_with_its_calls(processes, importing, nort
 
 def test_spans_that_come_one_by_one_and_again_are_the_same_run(processes, importing):
     """Each tells its own export; the root, which ends the run, comes last and alone."""
-    desk = processes.web()
+    desk = processes.kept_web()
     with tracer(desk.url, importing, SimpleSpanProcessor) as tracing:
         spans = tracing.start_as_current_span
         with spans("POST /chat"):

@@ -67,10 +67,11 @@ def recorded_desk(processes, outside, workspace, recording, ada):
 
     _, token = keys.create_token(workspace, by=ada, name="script")
     allowed = desk.environment(outside, processes.folder)
-    web = processes.web(**allowed)
-    processes.worker(**allowed)
-    processes.scheduler(**allowed)
-    processes.sweeper(**allowed)
+    with processes.side_by_side():
+        web = processes.web(**allowed)
+        processes.worker(**allowed)
+        processes.scheduler(**allowed)
+        processes.sweeper(**allowed)
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=web.url, headers=headers, timeout=60, trust_env=False) as http:
         yield desk.RecordedDesk(

@@ -143,7 +143,7 @@ def token(northwind):
 
 @pytest.fixture
 def web(processes, token):
-    return processes.web()
+    return processes.kept_web()
 
 
 @pytest.fixture

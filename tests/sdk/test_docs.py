@@ -67,7 +67,7 @@ def test_the_ten_lines_run_as_printed_in_a_workspace_that_was_just_set_up(
     ada, northwind = User.objects.get(), Workspace.objects.get()
     agent = Agent.objects.create(workspace=northwind, name="trip-desk", owner=ada)
     here = {
-        "AMENDS_URL": processes.web().url,
+        "AMENDS_URL": processes.kept_web().url,
         "AMENDS_KEY": keys.create_key(agent, by=ada, name="first")[1],
         "AMENDS_SPOOL": str(tmp_path / "s"),
     }

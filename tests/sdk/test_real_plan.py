@@ -46,7 +46,7 @@ def person_token(northwind, token, licences):
 
 @pytest.fixture
 def web(processes, person_token):
-    return processes.web(AMENDS_OUTBOUND_ALLOW="127.0.0.1")
+    return processes.kept_web(AMENDS_OUTBOUND_ALLOW="127.0.0.1")
 
 
 @pytest.fixture

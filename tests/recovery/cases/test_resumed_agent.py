@@ -34,7 +34,7 @@ def refused():
 def test_an_agent_that_restarts_goes_on_from_its_checkpoint(
     processes, agent, policy, ada, tmp_path
 ):
-    web = processes.web()
+    web = processes.kept_web()
     _, token = keys.create_key(agent, by=None, name="k", trusted_runtime=True)
     BOOKED.clear()
     with amends.Desk(web.url, token, spool=tmp_path / "first") as desk:
