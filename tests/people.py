@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import transaction
 
 if TYPE_CHECKING:
     from workspaces.access import Codename
     from workspaces.models import Team, User, Workspace
 
 
+@transaction.atomic
 def person(name: str, *standing: Team) -> User:
     """Somebody who is a member of these teams, and whose address is proven."""
     from workspaces import independence, teams

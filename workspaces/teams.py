@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, Permission
 from django.db import transaction
 from django.db.models.functions import Now
 from guardian.shortcuts import assign_perm, remove_perm
@@ -24,9 +24,15 @@ def create(
     """Make the team and grant it `may` on its workspace."""
     group = Group.objects.create(name=f"workspace {workspace.pk}: {name}")
     team = Team.objects.create(workspace=workspace, name=name, group=group)
-    for codename in may:
-        assign_perm(f"workspaces.{codename}", group, workspace)
-    outbox.record(workspace, EventType.TEAM_CREATED, by=by, data={"team": name, "may": list(may)})
+    may = list(may)
+    known = {one.codename: one for one in Permission.objects.filter(
+        content_type__app_label="workspaces", content_type__model="workspace"
+    )}  # fmt: skip
+    WorkspaceGroupPermission.objects.bulk_create(
+        WorkspaceGroupPermission(permission=known[codename], group=group, content_object=workspace)
+        for codename in set(may)
+    )
+    outbox.record(workspace, EventType.TEAM_CREATED, by=by, data={"team": name, "may": may})
     return team
 
 
