@@ -85,14 +85,14 @@ def rules_digest(rules: Iterable[Mapping[str, Any]]) -> str:
     return canonical_digest(sorted(told, key=canonical))
 
 
-class Drawn(NamedTuple):
+class Drawdown(NamedTuple):
     """How many calls, and how much they come to."""
 
     calls: int
     total: Decimal
 
     @classmethod
-    def of(cls, uses: QuerySet[GrantUse]) -> "Drawn":
+    def of(cls, uses: QuerySet[GrantUse]) -> "Drawdown":
         found = uses.aggregate(count=Count("pk"), total=Sum("amount"))
         return cls(found["count"], found["total"] or Decimal(0))
 
@@ -108,7 +108,7 @@ def drawn(approval: Approval) -> QuerySet[GrantUse]:
 
 def drawn_words(approval: Approval) -> str:
     """“3 of 9 calls used, 210 of 500 in all”, of a bounded grant."""
-    used = Drawn.of(drawn(approval))
+    used = Drawdown.of(drawn(approval))
     if not approval.calls:  # erased
         return f"{used.calls} calls used"
     terms = approval.calls[0]["more"]["bounded"]

@@ -215,7 +215,7 @@ ACCOUNT_REAUTHENTICATION_TIMEOUT = 300
 ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Amends] "
 ACCOUNT_DEFAULT_HTTP_PROTOCOL = "https" if SECURE else "http"
 ACCOUNT_SESSION_REMEMBER = True
-SOCIALACCOUNT_ADAPTER = "config.single_sign_on.Company"
+SOCIALACCOUNT_ADAPTER = "config.single_sign_on.CompanyAccountAdapter"
 SOCIALACCOUNT_ONLY = False
 # A company's identity provider (OpenID Connect): its issuer, and us as it knows us.
 OIDC_URL = env.text("AMENDS_OIDC_URL", "").rstrip("/")

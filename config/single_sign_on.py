@@ -114,7 +114,7 @@ def left(person: User) -> None:
     SocialToken.objects.filter(account__user=person).delete()
 
 
-class Company(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth ships no types
+class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth ships no types
     """Who stands in a group that has a team here gets in; others only where they were invited."""
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:

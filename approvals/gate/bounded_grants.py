@@ -37,7 +37,7 @@ FORM = "amends bounded grant 1"
 AMOUNT_FACTS = frozenset({"tool", "args", "target", "targets"})
 GRANTS_LOOKED_AT_MAX = 20
 """Of an agent's living grants for one tool so many, the oldest, are looked through."""
-NOTHING_DRAWN = grants.Drawn(0, Decimal(0))
+NOTHING_DRAWN = grants.Drawdown(0, Decimal(0))
 WHY = "Say why, so that whoever looks later can follow."
 
 
@@ -325,7 +325,7 @@ def subject_key(agent_id: int, tool: str) -> str:
     return f"{agent_id} bounded {tool}"[:400]
 
 
-def lacking(approval: Any, asked: Asked, beside: grants.Drawn = NOTHING_DRAWN) -> str:
+def lacking(approval: Any, asked: Asked, beside: grants.Drawdown = NOTHING_DRAWN) -> str:
     """Why the grant, told of its record, does not cover this call, in words; empty where it stands
     as it was agreed to and has room `beside` what others are about to draw.
     """
@@ -333,7 +333,7 @@ def lacking(approval: Any, asked: Asked, beside: grants.Drawn = NOTHING_DRAWN) -
         return "its record was changed"
     terms = approval.calls[0]["more"]["bounded"]
     others = grants.drawn(approval).exclude(agent=asked.agent_id, key=asked.key)
-    used = grants.Drawn.of(others)
+    used = grants.Drawdown.of(others)
     why = _unlike(terms, asked) or _without_room(
         terms, amount_of(terms, asked), used.calls + beside.calls, used.total + beside.total
     )
@@ -416,7 +416,7 @@ def _note(approval: Approval, asked: Asked, action: tuple[str, str]) -> None:
 def tell(request: BeginRequest, grant: int, action: tuple[str, str]) -> None:
     """The ledger hears under which grant the call went on, in the story of the call."""
     approval = Approval.objects.get(pk=grant)
-    used = grants.Drawn.of(grants.drawn(approval))
+    used = grants.Drawdown.of(grants.drawn(approval))
     desk_events.record(
         Workspace.objects.get(pk=request.actor.workspace_id),
         EventType.APPROVAL_DRAWN,

@@ -78,12 +78,12 @@ def release(approval_id: int, **_: Any) -> int:
     for one in waiting.only("pk", "workspace_id", "run_ref").order_by("pk")[:RELEASED_MAX]:
         amount = _released(one, grant.pk, drawn)
         if amount is not None:
-            drawn = grants.Drawn(drawn.calls + 1, drawn.total + amount)
+            drawn = grants.Drawdown(drawn.calls + 1, drawn.total + amount)
     return drawn.calls
 
 
 @transaction.atomic
-def _released(question: Approval, pk: int, beside: grants.Drawn) -> Decimal | None:
+def _released(question: Approval, pk: int, beside: grants.Drawdown) -> Decimal | None:
     """Take one question back, under its lock, where the grant covers it as it stands and has room
     `beside` those that were taken back just now; how much the call is, else None.
     """

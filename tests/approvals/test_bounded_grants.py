@@ -380,7 +380,7 @@ def test_of_a_thousand_at_once_no_more_go_on_than_it_has(
     pay(trip, "k0")
     grant = approve(ben, **typed)
     assert len(ask_many(key, 1000, amount)) == passes
-    assert grants.Drawn.of(grants.drawn(grant)) == (passes, passes * amount)
+    assert grants.Drawdown.of(grants.drawn(grant)) == (passes, passes * amount)
 
 
 def test_a_revocation_comes_before_a_call_or_after_it(trip, obey, key, ben):
