@@ -31,12 +31,12 @@ oidc_provider_mock.app().run("localhost", int(sys.argv[1]))
 """
 
 
-@pytest.fixture
-def provider(processes: Processes) -> str:
+@pytest.fixture(scope="module")
+def provider(kept_processes: Processes) -> str:
     port = free_port()
     url = f"http://localhost:{port}"
     command = [sys.executable, "-W", "ignore", "-c", SERVER, str(port)]
-    server = processes.run("provider", command)
+    server = kept_processes.run("provider", command)
     server.wait_until(lambda: answers(f"{url}/.well-known/openid-configuration"))
     return url
 
@@ -51,17 +51,20 @@ def browsers() -> Iterator[Callable[[], httpx.Client]]:
 
 
 @pytest.fixture
-def desk(processes: Processes, provider: str, acme: Any, leads: Any, operators: Any) -> str:
-    environment = {
+def environment(provider: str) -> dict[str, str]:
+    return {
         "AMENDS_OIDC_URL": provider, "AMENDS_OIDC_CLIENT_ID": "desk", "AMENDS_OIDC_SECRET": "known",
         "AMENDS_OIDC_NAME": "Acme’s directory", "AMENDS_OIDC_LOOK_SECONDS": "1",
         "AMENDS_OIDC_SCOPES": "openid profile email",
         "AMENDS_OIDC_TEAMS": "deciders=acme/leads, on-call=acme/operators",
     }  # fmt: skip
-    with processes.side_by_side():
-        web = processes.web(**environment)
-        processes.scheduler(**environment)
-    return web.url
+
+
+@pytest.fixture
+def desk(
+    processes: Processes, environment: dict[str, str], acme: Any, leads: Any, operators: Any
+) -> str:
+    return processes.kept_web(**environment).url
 
 
 def tells(provider: str, who: str, **claims: Any) -> None:
@@ -81,8 +84,10 @@ def teams_of(email: str) -> set[str]:
 
 
 def test_who_stands_in_a_group_stands_in_its_team_and_who_leaves_in_none(
-    desk: str, provider: str, browsers: Callable[[], httpx.Client], acme: Any, ada: Any
-) -> None:
+    desk: str, provider: str, browsers: Callable[[], httpx.Client], acme: Any, ada: Any,
+    processes: Processes, environment: dict[str, str],
+) -> None:  # fmt: skip
+    processes.scheduler(**environment)
     tells(provider, "cleo", groups=["deciders", "football"])
     page = logs_in(browser := browsers(), desk, "cleo")
     assert (page.status_code, page.url.path) == (200, "/w/acme/queue/")

@@ -58,25 +58,33 @@ def runs(pid: int) -> bool:
         return False
 
 
+@pytest.fixture
+def web_of_two(processes: Processes) -> Process:
+    """For whoever counts no listeners: both serve, also where a story before killed one."""
+    found = processes.kept_web(AMENDS_WEB_PROCESSES="2")
+    assert soon(lambda: len(serving(found.pid)) == 2)
+    return found
+
+
 def answered(web: Process) -> float:
     lines = ask(f"{web.url}/metrics")[2].decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(ANSWERED))
 
 
 def test_whichever_is_asked_tells_what_both_have_counted_also_once_one_was_killed(
-    web: Process,
+    web_of_two: Process,
 ) -> None:
-    before = answered(web)
+    before = answered(web_of_two)
     for _ in range(40):
-        assert ask(f"{web.url}/healthz")[0] == 200
+        assert ask(f"{web_of_two.url}/healthz")[0] == 200
 
-    assert {answered(web) - before for _ in range(10)} == {40.0}
+    assert {answered(web_of_two) - before for _ in range(10)} == {40.0}
 
-    killed = min(serving(web.pid))
+    killed = min(serving(web_of_two.pid))
     os.kill(killed, signal.SIGKILL)
-    assert soon(lambda: killed not in serving(web.pid) and len(serving(web.pid)) == 2)
-    assert {answered(web) - before for _ in range(10)} == {40.0}
-    assert ask(f"{web.url}/healthz")[0] == 200
+    assert soon(lambda: killed not in serving(web_of_two.pid) and len(serving(web_of_two.pid)) == 2)
+    assert {answered(web_of_two) - before for _ in range(10)} == {40.0}
+    assert ask(f"{web_of_two.url}/healthz")[0] == 200
 
 
 def test_who_waits_in_either_is_told_what_was_decided_elsewhere(
@@ -141,7 +149,7 @@ def test_who_waits_is_answered_before_a_process_ends(
 
 
 def test_both_together_let_no_more_go_on_than_a_sum_lets_also_while_one_is_killed(
-    web: Process, acme: Any, ada: Any, leads: Any
+    web_of_two: Process, acme: Any, ada: Any, leads: Any
 ) -> None:
     """Fifty agents; whoever hears nothing asks again with the same try, as clients do."""
     rule = {"when": "sum(args.amount, over: '24h') > 1000", "approval": "DENY"}
@@ -155,7 +163,7 @@ def test_both_together_let_no_more_go_on_than_a_sum_lets_also_while_one_is_kille
                        key=f"k{number}", args={"amount": 99}, targets=[])  # fmt: skip
         headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
         asked = urllib.request.Request(
-            f"{web.url}/api/v1/actions/begin", json.dumps(body).encode(), headers
+            f"{web_of_two.url}/api/v1/actions/begin", json.dumps(body).encode(), headers
         )
         for _ in range(60):
             try:
@@ -173,7 +181,7 @@ def test_both_together_let_no_more_go_on_than_a_sum_lets_also_while_one_is_kille
     with ThreadPoolExecutor(50) as agents:
         asked = [agents.submit(begin, number) for number in range(100)]
         assert soon(lambda: Action.objects.filter(state="running").count() >= 3)
-        killed.append(min(serving(web.pid)))
+        killed.append(min(serving(web_of_two.pid)))
         os.kill(killed[0], signal.SIGKILL)
         answers = [one.result(timeout=120) for one in asked]
 
@@ -184,10 +192,10 @@ def test_both_together_let_no_more_go_on_than_a_sum_lets_also_while_one_is_kille
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_none_is_left_when_the_one_that_started_them_ends(web: Process, number: int) -> None:
-    both = serving(web.pid)
+def test_none_is_left_when_the_one_that_started_them_ends(web_of_two: Process, number: int) -> None:
+    both = serving(web_of_two.pid)
     assert len(both) == 2
 
-    os.kill(web.pid, number)
+    os.kill(web_of_two.pid, number)
 
-    assert soon(lambda: not any(runs(one) for one in both) and not web.alive())
+    assert soon(lambda: not any(runs(one) for one in both) and not web_of_two.alive())
