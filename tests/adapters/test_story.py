@@ -62,7 +62,7 @@ def test_three_calls_the_third_fails_and_what_was_done_is_undone(
     ada, ben = people
     service = licences.at["url"].removesuffix("/amends")
     with processes.side_by_side():
-        web = processes.web(**ENVIRONMENT)
+        web = processes.kept_web(**ENVIRONMENT)
         processes.worker(**ENVIRONMENT)
         processes.sweeper(**ENVIRONMENT)
 
@@ -116,7 +116,7 @@ def test_what_an_approver_made_of_the_arguments_is_what_runs_and_what_is_kept(
         "LOW, approval: AUTO, compensation", "HIGH, approval: MANUAL, compensation"
     )
     versions.activate(versions.save(northwind, asks, by=ada), by=ada)
-    web = processes.web(**ENVIRONMENT)
+    web = processes.kept_web(**ENVIRONMENT)
 
     with ThreadPoolExecutor(1) as thread:
         playing = thread.submit(

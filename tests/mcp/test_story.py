@@ -98,7 +98,7 @@ def test_files_that_an_agent_wrote_are_restored_byte_for_byte(
     tools.write_text(printed("toml")[0])
     server = files_server(folder)
     with processes.side_by_side():
-        web = processes.web(**ENVIRONMENT)
+        web = processes.kept_web(**ENVIRONMENT)
         processes.worker(**ENVIRONMENT)
         processes.sweeper(**ENVIRONMENT)
     address = twins(web.url, token, server, tools)
@@ -138,7 +138,7 @@ def test_a_repository_is_as_it_was_before_the_agent(
     tools.write_text(printed("toml")[1])
     server = [python(), "-m", "mcp_server_git", "--repository", str(repository)]
     with processes.side_by_side():
-        web = processes.web(**ENVIRONMENT)
+        web = processes.kept_web(**ENVIRONMENT)
         processes.worker(**ENVIRONMENT)
         processes.sweeper(**ENVIRONMENT)
     address = twins(web.url, token, server, tools)
