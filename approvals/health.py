@@ -65,7 +65,8 @@ APPROVALS_MAX = 2_000  # the newest ones: enough to judge, and read in a few mil
 # The newest ones; granted is what people said yes to, whatever became of it.
 DECIDING = """
 WITH seen AS (
-    SELECT was, state, asked_at, extract(epoch FROM decided_at - asked_at) AS seconds
+    SELECT was, state, asked_at, extract(epoch FROM decided_at - asked_at) AS seconds,
+        agent_id, calls
     FROM approvals_approval WHERE workspace_id = %(workspace)s ORDER BY id DESC LIMIT %(limit)s
 )
 SELECT (asked_at AT TIME ZONE 'UTC')::date AS day, count(*),
@@ -75,6 +76,8 @@ SELECT (asked_at AT TIME ZONE 'UTC')::date AS day, count(*),
     percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds)
         FILTER (WHERE state IN ('granted', 'used', 'rejected'))
 FROM seen WHERE asked_at >= %(since)s
+    AND (%(agent)s::bigint IS NULL OR agent_id = %(agent)s)
+    AND (%(called)s::jsonb IS NULL OR calls @> %(called)s::jsonb)
 GROUP BY ROLLUP ((asked_at AT TIME ZONE 'UTC')::date) ORDER BY day NULLS LAST"""
 
 
@@ -91,13 +94,17 @@ class DecisionTimes:
 
 
 def decision_times_of(
-    workspace: Workspace, *, days: int = DAYS
+    workspace: Workspace, *, days: int = DAYS, agent: int | None = None, tool: str = ""
 ) -> tuple[DecisionTimes, list[DecisionTimes]]:
-    """Of the whole time, and of each of its days on which something was asked."""
+    """Of the whole time, and of each of its days on which something was asked; perhaps only what
+    one agent asked, or what was asked about one tool.
+    """
     given: dict[str, Any] = {
         "workspace": workspace.pk,
         "since": timezone.now() - timedelta(days=days),
         "limit": APPROVALS_MAX,
+        "agent": agent,
+        "called": json.dumps([{"operation": tool}]) if tool else None,
     }
     with connection.cursor() as cursor:
         cursor.execute(DECIDING, given)
@@ -324,7 +331,13 @@ def rejected() -> Q:
     return Q(state=ApprovalState.REJECTED)
 
 
+def granted() -> Q:
+    """What people said yes to, whatever became of it."""
+    return Q(was=ApprovalState.GRANTED) | Q(state=ApprovalState.GRANTED)
+
+
 ENDS: dict[str, Callable[[], Q | Exists]] = {
+    "granted": granted,
     "fast": fast,
     "expired": expired,
     "overturned": overturned,

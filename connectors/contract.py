@@ -55,6 +55,7 @@ __all__ = [
     "checked",
     "drift",
     "found_by_state",
+    "meaning",
 ]
 
 # The shapes that go between the engine and a connector.
@@ -72,6 +73,11 @@ Recorded = State | None | UnsetType
 """A recorded snapshot: the fields; None where the target was not there; UNSET where nothing was
 recorded.
 """
+
+
+def meaning(words: str, label: str = "") -> msgspec.Meta:
+    """What a field of a schema means, for the forms that are made of it; and what it is called."""
+    return msgspec.Meta(description=words, title=label or None)
 
 
 class NothingSchema(msgspec.Struct, forbid_unknown_fields=True):
@@ -297,6 +303,8 @@ class Connector:
     name: ClassVar[str]
     version: ClassVar[str]
     title: ClassVar[str]
+    summary: ClassVar[str] = ""
+    """What it reaches and can do there, in one sentence for whoever chooses among connectors."""
     settings_schema: ClassVar[type[msgspec.Struct]] = NothingSchema
     credential_schema: ClassVar[type[msgspec.Struct]] = NothingSchema
     operations: ClassVar[dict[str, Operation]] = {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import msgspec
 from msgspec import UNSET
 
-from connectors.contract import Call, CannotRead, Refused, State
+from connectors.contract import Call, CannotRead, Refused, State, meaning
 from connectors.manifest import (
     Described,
     Manifest,
@@ -34,17 +34,24 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     one.
     """
 
-    manifest: str
-    base_url: str
-    values: dict[str, Any] = {}
+    manifest: Annotated[
+        str, meaning("The name of the file that describes the API; docs/connectors.md has its form")
+    ]
+    base_url: Annotated[
+        str,
+        meaning("Scheme, host and port, and a path if the API has one: https://api.example.com"),
+    ]
+    values: Annotated[
+        dict[str, Any], meaning("What the manifest asks for, a line each: account: acct_17")
+    ] = {}
 
 
 class Token(msgspec.Struct, forbid_unknown_fields=True):
     """`token` for bearer and header, `user` and `password` for basic authentication."""
 
-    token: str = ""
-    user: str = ""
-    password: str = ""
+    token: Annotated[str, meaning("For a manifest that sends a bearer token or a header")] = ""
+    user: Annotated[str, meaning("For a manifest with basic authentication")] = ""
+    password: Annotated[str, meaning("For a manifest with basic authentication")] = ""
 
 
 def manifest_of(settings: Settings) -> Manifest:

@@ -1,63 +1,29 @@
-"""Forms of the connections' pages. Settings are JSON, as connectors declare them."""
+"""Forms of the connections' and channels' pages; what a connector asks is in schema_forms."""
 
-import json
 import re
 from typing import Any
 
 from django import forms
 
-from connectors import registry
-from connectors.connections import CONCURRENCY_MAX, SETTINGS_BYTES_MAX, credential_fields
+from connectors.connections import CONCURRENCY_MAX
 from connectors.contract import Connector
 from connectors.models import ChannelKind, Tier
+from connectors.schema_forms import node_of
 
 CREDENTIAL_CHARACTERS_MAX = 8_000
 SUBJECTS_MAX = 50
 SUBJECT = re.compile(r"[a-z_.*]{1,80}")
 
 
-class SettingsField(forms.CharField):
-    """A JSON object; a mistake is told with its line and column."""
-
-    widget = forms.Textarea(attrs={"rows": 14, "spellcheck": "false", "class": "mono"})
-
-    def to_python(self, value: Any) -> Any:
-        text = super().to_python(value) or ""
-        if len(text.encode()) > SETTINGS_BYTES_MAX:
-            raise forms.ValidationError(f"Settings may have {SETTINGS_BYTES_MAX} bytes.")
-        try:
-            said = json.loads(text or "{}")
-        except ValueError as wrong:
-            raise forms.ValidationError(f"This is not JSON: {wrong}") from None
-        if not isinstance(said, dict):
-            raise forms.ValidationError("Settings are a JSON object.")
-        return said
-
-    def prepare_value(self, value: Any) -> Any:
-        return json.dumps(value, indent=2, ensure_ascii=False) if isinstance(value, dict) else value
-
-
 class NewConnectionForm(forms.Form):
     name = forms.SlugField(
         label="Name", max_length=80, help_text="As twins in the policy name it, such as payments."
     )
-    connector = forms.ChoiceField(label="Connector")
-    settings = SettingsField(label="Settings (JSON)")
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.fields["connector"].choices = [  # type: ignore[attr-defined]
-            (name, f"{registry.get(name).title} ({name})") for name in registry.names()
-        ]
 
 
-class SettingsForm(forms.Form):
-    settings = SettingsField(label="Settings (JSON)")
-    sandbox_settings = SettingsField(
-        label="Sandbox settings (JSON)",
-        required=False,
-        help_text="Laid over the settings while rehearsing. Without any, nothing is rehearsed.",
-    )
+class ControlsForm(forms.Form):
+    """What is not the connector's: how many calls, and which revision was shown."""
+
     concurrency = forms.IntegerField(
         label="Calls at once",
         min_value=1,
@@ -84,9 +50,8 @@ class CredentialForm(forms.Form):
 
     def __init__(self, *args: Any, connector: Connector, **options: Any) -> None:
         super().__init__(*args, **options)
-        for name in credential_fields(connector):
-            label = name.replace("_", " ").capitalize()
-            self.fields[name] = secret_field(label, CREDENTIAL_CHARACTERS_MAX)
+        for name, part in node_of(connector.credential_schema).parts.items():
+            self.fields[name] = secret_field(part.label, CREDENTIAL_CHARACTERS_MAX, part.meaning)
 
     def value(self) -> dict[str, str]:
         return {name: text for name, text in self.cleaned_data.items() if text}
@@ -96,8 +61,12 @@ class TryForm(forms.Form):
     """Observe one target: nothing is written."""
 
     operation = forms.ChoiceField(label="Operation")
-    target_type = forms.CharField(label="Type of target", max_length=120)
-    target_id = forms.CharField(label="Id of target", max_length=400)
+    target_type = forms.CharField(
+        label="Type of target", max_length=120, help_text="As agents name it, such as order"
+    )
+    target_id = forms.CharField(
+        label="Id of target", max_length=400, help_text="As agents name it, such as 4711"
+    )
 
     def __init__(self, *args: Any, operations: list[str], **options: Any) -> None:
         super().__init__(*args, **options)
@@ -107,9 +76,9 @@ class TryForm(forms.Form):
 
 
 class RehearseForm(TryForm):
-    """Try one twin in the sandbox, as it would run in earnest."""
+    """Try one twin in the sandbox, as it would run in earnest; its arguments are another form."""
 
-    args = SettingsField(label="Arguments (JSON)", required=False)
+    operation = forms.ChoiceField(widget=forms.HiddenInput())
 
 
 class ChannelForm(forms.Form):

@@ -1,30 +1,33 @@
 """The connections' pages: health, settings, credentials that can only be written, and try-it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any, cast
+from urllib.parse import urlencode
 
-import msgspec
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.html import format_html
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from connectors import calls, connections, registry
 from connectors.contract import CannotRead, Purpose, Refused, Target
 from connectors.forms import (
+    ControlsForm,
     CredentialForm,
     NewConnectionForm,
     RehearseForm,
-    SettingsForm,
     TryForm,
 )
 from connectors.models import CallLog, Connection
+from connectors.schema_forms import SchemaForm
 from ledger import disclosure
 from workspaces import formatting
 from workspaces.access import may, require
-from workspaces.models import Secret, Workspace
+from workspaces.models import Secret
 from workspaces.pages import Request, page, workspace_or_404, workspace_to
 
 # What the connections' pages show of a connection, an operation and a call.
@@ -78,14 +81,6 @@ def told(operation: Any) -> dict[str, Any]:
     }
 
 
-def takes(name: str) -> dict[str, str]:
-    """The names that a connector's settings have, those that may be missing in brackets."""
-    connector = registry.get(name)
-    fields = msgspec.structs.fields(connector.settings_schema)
-    names = [one.encode_name if one.required else f"[{one.encode_name}]" for one in fields]
-    return {"name": connector.title, "value": ", ".join(names) or "nothing"}
-
-
 def line_of(call: CallLog) -> dict[str, Any]:
     words = f"{call.method} {call.operation} on {call.target}, {call.milliseconds} ms"
     return {
@@ -102,10 +97,7 @@ FIELDS_SHOWN_MAX = 60
 @login_required
 @require_GET
 def connection_list(request: Request, workspace: str) -> HttpResponse:
-    return _list(request, workspace_or_404(request, workspace), None)
-
-
-def _list(request: Request, here: Workspace, form: NewConnectionForm | None) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
     administers = may(request.user, "administer", here)
     context = {
         "workspace": here,
@@ -113,35 +105,56 @@ def _list(request: Request, here: Workspace, form: NewConnectionForm | None) -> 
         "title": "Connectors",
         "lead": "The outside systems that compensations reach, and how they are doing.",
         "connections": [row_of(one) for one in Connection.objects.in_workspace(here)],
-        "new": {
-            "form": form or NewConnectionForm(),
-            "url": f"/w/{here.slug}/connectors/new/",
-            "takes": [takes(name) for name in registry.names()],
-        }
+        "kinds": [
+            {
+                "title": registry.get(name).title,
+                "summary": registry.get(name).summary,
+                "url": f"/w/{here.slug}/connectors/new/?{urlencode({'connector': name})}",
+            }
+            for name in registry.names()
+        ]
         if administers
-        else None,
+        else [],
     }
-    wrong = form is not None and form.errors
-    return page(request, "workspaces/connections.html", context, status=422 if wrong else 200)
+    return page(request, "workspaces/connections.html", context)
 
 
 @login_required
-@require_POST
+@require_http_methods(["GET", "POST"])
 def make(request: Request, workspace: str) -> HttpResponse:
+    """The form of one connector: what it asks for, a field each."""
     here = workspace_to("administer", request, workspace)
-    form = NewConnectionForm(request.POST)
-    if not form.is_valid():
-        return _list(request, here, form)
-    said = form.cleaned_data
-    try:
-        made = connections.create(
-            here, said["name"], said["connector"], said["settings"], by=request.user
-        )
-    except connections.BadSettings as wrong:
-        form.add_error("settings", str(wrong))
-        return _list(request, here, form)
-    messages.success(request, "The connection is made. It needs its credentials next.")
-    return redirect("connectors:connection", workspace=here.slug, name=made.name)
+    name = (request.POST or request.GET).get("connector", "")
+    if name not in registry.names():
+        return redirect("connectors:connections", workspace=here.slug)
+    plug, posted = registry.get(name), request.POST or None
+    form = NewConnectionForm(posted)
+    settings = SchemaForm(posted, schema=plug.settings_schema, prefix="settings")
+    if posted and "more" in posted:
+        form = NewConnectionForm(initial={"name": posted.get("name", "")})
+        settings.without_errors()
+    elif posted and form.is_valid() & settings.is_valid():
+        try:
+            made = connections.create(
+                here, form.cleaned_data["name"], name, settings.value(), by=request.user
+            )
+        except connections.BadSettings as wrong:
+            settings.add_error(None, str(wrong))
+        else:
+            messages.success(request, "The connection is made. It needs its credentials next.")
+            return redirect("connectors:connection", workspace=here.slug, name=made.name)
+    context = {
+        "workspace": here,
+        "tab": "connectors",
+        "title": "New connection",
+        "lead": f"{plug.title}. {plug.summary}",
+        "connector": name,
+        "url": request.path,
+        "form": form,
+        "settings": settings,
+    }
+    wrong = posted and "more" not in posted
+    return page(request, "workspaces/connection_new.html", context, status=422 if wrong else 200)
 
 
 def _found(request: Request, workspace: str, name: str) -> Connection:
@@ -163,13 +176,14 @@ def _one(
     request: Request,
     one: Connection,
     *,
-    settings: SettingsForm | None = None,
+    settings: SettingsForms | None = None,
     attempt: TryForm | None = None,
     result: list[dict[str, Any]] | None = None,
-    rehearsal_form: RehearseForm | None = None,
+    rehearsal: RehearsalForms | None = None,
     beats: list[connections.Beat] | None = None,
 ) -> HttpResponse:
     here, row = one.workspace, row_of(one)
+    administers = may(request.user, "administer", here)
     operations = calls.operations_of(one)
     trial = attempt or TryForm(operations=list(operations))
     context = {
@@ -187,28 +201,32 @@ def _one(
                 for purpose, secret in _secrets(one)
             ),
         ],
-        "operations": [told(operation) for operation in operations.values()],
+        "operations": [
+            told(operation)
+            | {"url": f"{row['url']}?{urlencode({'operation': operation.name})}#rehearse-title"}
+            for operation in operations.values()
+        ],
         "calls": [
             line_of(call)
             for call in CallLog.objects.filter(connection=one).order_by("-id")[:CALLS_SHOWN_MAX]
         ],
         "switch": {"url": f"{row['url']}switch/", "disabled": one.is_disabled}
-        if may(request.user, "administer", here)
+        if administers
         else None,
-        "forms": _forms(one, settings) if may(request.user, "administer", here) else [],
+        "settings": _settings(one, settings) if administers else None,
+        "forms": _credentials(one) if administers else [],
         "try": {"form": trial, "url": f"{row['url']}try/", "result": result}
         if may(request.user, "recover", here)
         else None,
         "rehearse": {
-            "form": rehearsal_form
-            or RehearseForm(operations=list(operations), auto_id="rehearse_%s"),
+            "forms": rehearsal or RehearsalForms(one, request.GET.get("operation", "")),
             "url": f"{row['url']}rehearse/",
             "beats": beats,
         }
-        if one.sandbox_settings and may(request.user, "administer", here)
+        if one.sandbox_settings and administers
         else None,
     }
-    wrong = (settings is not None and settings.errors) or (attempt is not None and attempt.errors)
+    wrong = (settings and settings.is_wrong) or (attempt is not None and attempt.errors)
     return page(request, "workspaces/connection.html", context, status=422 if wrong else 200)
 
 
@@ -216,38 +234,69 @@ def _secrets(one: Connection) -> Iterator[tuple[str, Secret | None]]:
     return zip(connections.PURPOSES, (one.observe_secret, one.compensate_secret), strict=True)
 
 
-def _forms(one: Connection, settings: SettingsForm | None) -> list[dict[str, Any]]:
+class SettingsForms:
+    """The settings, what differs from them in the sandbox, and the controls: sent together."""
+
+    def __init__(self, one: Connection, posted: Any = None) -> None:
+        schema = registry.get(one.connector).settings_schema
+        self.asks_for_more = bool(posted) and "more" in posted
+        self.settings = SchemaForm(posted, schema=schema, given=one.settings, prefix="settings")
+        self.sandbox = SchemaForm(
+            posted, schema=schema, given=one.sandbox_settings, overlay=True, prefix="sandbox"
+        )
+        self.controls = ControlsForm(
+            posted, initial={"concurrency": one.concurrency, "revision": one.revision}
+        )
+        if self.asks_for_more:
+            self.settings.without_errors()
+            self.sandbox.without_errors()
+
+    @property
+    def all(self) -> tuple[SchemaForm, SchemaForm, ControlsForm]:
+        return self.settings, self.sandbox, self.controls
+
+    @property
+    def is_wrong(self) -> bool:
+        return any(form.errors for form in self.all)
+
+
+def _settings(one: Connection, forms: SettingsForms | None) -> dict[str, Any]:
+    return {
+        "forms": forms or SettingsForms(one),
+        "open": forms is not None,
+        "url": f"/w/{one.workspace.slug}/connectors/{one.name}/settings/",
+    }
+
+
+def _credentials(one: Connection) -> list[dict[str, Any]]:
     url = f"/w/{one.workspace.slug}/connectors/{one.name}/"
-    shown = settings or SettingsForm(
-        initial={
-            "settings": one.settings,
-            "sandbox_settings": one.sandbox_settings,
-            "concurrency": one.concurrency,
-            "revision": one.revision,
-        }
-    )
     return [
         {
-            "title": "Settings",
-            "note": "a change voids approvals that were given over the old ones; another scheme,"
-            " host or port removes the credentials, too",
-            "form": shown,
-            "url": f"{url}settings/",
-            "act": "Change the settings",
-            "folded": "" if settings else "Read or change them…",
-        },
-        *(
-            {
-                "title": f"Credential to {purpose}",
-                "note": "written, never shown",
-                "form": CredentialForm(connector=registry.get(one.connector), prefix=purpose),
-                "url": f"{url}credentials/{purpose}/",
-                "act": f"Set the credential to {purpose}",
-                "folded": "It is set. Replace it…" if secret else "",
-            }
-            for purpose, secret in _secrets(one)
-        ),
+            "title": f"Credential to {purpose}",
+            "note": "written, never shown",
+            "form": CredentialForm(connector=registry.get(one.connector), prefix=purpose),
+            "url": f"{url}credentials/{purpose}/",
+            "act": f"Set the credential to {purpose}",
+            "folded": "It is set. Replace it…" if secret else "",
+        }
+        for purpose, secret in _secrets(one)
     ]
+
+
+class RehearsalForms:
+    """What one operation is tried on, and the arguments that it takes."""
+
+    def __init__(self, one: Connection, operation: str, posted: Any = None) -> None:
+        known = calls.operations_of(one)
+        self.operation = known.get(operation) or next(iter(known.values()))
+        names = list(known)
+        self.target = RehearseForm(
+            posted,
+            operations=names,
+            auto_id="rehearse_%s",
+            initial={"operation": self.operation.name},
+        )
+        self.args = SchemaForm(posted, schema=self.operation.args_schema, prefix="args")
 
 
 @login_required
@@ -255,25 +304,23 @@ def _forms(one: Connection, settings: SettingsForm | None) -> list[dict[str, Any
 def change_settings(request: Request, workspace: str, name: str) -> HttpResponse:
     one = _found(request, workspace, name)
     require(request.user, "administer", one.workspace)
-    form = SettingsForm(request.POST)
-    if not form.is_valid():
-        return _one(request, one, settings=form)
-    said = form.cleaned_data
+    forms = SettingsForms(one, request.POST)
+    if forms.asks_for_more or forms.is_wrong:
+        return _one(request, one, settings=forms)
+    said = forms.controls.cleaned_data
     had = one.observe_secret_id, one.compensate_secret_id
     try:
         connections.update(
             one,
-            said["settings"],
-            sandbox_settings=said["sandbox_settings"]
-            if "sandbox_settings" in request.POST
-            else None,
+            forms.settings.value(),
+            sandbox_settings=forms.sandbox.value(),
             concurrency=said["concurrency"],
             by=request.user,
             revision=said["revision"],
         )
     except (connections.BadSettings, connections.OutOfDate) as wrong:
-        form.add_error("settings", str(wrong))
-        return _one(request, one, settings=form)
+        forms.settings.add_error(None, str(wrong))
+        return _one(request, one, settings=forms)
     messages.success(request, "Saved. Plans that were approved over the old settings will stop.")
     if had != (one.observe_secret_id, one.compensate_secret_id):
         messages.warning(
@@ -342,15 +389,14 @@ def rehearse(request: Request, workspace: str, name: str) -> HttpResponse:
     """Try one twin in the sandbox; what it does there stays there."""
     one = _found(request, workspace, name)
     require(request.user, "administer", one.workspace)
-    names = list(calls.operations_of(one))
-    form = RehearseForm(request.POST, operations=names, auto_id="rehearse_%s")
-    if not form.is_valid():
-        return _one(request, one, rehearsal_form=form)
-    said = form.cleaned_data
+    forms = RehearsalForms(one, request.POST.get("operation", ""), request.POST)
+    if not (forms.target.is_valid() & forms.args.is_valid()):
+        return _one(request, one, rehearsal=forms)
+    said, args = forms.target.cleaned_data, forms.args.value()
     target = Target(said["target_type"], said["target_id"])
     try:
-        beats = connections.rehearse(one, said["operation"], said["args"], target, by=request.user)
+        beats = connections.rehearse(one, said["operation"], args, target, by=request.user)
     except connections.NoSandbox as none:
-        form.add_error(None, str(none))
-        return _one(request, one, rehearsal_form=form)
-    return _one(request, one, rehearsal_form=form, beats=beats)
+        forms.target.add_error(None, str(none))
+        return _one(request, one, rehearsal=forms)
+    return _one(request, one, rehearsal=forms, beats=beats)

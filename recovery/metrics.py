@@ -16,7 +16,7 @@ from django.db.models.functions import Cast, Concat
 from django.utils import timezone
 
 from approvals import finding, health
-from ledger.models import Action
+from ledger.models import Action, Reversibility
 from ledger.models.actions import Compensated
 from recovery.engine.steps import PLAN_RUN
 from recovery.models import BulkItem, CaseState, Plan, PlanState, Residue, StepState
@@ -25,51 +25,75 @@ from recovery.models.steps import LEFT, TROUBLED, literals
 from workspaces.models import Workspace
 
 WINDOW_DAYS = 30
+RANGES = (7, WINDOW_DAYS, 90)
+"""Of days, of which the page offers one."""
+GROUPS_MAX = 8
 CASES_MAX = 20_000
 PLANS_MAX = 5_000
 RESIDUES_MAX = 20
 OPEN_MAX = 100_000
 # Up to how old; what is older than the last is the end of the line.
 AGES = (
-    ("under 1 h", timedelta(hours=1)),
-    ("1 to 4 h", timedelta(hours=4)),
-    ("4 to 24 h", timedelta(days=1)),
-    ("1 to 3 days", timedelta(days=3)),
-    ("3 to 7 days", timedelta(days=7)),
-    ("7 to 30 days", timedelta(days=30)),
-    ("over 30 days", timedelta.max),
+    ("< 1 h", timedelta(hours=1)),
+    ("4 h", timedelta(hours=4)),
+    ("1 d", timedelta(days=1)),
+    ("3 d", timedelta(days=3)),
+    ("7 d", timedelta(days=7)),
+    ("30 d", timedelta(days=30)),
+    ("older", timedelta.max),
 )
 
 # Index-only, newest first; the times that `marks` holds rise, and compare without arithmetic.
 CLOSED_CASE = f"'{CaseState.CLOSED}'"
 IS_RECOVERED = f"outcome IN ({literals(RECOVERED)})"
 
+# Whose figures, where somebody asked for one agent or tool: of a case's row, and of a plan's.
+OF_CASES = "/* narrowed */"
+OF_PLANS = "/* narrowed by case */"
+
 OPEN = f"""
 SELECT width_bucket(failed_at, %(marks)s::timestamptz[]), count(*), min(failed_at)
 FROM (
     SELECT failed_at FROM recovery_case
     WHERE workspace_id = %(workspace)s AND state <> {CLOSED_CASE} AND NOT without_effects
+        {OF_CASES}
     ORDER BY failed_at DESC, id DESC LIMIT %(limit)s
 ) seen GROUP BY 1"""  # noqa: S608 - our own words, here and below
 
-CASES = f"""
+SEEN = f"""
 WITH seen AS (
-    SELECT failed_at, closed_at, state, outcome FROM recovery_case
-    WHERE workspace_id = %(workspace)s AND failed_at > %(since)s AND NOT without_effects
+    SELECT failed_at, closed_at, due_at, state, outcome, agent_id, failed_tool, reversibility
+    FROM recovery_case
+    WHERE workspace_id = %(workspace)s AND failed_at >= %(since)s AND NOT without_effects
+        {OF_CASES}
     ORDER BY failed_at DESC, id DESC LIMIT %(limit)s
-)
+)"""  # noqa: S608
+TOOK = "ORDER BY date_part('epoch', closed_at - failed_at)"
+ALLOWED = "ORDER BY date_part('epoch', due_at - failed_at)"
+
+CASES = f"""{SEEN}
 SELECT failed_at::date AS day, count(*), count(*) FILTER (WHERE state <> {CLOSED_CASE}),
     count(*) FILTER (WHERE {IS_RECOVERED}),
-    percentile_cont(0.5) WITHIN GROUP (ORDER BY date_part('epoch', closed_at - failed_at))
-        FILTER (WHERE {IS_RECOVERED}),
-    percentile_cont(0.95) WITHIN GROUP (ORDER BY date_part('epoch', closed_at - failed_at))
-        FILTER (WHERE {IS_RECOVERED})
+    percentile_cont(0.5) WITHIN GROUP ({TOOK}) FILTER (WHERE {IS_RECOVERED}),
+    percentile_cont(0.95) WITHIN GROUP ({TOOK}) FILTER (WHERE {IS_RECOVERED}),
+    percentile_cont(0.5) WITHIN GROUP ({ALLOWED}) FILTER (WHERE {IS_RECOVERED}),
+    count(*) FILTER (WHERE {IS_RECOVERED} AND (due_at IS NULL OR closed_at <= due_at)),
+    count(*) FILTER (WHERE reversibility = '{Reversibility.EXACT}'),
+    count(*) FILTER (WHERE reversibility = '{Reversibility.COMPENSABLE}'),
+    count(*) FILTER (WHERE reversibility = '{Reversibility.IRREVERSIBLE}')
 FROM seen GROUP BY ROLLUP (failed_at::date) ORDER BY day NULLS LAST"""  # noqa: S608
+
+GROUPS = f"""{SEEN}
+SELECT GROUPING(agent_id) = 0, agent_id, failed_tool, count(*),
+    count(*) FILTER (WHERE state <> {CLOSED_CASE}), count(*) FILTER (WHERE {IS_RECOVERED}),
+    percentile_cont(0.5) WITHIN GROUP ({TOOK}) FILTER (WHERE {IS_RECOVERED})
+FROM seen GROUP BY GROUPING SETS ((agent_id), (failed_tool)) ORDER BY 4 DESC, 2, 3"""  # noqa: S608
 
 CLOSED = f"""
 WITH seen AS (
     SELECT closed_at, outcome FROM recovery_case
-    WHERE workspace_id = %(workspace)s AND closed_at > %(since)s AND NOT without_effects
+    WHERE workspace_id = %(workspace)s AND closed_at >= %(since)s AND NOT without_effects
+        {OF_CASES}
     ORDER BY closed_at DESC LIMIT %(limit)s
 )
 SELECT closed_at::date AS day, count(*),
@@ -79,7 +103,7 @@ FROM seen GROUP BY ROLLUP (closed_at::date) ORDER BY day NULLS LAST"""  # noqa: 
 STEPS = f"""
 WITH seen AS (
     SELECT id, started_at FROM recovery_plan
-    WHERE workspace_id = %(workspace)s AND started_at > %(since)s
+    WHERE workspace_id = %(workspace)s AND started_at >= %(since)s {OF_PLANS}
     ORDER BY started_at DESC, id DESC LIMIT %(limit)s
 )
 SELECT seen.started_at::date AS day, count(DISTINCT seen.id),
@@ -90,10 +114,10 @@ SELECT seen.started_at::date AS day, count(DISTINCT seen.id),
 FROM seen JOIN recovery_step s ON s.plan_id = seen.id
 GROUP BY ROLLUP (seen.started_at::date) ORDER BY day NULLS LAST"""  # noqa: S608 - our own words
 
-UNWINDS = """
+UNWINDS = f"""
 WITH seen AS (
     SELECT id, started_at FROM recovery_plan
-    WHERE workspace_id = %(workspace)s AND started_at > %(since)s
+    WHERE workspace_id = %(workspace)s AND started_at >= %(since)s {OF_PLANS}
     ORDER BY started_at DESC, id DESC LIMIT %(limit)s
 ), tries AS (
     SELECT seen.started_at::date AS day, c.name,
@@ -104,7 +128,25 @@ WITH seen AS (
     WHERE a.answered_at IS NOT NULL AND a.outcome = 'applied'
 )
 SELECT day, name, percentile_cont(0.95) WITHIN GROUP (ORDER BY seconds), count(*)
-FROM tries GROUP BY GROUPING SETS ((day), (name), ()) ORDER BY day, name"""
+FROM tries GROUP BY GROUPING SETS ((day), (name), ()) ORDER BY day, name"""  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which cases the figures are of: so many days, and perhaps of one agent or one failed tool."""
+
+    days: int = WINDOW_DAYS
+    agent: int | None = None
+    tool: str = ""
+
+    @property
+    def dates(self) -> list[date]:
+        """Its days, oldest first."""
+        today = timezone.now().date()
+        return [today - timedelta(days=ago) for ago in reversed(range(self.days))]
+
+
+ALL = Window()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +159,30 @@ class CaseDay:
     recovered: int = 0
     median: float | None = None
     p95: float | None = None
+    allowed: float | None = None
+    """How long the recovered ones had until they were due, median; what the policy's goal is."""
+    in_time: int = 0
+    exact: int = 0
+    compensable: int = 0
+    irreversible: int = 0
+
+    @property
+    def untold(self) -> int:
+        """Cases of which nothing says whether they can be undone."""
+        return self.failed - self.exact - self.compensable - self.irreversible
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Cases of one agent (its id) or one failed tool, in the window; times in seconds."""
+
+    is_agent: bool
+    agent: int | None
+    tool: str | None
+    failed: int
+    standing: int
+    recovered: int
+    median: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,29 +243,36 @@ class Unwinds:
 
 
 def cases(
-    workspace: Workspace, now: datetime | None = None, limit: int = CASES_MAX
+    workspace: Workspace, now: datetime | None = None, limit: int = CASES_MAX, of: Window = ALL
 ) -> tuple[CaseDay, list[CaseDay]]:
     """The whole window, and each of its days, oldest first; days without a case too."""
-    rows = [CaseDay(*row) for row in _ask(CASES, workspace, now, limit)]
-    return _whole(rows, CaseDay(None)), _each_day(rows, CaseDay, now)
+    rows = [CaseDay(*row) for row in _ask(CASES, workspace, now, limit, of)]
+    return _whole(rows, CaseDay(None)), _each_day(rows, CaseDay, now, of)
+
+
+def groups(workspace: Workspace, of: Window = ALL) -> tuple[list[Group], list[Group]]:
+    """The cases of the window by agent and by failed tool, the most first, at most GROUPS_MAX."""
+    found = [Group(*row) for row in _ask(GROUPS, workspace, None, CASES_MAX, of)]
+    agents = [one for one in found if one.is_agent and one.agent is not None]
+    tools = [one for one in found if not one.is_agent and one.tool]
+    return agents[:GROUPS_MAX], tools[:GROUPS_MAX]
 
 
 def closed(
-    workspace: Workspace, now: datetime | None = None, limit: int = CASES_MAX
+    workspace: Workspace, now: datetime | None = None, limit: int = CASES_MAX, of: Window = ALL
 ) -> tuple[ClosedDay, list[ClosedDay]]:
     """As `cases`, by the day of closing."""
-    rows = [ClosedDay(*row) for row in _ask(CLOSED, workspace, now, limit)]
-    return _whole(rows, ClosedDay(None)), _each_day(rows, ClosedDay, now)
+    rows = [ClosedDay(*row) for row in _ask(CLOSED, workspace, now, limit, of)]
+    return _whole(rows, ClosedDay(None)), _each_day(rows, ClosedDay, now, of)
 
 
-def waiting(workspace: Workspace, now: datetime | None = None, limit: int = OPEN_MAX) -> Waiting:
+def waiting(
+    workspace: Workspace, now: datetime | None = None, limit: int = OPEN_MAX, of: Window = ALL
+) -> Waiting:
     """The open cases; beyond `limit` the oldest are not among them."""
     now = now or timezone.now()
     marks = [now - age for _, age in reversed(AGES[:-1])]
-    given: dict[str, Any] = {"workspace": workspace.pk, "limit": limit, "marks": marks}
-    with connection.cursor() as cursor:
-        cursor.execute(OPEN, given)
-        rows = cursor.fetchall()
+    rows = _rows(OPEN, of, {"workspace": workspace.pk, "limit": limit, "marks": marks})
     found = {at: count for at, count, _ in rows}
     oldest = min((at for _, _, at in rows), default=None)
     return Waiting(
@@ -209,16 +282,16 @@ def waiting(workspace: Workspace, now: datetime | None = None, limit: int = OPEN
 
 
 def steps(
-    workspace: Workspace, now: datetime | None = None, limit: int = PLANS_MAX
+    workspace: Workspace, now: datetime | None = None, limit: int = PLANS_MAX, of: Window = ALL
 ) -> tuple[StepDay, list[StepDay]]:
     """As `cases`, of the plans that started."""
-    rows = [StepDay(*row) for row in _ask(STEPS, workspace, now, limit)]
-    return _whole(rows, StepDay(None)), _each_day(rows, StepDay, now)
+    rows = [StepDay(*row) for row in _ask(STEPS, workspace, now, limit, of)]
+    return _whole(rows, StepDay(None)), _each_day(rows, StepDay, now, of)
 
 
-def unwinds(workspace: Workspace, now: datetime | None = None) -> Unwinds:
+def unwinds(workspace: Workspace, now: datetime | None = None, of: Window = ALL) -> Unwinds:
     """The latency of compensating calls that took effect, in the window."""
-    rows = _ask(UNWINDS, workspace, now, PLANS_MAX)
+    rows = _ask(UNWINDS, workspace, now, PLANS_MAX, of)
     whole = next((row for row in rows if row[0] is None and row[1] is None), None)
     return Unwinds(
         p95=whole[2] if whole else None,
@@ -235,11 +308,23 @@ def residues(workspace: Workspace) -> list[Residue]:
     return list(related[: RESIDUES_MAX + 1])
 
 
-def _ask(sql: str, workspace: Workspace, now: datetime | None, limit: int) -> list[Any]:
-    since = (now or timezone.now()) - timedelta(days=WINDOW_DAYS)
-    given: dict[str, Any] = {"workspace": workspace.pk, "since": since, "limit": limit}
+def _ask(sql: str, workspace: Workspace, now: datetime | None, limit: int, of: Window) -> list[Any]:
+    first = (now or timezone.now()) - timedelta(days=of.days - 1)
+    since = first.replace(hour=0, minute=0, second=0, microsecond=0)
+    return _rows(sql, of, {"workspace": workspace.pk, "since": since, "limit": limit})
+
+
+def _rows(sql: str, of: Window, given: dict[str, Any]) -> list[Any]:
+    """The rows of a statement, which is narrowed only where one agent or tool is asked for."""
+    wanted = ["agent_id = %(agent)s"] if of.agent is not None else []
+    wanted += ["failed_tool = %(tool)s"] if of.tool else []
+    if wanted:
+        named = " AND ".join(wanted)
+        same = "SELECT 1 FROM recovery_case WHERE id = recovery_plan.case_id"
+        sql = sql.replace(OF_CASES, f"AND {named}")
+        sql = sql.replace(OF_PLANS, f"AND EXISTS ({same} AND {named})")
     with connection.cursor() as cursor:
-        cursor.execute(sql, given)
+        cursor.execute(sql, given | {"agent": of.agent, "tool": of.tool})
         rows: list[Any] = cursor.fetchall()
         return rows
 
@@ -248,10 +333,10 @@ def _whole(rows: list[Row], nothing: Row) -> Row:
     return next((row for row in rows if row.day is None), nothing)
 
 
-def _each_day(rows: list[Row], kind: type[Row], now: datetime | None) -> list[Row]:
+def _each_day(rows: list[Row], kind: type[Row], now: datetime | None, of: Window) -> list[Row]:
     found = {row.day: row for row in rows}
     today = (now or timezone.now()).date()
-    days = [today - timedelta(days=ago) for ago in reversed(range(WINDOW_DAYS))]
+    days = [today - timedelta(days=ago) for ago in reversed(range(of.days))]
     return [found.get(day) or kind(day) for day in days]
 
 

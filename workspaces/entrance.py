@@ -105,9 +105,15 @@ def set_up(
     person = User.objects.create_user(email=email, password=password, name=name)
     # Whoever has the link has the server; a founder's word for their address is the server's.
     independence.prove(person)
-    workspace = open_workspace(workspace_name, slug, by=person)
+    return person, open_for(person, name=workspace_name, slug=slug, starter=starter)
+
+
+@transaction.atomic
+def open_for(person: User, *, name: str, slug: str, starter: str) -> Workspace:
+    """Another workspace, for somebody who has an account; they are its first administrator."""
+    workspace = open_workspace(name, slug, by=person)
     workspace_set_up.send(None, workspace=workspace, by=person, starter=starter)
-    return person, workspace
+    return workspace
 
 
 @transaction.atomic

@@ -1,22 +1,26 @@
 """The policy pages: what is in force, its versions, a new one with a dry run, and pauses."""
 
 import json
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from approvals import dry_run, inventory, pauses, team_coverage, versions
+from approvals import dry_run, finding, inventory, pauses, team_coverage, versions
 from approvals.dry_run import DryRun
 from approvals.models import Pause, PauseKind, PolicyVersion
 from approvals.policy import Invalid, Policy, Problem, Unreadable, active, default, load
 from approvals.policy.reading import DOCUMENT_CHARACTERS_MAX
 from approvals.views.lists import zone_of
+from connectors.models import Connection
 from workspaces import formatting
 from workspaces.access import NotAllowed, may, require
 from workspaces.forms import WrittenField
@@ -312,15 +316,28 @@ def lift(request: Request, workspace: str, pk: int) -> HttpResponse:
     return redirect("approvals:policies", workspace=here.slug)
 
 
+def _connection_of(here: Workspace, twin: str, known: Collection[str]) -> str:
+    """Where the operation that undoes a tool is told of, if it is one of a connection here."""
+    name, _, operation = twin.partition(".")
+    if name not in known or not operation:
+        return ""
+    page_of = reverse("connectors:connection", args=[here.slug, name])
+    return f"{page_of}?{urlencode({'operation': operation})}"
+
+
 @login_required
 @require_GET
 def tools(request: Request, workspace: str) -> HttpResponse:
     """The inventory: every tool ever seen, unclassified first."""
     here = workspace_or_404(request, workspace)
-    zone = zone_of(request.user)
+    zone, decided = zone_of(request.user), reverse("approvals:history", args=[here.slug])
+    known = set(Connection.objects.filter(workspace=here).values_list("name", flat=True))
     rows = [
         {
             "line": line,
+            "url": f"/w/{here.slug}/insights/?{urlencode({'tool': line.tool})}",
+            "calls_url": f"{decided}?{urlencode({'q': finding.word('tool', line.tool)})}",
+            "twin_url": _connection_of(here, line.twin, known),
             "class_words": line.action_class.replace("external_", "external, ").replace("_", " "),
             "seen": formatting.count(line.seen, inventory.COUNT_MAX),
             "last_seen": formatting.moment(line.last_seen, "ago", zone),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -32,6 +32,7 @@ from connectors.contract import (
     Refused,
     State,
     found_by_state,
+    meaning,
 )
 from connectors.exchange import basic
 from connectors.outbound import Response
@@ -46,18 +47,21 @@ REFUSALS = frozenset({400, 401, 403, 404, 405, 409, 412, 415, 423, 507})
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
     """`url`: the collection, ending in "/"; a target's id is the name of a resource in it."""
 
-    url: str
+    url: Annotated[str, meaning("The address of the collection, which ends in “/”", "Address")]
 
 
 class Login(msgspec.Struct, forbid_unknown_fields=True):
-    user: str
-    password: str
+    user: Annotated[str, meaning("The calendar's account")]
+    password: Annotated[str, meaning("Its password, or one for applications")]
 
 
 class RestoreEvent(msgspec.Struct, forbid_unknown_fields=True):
     """`to`: the recorded fields (or `ics`), or null to delete the event."""
 
-    to: dict[str, Any] | None
+    to: Annotated[
+        dict[str, Any] | None,
+        meaning("The recorded fields, a line each, or ics: …. Empty: the event is deleted"),
+    ]
 
 
 class DeleteEvent(msgspec.Struct, forbid_unknown_fields=True):
@@ -81,6 +85,7 @@ class Caldav(Connector):
     name = "caldav"
     version = "1.0"
     title = "Calendar (CalDAV)"
+    summary = "Puts events of a calendar back as they were, or deletes them."
     settings_schema = Settings
     credential_schema = Login
     operations = {

@@ -53,6 +53,7 @@ class Http(Connector):
     name = "http"
     version = "1.0"
     title = "HTTP API (by manifest)"
+    summary = "Undoes over an API that a file describes, such as payments; no code is needed."
     settings_schema = Settings
     credential_schema = Token
 

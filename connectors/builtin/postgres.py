@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from math import isfinite
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import certifi
 import msgspec
@@ -34,7 +34,7 @@ from psycopg.types.json import Jsonb
 
 from amends.protocol.canonical import INTEGER_DIGITS_MAX, INTEGER_MAX
 from connectors.addresses import AddressRefused, Deadline, NotSent, is_allowed_by_name
-from connectors.contract import Call, Refused, State
+from connectors.contract import Call, Refused, State, meaning
 from connectors.outbound import Outbound
 from ledger.canonical import canonical_of
 
@@ -47,15 +47,22 @@ OUR_TABLES = ["connectors_connection", "connectors_calllog", "workspaces_secret"
 class Server(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Where the database is: the part of the settings that names a server."""
 
-    host: str
-    port: int = 5432
-    database: str
-    sslmode: Literal["verify-full", "require", "disable"] = "verify-full"
+    host: Annotated[str, meaning("The server's name, such as db.example.com")]
+    port: Annotated[int, meaning("Its port")] = 5432
+    database: Annotated[str, meaning("The database in it")]
+    sslmode: Annotated[
+        Literal["verify-full", "require", "disable"],
+        meaning(
+            "verify-full: the server proves its name; require: encrypted, but any server will do;"
+            " disable: for a sandbox on this machine",
+            "Encryption",
+        ),
+    ] = "verify-full"
 
 
 class Login(msgspec.Struct, forbid_unknown_fields=True):
-    user: str
-    password: str = ""
+    user: Annotated[str, meaning("The role that logs in, with rights for this purpose alone")]
+    password: Annotated[str, meaning("Its password; empty where the server asks for none")] = ""
 
 
 class Column(msgspec.Struct):

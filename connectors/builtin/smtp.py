@@ -23,7 +23,7 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, localtime
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 import msgspec
@@ -40,6 +40,7 @@ from connectors.contract import (
     Operation,
     Preview,
     Refused,
+    meaning,
 )
 from connectors.outbound import Outbound, tls
 
@@ -55,10 +56,15 @@ class SendCorrection(msgspec.Struct, forbid_unknown_fields=True):
     Message-ID.
     """
 
-    subject: str
-    text: str
-    to: str | None = None
-    in_reply_to: str | None = None
+    subject: Annotated[str, meaning("What the correction is called")]
+    text: Annotated[str, meaning("What it says")]
+    to: Annotated[
+        str | None,
+        meaning("One of several recorded recipients; empty: whoever got the wrong mail"),
+    ] = None
+    in_reply_to: Annotated[
+        str | None, meaning("The Message-ID of the wrong mail, so that both stand together")
+    ] = None
 
 
 def message_id(call: Call) -> str:
@@ -135,17 +141,30 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     read.
     """
 
-    host: str
-    sender: str
-    port: int = 587
-    tls: Literal["starttls", "implicit", "none"] = "starttls"
-    look_up: str = ""
+    host: Annotated[str, meaning("The mail server that takes what is sent")]
+    sender: Annotated[str, meaning("Whom corrections come from, such as desk@example.com")]
+    port: Annotated[int, meaning("587 for starttls, 465 for implicit")] = 587
+    tls: Annotated[
+        Literal["starttls", "implicit", "none"],
+        meaning(
+            "starttls: encrypted once connected; implicit: from the first byte; none: for a"
+            " sandbox on this machine",
+            "Encryption",
+        ),
+    ] = "starttls"
+    look_up: Annotated[
+        str,
+        meaning(
+            "An address that answers 200 or 404 to ?id=<Message-ID>; without it nothing is read"
+            " and a lost answer is left to a person"
+        ),
+    ] = ""
 
 
 class Login(msgspec.Struct, forbid_unknown_fields=True):
-    user: str = ""
-    password: str = ""
-    look_up_token: str = ""
+    user: Annotated[str, meaning("The account at the mail server; empty where it asks none")] = ""
+    password: Annotated[str, meaning("Its password")] = ""
+    look_up_token: Annotated[str, meaning("A bearer token for the look-up address")] = ""
 
 
 BLIND = Operation(
@@ -177,6 +196,7 @@ class Smtp(Connector):
     name = "smtp"
     version = "1.0"
     title = "Mail (SMTP)"
+    summary = "Sends a correction to whom a wrong mail went; a mail cannot be taken back."
     settings_schema = Settings
     credential_schema = Login
     operations = {"send_correction": BLIND}

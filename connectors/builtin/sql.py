@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import psycopg
@@ -50,6 +50,7 @@ from connectors.contract import (
     State,
     checked,
     drift,
+    meaning,
 )
 
 # One row of somebody's PostgreSQL: read as JSON, compared under its lock, written from JSON.
@@ -67,10 +68,15 @@ MAKING_MARKERS = 0x616D656E6473
 class Note(msgspec.Struct, forbid_unknown_fields=True):
     """Where a note goes: the columns for the target's key, for the text, and fixed ones."""
 
-    table: str
-    key: list[str]
-    text: str
-    fixed: dict[str, Any] = {}
+    table: Annotated[str, meaning("The table that takes the note, schema.table or table")]
+    key: Annotated[
+        list[str], meaning("Its columns for the target's key, in the order of the key's parts")
+    ]
+    text: Annotated[str, meaning("Its column for the note's text")]
+    fixed: Annotated[
+        dict[str, Any],
+        meaning("Columns that are the same in every note, a line each: author: Amends"),
+    ] = {}
 
 
 class Table(msgspec.Struct, forbid_unknown_fields=True):
@@ -80,18 +86,31 @@ class Table(msgspec.Struct, forbid_unknown_fields=True):
     write changes; `ignore` are columns that may differ without anybody having changed the row.
     """
 
-    key: list[str]
-    table: str = ""
-    version: str | None = None
-    ignore: list[str] = []
-    note: Note | None = None
+    key: Annotated[
+        list[str],
+        meaning("The columns that a target's id, split on “/”, names, such as id", "Key columns"),
+    ]
+    table: Annotated[
+        str, meaning("Its name in the database, schema.table or table; empty: as above")
+    ] = ""
+    version: Annotated[
+        str | None, meaning("A column that every write changes, if there is one", "Version column")
+    ] = None
+    ignore: Annotated[
+        list[str],
+        meaning("Columns that may differ without anybody having changed the row, such as seen_at"),
+    ] = []
+    note: Annotated[Note | None, meaning("Where a note of each restore goes")] = None
 
 
 class RestoreRow(msgspec.Struct, forbid_unknown_fields=True):
     """`to`: the columns to write, or null to delete the row. `note`: a text for the note row."""
 
-    to: dict[str, Any] | None
-    note: str | None = None
+    to: Annotated[
+        dict[str, Any] | None,
+        meaning("The columns to write, a line each: status: paid. Empty: the row is deleted"),
+    ]
+    note: Annotated[str | None, meaning("A text for the note's row")] = None
 
 
 @dataclass(slots=True)
@@ -343,14 +362,20 @@ ROWS_SHOWN_MAX = 200
 
 
 class Settings(Server, kw_only=True):
-    tables: dict[str, Table]
-    marker: str = "amends_marker"
+    tables: Annotated[
+        dict[str, Table],
+        meaning("Which tables may be restored; no other is ever touched"),
+    ]
+    marker: Annotated[
+        str, meaning("Where a mark of each restore is left, so that none is done twice")
+    ] = "amends_marker"
 
 
 class Sql(Connector):
     name = "sql"
     version = "1.1"
     title = "PostgreSQL"
+    summary = "Puts rows back as they were, and deletes rows that should not be there."
     settings_schema = Settings
     credential_schema = Login
     operations = {

@@ -13,7 +13,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -35,6 +35,7 @@ from connectors.contract import (
     Refused,
     Reversibility,
     State,
+    meaning,
 )
 from connectors.manifest import struct_of
 
@@ -59,27 +60,51 @@ class Declared(msgspec.Struct, forbid_unknown_fields=True):
     that stands, in its smallest unit, under the name that `amount` gives, with its `currency`.
     """
 
-    title: str
-    amount: str = ""
-    currency: str = ""
-    args: dict[str, str] | None = None
-    reversibility: Reversibility = "compensable"
-    kind: Kind = "http"
-    leaves: Literal["gone", "before"] | dict[str, Any] | None = None
-    observes: bool = True
-    window_seconds: int = WINDOW_SECONDS
-    limit_seconds: float = 15.0
+    title: Annotated[
+        str,
+        meaning("What people read: Refund {money} to card ending {card}; {target} is type and id"),
+    ]
+    amount: Annotated[
+        str, meaning("Under which name the amount stands, in its smallest unit, such as amount")
+    ] = ""
+    currency: Annotated[str, meaning("Under which name its currency stands, or EUR itself")] = ""
+    args: Annotated[
+        dict[str, str] | None,
+        meaning(
+            "A line for each argument and its type: amount: integer, note?: text (text, integer,"
+            " number, flag, object, list; ? may be missing). Empty: any arguments pass"
+        ),
+    ] = None
+    reversibility: Annotated[
+        Reversibility,
+        meaning("exact: all is as before; compensable: made up for otherwise"),
+    ] = "compensable"
+    kind: Annotated[Kind, meaning("What it works on, which decides how a card looks")] = "http"
+    leaves: Annotated[
+        Literal["gone", "before"] | dict[str, Any] | None,
+        meaning(
+            "What is true afterwards and is read back: gone, before (as it was recorded), or a"
+            " line for each field, status: refunded. Empty: nothing can be read back"
+        ),
+    ] = None
+    observes: Annotated[bool, meaning("The service can be asked how the target is now")] = True
+    window_seconds: Annotated[int, meaning("How long the service remembers our keys")] = (
+        WINDOW_SECONDS
+    )
+    limit_seconds: Annotated[float, meaning("How long one call may take, at most 60")] = 15.0
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
-    url: str
-    operations: dict[str, Declared]
+    url: Annotated[str, meaning("Where your service listens; begins with https://", "Address")]
+    operations: Annotated[
+        dict[str, Declared], meaning("What your service can undo, an entry for each")
+    ]
 
 
 class Signature(msgspec.Struct, forbid_unknown_fields=True):
     """`secret`: `whsec_…`, shared with the service."""
 
-    secret: str
+    secret: Annotated[str, meaning("whsec_…, shared with the service, which checks our signature")]
 
 
 class Seen(msgspec.Struct):
@@ -100,6 +125,7 @@ class Webhook(Connector):
     name = "webhook"
     version = "1.0"
     title = "Your own service (signed webhook)"
+    summary = "Asks a service of yours to undo what only it knows how to undo."
     settings_schema = Settings
     credential_schema = Signature
 

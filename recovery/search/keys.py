@@ -23,7 +23,7 @@ from approvals import pauses
 from approvals.models import Pause, PauseKind
 from ledger.models import Reversibility, Run
 from recovery.models import Case, CaseOutcome, CaseState, Comment, Plan, PlanState, Step, StepState
-from recovery.models.steps import TO_RUN
+from recovery.models.steps import TO_RUN, TROUBLED
 from recovery.search import language
 from recovery.search.language import Either, Field, Node, Not, Query, QueryError, Text, Value
 from workspaces.models import Agent, User, Workspace
@@ -165,11 +165,22 @@ def _age(column: str) -> Condition:
     return read
 
 
-def opened(value: Value, reader: Reader) -> Q:
-    """An age, or a day: `opened:2026-11-21`, `opened:>2026-11-01`."""
+def _moment(column: str) -> Condition:
+    """An age, or a day: `opened:<24h`, `opened:2026-11-21`, `failed:>2026-11-01`."""
+
+    def read(value: Value, reader: Reader) -> Q:
+        bounds = _bounds(value, reader)
+        return Q(**{f"{column}__{lookup}": moment for lookup, moment in bounds.items()})
+
+    return read
+
+
+def _bounds(value: Value, reader: Reader) -> dict[str, datetime]:
+    """From when and until when, by the name of the comparison; raises QueryError."""
     text = value.text
     if _AGE.fullmatch(text.lower()):
-        return _age("opened_at")(value, reader)
+        ((_, moment),) = _age("at")(value, reader).children
+        return {"lt" if text[0] == ">" else "gt": moment}
     sign = text[0] if text[:1] in {"<", ">"} else ""
     try:
         day = datetime.fromisoformat(text.removeprefix(sign)[:10]).replace(tzinfo=reader.now.tzinfo)
@@ -177,8 +188,14 @@ def opened(value: Value, reader: Reader) -> Q:
     except (ValueError, OverflowError):
         raise QueryError("A day is written like 2026-11-21.", value.position, len(text)) from None
     if sign:
-        return Q(**{f"opened_at__{'lt' if sign == '<' else 'gte'}": day})
-    return Q(opened_at__gte=day, opened_at__lt=after)
+        return {"lt" if sign == "<" else "gte": day}
+    return {"gte": day, "lt": after}
+
+
+def started(value: Value, reader: Reader) -> Q:
+    """When a plan of the case started."""
+    bounds = {f"started_at__{one}": moment for one, moment in _bounds(value, reader).items()}
+    return Q(Exists(Plan.objects.filter(case=OuterRef("pk"), **bounds)))
 
 
 def amount(value: Value, reader: Reader) -> Q:
@@ -279,10 +296,16 @@ IS: Mapping[str, Word] = {
     "overdue": Word(
         lambda reader: Q(due_at__lt=reader.now) & ~Q(state=CaseState.CLOSED), "past its time"
     ),
+    "late": Word(lambda _: Q(closed_at__gt=F("due_at")), "was closed after it was due"),
     "paused": Word(paused, "its agent, tool or target is stopped"),
     WITHOUT_EFFECTS: Word(lambda _: Q(without_effects=True), "failed, and nothing took effect"),
     SNOOZED: Word(lambda reader: Q(snoozed_until__gt=reader.now), "put off until later"),
 }
+
+
+def _step_in(*states: StepState) -> Callable[[Reader], Q]:
+    steps = Step.objects.filter(plan__case=OuterRef("pk"), state__in=states)
+    return lambda _: Q(Exists(steps))
 
 
 HAS: Mapping[str, Word] = {
@@ -294,12 +317,10 @@ HAS: Mapping[str, Word] = {
         lambda _: Q(Exists(Comment.objects.filter(case=OuterRef("pk")))),
         "somebody wrote something",
     ),
-    "drift": Word(
-        lambda _: Q(
-            Exists(Step.objects.filter(plan__case=OuterRef("pk"), state=StepState.DRIFTED))
-        ),
-        "a target was changed since",
-    ),
+    "verified": Word(_step_in(StepState.VERIFIED), "a step was read back as it should be"),
+    "reported": Word(_step_in(StepState.REPORTED), "a step is done, and cannot be read back"),
+    "trouble": Word(_step_in(*TROUBLED), "a step needs a person"),
+    "drift": Word(_step_in(StepState.DRIFTED), "a target was changed since"),
 }
 
 
@@ -387,8 +408,14 @@ class Key:
 
 KEYS: Mapping[str, Key] = {
     "is": Key(_word(IS), "open, mine, unknown, overdue …", "open", IS),
-    "has": Key(_word(HAS), "approval, comment, drift", "comment", HAS),
+    "has": Key(_word(HAS), "approval, comment, trouble, drift …", "comment", HAS),
     "tool": Key(tool, "the tool that failed", "payments.*", _of_cases("failed_tool")),
+    "failed_tool": Key(
+        _short("failed_tool"),
+        "the tool that it failed at, exactly",
+        "payments.charge",
+        _of_cases("failed_tool"),
+    ),
     "target": Key(
         _short("failed_target"), "what it was called on", "*T-182", _of_cases("failed_target")
     ),
@@ -412,7 +439,11 @@ KEYS: Mapping[str, Key] = {
     "claimed": Key(claimed, "me, or a name", "me", ("me",)),
     "connector": Key(connector, "a connection of its plans", "payments"),
     "opened": Key(
-        opened, "when it came: <24h, a day", ">2026-11-01", ("<24h", "<7d"), bounds_time=True
+        _moment("opened_at"),
+        "when it came: <24h, a day",
+        ">2026-11-01",
+        ("<24h", "<7d"),
+        bounds_time=True,
     ),
     "age": Key(
         _age("failed_at"),
@@ -421,8 +452,28 @@ KEYS: Mapping[str, Key] = {
         ("<1h", "<24h", "<7d", ">24h"),
         bounds_time=True,
     ),
+    "failed": Key(
+        _moment("failed_at"), "when it failed: <24h, a day", ">2026-11-01", bounds_time=True
+    ),
+    "started": Key(
+        started, "when a plan of it started", ">2026-11-01", ("<24h", "<7d"), bounds_time=True
+    ),
+    "closed": Key(
+        _moment("closed_at"),
+        "when it was closed",
+        ">2026-11-01",
+        ("<24h", "<7d"),
+        says_state=True,
+        bounds_time=True,
+    ),
     "amount": Key(amount, "money: >1000", ">1000"),
     "risk": Key(risk, "low to critical, >medium", ">medium", RISKS),
+    "reversibility": Key(
+        _one_of("reversibility", Reversibility.values),
+        "exact, compensable, irreversible",
+        "exact",
+        tuple(Reversibility.values),
+    ),
     "reason": Key(reason, "what opened it", "failed_with_effects", _of_cases("reasons")),
     "outcome": Key(
         _one_of("outcome", CaseOutcome.values),
@@ -433,43 +484,3 @@ KEYS: Mapping[str, Key] = {
     ),
 }
 """In the order in which they are offered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """`text` replaces the query from `start` to the cursor."""
-
-    text: str
-    start: int
-    hint: str = ""
-
-
-SUGGESTIONS_MAX = 10
-
-
-def suggest(workspace: Workspace, text: str, cursor: int | None = None) -> list[Suggestion]:
-    """What could stand where the cursor is; never raises."""
-    typed = text[: len(text) if cursor is None else max(cursor, 0)]
-    start = max(typed.rfind(" "), typed.rfind("(")) + 1
-    if typed[start:].startswith("-"):
-        start += 1
-    name, colon, value = typed[start:].partition(":")
-    if not colon:
-        asks = bool(name) or not text.strip()  # an empty field shows what there is
-        found = [
-            Suggestion(f"{one}:", start, key.hint)
-            for one, key in KEYS.items()
-            if asks and one.startswith(name.lower())
-        ]
-        return found[:SUGGESTIONS_MAX] if name else found
-    key = KEYS.get(name.lower())
-    if key is None:
-        return []
-    last = value.rpartition(",")[2]
-    known = [one for one in key.offered(workspace) if one.lower().startswith(last.lower())]
-    place = len(typed) - len(last)
-    return [Suggestion(_quoted(one), place, key.meaning(one)) for one in known[:SUGGESTIONS_MAX]]
-
-
-def _quoted(value: str) -> str:
-    return f'"{value}"' if any(mark in value for mark in " ,()") else value

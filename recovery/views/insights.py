@@ -1,146 +1,101 @@
 """Insights: plots that people can read, each with its numbers and a link to the cases behind it.
 
-A section is a function of the workspace that gives cards; approvals add theirs by another entry in
-SECTIONS and a partial of their own beside templates/recovery/insights/.
+A section is a function of the workspace and the window that gives cards; approvals add theirs by
+another entry in SECTIONS and a partial of their own beside templates/recovery/insights/.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.urls import reverse
-from django.utils import timezone
-from django.utils.html import escape
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from approvals import health
+from ledger.models import Reversibility
 from recovery import metrics
+from recovery.metrics import Window
 from recovery.run_facts.sentences import plural
+from recovery.views.plots import Plot, bars, columns, each_day, line, span
 from recovery.views.request_context import queue_url
 from workspaces import formatting
-from workspaces.models import Workspace
+from workspaces.models import Agent, Workspace
 from workspaces.pages import Request, page, workspace_or_404
-
-# Plots: columns and lines as numbers for an SVG, drawn by the server, with no script and no style.
-#
-# A plot is one picture with one sentence (`label`), and a table behind it for whoever wants
-# numbers.
-
-WIDTH, HEIGHT = 340, 76
-GAP = 3
-POINT = 6
-LEAST_HEIGHT = 2
-"""So that a column of one can be seen beside a column of ten thousand."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One piece of a column: a rectangle of a tone."""
-
-    tone: str
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    label: str
-    first: str
-    last: str
-    columns: tuple[Part, ...] = ()
-    lines: tuple[str, ...] = ()
-    points: tuple[tuple[float, float], ...] = ()
-    width: int = WIDTH
-    height: int = HEIGHT
-
-    @property
-    def bars(self) -> SafeString:
-        """The columns as a picture has them: our own words and numbers, ninety to a page."""
-        return mark_safe(  # noqa: S308 - nothing of it comes from outside
-            "".join(
-                f'<rect class="figure-{one.tone}" x="{one.x}" y="{one.y}" width="{one.width}"'
-                f' height="{one.height}"></rect>'
-                for one in self.columns
-            )
-        )
-
-
-def columns(label: str, days: Sequence[date], *series: tuple[str, Sequence[int]]) -> Plot:
-    """A column a day; each series is a tone and its numbers, stacked from below."""
-    return bars(label, [_named(day) for day in days], *series)
-
-
-def bars(label: str, names: Sequence[str], *series: tuple[str, Sequence[int]]) -> Plot:
-    """A column for each name, of which the first and the last are told below."""
-    highest = max(
-        (sum(parts) for parts in zip(*(each for _, each in series), strict=True)), default=0
-    )
-    wide = WIDTH / max(len(names), 1)
-    parts: list[Part] = []
-    for at in range(len(names)):
-        top = float(HEIGHT)
-        for tone, numbers in series:
-            if not numbers[at]:
-                continue
-            tall = max(numbers[at] / highest * HEIGHT, LEAST_HEIGHT)
-            top -= tall
-            x = round(at * wide, 1)
-            parts.append(Part(tone, x, round(max(top, 0), 1), round(wide - GAP, 1), round(tall, 1)))
-    return Plot(label, names[0], names[-1], columns=tuple(parts))
-
-
-def _named(day: date) -> str:
-    return f"{day:%b} {day.day}"
-
-
-def line(label: str, days: Sequence[date], numbers: Sequence[float | None]) -> Plot:
-    """A line through the days that have a number; days without break it, a lone day is a point."""
-    highest = max((number for number in numbers if number is not None), default=0) or 1
-    wide = WIDTH / max(len(days) - 1, 1)
-    runs: list[list[tuple[float, float]]] = [[]]
-    for at, number in enumerate(numbers):
-        if number is None:
-            runs.append([])
-        else:
-            y = HEIGHT - LEAST_HEIGHT - number / highest * (HEIGHT - 2 * LEAST_HEIGHT)
-            runs[-1].append((round(at * wide, 1), round(y, 1)))
-    drawn = [run for run in runs if len(run) > 1]
-    lone = [run[0] for run in runs if len(run) == 1]
-    return Plot(
-        label,
-        _named(days[0]),
-        _named(days[-1]),
-        lines=tuple(" ".join(f"{x},{y}" for x, y in run) for run in drawn),
-        points=tuple((min(max(x - POINT / 2, 0), WIDTH - POINT), y - POINT / 2) for x, y in lone),
-    )
-
 
 CARD = "recovery/insights/card.html"
 CONNECTIONS_NAMED_MAX = 3
-# Below this a tenth of a second is worth telling.
-WHOLE_SECONDS_FROM = 10
+AGENTS_OFFERED_MAX = 200
+TOOL_CHARACTERS_MAX = 200
+EITHER = "is:open,closed"
+AGE_QUERIES = (
+    "age:<1h", "age:>1h age:<4h", "age:>4h age:<1d", "age:>1d age:<3d", "age:>3d age:<7d",
+    "age:>7d age:<30d", "age:>30d",
+)  # fmt: skip
+"""What stands behind each of the metrics' AGES."""
 
 Card = dict[str, Any]
+
+
+class Of:
+    """The workspace, the window, and how a figure's list is asked for: the same agent and tool."""
+
+    def __init__(self, here: Workspace, window: Window, agent: Agent | None) -> None:
+        self.here, self.window, self.agent = here, window, agent
+        self.dates: list[date] = window.dates
+
+    def list(self, q: str) -> str:
+        """The queue with what is asked, and with the agent and the tool of the page."""
+        also = [f"agent:{self.agent.name}"] if self.agent else []
+        also += [f'failed_tool:"{self.window.tool}"'] if self.window.tool else []
+        return f"{queue_url(self.here)}?{urlencode({'q': ' '.join([q, *also])})}"
+
+    def since(self, key: str, q: str = EITHER) -> str:
+        """The list of what happened in the window, by the key of its time."""
+        return self.list(f"{key}:>{self.dates[0]} {q}")
+
+    def days(self, key: str, q: str, words: Callable[[int], str]) -> list[tuple[str, str]]:
+        """What a click on each day opens, and its words."""
+        return each_day(self.dates, lambda day: self.list(f"{key}:{day} {q}".strip()), words)
 
 
 @login_required
 @require_GET
 def insights(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
+    asked, agents = request.GET, _agents(here)
+    agent = next((one for one in agents if one.name == asked.get("agent")), None)
+    days = next((one for one in metrics.RANGES if str(one) == asked.get("days")), None)
+    tool = asked.get("tool", "")[:TOOL_CHARACTERS_MAX].replace('"', "").replace("\0", "")
+    window = Window(days or metrics.WINDOW_DAYS, agent.pk if agent else None, tool)
+    of = Of(here, window, agent)
     residues = metrics.residues(here)
+    by_agent, by_tool = metrics.groups(here, window)
+    names = {one.pk: one.name for one in agents}
     context = {
         "workspace": here,
-        "days": metrics.WINDOW_DAYS,
-        "cards": [card for section in SECTIONS for card in section(here)],
+        "days": window.days,
+        "ranges": [
+            {"name": f"{one} days", "url": _address(of, days=one), "current": one == window.days}
+            for one in metrics.RANGES
+        ],
+        "narrow": {
+            "url": request.path,
+            "agents": [(one.name, one == agent) for one in agents],
+            "tools": [(name, name == tool) for name in _tools(by_tool, tool)],
+            "all_url": _address(of, agent="", tool="") if agent or tool else "",
+        },
+        "cards": [card for section in SECTIONS for card in section(of)],
+        "groups": [
+            _group(of, "agent", [(names.get(one.agent or 0, ""), one) for one in by_agent]),
+            _group(of, "tool", [(one.tool or "", one) for one in by_tool]),
+        ],
         "residues": [
             {
                 "text": one.text,
@@ -157,155 +112,271 @@ def insights(request: Request, workspace: str) -> HttpResponse:
     return page(request, "recovery/insights.html", context)
 
 
-def _flow(here: Workspace) -> list[Card]:
+def _agents(here: Workspace) -> list[Agent]:
+    return list(Agent.objects.filter(workspace=here).order_by("name")[:AGENTS_OFFERED_MAX])
+
+
+def _tools(found: Sequence[metrics.Group], tool: str) -> list[str]:
+    """Those that failed most, and the one that is asked for."""
+    return sorted({one.tool for one in found if one.tool} | ({tool} if tool else set()))
+
+
+def _address(of: Of, **changed: object) -> str:
+    """This page with something else asked for."""
+    asked = {
+        "days": of.window.days,
+        "agent": of.agent.name if of.agent else "",
+        "tool": of.window.tool,
+    } | changed
+    kept = {name: value for name, value in asked.items() if value}
+    return f"{reverse('recovery:insights', args=[of.here.slug])}?{urlencode(kept)}"
+
+
+def _flow(of: Of) -> list[Card]:
     """What comes in, what goes out, and how old it is that still waits."""
-    whole, days = metrics.cases(here)
-    out, days_out = metrics.closed(here)
-    now = metrics.waiting(here)
-    dates = [one.day for one in days if one.day is not None]
+    whole, days = metrics.cases(of.here, of=of.window)
+    out, days_out = metrics.closed(of.here, of=of.window)
+    now = metrics.waiting(of.here, of=of.window)
     ages = [name for name, _ in metrics.AGES]
     return [
         _card(
             "Cases by day of failure",
             formatting.count(whole.failed, metrics.CASES_MAX),
-            f"failed · {formatting.count(whole.standing)} still open",
+            "failed",
             columns(
-                f"{plural(whole.failed, 'case')} in {metrics.WINDOW_DAYS} days,"
+                f"{plural(whole.failed, 'case')} in {of.window.days} days,"
                 f" {whole.standing} still open",
-                dates,
+                of.dates,
                 ("ok", [one.failed - one.standing for one in days]),
                 ("bad", [one.standing for one in days]),
+                places=of.days(
+                    "failed",
+                    EITHER,
+                    lambda at: f"{days[at].failed} failed, {days[at].standing} still open",
+                ),
             ),
-            [(f"{one.day:%b %d}", f"{one.failed}", f"{one.standing} open") for one in days],
-            url=_queue(here, "is:open"),
+            [(one.failed, f"{one.standing} open") for one in days],
+            url=of.since("failed"),
+            legend=[
+                ("ok", "closed", whole.failed - whole.standing, of.since("failed", "is:closed")),
+                ("bad", "still open", whole.standing, of.since("failed", "is:open")),
+            ],
         ),
         _card(
             "Cases by day of closing",
             formatting.count(out.closed, metrics.CASES_MAX),
-            f"closed · {formatting.count(out.recovered)} put right",
+            "closed",
             columns(
-                f"{plural(out.closed, 'case')} closed in {metrics.WINDOW_DAYS} days,"
+                f"{plural(out.closed, 'case')} closed in {of.window.days} days,"
                 f" {out.recovered} put right",
-                dates,
+                of.dates,
                 ("ok", [one.recovered for one in days_out]),
                 ("calm", [one.closed - one.recovered for one in days_out]),
+                places=of.days(
+                    "closed",
+                    "",
+                    lambda at: f"{days_out[at].closed} closed, {days_out[at].recovered} put right",
+                ),
             ),
-            [
-                (f"{one.day:%b %d}", f"{one.closed}", f"{one.recovered} put right")
-                for one in days_out
+            [(one.closed, f"{one.recovered} put right") for one in days_out],
+            url=of.since("closed", ""),
+            legend=[
+                ("ok", "put right", out.recovered, of.since("closed", RECOVERED)),
+                ("calm", "otherwise", out.closed - out.recovered, of.since("closed", OTHERWISE)),
             ],
-            url=_queue(here, "is:closed"),
         ),
         _card(
             "Open now, by age",
             formatting.count(now.count, metrics.OPEN_MAX),
-            f"the oldest {_span(now.oldest)}" if now.count else "nothing is open",
-            bars(f"{plural(now.count, 'case')} open, by age", ages, ("bad", now.by_age)),
-            [(age, f"{number}", "") for age, number in zip(ages, now.by_age, strict=True)],
-            url=_queue(here, "is:open"),
+            f"open · the oldest {span(now.oldest)}" if now.count else "nothing is open",
+            bars(
+                f"{plural(now.count, 'case')} open, by age",
+                ages,
+                ("bad", now.by_age),
+                places=[
+                    (of.list(f"is:open {q}"), f"{age}: {number} open")
+                    for q, age, number in zip(AGE_QUERIES, ages, now.by_age, strict=True)
+                ],
+            ),
+            [(number, "") for number in now.by_age],
+            url=of.list("is:open"),
         )
         | {"by": "Age"},
-        _times(here, whole, days),
+        _times(of, whole, days),
+        _undoable(of, whole, days),
     ]
 
 
-def _times(here: Workspace, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> Card:
-    """How long it takes until what went wrong is put right."""
+RECOVERED = "outcome:restored,corrected,partly"
+OTHERWISE = "outcome:resumed,expected,already_handled,duplicate"
+
+
+def _times(of: Of, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> Card:
+    """How long it takes until what went wrong is put right, against what the policy allows."""
+    late = whole.recovered - whole.in_time
+    goal = f" · goal {span(whole.allowed)}" if whole.allowed is not None else ""
     return _card(
         "Time to recover, median",
-        _span(whole.median),
-        f"p95 {_span(whole.p95)} · {formatting.count(whole.recovered)} recovered"
+        span(whole.median),
+        f"p95 {span(whole.p95)}{goal}"
         if whole.recovered
         else "no case of this time is recovered yet",
         line(
-            f"Median time to recover by day of failure: {_span(whole.median)}",
-            [one.day for one in days if one.day is not None],
+            f"Median time to recover by day of failure: {span(whole.median)}{goal}",
+            of.dates,
             [one.median for one in days],
+            goal=whole.allowed,
+            places=of.days("failed", RECOVERED, lambda at: span(days[at].median)),
         ),
-        [(f"{one.day:%b %d}", _span(one.median), f"p95 {_span(one.p95)}") for one in days],
-        url=_queue(here, "outcome:restored,corrected,partly"),
+        [(span(one.median), f"p95 {span(one.p95)}") for one in days],
+        url=of.since("failed", RECOVERED),
+        legend=[
+            ("ok", "in time", whole.in_time, of.since("failed", f"{RECOVERED} -is:late")),
+            ("goal", "later than due", late, of.since("failed", f"{RECOVERED} is:late")),
+        ],
     )
 
 
-def _compensations(here: Workspace) -> list[Card]:
+def _undoable(of: Of, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> Card:
+    """What failed could be undone exactly, only made up for, or not at all."""
+    share = f"{whole.irreversible / whole.failed:.0%}".replace("%", " %") if whole.failed else "—"
+    kinds = (
+        ("ok", "exactly", Reversibility.EXACT, [one.exact for one in days]),
+        ("calm", "made up for", Reversibility.COMPENSABLE, [one.compensable for one in days]),
+        ("bad", "cannot", Reversibility.IRREVERSIBLE, [one.irreversible for one in days]),
+        ("faint", "not known", Reversibility.UNKNOWN, [one.untold for one in days]),
+    )
+    return _card(
+        "Can it be undone?",
+        share,
+        "cannot be undone" if whole.failed else "nothing failed",
+        columns(
+            f"{whole.exact} exactly, {whole.compensable} made up for, {whole.irreversible} not",
+            of.dates,
+            *((tone, numbers) for tone, _, _, numbers in kinds),
+            places=of.days(
+                "failed",
+                EITHER,
+                lambda at: (
+                    f"{days[at].exact} exactly, {days[at].compensable} made up for,"
+                    f" {days[at].irreversible} not"
+                ),
+            ),
+        ),
+        [(one.exact, f"{one.compensable} made up for, {one.irreversible} not") for one in days],
+        url=of.since("failed", f"is:irreversible {EITHER}"),
+        legend=[
+            (tone, words, sum(numbers), of.since("failed", f"reversibility:{kind} {EITHER}"))
+            for tone, words, kind, numbers in kinds
+            if sum(numbers) or kind != Reversibility.UNKNOWN
+        ],
+    )
+
+
+def _compensations(of: Of) -> list[Card]:
     """How often compensation runs, its success rate, and how long a call of it takes."""
-    whole, days = metrics.steps(here)
-    calls = metrics.unwinds(here)
-    dates = [one.day for one in days if one.day is not None]
+    whole, days = metrics.steps(of.here, of=of.window)
+    calls = metrics.unwinds(of.here, of=of.window)
     slowest = sorted(calls.by_connection.items(), key=lambda one: -one[1])
-    named = " · ".join(f"{name} {_span(p95)}" for name, p95 in slowest[:CONNECTIONS_NAMED_MAX])
     share = "—" if whole.success is None else f"{whole.success * 100:.1f} %"
     return [
         _card(
             "Compensations verified",
             share,
-            f"{formatting.count(whole.verified)} of {formatting.count(whole.settled)} steps"
-            f" · {whole.need_person} need a person"
-            if whole.settled
-            else "no step has ended yet",
+            f"of {plural(whole.settled, 'step')}" if whole.settled else "no step has ended yet",
             columns(
                 f"{whole.verified} steps verified, {whole.need_person} need a person",
-                dates,
+                of.dates,
                 ("ok", [one.verified for one in days]),
                 ("calm", [one.reported for one in days]),
                 ("bad", [one.need_person for one in days]),
+                places=of.days(
+                    "started",
+                    EITHER,
+                    lambda at: (
+                        f"{days[at].verified} verified, {days[at].need_person} need a person"
+                    ),
+                ),
             ),
-            [
-                (f"{one.day:%b %d}", f"{one.verified} verified", f"{one.need_person} need a person")
-                for one in days
+            [(f"{one.verified} verified", f"{one.need_person} need a person") for one in days],
+            url=of.since("started"),
+            legend=[
+                ("ok", "verified", whole.verified, of.since("started", f"has:verified {EITHER}")),
+                ("calm", "reported", whole.reported, of.since("started", f"has:reported {EITHER}")),
+                (
+                    "bad",
+                    "need a person",
+                    whole.need_person,
+                    of.since("started", f"has:trouble {EITHER}"),
+                ),
             ],
-            url=_queue(here, "outcome:restored"),
         ),
         _card(
             "Plans started",
             formatting.count(whole.plans, metrics.PLANS_MAX),
-            plural(whole.steps, "step"),
+            f"with {plural(whole.steps, 'step')}",
             columns(
-                f"{whole.plans} plans in {metrics.WINDOW_DAYS} days",
-                dates,
+                f"{whole.plans} plans in {of.window.days} days",
+                of.dates,
                 ("busy", [one.plans for one in days]),
+                places=of.days("started", EITHER, lambda at: plural(days[at].plans, "plan")),
             ),
-            [(f"{one.day:%b %d}", f"{one.plans}", plural(one.steps, "step")) for one in days],
-            url=_queue(here, "state:recovering"),
+            [(one.plans, plural(one.steps, "step")) for one in days],
+            url=of.since("started"),
         ),
         _card(
             "A compensating call, p95",
-            _span(calls.p95),
-            named or "no call was made yet",
+            span(calls.p95),
+            f"of {plural(calls.calls, 'call')}" if calls.calls else "no call was made yet",
             line(
-                f"95 of 100 calls take no longer than {_span(calls.p95)}",
-                dates,
-                [calls.by_day.get(day) for day in dates],
+                f"95 of 100 calls take no longer than {span(calls.p95)}",
+                of.dates,
+                [calls.by_day.get(day) for day in of.dates],
+                places=of.days("started", EITHER, lambda at: span(calls.by_day.get(of.dates[at]))),
             ),
-            [(f"{day:%b %d}", _span(calls.by_day.get(day)), "") for day in dates],
-            url=f"/w/{here.slug}/connectors/",
+            [(span(calls.by_day.get(day)), "") for day in of.dates],
+            url=f"/w/{of.here.slug}/connectors/",
+            legend=[
+                ("", name, span(p95), of.since("started", f"connector:{name} {EITHER}"))
+                for name, p95 in slowest[:CONNECTIONS_NAMED_MAX]
+            ],
         ),
     ]
 
 
-def _approvals(here: Workspace) -> list[Card]:
+def _approvals(of: Of) -> list[Card]:
     """How long people take to decide; what that says about asking has a page of its own."""
-    whole, days = health.decision_times_of(here, days=metrics.WINDOW_DAYS)
-    today = timezone.now().date()
-    dates = [today - timedelta(days=ago) for ago in reversed(range(metrics.WINDOW_DAYS))]
+    window = of.window
+    whole, days = health.decision_times_of(
+        of.here, days=window.days, agent=window.agent, tool=window.tool
+    )
     times = {one.day: one.median_seconds for one in days}
-    shown = [times.get(day) for day in dates]
+    shown = [times.get(day) for day in of.dates]
+    decided = reverse("approvals:history", args=[of.here.slug])
+    also = [f"asked:{window.days}d", f"agent:{of.agent.name}" if of.agent else ""]
+    also += [f'tool:"{window.tool}"' if window.tool else ""]
+
+    def ended(*words: str) -> str:
+        return f"{decided}?{urlencode({'q': ' '.join(filter(None, [*words, *also]))})}"
+
     return [
         _card(
             "Time to decide, median",
-            _span(whole.median_seconds),
-            f"{whole.asked} asked · {whole.granted} granted · {whole.rejected} rejected"
-            f" · {whole.expired} expired"
-            if whole.asked
-            else "nobody was asked yet",
-            line(f"Median time to decide by day: {_span(whole.median_seconds)}", dates, shown),
-            [(f"{day:%b %d}", _span(one), "") for day, one in zip(dates, shown, strict=True)],
-            url=reverse("approvals:health", args=[here.slug]),
+            span(whole.median_seconds),
+            f"of {plural(whole.asked, 'question')}" if whole.asked else "nobody was asked yet",
+            line(f"Median time to decide by day: {span(whole.median_seconds)}", of.dates, shown),
+            [(span(one), "") for one in shown],
+            url=reverse("approvals:health", args=[of.here.slug]),
+            legend=[
+                ("", "granted", whole.granted, ended("is:granted")),
+                ("", "rejected", whole.rejected, ended("is:rejected")),
+                ("", "expired", whole.expired, ended("is:expired")),
+            ],
         )
     ]
 
 
-SECTIONS: tuple[Callable[[Workspace], Sequence[Card]], ...] = (
+SECTIONS: tuple[Callable[[Of], Sequence[Card]], ...] = (
     _flow,
     _compensations,
     _approvals,
@@ -317,42 +388,83 @@ def _card(  # a card, told by its parts
     value: str,
     note: str,
     plot: Plot,
-    numbers: Sequence[tuple[str, str, str]],
+    numbers: Sequence[tuple[object, str]],
     *,
     url: str,
+    legend: Sequence[tuple[str, str, object, str]] = (),
 ) -> Card:
+    """`numbers`: of each of the plot's names the value and more of it; a legend's entry is the
+    tone, the words, the number and where it leads.
+    """
     return {
         "template": CARD,
         "title": title,
         "value": value,
         "note": note,
         "plot": plot,
-        "numbers": _lines(numbers),
+        "legend": [
+            {
+                "tone": tone,
+                "words": words,
+                "number": formatting.count(number) if isinstance(number, int) else number,
+                "url": address,
+            }
+            for tone, words, number, address in legend
+        ],
+        "numbers": _lines(plot.names, numbers, plot.places),
         "url": url,
     }
 
 
-def _lines(numbers: Sequence[tuple[str, str, str]]) -> SafeString:
-    """The lines of the table behind a plot; a template takes five times as long for each cell."""
-    return mark_safe(  # noqa: S308 - each cell is escaped
-        "".join(
-            f'<tr><th scope="row">{escape(day)}</th><td>{escape(value)}</td>'
-            f'<td class="muted">{escape(note)}</td></tr>'
-            for day, value, note in numbers
-        )
+def _lines(
+    names: Sequence[str],
+    numbers: Sequence[tuple[object, str]],
+    places: Sequence[tuple[str, str]],
+) -> SafeString:
+    """The lines of the table behind a plot, each leading where its column leads; a template takes
+    five times as long for each cell.
+    """
+    addresses = [url for url, _ in places] or [""] * len(names)
+    return format_html_join(
+        "",
+        '<tr><th scope="row">{}</th><td>{}</td><td class="muted">{}</td></tr>',
+        (
+            (_link(url, name), value, more)
+            for url, name, (value, more) in zip(addresses, names, numbers, strict=True)
+        ),
     )
 
 
-def _queue(here: Workspace, q: str) -> str:
-    return f"{queue_url(here)}?{urlencode({'q': q})}"
+def _link(url: str, name: str) -> str:
+    return format_html('<a href="{}">{}</a>', url, name) if url else name
 
 
-def _span(seconds: float | None) -> str:
-    """18 min, 4.2 s, 420 ms; a dash where nothing was measured."""
-    if seconds is None:
-        return "—"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < WHOLE_SECONDS_FROM:
-        return f"{seconds:.1f} s"
-    return formatting.span(timedelta(seconds=float(seconds)))
+def _group(of: Of, kind: str, found: Sequence[tuple[str, metrics.Group]]) -> dict[str, Any]:
+    """The table by agent or by tool; a bar is as long as its share of the longest."""
+    most = max((one.failed for _, one in found), default=0) or 1
+    key = "agent" if kind == "agent" else "failed_tool"
+
+    def where(name: str, q: str) -> str:
+        return of.since("failed", f'{key}:"{name}" {q}')
+
+    return {
+        "title": f"By {kind}",
+        "kind": kind,
+        "rows": [
+            {
+                "name": name,
+                "url": _address(of, **{kind: name}),
+                "failed": formatting.count(one.failed),
+                "failed_url": where(name, EITHER),
+                "share": round(100 * one.failed / most),
+                "open_share": round(100 * one.standing / most),
+                "standing": formatting.count(one.standing),
+                "standing_url": where(name, "is:open"),
+                "recovered": formatting.count(one.recovered),
+                "recovered_url": where(name, RECOVERED),
+                "median": span(one.median),
+            }
+            for name, one in found
+            if name
+        ],
+    }

@@ -5,6 +5,7 @@ from django.test import Client
 
 from connectors import channels
 from connectors.models import Channel, Connection, Delivery
+from tests.connectors.forms import sent
 from workspaces import teams
 
 PAGE = "/w/acme/channels/"
@@ -89,9 +90,7 @@ def test_who_does_not_administer_reads_and_changes_nothing(browser, acme):
 def test_how_many_calls_at_once_is_a_setting(browser, acme, shop_connection):
     page = f"/w/acme/connectors/{shop_connection.name}/"
     assert 'name="concurrency"' in browser.get(page).content.decode()
-    import json
-
-    said = {"settings": json.dumps(shop_connection.settings), "revision": shop_connection.revision}
+    said = sent("sql", shop_connection.settings) | {"revision": shop_connection.revision}
 
     assert browser.post(f"{page}settings/", said | {"concurrency": "2"}).status_code == 302
     assert browser.post(f"{page}settings/", said | {"concurrency": "0"}).status_code == 422

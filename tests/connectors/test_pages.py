@@ -1,10 +1,11 @@
 """The connections' pages: made, given credentials that never come back, tried, disabled."""
 
-import json
-
 import pytest
 
+from connectors import connections, registry
 from connectors.models import Connection
+from connectors.schema_forms import SchemaForm, node_of
+from tests.connectors.forms import sent
 from workspaces import entrance, teams
 from workspaces.models import User
 
@@ -14,6 +15,19 @@ SETTINGS = {
     "database": "shop",
     "tables": {"order": {"table": "orders", "key": ["id"]}},
 }
+
+FIELDS = {
+    "settings-host": "db.example.com",
+    "settings-port": "5432",
+    "settings-database": "shop",
+    "settings-sslmode": "verify-full",
+    "settings-marker": "amends_marker",
+    "settings-tables:count": "1",
+    "settings-tables.0:name": "order",
+    "settings-tables.0.table": "orders",
+    "settings-tables.0.key": "id",
+}
+"""SETTINGS, as the page's form sends them."""
 
 
 @pytest.fixture
@@ -34,7 +48,7 @@ def desk(client, ada, airline):
 
 @pytest.fixture
 def shop(desk, airline):
-    said = {"name": "shop", "connector": "sql", "settings": json.dumps(SETTINGS)}
+    said = {"name": "shop", "connector": "sql"} | FIELDS
     desk.post("/w/airline/connectors/new/", said)
     return Connection.objects.get(name="shop", workspace=airline)
 
@@ -50,14 +64,128 @@ def test_a_connection_is_made_and_shown(desk, shop):
     assert "missing" in page
 
 
-@pytest.mark.parametrize("settings", ["{", "[]", '{"host": "a"}', '{"host": 3}'])
-def test_bad_settings_are_told_in_words_and_nothing_is_made(desk, settings):
-    said = {"name": "shop", "connector": "sql", "settings": settings}
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"settings-host": ""}, "This field is required"),
+        ({"settings-port": "many"}, "whole number"),
+        ({"settings-tables.0.key": ""}, "This is needed."),
+        ({"settings-tables.0:name": ""}, "This is needed."),
+        ({"settings-tables.0.note.table": "notes"}, "This is needed."),
+        ({"settings-sslmode": "perhaps"}, "not one of the available choices"),
+        ({"name": "no blanks"}, "“slug”"),
+    ],
+)
+def test_what_is_wrong_is_told_at_its_field_and_nothing_is_made(desk, wrong, words):
+    said = {"name": "shop", "connector": "sql"} | FIELDS
 
-    answer = desk.post("/w/airline/connectors/new/", said)
+    answer = desk.post("/w/airline/connectors/new/", said | wrong)
 
     assert answer.status_code == 422
+    assert words in answer.text
     assert not Connection.objects.exists()
+
+
+def test_a_form_keeps_what_was_said_and_leaves_out_what_is_so_anyway(desk, shop):
+    assert shop.settings == SETTINGS
+
+
+def test_one_more_is_asked_for_without_sending_anything(desk):
+    said = {"name": "shop", "connector": "sql", "more": "settings-tables"} | FIELDS
+
+    page = desk.post("/w/airline/connectors/new/", said | {"settings-host": ""})
+
+    assert page.status_code == 200
+    assert "This field is required" not in page.text
+    assert 'name="settings-tables.1.key"' in page.text
+    assert 'value="orders"' in page.text
+    assert not Connection.objects.exists()
+
+
+def test_every_field_of_every_connector_says_what_it_means():
+    untold = [
+        f"{name}: {place}"
+        for name in registry.names()
+        for struct in _schemas(registry.get(name))
+        for place, part in _parts(node_of(struct))
+        if not part.meaning
+    ]
+
+    assert untold == []
+    assert all(registry.get(name).summary for name in registry.names())
+
+
+def _schemas(plug):
+    yield plug.settings_schema
+    yield plug.credential_schema
+    yield from (one.args_schema for one in plug.operations.values())
+
+
+def _parts(node, path=""):
+    for name, part in node.parts.items():
+        if name:
+            yield f"{path}{name}", part
+        yield from _parts(part, f"{path}{name}.")
+
+
+SERVICE = {
+    "url": "https://undo.example.com",
+    "operations": {
+        "refund": {
+            "title": "Refund {money}",
+            "args": {"amount": "integer", "note?": "text"},
+            "leaves": {"status": "refunded", "count": 2, "code": "7"},
+            "observes": False,
+        },
+        "delete": {"title": "Delete {target}", "leaves": "gone", "limit_seconds": 30.0},
+    },
+}
+API = {"manifest": "payments", "base_url": "https://pay.example.com", "values": {"account": "a1"}}
+SHOP = {
+    "host": "db.example.com",
+    "database": "shop",
+    "tables": {
+        "order": {
+            "key": ["id", "line"],
+            "version": "rev",
+            "ignore": ["seen_at"],
+            "note": {"table": "notes", "key": ["order"], "text": "words", "fixed": {"by": "desk"}},
+        },
+        "guest": {"key": ["id"], "table": "guests"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("connector", "settings"), [("webhook", SERVICE), ("http", API), ("sql", SHOP)]
+)
+def test_what_stands_in_a_form_is_what_was_kept(connector, settings):
+    schema = registry.get(connector).settings_schema
+    again = SchemaForm(sent(connector, settings), schema=schema, given=settings, prefix="settings")
+
+    assert again.is_valid(), again.errors
+    assert again.value() == settings
+
+
+def test_an_entry_is_removed(desk, shop):
+    said = FIELDS | {"settings-tables:count": "2", "settings-tables.1:name": "guest"}
+    said |= {"settings-tables.1.key": "id", "settings-tables.0:gone": "on"}
+
+    desk.post("/w/airline/connectors/shop/settings/", said | {"revision": shop.revision})
+
+    shop.refresh_from_db()
+    assert shop.settings["tables"] == {"guest": {"key": ["id"]}}
+
+
+def test_a_sandbox_keeps_what_its_form_does_not_show(desk, ada, shop):
+    kept = {"host": "127.0.0.1", "tables": {"order": {"key": ["id"], "table": "sandboxed"}}}
+    connections.update(shop, SETTINGS, sandbox_settings=kept, by=ada, revision=shop.revision)
+    said = FIELDS | {"sandbox-host": "localhost", "revision": shop.revision}
+
+    desk.post("/w/airline/connectors/shop/settings/", said)
+
+    shop.refresh_from_db()
+    assert shop.sandbox_settings == kept | {"host": "localhost"}
 
 
 def test_a_credential_is_written_and_never_shown(desk, shop):
@@ -74,7 +202,7 @@ def test_a_credential_is_written_and_never_shown(desk, shop):
 
 
 def test_settings_that_somebody_changed_meanwhile_are_not_overwritten(desk, shop):
-    said = {"settings": json.dumps(SETTINGS | {"database": "shop2"}), "revision": shop.revision}
+    said = FIELDS | {"settings-database": "shop2", "revision": shop.revision}
     desk.post("/w/airline/connectors/shop/settings/", said)
 
     late = desk.post("/w/airline/connectors/shop/settings/", said)
@@ -110,19 +238,14 @@ def test_a_viewer_sees_the_health_and_changes_nothing(client, airline, shop):
 
 def test_a_rehearsal_is_offered_once_there_is_a_sandbox_and_tells_how_it_went(desk, shop):
     assert "Rehearse it now" not in desk.get("/w/airline/connectors/shop/").text
-    sandbox = {"host": "127.0.0.1", "port": 9, "sslmode": "disable"}
+    sandbox = {"sandbox-host": "127.0.0.1", "sandbox-port": "9", "sandbox-sslmode": "disable"}
     desk.post(
-        "/w/airline/connectors/shop/settings/",
-        {
-            "settings": json.dumps(SETTINGS),
-            "sandbox_settings": json.dumps(sandbox),
-            "revision": shop.revision,
-        },
+        "/w/airline/connectors/shop/settings/", FIELDS | sandbox | {"revision": shop.revision}
     )
     assert "Rehearse it now" in desk.get("/w/airline/connectors/shop/").text
 
     said = {"operation": "restore_row", "target_type": "order", "target_id": "7"}
-    page = desk.post("/w/airline/connectors/shop/rehearse/", said | {"args": '{"to": null}'}).text
+    page = desk.post("/w/airline/connectors/shop/rehearse/", said | {"args-to": ""}).text
 
     assert "Delete order 7" in page
     assert "The credential to observe over shop is missing." in page

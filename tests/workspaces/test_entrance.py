@@ -1,6 +1,9 @@
 """How people get in, and what they may once they are."""
 
+from io import StringIO
+
 import pytest
+from django.core.management import CommandError, call_command
 from guardian.shortcuts import assign_perm
 
 from workspaces import entrance, keys, teams
@@ -177,3 +180,27 @@ def test_the_masking_key_is_the_workspaces_for_good_and_survives_a_rotation(airl
     opened_masking_key.cache_clear()
 
     assert key() == before
+
+
+def test_a_workspace_is_made_at_the_server_for_somebody_who_has_an_account(db):
+    from approvals.models import PolicyVersion
+
+    ada = User.objects.create_user("ada@example.com", "a long enough secret", name="Ada")
+    said = StringIO()
+
+    call_command(
+        "open_workspace", "Billing desk", "billing", founder="Ada@Example.com", stdout=said
+    )
+
+    assert "/w/billing/" in said.getvalue()
+    made = Workspace.objects.get(slug="billing")
+    assert may(ada, "administer", made)
+    assert PolicyVersion.objects.filter(workspace=made).exists()
+    for name, slug, founder in (
+        ("Again", "billing", "ada@example.com"),
+        ("Nobody's", "nobody", "eve@example.com"),
+        ("Blank", "no slug", "ada@example.com"),
+        ("", "nameless", "ada@example.com"),
+    ):
+        with pytest.raises(CommandError):
+            call_command("open_workspace", name, slug, founder=founder)

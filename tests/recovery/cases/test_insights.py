@@ -10,7 +10,7 @@ from recovery.casework import closing
 from recovery.models import Case, Plan
 from recovery.planning import plans
 from recovery.triage import triage
-from recovery.views import insights
+from recovery.views import plots
 from tests.recovery.engine import by_hand
 
 
@@ -33,7 +33,7 @@ def test_a_desk_without_cases_has_figures_of_nothing(client, ada, acme):
     page = client.get("/w/acme/insights/")
 
     values = [card["value"] for card in page.context["cards"]]
-    assert values == ["0", "0", "0", "—", "—", "0", "—", "—"]
+    assert values == ["0", "0", "0", "—", "—", "—", "0", "—", "—"]
     assert "no step has ended yet" in page.text
     assert metrics.steps(acme)[0].success is None
 
@@ -106,6 +106,70 @@ def test_what_could_not_be_undone_stands_there_with_owner_and_date(client, raise
     assert client.get("/w/acme/insights/").context["residues"] == []
 
 
+def test_each_figure_opens_the_cases_that_it_counts(client, restored, raises, ada):
+    raises(7).ends("failed")
+    triage.look()
+    client.force_login(ada)
+
+    page = client.get("/w/acme/insights/")
+
+    cards = {card["title"]: card for card in page.context["cards"]}
+    led = {
+        f"{title}: {one['words']}": (one["number"], _found(client, one["url"]))
+        for title, card in cards.items()
+        for one in card["legend"]
+        if "/queue/" in one["url"] and one["tone"]
+    }
+    assert {name: count for name, (count, _) in led.items()} == {
+        name: str(found) for name, (_, found) in led.items()
+    }
+    assert (led["Cases by day of failure: closed"], led["Time to recover, median: in time"]) == (
+        ("1", 1),
+        ("1", 1),
+    )
+    for title in ("Cases by day of failure", "Open now, by age", "Compensations verified"):
+        behind = [_found(client, url) for url, _ in cards[title]["plot"].places]
+        assert sum(behind) == {"Cases by day of failure": 2}.get(title, 1), title
+    rows = [row for group in page.context["groups"] for row in group["rows"]]
+    assert rows
+    for row in rows:
+        assert _found(client, row["failed_url"]) == int(row["failed"]), row["name"]
+        assert _found(client, row["standing_url"]) == int(row["standing"]), row["name"]
+
+
+def _found(client, url):
+    return len(client.get(url).context["cases"])
+
+
+def test_figures_are_of_the_days_the_agent_and_the_tool_that_are_asked_for(
+    client, restored, raises, ada
+):
+    Case.objects.update(failed_at=timezone.now() - timedelta(days=10))
+    client.force_login(ada)
+
+    def failed(query):
+        page = client.get(f"/w/acme/insights/?{query}")
+        assert page.status_code == 200, query
+        return page.context["cards"][0]["value"]
+
+    agent, tool = restored.agent.name, restored.failed_tool
+    assert [failed("days=7"), failed("days=30"), failed("days=90")] == ["0", "1", "1"]
+    assert [failed(f"agent={agent}"), failed(f"tool={tool}")] == ["1", "1"]
+    assert [failed("tool=another"), failed("days=12"), failed("agent=nobody")] == ["0", "1", "1"]
+
+
+def test_the_goal_is_what_the_policy_allows_and_is_drawn_where_it_can_be_seen(restored, acme):
+    due = restored.failed_at + timedelta(hours=4)
+    Case.objects.update(due_at=due, closed_at=due + timedelta(minutes=5))
+
+    whole, _ = metrics.cases(acme)
+
+    assert (round(whole.allowed), whole.in_time) == (4 * 3600, 0)
+    today = [timezone.now().date()]
+    assert plots.line("x", today, [3600.0], goal=7200).goal is not None
+    assert plots.line("x", today, [60.0], goal=7200).goal is None, "it would flatten the line"
+
+
 def test_nobody_else_sees_the_figures(client, dev, acme):
     client.force_login(dev)
 
@@ -116,20 +180,20 @@ def test_columns_are_stacked_within_the_picture():
     today = timezone.now().date()
     days = [today - timedelta(days=1), today]
 
-    plot = insights.columns("two days", days, ("ok", [10_000, 0]), ("bad", [10_000, 1]))
+    plot = plots.columns("two days", days, ("ok", [10_000, 0]), ("bad", [10_000, 1]))
 
     assert [part.tone for part in plot.columns] == ["ok", "bad", "bad"]
-    assert all(part.y >= 0 and part.y + part.height <= insights.HEIGHT for part in plot.columns)
+    assert all(part.y >= 0 and part.y + part.height <= plots.HEIGHT for part in plot.columns)
     below, above, small = plot.columns
     assert above.y + above.height == below.y
-    assert small.height == insights.LEAST_HEIGHT, "one beside twenty thousand can be seen"
+    assert small.height == plots.LEAST_HEIGHT, "one beside twenty thousand can be seen"
 
 
 def test_a_line_breaks_where_nothing_was_measured():
     today = timezone.now().date()
     days = [today - timedelta(days=ago) for ago in range(5)]
 
-    plot = insights.line("five days", days, [1.0, 2.0, None, 4.0, None])
+    plot = plots.line("five days", days, [1.0, 2.0, None, 4.0, None])
 
     assert len(plot.lines) == 1
     assert len(plot.lines[0].split()) == 2
