@@ -90,7 +90,7 @@ def _read_object(node: Node, said: Mapping[str, Any], known: Mapping[str, Any]) 
         return
     each = said.get("additionalProperties")
     inner = _resolved(each, known)[0] if isinstance(each, dict) else {}
-    if "properties" in inner:
+    if isinstance(each, dict) and "properties" in inner:
         node.kind, node.parts = "entries", {"": _read(each, known, node.label)}
     else:
         node.kind, node.of_text = "pairs", inner.get("type") == "string"

@@ -153,8 +153,8 @@ def make(request: Request, workspace: str) -> HttpResponse:
         "form": form,
         "settings": settings,
     }
-    wrong = posted and "more" not in posted
-    return page(request, "workspaces/connection_new.html", context, status=422 if wrong else 200)
+    status = 422 if posted and "more" not in posted else 200
+    return page(request, "workspaces/connection_new.html", context, status=status)
 
 
 def _found(request: Request, workspace: str, name: str) -> Connection:

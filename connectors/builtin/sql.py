@@ -90,9 +90,7 @@ class Table(msgspec.Struct, forbid_unknown_fields=True):
         list[str],
         meaning("The columns that a target's id, split on “/”, names, such as id", "Key columns"),
     ]
-    table: Annotated[
-        str, meaning("Its name in the database, schema.table or table; empty: as above")
-    ] = ""
+    table: Annotated[str, meaning("Its name in the database; empty: the same as above")] = ""
     version: Annotated[
         str | None, meaning("A column that every write changes, if there is one", "Version column")
     ] = None

@@ -154,15 +154,21 @@ _UNIT = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 def _age(column: str) -> Condition:
     def read(value: Value, reader: Reader) -> Q:
-        found = _AGE.fullmatch(value.text.lower())
-        if not found:
-            raise QueryError(
-                "An age is written like <24h, >30m, <7d or <2w.", value.position, len(value.text)
-            )
-        moment = reader.now - timedelta(**{_UNIT[found[3]]: int(found[2])})
-        return Q(**{f"{column}__{'lt' if found[1] == '>' else 'gt'}": moment})
+        lookup, moment = _ago(value, reader)
+        return Q(**{f"{column}__{lookup}": moment})
 
     return read
+
+
+def _ago(value: Value, reader: Reader) -> tuple[str, datetime]:
+    """What `<24h` or `>7d` means of a time: the comparison and the moment."""
+    found = _AGE.fullmatch(value.text.lower())
+    if not found:
+        raise QueryError(
+            "An age is written like <24h, >30m, <7d or <2w.", value.position, len(value.text)
+        )
+    moment = reader.now - timedelta(**{_UNIT[found[3]]: int(found[2])})
+    return ("lt" if found[1] == ">" else "gt"), moment
 
 
 def _moment(column: str) -> Condition:
@@ -179,8 +185,7 @@ def _bounds(value: Value, reader: Reader) -> dict[str, datetime]:
     """From when and until when, by the name of the comparison; raises QueryError."""
     text = value.text
     if _AGE.fullmatch(text.lower()):
-        ((_, moment),) = _age("at")(value, reader).children
-        return {"lt" if text[0] == ">" else "gt": moment}
+        return dict([_ago(value, reader)])
     sign = text[0] if text[:1] in {"<", ">"} else ""
     try:
         day = datetime.fromisoformat(text.removeprefix(sign)[:10]).replace(tzinfo=reader.now.tzinfo)

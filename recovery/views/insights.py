@@ -50,7 +50,7 @@ class Of:
         self.here, self.window, self.agent = here, window, agent
         self.dates: list[date] = window.dates
 
-    def list(self, q: str) -> str:
+    def listed(self, q: str) -> str:
         """The queue with what is asked, and with the agent and the tool of the page."""
         also = [f"agent:{self.agent.name}"] if self.agent else []
         also += [f'failed_tool:"{self.window.tool}"'] if self.window.tool else []
@@ -58,11 +58,11 @@ class Of:
 
     def since(self, key: str, q: str = EITHER) -> str:
         """The list of what happened in the window, by the key of its time."""
-        return self.list(f"{key}:>{self.dates[0]} {q}")
+        return self.listed(f"{key}:>{self.dates[0]} {q}")
 
     def days(self, key: str, q: str, words: Callable[[int], str]) -> list[tuple[str, str]]:
         """What a click on each day opens, and its words."""
-        return each_day(self.dates, lambda day: self.list(f"{key}:{day} {q}".strip()), words)
+        return each_day(self.dates, lambda day: self.listed(f"{key}:{day} {q}".strip()), words)
 
 
 @login_required
@@ -133,11 +133,9 @@ def _address(of: Of, **changed: object) -> str:
 
 
 def _flow(of: Of) -> list[Card]:
-    """What comes in, what goes out, and how old it is that still waits."""
+    """What comes in, what goes out, how soon, and whether it can be undone."""
     whole, days = metrics.cases(of.here, of=of.window)
     out, days_out = metrics.closed(of.here, of=of.window)
-    now = metrics.waiting(of.here, of=of.window)
-    ages = [name for name, _ in metrics.AGES]
     return [
         _card(
             "Cases by day of failure",
@@ -185,23 +183,7 @@ def _flow(of: Of) -> list[Card]:
                 ("calm", "otherwise", out.closed - out.recovered, of.since("closed", OTHERWISE)),
             ],
         ),
-        _card(
-            "Open now, by age",
-            formatting.count(now.count, metrics.OPEN_MAX),
-            f"open · the oldest {span(now.oldest)}" if now.count else "nothing is open",
-            bars(
-                f"{plural(now.count, 'case')} open, by age",
-                ages,
-                ("bad", now.by_age),
-                places=[
-                    (of.list(f"is:open {q}"), f"{age}: {number} open")
-                    for q, age, number in zip(AGE_QUERIES, ages, now.by_age, strict=True)
-                ],
-            ),
-            [(number, "") for number in now.by_age],
-            url=of.list("is:open"),
-        )
-        | {"by": "Age"},
+        _ages(of),
         _times(of, whole, days),
         _undoable(of, whole, days),
     ]
@@ -209,6 +191,28 @@ def _flow(of: Of) -> list[Card]:
 
 RECOVERED = "outcome:restored,corrected,partly"
 OTHERWISE = "outcome:resumed,expected,already_handled,duplicate"
+
+
+def _ages(of: Of) -> Card:
+    """How old it is that still waits, whenever it failed."""
+    now = metrics.waiting(of.here, of=of.window)
+    ages = [name for name, _ in metrics.AGES]
+    return _card(
+        "Open now, by age",
+        formatting.count(now.count, metrics.OPEN_MAX),
+        f"open · the oldest {span(now.oldest)}" if now.count else "nothing is open",
+        bars(
+            f"{plural(now.count, 'case')} open, by age",
+            ages,
+            ("bad", now.by_age),
+            places=[
+                (of.listed(f"is:open {q}"), f"{age}: {number} open")
+                for q, age, number in zip(AGE_QUERIES, ages, now.by_age, strict=True)
+            ],
+        ),
+        [(number, "") for number in now.by_age],
+        url=of.listed("is:open"),
+    ) | {"by": "Age"}
 
 
 def _times(of: Of, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> Card:
@@ -276,8 +280,6 @@ def _undoable(of: Of, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -
 def _compensations(of: Of) -> list[Card]:
     """How often compensation runs, its success rate, and how long a call of it takes."""
     whole, days = metrics.steps(of.here, of=of.window)
-    calls = metrics.unwinds(of.here, of=of.window)
-    slowest = sorted(calls.by_connection.items(), key=lambda one: -one[1])
     share = "—" if whole.success is None else f"{whole.success * 100:.1f} %"
     return [
         _card(
@@ -324,24 +326,30 @@ def _compensations(of: Of) -> list[Card]:
             [(one.plans, plural(one.steps, "step")) for one in days],
             url=of.since("started"),
         ),
-        _card(
-            "A compensating call, p95",
-            span(calls.p95),
-            f"of {plural(calls.calls, 'call')}" if calls.calls else "no call was made yet",
-            line(
-                f"95 of 100 calls take no longer than {span(calls.p95)}",
-                of.dates,
-                [calls.by_day.get(day) for day in of.dates],
-                places=of.days("started", EITHER, lambda at: span(calls.by_day.get(of.dates[at]))),
-            ),
-            [(span(calls.by_day.get(day)), "") for day in of.dates],
-            url=f"/w/{of.here.slug}/connectors/",
-            legend=[
-                ("", name, span(p95), of.since("started", f"connector:{name} {EITHER}"))
-                for name, p95 in slowest[:CONNECTIONS_NAMED_MAX]
-            ],
-        ),
+        _call_times(of),
     ]
+
+
+def _call_times(of: Of) -> Card:
+    calls = metrics.unwinds(of.here, of=of.window)
+    slowest = sorted(calls.by_connection.items(), key=lambda one: -one[1])
+    return _card(
+        "A compensating call, p95",
+        span(calls.p95),
+        f"of {plural(calls.calls, 'call')}" if calls.calls else "no call was made yet",
+        line(
+            f"95 of 100 calls take no longer than {span(calls.p95)}",
+            of.dates,
+            [calls.by_day.get(day) for day in of.dates],
+            places=of.days("started", EITHER, lambda at: span(calls.by_day.get(of.dates[at]))),
+        ),
+        [(span(calls.by_day.get(day)), "") for day in of.dates],
+        url=f"/w/{of.here.slug}/connectors/",
+        legend=[
+            ("", name, span(p95), of.since("started", f"connector:{name} {EITHER}"))
+            for name, p95 in slowest[:CONNECTIONS_NAMED_MAX]
+        ],
+    )
 
 
 def _approvals(of: Of) -> list[Card]:
