@@ -69,11 +69,11 @@ def too_late(step: Step) -> bool:
     return False
 
 
-def give_back(step: Step) -> None:
+def give_back(step: Step, why: str) -> None:
     """If no intent was committed, nobody need wait for our lease; whether one was, the row itself
     knows, so this is a compare and swap like any other."""
     try:
-        steps.release(step, 0.0, note="The database went away before anything was sent.")
+        steps.release(step, 0.0, note=why)
     except (CannotMove, DatabaseError, InterfaceError) as failure:
         logger.info("step %d stays as it is: %s", step.pk, failure)
         connection.close_if_unusable_or_obsolete()

@@ -33,6 +33,7 @@ from recovery.engine.queries import DATABASE_AWAY, WAITING_SQL, Reader, ask
 from recovery.engine.step_batch import StepBatch
 from recovery.models import Step
 from recovery.models.steps import IN_HAND
+from workspaces import draining
 from workspaces.moves import CannotMove
 from workspaces.wakeups import ENGINE_QUEUE, connector_of_queue, connector_queue
 
@@ -141,6 +142,9 @@ class PlanRunner:
             )
             self._gather()
             while self._has_work:
+                if draining.is_on():
+                    self._drain()
+                    break
                 if self._is_time():
                     self._do(self._end_and_claim())
                 while self._finishing and self._may_end:
@@ -152,6 +156,13 @@ class PlanRunner:
             batch.disperse()
             raise
         return self._continuations
+
+    def _drain(self) -> None:
+        """Our process was told to end: nothing is taken up, and all our plans go on elsewhere."""
+        self._continuations |= dict.fromkeys(self._plans, self._queue or ENGINE_QUEUE)
+        self._batch.drain()
+        if self._batch.ending:
+            self._end_and_claim()  # our time is over, so nothing is claimed
 
     @property
     def _has_work(self) -> bool:
@@ -176,7 +187,7 @@ class PlanRunner:
 
     @property
     def _is_over(self) -> bool:
-        return time.monotonic() > self._until
+        return draining.is_on() or time.monotonic() > self._until
 
     def _do(self, others: list[NextAction]) -> None:
         """Acts of another kind than a step's; the end of a plan waits for its moment."""

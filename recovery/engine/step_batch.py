@@ -31,6 +31,7 @@ from recovery.engine.protocol import AnsweredTry, CheckedStep, ClaimedStep, Inte
 from recovery.engine.queries import DATABASE_AWAY
 from recovery.models import Step, StepState
 from recovery.models.steps import DONE
+from workspaces import draining
 from workspaces.clock import boot_seconds
 
 T = TypeVar("T")
@@ -39,6 +40,9 @@ Done = TypeVar("Done")
 
 GATHER_SECONDS = 0.005
 """After an answer, how long others are waited for that may share its commit."""
+
+DRAIN_LOOK_SECONDS = 0.25
+"""While an answer is waited for, how often we look whether our process was told to end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -199,13 +203,14 @@ class StepBatch:
         until = min(until, time.monotonic() + patience)
         while len(heard) < len(self._calls):
             left = max(0.0, until - time.monotonic())
-            wait = min(left, QUICK_SECONDS) if self._side.may_spread else left
+            wait = min(left, QUICK_SECONDS if self._side.may_spread else DRAIN_LOOK_SECONDS)
             try:
                 heard.append(self._answers.get(timeout=wait))
             except queue.Empty:
-                if wait == left:
+                if wait == left or draining.is_on():
                     break
-                self._side.spread()
+                if self._side.may_spread:
+                    self._side.spread()
                 continue
             if len(heard) == 1:
                 until = min(until, time.monotonic() + GATHER_SECONDS)
@@ -325,11 +330,21 @@ class StepBatch:
         self._log.write()
 
     def disperse(self) -> None:
-        """The database went away under us. What was not sent need not wait for its lease to end;
-        what is on the wire is seen through."""
+        """The database went away under us."""
         connection.close()
+        self._hand_back("The database went away before anything was sent.")
+        self.close()
+
+    def drain(self) -> None:
+        """Our process was told to end."""
+        self._hand_back("Its worker was told to end before anything was sent.")
+
+    def _hand_back(self, why: str) -> None:
+        """What was not sent need not wait for its lease to end; what is on the wire is seen
+        through, and read back by somebody else."""
         for member in self._unsent:
-            failure_paths.give_back(member.step)
+            failure_paths.give_back(member.step, why)
+        self._unsent.clear()
         self._checked.clear()
         self._leaving = [one for one in self._leaving if one[0].line.method == "apply"]
         self._set_out()
@@ -341,7 +356,6 @@ class StepBatch:
                 self._hear()
             for _ in self._kept():  # the sweeper goes on with them
                 pass
-        self.close()
 
 
 def _end(ending: Sequence[StepEnding]) -> None:

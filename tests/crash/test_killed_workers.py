@@ -1,4 +1,8 @@
-"""Workers killed with SIGKILL at the named points: one effect each, whatever breaks."""
+"""Workers killed with SIGKILL at the named points, or told to end: one effect each, whatever
+breaks."""
+
+import os
+import signal
 
 import pytest
 
@@ -49,8 +53,38 @@ def test_a_whole_worker_killed_while_the_outside_world_is_busy(
     assert "step.unknown" in told(plans[0])
 
 
+def test_a_worker_that_is_told_to_end_hands_back_what_it_has_not_sent(
+    processes, environment, things, world, outside
+):
+    """F25: one step is being looked at and one is on the wire; nobody waits for a lease."""
+    environment["OUTSIDE_LIMIT_SECONDS"] = "8"
+    looking, sending = (plan_for(things(name), world) for name in ("p", "q"))
+    outside.mischief("read p2", sleep_before=20)
+    outside.mischief("q2", sleep_after=1.5)
+    worker = processes.worker(concurrency=2, **environment)
+    for plan in (looking, sending):
+        wake(tasks.run_plan, plan.pk)
+    until(lambda: "q2" in outside.effects(), 20, "one effect is there, and not answered")
+    until(lambda: states(looking)[0] == "claimed", 20, "the other is in hand")
+    os.kill(worker.pid, signal.SIGTERM)
+
+    until(lambda: states(looking)[0] == "ready", 5, "what was not sent is given back")
+    until(lambda: not worker.alive(), 10, "the worker ended by itself")
+    given_back, answered = told(looking), told(sending)
+    processes.sweeper(**environment)
+    processes.worker(**environment)
+    until(lambda: at_rest([looking, sending]), 60, "every step at rest")
+
+    assert given_back == ["step.claimed", "step.ready"]
+    assert answered[-1] == "step.applied"
+    assert violations([looking, sending], outside) == []
+    assert [states(plan) for plan in (looking, sending)] == [["verified"] * 3] * 2
+    assert not {"step.unknown", "step.no_effect"} & {*told(looking), *told(sending)}
+
+
 def told(plan):
     from ledger.models import Event
     from recovery.engine import steps
 
-    return list(Event.objects.filter(run=steps.run_of(plan)).values_list("type", flat=True))
+    mine = Event.objects.filter(run=steps.run_of(plan), type__startswith="step.")
+    return list(mine.order_by("place").values_list("type", flat=True))

@@ -24,7 +24,7 @@ from connectors.contract import (
     Refused,
 )
 
-LIMIT_SECONDS = 1.0
+LIMIT_SECONDS = float(os.environ.get("OUTSIDE_LIMIT_SECONDS", "1"))
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):

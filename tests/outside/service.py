@@ -86,6 +86,7 @@ class Service(BaseHTTPRequestHandler):
         if kind == "most":
             return self._answer(200, {"most": world.most_under_way.get(name, 0)})
         trouble = world.trouble(f"read {name}")
+        time.sleep(trouble.pop("sleep_before", 0))
         if trouble:
             return self._answer(trouble.get("status", 503), {})
         if name not in world.things:
