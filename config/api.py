@@ -21,6 +21,7 @@ from edge.asgi import described
 from workspaces.access import NotAllowed
 from workspaces.keys import LacksScope
 from workspaces.moves import CannotMove
+from workspaces.rates import TooFast
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ ROUTERS = ("ledger.api", "approvals.interchange.aais", "recovery.api")
 PROBLEM = "application/problem+json"
 REFUSALS = {
     "401": {"description": "There is no such key or token, or it has expired"},
+    "429": {"description": "Faster than may be; Retry-After says when to come back"},
     "403": {"description": "The key lacks the scope that this needs, or its owner the permission"},
 }
 
@@ -87,6 +89,13 @@ def not_allowed(request: HttpRequest, refusal: NotAllowed) -> HttpResponse:
 @api.exception_handler(LacksScope)
 def lacks_scope(request: HttpRequest, refusal: LacksScope) -> HttpResponse:
     return problem(request, 403, "The key may not do this", str(refusal))
+
+
+@api.exception_handler(TooFast)
+def too_fast(request: HttpRequest, fast: TooFast) -> HttpResponse:
+    answer = problem(request, 429, "Too many requests, come back later", str(fast))
+    answer["Retry-After"] = str(fast.seconds)
+    return answer
 
 
 @api.exception_handler(CannotMove)

@@ -170,6 +170,10 @@ OWN_BROKER = bool(os.environ.get("BROKER_URL"))  # another server than REDIS_URL
 REDELIVER_SECONDS = env.number("AMENDS_REDELIVER_SECONDS", 600)
 # Connections of the hot door (config/edge.py), which has a pool of its own.
 HOT_POOL_SIZE = env.number("AMENDS_HOT_POOL_SIZE", 10)
+# Requests a minute that agents may make (workspaces/rates.py); 0 is no limit.
+RATES = {
+    name: env.number(f"AMENDS_RATE_{name.upper()}", 0) for name in ("key", "agent", "workspace")
+}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 CACHES = {

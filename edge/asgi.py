@@ -209,9 +209,10 @@ REFUSALS = {
     413: "Too large",
     415: "Another media type",
     422: "It does not fit",
+    429: "Faster than key, agent or workspace may ask; Retry-After says when to come back",
     503: "Overloaded; Retry-After says when to come back",
 }
-ALWAYS = (401, 403, 503)
+ALWAYS = (401, 403, 429, 503)
 """The refusals that every endpoint has."""
 REF = "#/components/schemas/{name}"
 PARAMETER = re.compile(r"\(\?P<(\w+)>([^)]*)\)")

@@ -12,9 +12,9 @@ from psycopg import AsyncConnection
 
 from amends.protocol.masking import MaskingKey
 from edge import pools
-from edge.asgi import Refused, Scope, bearer, problem, refuse
+from edge.asgi import Refused, Scope, bearer, header, problem, refuse
 from ledger.parsed_events import Actor
-from workspaces import encryption, keys
+from workspaces import encryption, keys, rates
 from workspaces.models import opened_masking_key
 
 # A revoked key opens nothing after this long, on any web process.
@@ -31,13 +31,16 @@ UNKNOWN_KEY = (
 FIND_KEY = """
 SELECT k.digest, k.revoked_at, k.expires_at, clock_timestamp(), k.scopes,
     k.workspace_id, w.slug, k.agent_id, a.name, k.trusted_runtime, w.mask,
-    w.capture_intent, w.capture_snapshot, w.stuck_after_seconds, w.masking_key, w.mask_shows_last4
+    w.capture_intent, w.capture_snapshot, w.stuck_after_seconds, w.masking_key, w.mask_shows_last4,
+    w.rate_key, w.rate_agent, w.rate_workspace
 FROM workspaces_apikey k
 JOIN workspaces_agent a ON a.id = k.agent_id
 JOIN workspaces_workspace w ON w.id = k.workspace_id
 WHERE k.prefix = %s"""
 STORED = len(keys.StoredKey._fields)
 """The columns of the key itself come first."""
+LIMITS = len(rates.Limits._fields)
+"""Those of its workspace's limits come last."""
 USED_KEY = """
 UPDATE workspaces_apikey SET last_used_at = clock_timestamp() WHERE prefix = %s
 AND (last_used_at IS NULL OR last_used_at < clock_timestamp() - interval '1 minute')"""
@@ -48,6 +51,7 @@ class ShownKey(NamedTuple):
 
     stored: keys.StoredKey
     actor: Actor
+    limits: rates.Limits
     asked_at: float
 
 
@@ -62,8 +66,8 @@ class Keys:
         self._known.clear()
         self._used.clear()
 
-    async def actor(self, token: str, scope: str) -> Actor | None:
-        """The agent whose living key `token` is, or None; raises `keys.LacksScope`."""
+    async def shown(self, token: str, scope: str) -> ShownKey | None:
+        """The living key that `token` is, or None; raises `keys.LacksScope`."""
         prefix = keys.split(token)
         if prefix is None:
             return None
@@ -71,7 +75,7 @@ class Keys:
         kept = self._known.get(prefix)
         if kept is None or now - kept.asked_at > KEY_SECONDS_CACHED_MAX:
             kept = await self._ask(token, prefix, now)
-        return kept.actor if kept and keys.opens(token, kept.stored, scope) else None
+        return kept if kept and keys.opens(token, kept.stored, scope) else None
 
     async def _ask(self, token: str, prefix: str, now: float) -> ShownKey | None:
         async with pools.AutocommitConnection() as connection:
@@ -83,7 +87,8 @@ class Keys:
                 return None
             if keys.opens(token, stored):
                 await self._note_use(connection, prefix, now)
-        kept = ShownKey(stored, _actor(prefix, stored, *row[STORED:]), now)
+        of_agent, limits = row[STORED:-LIMITS], rates.Limits(*row[-LIMITS:])
+        kept = ShownKey(stored, _actor(prefix, stored, *of_agent), limits, now)
         self._known[prefix] = kept
         self._known.move_to_end(prefix)
         while len(self._known) > KEYS_CACHED_MAX:
@@ -115,10 +120,12 @@ known_keys = Keys()
 
 
 async def actor_of(scope: Scope, needs: str) -> Actor:
-    """The agent that shows its key, if the key has the scope; raises `Refused` (401, 403)."""
+    """The agent that shows its key, if the key has the scope and asks no faster than it may; raises
+    `Refused` (401, 403, 429).
+    """
     token = bearer(scope)
     try:
-        found = await known_keys.actor(token, needs) if token else None
+        found = await known_keys.shown(token, needs) if token else None
     except keys.LacksScope as lacking:
         raise refuse("scope", "The key may not do this", 403, str(lacking)) from lacking
     if found is None:
@@ -126,4 +133,15 @@ async def actor_of(scope: Scope, needs: str) -> Actor:
             problem("key", "No valid API key", 401, UNKNOWN_KEY if token else NO_KEY),
             (("www-authenticate", "Bearer"),),
         )
-    return found
+    _count(scope, found)
+    return found.actor
+
+
+def _count(scope: Scope, shown: ShownKey) -> None:
+    actor, length = shown.actor, header(scope, b"content-length")
+    asked = rates.buckets(shown.limits, actor.workspace_id, actor.name, actor.key_prefix)
+    try:
+        rates.rates.take(actor.workspace_id, asked, int(length) if length.isdigit() else 0)
+    except rates.TooFast as fast:
+        what = problem("rate", "Too many requests, come back later", 429, str(fast))
+        raise Refused(what, (("retry-after", str(fast.seconds)),)) from fast

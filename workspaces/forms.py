@@ -160,6 +160,7 @@ class KeyForm(forms.Form):
             ("ingest", "ingest: send events"),
             ("begin", "begin: ask before acting, wait for approvals"),
             ("read", "read: its runs, the policy and the ledger's proofs"),
+            ("audit", "audit: read the whole workspace’s log, for a SIEM; with nothing else"),
             ("import", "import: send runs that happened elsewhere, past the gate; not with begin"),
         ],
         initial=list(APIKey.OF_AGENTS),
@@ -191,6 +192,10 @@ class KeyForm(forms.Form):
             raise forms.ValidationError(
                 "One key does not both act and import: what is imported is not held against the"
                 " gate. Make two."
+            )
+        if APIKey.ALONE in scopes and len(scopes) > 1:
+            raise forms.ValidationError(
+                "A key that reads the whole workspace’s log does nothing else. Make two."
             )
         return scopes
 

@@ -23,7 +23,7 @@ from django.http import HttpRequest
 from ninja.security import HttpBearer
 
 from amends.protocol.vocabulary import EventType
-from workspaces import outbox
+from workspaces import outbox, rates
 from workspaces.models import Agent, APIKey, BearerToken, PersonToken, User, Workspace
 
 PREFIX_CHARACTERS = 10
@@ -105,6 +105,8 @@ def create_key(
         raise ValueError(f"no such scope: {', '.join(sorted(unknown))}")
     if {"begin", "import"} <= set(scopes):
         raise ValueError("one key does not both act and import")
+    if APIKey.ALONE in scopes and len(scopes) > 1:
+        raise ValueError("a key that reads the audit does nothing else")
     prefix, token = _mint()
     key = APIKey.objects.create(
         workspace=agent.workspace,
@@ -200,11 +202,16 @@ class Caller:
 
 
 class ByPerson(HttpBearer):
-    """A person's API token; it may do what the person may, and never decide an approval."""
+    """A person's API token; it may do what the person may, and never decide an approval. Raises
+    `rates.TooFast`, as below.
+    """
 
     def authenticate(self, request: HttpRequest, token: str) -> Caller | None:
         found = person_of(token)
-        return Caller(found.workspace, person=found.person) if found else None
+        if found is None:
+            return None
+        rates.take(found.workspace, "", found.prefix)
+        return Caller(found.workspace, person=found.person)
 
 
 class ByAgent(HttpBearer):
@@ -218,6 +225,7 @@ class ByAgent(HttpBearer):
         found = agent_of(token, self.scope)
         if found is None:
             return None
+        rates.take(found.workspace, found.agent.name, found.prefix)
         return Caller(found.workspace, agent=found.agent, scopes=frozenset(found.scopes))
 
 

@@ -69,6 +69,10 @@ class Workspace(models.Model):
         help_text="How long a new member does not count for whoever brought them in",
     )
 
+    rate_key = models.PositiveIntegerField(null=True, help_text="Requests a minute of each key")
+    rate_agent = models.PositiveIntegerField(null=True, help_text="Of each agent")
+    rate_workspace = models.PositiveIntegerField(null=True, help_text="Of all of them together")
+
     masking_key = models.BinaryField(
         default=new_masking_key, help_text="Sealed; what tells masked values apart is made with it"
     )
@@ -316,9 +320,11 @@ class BearerToken(models.Model):
 class APIKey(BearerToken):
     """An agent's credential: it may ingest and ask, and can never approve."""
 
-    SCOPES: ClassVar = ("ingest", "begin", "read", "import")
+    SCOPES: ClassVar = ("ingest", "begin", "read", "import", "audit")
     OF_AGENTS: ClassVar = SCOPES[:3]
     """What an agent that acts is given. Who imports does not act, and who acts does not import."""
+    ALONE: ClassVar = "audit"
+    """Reads what happens in the whole workspace, so its key does nothing else."""
 
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="keys")
     scopes = ArrayField(models.CharField(max_length=20), default=list)

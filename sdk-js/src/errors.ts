@@ -109,6 +109,12 @@ export class DeskUnreachable extends AmendsError {
 }
 type AwayOptions = ErrorOptions & { retryAfterSeconds?: number };
 
+/**
+ * The desk is there, and this agent asks faster than it may. Ask less often, or have the operator
+ * of the desk raise the limit: it stands on the page *Agents and keys*.
+ */
+export class Throttled extends DeskUnreachable {}
+
 /** The desk does not know this API key, or it lacks the scope. Make a new one in the console. */
 export class KeyRefused extends AmendsError {
   /** It is a 403 that does not read like the desk's, such as a proxy's. */

@@ -18,6 +18,7 @@ import {
   KeyReused,
   Refused,
   Stopped,
+  Throttled,
 } from "./errors.ts";
 import type { Statement } from "./events.ts";
 import { compact, isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
@@ -27,6 +28,8 @@ import type { Wire } from "./wire.ts";
 
 const BEGIN_TRIES = 3;
 const BEGIN_PAUSE_SECONDS = 0.2;
+// So long a call waits where its agent asks faster than it may; then it is not made.
+const THROTTLED_SECONDS_MAX = 60;
 const POLL_SECONDS = 30;
 const AWAY_PAUSE_SECONDS = 1;
 // Reasons for a denial that mean: the whole run is over, not only this call.
@@ -102,16 +105,16 @@ export class Gate {
   /**
    * The row of the key: `running` if the call is to be made now, `succeeded` if it was.
    *
-   * Throws Denied, Stopped, ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated or
-   * DeskUnreachable.
+   * Throws Denied, Stopped, ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated,
+   * Throttled or DeskUnreachable.
    */
   async begin(ask: BeginRequest): Promise<Begun> {
     let answer: JsonObject;
     try {
-      await this.#makeReady(ask);
-      answer = await this.#ask(ask);
+      answer = await this.#askInTurn(ask);
     } catch (error) {
-      if (!(error instanceof DeskUnreachable)) throw error;
+      // Throttled: the desk is there, so nothing is done without it.
+      if (!(error instanceof DeskUnreachable) || error instanceof Throttled) throw error;
       return { row: this.#alone(ask, error), leaseUntil: null };
     }
     if (answer["answer"] === "wait") answer = await this.#wait(ask, answer);
@@ -136,6 +139,22 @@ export class Gate {
     }
   }
 
+  /** Ask; where this agent asks faster than it may, again when the desk says. */
+  async #askInTurn(ask: BeginRequest): Promise<JsonObject> {
+    const end = performance.now() + THROTTLED_SECONDS_MAX * 1000;
+    for (;;) {
+      try {
+        await this.#makeReady(ask);
+        return await this.#ask(ask);
+      } catch (error) {
+        if (!(error instanceof Throttled)) throw error;
+        const seconds = Math.max(error.retryAfterSeconds, BEGIN_PAUSE_SECONDS);
+        if (performance.now() + seconds * 1000 > end) throw error;
+        await pause(seconds, ask.signal);
+      }
+    }
+  }
+
   /** What was said before is there before the question is, and so are its snapshots. */
   async #makeReady(ask: BeginRequest): Promise<void> {
     this.#spool.needRoom();
@@ -153,7 +172,8 @@ export class Gate {
         if (typeof answer["answer"] === "string") return answer;
       } catch (error) {
         if (error instanceof Refused) throw meaning(error) ?? error;
-        if (!(error instanceof DeskUnreachable) || left === 0) throw error;
+        if (!(error instanceof DeskUnreachable) || error instanceof Throttled) throw error;
+        if (left === 0) throw error;
         await pause(error.retryAfterSeconds || BEGIN_PAUSE_SECONDS, ask.signal);
         continue;
       }

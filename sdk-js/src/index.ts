@@ -25,6 +25,7 @@ export {
   SpoolFull,
   Stopped,
   Terminated,
+  Throttled,
   TimedOut,
   TooLarge,
   Unfit,

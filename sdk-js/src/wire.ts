@@ -1,6 +1,6 @@
 /** The one place that speaks HTTP with the desk, and tells "not reachable" from "refused". */
 
-import { DeskUnreachable, inWords, KeyRefused, Refused } from "./errors.ts";
+import { DeskUnreachable, inWords, KeyRefused, Refused, Throttled } from "./errors.ts";
 import { isObject, type Json, type JsonObject, parseJson } from "./protocol/canonical.ts";
 
 const ANSWER_SECONDS_MAX = 10;
@@ -11,6 +11,7 @@ const RETRY_AFTER_SECONDS_MAX = 60;
 const NOT_NOW: ReadonlySet<number> = new Set([408, 425, 429, 500, 502, 503, 504]);
 const UNAUTHORIZED = 401;
 const FORBIDDEN = 403;
+const TOO_MANY = 429;
 const LOCATION_CHARACTERS_MAX = 200;
 const CHECK = "Is AMENDS_URL right, and is the desk up?";
 const NO_DESK = "this does not look like a desk: is AMENDS_URL right?";
@@ -83,6 +84,12 @@ export class Wire {
   }
 
   #read(answer: Response, text: string): JsonObject {
+    if (answer.status === TOO_MANY && answer.headers.has("Retry-After")) {
+      const why = inWords(this.#object(answer, text));
+      throw new Throttled(`${this.address} answers 429: ${why}`, {
+        retryAfterSeconds: retryAfter(answer),
+      });
+    }
     if (NOT_NOW.has(answer.status)) {
       throw new DeskUnreachable(`${this.address} answers ${answer.status}: not now, try again.`, {
         retryAfterSeconds: retryAfter(answer),

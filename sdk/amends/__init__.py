@@ -24,6 +24,7 @@ from amends.errors import (
     SpoolFull,
     Stopped,
     Terminated,
+    Throttled,
     TooLarge,
     WrongSpool,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "SpoolFull",
     "Stopped",
     "Terminated",
+    "Throttled",
     "TooLarge",
     "WrongSpool",
     "connect",

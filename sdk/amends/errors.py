@@ -93,6 +93,12 @@ class DeskUnreachable(AmendsError):
         self.retry_after = retry_after
 
 
+class Throttled(DeskUnreachable):
+    """The desk is there, and this agent asks faster than it may. Ask less often, or have the
+    operator of the desk raise the limit: it stands on the page *Agents and keys*.
+    """
+
+
 class KeyRefused(AmendsError):
     """The desk does not know this API key, or it lacks the scope. Make a new one in the console."""
 

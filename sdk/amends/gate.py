@@ -24,6 +24,7 @@ from amends.errors import (
     KeyReused,
     Refused,
     Stopped,
+    Throttled,
     in_words,
 )
 from amends.events import Statement
@@ -35,6 +36,8 @@ log = logging.getLogger("amends")
 
 BEGIN_TRIES = 3
 BEGIN_PAUSE_SECONDS = 0.2
+# So long a call waits where its agent asks faster than it may; then it is not made.
+THROTTLED_SECONDS_MAX = 60.0
 POLL_SECONDS = 30
 AWAY_PAUSE_SECONDS = 1.0
 # Reasons for a denial that mean: the whole run is over, not only this call.
@@ -107,17 +110,30 @@ class Gate:
         """The row of the key: `running` if the call is to be made now, `succeeded` if it was.
 
         `started` is the statement of this try, kept in the spool if the desk is away. Raises
-        Denied, Stopped, ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated or
-        DeskUnreachable.
+        Denied, Stopped, ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated,
+        Throttled or DeskUnreachable.
         """
         try:
-            yield from blocking(self._make_ready, ask)
-            answer = yield from self._ask(ask)
+            answer = yield from self._ask_in_turn(ask)
+        except Throttled:
+            raise  # the desk is there, so nothing is done without it
         except DeskUnreachable as away:
             return Begun((yield from blocking(self._alone, ask, started, away)))
         if answer["answer"] == "wait":
             answer = yield from self._wait(ask, answer, wait_seconds)
         return (yield from blocking(self._heed, ask, answer))
+
+    def _ask_in_turn(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
+        """Ask; where this agent asks faster than it may, again when the desk says."""
+        end = time.monotonic() + THROTTLED_SECONDS_MAX
+        while True:
+            try:
+                yield from blocking(self._make_ready, ask)
+                return (yield from self._ask(ask))
+            except Throttled as fast:
+                if time.monotonic() + fast.retry_after > end:
+                    raise
+                yield Pause(max(fast.retry_after, BEGIN_PAUSE_SECONDS))
 
     def _make_ready(self, ask: BeginRequest) -> None:
         """What was said before is there before the question is, and so are its snapshots."""
@@ -135,6 +151,8 @@ class Gate:
                 if ask.planned.blobs:
                     yield from blocking(self._sender.upload, tuple(ask.planned.blobs))
                 answer: dict[str, Any] = yield post("actions/begin", compact(body).encode())
+            except Throttled:
+                raise
             except DeskUnreachable as away:
                 if not left:
                     raise

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from amends import forks
-from amends.errors import DeskUnreachable, KeyRefused, Refused, in_words
+from amends.errors import DeskUnreachable, KeyRefused, Refused, Throttled, in_words
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0
@@ -19,6 +19,7 @@ POLL_GRACE_SECONDS = 10.0
 # Answers that say "not now": the same request may succeed later.
 NOT_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
 FORBIDDEN = 403
+TOO_MANY = 429
 CHECK = "Is AMENDS_URL right, and is the desk up?"
 NO_DESK = "this does not look like a desk: is AMENDS_URL right?"
 
@@ -79,7 +80,12 @@ class _Address:
         return DeskUnreachable(f"no answer from {self.address} ({why}). {CHECK}")
 
     def read(self, answer: httpx.Response) -> dict[str, Any]:
-        """Raises DeskUnreachable, KeyRefused, or Refused with the status and the problem."""
+        """Raises Throttled, DeskUnreachable, KeyRefused, or Refused with status and problem."""
+        if answer.status_code == TOO_MANY and "Retry-After" in answer.headers:
+            raise Throttled(
+                f"{self.address} answers 429: {in_words(self._object(answer))}",
+                retry_after=_retry_after(answer),
+            )
         if answer.status_code in NOT_NOW:
             raise DeskUnreachable(
                 f"{self.address} answers {answer.status_code}: not now, try again.",

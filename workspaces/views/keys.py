@@ -11,7 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from amends.protocol.vocabulary import EventType
-from workspaces import clock, keys, outbox
+from workspaces import clock, keys, outbox, rates
 from workspaces.access import may
 from workspaces.forms import (
     AgentForm,
@@ -49,6 +49,7 @@ def _keys(
         "made": made,
         "quick_starts": QUICK_STARTS if made and "begin" in made.scopes else (),
         "desk_url": configuration.AMENDS_URL,
+        "rates": rates.standing(here),
         "may_administer": may(request.user, "administer", here),
     }
     wrong = any(form is not None and form.errors for form in (agent, key, token))

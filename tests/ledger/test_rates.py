@@ -1,0 +1,131 @@
+"""How fast agents may ask: one that asks without end is told when to come back, nobody else is."""
+
+import threading
+
+import pytest
+import redis
+from django.core.management import call_command
+
+from tests.ledger.conftest import bearer
+from workspaces import keys, rates
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+A_MINUTE = {"key": 6, "agent": 0, "workspace": 0}
+POLICY: tuple[str, str, dict[str, str]] = ("GET", "/api/v1/policy", {})
+BUCKET = rates.Bucket("key", "1:key:0123456789", 1)
+"""One request, and then none for a minute."""
+
+
+def test_who_asks_too_fast_is_told_when_to_come_back_and_others_are_answered(
+    call,
+    settings,
+    northwind,
+    trip_desk,
+    ada,
+):
+    settings.RATES = A_MINUTE
+    quiet = keys.create_key(trip_desk, by=ada, name="quiet")[1]
+
+    first, second, other = call(POLICY, POLICY, (*POLICY[:2], {"headers": bearer(quiet)}))
+
+    assert (first.status_code, second.status_code, other.status_code) == (200, 429, 200)
+    assert second.headers["retry-after"] == "10"
+    assert second.json()["type"] == "urn:amends:problem:rate"
+    assert second.json()["detail"] == "At most 6 requests a minute for each key."
+
+
+def test_an_operator_sets_limits_of_a_workspace_and_its_page_shows_whom_they_met(
+    call,
+    client,
+    northwind,
+    trip_desk,
+    ada,
+):
+    from workspaces import teams
+
+    ada.groups.add(teams.create(northwind, "all", by=None, may=["view"]).group)
+    call_command("limits", "northwind", "--agent", "6", "--workspace", "0")
+
+    answers = call(POLICY, POLICY)
+    rates.rates._tell(rates._valkey())
+
+    assert [one.status_code for one in answers] == [200, 429]
+    client.force_login(ada)
+    page = client.get("/w/northwind/settings/keys/").content.decode()
+    assert "<code>trip-desk</code> 1 ×" in page
+    assert "6 <span" in page
+
+
+def test_a_persons_token_is_counted_too(client, settings, northwind, ada):
+    settings.RATES = A_MINUTE
+    token = keys.create_token(northwind, by=ada, name="script")[1]
+
+    shown = {"authorization": f"Bearer {token}"}
+
+    asked = [client.get("/api/v1/cases", headers=shown) for _ in "12"]
+
+    assert asked[0].status_code != 429
+    assert (asked[1].status_code, asked[1].headers["retry-after"]) == (429, "10")
+
+
+def process():
+    """The buckets of a web process that tells Valkey when the story says so."""
+    found = rates.Rates()
+    found._teller = threading.current_thread()
+    return found
+
+
+def let_in(process):
+    """How many of five requests at once."""
+    found = 0
+    for _ in range(5):
+        try:
+            process.take(1, [BUCKET])
+        except rates.TooFast:
+            continue
+        found += 1
+    return found
+
+
+@pytest.fixture
+def valkey():
+    found = rates._valkey()
+    found.delete(f"amends:rate:{BUCKET.whose}")
+    return found
+
+
+def test_processes_add_up_what_they_let_in(valkey):
+    """Each lets in what it does not yet know of; once told, the bucket is overfull for both."""
+    one, another = process(), process()
+    let_in(one)
+    one._tell(valkey)
+    first = let_in(another)
+    another._tell(valkey)
+
+    assert first == 1
+    assert another._meters[BUCKET.whose].level > 1
+
+
+def test_while_valkey_is_away_each_counts_by_itself(valkey, settings):
+    one, another = process(), process()
+    let_in(one)
+    one._tell(redis.Redis(port=1))
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+
+    assert let_in(one) == 0
+    assert let_in(another) == 1
+    assert one._is_alone
+    assert rates.refused_lately(1) is None
+    one._tell(valkey)
+    assert not one._is_alone
+
+
+def test_a_large_body_counts_for_more():
+    one = process()
+    one.take(1, [BUCKET], body_bytes=3 * rates.BODY_BYTES_OF_ONE)
+
+    with pytest.raises(rates.TooFast) as fast:
+        one.take(1, [BUCKET])
+
+    assert 180 < fast.value.seconds <= 240
