@@ -3,6 +3,7 @@
 What a person saw is bound to what they decide: the digest that the page showed is posted back.
 """
 
+import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from approvals.deciders import locked
 from approvals.digests import record
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
 from approvals.signals import publish_on_commit
+from edge import tracing
 from workspaces import access, independence
 from workspaces.models import Team, User
 from workspaces.moves import CannotMove, move
@@ -83,6 +85,7 @@ def grant(
 
     `seen` is the digest that the page showed, `login_at` when the person last proved who they are.
     """
+    began = time.time()
     reason = kept_text(reason, REASON_CHARACTERS_MAX)
     approval = as_shown(approval, seen)
     standing = _with_yes(approval, by)
@@ -108,7 +111,7 @@ def grant(
     )
     if standing.complete:
         _complete(approval, by)
-    _count(approval, "yes")
+    _count(approval, "yes", began)
     return approval
 
 
@@ -148,6 +151,7 @@ def reject(
     shown_seconds: float | None = None,
 ) -> Approval:
     """Say no; one no ends it. The reason reaches whoever asked; InvalidInput without one."""
+    began = time.time()
     reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WITHOUT_REASON)
     approval = as_shown(approval, seen)
     may_answer(approval, by)
@@ -161,7 +165,7 @@ def reject(
         shown_seconds=shown_seconds,
     )
     _end(approval, ApprovalState.REJECTED, EventType.APPROVAL_REJECTED, by, decision.reason)
-    _count(approval, "no")
+    _count(approval, "no", began)
     return approval
 
 
@@ -298,14 +302,20 @@ def _end(approval: Approval, state: ApprovalState, event: EventType, by: User, r
     publish_on_commit(approval.pk)
 
 
-def _count(approval: Approval, answer: str) -> None:
-    """For /metrics, once the answer is through."""
+def _count(approval: Approval, answer: str, began: float) -> None:
+    """For /metrics and traces, once the answer is through; it began then, by `time.time()`."""
     end, took = str(approval.state), (database_now() - approval.asked_at).total_seconds()
 
     def count() -> None:
         answers.labels(answer, approval.risk).inc()
         if end != ApprovalState.WAITING:
             decide_seconds.labels(end).observe(took)
+        workspace, action = approval.workspace.slug, approval.action
+        call = {"run": action.run.run, "action": action.action} if action else {}
+        tracing.record(
+            "decision", began, workspace=workspace, approval=approval.pk, answer=answer, state=end,
+            **call,
+        )  # fmt: skip
 
     transaction.on_commit(count, robust=True)
 

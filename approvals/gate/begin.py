@@ -27,7 +27,7 @@ from approvals.gate.decision_table import (
     with_address,
 )
 from approvals.policy import active_policies, questions, verdict
-from edge import pools
+from edge import pools, tracing
 from edge.asgi import Problem, Receive, Scope, Send, answer, answer_problem, body_of, refuse
 from ledger.agent_keys import actor_of
 from ledger.append import events
@@ -62,9 +62,16 @@ async def begin(scope: Scope, receive: Receive, send: Send) -> None:
     actor = await actor_of(scope, "begin")
     explain = _explain(scope)
     request = parse(await body_of(scope, receive, BODY_BYTES_MAX), actor, explain=explain)
-    reply = await begin_fast(request)
-    if reply is None:
-        reply = await slow_path.begin_awaited(request)
+    planned = request.planned
+    with tracing.span(
+        "begin", trace=planned.trace, workspace=actor.workspace, agent=actor.name,
+        run=planned.run, action=planned.action,
+    ) as span:  # fmt: skip
+        reply = await begin_fast(request)
+        if reply is None:
+            reply = await slow_path.begin_awaited(request)
+        told = reply.body if isinstance(reply.body, dict) else {}
+        span.set(answer=told.get("answer", "refused"), approval=told.get("approval"))
     if isinstance(reply.body, Problem):
         await answer_problem(send, reply.body, reply.headers)
     else:

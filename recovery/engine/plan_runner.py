@@ -25,6 +25,7 @@ from recovery.engine import (
     preconditions,
     protocol,
     steps,
+    traces,
 )
 from recovery.engine.ordering_law import Act, NextAction
 from recovery.engine.preconditions import LOOK_AGAIN_SECONDS
@@ -217,6 +218,7 @@ class PlanRunner:
         which goes on is never seen between two steps. Gives what is to be done of another kind.
         """
         batch = self._batch
+        began = time.time()
         plans = self._waiting + [one.step.plan_id for one in batch.ending]
         self._waiting = []
         try:
@@ -233,6 +235,7 @@ class PlanRunner:
             batch.ending.clear()
             protocol.claims_committed(held)
         batch.take(held)
+        traces.record("claim", began, (one.step for one in held))
         going = {one.step.plan_id for one in held} | {action.plan_id for action in others}
         self._plans -= set(plans) - going
         return others

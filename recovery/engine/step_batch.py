@@ -23,7 +23,7 @@ from connectors import calls
 from connectors.call_pool import QUICK_SECONDS, Answers, CallPool, OutboundCall
 from connectors.calllog import Log
 from connectors.contract import Answer, CannotRead, Check, Observation, Operation
-from recovery.engine import failure_paths, faults, outbound_calls, preconditions, protocol
+from recovery.engine import failure_paths, faults, outbound_calls, preconditions, protocol, traces
 from recovery.engine.approved_calls import Void
 from recovery.engine.outbound_calls import SnapshotGone
 from recovery.engine.preconditions import MayProceed
@@ -244,7 +244,9 @@ class StepBatch:
         self._checked = []
         if not going:
             return
+        began = time.time()
         for some, found in self._committed(going, transaction.atomic(protocol.intend_all)):
+            traces.record("intend", began, (one.step for one in found.intents.values()))
             for step, checked in some:
                 member = members[step.pk]
                 self._guard(step, partial(self._intended, member, checked, found))
@@ -270,10 +272,12 @@ class StepBatch:
         seconds = member.operation.limit_seconds + calls.GRACE_SECONDS
         sent_at = intent.attempt.intended_at
         made = partial(outbound_calls.applying, observation=observation, sent_at=sent_at)
-        heard: Then = lambda call: self._answer(member, intent, call.told())  # noqa: E731
+        heard = partial(self._answer, member, intent)
         self._call(member, made, heard, latest=member.held.ends_at - seconds)
 
-    def _answer(self, member: BatchMember, intent: Intent, answer: Answer) -> None:
+    def _answer(self, member: BatchMember, intent: Intent, call: OutboundCall[Answer]) -> None:
+        answer = call.told()
+        traces.record("act", traces.at(call.began), [intent.step])
         faults.point("answered")
         self._answered.append((member, AnsweredTry(intent, member.operation, answer)))
 
@@ -290,7 +294,9 @@ class StepBatch:
         until = max(member.held.ends_at for member, _ in settling)
         members = {answered.intent.step.pk: member for member, answered in settling}
         going = [(answered.intent.step, answered) for _, answered in settling]
+        began = time.time()
         for some, moved in self._committed(going, partial(protocol.settle_until, until=until)):
+            traces.record("settle", began, moved)
             stand = {step.pk: step for step in moved}
             for step, _ in some:
                 yield members[step.pk], stand.get(step.pk)
