@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from connectors import channels
 from connectors.forms import ChannelForm
-from connectors.models import Channel, ChannelKind, Delivery, DeliveryState
+from connectors.models import Channel, ChannelKind, Delivery, DeliveryState, Feed
 from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.models import Workspace
@@ -69,6 +69,7 @@ def _newest(here: Workspace) -> list[Delivery]:
 
 def _row(one: Channel) -> dict[str, Any]:
     last = one.deliveries.exclude(state=DeliveryState.WAITING).order_by("-id").first()
+    feed = Feed.objects.filter(channel=one).first()
     to = one.settings.get("to") if one.kind == ChannelKind.MAIL else None
     return {
         "id": one.pk,
@@ -77,10 +78,16 @@ def _row(one: Channel) -> dict[str, Any]:
         "to": ", ".join(to) if to else "an address that is kept secret",
         "subjects": ", ".join(one.subjects) or "everything",
         "tier": one.tier,
+        "feed": _feed(feed) if feed else "",
         "disabled": one.disabled_at is not None,
         "last": formatting.moment(last.sent_at or last.created_at) if last else "",
         "last_state": TONES[DeliveryState(last.state)] if last else None,
     }
+
+
+def _feed(one: Feed) -> str:
+    told = f"{formatting.count(one.number)} entries of the log taken"
+    return f"{told}; try {one.failures}: {one.error}" if one.failures else told
 
 
 def _delivery(one: Delivery) -> dict[str, Any]:

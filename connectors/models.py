@@ -186,6 +186,23 @@ class Channel(models.Model):
         return self.name
 
 
+class Feed(models.Model):
+    """How much of the log a channel's receiver has taken: all entries below `number` of `origin`.
+
+    `due_at` is when it goes on; whoever sends moves it ahead first, so that nobody else does.
+    """
+
+    channel = models.OneToOneField(Channel, on_delete=models.CASCADE, related_name="feed")
+    origin = models.CharField(max_length=200, blank=True)
+    number = models.BigIntegerField(default=0)
+    due_at = models.DateTimeField(db_default=Now())
+    failures = models.PositiveIntegerField(default=0)
+    error = models.CharField(max_length=400, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.channel}: {self.number}"
+
+
 class DeliveryState(models.TextChoices):
     WAITING = "waiting"
     SENT = "sent"

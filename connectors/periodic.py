@@ -1,6 +1,6 @@
 """What this floor does again and again."""
 
-from connectors import calllog, channels
+from connectors import calllog, channels, feeds
 from workspaces.periodic import every
 
 
@@ -17,6 +17,11 @@ def prune_calls() -> None:
 @every(60, name="connectors.heads")
 def send_heads() -> None:
     channels.send_heads()
+
+
+@every(5, name="connectors.feeds")
+def send_feeds() -> None:
+    feeds.send_all()
 
 
 @every(3600, name="connectors.forget_messages")

@@ -35,6 +35,9 @@ holds("connectors.Delivery", "recipient", "last_error", rows=messages,
 
 keeps("connectors.CallLog", "method", "operation", because=SETTINGS)
 keeps("connectors.Delivery", "subject", "key", because=SETTINGS)
+keeps(
+    "connectors.Feed", "origin", "error", because="where the log is, and what a receiver answered"
+)
 keeps("connectors.Channel", "name", "settings", "subjects", because=SETTINGS)
 keeps("connectors.Connection", "name", "connector", "settings", "sandbox_settings",
       "settings_digest", "last_error", because=SETTINGS)  # fmt: skip

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from django.db.models import F, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from ninja import Router
 
-from ledger import disclosure, logkeys, merkle, proofs
-from ledger.models import Action, Checkpoint, Effect, Event, Run
+from ledger import disclosure, entries, logkeys, merkle, proofs
+from ledger.models import Action, Checkpoint, Effect, Event, Run, TreeHead
 from ledger.settlements import Settlement, settlements_of
 from workspaces.access import require
 from workspaces.keys import ByAgent, ByPerson, Caller, caller_of
@@ -135,6 +135,7 @@ def _checkpoint(one: Checkpoint, *, sensitive: bool) -> dict[str, Any]:
 
 
 READERS = [ByAgent("read"), ByPerson()]
+WATCHERS = [ByAgent("audit"), ByPerson()]
 TEXT = "text/plain; charset=utf-8"
 
 router = Router(tags=["ledger"])
@@ -172,6 +173,32 @@ def read_head(request: HttpRequest) -> HttpResponse:
     if head is None:
         raise Http404("Nothing is sealed yet.")
     return text(head.note)
+
+
+@router.get("/ledger/entries", auth=WATCHERS, summary="The log, entry by entry, for a SIEM")
+def read_entries(
+    request: HttpRequest, since: int = 0, origin: str = "", limit: int = entries.ENTRIES_AT_A_TIME
+) -> HttpResponse | dict[str, Any]:
+    """Entries from the number `since` on, at most `limit`; `next` is what to ask for then, also
+    where there is nothing yet. Numbers have no gaps. With `origin`, that of the last answer, 409 if
+    the log went back and goes on under another one: `next` says from where.
+    """
+    workspace = _reader(request).workspace
+    head = proofs.newest_head(workspace)
+    if head is None:
+        return {"origin": "", "size": 0, "next": 0, "entries": []}
+    if origin and origin != head.origin:
+        began = TreeHead.objects.filter(workspace=workspace, origin=head.origin)
+        first = began.order_by("size").values_list("size", flat=True).first() or 0
+        told = {"origin": head.origin, "size": head.size, "next": min(max(since, 0), first)}
+        return JsonResponse(told, status=409)
+    at_most = min(max(limit, 1), entries.ENTRIES_AT_A_TIME)
+    begin = min(max(since, 0), head.size)
+    found = entries.read(workspace, begin, min(begin + at_most, head.size))
+    told = [entries.streamed(one) for one in found]
+    return {
+        "origin": head.origin, "size": head.size, "next": begin + len(told), "entries": told,
+    }  # fmt: skip
 
 
 @router.get("/ledger/proof/{event}", auth=READERS, summary="Inclusion of an event (tlog-proof)")

@@ -12,7 +12,7 @@ from pathlib import Path
 from amends.client import default_spool
 from amends.errors import in_words
 from amends.mcp import commands as mcp
-from amends.protocol import proofs
+from amends.protocol import exports, proofs
 from amends.spool import Spool
 
 
@@ -20,8 +20,10 @@ def main(arguments: list[str] | None = None) -> int:
     """0 if proven or nothing is set aside, 1 if not, 2 if it could not be checked."""
     parser = argparse.ArgumentParser(prog="amends")
     commands = parser.add_subparsers(required=True)
-    verify = commands.add_parser("verify", help="check a proof or a downloaded correction offline")
-    verify.add_argument("file", type=Path, help="a .tlog-proof file or a downloaded correction")
+    verify = commands.add_parser("verify", help="check a proof, a download or an export offline")
+    verify.add_argument(
+        "file", type=Path, help="a .tlog-proof file, a download, or the folder of an export"
+    )
     verify.add_argument(
         "--key", action="append", required=True,
         help="the log's public key, or a file that holds it; may be given several times",
@@ -43,6 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _verify(options: argparse.Namespace) -> int:
     try:
         keys = [proofs.LogKey.parse(line) for given in options.key for line in _key_lines(given)]
+        if options.file.is_dir():
+            _say(_report_of_export(exports.verify_export(options.file, keys)))
+            return 0
         found = proofs.verify(_text(options.file), keys)
     except proofs.NotProven as reason:
         _say(f"NOT PROVEN: {reason}")
@@ -85,6 +90,14 @@ def _text(path: Path) -> str:
     if path.stat().st_size > proofs.FILE_BYTES_MAX:
         raise OSError(f"{path} is larger than {proofs.FILE_BYTES_MAX} bytes")
     return path.read_text(encoding="utf-8")
+
+
+def _report_of_export(found: exports.VerifiedExport) -> str:
+    return (
+        f"Proven: all {found.size} entries of {found.workspace} under the signed head of"
+        f" {found.origin}.\n{found.events} events are the ones that were recorded; the payloads of"
+        f" {found.size - found.events} were erased or let go."
+    )
 
 
 def _report(found: proofs.Verified) -> str:

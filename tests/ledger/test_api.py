@@ -6,7 +6,8 @@ import pytest
 from django.test import Client
 
 from amends.protocol.proofs import LogKey, verify
-from ledger import sealer
+from amends.protocol.vocabulary import EventType
+from ledger import desk_events, sealer
 from ledger.models import Leaf
 from tests.ledger.conftest import event, record_events
 from workspaces import keys, teams
@@ -133,3 +134,43 @@ def test_the_right_prefix_with_a_wrong_secret_reads_nothing(trip, agent_key, per
         get("runs/run_1", f"amends_{keys.split(token)}_{agent_key.split('_', 2)[2]}").status_code
         == 401
     )
+
+
+def test_a_siem_reads_every_entry_once_by_its_number(trip, northwind, trip_desk, ada, actor):
+    """By a key that does nothing else; what agents handle is not in it."""
+    watcher = keys.create_key(trip_desk, by=ada, name="siem", scopes=["audit"])[1]
+    assert get("ledger/entries", watcher).json()["entries"] == []
+    desk_events.record(northwind, EventType.MEMBER_ADDED, data={"person": "5", "team": "leads"})
+    sealer.seal(northwind)
+
+    first = get("ledger/entries?limit=2", watcher).json()
+    rest = get(f"ledger/entries?since={first['next']}&origin={first['origin']}", watcher).json()
+    nothing = get(f"ledger/entries?since={rest['next']}", watcher).json()
+
+    told = [*first["entries"], *rest["entries"]]
+    assert [one["index"] for one in told] == list(range(rest["size"]))
+    assert (nothing["entries"], nothing["next"]) == ([], rest["next"])
+    assert {one["run"] for one in told if "run" in one} == {"run_1"}
+    assert "LIS" not in json.dumps(told)
+    (added,) = [one for one in told if one["leaf"]["type"] == "member.added"]
+    assert added["data"] == {"person": "5", "team": "leads"}
+
+
+def test_a_log_that_went_back_is_told_to_whoever_reads_on(trip, northwind, trip_desk, ada):
+    watcher = keys.create_key(trip_desk, by=ada, name="siem", scopes=["audit"])[1]
+    sealer.seal(northwind)
+    origin = get("ledger/entries", watcher).json()["origin"]
+
+    answer = get("ledger/entries?since=2&origin=another", watcher)
+
+    assert (answer.status_code, answer.json()["origin"]) == (409, origin)
+    assert answer.json()["next"] == 2
+
+
+def test_only_a_key_for_the_audit_reads_all_and_it_does_nothing_else(
+    trip, agent_key, trip_desk, ada
+):
+    refused = get("ledger/entries", agent_key)
+    assert (refused.status_code, refused.json()["detail"]) == (403, "It lacks the scope “audit”.")
+    with pytest.raises(ValueError, match="does nothing else"):
+        keys.create_key(trip_desk, by=ada, name="both", scopes=["audit", "begin"])

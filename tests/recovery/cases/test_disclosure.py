@@ -67,7 +67,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         f"{W}tools/", f"{W}queue/claim/", f"{W}queue/fresh/", f"{W}views/", f"{W}views/new/",
         f"{W}causes/", f"{W}bulk/", f"{W}insights/", f"{W}corrections/",
         f"{W}corrections/settings/", f"{V1}ledger/key",
-        f"{V1}ledger/head", f"{V1}cases", f"{V1}agent/cases"), ({},)),
+        f"{V1}ledger/head", f"{V1}ledger/entries", f"{V1}cases", f"{V1}agent/cases"), ({},)),
     **dict.fromkeys((f"{W}residue/", f"{W}policies/reported/", f"{V1}residues"), ({},)),
     **dict.fromkeys(
         (f"{W}residue/<int:pk>/", f"{V1}residues/<int:pk>/done"), ({"pk": "{residue}"},)

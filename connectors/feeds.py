@@ -1,0 +1,131 @@
+"""The log as a feed: every entry in its order, pushed to a SIEM.
+
+A webhook channel that names the subject `ledger.entries` gets all entries of its workspace's log
+from the first on, in signed batches (Standard Webhooks). Where a feed stands is a row that moves
+only after the receiver took a batch: a process that dies in between sends it again, so each number
+arrives at least once, and once after the numbers are compared. Nothing is skipped, however long the
+receiver is away: what comes later waits.
+
+An entry tells who did what when, and what concerns the workspace itself; what agents handle stays
+here (`ledger.entries.streamed`).
+"""
+
+import logging
+import time
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from django.db import transaction
+from django.db.models.functions import Now
+
+from connectors.channels import OK, SEND_SECONDS_MAX, NotTaken
+from connectors.models import Channel, ChannelKind, Feed
+from connectors.normalization import Redaction
+from connectors.outbound import Deadline, Outbound, headers_of
+from ledger import entries, proofs
+from ledger.models import TreeHead
+
+logger = logging.getLogger(__name__)
+
+SUBJECT = "ledger.entries"
+"""Only a channel that names it so, and no pattern, is a feed: nobody wants it by mistake."""
+
+FEEDS_MAX = 200
+BATCH = 200
+TURN_SECONDS_MAX = 5.0
+"""For one feed, so that a long one does not keep the others waiting."""
+
+CLAIM_SECONDS = 15
+"""How long a feed is left alone by others; longer than one batch takes to be sent."""
+
+PAUSE_SECONDS_MAX = 300
+ERROR_CHARACTERS_MAX = 400
+
+
+def send_all() -> int:
+    """Send every feed what is new; returns how many entries were taken."""
+    found = Channel.objects.filter(
+        kind=ChannelKind.WEBHOOK, disabled_at=None, subjects__contains=[SUBJECT]
+    )
+    channels = found.select_related("workspace", "secret").order_by("pk")[:FEEDS_MAX]
+    return sum(_send(channel) for channel in channels)
+
+
+def _send(channel: Channel) -> int:
+    Feed.objects.get_or_create(channel=channel)
+    mine = Feed.objects.filter(channel=channel)
+    sent, until = 0, time.monotonic() + TURN_SECONDS_MAX
+    while time.monotonic() < until:
+        claim = Now() + timedelta(seconds=CLAIM_SECONDS)
+        if not mine.filter(due_at__lte=Now()).update(due_at=claim):
+            break
+        feed = mine.get()
+        try:
+            taken = _batch(channel, feed)
+        except Exception as failure:  # noqa: BLE001 - a receiver may fail in every way
+            _note_failure(channel, feed, failure)
+            break
+        sent += taken
+        mine.update(due_at=Now())
+        if taken < BATCH:
+            break
+    return sent
+
+
+def _batch(channel: Channel, feed: Feed) -> int:
+    """Send what comes next and move on; returns how many entries, 0 where there is nothing new."""
+    head = proofs.newest_head(channel.workspace)
+    if head is None:
+        return 0
+    since = feed.number if feed.origin in {"", head.origin} else _went_on(head, feed.number)
+    found = entries.read(channel.workspace, since, min(since + BATCH, head.size))
+    if not found:
+        return 0
+    told = {
+        "type": SUBJECT,
+        "data": {
+            "workspace": channel.workspace.slug,
+            "origin": head.origin,
+            "first": found[0].number,
+            "next": found[-1].number + 1,
+            "entries": [entries.streamed(one) for one in found],
+        },
+    }
+    secret: dict[str, Any] = channel.secret.open() if channel.secret else {}
+    if not secret:
+        raise NotTaken("The channel has lost its secret.")
+    body = msgspec.json.encode(told)
+    id_ = f"{channel.pk}-{head.origin}-{found[0].number}-{found[-1].number}"
+    headers = headers_of(secret["secret"], body, message_id=id_)
+    answer = Outbound(Deadline(SEND_SECONDS_MAX)).request(
+        "POST",
+        secret["url"],
+        headers={"content-type": "application/json", **headers},
+        content=body,
+    )
+    if answer.status not in OK:
+        raise NotTaken(f"The receiver answered {answer.status}.")
+    changes = {"number": found[-1].number + 1, "origin": head.origin, "failures": 0, "error": ""}
+    Feed.objects.filter(pk=feed.pk, number=feed.number).update(**changes)
+    return len(found)
+
+
+def _went_on(head: TreeHead, number: int) -> int:
+    """Where another origin began, after a log that went back; never after what was sent."""
+    mine = TreeHead.objects.filter(workspace=head.workspace_id, origin=head.origin)
+    first = mine.order_by("size").values_list("size", flat=True).first() or 0
+    return min(number, first)
+
+
+@transaction.atomic
+def _note_failure(channel: Channel, feed: Feed, failure: Exception) -> None:
+    logger.warning("The feed of channel %s is not taken: %s", channel.pk, type(failure).__name__)
+    secret = channel.secret.open() if channel.secret else {}
+    told = Redaction(secret).text(f"{type(failure).__name__}: {failure}")
+    pause = min(2 ** min(feed.failures + 1, 10), PAUSE_SECONDS_MAX)
+    Feed.objects.filter(pk=feed.pk).update(
+        failures=feed.failures + 1,
+        error=told[:ERROR_CHARACTERS_MAX],
+        due_at=Now() + timedelta(seconds=pause),
+    )

@@ -1,0 +1,77 @@
+"""The log's entries in their order: what leaves the desk for good, in an export or entry by entry.
+
+An entry's number is its index in the workspace's Merkle log: without gaps, and given under one lock
+at a time, so whoever has read up to a number has read everything below it. After a log that went
+back another origin begins, and the two together tell an entry.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ledger.models import Event, Leaf
+from ledger.proofs import entry_of, kept_event, sealed_as
+from workspaces.models import Workspace
+
+ENTRIES_AT_A_TIME = 1_000
+
+
+class LogEntry(NamedTuple):
+    """One entry. `leaf` is None where retention let the event go, `event` also where it was erased.
+    `salt` goes with `event`."""
+
+    number: int
+    hash: bytes
+    leaf: bytes | None
+    event: Event | None
+
+
+def read(workspace: Workspace, since: int, until: int) -> list[LogEntry]:
+    """Entries `since` to `until`, the latter not included, ENTRIES_AT_A_TIME at most."""
+    found = Leaf.objects.filter(workspace=workspace, index__gte=since, index__lt=until)
+    leaves = list(found.order_by("index")[:ENTRIES_AT_A_TIME])
+    events = Event.objects.filter(workspace=workspace, place__in=[leaf.place for leaf in leaves])
+    by_place = {event.place: event for event in events}
+    return [_entry(workspace, leaf, by_place.get(leaf.place)) for leaf in leaves]
+
+
+def _entry(workspace: Workspace, leaf: Leaf, event: Event | None) -> LogEntry:
+    hash_ = bytes(leaf.hash)
+    sealed = sealed_as(entry_of(workspace, event), hash_) if event else None
+    return LogEntry(leaf.index, hash_, sealed, event if sealed else None)
+
+
+def all_up_to(workspace: Workspace, size: int) -> Iterator[LogEntry]:
+    """Every entry of the first `size`, oldest first."""
+    since = 0
+    while found := read(workspace, since, size):
+        yield from found
+        since = found[-1].number + 1
+
+
+def exported(entry: LogEntry) -> dict[str, Any]:
+    """As it stands in an export: enough to make the tree anew, and to prove what was said."""
+    told: dict[str, Any] = {"index": entry.number}
+    if entry.leaf is None:
+        return told | {"hash": entry.hash.hex()}
+    told["leaf"] = msgspec.json.decode(entry.leaf)
+    if entry.event is not None and entry.event.salt is not None:
+        told |= {"event": kept_event(entry.event), "salt": bytes(entry.event.salt).hex()}
+    return told
+
+
+def streamed(entry: LogEntry) -> dict[str, Any]:
+    """As it is told to whoever watches: who did what when, and what concerns the workspace itself.
+    What agents handle stays here: `data` is told of no run.
+    """
+    told: dict[str, Any] = {"index": entry.number}
+    if entry.leaf is None or entry.event is None:
+        return told | {"hash": entry.hash.hex()}
+    told["leaf"] = msgspec.json.decode(entry.leaf)
+    event = entry.event
+    if event.run:
+        told |= {"run": event.run} | ({"action": event.action} if event.action else {})
+    elif event.data is not None:
+        told["data"] = event.data
+    return told

@@ -1,0 +1,142 @@
+"""Leaving: a workspace as files that prove themselves without the desk."""
+
+import hashlib
+import json
+
+import pytest
+from django.apps import apps
+from django.core.management import call_command
+
+from amends.__main__ import main
+from config import leaving
+from ledger.sealer import seal_all
+from tests import people
+from tests.approvals.door import Agent, planned
+from workspaces import keys
+from workspaces.models import Agent as AgentRow
+from workspaces.models import APIKey, Workspace
+
+pytestmark = pytest.mark.django_db(transaction=True)
+acme, leads, operators = people.acme, people.leads, people.operators
+
+
+@pytest.fixture
+def ada(operators):
+    return people.person("ada", operators)
+
+
+@pytest.fixture
+def agent(acme, ada):
+    row = AgentRow.objects.create(workspace=acme, name="handy", owner=ada)
+    return Agent(keys.create_key(row, by=ada, name="laptop")[1])
+
+
+@pytest.fixture
+def acted(agent):
+    """Two calls were made, and everything is sealed."""
+    for number in ("1", "2"):
+        agent.begin(planned(run=f"run_{number}", action=f"act_{number}", key=f"k-{number}"))
+    seal_all()
+
+
+def exported(tmp_path, capsys):
+    call_command("export_workspace", "acme", tmp_path)
+    folder = capsys.readouterr().out.splitlines()[0]
+    return tmp_path / folder.rpartition("/")[2]
+
+
+def verified(folder, capsys):
+    """What `amends verify` ends with, and says."""
+    code = main(["verify", str(folder), "--key", str(folder / "log.pub")])
+    return code, capsys.readouterr().out
+
+
+def test_an_export_has_all_of_a_workspace_and_is_proven_without_the_desk(
+    acted, acme, tmp_path, capsys
+):
+    other = Workspace.objects.create(slug="other", name="Other")
+    AgentRow.objects.create(workspace=other, name="elsewhere")
+
+    folder = exported(tmp_path, capsys)
+
+    code, said = verified(folder, capsys)
+    assert (code, said[:7]) == (0, "Proven:"), said
+    note = json.loads((folder / "export.json").read_text())
+    assert note["workspace"] == "acme"
+    assert note["rows"]["ledger.run.ndjson"] == 2
+    agents = (folder / "workspaces.agent.ndjson").read_text()
+    assert "handy" in agents
+    assert "elsewhere" not in agents
+    assert '"ada@' in (folder / "people.ndjson").read_text()
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_what_opens_something_stays(acted, acme, tmp_path, capsys):
+    key = APIKey.objects.get()
+    folder = exported(tmp_path, capsys)
+
+    everything = b"".join(path.read_bytes() for path in folder.glob("*.*"))
+    assert key.prefix.encode() in everything
+    assert bytes(key.digest).hex().encode() not in everything
+    assert b"password" not in everything
+    assert bytes(acme.masking_key).hex().encode() not in everything
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "says"),
+    [
+        ("log.ndjson", b"crm.update", b"crm.delete", "log.ndjson is not the file"),
+        ("ledger.run.ndjson", b"run_1", b"run_9", "ledger.run.ndjson is not the file"),
+        ("head.txt", b"\n", b"\n\n", "head.txt is not the file"),
+    ],
+)
+def test_what_was_changed_afterwards_is_not_proven(acted, tmp_path, capsys, file, old, new, says):
+    folder = exported(tmp_path, capsys)
+    changed = (folder / file).read_bytes().replace(old, new, 1)
+    (folder / file).write_bytes(changed)
+
+    assert verified(folder, capsys) == (1, f"NOT PROVEN: {says} that was written\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda lines: lines[:-1], "do not lead to the signed head"),
+        (lambda lines: [lines[0], *lines[2:]], "entry 1 is missing"),
+        (lambda lines: [lines[0].replace(b'"actor":"', b'"actor":"x'), *lines[1:]], "do not lead"),
+        (lambda lines: [one.replace(b"crm.up", b"crm.de") for one in lines], "the event of"),
+    ],
+    ids=["cut off", "left out", "another actor", "another event"],
+)
+def test_a_log_that_was_written_anew_does_not_lead_to_the_head(
+    acted, tmp_path, capsys, change, says
+):
+    """Whoever changes the log and the list of files still lacks the desk's signature."""
+    folder = exported(tmp_path, capsys)
+    lines = (folder / "log.ndjson").read_bytes().splitlines(keepends=True)
+    (folder / "log.ndjson").write_bytes(b"".join(change(lines)))
+    note = json.loads((folder / "export.json").read_text())
+    digest = hashlib.sha256((folder / "log.ndjson").read_bytes()).hexdigest()
+    note["files"]["log.ndjson"] = f"sha256:{digest}"
+    (folder / "export.json").write_text(json.dumps(note))
+
+    code, said = verified(folder, capsys)
+    assert (code, says in said) == (1, True), said
+
+
+def test_an_export_that_broke_off_is_begun_anew(acted, tmp_path, capsys):
+    left = tmp_path / "acme-20200101T000000Z.partial"
+    (left / "blobs").mkdir(parents=True)
+
+    folder = exported(tmp_path, capsys)
+
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
+def test_every_table_of_ours_is_exported_or_said_why_not():
+    floors = map(apps.get_app_config, leaving.FLOORS)
+    ours = {model._meta.label for floor in floors for model in floor.get_models()}
+    known = {one.model._meta.label for one in leaving.tables()} | {"workspaces.Workspace"}
+
+    assert ours - known - leaving.NOT_EXPORTED.keys() == set()
+    assert leaving.NOT_EXPORTED.keys() - ours == set()

@@ -1,0 +1,122 @@
+"""The log pushed to a SIEM: every entry, whatever dies on the way."""
+
+import json
+import time
+
+import pytest
+from django.db.models.functions import Now
+from standardwebhooks import Webhook
+
+from amends.protocol.vocabulary import EventType
+from connectors import channels, feeds
+from connectors.models import Feed
+from ledger import desk_events, proofs, sealer
+from tests.connectors.test_channels import SECRET
+
+pytestmark = pytest.mark.django_db(transaction=True)
+WAIT_SECONDS_MAX = 90
+
+
+@pytest.fixture
+def receiver(outsides, outbound):
+    outbound.append("127.0.0.1")
+    return outsides("receiver")
+
+
+@pytest.fixture
+def make_feed(acme, ada, receiver):
+    """A channel whose receiver listens at this path."""
+
+    def make(path):
+        secret = {"url": receiver.at["url"] + path, "secret": SECRET}
+        return channels.create(
+            acme, "siem", "webhook", by=ada, secret=secret, subjects=[feeds.SUBJECT]
+        )
+
+    return make
+
+
+def happens(acme, times):
+    for number in range(times):
+        desk_events.record(acme, EventType.CASE_OPENED, data={"case": number})
+    sealer.seal(acme)
+
+
+def got_at(receiver, path):
+    """What arrived there, each checked against the secret."""
+    got = [one for one in receiver.journal.entries() if one["path"] == path]
+    return [Webhook(SECRET).verify(one["body"], one["headers"])["data"] for one in got]
+
+
+def numbers(batches):
+    return [one["index"] for batch in batches for one in batch["entries"]]
+
+
+def test_every_entry_is_pushed_in_order_and_signed(acme, make_feed, receiver, monkeypatch):
+    monkeypatch.setattr(feeds, "BATCH", 2)
+    make_feed("/siem")
+    happens(acme, 5)
+
+    feeds.send_all()
+    happens(acme, 1)
+    feeds.send_all()
+    feeds.send_all()
+
+    head = proofs.newest_head(acme)
+    batches = got_at(receiver, "/siem")
+    assert numbers(batches) == list(range(head.size))
+    assert {one["origin"] for one in batches} == {head.origin}
+    assert all(one["next"] == one["first"] + len(one["entries"]) for one in batches)
+
+
+def test_what_is_not_taken_waits_and_nothing_is_skipped(acme, make_feed, receiver, ada, client):
+    channel = make_feed("/siem-later")
+    secret = channel.secret
+    happens(acme, 3)
+    url = channel.secret.open()["url"]
+    channel.secret = type(secret).objects.seal(
+        acme, "nobody", {"url": "http://127.0.0.1:1/", "secret": SECRET}
+    )
+    channel.save()
+
+    assert feeds.send_all() == 0
+    feed = Feed.objects.get()
+    assert (feed.failures, feed.number) == (1, 0)
+    assert SECRET not in feed.error
+    assert feeds.send_all() == 0  # not before its time
+
+    channel.secret = type(secret).objects.seal(acme, "there", {"url": url, "secret": SECRET})
+    channel.save()
+    Feed.objects.update(due_at=Now())
+    feeds.send_all()
+    assert numbers(got_at(receiver, "/siem-later")) == list(range(proofs.newest_head(acme).size))
+
+
+def test_a_batch_whose_sender_died_comes_again_and_each_number_once_after_comparing(
+    acme, make_feed, receiver, processes
+):
+    """kill -9 of the scheduler in the middle of a long feed, twice."""
+    make_feed("/siem-kill")
+    happens(acme, 3 * feeds.BATCH)
+    allowed = {"AMENDS_OUTBOUND_ALLOW": "127.0.0.1"}
+    for batches in (1, 2):
+        scheduler = processes.scheduler(**allowed)
+        arrives(lambda wanted=batches: len(got_at(receiver, "/siem-kill")) >= wanted)
+        scheduler.kill()
+        happens(acme, feeds.BATCH)
+    processes.scheduler(**allowed)
+
+    size = proofs.newest_head(acme).size
+    arrives(lambda: set(numbers(got_at(receiver, "/siem-kill"))) >= set(range(size)))
+    by_number = {}
+    for batch in got_at(receiver, "/siem-kill"):
+        for one in batch["entries"]:
+            assert by_number.setdefault(one["index"], json.dumps(one)) == json.dumps(one)
+    assert sorted(by_number)[:size] == list(range(size))
+
+
+def arrives(holds):
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
