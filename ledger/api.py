@@ -190,8 +190,8 @@ def read_entries(
     if origin and origin != head.origin:
         began = TreeHead.objects.filter(workspace=workspace, origin=head.origin)
         first = began.order_by("size").values_list("size", flat=True).first() or 0
-        told = {"origin": head.origin, "size": head.size, "next": min(max(since, 0), first)}
-        return JsonResponse(told, status=409)
+        where = {"origin": head.origin, "size": head.size, "next": min(max(since, 0), first)}
+        return JsonResponse(where, status=409)
     at_most = min(max(limit, 1), entries.ENTRIES_AT_A_TIME)
     begin = min(max(since, 0), head.size)
     found = entries.read(workspace, begin, min(begin + at_most, head.size))

@@ -108,7 +108,7 @@ def test_a_batch_whose_sender_died_comes_again_and_each_number_once_after_compar
 
     size = proofs.newest_head(acme).size
     arrives(lambda: set(numbers(got_at(receiver, "/siem-kill"))) >= set(range(size)))
-    by_number = {}
+    by_number: dict[int, str] = {}
     for batch in got_at(receiver, "/siem-kill"):
         for one in batch["entries"]:
             assert by_number.setdefault(one["index"], json.dumps(one)) == json.dumps(one)

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from django.db import transaction
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from approvals import inbox
 from edge import tracing
@@ -27,7 +28,8 @@ class Collector:
     """Takes spans by OTLP/HTTP and keeps them."""
 
     def __init__(self):
-        self.spans, self.raw = [], b""
+        self.spans: list[Span] = []
+        self.raw = b""
         collector = self
 
         class Handler(BaseHTTPRequestHandler):
