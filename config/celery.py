@@ -46,7 +46,7 @@ warnings.filterwarnings("ignore", category=SecurityWarning)
 
 logger = logging.getLogger(__name__)
 BEAT_SECONDS = 10.0
-# A journey of thirty plans makes some ten thousand objects a turn; the default is to look at 700.
+# A task with thirty plans makes some ten thousand objects a turn; the default is to look at 700.
 OBJECTS_BEFORE_SEARCHING = 20_000
 last_beat = [float("-inf")]
 ORPHAN_SECONDS_MAX = 15.0
@@ -182,7 +182,7 @@ def refuse_a_pooler(**_: object) -> None:
 
 @signals.worker_process_init.connect
 def search_for_garbage_seldom(**_: object) -> None:
-    """What was imported stays, and a journey's objects die by themselves: as in `config.asgi`."""
+    """What was imported stays, and the objects of a task die by themselves: as in `config.asgi`."""
     gc.freeze()
     gc.set_threshold(OBJECTS_BEFORE_SEARCHING, 20, 20)
 

@@ -55,7 +55,7 @@ def queue_of_plan(plan_id: int) -> str:
     return ENGINE_QUEUE if connector is None else queue_of_connector(connector)
 
 
-# Company: which other plans a worker takes along, so that their steps share its commits.
+# Batching: which other plans a worker takes along, so that their steps share its commits.
 #
 # They are of one workspace and wait for the same connectors. Only half of those that wait are
 # taken, for other workers want some, too. A step that was claimed before and never came to an end
