@@ -126,6 +126,14 @@ class Meter:
     def __init__(self) -> None:
         self.level, self.untold, self.rate, self.at = 0.0, 0.0, 0.0, time.monotonic()
 
+    def due(self) -> float:
+        """What Valkey is to be told: of what it was not, all that has not run out meanwhile. After
+        an hour without it, nobody is held for what came in that hour.
+        """
+        self.drain(self.rate)
+        self.untold = min(self.untold, self.level)
+        return self.untold
+
     def drain(self, rate: float) -> None:
         now = time.monotonic()
         self.level = max(0.0, self.level - (now - self.at) * rate)
@@ -182,7 +190,7 @@ class Rates:
 
     def _tell(self, valkey: Any) -> None:
         with self._lock:
-            told = {whose: meter.untold for whose, meter in self._meters.items() if meter.untold}
+            told = {whose: meter.due() for whose, meter in self._meters.items() if meter.untold}
             refused, self._refused = self._refused, Counter()
             rates = {whose: self._meters[whose].rate for whose in told}
         try:

@@ -121,6 +121,21 @@ def test_while_valkey_is_away_each_counts_by_itself(valkey, settings):
     assert not one._is_alone
 
 
+def test_after_a_long_outage_nobody_is_held_for_what_came_meanwhile(valkey):
+    one = process()
+    for _ in range(3):
+        let_in(one)
+        one._tell(redis.Redis(port=1))
+        one._meters[BUCKET.whose].at -= 3_600  # an hour without Valkey
+    one._tell(valkey)
+
+    assert let_in(process()) == 1
+    another = process()
+    another.take(1, [BUCKET])
+    another._tell(valkey)
+    assert another._meters[BUCKET.whose].level == pytest.approx(1.0, abs=0.1)
+
+
 def test_a_large_body_counts_for_more():
     one = process()
     one.take(1, [BUCKET], body_bytes=3 * rates.BODY_BYTES_OF_ONE)
