@@ -189,8 +189,15 @@ every(LOOK_SECONDS, name="desk.watch_too", process=SWEEPER)(Watch().look)
 # by /statusz, and done again in its turn.
 
 
-# A quick job says that it lives no more often than this.
+# So often a process says which of its jobs went round: all of them in one statement, for each
+# commit of its own is a write to the disk.
 BEAT_SECONDS_MIN = 5.0
+
+# Where nothing was to be done for a while, a quick job looks less often: up to so many times its
+# pace, and this often at least. The first thing to come waits for that long at most.
+QUIET_SECONDS = 5.0
+SLOWER_MAX = 4
+IDLE_SECONDS_MAX = 2.0
 # Between turns further apart than this, a job's connection is given back.
 KEEP_CONNECTION_SECONDS_MAX = 10.0
 STOP_SECONDS_MAX = 20.0
@@ -217,36 +224,59 @@ def run(process: str) -> None:
         periodic.ended(process)
 
 
+_went: dict[str, float] = {}
+"""Jobs of this process that went round well since it last said so, and how often they do."""
+
+
 def repeat(job: periodic.Job, stopping: threading.Event) -> None:
-    last_beat = 0.0
+    found_at = time.monotonic()
     while not stopping.is_set():
-        error = turn(job)
-        if error or time.monotonic() - last_beat >= BEAT_SECONDS_MIN:
-            say(job, error)
-            last_beat = time.monotonic()
+        found, error = turn(job)
+        say(job, error)
+        if found or error:
+            found_at = time.monotonic()
         if job.seconds > KEEP_CONNECTION_SECONDS_MAX:
             connections.close_all()
-        stopping.wait(job.seconds)
+        stopping.wait(pause(job, time.monotonic() - found_at))
     connections.close_all()
 
 
-def turn(job: periodic.Job) -> str:
-    """One turn; the error in words, or nothing."""
+def pause(job: periodic.Job, quiet_seconds: float) -> float:
+    """Seconds until the next turn of a job that found nothing to do for so long."""
+    if quiet_seconds < QUIET_SECONDS:
+        return job.seconds
+    return max(job.seconds, min(SLOWER_MAX * job.seconds, IDLE_SECONDS_MAX))
+
+
+def turn(job: periodic.Job) -> tuple[bool, str]:
+    """One turn: whether there was something to do (a job that does not say is asked again in its
+    turn), and the error in words, or nothing.
+    """
     try:
-        job.work()
+        found = job.work()
     except Exception as error:
         logger.exception("%s failed; it is tried again in %s s", job.name, job.seconds)
         for one in connections.all(initialized_only=True):
             one.close_if_unusable_or_obsolete()
-        return f"{type(error).__name__}: {error}"
-    return ""
+        return False, f"{type(error).__name__}: {error}"
+    return found is None or bool(found), ""
 
 
 def say(job: periodic.Job, error: str) -> None:
+    """Note a turn that went well; what fails is said at once, and so is all that the process noted
+    when its own job comes round.
+    """
+    pace = max(job.seconds, BEAT_SECONDS_MIN)
     try:
-        periodic.beat(job.name, every_seconds=max(job.seconds, BEAT_SECONDS_MIN), error=error)
+        if error:
+            periodic.beat(job.name, every_seconds=pace, error=error)
+            return
+        _went[job.name] = pace
         if job.name == job.process:
-            periodic.beat(periodic.own_name(job.process), every_seconds=BEAT_SECONDS_MIN)
+            _went[periodic.own_name(job.process)] = BEAT_SECONDS_MIN
+            went = dict(_went)
+            _went.clear()
+            periodic.beat_together(went)
     except DatabaseError:
         logger.warning("%s: no sign of life could be written", job.name)
         connection.close()

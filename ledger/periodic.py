@@ -10,13 +10,13 @@ def take_in_acts() -> None:
 
 
 @every(0.2, name="ledger.seal")
-def seal_what_waits() -> None:
-    sealer.seal_all()
+def seal_what_waits() -> int:
+    return sealer.seal_all()
 
 
 @every(2, name="ledger.words")
-def make_runs_findable() -> None:
-    finding.catch_up()
+def make_runs_findable() -> int:
+    return finding.catch_up()
 
 
 @every(3600, name="ledger.partitions")
@@ -30,8 +30,8 @@ def see_that_the_ledger_only_grows() -> None:
 
 
 @every(2, name="ledger.erasure")
-def go_on_with_erasures() -> None:
-    erasure.sweep()
+def go_on_with_erasures() -> int:
+    return erasure.sweep()
 
 
 @every(3600, name="ledger.retention")

@@ -66,7 +66,7 @@ def test_statusz_tells_of_it_before_it_is_needed(actor, settings):
             [now() + 3 * WEEK, actor.workspace_id],
         )
 
-    say(job, turn(job))
+    say(job, turn(job)[1])
 
     said = asyncio.run(readiness(settings.DATABASE_URL))["ledger.partitions"]
     assert said.startswith("failed: PartitionMissing")
