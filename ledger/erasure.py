@@ -69,7 +69,7 @@ def empty_events(
         cursor.execute(ERASING)
         for start in range(0, len(told), EVENTS_AT_A_TIME):
             some = told[start : start + EVENTS_AT_A_TIME]
-            emptied += _empty(cursor, scope.workspace.pk, some)
+            emptied += empty_these(cursor, scope.workspace.pk, some)
         cursor.execute(OVER)
     return emptied
 
@@ -91,7 +91,8 @@ def _told(
     return told
 
 
-def _empty(cursor: Any, workspace_id: int, told: Sequence[tuple[Any, ...]]) -> int:
+def empty_these(cursor: Any, workspace_id: int, told: Sequence[tuple[Any, ...]]) -> int:
+    """Empty events: (place, moment, id, snapshots). The cursor is the owner's and said ERASING."""
     cursor.execute(
         EMPTY_EVENTS,
         {"workspace": workspace_id, "places": [row[0] for row in told],

@@ -5,10 +5,12 @@ import json
 
 import pytest
 from django.apps import apps
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 
 from amends.__main__ import main
-from config import leaving
+from config import deletion, leaving
+from ledger import audit
+from ledger.models import Event
 from ledger.sealer import seal_all
 from tests import people
 from tests.approvals.door import Agent, planned
@@ -140,3 +142,56 @@ def test_every_table_of_ours_is_exported_or_said_why_not():
 
     assert ours - known - leaving.NOT_EXPORTED.keys() == set()
     assert leaving.NOT_EXPORTED.keys() - ours == set()
+
+
+def deleted(tmp_path, **said):
+    given = {"typed": "acme", "reason": "contract ended", "receipt": tmp_path / "receipt.json"}
+    call_command("delete_workspace", "acme", **given | said)
+    return tmp_path / "receipt.json"
+
+
+def test_a_deleted_workspace_leaves_a_receipt_and_a_log_without_payloads(
+    acted, acme, ada, client, agent, tmp_path, capsys
+):
+    other = Workspace.objects.create(slug="other", name="Other")
+    AgentRow.objects.create(workspace=other, name="elsewhere")
+
+    receipt = deleted(tmp_path)
+
+    key = tmp_path / "log.pub"
+    key.write_text("\n".join(json.loads(receipt.read_text())["keys"]))
+    assert main(["verify", str(receipt), "--key", str(key)]) == 0
+    said = json.loads(receipt.read_text())["event"]["data"]
+    assert said["deleted"]["rows"]["ledger.Run"] == 2
+    client.force_login(ada)
+    assert client.get("/w/acme/queue/").status_code == 404
+    assert agent.begin(planned(key="k-9")).status_code == 401
+    assert Workspace.objects.filter(slug="other").exists()
+    findings = audit.audit_all(Workspace.objects.get(slug="acme"))
+    assert [one for one in findings if not one.ok] == []
+
+
+def test_nothing_of_it_is_left_but_what_is_kept_for_a_reason(acted, acme, tmp_path, capsys):
+    deleted(tmp_path)
+
+    left = {
+        one.model._meta.label
+        for one in leaving.tables()
+        if one.model._default_manager.filter(**{one.path: acme}).exists()
+    }
+    assert left <= deletion.KEPT
+    assert not Event.objects.filter(workspace=acme, data__isnull=False).exclude(
+        type="workspace.changed"
+    )
+    everything = exported(tmp_path, capsys)
+    text = b"".join(path.read_bytes() for path in everything.glob("*.*"))
+    assert b"crm.update" not in text
+    assert b"Ada" not in text
+
+
+def test_who_types_another_name_deletes_nothing(acted, acme, tmp_path):
+    with pytest.raises(CommandError, match="Type “acme”"):
+        deleted(tmp_path, typed="acme2")
+
+    assert acme.agents.filter(keys__revoked_at=None).exists()
+    assert not (tmp_path / "receipt.json").exists()

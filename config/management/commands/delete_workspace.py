@@ -1,0 +1,38 @@
+"""Delete a workspace for good, and write the receipt (config/deletion.py)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from config import deletion
+from config.backups import bar
+from workspaces.models import Workspace
+
+
+class Command(BaseCommand):
+    help = "Deletes what a workspace holds; what stays, and the receipt: docs/keeping.md."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("workspace", help="its short name")
+        parser.add_argument("--typed", required=True, help="its short name once more")
+        parser.add_argument("--reason", required=True, help="kept for good; name nobody there")
+        parser.add_argument("--receipt", required=True, type=Path, help="a file that is not there")
+
+    def handle(
+        self, *, workspace: str, typed: str, reason: str, receipt: Path, **options: Any
+    ) -> None:
+        here = Workspace.objects.filter(slug=workspace).first()
+        if here is None:
+            raise CommandError(f"There is no workspace “{workspace}”.")
+        try:
+            with receipt.open("x") as file, bar(self.stderr) as progress:
+                told = deletion.delete(here, typed=typed, reason=reason, progress=progress)
+                json.dump(told, file, indent=1)
+        except deletion.CannotDelete as wrong:
+            receipt.unlink()
+            raise CommandError(str(wrong)) from wrong
+        except OSError as wrong:
+            raise CommandError(str(wrong)) from wrong
+        self.stdout.write(f"{receipt}")
