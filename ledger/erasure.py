@@ -44,11 +44,18 @@ OF_ACTIONS = f"""
 SELECT told.* FROM unnest(%(runs)s::text[], %(actions)s::text[]) AS wanted(of_run, of_action)
 CROSS JOIN LATERAL ({_TOLD} AND run = of_run AND action = of_action OFFSET 0) AS told
 LIMIT %(at_most)s"""  # noqa: S608 - put together of constants
+# What the desk and people said of a whole run of somebody else's: its case, its plans, letters.
+OF_TOUCHED = f"""{_TOLD} AND run = ANY(%(touched)s) AND action = '' AND actor_kind <> 'agent'
+    AND type NOT LIKE 'run.%%' LIMIT %(at_most)s"""
 EMPTY_EVENTS = """
 UPDATE ledger_event SET data = NULL, salt = NULL WHERE workspace_id = %(workspace)s
     AND place = ANY(%(places)s) AND received_at = ANY(%(moments)s)"""
 EMPTY_KEYS = """
 UPDATE ledger_eventkey SET content = ''
+WHERE workspace_id = %(workspace)s AND event_id = ANY(%(events)s)"""
+# Of an event that came again with other content; its digest has no salt either.
+EMPTY_CONFLICTS = """
+UPDATE ledger_eventconflict SET content = ''
 WHERE workspace_id = %(workspace)s AND event_id = ANY(%(events)s)"""
 EMPTY_SNAPSHOTS = """
 UPDATE ledger_blob SET content = NULL
@@ -58,7 +65,8 @@ WHERE workspace_id = %(workspace)s AND sha256 = ANY(%(snapshots)s)"""
 def empty_events(
     scope: Scope, pairs: Sequence[tuple[str, str]], *, using: str, at_most: int
 ) -> int:
-    """Empty the events of the scope's runs, and those of single actions: (run, action).
+    """Empty the events of the scope's runs, those of single actions: (run, action), and what was
+    said of the whole of the runs that these are of.
 
     Their keys and the snapshots that they name go with them. Returns how many events were emptied;
     where that is `at_most`, more may be left.
@@ -88,6 +96,10 @@ def _told(
         left = {"runs": runs, "actions": actions, "at_most": at_most - len(told)}
         cursor.execute(OF_ACTIONS, given | left)
         told += cursor.fetchall()
+    if scope.touched and len(told) < at_most:
+        touched = list(Run.objects.filter(pk__in=scope.touched).values_list("run", flat=True))
+        cursor.execute(OF_TOUCHED, given | {"touched": touched, "at_most": at_most - len(told)})
+        told += cursor.fetchall()
     return told
 
 
@@ -100,7 +112,8 @@ def empty_these(cursor: Any, workspace_id: int, told: Sequence[tuple[Any, ...]])
     )  # fmt: skip
     emptied: int = cursor.rowcount
     events = [row[2] for row in told]
-    cursor.execute(EMPTY_KEYS, {"workspace": workspace_id, "events": events})
+    for statement in (EMPTY_KEYS, EMPTY_CONFLICTS):
+        cursor.execute(statement, {"workspace": workspace_id, "events": events})
     snapshots = sorted({one for row in told for one in row[3]})
     if snapshots:
         cursor.execute(EMPTY_SNAPSHOTS, {"workspace": workspace_id, "snapshots": snapshots})
@@ -149,7 +162,8 @@ def find(workspace: Workspace, *, person: str = "", runs: Sequence[str] = ()) ->
         whole |= set(mine.filter(customer=person).values_list("pk", flat=True)[:RUNS_MAX])
     names = list(mine.filter(pk__in=whole).order_by("pk").values_list("run", flat=True))
     whole = set(erasure_registry.with_what_belongs(workspace, sorted(whole)))
-    actions = list(actions_on(workspace, person, whole)) if person else []
+    actions = actions_on(workspace, person, whole) if person else []
+    actions = erasure_registry.with_mirrors(workspace, actions)
     touched = sorted(set(Action.objects.filter(pk__in=actions).values_list("run", flat=True)))
     scope = scope_of(workspace, sorted(whole), actions=actions, person=person, touched=touched)
     return ErasurePreview(scope, names, _blockers(workspace, [*scope.runs, *touched]))
@@ -359,7 +373,7 @@ def next_part(erasure: Erasure) -> Part | None:
     if not whole and not actions and not left:
         return None
     is_last = not left and len(actions) < RUNS_AT_A_TIME and not (person and is_large)
-    actions = actions[:RUNS_AT_A_TIME]
+    actions = erasure_registry.with_mirrors(workspace, actions[:RUNS_AT_A_TIME])
     touched = sorted(set(Action.objects.filter(pk__in=actions).values_list("run", flat=True)))
     scope = scope_of(workspace, whole, actions=actions, person=person, touched=touched)
     return Part(scope, left, is_last)

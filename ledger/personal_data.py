@@ -43,7 +43,8 @@ keeps("ledger.Event", "event_id", "type", "run", "action", "trace", "actor", "ke
       "data", "salt", "digest", because="erased by the owner alone (ledger.erasure)")  # fmt: skip
 keeps("ledger.EventKey", "event_id", "content", because="emptied with its event")
 keeps("ledger.Blob", "sha256", "content", because="emptied with the events that name it")
-keeps("ledger.EventConflict", "event_id", "content", "key_prefix", because="let go by age")
+keeps("ledger.EventConflict", "event_id", "content", "key_prefix",
+      because="emptied with its event, and let go by age")  # fmt: skip
 keeps("ledger.LogKey", "origin", "public_key", because=OURS)
 keeps("ledger.Leaf", "hash", because=OURS)
 keeps("ledger.TreeNode", "hash", because=OURS)

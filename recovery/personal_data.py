@@ -6,7 +6,7 @@ from typing import Any
 from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Cast, Concat, Now
 
-from ledger.models import Effect, Run
+from ledger.models import Action, Effect, Run
 from recovery.engine import steps
 from recovery.models import (
     Case,
@@ -18,6 +18,7 @@ from recovery.models import (
     Directive,
     Plan,
     Residue,
+    Step,
 )
 from recovery.models.plans import LIVING
 from workspaces.erasure_registry import (
@@ -28,6 +29,7 @@ from workspaces.erasure_registry import (
     holds,
     keeps,
     lingers,
+    mirrors,
     of_runs,
     rests,
     stays,
@@ -70,8 +72,9 @@ def messages(scope: Scope) -> Q:
 
 def causes(scope: Scope) -> Q:
     """Causes that were met in these runs and nowhere else."""
-    elsewhere = Case.objects.filter(cause=OuterRef("pk")).exclude(run__in=scope.runs)
-    return Q(cases__run__in=scope.runs) & ~Q(Exists(elsewhere))
+    here = [*scope.runs, *scope.touched]
+    elsewhere = Case.objects.filter(cause=OuterRef("pk")).exclude(run__in=here)
+    return Q(cases__run__in=here) & ~Q(Exists(elsewhere))
 
 
 def naming(*paths: str) -> Rows:
@@ -123,15 +126,18 @@ holds("recovery.Case", "customer", "customer_name", "request", rows=of_runs("run
 holds("recovery.Report", "text", rows=of_cases("case__run"))
 holds("recovery.Comment", "text", rows=of_cases("case__run"))
 holds("recovery.Residue", "text", "done_note", rows=of_cases("case__run"))
-holds("recovery.BulkItem", "detail", rows=of_cases("case__run"))
+# Digests over calls have no salt: whoever tries every address would find hers.
+holds("recovery.BulkItem", "detail", "digest", rows=of_cases("case__run"))
 holds("recovery.Readback", "detail", rows=of_runs("action__run", "action"))
 holds("recovery.Directive", "steps", rows=of_runs("run"))
-holds("recovery.Plan", "headline", "reason", rows=of_cases("case__run"))
+holds("recovery.Plan", "headline", "reason", "digest", rows=of_cases("case__run"))
 holds(
     "recovery.Step", "target_id", "expected", "fingerprint", "post_condition", "preview", "note",
-    "drift", "evidence", rows=of_runs("effect__action__run", "effect__action"), args={},
+    "drift", "evidence", "digest", "key", rows=of_runs("effect__action__run", "effect__action"),
+    args={},
 )  # fmt: skip
-holds("recovery.StepAttempt", "detail", "evidence",
+# What is erased is undone no more, so nobody asks for a key of before.
+holds("recovery.StepAttempt", "detail", "evidence", "key",
       rows=of_runs("step__effect__action__run", "step__effect__action"))  # fmt: skip
 holds("recovery.BulkJob", "query", rows=naming("query"))
 # The address is made of the name, and addresses differ.
@@ -150,13 +156,13 @@ keeps(
     "reason",
     because="an operator's words about many cases",
 )
-keeps("recovery.BulkItem", "digest", "state", because=OURS)
+keeps("recovery.BulkItem", "state", because=OURS)
 keeps("recovery.Correction", "reference", "event_id", because=OURS)
 keeps("recovery.CorrectionDelivery", "channel", "message_key", "state", because=OURS)
-keeps("recovery.Plan", "was", "digest", "basis", "policy_digest", because=OURS)
+keeps("recovery.Plan", "was", "basis", "policy_digest", because=OURS)
 keeps("recovery.Step", "connection_digest", "connector_version", "operation", "target_type",
-      "digest", "rules", "was", "key", because=OURS)  # fmt: skip
-keeps("recovery.StepAttempt", "key", "outcome", because=OURS)
+      "rules", "was", because=OURS)  # fmt: skip
+keeps("recovery.StepAttempt", "outcome", because=OURS)
 
 
 _TOUCHED = (
@@ -228,3 +234,16 @@ def _as_recorded(cases: QuerySet[Case]) -> QuerySet[Any]:
 def recorded_plans(workspace: Workspace, runs: Sequence[int]) -> QuerySet[Any]:
     cases = Case.objects.filter(workspace=workspace, run__in=runs)
     return Run.objects.filter(workspace=workspace, run__in=_as_recorded(cases)).values("pk")
+
+
+@mirrors
+def undone_by(workspace: Workspace, actions: Sequence[int]) -> set[int]:
+    """The desk's own actions that undid these: they say what stood there before and after."""
+    found = Step.objects.filter(workspace=workspace, effect__action__in=actions)
+    steps_of = {(steps.run_of(one.plan), steps.action_of(one)) for one in found.select_related("plan")}
+    recorded = Action.objects.filter(
+        workspace=workspace,
+        run__run__in={run for run, _ in steps_of},
+        action__in={action for _, action in steps_of},
+    ).values_list("pk", "run__run", "action")
+    return {pk for pk, *name in recorded if tuple(name) in steps_of}

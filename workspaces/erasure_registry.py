@@ -42,7 +42,7 @@ class Scope:
 
 Rows = Callable[[Scope], Q]
 Runs = Callable[[Workspace, Sequence[int]], Iterable[int]]
-"""Which of these runs: asked of some at a time, for there may be millions of others."""
+"""Which of these, or which others on their account: asked of some at a time."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ _rest: list[Runs] = []
 _linger: list[Runs] = []
 _stay: list[Runs] = []
 _belong: list[Callable[[Workspace, Sequence[int]], models.QuerySet[Any]]] = []
+_mirror: list[Runs] = []
 
 
 def holds(model: str, *columns: str, rows: Rows, **values: Any) -> None:
@@ -136,6 +137,12 @@ def belongs(
     return more
 
 
+def mirrors(actions: Runs) -> Runs:
+    """Register which further actions tell the same as some actions, in runs of their own."""
+    _mirror.append(actions)
+    return actions
+
+
 def held() -> list[PersonalColumns]:
     _discovered()
     return _held
@@ -164,6 +171,10 @@ def with_what_belongs(workspace: Workspace, runs: Sequence[int]) -> list[int]:
     _discovered()
     more = {one["pk"] for find in _belong for one in find(workspace, runs)}
     return sorted({*runs, *more})
+
+
+def with_mirrors(workspace: Workspace, actions: Sequence[int]) -> list[int]:
+    return sorted({*actions, *_of(_mirror, workspace, actions)})
 
 
 def of_runs(path: str, action: str = "") -> Rows:

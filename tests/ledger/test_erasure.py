@@ -12,7 +12,17 @@ from django.db import connection
 from amends.protocol.proofs import LogKey, NotProven, verify
 from ledger import audit, erasure, logkeys, proofs, schemas, sealer
 from ledger.desk_events import take_in
-from ledger.models import Action, Blob, Checkpoint, Effect, Erasure, Event, EventKey, Run
+from ledger.models import (
+    Action,
+    Blob,
+    Checkpoint,
+    Effect,
+    Erasure,
+    Event,
+    EventConflict,
+    EventKey,
+    Run,
+)
 from ledger.parsed_events import Actor
 from ledger.replaying import rebuild
 from tests.ledger.conftest import event, record_events
@@ -95,15 +105,19 @@ def test_nothing_of_her_is_left_and_others_keep_theirs(said, northwind, ada):
     assert erasure.erased_before(northwind, "cust_bob") == []
 
 
-def test_no_digest_is_left_by_which_her_words_could_be_guessed(said, northwind):
+def test_no_digest_is_left_by_which_her_words_could_be_guessed(said, northwind, actor):
     """A leaf has a salt, which goes; the digest that knows a repeated event again has none."""
     hers = EventKey.objects.filter(event_id__in=[one["id"] for one in said if one["run"] == "eve"])
     bobs = EventKey.objects.filter(event_id=said[-1]["id"])
+    other = [one | {"data": {"summary": "otherwise"}} for one in (said[0], said[-1])]
+    record_events(actor, *other)
     assert all(len(bytes(one.content)) == 32 for one in (*hers, *bobs))
 
     erasure.erase(northwind, person="cust_eve", by=None)
 
     assert {bytes(one.content) for one in hers.all()} == {b""}
+    left = {one.event_id: bytes(one.content) for one in EventConflict.objects.all()}
+    assert [len(left[one["id"]]) for one in other] == [0, 32]
     assert len(bytes(bobs.get().content)) == 32
 
 

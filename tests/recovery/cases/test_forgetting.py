@@ -9,13 +9,26 @@ from amends.protocol.proofs import LogKey, verify
 from connectors import channels
 from connectors.models import Delivery
 from ledger import audit, erasure, logkeys, proofs, retention, sealer
-from ledger.models import Run
+from ledger.models import Action, Event, Run
+from ledger.replaying import rebuild
 from recovery import corrections
 from recovery.corrections import publishing
-from recovery.models import BulkJob, Case, CaseState, Correction, SavedView
+from recovery.models import (
+    BulkJob,
+    Case,
+    CaseState,
+    Cause,
+    Correction,
+    Plan,
+    SavedView,
+    Step,
+    StepAttempt,
+)
 from recovery.planning import plans
+from recovery.triage import triage
 from tests.ledger.test_erasure import tables_that_say
 from tests.ledger.test_retention import LATER, SOON
+from tests.recovery.cases.cast import AgentRun
 from tests.recovery.engine import by_hand
 
 # Her name, her address, and who stands in the snapshot of her ticket.
@@ -68,6 +81,71 @@ def test_nothing_of_her_is_left_on_any_floor(told, ada, client, acme):
         f"{root}/approvals/history/", f"{root}/tools/",
     ):  # fmt: skip
         assert client.get(page).status_code == 200, page
+
+
+@pytest.fixture
+def of_others(agent, policy, shop, ticket, ada):
+    """Bob's run changed a ticket of hers; it was put right, she was told, and the case is closed."""
+    hers = ticket | {"id": "T-Canary", "assignee": "Canary"}
+    shop.execute(
+        "INSERT INTO tickets (world, id, priority, assignee)"
+        " VALUES ('main', 'T-Canary', 'high', 'Canary')"
+    )
+    run = AgentRun(agent, "run_bob")
+    run.send("run.started", request="Bob asks", on_behalf_of={"id": "bob", "name": "Bob"})
+    for person, target in (("eve", "main/T-Canary"), ("bob", "main/T-182")):
+        action = run.plans("tickets.update", ("ticket", target))
+        effect = {"target": {"type": "ticket", "id": target}, "before": hers}
+        effect |= {"after": hers | {"priority": "high"}, "affects": {"id": person, "name": person}}
+        if person == "eve":
+            effect["affects"] = {"id": "eve", "name": "Eve Canary", "contact": "eve@example.com"}
+        else:
+            effect |= {"before": ticket, "after": ticket}
+        run.send("action.succeeded", action, attempt="1", effects=[effect])
+        run.is_verified(action, ok=person == "bob")
+    run.ends("failed", error={"type": "Failed", "message": "no room"})
+    case = run.case()
+    Cause.objects.filter(pk=case.cause_id).update(message="Canary has no seat")
+    draft = plans.draft(case)
+    reason = {"by": ada, "reason": "Canary asked"}
+    plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, **reason)
+    by_hand.advance(plan.pk)
+    triage.look()
+    publishing.draft_due()
+    for letter in Correction.objects.filter(person_id="eve"):
+        corrections.publish(letter, by=ada, seen=letter.revision, ways=(publishing.LINK,))
+    Run.objects.update(lease_until=None)
+    sealer.seal(case.workspace)
+    return Case.objects.get()
+
+
+def test_what_the_desk_undid_of_what_others_did_to_her_is_forgotten_in_its_own_record_too(
+    of_others, ada, client
+):
+    assert of_others.state == CaseState.CLOSED
+    assert {"ledger_event", "ledger_action", "recovery_step"} <= tables_that_say("Canary").keys()
+    hers = Step.objects.get(target_id="main/T-Canary")
+    tried = StepAttempt.objects.get(step=hers)
+    digests = {Plan.objects.get().digest, hers.digest, hers.key, tried.key}
+
+    erasure.erase(of_others.workspace, person="eve", by=ada)
+
+    assert tables_that_say("Canary") == tables_that_say("eve@example.com") == {}
+    published = Event.objects.get(type="correction.published")
+    assert published.data is None, "it named her"
+    assert [one for one in digests if tables_that_say(one)] == [], "no salt is in these"
+    assert Run.objects.get(run="run_bob").request == "Bob asks"
+    assert Action.objects.get(action="act_2").targets == [{"type": "ticket", "id": "main/T-182"}]
+    sealer.seal(of_others.workspace)
+    assert all(finding.ok for finding in audit.audit_all(of_others.workspace))
+    rows = {one.run: (one.state, one.request) for one in Run.objects.all()}
+    sum(rebuild(of_others.workspace_id))
+    assert rows == {one.run: (one.state, one.request) for one in Run.objects.all()}
+    assert tables_that_say("Canary") == {}
+    client.force_login(ada)
+    ours = Run.objects.get(run__startswith="desk-plan-")
+    for page in (f"cases/{of_others.pk}/", "runs/run_bob/", f"runs/{ours.run}/", "audit/"):
+        assert client.get(f"/w/acme/{page}").status_code == 200, page
 
 
 def test_lists_that_name_her_and_messages_to_programs_forget_her_and_a_neighbours_stay(
