@@ -254,8 +254,10 @@ def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] |
         return {"url": f"/w/{slug}/approvals/{after}/", "became": True}
     if approval.replaces_id is None:
         return None
-    asked = approval.calls[0]["more"]["asked"]["args"]
-    rows = digests.diff(asked, approval.calls[0]["args"]) if sees else []
+    rows: list[digests.Change] = []
+    if sees and approval.calls:  # none are left of what is erased
+        asked = approval.calls[0]["more"]["asked"]["args"]
+        rows = digests.diff(asked, approval.calls[0]["args"])
     return {
         "url": f"/w/{slug}/approvals/{approval.replaces_id}/",
         "who": str(approval.requested_by),

@@ -44,6 +44,7 @@ decide_seconds = Histogram(
 FRESH_SECONDS = 300
 UNPROVEN = "prove first that your e-mail address is yours"
 WITHOUT_REASON = "Say why, so that whoever asked can learn."
+ERASED = "what it was about is erased"
 SHOWN_SECONDS_MAX = 24 * 3600
 
 REASONS = (
@@ -189,6 +190,8 @@ def as_shown(approval: Approval, seen: str) -> Approval:
         raise CannotMove(fresh, "answered", f"it is already {fresh.get_state_display().lower()}")
     if fresh.expires_at <= database_now():
         raise CannotMove(fresh, "answered", "it has expired, and an expired one is not granted")
+    if not fresh.calls:
+        raise CannotMove(fresh, "answered", ERASED)
     if seen != fresh.digest:
         raise OutOfDate("what was shown is not what would run now")
     return fresh
@@ -208,6 +211,8 @@ def why_not(approval: Approval, person: User) -> str:
     """Why this person cannot answer now, in words; empty if they can."""
     if approval.state != ApprovalState.WAITING or approval.expires_at <= database_now():
         return "It is no longer open."
+    if not approval.calls:
+        return f"You cannot answer: {ERASED}."
     try:
         may_answer(approval, person)
     except NotYours as not_yours:

@@ -7,6 +7,7 @@ Which rows are in it is settled first; they are read and sent in batches, howeve
 import csv
 import io
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -18,10 +19,12 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 
 ROWS_MAX = 100_000
+CUT = "Only the first {:,} rows are in this file: narrow the list down for the others."
 BATCH = 500
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
-# A spreadsheet takes a cell that begins so for a formula.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# A spreadsheet takes a cell that begins so for a formula; full-width signs are the same to some. One
+# that parts cells at semicolons or tabs begins a cell there, and a line after a line break.
+FORMULA = re.compile(r"\A(?=[\t\r\n])|(?:\A|(?<=[;\t\r\n]))(?=[=+\-@＝＋－＠])")  # noqa: RUF001
 
 
 class Export(NamedTuple):
@@ -48,8 +51,8 @@ def links(request: HttpRequest) -> list[dict[str, str]]:
 
 
 def keys(rows: QuerySet[Any]) -> list[int]:
-    """Which rows are in the file, in the order of the list."""
-    return list(rows.values_list("pk", flat=True)[:ROWS_MAX])
+    """Which rows are in the file, in the order of the list; one more where there are too many."""
+    return list(rows.values_list("pk", flat=True)[: ROWS_MAX + 1])
 
 
 def in_order(rows: QuerySet[Any], found: Sequence[int]) -> list[Any]:
@@ -59,16 +62,20 @@ def in_order(rows: QuerySet[Any], found: Sequence[int]) -> list[Any]:
 
 
 def answer(request: HttpRequest, export: Export) -> StreamingHttpResponse:
-    """The file, sent as it is read."""
+    """The file, sent as it is read. One that is cut says so in its name and in its last row."""
     kind = request.GET["format"]
-    batches = [export.keys[at : at + BATCH] for at in range(0, len(export.keys), BATCH)]
+    name, cut = export.name, ""
+    if len(export.keys) > ROWS_MAX:
+        name, cut = f"{name}-first-{ROWS_MAX}", CUT.format(ROWS_MAX)
+    shown = export.keys[:ROWS_MAX]
+    batches = [shown[at : at + BATCH] for at in range(0, len(shown), BATCH)]
     write = _csv if kind == "csv" else _json
-    parts = write(export, batches)
+    parts = write(export, batches, cut)
     sent: Iterator[str] | AsyncIterator[str] = parts
     if isinstance(request, ASGIRequest):
         sent = _aside(parts)
     response = StreamingHttpResponse(sent, content_type=TYPES[kind])
-    response["Content-Disposition"] = f'attachment; filename="{export.name}.{kind}"'
+    response["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
     response["Cache-Control"] = "private, no-store"
     return response
 
@@ -79,10 +86,12 @@ async def _aside(parts: Iterator[str]) -> AsyncIterator[str]:
         yield part
 
 
-def _csv(export: Export, batches: Iterable[Sequence[int]]) -> Iterator[str]:
+def _csv(export: Export, batches: Iterable[Sequence[int]], cut: str) -> Iterator[str]:
     yield _lines([export.columns])
     for batch in batches:
         yield _lines([[_cell(export.clean(value)) for value in row] for row in export.read(batch)])
+    if cut:
+        yield _lines([[cut]])
 
 
 def _lines(rows: Iterable[Sequence[Any]]) -> str:
@@ -92,12 +101,12 @@ def _lines(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(FORMULA):
-        return f"'{value}"
+    if isinstance(value, str):
+        return FORMULA.sub("'", value)
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
-def _json(export: Export, batches: Iterable[Sequence[int]]) -> Iterator[str]:
+def _json(export: Export, batches: Iterable[Sequence[int]], cut: str) -> Iterator[str]:
     """One array, a row on each line."""
     before = "[\n"
     for batch in batches:
@@ -105,4 +114,6 @@ def _json(export: Export, batches: Iterable[Sequence[int]]) -> Iterator[str]:
             said = dict(zip(export.columns, map(export.clean, row), strict=True))
             yield before + json.dumps(said, cls=DjangoJSONEncoder, ensure_ascii=False)
             before = ",\n"
+    if cut:
+        yield before + json.dumps({"cut": cut})
     yield "\n]\n" if before == ",\n" else "[]\n"

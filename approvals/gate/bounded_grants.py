@@ -396,7 +396,7 @@ def amount_of(terms: Mapping[str, Any], asked: Asked) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     number = Decimal(str(value))
-    return number if number >= 0 else None
+    return number if number.is_finite() and number >= 0 else None
 
 
 @lru_cache(maxsize=256)

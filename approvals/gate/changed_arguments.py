@@ -62,7 +62,7 @@ def why_not(approval: Approval) -> str:
     """Why nobody can change this one's arguments, in words; empty where people can."""
     if approval.subject_kind != SubjectKind.ACTION:
         return PLAN
-    if not approval.accepts_changed_arguments:
+    if not approval.accepts_changed_arguments or not approval.calls:
         return NOT_TAKEN
     args = approval.calls[0].get("args")
     return "" if isinstance(args, dict) and args else NO_OBJECT
@@ -87,9 +87,11 @@ def touched(approval: Approval, typed: Mapping[int, str]) -> list[Field]:
 
 def changes(approval: Approval) -> list[Change]:
     """What somebody has made of what was asked for, path by path; none where nobody has."""
+    if not approval.replaces_id or not approval.calls:
+        return []
     call = approval.calls[0]
     asked = call.get("more", {}).get("asked")
-    return digests.diff(asked["args"], call.get("args")) if approval.replaces_id and asked else []
+    return digests.diff(asked["args"], call.get("args")) if asked else []
 
 
 def in_words(found: Sequence[Change]) -> str:

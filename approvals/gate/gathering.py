@@ -363,7 +363,7 @@ def _number(value: Any) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     number = Decimal(str(value))
-    return number if 0 <= number < AMOUNT_MAX else None
+    return number if number.is_finite() and 0 <= number < AMOUNT_MAX else None
 
 
 def _subjects(per: str, gathered: Gathered, facts: Mapping[str, Any]) -> list[str]:

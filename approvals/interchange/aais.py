@@ -182,7 +182,9 @@ PARTS = ("connection", "operation", "target_type", "target_id", "args", "must_be
 
 
 def names(approval: Approval) -> list[str]:
-    """Which documents there are of it by now, the newest last."""
+    """Which documents there are of it by now, the newest last; none once it is erased."""
+    if not approval.calls:
+        return []
     ended = approval.state in OUTCOMES
     return ["requested", *(["decided"] if ended and _decision(approval) else []),
             *(["resolved"] if ended else [])]  # fmt: skip

@@ -3,6 +3,8 @@
 import pytest
 
 from approvals.gate import changed_arguments
+from approvals.models import Approval
+from ledger.erasure import erase
 from tests.approvals.cast import agree, ask, change, put_in_force, waiting
 from tests.approvals.door import Agent as Trip
 from tests.people import person, team
@@ -72,6 +74,25 @@ def test_the_card_offers_each_argument_and_shows_what_became_of_it(
     run = client.post("/w/acme/runs/run_1/reveal/").content.decode()
     assert "Arguments as they were asked for" in run
     assert "An approver changed the arguments" in run
+
+
+def test_of_a_changed_call_that_is_erased_its_cards_still_open(
+    trip, client, at_desk, ben, cleo, acme, ada
+):
+    ask(trip)
+    change(ben, waiting(), amount="90")
+    agree(cleo)
+    new = Approval.objects.latest("pk")
+    trip.succeeded(ask(trip), attempt="a1", args=new.calls[0]["args"], result={})
+    trip.send("run.completed")
+
+    erase(acme, runs=["run_1"], by=ada)
+
+    for one in Approval.objects.all():
+        assert client.get(card(one)).status_code == 200
+        for name in ("requested", "decided", "resolved"):
+            assert client.get(f"{card(one)}{name}.json").status_code == 404, "nothing is told of it"
+    assert client.get("/w/acme/approvals/history/").status_code == 200
 
 
 def test_whoever_comes_second_sees_what_became_of_it_and_keeps_what_they_typed(trip, at_desk, cleo):

@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from ledger.models import Run
 from recovery.models import Case
 from tests.approvals.cast import asker
 from tests.people import person, team
+from workspaces import exporting
 
 
 def rows_of(answer, kind):
@@ -44,11 +46,13 @@ def test_every_list_is_had_as_a_file_by_who_may_see_it(client, case, ada, dev, p
 
 
 def test_the_file_has_the_query_of_the_list_and_hides_what_the_list_hides(client, case, ada, acme):
-    Case.objects.filter(pk=case.pk).update(request="=HYPERLINK(1)")
+    asked = "=HYPERLINK(1);=cmd|A1;\n@x; -5;\uff1dA1"
+    Case.objects.filter(pk=case.pk).update(request=asked)
     client.force_login(ada)
     assert rows_of(client.get("/w/acme/queue/?format=json&q=risk:critical"), "json") == []
     [row] = rows_of(client.get("/w/acme/queue/?format=csv&q=tool:tickets.update"), "csv")
-    assert row["request"] == "'=HYPERLINK(1)", "no spreadsheet takes it for a formula"
+    told = "'=HYPERLINK(1);'=cmd|A1;\n'@x; -5;'\uff1dA1"
+    assert row["request"] == told, "no spreadsheet takes a part of it for a formula"
     Case.objects.filter(pk=case.pk).update(request="pay from DE89 3704 0044 0532 0130 00")
     vic = person("vic", team(acme, "watchers", "view"))
     client.force_login(vic)
@@ -56,3 +60,16 @@ def test_the_file_has_the_query_of_the_list_and_hides_what_the_list_hides(client
     assert "instead of normal" not in row["headline"]
     assert "DE89" not in row["request"]
     assert client.get("/w/acme/queue/?format=csv&q=risk:purple").status_code == 422
+
+
+def test_a_file_that_is_cut_says_so(client, case, ada, acme, monkeypatch):
+    Run.objects.create(workspace=acme, run="run_2")
+    client.force_login(ada)
+    for most, is_cut in ((1, True), (2, False)):
+        monkeypatch.setattr(exporting, "ROWS_MAX", most)
+        for kind in ("csv", "json"):
+            answer = client.get(f"/w/acme/runs/?format={kind}")
+            rows = rows_of(answer, kind)
+            assert (f"runs-first-{most}.{kind}" in answer["Content-Disposition"]) is is_cut
+            assert ("Only the first 1 rows are in this file" in str(rows[-1])) is is_cut
+            assert len([one for one in rows if one.get("state")]) == most
