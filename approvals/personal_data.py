@@ -6,9 +6,10 @@ from typing import Any
 from django.db.models import CharField, Q, Value
 from django.db.models.functions import Cast, Concat
 
+from approvals.interchange.aap_requests import RUN, SEALED
 from approvals.models import LIVING, Approval, ConsentRequest, NotificationRecord, SubjectKind
 from ledger.models import Action, Run
-from workspaces.erasure_registry import ERASED, Scope, holds, keeps, rests, stays
+from workspaces.erasure_registry import ERASED, Scope, drops, holds, keeps, rests, stays
 from workspaces.models import Workspace
 
 OURS = "ids, digests and words of ours"
@@ -29,6 +30,12 @@ def consents(scope: Scope) -> Q:
 
 def denied(scope: Scope) -> Q:
     return Q(workspace=scope.workspace, run_ref__in=scope.names)
+
+
+def sealed_requests(scope: Scope) -> Q:
+    """Requests of other protocols, which lie sealed and unmasked until their run is over."""
+    ids = [name.removeprefix(RUN) for name in scope.names if name.startswith(RUN)]
+    return Q(workspace=scope.workspace, name__in=[f"{SEALED}{one}" for one in ids])
 
 
 def sighted(scope: Scope) -> Q:
@@ -74,6 +81,7 @@ holds(
     rows=lambda scope: asked(scope, "approval__"),
 )
 
+drops("workspaces.Secret", rows=sealed_requests)
 holds("approvals.Denial", "deed", rows=denied)
 holds("approvals.Sighting", "value", "shape", "person", rows=sighted)
 

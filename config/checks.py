@@ -26,11 +26,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from config import celery, env, pooling, single_sign_on
+from config import celery, env, pooling, sealed, single_sign_on
 from edge import sockets
 from ledger import checks as ledger_checks
 from workspaces import encryption
-from workspaces.models import Secret, Team, Workspace
+from workspaces.models import Team
 
 TAG = "deployment"
 POSTGRESQL_MIN = 150_000
@@ -205,10 +205,7 @@ def keys_open_what_is_kept() -> Iterator[CheckMessage]:
             )
             return
     try:
-        closed = {
-            "credentials of connections": cannot_be_opened(Secret.objects, "sealed"),
-            "masking keys of workspaces": cannot_be_opened(Workspace.objects, "masking_key"),
-        }
+        closed = {one.words: cannot_be_opened(one) for one in sealed.COLUMNS}
     except DatabaseError:
         return  # another check says that the database is away, or not prepared
     for what, (tried, lost) in closed.items():
@@ -221,16 +218,16 @@ def keys_open_what_is_kept() -> Iterator[CheckMessage]:
             )
 
 
-def cannot_be_opened(kept: Any, column: str) -> tuple[int, int]:
+def cannot_be_opened(one: sealed.SealedColumn) -> tuple[int, int]:
     """How many were tried, the newest and the oldest, and how many of them no key opens."""
+    rows, lost = one.rows(), 0
     found = [
-        *kept.order_by("pk").values_list("pk", column)[:SECRETS_TRIED],
-        *kept.order_by("-pk").values_list("pk", column)[:SECRETS_TRIED],
+        *one.sealed(rows.order_by("pk")[:SECRETS_TRIED]),
+        *one.sealed(rows.order_by("-pk")[:SECRETS_TRIED]),
     ]
-    lost = 0
-    for sealed in (once := dict(found)).values():
+    for kept in (once := dict(found)).values():
         try:
-            encryption.open_sealed(bytes(sealed))
+            encryption.open_sealed(kept)
         except encryption.CannotOpen:
             lost += 1
     return len(once), lost

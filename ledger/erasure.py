@@ -312,7 +312,7 @@ def forget(scope: Scope, *, using: str, at_most: int | None = None) -> tuple[dic
     return rows, True
 
 
-def _place(one: erasure_registry.PersonalColumns) -> int:
+def _place(one: erasure_registry.PersonalColumns | erasure_registry.PersonalRows) -> int:
     return FOUND_BY.index(one.model) if one.model in FOUND_BY else -1
 
 

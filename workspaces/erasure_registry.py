@@ -87,7 +87,24 @@ class PersonalColumns:
         return left
 
 
-_held: list[PersonalColumns] = []
+@dataclass(frozen=True)
+class PersonalRows:
+    """Rows that nobody points at, and that are of use to nobody once they are forgotten."""
+
+    model: str
+    rows: Rows
+    columns: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+    can_stop: bool = True
+
+    def forget(self, scope: Scope, using: str, at_most: int | None = None) -> int:
+        """Remove them; returns how many went, `at_most` so many."""
+        every = apps.get_model(self.model)._default_manager.using(using)  # noqa: SLF001
+        some = list(every.filter(self.rows(scope)).values_list("pk", flat=True)[:at_most])
+        return int(every.filter(pk__in=some).delete()[0])
+
+
+_held: list[PersonalColumns | PersonalRows] = []
 _kept: dict[tuple[str, str], str] = {}
 _rest: list[Runs] = []
 _linger: list[Runs] = []
@@ -99,6 +116,11 @@ _mirror: list[Runs] = []
 def holds(model: str, *columns: str, rows: Rows, **values: Any) -> None:
     """State that these columns can hold what was said of people, and which rows of some runs do."""
     _held.append(PersonalColumns(model, columns, rows, values))
+
+
+def drops(model: str, *, rows: Rows) -> None:
+    """State which rows of some runs go altogether."""
+    _held.append(PersonalRows(model, rows))
 
 
 def keeps(model: str, *columns: str, because: str) -> None:
@@ -143,7 +165,7 @@ def mirrors(actions: Runs) -> Runs:
     return actions
 
 
-def held() -> list[PersonalColumns]:
+def held() -> list[PersonalColumns | PersonalRows]:
     _discovered()
     return _held
 

@@ -90,11 +90,6 @@ class Workspace(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def rotate(self) -> None:
-        """Seal the same masking key anew under the first key of the ring."""
-        self.masking_key = encryption.rotate(bytes(self.masking_key))
-        self.save(update_fields=["masking_key"])
-
 
 class WorkspaceGroupPermission(GroupObjectPermissionBase):
     """What a team may do in a workspace; granted to groups only, never to a person.
@@ -265,12 +260,6 @@ class Secret(models.Model):
         """The value in clear. Raises `encryption.CannotOpen` if no current key fits."""
         value: dict[str, Any] = json.loads(encryption.open_sealed(bytes(self.sealed)))
         return value
-
-    def rotate(self) -> None:
-        """Encrypt the same value anew under the first key of the ring."""
-        self.sealed = encryption.rotate(bytes(self.sealed))
-        self.rotated_at = timezone.now()
-        self.save(update_fields=["sealed", "rotated_at"])
 
 
 # What a program shows at the door. A secret is shown once; only its digest is kept.

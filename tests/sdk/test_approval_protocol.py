@@ -32,6 +32,7 @@ from django.utils import timezone
 from approvals import inbox
 from approvals.interchange import aap_requests
 from approvals.models import Approval
+from ledger.erasure import erase
 from ledger.models import Action, Blob, Event, Run
 from tests.processes import Processes
 from tests.sdk import test_real_gate
@@ -140,6 +141,21 @@ def test_what_it_wants_back_unmasked_is_echoed_and_never_kept_so(client, ben):
     assert aap_requests.forget_old() == 1
     with pytest.raises(NotFound):
         client.get(request.id)
+
+
+def test_what_lies_sealed_of_a_request_is_erased_with_its_run(client, ben, northwind):
+    mine, other = (
+        client.create({"tool": "charge", "arguments": ARGS, "timeout": "10m"}, key)
+        for key in ("k-1", "k-2")
+    )
+    client.cancel(mine.id)
+
+    erase(northwind, runs=[f"aap_{mine.id}"], by=None)
+
+    assert not Secret.objects.filter(name=f"aap {mine.id}").exists()
+    with pytest.raises(NotFound):
+        client.get(mine.id)
+    assert client.get(other.id).arguments == ARGS
 
 
 def test_a_person_says_no_and_the_model_reads_why(client, ben):

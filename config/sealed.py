@@ -1,0 +1,70 @@
+"""Where secrets rest: every column that `AMENDS_SECRET_KEYS` opens, to be rotated and looked at."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from allauth.socialaccount.models import SocialToken
+from django.db.models import BinaryField, Model, QuerySet
+from django.db.models.functions import Now
+
+from approvals.models import ConsentRequest
+from recovery.models import Correction
+from workspaces import encryption
+from workspaces.models import Secret, Workspace
+
+BATCH = 200
+
+
+class SealedColumn(NamedTuple):
+    """One column; `words` name for people what is in it."""
+
+    words: str
+    model: type[Model]
+    column: str
+
+    def rows(self) -> QuerySet[Any]:
+        """Those in which something is sealed."""
+        nothing = b"" if self.is_binary else ""
+        every: QuerySet[Any] = self.model._default_manager.all()  # noqa: SLF001 - documented
+        return every.exclude(**{self.column: None}).exclude(**{self.column: nothing})
+
+    @property
+    def is_binary(self) -> bool:
+        return isinstance(self.model._meta.get_field(self.column), BinaryField)  # noqa: SLF001
+
+    def _noted(self) -> dict[str, Any]:
+        return {"rotated_at": Now()} if self.model is Secret else {}
+
+    def sealed(self, rows: QuerySet[Any]) -> Iterator[tuple[int, bytes]]:
+        """Their keys, with what is sealed in each."""
+        for pk, found in rows.values_list("pk", self.column):
+            yield pk, bytes(found) if self.is_binary else found.encode()
+
+    def rotate(self) -> tuple[int, int]:
+        """Seal each anew under the first key; how many, and how many no key of the ring opens. What
+        somebody writes meanwhile is under the first key by itself, and stays.
+        """
+        rotated = lost = after = 0
+        while some := list(self.sealed(self.rows().filter(pk__gt=after).order_by("pk")[:BATCH])):
+            for pk, found in some:
+                try:
+                    new: Any = encryption.rotate(found)
+                except encryption.CannotOpen:
+                    lost += 1
+                    continue
+                old: Any = found
+                if not self.is_binary:
+                    old, new = old.decode(), new.decode()
+                same = self.model._default_manager.filter(pk=pk, **{self.column: old})  # noqa: SLF001
+                rotated += same.update(**{self.column: new}, **self._noted())
+            after = some[-1][0]
+        return rotated, lost
+
+
+COLUMNS = (
+    SealedColumn("credentials of connections", Secret, "sealed"),
+    SealedColumn("masking keys of workspaces", Workspace, "masking_key"),
+    SealedColumn("links of corrections", Correction, "token_sealed"),
+    SealedColumn("links to affected people", ConsentRequest, "token_sealed"),
+    SealedColumn("log-ins with a company", SocialToken, "token_secret"),
+)
