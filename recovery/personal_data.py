@@ -240,7 +240,9 @@ def recorded_plans(workspace: Workspace, runs: Sequence[int]) -> QuerySet[Any]:
 def undone_by(workspace: Workspace, actions: Sequence[int]) -> set[int]:
     """The desk's own actions that undid these: they say what stood there before and after."""
     found = Step.objects.filter(workspace=workspace, effect__action__in=actions)
-    steps_of = {(steps.run_of(one.plan), steps.action_of(one)) for one in found.select_related("plan")}
+    steps_of = {
+        (steps.run_of(one.plan), steps.action_of(one)) for one in found.select_related("plan")
+    }
     recorded = Action.objects.filter(
         workspace=workspace,
         run__run__in={run for run, _ in steps_of},

@@ -22,9 +22,9 @@ ROWS_MAX = 100_000
 CUT = "Only the first {:,} rows are in this file: narrow the list down for the others."
 BATCH = 500
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
-# A spreadsheet takes a cell that begins so for a formula; full-width signs are the same to some. One
-# that parts cells at semicolons or tabs begins a cell there, and a line after a line break.
-FORMULA = re.compile(r"\A(?=[\t\r\n])|(?:\A|(?<=[;\t\r\n]))(?=[=+\-@＝＋－＠])")  # noqa: RUF001
+# A spreadsheet takes a cell that begins so for a formula; full-width signs are the same to some.
+# One that parts cells at semicolons or tabs begins a cell there, and a line after a line break.
+FORMULA = re.compile(r"\A(?=[\t\r\n])|(?:\A|(?<=[;\t\r\n]))(?=[=+\-@＝＋－＠])")
 
 
 class Export(NamedTuple):

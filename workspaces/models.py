@@ -11,7 +11,6 @@ from django.contrib.auth.models import Group, PermissionsMixin
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Lower, Now
-from django.utils import timezone
 from guardian.models.models import GroupObjectPermissionBase
 
 from workspaces import encryption

@@ -16,4 +16,4 @@ keeps("workspaces.Agent", "name", "description", because=MEMBERS)
 keeps("workspaces.APIKey", "name", "prefix", "digest", "scopes", because=MEMBERS)
 keeps("workspaces.PersonToken", "name", "prefix", "digest", because=MEMBERS)
 keeps("workspaces.Secret", "name", "sealed",
-      because="encrypted, and of outside systems; requests of agents go with their run")  # fmt: skip
+      because="encrypted, of outside systems; requests of agents go with their run")  # fmt: skip

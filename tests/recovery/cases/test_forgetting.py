@@ -85,7 +85,7 @@ def test_nothing_of_her_is_left_on_any_floor(told, ada, client, acme):
 
 @pytest.fixture
 def of_others(agent, policy, shop, ticket, ada):
-    """Bob's run changed a ticket of hers; it was put right, she was told, and the case is closed."""
+    """Bob's run changed a ticket of hers; it was put right, she was told, the case is closed."""
     hers = ticket | {"id": "T-Canary", "assignee": "Canary"}
     shop.execute(
         "INSERT INTO tickets (world, id, priority, assignee)"

@@ -1,0 +1,45 @@
+"""Bounded grants under attack: amounts that are none, and terms that were erased."""
+
+import pytest
+
+from approvals import inbox
+from approvals.models import Approval
+from ledger.erasure import erase
+from tests.approvals import test_bounded_grants
+from tests.approvals.test_bounded_grants import BOUNDED, answer, approve, pay
+from workspaces.moves import CannotMove
+
+ben, trip, obey = test_bounded_grants.ben, test_bounded_grants.trip, test_bounded_grants.obey
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.mark.parametrize("amount", ["NaN", "-NaN", "inf", "1e300"])
+def test_what_is_no_amount_is_put_to_people(trip, obey, ben, amount):
+    """An expression makes a number of any text; no sum is compared with one that is none."""
+    told = BOUNDED | {"amount": "double(args.amount)", "each": None}
+    obey({"approval": "MANUAL", "bounded": told})
+    pay(trip, "k0", "5")
+    approve(ben, each="")
+    assert answer(trip, "k1", amount) == "wait"
+    assert answer(trip, "k2", "5") == "proceed"
+    many = {"when": 'sum(double(args.amount), over: "24h") > 9', "approval": "MANUAL"}
+    obey({"approval": "AUTO"}, many)
+    assert answer(trip, "k3", amount) == "wait", "and no sum is told of it"
+
+
+def test_nobody_agrees_to_a_grant_whose_terms_are_erased(trip, obey, client, acme, ada, ben, cleo):
+    obey({"approval": "MANUAL", "bounded": BOUNDED, "requires": [{"group": "leads", "count": 2}]})
+    pay(trip, "k0")
+    grant = approve(ben)
+    inbox.reject(asked := Approval.objects.first(), by=cleo, seen=asked.digest, reason="no")
+    trip.send("run.completed")
+
+    erase(acme, runs=["run_1"], by=ada)
+
+    grant.refresh_from_db()
+    with pytest.raises(CannotMove, match="erased"):
+        inbox.grant(grant, by=cleo, seen=grant.digest, reason="yes")
+    client.force_login(cleo)
+    card = f"/w/acme/approvals/{grant.pk}/"
+    assert "what it was about is erased" in client.get(card).content.decode()
+    assert client.get(f"{card}requested.json").status_code == 404
