@@ -221,6 +221,8 @@ def _ask(
     approval.asked_at = now
     approval.expires_at = now + timedelta(seconds=expires_seconds)
     approval.remind_at = now + timedelta(seconds=expires_seconds / 2)
+    if (later := judgement.escalate) and later.seconds < expires_seconds:
+        approval.escalate_at = now + timedelta(seconds=later.seconds)
     approval.calls = [one.as_json() | {"digest": digests.call_digest(one)} for one in calls]
     approval.targets = card_context.targets_of(approval.calls)
     approval.rules = list(judgement.rules)

@@ -5,14 +5,22 @@ What an agent wrote never mixes with what the desk computed: it stands apart, as
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import tzinfo
+from datetime import timedelta, tzinfo
 from typing import Any
 
 from django.db.models import F
 from django.utils import timezone
 
 from amends.protocol.masking import holds_mask
-from approvals import call_context, call_history, consent_requests, deciders, digests, grants
+from approvals import (
+    call_context,
+    call_history,
+    consent_requests,
+    deciders,
+    digests,
+    grants,
+    not_before,
+)
 from approvals.call_context import calls
 from approvals.models import (
     LIVING,
@@ -123,6 +131,8 @@ def requirements(standing: deciders.Standing) -> list[dict[str, Any]]:
     for place, one in enumerate(standing.requirements):
         people = [names[person] for person, at in standing.filled.items() if at == place]
         who = f"from {one.team}" if one.team else "who may approve"
+        if one.escalated_to:
+            who += f" or, as nobody had decided in time, from {one.escalated_to}"
         words = f"{one.count} {'person' if one.count == 1 else 'people'} {who}"
         met = len(people) == one.count
         missing = (
@@ -222,6 +232,10 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
             "run": "" if case else approval.run_ref,
             "title": approval.headline,
             "expires": formatting.moment(approval.expires_at, "ago", zone),
+            "may_wait": is_open and not not_before.why_not(approval),
+            "not_before": formatting.moment(approval.not_before, "full", zone)
+            if approval.not_before
+            else "",
         }
         | outcome(approval, zone),
         "changed": changed(approval, zone, sees=sees),
@@ -291,6 +305,10 @@ def why(approval: Approval) -> list[dict[str, Any]]:
     for rule in asking or ([] if approval.reason else approval.rules):
         rules.append({"name": "Rule", "value": rule["words"], "note": rule.get("glob") or ""})
         rules += [{"name": "Found", "value": fact} for fact in rule.get("facts") or ()]
+        if later := rule.get("escalate"):
+            after = formatting.span(timedelta(seconds=later["seconds"]))
+            words = f"{later['team']} is asked, too, after {after}"
+            rules.append({"name": "If nobody decides", "value": words})
     asked = str(approval.requested_by or approval.agent or "the policy itself")
     rows = [*rules, {"name": "Asked by", "value": asked}]
     if approval.agent and approval.requested_by:

@@ -104,9 +104,12 @@ AND {approval}.workspace_id IN ({granted})
 AND EXISTS (
     SELECT FROM approvals_requirement asked
     LEFT JOIN workspaces_team team ON team.id = asked.team_id
+    LEFT JOIN workspaces_team second ON second.id = asked.escalated_to_id
     WHERE asked.approval_id = {approval}.id AND (asked.team_id IS NULL OR team.group_id IN
         (SELECT stands.group_id FROM workspaces_user_groups stands
-            WHERE stands.user_id = {person}))
+            WHERE stands.user_id = {person})
+        OR second.group_id IN (SELECT also.group_id FROM workspaces_user_groups also
+            WHERE also.user_id = {person}))
     OFFSET 0)
 AND NOT EXISTS (
     SELECT FROM approvals_decision answer
@@ -152,7 +155,8 @@ def entitled(approval: Approval, people: Iterable[int] | None = None) -> dict[in
     ids = [pk for pk in able.values_list("pk", flat=True) if pk not in barred]
     kept_back = _kept_back(approval, ids)
     ids = [pk for pk in ids if pk not in kept_back]
-    teams = [one.team_id for one in requirements if one.team_id]
+    asked = [pk for one in requirements for pk in (one.team_id, one.escalated_to_id)]
+    teams = [pk for pk in asked if pk]
     members: dict[int, set[int]] = {team: set() for team in teams}
     stands = Team.objects.filter(pk__in=teams, group__user__in=ids)
     for team, person in stands.values_list("pk", "group__user"):
@@ -161,11 +165,16 @@ def entitled(approval: Approval, people: Iterable[int] | None = None) -> dict[in
         person: [
             place
             for place, one in enumerate(requirements)
-            if one.team_id is None or person in members[one.team_id]
+            if one.team_id is None or person in members[one.team_id] | _second(members, one)
         ]
         for person in ids
     }
     return {person: places for person, places in fits.items() if places}
+
+
+def _second(members: Mapping[int, set[int]], one: Requirement) -> set[int]:
+    """Who stands in the team that was asked since nobody had decided in time."""
+    return members[one.escalated_to_id] if one.escalated_to_id else set()
 
 
 def _askers(approval: Approval) -> set[int | None]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import BooleanField, Count, Exists, OuterRef, QuerySet, Sum
+from django.db.models import BooleanField, Count, Exists, OuterRef, Q, QuerySet, Sum
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
@@ -62,6 +62,7 @@ def use(approval_id: int, digest: str, *, attempt: str = "") -> bool:
     """
     held = Pause.objects.filter(workspace=OuterRef("workspace"), lifted_at=None, paused_by=None)
     moved = Approval.objects.filter(
+        Q(not_before=None) | Q(not_before__lte=Now()),
         ~Exists(held),
         recorded(),
         pk=approval_id,

@@ -7,7 +7,7 @@ taken back or undone afterwards, and which rules always get a fast yes.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from functools import reduce
@@ -152,6 +152,8 @@ class OfRule:
     asked: int = 0
     granted: int = 0
     fast: int = 0
+    false_alarms: int = 0
+    """Granted, made, and never overturned: asking has changed nothing."""
     seconds: list[float] = field(default_factory=list)
 
     @property
@@ -226,7 +228,7 @@ def of(workspace: Workspace, *, days: int = DAYS) -> Health:
     answers = _answers(given)
     found.fast = len({one.approval for one in answers if one.granted and one.is_fast})
     found.people = _people(answers)
-    found.rules = _rules(rows, answers)
+    found.rules = _rules(rows, answers, overturned)
     return found
 
 
@@ -358,7 +360,9 @@ def _people(answers: Iterable[_Answer]) -> list[OfPerson]:
     return sorted(found.values(), key=lambda one: -(one.yes + one.no))[:PEOPLE_SHOWN_MAX]
 
 
-def _rules(rows: Sequence[_Row], answers: Iterable[_Answer]) -> list[OfRule]:
+def _rules(
+    rows: Sequence[_Row], answers: Iterable[_Answer], overturned: Mapping[int, str]
+) -> list[OfRule]:
     """By the rule that asked; one approval counts under each of its rules."""
     given: dict[int, list[float]] = defaultdict(list)
     for one in answers:
@@ -373,6 +377,7 @@ def _rules(rows: Sequence[_Row], answers: Iterable[_Answer]) -> list[OfRule]:
             entry = found.setdefault(words, OfRule(words, str(rule.get("glob") or "")))
             entry.asked += 1
             entry.granted += _end(row) == "granted"
+            entry.false_alarms += row.state == ApprovalState.USED and row.pk not in overturned
             entry.fast += bool(given[row.pk]) and max(given[row.pk]) < FAST_SECONDS
             entry.seconds += given[row.pk]
     return sorted(found.values(), key=lambda one: -one.asked)[:RULES_SHOWN_MAX]

@@ -170,6 +170,12 @@ def reminded(approval: Approval, people: Sequence[User]) -> None:
     _tell(approval, NotificationKind.REMINDED, people, stuck=len(people) < lacking)
 
 
+def escalated(approval: Approval, people: Sequence[User]) -> None:
+    """Tell the second team, and the channels, that nobody has decided yet."""
+    mark = int(approval.asked_at.timestamp())
+    _tell(approval, NotificationKind.REMINDED, people, mark=mark)
+
+
 when_ended: list[Callable[[Approval], None]] = []
 """Who is told of each end besides, in its transaction; they stand above us and put themselves here.
 """

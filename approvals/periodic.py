@@ -11,8 +11,9 @@ from approvals.deciders import locked
 from approvals.digests import record
 from approvals.gate import covered_questions
 from approvals.interchange import aap_requests
-from approvals.models import LIVING, Approval, ApprovalState, GateKey
+from approvals.models import LIVING, Approval, ApprovalState, GateKey, Requirement
 from approvals.signals import publish_on_commit
+from workspaces.models import Team, User
 from workspaces.periodic import SWEEPER, every
 
 # Expiry: a question that nobody answered in time is rejected, and an unused grant with it.
@@ -69,6 +70,33 @@ def _remind(approval: Approval) -> bool:
     return True
 
 
+def escalate_due() -> int:
+    """Ask the second team where nobody has decided in the rule's time; how many questions."""
+    due = Approval.objects.open().filter(escalate_at__lte=Now(), escalated_at=None)
+    return sum(_escalate(approval) for approval in due.order_by("escalate_at")[:BATCH])
+
+
+@transaction.atomic
+def _escalate(approval: Approval) -> bool:
+    """Whoever stands in the second team may answer, too, wherever somebody is missing still."""
+    row = locked(approval)
+    waiting = Approval.objects.open().filter(pk=row.pk, escalated_at=None)
+    if not waiting.update(escalated_at=Now()):
+        return False
+    told = [one["escalate"] for one in row.rules if one.get("escalate")]
+    later = min(told, key=lambda one: int(one["seconds"]), default=None)
+    team = later and Team.objects.filter(workspace=row.workspace_id, name=later["team"]).first()
+    if not team:
+        return False
+    for requirement, _ in deciders.standing(row).missing():
+        Requirement.objects.filter(pk=requirement.pk).update(escalated_to=team)
+    members = set(User.objects.filter(groups__team=team).values_list("pk", flat=True))
+    people = [one for one in deciders.can_still_decide(row) if one.pk in members]
+    record(row, EventType.APPROVAL_ESCALATED, team=team.name, people=[one.pk for one in people])
+    notifications.escalated(row, people)
+    return True
+
+
 def forget_old_keys() -> int:
     """Forget keys that nobody has used for so long that they may be used anew."""
     old = GateKey.objects.filter(met_at__lt=Now() - timedelta(days=KEYS_KEPT_DAYS))
@@ -83,6 +111,7 @@ every(1, name="approvals.withdraw", process=SWEEPER)(approval_requests.sweep)
 every(15, name="approvals.release", process=SWEEPER)(covered_questions.release_due)
 every(30, name="approvals.withdraw_old")(approval_requests.sweep_old_forms)
 every(30, name="approvals.remind")(remind_due)
+every(5, name="approvals.escalate")(escalate_due)
 every(5, name="approvals.note_told")(notifications.note_due)
 every(10, name="approvals.look_at_teams")(team_coverage.sweep)
 every(3600, name="approvals.forget_keys")(forget_old_keys)

@@ -105,6 +105,11 @@ for _model, _columns in {
     "Sighting": ("field", "run_ref", "action"),
 }.items():
     keeps(f"approvals.{_model}", *_columns, because="digests and ids, let go by age")
+keeps("approvals.Review", "run_ref", "action", "glob", "words", because=OURS)
+keeps("approvals.NamedList", "name", "kind", "digest", because=OURS)
+keeps("approvals.ListEntry", "key", "mark", "shown", "label",
+      because="what operators keep on a list until they take it off")  # fmt: skip
+keeps("approvals.ListChange", "digest", "note", because="who changed a list, and why")
 keeps("approvals.PolicyVersion", "document", "source", "digest", "note", "unmet", because=OURS)
 
 

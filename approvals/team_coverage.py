@@ -38,11 +38,18 @@ UNMEETABLE = EventType.POLICY_UNMEETABLE
 def unmet(workspace: Workspace, policy: Policy, text: Text) -> list[Problem]:
     """The requirements that nobody can meet as the teams stand now."""
     people = People(workspace)
-    return [
-        text.problem((*rule.path, "requires"), why, spelled((*rule.path, "requires")))
-        for rule in (*policy.rules, *policy.always)
-        if rule.requires and (why := people.cannot_meet(needs([rule.requires])))
+    rules = (*policy.rules, *policy.always)
+    found = [
+        ((*rule.path, "requires"), people.cannot_meet(needs([rule.requires])))
+        for rule in rules
+        if rule.requires
     ]
+    found += [
+        ((*rule.path, "escalate"), people.cannot_meet([RequiredApprovers(rule.escalate.team, 1)]))
+        for rule in rules
+        if rule.escalate
+    ]
+    return [text.problem(path, why, spelled(path)) for path, why in found if why]
 
 
 def unmet_now(workspace: Workspace) -> list[Problem]:

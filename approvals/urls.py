@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.views import bounded, card, group, lists, policies
+from approvals.views import bounded, card, group, later, lists, named_lists, policies
 
 app_name = "approvals"
 
@@ -21,6 +21,7 @@ urlpatterns = [
     path(HERE + "approvals/<int:pk>/alike/", group.group, name="group"),
     path(HERE + "approvals/<int:pk>/alike/decide/", group.decide, name="group_decide"),
     path(HERE + "approvals/<int:pk>/more/", bounded.approve_with_more, name="more"),
+    path(HERE + "approvals/<int:pk>/later/", later.approve_later, name="later"),
     path(HERE + "approvals/<int:pk>/revoke/", bounded.revoke, name="revoke"),
     path(HERE + "approvals/<int:pk>/withdraw/", card.withdraw, name="withdraw"),
     path(HERE + "approvals/<int:pk>/ask/", card.ask, name="ask"),
@@ -29,6 +30,9 @@ urlpatterns = [
     path(HERE + "policies/new/", policies.edit, name="policy_new"),
     path(HERE + "policies/pauses/", policies.pause, name="pause"),
     path(HERE + "policies/pauses/<int:pk>/lift/", policies.lift, name="lift"),
+    path(HERE + "policies/lists/", named_lists.index, name="named_lists"),
+    path(HERE + "policies/lists/<slug:name>/", named_lists.one_list, name="named_list"),
+    path(HERE + "policies/lists/<slug:name>/change/", named_lists.change, name="named_list_change"),
     path(HERE + "policies/reported/", lists.would_have_asked, name="reported"),
     path(HERE + "policies/<int:number>/", policies.version, name="version"),
     path(HERE + "policies/<int:number>/activate/", policies.activate, name="activate"),

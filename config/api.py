@@ -25,7 +25,7 @@ from workspaces.rates import TooFast
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = ("ledger.api", "approvals.interchange.aais", "recovery.api")
+ROUTERS = ("ledger.api", "approvals.api", "approvals.interchange.aais", "recovery.api")
 PROBLEM = "application/problem+json"
 REFUSALS = {
     "401": {"description": "There is no such key or token, or it has expired"},

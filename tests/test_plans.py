@@ -34,7 +34,8 @@ SMALL = {
         "workspaces_apikey", "workspaces_invitation", "workspaces_persontoken",
         "workspaces_secret"],
     "what people set up, at most some hundreds in a workspace": [
-        "approvals_policyversion", "approvals_pause", "connectors_connection",
+        "approvals_policyversion", "approvals_pause", "approvals_namedlist",
+        "connectors_connection",
         "connectors_channel", "recovery_savedview", "recovery_correctionsettings"],
 }  # fmt: skip
 """Tables that may be read whole, and why they are small by nature. All others must not be."""

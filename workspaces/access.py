@@ -13,7 +13,7 @@ from django.db.models.expressions import RawSQL
 
 from workspaces.models import User, Workspace
 
-Codename = Literal["view", "view_sensitive", "recover", "approve", "administer"]
+Codename = Literal["view", "view_sensitive", "recover", "approve", "administer", "edit_lists"]
 
 # Each page asks this several times. Guardian's own look-up asks for grants to single people, too,
 # which nobody can give here, and building its query took longer than answering it.

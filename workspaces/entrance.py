@@ -30,7 +30,7 @@ workspace_set_up = Signal()
 puts the first one in force, or there is no workspace."""
 
 FIRST_TEAMS: dict[str, tuple[Codename, ...]] = {
-    "administrators": ("view", "view_sensitive", "administer"),
+    "administrators": ("view", "view_sensitive", "administer", "edit_lists"),
     "operators": ("view", "view_sensitive", "recover"),
     "approvers": ("view", "view_sensitive", "approve"),
     "viewers": ("view",),

@@ -17,6 +17,7 @@ CODENAMES = [
     ("recover", "recover: compensate, resume, settle and close"),
     ("approve", "approve: decide on approvals"),
     ("administer", "administer: change members, keys, connections and policy"),
+    ("edit_lists", "edit_lists: change the named lists that policies ask about"),
 ]
 KEY_DAYS_MAX = 730
 SLUG_CHARACTERS_MAX = 48

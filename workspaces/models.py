@@ -84,6 +84,7 @@ class Workspace(models.Model):
             ("recover", "Can compensate, resume, settle and close"),
             ("approve", "Can decide on approvals"),
             ("administer", "Can change members, keys, connections and policy"),
+            ("edit_lists", "Can change the named lists that policies ask about"),
         ]
 
     def __str__(self) -> str:

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs
 import msgspec
 from psycopg.errors import UniqueViolation
 
+from approvals import reviews
 from approvals.gate import slow_path, snapshot_cache
 from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, parse
 from approvals.gate.decision_table import (
@@ -114,7 +115,7 @@ def arguments(request: BeginRequest) -> list[Any] | None:
         return None
     labels = snapshot_cache.labels(request)
     call = request.tool_call(labels)
-    if questions(policy, call):
+    if questions(policy, call) or reviews.applies(policy, request.tool):
         return None
     approval, action_class = verdict(policy, call)
     if approval != "AUTO":

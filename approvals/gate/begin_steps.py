@@ -6,11 +6,12 @@ carries them (`ledger.drivers`): an awaited connection, or one of Django's in a 
 more than statements it leaves as `Decided` to the thread (`approvals.gate.slow_path`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from amends.protocol.vocabulary import EventType
-from approvals import denials
+from approvals import denials, reviews
 from approvals.gate import snapshot_cache
 from approvals.gate.begin_context import BeginContext, as_approved, context_of, reads
 from approvals.gate.begin_request import BeginRequest
@@ -25,7 +26,8 @@ from approvals.gate.decision_table import (
     Reply,
     decide,
 )
-from approvals.gate.gathering import Gathered, gather
+from approvals.gate.gathering import gather
+from approvals.gate.looks import Gathered
 from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies, questions
 from edge.asgi import Refused, problem, refuse
 from ledger.append import events as append
@@ -77,7 +79,8 @@ def steps(  # noqa: PLR0911 - one per kind of decision
                 yield renewals(request, context)
             return reply
         case Proceed():
-            return (yield from proceeding(request, context, decision, gathered))
+            looked = worth_a_look(request, context, policy, gathered, decision)
+            return (yield from proceeding(request, context, decision, gathered, looked))
         case Denied() if is_told(context, decision) and not is_often(context, decision):
             if decision.code == BY_RULE:
                 yield LastWrites([kept(request, context)])
@@ -159,15 +162,33 @@ def renewals(request: BeginRequest, context: BeginContext) -> LastWrites:
     return renewals
 
 
+def worth_a_look(
+    request: BeginRequest,
+    context: BeginContext,
+    policy: Policy,
+    gathered: Gathered,
+    decision: Proceed,
+) -> list[Statement]:
+    """What is kept with a call that goes on unasked and is unlike what its agent did before."""
+    deed = request.tool_call(context.labels, gathered.findings)
+    found = reviews.of_call(policy, deed)
+    here = request.actor.workspace_id
+    return [reviews.kept(here, decision.run, decision.action, found)] if found else []
+
+
 def proceeding(
-    request: BeginRequest, context: BeginContext, decision: Proceed, gathered: Gathered
+    request: BeginRequest,
+    context: BeginContext,
+    decision: Proceed,
+    gathered: Gathered,
+    more: Sequence[Statement] = (),
 ) -> Steps[Reply]:
     events = [] if decision.is_planned else [(yield from plan(request, decision))]
     started = request.started(decision.run, decision.action, decision.fence, decision.arguments)
     events.append(started)
     until = context.now + timedelta(seconds=request.actor.stuck_after_seconds)
     lease = (RENEW_KEY, [request.attempt, until, request.actor.agent_id, request.key])
-    remembered = gathered.proceeding(decision.run, decision.action)
+    remembered = [*gathered.proceeding(decision.run, decision.action), *more]
     reply = Reply(decision.as_body(until))
     check_accepted(request, reply)
     yield from append.record_all(request.actor, events, lease, *remembered)

@@ -16,12 +16,12 @@ from functools import lru_cache
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from amends.protocol.masking import holds_bare, without_last4
 from amends.protocol.vocabulary import ActionClass, EventType, Risk
-from approvals import approval_requests, grants, inbox
+from approvals import approval_requests, grants, inbox, named_lists
 from approvals.digests import CallFacts
 from approvals.gate.begin_request import BeginRequest
 from approvals.models import Approval, ApprovalState, GrantUse, SubjectKind
@@ -51,6 +51,8 @@ class Limits:
     each: int | None
     sum: int | None
     same: Sequence[str]
+    listed: Mapping[str, str] | None = None
+    """What may be granted for a list: the argument by its names, and the list."""
 
     @classmethod
     def of(cls, rules: Iterable[Mapping[str, Any]]) -> "Limits | None":
@@ -66,6 +68,9 @@ class Limits:
             each=_least(one["each"] for one in told),
             sum=_least(one["sum"] for one in told),
             same=sorted({path for one in told for path in one["same"]}),
+            listed=told[0].get("listed")
+            if all(one.get("listed") == told[0].get("listed") for one in told)
+            else None,
         )
 
 
@@ -81,7 +86,8 @@ class Terms:
     seconds: int
     each: Decimal | None
     sum: Decimal | None
-    any_target: bool
+    target: str
+    """`one`, the card's; `any` of the rule; or what stands on the rule's `list`."""
 
     @classmethod
     def read(cls, typed: Mapping[str, str], limits: Limits) -> "Terms":
@@ -98,7 +104,10 @@ class Terms:
             total = _number(typed.get("sum", ""), "In all at most", limits.sum)
             if (limits.each is not None and each is None) or (limits.sum and total is None):
                 raise InvalidInput("Say how much each may be, and all of them together.")
-        return cls(int(uses), int(hours * 3600), each, total, typed.get("target") == "any")
+        target = typed.get("target") or "one"
+        if target not in {"one", "any", *(["list"] if limits.listed else [])}:
+            raise InvalidInput("Say what it is for: this target, any, or what is on the list.")
+        return cls(int(uses), int(hours * 3600), each, total, target)
 
 
 def _number(text: str, name: str, most: Decimal | int | None) -> Decimal | None:
@@ -164,7 +173,10 @@ def approve_with_more(
 
 def _ask(approval: Approval, terms: Terms, limits: Limits, reason: str) -> Approval:
     call = approval.calls[0]
-    target = None if terms.any_target else _only_target(call)
+    target = _only_target(call) if terms.target == "one" else None
+    listed = None
+    if terms.target == "list" and limits.listed:
+        listed = named_lists.bound(approval.workspace, limits.listed)
     same = {path: _at(call.get("args"), path) for path in limits.same}
     if holds_bare(same):
         raise InvalidInput("What has to stay the same is masked without a mark.")
@@ -178,6 +190,7 @@ def _ask(approval: Approval, terms: Terms, limits: Limits, reason: str) -> Appro
         "same": same,
         "target": target,
         "rules": grants.rules_digest(approval.rules),
+        **({"listed": listed} if listed else {}),
     }
     facts = CallFacts(
         operation=str(call["operation"]),
@@ -234,7 +247,7 @@ def _preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
     target = bounded["target"]
     rows = [
         ["Agent", str(approval.agent)],
-        ["On", f"{target['type']} {target['id']}" if target else "any target of the rule"],
+        ["On", _on(target, bounded.get("listed"))],
         ["Calls", str(bounded["uses"])],
         *([["Each at most", bounded["each"]]] if bounded["each"] else []),
         *([["In all at most", bounded["sum"]]] if bounded["sum"] else []),
@@ -249,6 +262,13 @@ def _preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
         "money": None,
         "recipients": [],
     }
+
+
+def _on(target: Mapping[str, str] | None, listed: Mapping[str, Any] | None) -> str:
+    if listed:
+        version = listed["version"]
+        return f"what stood on the list {listed['list']} in version {version}, and still does"
+    return f"{target['type']} {target['id']}" if target else "any target of the rule"
 
 
 # Drawing on one, in `begin`.
@@ -334,8 +354,12 @@ def lacking(approval: Any, asked: Asked, beside: grants.Drawdown = NOTHING_DRAWN
     terms = approval.calls[0]["more"]["bounded"]
     others = grants.drawn(approval).exclude(agent=asked.agent_id, key=asked.key)
     used = grants.Drawdown.of(others)
-    why = _unlike(terms, asked) or _without_room(
-        terms, amount_of(terms, asked), used.calls + beside.calls, used.total + beside.total
+    why = (
+        _unlike(terms, asked)
+        or _off_list(approval, terms, asked)
+        or _without_room(
+            terms, amount_of(terms, asked), used.calls + beside.calls, used.total + beside.total
+        )
     )
     if not why and not grants.still_entitled(approval):
         return "one who agreed to it may no longer do so"
@@ -370,6 +394,17 @@ def _unlike(terms: Mapping[str, Any], asked: Asked) -> str:
         if _form(_at(asked.args, path)) != _form(one):
             return f"{path} is another"
     return ""
+
+
+def _off_list(approval: Approval, terms: Mapping[str, Any], asked: Asked) -> str:
+    """Whether it is for something that stood on the list when the grant was given, and does now."""
+    listed = terms.get("listed")
+    if not listed:
+        return ""
+    value = _at(asked.args, listed["path"])
+    if named_lists.is_bound(approval.workspace, listed, value):
+        return ""
+    return f"{listed['path']} is not on the list {listed['list']} as it was granted"
 
 
 def _named(asked: Asked) -> list[dict[str, str]]:
@@ -436,14 +471,6 @@ def tell(request: BeginRequest, grant: int, action: tuple[str, str]) -> None:
 # How it stands, for people.
 
 
-def of_workspace(workspace: Workspace, *, living: bool) -> QuerySet[Approval]:
-    """Those of a workspace, newest first: living ones, or those that are over."""
-    rows = Approval.objects.filter(workspace=workspace, subject_kind=SubjectKind.GRANT)
-    alive = Q(state__in=[ApprovalState.WAITING, ApprovalState.GRANTED], expires_at__gt=Now())
-    rows = rows.filter(alive) if living else rows.exclude(alive)
-    return rows.select_related("workspace", "agent", "closed_by").order_by("-pk")
-
-
 def offer(approval: Approval) -> dict[str, Any]:
     """What a card offers: the limits as the first values of its fields, or why there are none."""
     limits = Limits.of(approval.rules)
@@ -461,5 +488,8 @@ def offer(approval: Approval) -> dict[str, Any]:
         "counts": bool(limits.amount),
         "each": limits.each or "",
         "sum": limits.sum or "",
+        "listed": f"what stands on the list {limits.listed['list']} ({limits.listed['path']})"
+        if limits.listed
+        else "",
         "target": f"{targets[0]['type']} {targets[0]['id']}" if len(targets) == 1 else "",
     }

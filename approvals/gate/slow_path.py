@@ -199,7 +199,7 @@ def _use(request: BeginRequest, found: Decided, decision: Use) -> Reply:
         approval_requests.void(approval, why=why)
         if found.judgement.approval != "AUTO":
             return _question(request, found, Question(decision.proceed, why))
-    elif approval.state == ApprovalState.WAITING:
+    elif approval.state == ApprovalState.WAITING or _is_early(found, approval):
         drivers.execute(desk_events.plain_connection(), renewals(request, found.context))
         return Reply(waiting(decision.proceed.action, approval.pk, approval.expires_at))
     elif not grants.use(approval.pk, approval.digest, attempt=request.attempt):
@@ -208,6 +208,11 @@ def _use(request: BeginRequest, found: Decided, decision: Use) -> Reply:
         proceed = replace(decision.proceed, arguments=approval.calls[0]["args"])
         return carried_out(proceeding(request, found.context, proceed, found.gathered))
     return carried_out(proceeding(request, found.context, decision.proceed, found.gathered))
+
+
+def _is_early(found: Decided, approval: Approval) -> bool:
+    """Whether it was approved for later."""
+    return approval.not_before is not None and approval.not_before > found.context.now
 
 
 def _again(request: BeginRequest, found: Decided, decision: Again) -> Reply:

@@ -109,7 +109,8 @@ waiting_agents = Gauge(
 
 STATE = """
 SELECT a.id, CASE WHEN a.state IN ('waiting', 'granted') AND a.expires_at <= clock_timestamp()
-    THEN 'expired' ELSE a.state END, a.expires_at, a.decided_at, a.closing_reason, w.slug,
+    THEN 'expired' WHEN a.state = 'granted' AND a.not_before > clock_timestamp()
+    THEN 'waiting' ELSE a.state END, a.expires_at, a.decided_at, a.closing_reason, w.slug,
     (SELECT n.id FROM approvals_approval n WHERE n.replaces_id = a.id), asked.*
 FROM approvals_approval a JOIN workspaces_workspace w ON w.id = a.workspace_id
 CROSS JOIN LATERAL (
@@ -119,7 +120,8 @@ CROSS JOIN LATERAL (
 WHERE a.id = %s AND a.workspace_id = %s AND a.agent_id = %s"""
 NO_LONGER = """
 SELECT id FROM approvals_approval WHERE id = ANY(%s)
-AND (state <> 'waiting' OR expires_at <= clock_timestamp())"""
+AND (state <> 'waiting' OR expires_at <= clock_timestamp())
+AND (not_before IS NULL OR state <> 'granted' OR not_before <= clock_timestamp())"""
 
 
 class Waiters:

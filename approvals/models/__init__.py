@@ -15,6 +15,7 @@ from approvals.models.approvals import (
     Requirement,
     SubjectKind,
 )
+from approvals.models.named_lists import ListChange, ListEntry, NamedList
 from approvals.models.policy import (
     Denial,
     GateKey,
@@ -26,6 +27,7 @@ from approvals.models.policy import (
     Tally,
     ToolShape,
 )
+from approvals.models.reviews import Review
 
 __all__ = [
     "APPROVAL_MOVES",
@@ -39,6 +41,9 @@ __all__ = [
     "Denial",
     "GateKey",
     "GrantUse",
+    "ListChange",
+    "ListEntry",
+    "NamedList",
     "NotificationKind",
     "NotificationRecord",
     "Pause",
@@ -46,6 +51,7 @@ __all__ = [
     "PolicyVersion",
     "Requirement",
     "Reservation",
+    "Review",
     "Sighting",
     "SubjectKind",
     "Tally",

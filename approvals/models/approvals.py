@@ -145,6 +145,11 @@ class Approval(models.Model):
     asked_at = models.DateTimeField()
     remind_at = models.DateTimeField(null=True)
     reminded_at = models.DateTimeField(null=True)
+    not_before = models.DateTimeField(
+        null=True, help_text="Approved for later: until then its call waits"
+    )
+    escalate_at = models.DateTimeField(null=True)
+    escalated_at = models.DateTimeField(null=True)
     expires_at = models.DateTimeField()
     decided_at = models.DateTimeField(null=True)
     used_at = models.DateTimeField(null=True)
@@ -203,6 +208,11 @@ class Approval(models.Model):
             GinIndex(fields=["targets"], name="approval_targets"),
             models.Index(fields=["workspace", "subject_key", "-id"], name="approval_of_key"),
             models.Index(
+                fields=["escalate_at"],
+                condition=Q(state="waiting", escalate_at__isnull=False, escalated_at=None),
+                name="approval_escalating",
+            ),
+            models.Index(
                 fields=["expires_at"],
                 condition=Q(state__in=["waiting", "granted"]),
                 name="approval_expiring",
@@ -219,6 +229,14 @@ class Requirement(models.Model):
     approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="requirements")
     team = models.ForeignKey(
         Team, on_delete=models.PROTECT, null=True, help_text="NULL: anybody with approve"
+    )
+    escalated_to = models.ForeignKey(
+        Team,
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="+",
+        db_index=False,
+        help_text="Asked, too, since nobody had decided in time",
     )
     count = models.PositiveSmallIntegerField(default=1)
     position = models.PositiveSmallIntegerField(default=0)

@@ -32,10 +32,13 @@ SECONDS = {"m": 60, "h": 3600, "d": 86400}
 FINDINGS = "findings"
 """The member of the facts that holds the answers, by the keys of their questions."""
 
-WRITTEN = ("request", "goal", "on_behalf_of", "rejected_before", "read_untrusted")
+WRITTEN = ("request", "goal", "on_behalf_of", "rejected_before", "read_untrusted", "working_hours")
 """Names that are looked up, too, and only where a condition has them."""
 ARGUMENT_FACTS = frozenset({"tool", "args", "target", "targets", "agent", "labels", "before"})
 TAKEN = re.compile(r"(?<![\w.])ask_\d")
+LISTED = re.compile(r"(?<![\w.\])])([A-Za-z_]\w*(?:\.\w+)*)\s+in\s+lists\.(\w+)\b(?!\s*[.(\[])")
+"""`args.iban in lists.payees`: a value by its names, and a list."""
+LISTS = re.compile(r"(?<![\w.])lists\b")
 CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\s*\(")
 OPTION = re.compile(r"\s*([a-z]+)\s*:(?!:)")
 WORD = re.compile(r"""\s*(?:"([^"\\]*)"|'([^'\\]*)'|([a-z]+(?:\.\w+)*))\s*""")
@@ -69,9 +72,12 @@ QUESTIONS: Mapping[str, Options] = {
     "called": {},
     "known": {"by": ("workspace", "agent", "person"), "for": None},
     "lookalike": {},
+    "unusual": {},
     "count": {"per": PER, "over": None},
     "sum": {"per": PER, "over": None},
 }
+IN_LIST = "in"
+"""The function of the question whether a value stands on a list."""
 COUNTING = frozenset({"count", "sum"})
 REMEMBERING = COUNTING | {"known", "lookalike"}
 """What is looked up always, since a call that nobody remembers would be free."""
@@ -208,7 +214,7 @@ def _taken_out(source: str) -> tuple[str, list[Question]]:
     if TAKEN.search(bare):
         raise CannotCompile("names such as “ask_0” are the desk's own")
     calls = [one for one in CALLED.finditer(bare) if one[1] in QUESTIONS]
-    if not calls:
+    if not calls and not LISTS.search(bare):
         return source, []
     pairs = {start: (kind, end) for kind, start, end in brackets(bare)}
     loops = [(start, end) for start, (kind, end) in pairs.items() if kind]
@@ -228,6 +234,27 @@ def _taken_out(source: str) -> tuple[str, list[Question]]:
         span = source[call.start() : done]
         blank = re.sub(r"[^\n]", " ", span[len("ask_0") :])
         source = source[: call.start()] + found[-1].name + blank + source[done:]
+    return _lists_taken_out(source, found, loops)
+
+
+def _lists_taken_out(
+    source: str, found: list[Question], loops: Sequence[tuple[int, int]]
+) -> tuple[str, list[Question]]:
+    """The same of values that are looked for on a list."""
+    for one in LISTED.finditer(_bare(source)):
+        place = at(source, one.start())
+        if any(start < one.start() < end for start, end in loops):
+            raise CannotCompile("a list in a loop: look for the whole value instead", *place)
+        if len(found) == QUESTIONS_MAX:
+            raise CannotCompile(f"more than {QUESTIONS_MAX} questions", *place)
+        name, argument = f"ask_{len(found)}", _argument(one[1], place)
+        written = f"{one[1]} in lists.{one[2]}"
+        found.append(Question(name, IN_LIST, written, argument, (("list", one[2]),)))
+        blank = re.sub(r"[^\n]", " ", one[0][len(name) :])
+        source = source[: one.start()] + name + blank + source[one.end() :]
+    if left := LISTS.search(_bare(source)):
+        words = "a list is asked about as in “args.iban in lists.payees”: a value by its names"
+        raise CannotCompile(words, *at(source, left.start()))
     return source, found
 
 

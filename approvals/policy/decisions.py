@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from amends.protocol.vocabulary import RISKS, ActionClass, Risk
 from approvals.policy.conditions import FINDINGS, WRITTEN, Condition, Finding
@@ -43,6 +43,13 @@ def first_of(before: Any) -> Any:
 def higher(order: Sequence[T], *found: T) -> T:
     """The highest of `found` in the given order."""
     return max(found, key=order.index)
+
+
+class Escalation(NamedTuple):
+    """Which team is asked, too, where nobody has decided after so many seconds."""
+
+    seconds: int
+    team: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,7 @@ class Rule:
     affected_words: str = ""
     bounded: Mapping[str, Any] | None = None
     """How far people may grant calls ahead that this rule asks about; None: not at all."""
+    escalate: Escalation | None = None
     words: str = ""
     path: Path = field(default=(), compare=False)
 
@@ -156,6 +164,7 @@ class Rule:
             "affected": self.affected,
             "words": self.words or self.in_words(),
             **({"bounded": dict(self.bounded)} if self.bounded else {}),
+            **({"escalate": self.escalate._asdict()} if self.escalate else {}),
             **({"facts": told} if told else {}),
         }
 
@@ -186,6 +195,7 @@ class PolicyDecision:
     verify: Verify = "NONE"
     affected: Asking = ""
     affected_words: str = ""
+    escalate: Escalation | None = None
     rules: tuple[dict[str, Any], ...] = ()
     why: str = ""
 

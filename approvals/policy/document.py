@@ -17,6 +17,8 @@ from amends.protocol.vocabulary import (
 )
 from approvals.policy.decisions import OrderLaw, Rule, Verify
 from approvals.policy.expressions import CannotEvaluate, Expression
+from approvals.policy.named_lists import DeclaredList
+from approvals.policy.working_hours import WorkingHours
 from ledger.canonical import canonical_of
 
 # Twins: the compensating operation of a tool, its arguments taken from facts of the ledger.
@@ -141,6 +143,8 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     always: tuple[Rule, ...] = ()
     """Rules that ask or deny beside those that decide, however specific these are."""
+    review: tuple[Rule, ...] = ()
+    """What is worth a second look once it ran unasked (approvals/reviews.py)."""
     tools: tuple[Tool, ...] = ()
     twins: tuple[Twin, ...] = ()
     audit: Audit = field(default_factory=Audit)
@@ -156,13 +160,16 @@ class Policy:
     verify: Verify = "NONE"
     self_approval: bool = False
     due: Mapping[Risk, int] = field(default_factory=lambda: dict(DUE_SECONDS))
+    named_lists: Mapping[str, DeclaredList] = field(default_factory=dict)
+    """The named lists that conditions may ask about."""
+    working_hours: WorkingHours | None = None
     asking: tuple[Rule, ...] = field(init=False)
     """The rules whose conditions ask about more than the call itself."""
     action_expires_seconds: int = 3600
     plan_expires_seconds: int = 24 * 3600
 
     def __post_init__(self) -> None:
-        rules = (*self.rules, *self.always)
+        rules = (*self.rules, *self.always, *self.review)
         asking = tuple(rule for rule in rules if rule.when is not None and rule.when.questions)
         object.__setattr__(self, "asking", asking)
 
@@ -179,7 +186,7 @@ class Policy:
     @property
     def reads_labels(self) -> bool:
         """Whether a condition looks at the labels of the run; else they need not be known."""
-        rules = (*self.rules, *self.always)
+        rules = (*self.rules, *self.always, *self.review)
         return any(rule.when is not None and "labels" in rule.when.names for rule in rules)
 
     def due_seconds(self, risk: str) -> int:

@@ -203,6 +203,7 @@ def _joined(
         verify=higher(VERIFIES, *(rule.verify or policy.verify for rule, _, _ in met)),
         affected=higher(ASKING, "", *(rule.affected for rule in asking)),
         affected_words=next((rule.affected_words for rule in asking if rule.affected_words), ""),
+        escalate=min((rule.escalate for rule in asking if rule.escalate), default=None),
         rules=tuple(rule.as_json(facts) for rule, _, _ in strictest_first),
         why="; ".join(
             rule.words or rule.in_words() for rule, _, found in strictest_first if found == verdict
@@ -252,6 +253,7 @@ def strictest(judgements: Iterable[PolicyDecision]) -> PolicyDecision:
         verify=higher(VERIFIES, *(one.verify for one in all_of_them)),
         affected=higher(ASKING, "", *(one.affected for one in asking)),
         affected_words=next((one.affected_words for one in asking if one.affected_words), ""),
+        escalate=min((one.escalate for one in asking if one.escalate), default=None),
         rules=tuple(rules[key] for key in sorted(rules)),
         why="; ".join(whys),
     )

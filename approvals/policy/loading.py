@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from amends.protocol.vocabulary import CLASSES, RISKS, Risk
+from approvals.policy import hours_section, lists_section
+from approvals.policy.conditions import LISTED
 from approvals.policy.decisions import (
     COMPENSATIONS,
     CONDITION_FACTS,
@@ -11,6 +13,7 @@ from approvals.policy.decisions import (
     VERDICTS,
     VERIFIES,
     Asking,
+    Escalation,
     RequiredApprovers,
     Rule,
 )
@@ -97,12 +100,13 @@ DAY = 86400
 USES_MAX = 1_000  # of a bounded grant; they are counted anew at each use
 AMOUNT_MAX = 10**15
 SECTIONS = (
-    "policies", "always", "tools", "twins", "unwind", "audit", "autoCompensation", "verify", "due",
-    "stuckAfter", "selfApproval", "order", "expires", "probation", "unknownTools",
+    "policies", "always", "review", "tools", "twins", "unwind", "audit", "autoCompensation",
+    "verify", "due", "stuckAfter", "selfApproval", "order", "expires", "probation", "unknownTools",
+    "lists", "hours",
 )  # fmt: skip
 RULE_FIELDS = (
     "when", "risk", "approval", "requires", "expires", "compensation", "selfApproval", "verify",
-    "askAffected", "bounded", "words",
+    "askAffected", "bounded", "escalate", "words",
 )  # fmt: skip
 CALL_FIELDS = ("connection", "operation", "args")
 
@@ -157,11 +161,23 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
     expires = form.mapping(value.get("expires"), (*root, "expires"), ("action", "plan"))
     unknown = form.choice(value.get("unknownTools"), (*root, "unknownTools"), ("ALLOW", "ASK"))
     probation = form.seconds(value.get("probation"), (*root, "probation"), 0, 30 * DAY)
+    rules = tuple(_rules(form, value.get("policies"), (*root, "policies")))
+    always = tuple(_always(form, value.get("always"), (*root, "always")))
+    lists = lists_section.lists(form, value.get("lists"), (*root, "lists"))
+    review = tuple(_review(form, value.get("review"), (*root, "review")))
+    lists_section.check(form, (*rules, *always, *review), lists)
+    hours = hours_section.hours(form, value.get("hours"), (*root, "hours"))
+    for rule in (*rules, *always, *review) if hours is None else ():
+        if rule.when and "working_hours" in rule.when.names:
+            form.wrong((*rule.path, "when"), "“working_hours” needs the section “hours”")
     return Policy(
         digest=digest(whole) if not form.problems else "",
         document=whole if isinstance(whole, dict) else {},
-        rules=tuple(_rules(form, value.get("policies"), (*root, "policies"))),
-        always=tuple(_always(form, value.get("always"), (*root, "always"))),
+        rules=rules,
+        always=always,
+        review=review,
+        named_lists=lists,
+        working_hours=hours,
         tools=tuple(tools(form, value.get("tools"), (*root, "tools"))),
         twins=tuple(_twins(form, value.get("twins"), (*root, "twins"))),
         audit=_audit(form, value.get("audit"), (*root, "audit")),
@@ -208,6 +224,18 @@ def _always(form: Form, value: Any, path: Path) -> list[Rule]:
     return found
 
 
+def _review(form: Form, value: Any, path: Path) -> list[Rule]:
+    """What is worth a second look: under globs, conditions with words, and nothing else."""
+    found = []
+    for glob, given, at in form.by_glob(value, path):
+        for one, here in one_or_many(given, at):
+            said = form.mapping(one, here, ("when", "words"))
+            if said.get("when") is None:
+                form.wrong(here, "“when” is missing: what about a call is worth a look")
+            found.append(_rule(form, glob, {**said, "approval": "AUTO"}, here))
+    return found
+
+
 def _rule(form: Form, glob: str, value: Any, at: Path) -> Rule:
     if value is None:
         form.wrong(at, "an object is wanted here")
@@ -235,16 +263,35 @@ def _rule(form: Form, glob: str, value: Any, at: Path) -> Rule:
         affected=affected,
         affected_words=affected_words,
         bounded=_bounded(form, given.get("bounded"), (*at, "bounded")),
+        escalate=_escalation(form, given.get("escalate"), (*at, "escalate")),
         words=form.text(given.get("words"), (*at, "words")),
         path=at,
     )
     if rule.bounded and rule.affected:
         form.wrong((*at, "bounded"), "the affected person is asked about each call: leave one out")
-    more = (("requires", rule.requires), ("askAffected", rule.affected), ("bounded", rule.bounded))
+    more = (
+        ("requires", rule.requires),
+        ("askAffected", rule.affected),
+        ("bounded", rule.bounded),
+        ("escalate", rule.escalate),
+    )
     for name, asks in more:
         if asks and rule.approval in {"AUTO", "DENY"}:
             form.wrong((*at, name), f"{rule.approval} asks nobody: leave one of the two out")
     return rule
+
+
+def _escalation(form: Form, value: Any, at: Path) -> Escalation | None:
+    """Which team is asked, too, once nobody has decided for how long."""
+    if value is None:
+        return None
+    given = form.mapping(value, at, ("after", "group"))
+    for name in ("after", "group"):
+        if given.get(name) is None:
+            form.wrong(at, f"“{name}” is missing")
+    seconds = form.seconds(given.get("after"), (*at, "after"), 60, 30 * DAY)
+    team = form.text(given.get("group"), (*at, "group"), 80)
+    return Escalation(seconds, team) if seconds and team else None
 
 
 def _bounded(form: Form, value: Any, at: Path) -> dict[str, Any] | None:
@@ -253,7 +300,7 @@ def _bounded(form: Form, value: Any, at: Path) -> dict[str, Any] | None:
     """
     if value is None:
         return None
-    given = form.mapping(value, at, ("uses", "for", "amount", "each", "sum", "same"))
+    given = form.mapping(value, at, ("uses", "for", "amount", "each", "sum", "same", "listed"))
     for name in ("uses", "for"):
         if given.get(name) is None:
             form.wrong(at, f"“{name}” is missing")
@@ -265,6 +312,7 @@ def _bounded(form: Form, value: Any, at: Path) -> dict[str, Any] | None:
         form.wrong(at, "“amount” is missing: what of a call is counted, as args.amount")
     if amount is not None and not total:
         form.wrong(at, "“sum” is missing: how much all of them come to at most")
+    listed = _listed(form, given.get("listed"), (*at, "listed"))
     return {
         "uses": form.number(given.get("uses"), (*at, "uses"), 1, USES_MAX) or 1,
         "for": form.seconds(given.get("for"), (*at, "for"), 60, 30 * DAY) or 60,
@@ -272,7 +320,17 @@ def _bounded(form: Form, value: Any, at: Path) -> dict[str, Any] | None:
         "each": each,
         "sum": total,
         "same": form.each(given.get("same"), (*at, "same"), lambda one, p: _path(form, one, p), 20),
+        **({"listed": listed} if listed else {}),
     }
+
+
+def _listed(form: Form, value: Any, at: Path) -> dict[str, str] | None:
+    """`args.iban in lists.payees`: what a grant for a list is bound to."""
+    text = form.text(value, at, 200)
+    found = LISTED.fullmatch(text)
+    if text and (found is None or not found[1].startswith("args.")):
+        form.wrong(at, "an argument and a list are wanted here, as args.iban in lists.payees")
+    return {"path": found[1], "list": found[2]} if found else None
 
 
 def _path(form: Form, value: Any, at: Path) -> str | None:

@@ -3,6 +3,8 @@
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -76,9 +78,9 @@ def _list(
     sees = disclosure.sees(request.user, here, deciding=True)
     living = [
         _row(request, here, one, sees=sees)
-        for one in bounded_grants.of_workspace(here, living=True)[:ROWS_A_PAGE]
+        for one in _of_workspace(here, living=True)[:ROWS_A_PAGE]
     ]
-    past = bounded_grants.of_workspace(here, living=False)
+    past = _of_workspace(here, living=False)
     after = request.GET.get("after", "")
     if after.isascii() and after.isdigit():
         past = past.filter(pk__lt=int(after))
@@ -138,3 +140,11 @@ def _row(request: Request, here: Workspace, one: Approval, *, sees: bool) -> dic
         if one.state in {"waiting", "granted"} and inbox.may_withdraw(one, request.user)
         else "",
     }
+
+
+def _of_workspace(workspace: Workspace, *, living: bool) -> QuerySet[Approval]:
+    """Those of a workspace, newest first: living ones, or those that are over."""
+    rows = Approval.objects.filter(workspace=workspace, subject_kind=SubjectKind.GRANT)
+    alive = Q(state__in=[ApprovalState.WAITING, ApprovalState.GRANTED], expires_at__gt=Now())
+    rows = rows.filter(alive) if living else rows.exclude(alive)
+    return rows.select_related("workspace", "agent", "closed_by").order_by("-pk")

@@ -219,6 +219,8 @@ def _line(one: Any, zone: ZoneInfo, root: str, query: str, current: int | None) 
     asked_by = f"asked by {one.requested_by or one.agent or 'the policy'}"
     if one.replaces_id is not None:
         asked_by = f"asked by {one.agent}, changed by {one.requested_by}"
+    if one.escalated_at is not None:
+        asked_by += ", escalated: nobody had decided in time"
     return {
         "id": one.pk,
         "url": f"{root}{one.pk}/{query}",
@@ -487,5 +489,6 @@ def _rule(one: health.OfRule) -> dict[str, Any]:
         "glob": one.glob,
         "asked": one.asked,
         "granted": one.granted,
+        "false_alarms": one.false_alarms,
         "fast": one.fast,
     }

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from amends.protocol.planning import newest_first
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
-from approvals import denials, policy
+from approvals import denials, policy, reviews
 from approvals.models import PolicyVersion
 from approvals.policy import (
     Policy,
@@ -109,6 +109,8 @@ class RunFacts:
     directive: Directive | None = None
     unread: Mapping[int, Readback] = field(default_factory=dict)
     denied_often: str | None = None
+    unlike: Sequence[tuple[str, str]] = ()
+    """Actions that ran unasked and are unlike what their agent did before, each with why."""
     """The tool that a rule denied last, where rules denied this run's calls again and again."""
 
     @property
@@ -289,7 +291,7 @@ def gather(
         one.run_id: one
         for one in Directive.objects.filter(run__in=ids, kind="resume").order_by("pk")
     }
-    denied = denials.often(runs)
+    denied, unlike = denials.often(runs), reviews.of_runs(runs)
     unread = {one.action_id: one for one in Readback.objects.filter(action__in=action_ids)}
     return [
         RunFacts(
@@ -309,6 +311,7 @@ def gather(
             directive=directives.get(run.pk),
             unread=unread,
             denied_often=denied.get(run.pk),
+            unlike=unlike.get(run.pk, ()),
         )
         for run in runs
     ]

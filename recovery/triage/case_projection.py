@@ -17,8 +17,9 @@ from recovery.planning.drafting import CannotUndo, Drafted, draft_steps, judgeme
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import listed, plural, shortened, target_words
 from recovery.triage.causes import Fingerprint, fingerprint_of
-from recovery.triage.detectors import KINDS, Reason, changing, is_without_effects
+from recovery.triage.detectors import KINDS, changing, is_for_review, is_without_effects
 from recovery.triage.headlines import at_stake, blamed_action, brief, headline, in_full
+from recovery.triage.reasons import Reason
 
 # Suggestion: what to do next with a case, and why in one sentence.
 
@@ -253,7 +254,7 @@ def _advised(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
 
 def _urgency(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> dict[str, Any]:
     is_urgent = not is_without_effects(reasons)
-    risk = _risk(facts, blamed) if is_urgent else RISKS[0]
+    risk = _risk(facts, blamed) if is_urgent and not is_for_review(reasons) else RISKS[0]
     failed_at = _failed_at(facts, reasons, blamed)
     due = failed_at + timedelta(seconds=facts.policy.due_seconds(risk))
     windows = [effect.undo_until for _, effect in facts.standing() if effect.undo_until]

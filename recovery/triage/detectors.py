@@ -7,8 +7,7 @@ the keys that it saw; only a key that nobody has answered opens a closed case ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from django.utils.translation import gettext_noop
@@ -20,70 +19,14 @@ from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
 from recovery.models import Case, ReadbackState, StepState
 from recovery.run_facts.runs import RunFacts, ran_at
-from recovery.run_facts.sentences import shortened, target_words
+from recovery.run_facts.sentences import target_words
+from recovery.triage.reasons import Reason, ReasonKind
 from workspaces import formatting
 
-KEY_CHARACTERS_MAX = 200
 REASONS_MAX = 100
-WORDS_CHARACTERS_MAX = 300
 NAMELESS = "Something was done of which no plan is on record, so no rule has allowed it"
 KEY_REUSED_FLAGS = frozenset({"key_reused", "disagree:args", "disagree:targets", "disagree:tool"})
 EFFECT_TWICE_FLAGS = frozenset({"effect_twice"})
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """`code` is the kind, `action` the action's id in its run (or nothing), `words` for people."""
-
-    code: str
-    words: str
-    action: str = ""
-    more: str = ""
-
-    @property
-    def key(self) -> str:
-        return ":".join(part for part in (self.code, self.action, self.more) if part)[
-            :KEY_CHARACTERS_MAX
-        ]
-
-    def as_json(self) -> dict[str, str]:
-        return {
-            "code": self.code,
-            "key": self.key,
-            "action": self.action,
-            "words": shortened(self.words, WORDS_CHARACTERS_MAX),
-        }
-
-
-Finder = Callable[[RunFacts], Iterator[Reason]]
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonKind:
-    """A kind of reason; what has no default must be said of every kind.
-
-    `headline` is the second half of “Agent “x” changed a, …”, `brief` its short form for a line of
-    the queue where the headline's own will not do. Both may name {tool}, {call} (the tool, or “a
-    call”), {failure} (` at a.tool (its error)`), {error} (`: its error`) and {not_so} (`: “…” is
-    not so`, the first check that failed); the last three are empty where unknown.
-    `person` is what the affected person is told, without blame and without our words.
-    """
-
-    code: str
-    finder: Finder
-    headline: str
-    person: str
-    brief: str = ""
-    settled: str = ""  # the headline of a call that somebody has settled
-    known: str = ""  # of a doubt that is over: which may name {ended} as well
-    is_about_repair: bool = False  # what went wrong before says more to the affected person
-    blames_failed_action: bool = False
-    likens_by_error: bool = True  # alike are those with the same error; else the same checks
-    allows_automatic: bool = True  # whether it may still be undone without a person
-
-    def __post_init__(self) -> None:
-        if not (self.code and self.headline and self.person):
-            raise ValueError(f"The kind of reason “{self.code}” lacks its words.")
 
 
 def reasons(facts: RunFacts, case: Case | None) -> list[Reason]:
@@ -101,6 +44,11 @@ def reasons(facts: RunFacts, case: Case | None) -> list[Reason]:
 def is_without_effects(found: Sequence[Reason]) -> bool:
     """Whether all that is told of a run is that it failed and did nothing."""
     return [reason.code for reason in found] == ["failed_without_effects"]
+
+
+def is_for_review(found: Sequence[Reason]) -> bool:
+    """Whether nothing is known to be wrong with a run, and somebody is to look at it."""
+    return {reason.code for reason in found} == {"unlike_before"}
 
 
 def living(facts: RunFacts) -> Iterator[Action]:
@@ -291,6 +239,16 @@ def denied_often(facts: RunFacts) -> Iterator[Reason]:
         yield Reason("denied_often", words)
 
 
+def unlike_before(facts: RunFacts) -> Iterator[Reason]:
+    """What the policy wants a person to look at afterwards, once it has taken effect."""
+    for name, words in facts.unlike:
+        action = facts.action(name)
+        if action is None or action.state != ActionState.SUCCEEDED or action not in living(facts):
+            continue
+        told = f"{action.tool_words} asked nobody, and is unlike what its agent did before: {words}"
+        yield Reason("unlike_before", told, action.action, words)
+
+
 def not_resumed(facts: RunFacts) -> Iterator[Reason]:
     """Told to resume, and nothing came back in time."""
     directive = facts.directive
@@ -477,6 +435,14 @@ _ROWS = (
         reported,
         headline="and somebody reported it",
         person=gettext_noop("Somebody told us that this was wrong."),
+        likens_by_error=False,
+        allows_automatic=False,
+    ),
+    ReasonKind(
+        "unlike_before",
+        unlike_before,
+        headline="and {tool} is unlike what it did before",
+        person=gettext_noop("We are looking at whether this is what was asked for."),
         likens_by_error=False,
         allows_automatic=False,
     ),

@@ -41,8 +41,10 @@ class EventType(StrEnum):
     APPROVAL_CHANGED = "approval.changed"
     APPROVAL_DENIED = "approval.denied"
     APPROVAL_DRAWN = "approval.drawn"
+    APPROVAL_ESCALATED = "approval.escalated"
     APPROVAL_EXPIRED = "approval.expired"
     APPROVAL_GRANTED = "approval.granted"
+    APPROVAL_PUT_OFF = "approval.put_off"
     APPROVAL_QUESTIONED = "approval.questioned"
     APPROVAL_REJECTED = "approval.rejected"
     APPROVAL_REMINDED = "approval.reminded"
@@ -97,6 +99,8 @@ class EventType(StrEnum):
     LEDGER_KEY_ROTATED = "ledger.key_rotated"
     LEDGER_ORIGIN_CHANGED = "ledger.origin_changed"
     LEDGER_THINNED = "ledger.thinned"
+
+    LIST_CHANGED = "list.changed"
 
     MEMBER_ADDED = "member.added"
     MEMBER_INVITED = "member.invited"

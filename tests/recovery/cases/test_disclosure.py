@@ -69,6 +69,9 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         f"{W}corrections/settings/", f"{V1}ledger/key",
         f"{V1}ledger/head", f"{V1}ledger/entries", f"{V1}cases", f"{V1}agent/cases"), ({},)),
     **dict.fromkeys((f"{W}residue/", f"{W}policies/reported/", f"{V1}residues"), ({},)),
+    **dict.fromkeys((f"{W}policies/lists/", f"{V1}lists"), ({},)),
+    **dict.fromkeys((f"{W}policies/lists/<slug:name>/", f"{W}policies/lists/<slug:name>/change/",
+        f"{V1}lists/<name>"), ({"name": "payees"},)),
     **dict.fromkeys(
         (f"{W}residue/<int:pk>/", f"{V1}residues/<int:pk>/done"), ({"pk": "{residue}"},)
     ),
@@ -109,7 +112,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
     **dict.fromkeys((f"{V1}approvals/<int:pk>/documents/<name>", f"{APPROVAL}<slug:name>.json"),
         tuple({"pk": "{approval}", "name": name} for name in ("requested", "decided", "resolved"))),
     **dict.fromkeys((f"{APPROVAL}decide/", f"{APPROVAL}withdraw/", f"{APPROVAL}change/",
-        f"{APPROVAL}alike/decide/", f"{APPROVAL}more/", f"{APPROVAL}revoke/",
+        f"{APPROVAL}alike/decide/", f"{APPROVAL}more/", f"{APPROVAL}later/", f"{APPROVAL}revoke/",
         f"{APPROVAL}ask/"),
         ({"pk": "{approval}"},)),
     f"{APPROVAL}answer/<int:enquiry>/": ({"pk": "{approval}", "enquiry": "1"},),

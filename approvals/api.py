@@ -1,0 +1,104 @@
+"""The HTTP API of named lists: read and changed with a person's token, as on their page."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from django.http import HttpRequest, JsonResponse
+from django.shortcuts import get_object_or_404
+from ninja import Field, Router, Schema
+
+from approvals import named_lists
+from approvals.models import NamedList
+from approvals.policy.named_lists import key_of, normal
+from ledger import desk_events
+from workspaces import access
+from workspaces.keys import ByPerson
+from workspaces.models import User, Workspace
+from workspaces.pages import is_number
+from workspaces.written import InvalidInput
+
+PROBLEM = "application/problem+json"
+LIMIT_MAX = 1_000
+
+
+class Person(Protocol):
+    """What `ByPerson` found: the owner of the token, and the workspace that it is for."""
+
+    workspace: Workspace
+    person: User
+
+
+class AsPerson(HttpRequest):
+    auth: Person
+
+
+class ListEntryIn(Schema):
+    value: str = Field(min_length=1, max_length=300)
+    label: str = Field(default="", max_length=200)
+
+
+class ListChangeIn(Schema):
+    """`add` are put on, `remove` taken off, by their values; `version` is the one that was seen."""
+
+    add: list[ListEntryIn] = Field(default_factory=list, max_length=named_lists.AT_ONCE_MAX)
+    remove: list[str] = Field(default_factory=list, max_length=named_lists.AT_ONCE_MAX)
+    note: str = Field(default="", max_length=400)
+    version: int | None = None
+
+
+router = Router(auth=ByPerson(), tags=["lists"])
+
+
+@router.get("/lists", summary="The named lists, each with its version")
+def lists(request: AsPerson) -> Any:
+    access.require(request.auth.person, "view", request.auth.workspace)
+    rows = NamedList.objects.filter(workspace=request.auth.workspace).order_by("name")
+    return {"lists": [named_lists.as_json(one) for one in rows]}
+
+
+@router.get("/lists/{name}", summary="What stands on a list, newest first, a page at a time")
+def entries(request: AsPerson, name: str, q: str = "", after: str = "", limit: int = 100) -> Any:
+    access.require(request.auth.person, "edit_lists", request.auth.workspace)
+    kept = _list(request, name)
+    rows = named_lists.search(kept, q, desk_events.masking_key(request.auth.workspace))
+    rows = rows.filter(pk__lt=int(after)) if is_number(after) else rows
+    size = min(max(1, limit), LIMIT_MAX)
+    found = list(rows[: size + 1])
+    told = [
+        {"value": one.shown, "label": one.label, "since": one.since} for one in found[:size]
+    ]  # fmt: skip
+    more = str(found[size - 1].pk) if len(found) > size else ""
+    return named_lists.as_json(kept) | {"items": told, "after": more}
+
+
+@router.post("/lists/{name}", summary="Put entries on a list and take others off, as one version")
+def change(request: AsPerson, name: str, body: ListChangeIn) -> Any:
+    access.require(request.auth.person, "edit_lists", request.auth.workspace)
+    kept = _list(request, name)
+    key = desk_events.masking_key(request.auth.workspace)
+    forms = [normal(kept.kind, one) for one in body.remove]
+    try:
+        named_lists.change(
+            kept,
+            by=request.auth.person,
+            add=[named_lists.Written(one.value, one.label) for one in body.add],
+            remove=[key_of(kept.kind, one, key) for one in forms if one],
+            note=body.note,
+            seen=body.version,
+        )
+    except named_lists.Stale as stale:
+        return _problem(409, "Out of date", str(stale))
+    except InvalidInput as wrong:
+        return _problem(422, "Not possible", str(wrong))
+    kept.refresh_from_db()
+    return named_lists.as_json(kept)
+
+
+def _list(request: AsPerson, name: str) -> NamedList:
+    return get_object_or_404(NamedList, workspace=request.auth.workspace, name=name)
+
+
+def _problem(status: int, title: str, detail: str) -> JsonResponse:
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+    return JsonResponse(body, status=status, content_type=PROBLEM)

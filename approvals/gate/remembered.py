@@ -1,0 +1,223 @@
+"""Conditions about what is remembered: sums and counts, values that are known, amounts that are
+unusual, and named lists; and about working hours.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from amends.protocol.masking import holds_bare, without_last4
+from approvals import memory, named_lists
+from approvals.gate.decision_table import NOTHING_BEGUN
+from approvals.gate.looks import Gathered, Look, value_of
+from approvals.memory import Meter, Value
+from approvals.policy import UNKNOWN, Finding, Question
+from approvals.policy.conditions import window_seconds
+from approvals.policy.named_lists import sought, stands
+
+# Sums and counts, with this call, over those that ran or are granted.
+
+AMOUNT_MAX = Decimal(10) ** 18
+SUBJECTS_MAX = 20
+
+
+def counted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+    meter = _meter(question, gathered, facts)
+    if meter is None:
+        return Finding(UNKNOWN, f"What {question.source} comes to cannot be told")
+    gathered.meters.append(meter)
+    now, before = gathered.context.now, gathered.context.action
+    # One that has begun is answered and not made again: it stands among the others, or is too old.
+    is_begun = before is not None and before.state not in NOTHING_BEGUN
+    adds = Decimal(0) if is_begun else meter.amount
+
+    def read(rows: Sequence[Any] | None) -> Finding:
+        found = memory.standings(meter, rows, now, is_begun=is_begun)
+        gathered.standings += [(meter, one) for one in found]
+        total = max((one.others for one in found), default=Decimal(0)) + adds
+        if not all(one.is_complete for one in found):
+            return Finding(UNKNOWN, f"More calls are open than {question.source} looks at")
+        since = min((one.since for one in found if one.since), default=now)
+        young = since > now - timedelta(seconds=meter.window_seconds)
+        counted = f", counted since {since:%Y-%m-%d %H:%M} UTC" if young else ""
+        value = int(total) if total == int(total) else float(total)
+        return Finding(value, f"{question.source} comes to {value} with this call{counted}")
+
+    sql, values = memory.tallies(gathered.caller, meter)
+    return Look(sql, values, read)
+
+
+def _meter(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Meter | None:
+    """What this call adds, and for whom; None where it cannot be told, or is less than nothing."""
+    amount = Decimal(1) if question.function == "count" else _number(value_of(question, facts))
+    subjects = _subjects(question.option("per", "workspace"), gathered, facts)
+    if amount is None or not subjects or len(subjects) > SUBJECTS_MAX:
+        return None
+    return Meter(
+        meter=memory.digest_of(question.key),
+        subjects=[memory.digest_of(one) for one in subjects],
+        amount=amount,
+        window_seconds=window_seconds(question.option("over")),
+    )
+
+
+def _number(value: Any) -> Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    number = Decimal(str(value))
+    return number if number.is_finite() and 0 <= number < AMOUNT_MAX else None
+
+
+def _subjects(per: str, gathered: Gathered, facts: Mapping[str, Any]) -> list[str]:
+    """Whom or what is counted for; none where it is not known."""
+    request = gathered.request
+    own = {
+        "workspace": ["all"],
+        "agent": [str(request.actor.agent_id)],
+        "tool": [request.tool],
+        "run": [request.planned.run],
+        "person": [gathered.person] if gathered.person else [],
+        "target": sorted({f"{one['type']} {one['id']}" for one in request.targets}),
+    }
+    if per in own:
+        return own[per]
+    value: Any = facts
+    for name in per.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    texts = _texts(value)
+    return sorted(texts) if texts else []
+
+
+# Novelty: whether a value was used before, and whether it looks like one that was.
+
+LEAVES_MAX = 20
+
+
+def _texts(value: Any) -> set[str] | None:
+    """The values as they are compared; None where one of them cannot be."""
+    if isinstance(value, list):
+        parts = [_texts(one) for one in value]
+        known = [one for one in parts if one is not None]
+        return set().union(*known) if len(known) == len(parts) else None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {str(value)}
+    if not isinstance(value, str) or not value.strip() or holds_bare(value):
+        return None
+    return {without_last4(value.encode()).decode()}
+
+
+def known(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+    request = gathered.request
+    is_target = question.subject in {"target", "targets"}
+    targets = sorted({(one["type"], one["id"]) for one in request.targets})
+    named = [" ".join(one) for one in targets]
+    texts = named if is_target else sorted(_texts(value_of(question, facts)) or ())
+    by = question.option("by", "workspace")
+    if not texts or len(texts) > LEAVES_MAX or (by == "person" and not gathered.person):
+        return Finding(UNKNOWN, f"Whether {question.subject} is known cannot be told")
+    field_ = memory.digest_of("target" if is_target else question.subject)
+    values = [Value.of(one) for one in texts]
+    gathered.sighted |= {(field_, one.value): one for one in values}
+    agent = request.actor.agent_id if by == "agent" else None
+    person = gathered.person if by == "person" else None
+    whose = memory.Whose(request.actor.workspace_id, field_, agent, person)
+    sql, parameters = (
+        memory.seen_targets(whose, targets, values)
+        if is_target
+        else memory.seen_values(whose, values)
+    )
+    return Look(sql, parameters, partial(_seen, question, gathered.context.now))
+
+
+def _seen(question: Question, now: datetime, rows: Sequence[Any] | None) -> Finding:
+    seen = [msgspec.convert(one, memory.Seen) for one in rows or ()]
+    if question.function == "lookalike":
+        alike = any(one.is_alike and not one.is_known for one in seen)
+        looks = "looks like one that is known, and is another" if alike else "looks like no other"
+        return Finding(alike, f"{question.subject} {looks}")
+    least = window_seconds(question.option("for")) if question.option("for") else 0
+    known = all(one.is_known and now.timestamp() - (one.since or 0) >= least for one in seen)
+    if any(one.overturned for one in seen):
+        return Finding(known, f"A call with {question.subject} was undone, or failed its check")
+    new = [one for one in seen if not one.is_known]
+    if new:
+        return Finding(known, f"{question.subject} is new: no call with it was done before")
+    youngest = max(seen, key=lambda one: one.since or 0)
+    since = datetime.fromtimestamp(youngest.since or 0, UTC)
+    times = f"{youngest.times} call{'s' * (youngest.times != 1)}"
+    return Finding(known, f"{question.subject} is known since {since:%Y-%m-%d %H:%M} UTC, {times}")
+
+
+def working_hours(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Finding:
+    hours = gathered.policy.working_hours
+    if hours is None:
+        return Finding(UNKNOWN, "Nobody says when working hours are")
+    is_open = hours.covers(gathered.context.now)
+    return Finding(is_open, f"It is {'within' if is_open else 'outside'} working hours")
+
+
+# Amounts out of an agent's range.
+
+CALLS_TO_COMPARE_MAX = 200
+ENOUGH_TO_COMPARE = 5
+TIMES_THE_MOST = 2
+MOST = f"""
+SELECT json_build_array(count(n.amount), max(n.amount)::float8) FROM (
+    SELECT a.agent_id, CASE WHEN jsonb_typeof(a.args #> %b::text[]) = 'number'
+        THEN (a.args #>> %b::text[])::numeric END AS amount
+    FROM ledger_action a WHERE a.workspace_id = %b AND a.tool = %b AND a.state = 'succeeded'
+        AND a.compensated = 'none' ORDER BY a.id DESC LIMIT {CALLS_TO_COMPARE_MAX}) n
+WHERE n.agent_id = %b"""  # noqa: S608 - our own words
+
+
+def unusual(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+    """Whether an amount is above twice the most of this agent's earlier calls of the tool."""
+    amount, path = _number(value_of(question, facts)), question.subject.split(".")
+    cannot = Finding(UNKNOWN, f"Whether {question.subject} is unusual cannot be told")
+    if amount is None or path[0] != "args" or len(path) == 1:
+        return cannot
+
+    def read(row: Sequence[Any]) -> Finding:
+        calls, most = row
+        if calls < ENOUGH_TO_COMPARE:
+            return cannot
+        is_above = float(amount) > TIMES_THE_MOST * most
+        above = "is above" if is_above else "is not above"
+        words = f"{question.subject} {above} twice the most of {calls} earlier calls"
+        return Finding(is_above, words)
+
+    actor, names = gathered.request.actor, path[1:]
+    tool = gathered.request.tool
+    return Look(MOST, [names, names, actor.workspace_id, tool, actor.agent_id], read)
+
+
+# Named lists.
+
+
+def listed(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+    name, value = question.option("list"), value_of(question, facts)
+    declared, actor = gathered.policy.named_lists.get(name), gathered.request.actor
+    cannot = Finding(UNKNOWN, f"Whether {question.subject} is on the list {name} cannot be told")
+    if declared is None or value is UNKNOWN:
+        return cannot
+    wanted = sought(declared.kind, value, actor.masking_key)
+    if wanted is None:
+        return cannot
+
+    def read(row: Sequence[Any] | None) -> Finding:
+        version, digest, kind, keys, marks = row or (0, "", declared.kind, None, None)
+        if kind != declared.kind:
+            return Finding(UNKNOWN, f"The list {name} is one of {kind}, not of {declared.kind}")
+        answer = stands(wanted, {*(keys or ()), *(marks or ()), *declared.entries})
+        if answer is None:
+            return cannot
+        which = f"version {version} ({digest[:12]})" if version else "which has no version yet"
+        is_on = "is" if answer else "is not"
+        return Finding(answer, f"{question.subject} {is_on} on the list {name}, {which}")
+
+    sql, values = named_lists.look(actor.workspace_id, name, wanted)
+    return Look(sql, values, read)

@@ -1,0 +1,249 @@
+"""Named lists: put on, taken off, looked up. Each change is a version, with a digest over it and
+all before, so that whoever was asked can be shown by which one a call was judged.
+
+Entries are found by an index, and no list is ever read whole for a call. What a list of accounts
+or cards holds is kept by marks alone, as the ledger keeps such values.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from amends.protocol.masking import MaskingKey, holds_mask, masked
+from amends.protocol.vocabulary import EventType
+from approvals.models import ListChange, ListEntry, NamedList
+from approvals.policy.named_lists import (
+    ENTRY_CHARACTERS_MAX,
+    HIDDEN_KINDS,
+    KINDS,
+    NAME,
+    Sought,
+    key_of,
+    mark_of,
+    normal,
+    sought,
+    stands,
+)
+from ledger import desk_events
+from ledger.append.statements import Statement
+from ledger.canonical import digest
+from workspaces import locks
+from workspaces.models import User, Workspace
+from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
+
+FORM = "amends list 1"
+ENTRIES_MAX = 100_000
+LISTS_MAX = 200
+AT_ONCE_MAX = 10_000
+LABEL_CHARACTERS_MAX = 200
+WRONG_TOLD_MAX = 5
+EXAMPLES = {
+    "text": "a name",
+    "mail": "eve@example.com",
+    "domain": "example.com or *.example.com",
+    "iban": "DE89 3704 0044 0532 0130 00",
+    "card": "a card number",
+}
+
+
+class Stale(InvalidInput):
+    """We stopped because somebody changed the list meanwhile: look at it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One entry as a person wrote it."""
+
+    text: str
+    label: str = ""
+
+
+def read_lines(text: str) -> list[Written]:
+    """Entries that were pasted, one a line, with a label behind a tab or a semicolon."""
+    found = []
+    for line in text.replace("\t", ";").splitlines():
+        value, _, label = line.partition(";")
+        if value.strip():
+            found.append(Written(value.strip(), " ".join(label.split())))
+    return found
+
+
+@transaction.atomic
+def create(workspace: Workspace, name: str, kind: str) -> NamedList:
+    """A new list without entries, at version 0. Raises InvalidInput."""
+    if not NAME.fullmatch(name):
+        raise InvalidInput("A name has small letters, digits and _, and begins with a letter.")
+    if kind not in KINDS:
+        raise InvalidInput(f"A kind is one of {', '.join(KINDS)}.")
+    locks.locked(Workspace.objects.all()).get(pk=workspace.pk)
+    lists = NamedList.objects.filter(workspace=workspace)
+    found = lists.filter(name=name).first()
+    if found is not None:
+        if found.kind != kind:
+            raise InvalidInput(f"There is a list {name} of the kind {found.kind} already.")
+        return found
+    if lists.count() >= LISTS_MAX:
+        raise InvalidInput(f"There are {LISTS_MAX} lists here, and no more may be.")
+    return NamedList.objects.create(workspace=workspace, name=name, kind=kind)
+
+
+@transaction.atomic
+def change(
+    kept: NamedList,
+    *,
+    by: User,
+    add: Sequence[Written] = (),
+    remove: Sequence[str] = (),
+    note: str = "",
+    seen: int | None = None,
+) -> ListChange | None:
+    """Put entries on the list and take others off, by their keys, as one version; None where that
+    changes nothing. Raises InvalidInput, with the first that do not fit, and Stale where the list
+    is no longer at the version that was `seen`.
+    """
+    note = kept_text(note, NOTE_CHARACTERS_MAX)
+    if len(add) + len(remove) > AT_ONCE_MAX:
+        raise InvalidInput(f"At most {AT_ONCE_MAX:,} entries at once, please.")
+    workspace = locks.locked(Workspace.objects.all()).get(pk=kept.workspace_id)
+    kept = NamedList.objects.get(pk=kept.pk)
+    if seen is not None and seen != kept.version:
+        raise Stale(f"Somebody has changed the list meanwhile: it is at version {kept.version}.")
+    entries = _entries(kept, add, desk_events.masking_key(workspace))
+    standing = kept.entries.filter(until=None)
+    there = set(standing.filter(key__in=list(entries)).values_list("key", flat=True))
+    new = [one for key, one in entries.items() if key not in there]
+    gone = list(standing.filter(key__in=list(remove)).values_list("key", flat=True))
+    if not new and not gone:
+        return None
+    if kept.count + len(new) - len(gone) > ENTRIES_MAX:
+        raise InvalidInput(f"A list has at most {ENTRIES_MAX:,} entries.")
+    version = kept.version + 1
+    standing.filter(key__in=gone).update(until=version)
+    for one in new:
+        one.since = version
+    ListEntry.objects.bulk_create(new, batch_size=1_000)
+    made = digest(
+        {
+            "form": FORM, "workspace": workspace.slug, "list": kept.name, "kind": kept.kind,
+            "version": version, "previous": kept.digest,
+            "added": sorted(one.key for one in new), "removed": sorted(gone),
+        }
+    )  # fmt: skip
+    count = kept.count + len(new) - len(gone)
+    NamedList.objects.filter(pk=kept.pk).update(version=version, digest=made, count=count)
+    changed = ListChange.objects.create(
+        list=kept, version=version, digest=made, by=by, note=note,
+        added=len(new), removed=len(gone),
+    )  # fmt: skip
+    data = {
+        "list": kept.name, "kind": kept.kind, "version": version, "digest": made,
+        "added": len(new), "removed": len(gone), "entries": count, "note": note,
+    }  # fmt: skip
+    desk_events.record(workspace, EventType.LIST_CHANGED, by=by, part="policy", data=data)
+    return changed
+
+
+def _entries(kept: NamedList, add: Iterable[Written], key: MaskingKey) -> dict[str, ListEntry]:
+    """The entries by their keys. Raises InvalidInput with the first that are none."""
+    found: dict[str, ListEntry] = {}
+    wrong: list[str] = []
+    for number, one in enumerate(add, 1):
+        form = normal(kept.kind, one.text) if len(one.text) <= ENTRY_CHARACTERS_MAX else ""
+        hides = kept.kind not in HIDDEN_KINDS and holds_mask(masked(one.text))
+        label_hides = holds_mask(masked(one.label))
+        if not form or hides or label_hides or len(one.label) > LABEL_CHARACTERS_MAX:
+            wrong.append(str(number))
+            continue
+        shown = key.placeholder(kept.kind, form) if kept.kind in HIDDEN_KINDS else one.text
+        own = key_of(kept.kind, form, key)
+        policy = mark_of(key.placeholder("policy", one.text))
+        found[own] = ListEntry(list=kept, key=own, mark=policy, shown=shown, label=one.label)
+    if wrong:
+        more = " and more" if len(wrong) > WRONG_TOLD_MAX else ""
+        lines = f"line{'s' * (len(wrong) != 1)} {', '.join(wrong[:WRONG_TOLD_MAX])}{more}"
+        raise InvalidInput(
+            f"Nothing was changed: {lines} cannot be read as {kept.kind}. An entry is written as"
+            f" {EXAMPLES[kept.kind]}; numbers of cards stand on lists of the kind card alone."
+        )
+    return found
+
+
+# Looking up.
+
+LOOK = """
+SELECT json_build_array(l.version, l.digest, l.kind, (
+    SELECT json_agg(e.key) FROM approvals_listentry e
+    WHERE e.list_id = l.id AND e.until IS NULL AND e.key = ANY(%b::text[])), (
+    SELECT json_agg(e.mark) FROM approvals_listentry e
+    WHERE e.list_id = l.id AND e.until IS NULL AND e.mark <> '' AND e.mark = ANY(%b::text[])))
+FROM approvals_namedlist l WHERE l.workspace_id = %b AND l.name = %b"""
+
+
+def look(workspace_id: int, name: str, wanted: Iterable[Sought]) -> Statement:
+    """Version, digest and kind of a list, and which of the keys stand on it."""
+    keys = sorted({key for one in wanted for key in one.keys})
+    return LOOK, [keys, keys, workspace_id, name]
+
+
+def standing_keys(kept: NamedList, wanted: Iterable[Sought], *, version: int) -> set[str]:
+    """Which of the keys stood there at a version and stand there now."""
+    keys = {key for one in wanted for key in one.keys}
+    rows = kept.entries.filter(Q(key__in=keys) | Q(mark__in=keys), until=None, since__lte=version)
+    return {one for pair in rows.values_list("key", "mark") for one in pair if one}
+
+
+# What a bounded grant for a list is bound to.
+
+
+def bound(workspace: Workspace, listed: Mapping[str, str]) -> dict[str, Any]:
+    """The list as it stands, for the terms of a grant. Raises InvalidInput where it is empty."""
+    kept = NamedList.objects.filter(workspace=workspace, name=listed["list"]).first()
+    if kept is None or not kept.count:
+        raise InvalidInput(f"Nothing stands on the list {listed['list']}.")
+    return {**listed, "version": kept.version, "digest": kept.digest}
+
+
+def is_bound(workspace: Workspace, listed: Mapping[str, Any], value: Any) -> bool:
+    """Whether a value stood on the list at the version that a grant names, and stands there now."""
+    kept = NamedList.objects.filter(workspace=workspace, name=listed["list"]).first()
+    if kept is None or value is None:
+        return False
+    wanted = sought(kept.kind, value, desk_events.masking_key(workspace))
+    if wanted is None:
+        return False
+    found = standing_keys(kept, wanted, version=listed["version"])
+    return stands(wanted, found) is True
+
+
+# For people.
+
+
+def search(kept: NamedList, text: str, key: MaskingKey) -> QuerySet[ListEntry]:
+    """Its entries, newest first; with `text`, the one that it names, and those it stands in."""
+    rows = kept.entries.filter(until=None).order_by("-pk")
+    text = " ".join(text.split())
+    if not text:
+        return rows
+    form = normal(kept.kind, text)
+    exact = Q(key=key_of(kept.kind, form, key)) if form else Q(pk=None)
+    return rows.filter(exact | Q(shown__icontains=text) | Q(label__icontains=text))
+
+
+def history(kept: NamedList) -> QuerySet[ListChange]:
+    return ListChange.objects.filter(list=kept).select_related("by").order_by("-version")
+
+
+def of_version(kept: NamedList, version: int) -> tuple[QuerySet[ListEntry], QuerySet[ListEntry]]:
+    """What came and what went with a version."""
+    rows: QuerySet[ListEntry] = kept.entries.order_by("pk")
+    return rows.filter(since=version), rows.filter(until=version)
+
+
+def as_json(kept: NamedList) -> dict[str, Any]:
+    return {
+        "name": kept.name, "kind": kept.kind, "version": kept.version, "digest": kept.digest,
+        "entries": kept.count,
+    }  # fmt: skip

@@ -1,0 +1,168 @@
+"""Named lists: what a policy says of them, and how a value is looked for on one.
+
+A value is compared in the normal form of the list's kind, so that an IBAN in groups, an address in
+capitals and a link stand for what they name. Accounts and cards are compared by the marks with
+which the ledger masks them, as are values that a call holds masked; what was masked in another way
+than the list's kind can be found, but never be said to be missing.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import getaddresses
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlsplit
+
+from amends.protocol.masking import MaskingKey, holds_bare, holds_mask, kind_of, masked
+from approvals.policy.spelling import leaves, plain
+
+KINDS = ("text", "mail", "domain", "iban", "card")
+HIDDEN_KINDS = frozenset({"iban", "card"})
+"""Their entries are kept by their marks alone."""
+NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")
+ENTRY_CHARACTERS_MAX = 300
+LEAVES_MAX = 20
+LABELS_MAX = 10
+"""Of a host so many parents are looked for as `*.parent`."""
+
+_MAIL = re.compile(r"[^@\s,<>]+@[^@\s,<>]+")
+_HOST = re.compile(r"(?:\*\.)?[^\s/@:*]+")
+_IBAN = re.compile(r"[A-Z]{2}[0-9]{2}[0-9A-Z]{11,30}")
+_CARD = re.compile(r"[0-9]{12,19}")
+_MARK = re.compile(r"⟦masked:[a-z0-9]+:v1:([0-9a-f]{32})")
+_TAGS = {"iban": {"iban"}, "card": {"card", "cardnumber", "creditcardnumber"}}
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredList:
+    """What the policy says of a list; `entries` are those that stand in the document itself."""
+
+    name: str
+    kind: str = "text"
+    words: str = ""
+    entries: frozenset[str] = frozenset()
+    """By the keys under which they are found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """One value that is looked for: the keys under which it stands on a list, and whether it is
+    missing where none is found.
+    """
+
+    keys: Sequence[str]
+    can_be_missing: bool = True
+
+
+def normal(kind: str, text: str) -> str:
+    """The normal form of an entry or a value; empty where it is none of this kind."""
+    text = unicodedata.normalize("NFKC", text).strip()
+    if kind == "iban":
+        found = re.sub(r"[\s-]", "", text).upper()
+        return found if _IBAN.fullmatch(found) and _checks(found) else ""
+    if kind == "card":
+        found = re.sub(r"[\s-]", "", text)
+        return found if _CARD.fullmatch(found) and holds_mask(masked(found)) else ""
+    text = plain(" ".join(text.split()))
+    if kind == "mail":
+        address = getaddresses([text])[0][1] if "<" in text else text
+        return _with_host(address) if _MAIL.fullmatch(address) else ""
+    return _host(text) if kind == "domain" else text
+
+
+def _checks(iban: str) -> bool:
+    """Whether its check digits are right (ISO 7064, MOD 97-10)."""
+    turned = iban[4:] + iban[:4]
+    return int("".join(str(int(one, 36)) for one in turned)) % 97 == 1
+
+
+def _with_host(address: str) -> str:
+    name, _, host = address.rpartition("@")
+    return f"{name}@{_ascii(host)}"
+
+
+def _host(text: str) -> str:
+    """The host that a mail address, a link or a name of a host stands for."""
+    if "@" in text and "://" not in text:
+        text = _MAIL.findall(text)[0].rpartition("@")[2] if _MAIL.search(text) else ""
+    elif "://" in text:
+        try:
+            text = urlsplit(text).hostname or ""
+        except ValueError:
+            return ""
+    host = _ascii(text.split("/", 1)[0].rstrip("."))
+    return host if _HOST.fullmatch(host) else ""
+
+
+def _ascii(host: str) -> str:
+    """As it stands in the DNS, so that a name in another alphabet is one, however it is written."""
+    try:
+        return host.encode("idna").decode()
+    except UnicodeError:
+        return host
+
+
+def key_of(kind: str, text: str, masking_key: MaskingKey | None) -> str:
+    """The key under which a normal form stands on a list of this kind."""
+    if kind in HIDDEN_KINDS:
+        return mark_of(masking_key.placeholder(kind, text)) if masking_key else ""
+    return sha256(f"{kind}\x1f{text}".encode()).hexdigest()[:32]
+
+
+def mark_of(placeholder: str) -> str:
+    """The mark of a placeholder, the same for the same value; empty of one without."""
+    found = _MARK.match(placeholder)
+    return found[1] if found else ""
+
+
+def sought(kind: str, value: Any, masking_key: MaskingKey | None) -> list[Sought] | None:
+    """What is looked for on a list of this kind, each of which has to stand there; None where it
+    cannot be told: nothing is given, or something is no value of this kind.
+    """
+    texts = list(leaves(value))
+    if kind in {"mail", "domain"}:
+        texts = [one for text in texts for one in _addresses(text)]
+    found = [_sought(kind, one, masking_key) for one in texts]
+    known = [one for one in found if one is not None]
+    return known if 0 < len(known) == len(found) <= LEAVES_MAX else None
+
+
+def _addresses(text: Any) -> Iterable[Any]:
+    """Of a line of several addresses each."""
+    if not isinstance(text, str) or "@" not in text or "://" in text or holds_mask(text):
+        return [text]
+    return [address for _, address in getaddresses([text])] or [text]
+
+
+def _sought(kind: str, value: Any, masking_key: MaskingKey | None) -> Sought | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    text = str(value)
+    if holds_mask(text):
+        tag, mark = kind_of(text), mark_of(text)
+        if tag is None or not mark or holds_bare(text):
+            return None
+        return Sought([mark], can_be_missing=tag in _TAGS.get(kind, ()))
+    form = normal(kind, text)
+    if not form or (kind in HIDDEN_KINDS and masking_key is None):
+        return None
+    forms = [form]
+    if kind == "domain":
+        labels = form.split(".")
+        forms += [f"*.{'.'.join(labels[at:])}" for at in range(1, min(len(labels), LABELS_MAX))]
+    return Sought([key_of(kind, one, masking_key) for one in forms])
+
+
+def stands(wanted: Iterable[Sought], found: Iterable[str]) -> bool | None:
+    """Whether each stands among the keys that were `found`; None where that cannot be told."""
+    keys = set(found)
+    missing = [one for one in wanted if keys.isdisjoint(one.keys)]
+    if any(one.can_be_missing for one in missing):
+        return False
+    return None if missing else True
+
+
+def names_of(lists: Mapping[str, DeclaredList]) -> str:
+    return ", ".join(sorted(lists)) or "none: name it under “lists”"

@@ -1,0 +1,55 @@
+"""Approving for later: a yes with the moment before which the call is not made."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from django.contrib.auth.decorators import login_required
+from django.db import transaction
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from django.views.decorators.http import require_POST
+
+from approvals import inbox, not_before
+from approvals.views import card
+from approvals.views.lists import approvals_of, zone_of
+from workspaces import clock
+from workspaces.access import require
+from workspaces.moves import CannotMove
+from workspaces.pages import Request, workspace_or_404
+from workspaces.written import InvalidInput
+
+
+@login_required
+@require_POST
+def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Yes, and not before the moment that was typed, in the person's own time."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "approve", here)
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    posted = request.POST
+    try:
+        until = _moment(posted.get("not-before", ""), zone_of(request.user))
+        with transaction.atomic():
+            inbox.as_shown(approval, posted.get("digest", ""))
+            not_before.put_off(approval, until, by=request.user, now=clock.now())
+            inbox.grant(
+                approval,
+                by=request.user,
+                seen=posted.get("digest", ""),
+                reason=posted.get("reason", ""),
+                shown=card.shown_of(request, approval),
+                shown_seconds=card.shown_seconds(posted.get("shown", "")),
+                login_at=card.login_at(request),
+            )
+    except (CannotMove, InvalidInput, inbox.OutOfDate, inbox.NeedsFreshLogin) as refusal:
+        return card.refused(request, here, pk, refusal)
+    return card.done_with(request, here, approval.pk)
+
+
+def _moment(typed: str, zone: ZoneInfo) -> datetime:
+    """The moment of a field for day and time. Raises InvalidInput where it is none."""
+    try:
+        found = datetime.fromisoformat(typed)
+    except ValueError:
+        raise InvalidInput("Not before: say a day and a time.") from None
+    return found if found.tzinfo else found.replace(tzinfo=zone)

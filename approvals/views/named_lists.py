@@ -1,0 +1,257 @@
+"""Named lists: which there are, what stands on one, who changed it, and changing it."""
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from approvals import named_lists
+from approvals.models import ListChange, ListEntry, NamedList
+from approvals.policy import Unreadable, active
+from approvals.policy.conditions import IN_LIST
+from approvals.policy.document import Policy
+from approvals.policy.named_lists import HIDDEN_KINDS
+from approvals.views.lists import zone_of
+from ledger import desk_events, disclosure
+from workspaces import formatting
+from workspaces.access import may, require
+from workspaces.forms import WrittenField
+from workspaces.models import Workspace
+from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
+from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput
+
+CHANGES_SHOWN_MAX = 50
+VALUES_SHOWN_MAX = 50
+PASTED_CHARACTERS_MAX = 2_000_000
+HIDDEN = "hidden: needs edit_lists or view_sensitive"
+
+
+class NewListForm(forms.Form):
+    name = forms.CharField(label="Name", max_length=60, help_text="As conditions say it: payees")
+    kind = forms.ChoiceField(
+        label="What stands on it",
+        choices=[
+            ("text", "texts, compared without regard to capitals"),
+            ("mail", "mail addresses"),
+            ("domain", "domains, of mail addresses and links, too"),
+            ("iban", "bank accounts (IBAN), kept by their marks"),
+            ("card", "card numbers, kept by their marks"),
+        ],
+    )
+
+
+class AddForm(forms.Form):
+    entries = forms.CharField(
+        label="Put on the list",
+        strip=False,
+        max_length=PASTED_CHARACTERS_MAX,
+        widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false", "class": "mono"}),
+        help_text="One a line, as many as you like; behind a semicolon or a tab, what it is.",
+    )
+    note = WrittenField(label="Why", characters_max=NOTE_CHARACTERS_MAX, required=False)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def index(request: Request, workspace: str) -> HttpResponse:
+    """The lists, and a form for a new one."""
+    here = workspace_or_404(request, workspace)
+    form = NewListForm(request.POST if request.method == "POST" else None)
+    status = 200
+    if request.method == "POST":
+        require(request.user, "edit_lists", here)
+        if form.is_valid():
+            try:
+                made = named_lists.create(
+                    here, form.cleaned_data["name"], form.cleaned_data["kind"]
+                )
+                return redirect("approvals:named_list", workspace=here.slug, name=made.name)
+            except InvalidInput as wrong:
+                form.add_error("name", str(wrong))
+        status = 422
+    policy = _policy(here)
+    zone = zone_of(request.user)
+    kept = {one.name: one for one in NamedList.objects.filter(workspace=here).order_by("name")}
+    last = {
+        one.list_id: one
+        for one in ListChange.objects.filter(list__in=kept.values())
+        .select_related("by")
+        .order_by("list", "-version")
+        .distinct("list")
+    }
+    rows = []
+    for name in sorted({*kept, *policy.named_lists}):
+        one, declared = kept.get(name), policy.named_lists.get(name)
+        changed = last.get(one.pk) if one else None
+        rows.append(
+            {
+                "name": name,
+                "url": reverse("approvals:named_list", args=[here.slug, name]),
+                "kind": one.kind if one else declared.kind if declared else "",
+                "count": formatting.count(one.count if one else 0),
+                "version": one.version if one else 0,
+                "words": declared.words if declared else "",
+                "rules": len(_rules(policy, name)),
+                "changed": formatting.moment(changed.at, "ago", zone) if changed else "",
+                "by": str(changed.by) if changed and changed.by else "",
+            }
+        )
+    context = {
+        "workspace": here,
+        "rows": rows,
+        "form": form,
+        "may_edit": may(request.user, "edit_lists", here),
+        "empty": {
+            "icon": "policy",
+            "title": "No list is kept here.",
+            "text": "A condition asks whether a value stands on one: args.iban in lists.payees.",
+        },
+    }
+    return page(request, "approvals/named_lists.html", context, status=status)
+
+
+@login_required
+@require_GET
+def one_list(request: Request, workspace: str, name: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    return _page(request, here, name)
+
+
+@login_required
+@require_POST
+def change(request: Request, workspace: str, name: str) -> HttpResponse:
+    """Put on what was pasted, or take off what was chosen; nothing where the list has changed."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "edit_lists", here)
+    declared = _policy(here).named_lists.get(name)
+    kept = NamedList.objects.filter(workspace=here, name=name).first()
+    if kept is None and declared is not None:
+        kept = named_lists.create(here, name, declared.kind)
+    if kept is None:
+        return _page(request, here, name)
+    chosen = request.POST.getlist("remove")
+    seen = request.POST.get("version", "")
+    form = AddForm(request.POST if not chosen else None)
+    try:
+        if chosen or form.is_valid():
+            named_lists.change(
+                kept,
+                by=request.user,
+                add=[] if chosen else named_lists.read_lines(form.cleaned_data["entries"]),
+                remove=chosen,
+                note=request.POST.get("note", ""),
+                seen=int(seen) if chosen and is_number(seen) else None,
+            )
+            return redirect("approvals:named_list", workspace=here.slug, name=name)
+    except InvalidInput as wrong:
+        problem = {"tone": "bad", "title": "Nothing was changed.", "text": str(wrong)}
+        return _page(request, here, name, form=form, problem=problem, status=422)
+    return _page(request, here, name, form=form, status=422)
+
+
+def _page(
+    request: Request,
+    here: Workspace,
+    name: str,
+    *,
+    form: forms.Form | None = None,
+    problem: dict[str, Any] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    policy = _policy(here)
+    declared = policy.named_lists.get(name)
+    rows = NamedList.objects.filter(workspace=here, name=name)
+    kept = rows.first() if declared is not None else get_object_or_404(rows)
+    edits = may(request.user, "edit_lists", here)
+    sees = edits or disclosure.sees(request.user, here)
+    q = request.GET.get("q", "") if sees else ""
+    found = []
+    if kept is not None:
+        entries = named_lists.search(kept, q, desk_events.masking_key(here))
+        after = request.GET.get("after", "")
+        entries = entries.filter(pk__lt=int(after)) if is_number(after) else entries
+        found = list(entries[: ROWS_A_PAGE + 1])
+    shown, pager = page_of(request, found, lambda one: str(one.pk))
+    kind = kept.kind if kept else declared.kind if declared else ""
+    context = {
+        "workspace": here,
+        "name": name,
+        "kind": kind,
+        "hides": kind in HIDDEN_KINDS,
+        "words": declared.words if declared else "",
+        "is_declared": declared is not None,
+        "written_out": len(declared.entries) if declared else 0,
+        "rules": [one.words or one.in_words() for one in _rules(policy, name)],
+        "version": kept.version if kept else 0,
+        "digest": formatting.digest(kept.digest) if kept and kept.digest else "",
+        "count": formatting.count(kept.count if kept else 0),
+        "mismatch": bool(kept and declared and kept.kind != declared.kind),
+        "q": q,
+        "sees": sees,
+        "may_edit": edits,
+        "problem": problem,
+        "form": form or AddForm(),
+        "rows": [_row(one, sees=sees) for one in shown],
+        "pager": pager,
+        "changes": _changes(request, kept, sees=sees) if kept else [],
+    }
+    return page(request, "approvals/named_list.html", context, status=status)
+
+
+def _row(entry: ListEntry, *, sees: bool) -> dict[str, Any]:
+    return {
+        "key": entry.key,
+        "shown": entry.shown if sees else HIDDEN,
+        "label": entry.label if sees else "",
+        "since": entry.since,
+    }
+
+
+def _changes(request: Request, kept: NamedList, *, sees: bool) -> list[dict[str, Any]]:
+    """The history, newest first; the values of a version for whoever sees them."""
+    zone, told = zone_of(request.user), []
+    for one in named_lists.history(kept)[:CHANGES_SHOWN_MAX]:
+        came, went = named_lists.of_version(kept, one.version)
+        told.append(
+            {
+                "version": one.version,
+                "digest": formatting.digest(one.digest),
+                "by": str(one.by or "the desk"),
+                "at": formatting.moment(one.at, "ago", zone),
+                "note": one.note,
+                "added": one.added,
+                "removed": one.removed,
+                "came": [_row(entry, sees=sees) for entry in came[:VALUES_SHOWN_MAX]]
+                if sees
+                else [],
+                "went": [_row(entry, sees=sees) for entry in went[:VALUES_SHOWN_MAX]]
+                if sees
+                else [],
+                "has_more": max(one.added, one.removed) > VALUES_SHOWN_MAX,
+            }
+        )
+    return told
+
+
+def _policy(here: Workspace) -> Policy:
+    """The policy in force; an empty one where it cannot be read, for lists outlive it."""
+    try:
+        return active(here)
+    except Unreadable:
+        return Policy(digest="", document={})
+
+
+def _rules(policy: Policy, name: str) -> list[Any]:
+    """The rules that ask about a list."""
+    return [
+        rule
+        for rule in (*policy.rules, *policy.always)
+        if rule.when
+        and any(
+            one.function == IN_LIST and one.option("list") == name for one in rule.when.questions
+        )
+    ]

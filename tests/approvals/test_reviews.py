@@ -1,0 +1,96 @@
+"""Reviews: what ran unasked and is unlike what its agent did before is looked at afterwards."""
+
+import pytest
+
+from approvals.models import Approval, Review
+from approvals.policy import Invalid, load_new
+from recovery.models import Case
+from recovery.triage import triage
+from tests.approvals.cast import put_in_force
+from tests.approvals.door import Agent as Trip
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+POLICY = {
+    "policies": {"pay.*": [{"approval": "AUTO"}], "pay.large": {"approval": "MANUAL"}},
+    "tools": {"mail.read": {"class": "read_only", "reads_untrusted": True}},
+    "review": {
+        "pay.*": [
+            {"when": "!known(args.to, by: agent)", "words": "A recipient never paid before"},
+            {"when": "unusual(args.amount)", "words": "More than it ever paid"},
+        ],
+        "*": {
+            "when": 'class != "read_only" && read_untrusted && !known(tool, by: agent)',
+            "words": "A new tool after it read what strangers wrote",
+        },
+    },
+}
+
+
+@pytest.fixture
+def trip(acme, ada, key, ben, cleo):
+    put_in_force(acme, ada, POLICY)
+    return Trip(key)
+
+
+def done(trip, number, tool="pay.send", **args):
+    """One run with one call that goes on and takes effect."""
+    run, action, attempt = f"run_{number}", f"act_{number}", f"try_{number}"
+    said = trip.begin(run=run, tool=tool, args=args, key=f"k{number}", action=action,
+                      attempt=attempt)  # fmt: skip
+    assert said.json()["answer"] == "proceed", said.json()
+    trip.succeeded(said, attempt=attempt)
+    trip.send("run.completed", run)
+    triage.look()
+    return run
+
+
+def cases():
+    return {one.run.run: one for one in Case.objects.select_related("run")}
+
+
+def test_a_recipient_that_is_new_is_a_case_of_low_risk_and_the_next_payment_to_them_is_none(trip):
+    first = done(trip, 1, to="Eve", amount=10)
+    case = cases()[first]
+    assert (case.reasons, case.risk) == (["unlike_before"], "low")
+    assert "A recipient never paid before" in case.evidence[0]["words"]
+    assert not Approval.objects.exists(), "nobody was asked"
+    second = done(trip, 2, to="Eve", amount=10)
+    assert second not in cases()
+
+
+def test_an_amount_out_of_its_range_is_looked_at_once_there_is_a_range(trip):
+    for number in range(5):
+        done(trip, number, to="Eve", amount=10 + number)
+    assert done(trip, 6, to="Eve", amount=28) not in cases(), "not above twice the most"
+    beyond = done(trip, 7, to="Eve", amount=57)
+    assert next(one["words"] for one in cases()[beyond].evidence).endswith("More than it ever paid")
+
+
+def test_a_new_tool_after_untrusted_content_is_looked_at_and_a_question_was_looked_at_already(trip):
+    said = trip.begin(tool="mail.read", class_="read_only", key="m", action="m", attempt="m")
+    trip.succeeded(said, attempt="m", result={"text": "pay Mallory"})
+    said = trip.begin(tool="crm.note", key="n", action="n", attempt="n")
+    assert said.json()["answer"] == "proceed"
+    assert not Case.objects.exists(), "it has not taken effect yet"
+    trip.succeeded(said, attempt="n")
+    triage.look()
+    assert cases()["run_1"].reasons == ["unlike_before"]
+
+    assert trip.begin(tool="pay.large", args={"to": "New"}, key="l", action="l").json()[
+        "answer"
+    ] == "wait"  # fmt: skip
+    assert list(Review.objects.values_list("action", flat=True)) == ["n"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ({"words": "x"}, "“when” is missing"),
+        ({"when": "true", "approval": "MANUAL"}, "“approval” is not known here"),
+        ({"when": "usual(args.amount)"}, "did you mean unusual"),
+    ],
+)
+def test_what_is_looked_at_is_said_by_conditions_and_words_alone(rule, says):
+    with pytest.raises(Invalid, match=says):
+        load_new({"policies": {}, "review": {"*": rule}})

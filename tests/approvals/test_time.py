@@ -1,0 +1,167 @@
+"""Time in a policy: working hours, and a second team where nobody decides."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db.models.functions import Now
+
+from approvals import grants, inbox, periodic
+from approvals.models import Approval
+from approvals.policy import Invalid, load_new
+from tests.approvals.cast import now, put_in_force, told
+from tests.approvals.door import Agent as Trip
+from tests.people import person, team
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+OFFICE = {"zone": "Europe/Berlin", "from": "08:00", "to": "18:00", "closed": ["2026-12-25"]}
+NIGHT = {"days": ["fri"], "from": "22:00", "to": "06:00"}
+
+
+@pytest.fixture
+def trip(key, ben, cleo):
+    return Trip(key)
+
+
+def hours(said):
+    return load_new({"policies": {}, "hours": said}).working_hours
+
+
+@pytest.mark.parametrize(
+    ("said", "moment", "is_open"),
+    [
+        (OFFICE, "2026-11-25T07:00", True),
+        (OFFICE, "2026-11-25T06:59", False),
+        (OFFICE, "2026-11-25T17:00", False),
+        (OFFICE, "2026-07-15T06:00", True),
+        (OFFICE, "2026-11-28T10:00", False),
+        (OFFICE, "2026-12-25T10:00", False),
+        (NIGHT, "2026-11-27T22:00", True),
+        (NIGHT, "2026-11-28T05:59", True),
+        (NIGHT, "2026-11-27T05:59", False),
+        (NIGHT, "2026-11-28T06:00", False),
+    ],
+)
+def test_working_hours_are_those_of_a_place_its_summer_and_its_holidays(said, moment, is_open):
+    assert hours(said).covers(datetime.fromisoformat(moment).replace(tzinfo=UTC)) is is_open
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({"hours": OFFICE | {"zone": "Europe/Berln"}}, "did you mean Europe/Berlin"),
+        ({"hours": OFFICE | {"from": "8"}}, "a time of the day"),
+        ({"hours": OFFICE | {"to": "08:00"}}, "two times of a day"),
+        ({"hours": OFFICE | {"closed": ["Xmas"]}}, "a day such as"),
+        (
+            {"policies": {"*": {"when": "!working_hours", "approval": "MANUAL"}}},
+            "needs the section",
+        ),
+        ({"policies": {"*": {"escalate": {"after": "1h"}}}}, "“group” is missing"),
+        (
+            {"policies": {"*": {"approval": "AUTO", "escalate": {"after": "1h", "group": "x"}}}},
+            "AUTO asks nobody",
+        ),
+    ],
+)
+def test_what_cannot_be_kept_to_is_refused_with_its_place(document, says):
+    with pytest.raises(Invalid, match=says):
+        load_new({"policies": {}} | document)
+
+
+def test_outside_working_hours_people_are_asked_and_the_card_says_so(trip, acme, ada):
+    always_open = {"days": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"], "from": "00:00"}
+    rule = {"pay.*": {"when": "!working_hours", "approval": "MANUAL", "words": "Nobody is there"}}
+    policies = {"pay.*": {"approval": "AUTO"}}
+    put_in_force(
+        acme, ada, {"policies": policies, "always": rule, "hours": always_open | {"to": "24:00"}}
+    )
+    assert trip.begin(tool="pay.card", key="k1", action="a1").json()["answer"] == "proceed"
+    closed = [(now() + timedelta(days=one)).date().isoformat() for one in (-1, 0, 1)]
+    put_in_force(acme, ada, {
+        "policies": policies, "always": rule,
+        "hours": always_open | {"to": "24:00", "closed": closed},
+    })  # fmt: skip
+    assert trip.begin(tool="pay.card", key="k2", action="a2").json()["answer"] == "wait"
+    assert Approval.objects.get().rules[0]["facts"] == ["It is outside working hours"]
+
+
+def test_where_nobody_decides_in_time_a_second_team_is_asked_and_everybody_is_told(
+    trip, acme, ada, finance, ben, client, django_capture_on_commit_callbacks
+):
+    night = team(acme, "night", "view", "approve")
+    nora = person("nora", night)
+    rule = {
+        "approval": "MANUAL", "requires": [{"group": "finance"}],
+        "escalate": {"after": "10m", "group": "night"},
+    }  # fmt: skip
+    put_in_force(acme, ada, {"policies": {"pay.*": rule}})
+    trip.begin(tool="pay.card")
+    approval = Approval.objects.get()
+    with pytest.raises(inbox.NotYours):
+        inbox.grant(approval, by=nora, seen=approval.digest)
+    assert periodic.escalate_due() == 0, "not yet"
+
+    Approval.objects.update(escalate_at=Now())
+    assert periodic.escalate_due() == 1
+    assert periodic.escalate_due() == 0, "once"
+    [said] = told(acme, "approval.escalated")
+    assert (said["team"], said["people"]) == ("night", [nora.pk])
+    client.force_login(nora)
+    card = client.get(f"/w/acme/approvals/{approval.pk}/").content.decode()
+    assert "1 person from finance or, as nobody had decided in time, from night" in card
+    assert "night is asked, too, after 10 min" in card
+    assert (
+        "escalated: nobody had decided in time" in client.get("/w/acme/approvals/").content.decode()
+    )
+
+    inbox.grant(approval, by=nora, seen=approval.digest)
+    assert trip.begin(tool="pay.card").json()["answer"] == "proceed"
+
+
+def test_a_question_that_is_answered_or_over_is_not_escalated(trip, acme, ada, ben):
+    person("nora", team(acme, "night", "view", "approve"))
+    later = {"after": "10m", "group": "nigth"}
+    rule = {"approval": "MANUAL", "escalate": later}
+    with pytest.raises(Invalid, match="there is no team “nigth”"):
+        put_in_force(acme, ada, {"policies": {"pay.*": rule}})
+    later["group"] = "night"
+    put_in_force(acme, ada, {"policies": {"pay.*": rule}})
+    trip.begin(tool="pay.card")
+    approval = Approval.objects.get()
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    Approval.objects.update(escalate_at=Now())
+    assert periodic.escalate_due() == 0
+
+
+def test_a_yes_for_later_lets_the_agent_wait_until_its_moment_has_come(
+    trip, acme, ada, ben, client
+):
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    trip.begin(tool="pay.card")
+    approval = Approval.objects.get()
+    client.force_login(ben)
+    url = f"/w/acme/approvals/{approval.pk}/later/"
+    soon = now() + timedelta(minutes=20)
+
+    def post(moment):
+        return client.post(url, {"digest": approval.digest, "not-before": moment})
+
+    for wrong in ("", "tomorrow", (now() - timedelta(minutes=1)).isoformat(),
+                  (approval.expires_at + timedelta(hours=1)).isoformat()):  # fmt: skip
+        assert post(wrong).status_code == 422, wrong
+    approval.refresh_from_db()
+    assert (approval.state, approval.not_before) == ("waiting", None)
+
+    assert post(soon.strftime("%Y-%m-%dT%H:%M")).status_code == 302
+    approval.refresh_from_db()
+    assert approval.state == "granted"
+    assert told(acme, "approval.put_off")[0]["until"] == approval.not_before.isoformat()
+    assert trip.begin(tool="pay.card").json()["answer"] == "wait"
+    assert trip.request("GET", f"/api/v1/approvals/{approval.pk}").json()["state"] == "waiting"
+    assert not grants.use(approval.pk, approval.digest), "nor by any other way"
+    assert "until then its call waits" in client.get(url.replace("later/", "")).content.decode()
+
+    Approval.objects.update(not_before=Now())
+    assert trip.request("GET", f"/api/v1/approvals/{approval.pk}").json()["state"] == "granted"
+    assert trip.begin(tool="pay.card").json()["answer"] == "proceed"
