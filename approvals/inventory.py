@@ -8,6 +8,7 @@ from django.db import connection
 
 from approvals import tool_shapes
 from approvals.dry_run import deed_of
+from approvals.models import ToolShape
 from approvals.policy import Policy, PolicyDecision, judge
 from ledger.models import Action
 from workspaces.models import Workspace
@@ -32,17 +33,18 @@ SELECT newest.id, (
         LIMIT %(count)s) AS seen)
 FROM newest WHERE tool <> '' LIMIT %(tools)s"""
 
-# Of the newest undone actions of a tool: when it was last read back, and when a receipt last came.
+# Of the newest undone actions of each tool: when one was last read back, and when a receipt came.
 UNDONE = """
-SELECT max(e.received_at) FILTER (WHERE e.data ->> 'verified' = 'true'),
+SELECT named.tool, max(e.received_at) FILTER (WHERE e.data ->> 'verified' = 'true'),
     max(e.received_at) FILTER (WHERE e.data ->> 'verified' IS DISTINCT FROM 'true')
-FROM (
+FROM unnest(%(tools)s::text[]) AS named (tool), LATERAL (
     SELECT run_id, action FROM ledger_action
-    WHERE workspace_id = %(workspace)s AND tool = %(tool)s AND compensated = 'compensated'
+    WHERE workspace_id = %(workspace)s AND tool = named.tool AND compensated = 'compensated'
     ORDER BY id DESC LIMIT %(limit)s
 ) a JOIN ledger_run r ON r.id = a.run_id
 JOIN ledger_event e ON e.workspace_id = %(workspace)s AND e.run = r.run AND e.action = a.action
-    AND e.type = 'action.compensated'"""
+    AND e.type = 'action.compensated'
+GROUP BY named.tool"""
 UNDONE_MAX = 50
 
 
@@ -76,18 +78,33 @@ def tools(workspace: Workspace, policy: Policy) -> list[Line]:
     with connection.cursor() as cursor:
         cursor.execute(NEWEST_OF_EACH, asked)
         counts = dict(cursor.fetchall())
-    rows = Action.objects.filter(pk__in=counts).select_related("agent", "run")
-    found = [_line(workspace, policy, action, counts[action.pk]) for action in rows]
+    rows = list(Action.objects.filter(pk__in=counts).select_related("agent", "run"))
+    undone = _last_undone(workspace, [one.tool for one in rows])
+    shapes = tool_shapes.newest_of({(one.agent_id, one.tool) for one in rows if one.agent_id})
+    found = [
+        _line(
+            policy,
+            one,
+            counts[one.pk],
+            undone.get(one.tool, (None, None)),
+            shapes.get((one.agent_id or 0, one.tool), []),
+        )
+        for one in rows
+    ]
     return sorted(found, key=lambda line: (line.classified, line.tool))
 
 
-def _line(workspace: Workspace, policy: Policy, action: Action, seen: int) -> Line:
+Undone = tuple[datetime | None, datetime | None]
+"""When a compensation was last verified, and when one was last only reported."""
+
+
+def _line(
+    policy: Policy, action: Action, seen: int, undone: Undone, shapes: list[ToolShape]
+) -> Line:
     judgement = judge(policy, deed_of(action))
     target = str(action.targets[0].get("type", "")) if action.targets else ""
     twin = policy.twin(action.tool, target)
     entry = policy.tool(action.tool)
-    undone, receipt = _last_undone(workspace, action.tool)
-    shapes = tool_shapes.newest(action.agent_id, action.tool) if action.agent_id else []
     words = f"{twin.connection}.{twin.operation}" if twin else _kind(judgement)
     return Line(
         tool=action.tool,
@@ -100,8 +117,8 @@ def _line(workspace: Workspace, policy: Policy, action: Action, seen: int) -> Li
         runnable=twin is not None or judgement.compensation in {None, "NONE"},
         seen=seen,
         last_seen=action.planned_at or action.started_at,
-        last_undone=undone,
-        last_receipt=receipt,
+        last_undone=undone[0],
+        last_receipt=undone[1],
         takes=shapes[0].arguments() if shapes else (),
         reshaped=shapes[0].since if len(shapes) > 1 else None,
     )
@@ -113,10 +130,9 @@ def _kind(judgement: PolicyDecision) -> str:
     return f"{judgement.compensation.lower()}, but no twin says how"
 
 
-def _last_undone(workspace: Workspace, tool: str) -> tuple[datetime | None, datetime | None]:
-    """When a compensation of this tool was last verified, and when it was last only reported."""
-    asked: dict[str, Any] = {"workspace": workspace.pk, "tool": tool, "limit": UNDONE_MAX}
+def _last_undone(workspace: Workspace, tools: list[str]) -> dict[str, Undone]:
+    """Of each of these tools that was ever undone."""
+    asked: dict[str, Any] = {"workspace": workspace.pk, "tools": tools, "limit": UNDONE_MAX}
     with connection.cursor() as cursor:
         cursor.execute(UNDONE, asked)
-        verified, reported = cursor.fetchone()
-    return verified, reported
+        return {tool: (verified, reported) for tool, verified, reported in cursor.fetchall()}

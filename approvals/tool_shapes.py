@@ -7,8 +7,11 @@ call of it since. What was announced decides nothing.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
+
+from django.db.models import F, Window
+from django.db.models.functions import RowNumber
 
 from approvals import digests
 from approvals.models import Approval, ApprovalState, ToolShape
@@ -47,6 +50,21 @@ def newest(agent_id: int, tool: str) -> list[ToolShape]:
     """The shape that was announced last and the one before it."""
     shapes = ToolShape.objects.filter(agent=agent_id, tool=tool)
     return list(shapes.order_by("-told_at", "-pk")[:2])
+
+
+def newest_of(asked: Collection[tuple[int, str]]) -> dict[tuple[int, str], list[ToolShape]]:
+    """As `newest`, of many agents' tools at once, by agent and tool."""
+    agents, tools = {agent for agent, _ in asked}, {tool for _, tool in asked}
+    rank = Window(
+        RowNumber(),
+        partition_by=[F("agent"), F("tool")],
+        order_by=[F("told_at").desc(), F("pk").desc()],
+    )
+    shapes = ToolShape.objects.filter(agent__in=agents, tool__in=tools).annotate(rank=rank)
+    found: dict[tuple[int, str], list[ToolShape]] = {}
+    for one in shapes.filter(rank__lte=2).order_by("rank"):
+        found.setdefault((one.agent_id, one.tool), []).append(one)
+    return found
 
 
 def change(approval: Approval) -> str:

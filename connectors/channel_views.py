@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import F
+from django.db.models import F, OuterRef, Subquery
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_POST
@@ -53,7 +53,7 @@ def _list(
         "tab": "channels",
         "title": "Channels",
         "lead": "Where people and programs are told of approvals, alerts and corrections.",
-        "channels": [_row(one) for one in rows[: channels.CHANNELS_MAX]],
+        "channels": _rows(list(rows[: channels.CHANNELS_MAX])),
         "deliveries": [_delivery(one) for one in _newest(here)],
         "form": (form or ChannelForm()) if administers else None,
         "secret": secret,
@@ -67,9 +67,21 @@ def _newest(here: Workspace) -> list[Delivery]:
     return list(found[:DELIVERIES_SHOWN_MAX])
 
 
-def _row(one: Channel) -> dict[str, Any]:
-    last = one.deliveries.exclude(state=DeliveryState.WAITING).order_by("-id").first()
-    feed = Feed.objects.filter(channel=one).first()
+def _rows(found: list[Channel]) -> list[dict[str, Any]]:
+    """Each with the delivery over it that came to an end last."""
+    ended = Delivery.objects.filter(channel=OuterRef("pk")).exclude(state=DeliveryState.WAITING)
+    newest = Subquery(ended.order_by("-id").values("pk")[:1])
+    last = dict(
+        Channel.objects.filter(pk__in=[one.pk for one in found])
+        .annotate(last=newest)
+        .values_list("pk", "last")
+    )
+    known = Delivery.objects.in_bulk([one for one in last.values() if one])
+    feeds = {one.channel_id: one for one in Feed.objects.filter(channel__in=found)}
+    return [_row(one, known.get(last.get(one.pk) or 0), feeds.get(one.pk)) for one in found]
+
+
+def _row(one: Channel, last: Delivery | None, feed: Feed | None) -> dict[str, Any]:
     to = one.settings.get("to") if one.kind == ChannelKind.MAIL else None
     return {
         "id": one.pk,

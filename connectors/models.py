@@ -17,7 +17,7 @@ class ConnectionQuerySet(models.QuerySet["Connection"]):
         """The workspace's connections by name, ready to be opened without further queries."""
         return (
             self.filter(workspace=workspace)
-            .select_related("observe_secret", "compensate_secret")
+            .select_related("workspace", "observe_secret", "compensate_secret")
             .order_by("name")
         )
 

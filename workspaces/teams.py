@@ -60,6 +60,17 @@ def grants_of(team: Team) -> list[str]:
     )
 
 
+def grants_in(workspace: Workspace) -> dict[int, list[str]]:
+    """What each group may in the workspace, by the group's id, in the order of the words."""
+    found: dict[int, list[str]] = {}
+    granted = WorkspaceGroupPermission.objects.filter(content_object=workspace)
+    for group, codename in granted.order_by("permission__codename").values_list(
+        "group_id", "permission__codename"
+    ):
+        found.setdefault(group, []).append(codename)
+    return found
+
+
 @transaction.atomic
 def add(team: Team, person: User, *, by: User | None) -> None:
     """Put the person in; who stands in the team already was not brought in anew."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
+from django.db import connection
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
@@ -85,26 +87,47 @@ def listed(workspace: Workspace, view: str = "", now: datetime | None = None) ->
         found = found.filter(_is_back(), Exists(_open(OuterRef("pk"))))
     elif view == "growing":
         found = found.filter(last_seen_at__gt=day, first_seen_at__lte=day)
-        lately = found.order_by("-last_seen_at", "-id")[:LOOKED_AT_MAX]
-        growing = [one.pk for one in lately if trend(one, now).is_growing]
+        lately = trends(list(found.order_by("-last_seen_at", "-id")[:LOOKED_AT_MAX]), now)
+        growing = [pk for pk, how in lately.items() if how.is_growing]
         found = Cause.objects.filter(pk__in=growing)
     return found.order_by("-last_seen_at", "-id")
 
 
-def trend(cause: Cause, now: datetime | None = None) -> Trend:
+# Each count stops where the page stops counting; all causes of a page in one statement.
+COUNTED = f"""
+SELECT cause.id,
+    (SELECT count(*) FROM (SELECT FROM recovery_case
+        WHERE cause_id = cause.id AND state <> '{CaseState.CLOSED}' LIMIT %(most)s) one),
+    (SELECT count(*) FROM (SELECT FROM recovery_case
+        WHERE cause_id = cause.id AND opened_at > %(day)s LIMIT %(most)s) one),
+    (SELECT count(*) FROM (SELECT FROM recovery_case
+        WHERE cause_id = cause.id AND opened_at > %(two_days)s AND opened_at <= %(day)s
+        LIMIT %(most)s) one)
+FROM unnest(%(causes)s::bigint[]) AS cause (id)"""  # noqa: S608 - our own words
+
+
+def trends(causes: Sequence[Cause], now: datetime | None = None) -> dict[int, Trend]:
+    """How each goes on, by its id."""
     now = now or timezone.now()
     day, two_days = (now - timedelta(hours=NEW_HOURS * days) for days in (1, 2))
-    cases = Case.objects.filter(cause=cause)
-    standing = _count(_open(cause.pk))
-    return Trend(
-        open=standing,
-        lately=_count(cases.filter(opened_at__gt=day)),
-        before=_count(cases.filter(opened_at__gt=two_days, opened_at__lte=day)),
-        is_new=cause.first_seen_at > day,
-        is_back=standing > 0
-        and cause.last_closed_at is not None
-        and cause.last_seen_at > cause.last_closed_at,
-    )
+    given = {"causes": [one.pk for one in causes], "day": day, "two_days": two_days}
+    with connection.cursor() as cursor:
+        cursor.execute(COUNTED, given | {"most": COUNT_MAX + 1})
+        counted = {pk: counts for pk, *counts in cursor.fetchall()}
+    return {
+        one.pk: Trend(
+            *counted[one.pk],
+            is_new=one.first_seen_at > day,
+            is_back=counted[one.pk][0] > 0
+            and one.last_closed_at is not None
+            and one.last_seen_at > one.last_closed_at,
+        )
+        for one in causes
+    }
+
+
+def trend(cause: Cause, now: datetime | None = None) -> Trend:
+    return trends([cause], now)[cause.pk]
 
 
 def _is_back() -> Q:
@@ -114,10 +137,6 @@ def _is_back() -> Q:
 
 def _open(cause: Any) -> QuerySet[Case]:
     return Case.objects.filter(cause=cause).exclude(state=CaseState.CLOSED)
-
-
-def _count(cases: QuerySet[Case]) -> int:
-    return cases.order_by().values("pk")[: COUNT_MAX + 1].count()
 
 
 EMPTY = {
@@ -137,10 +156,11 @@ def cause_list(request: Request, workspace: str) -> HttpResponse:
     view = view if view in VIEWS else ""
     found = before_place(listed(here, view), "last_seen_at", request.GET.get("after", ""))
     shown, pager = page_of(request, list(found[: ROWS_A_PAGE + 1]), _key)
+    how = trends(shown)
     context = {
         "workspace": here,
         "views": chips(request, "view", VIEWS.items(), view),
-        "rows": [_row(here, one) for one in shown],
+        "rows": [_row(here, one, how[one.pk]) for one in shown],
         "pager": pager,
         "empty": {"icon": "cause", "title": "No causes here", "text": EMPTY[view]},
     }
@@ -167,7 +187,7 @@ def cause(request: Request, workspace: str, fingerprint: str) -> HttpResponse:
     context = {
         "workspace": here,
         "causes_url": reverse("recovery:causes", args=[here.slug]),
-        "cause": _row(here, found),
+        "cause": _row(here, found, trend(found)),
         "facts": _facts(found),
         "cases": [row(case, request.user, kept, sensitive=sensitive) for case in listed.cases],
         "more_url": f"{queue_url(here)}?{kept}" if listed.after else "",
@@ -181,8 +201,7 @@ def _key(one: Cause) -> str:
     return place_of(one.last_seen_at, one.pk)
 
 
-def _row(here: Workspace, one: Cause) -> dict[str, Any]:
-    how = trend(one)
+def _row(here: Workspace, one: Cause, how: Trend) -> dict[str, Any]:
     return {
         "fingerprint": one.fingerprint,
         "url": reverse("recovery:cause", args=[here.slug, one.fingerprint]),

@@ -36,9 +36,12 @@ def _keys(
     made: APIKey | None = None,
 ) -> HttpResponse:
     keys_of = Prefetch("keys", APIKey.objects.order_by("-created_at"))
+    agents = here.agents.order_by("name").select_related("owner").prefetch_related(keys_of)
     context = {
         "workspace": here,
-        "agents": here.agents.order_by("name").prefetch_related(keys_of)[:LIST_MAX],
+        "agents": here.agents.order_by("name")
+        .select_related("owner")
+        .prefetch_related(keys_of)[:LIST_MAX],
         "tokens": PersonToken.objects.filter(workspace=here, person=request.user).order_by(
             "-created_at"
         ),

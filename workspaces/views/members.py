@@ -85,12 +85,13 @@ def _members(
         .prefetch_related(Prefetch("groups", to_attr="standing"))[:LIST_MAX]
     )
     of_group = {team.group_id: team for team in all_teams}
+    grants = teams.grants_in(here)
     context = {
         "workspace": here,
         "teams": [
             {
                 "team": team,
-                "may": (granted := teams.grants_of(team)),
+                "may": (granted := grants.get(team.group_id, [])),
                 "may_words": ", ".join(granted).replace("_", " "),
                 "people": list(team.group.user_set.all()[:LIST_MAX]),
             }
