@@ -39,9 +39,7 @@ def _keys(
     agents = here.agents.order_by("name").select_related("owner").prefetch_related(keys_of)
     context = {
         "workspace": here,
-        "agents": here.agents.order_by("name")
-        .select_related("owner")
-        .prefetch_related(keys_of)[:LIST_MAX],
+        "agents": agents[:LIST_MAX],
         "tokens": PersonToken.objects.filter(workspace=here, person=request.user).order_by(
             "-created_at"
         ),
