@@ -110,13 +110,15 @@ def trends(causes: Sequence[Cause], now: datetime | None = None) -> dict[int, Tr
     """How each goes on, by its id."""
     now = now or timezone.now()
     day, two_days = (now - timedelta(hours=NEW_HOURS * days) for days in (1, 2))
-    given = {"causes": [one.pk for one in causes], "day": day, "two_days": two_days}
+    given: dict[str, Any] = {"causes": [one.pk for one in causes], "most": COUNT_MAX + 1}
     with connection.cursor() as cursor:
-        cursor.execute(COUNTED, given | {"most": COUNT_MAX + 1})
+        cursor.execute(COUNTED, given | {"day": day, "two_days": two_days})
         counted = {pk: counts for pk, *counts in cursor.fetchall()}
     return {
         one.pk: Trend(
-            *counted[one.pk],
+            open=counted[one.pk][0],
+            lately=counted[one.pk][1],
+            before=counted[one.pk][2],
             is_new=one.first_seen_at > day,
             is_back=counted[one.pk][0] > 0
             and one.last_closed_at is not None
