@@ -20,7 +20,7 @@ def ben(leads):
 
 @pytest.fixture
 def six(key, acme, ada, ben, cleo, client):
-    """Six refunds, the fifth of which is large; and three calls that are like none of them."""
+    """Six refunds, the fifth of which is large; and calls that are like none of them."""
     rules = {"pay.*": {"approval": "MANUAL"}, "mail.*": {"approval": "MANUAL"}}
     put_in_force(acme, ada, {"policies": rules})
     trip = Trip(key)
@@ -30,6 +30,12 @@ def six(key, acme, ada, ben, cleo, client):
         trip.begin(tool="pay.refund", key=f"k{n}", action=f"a{n}", args=args,
                    targets=[{"type": "order", "id": f"o{n}"}])  # fmt: skip
     trip.begin(tool="pay.refund", key="x", action="x", args={"amount": 10, "to": "Eve"})
+    same = {"amount": 10, "currency": "EUR"}
+    trip.begin(tool="pay.refund", key="y", action="y", args=same)  # to a contact
+    order = [{"type": "order", "id": "o9"}]
+    trip.begin(tool="pay.charge", key="z", action="z", args=same, targets=order)
+    put_in_force(acme, ada, {"policies": rules | {"pay.*": {"approval": "MANUAL", "risk": "LOW"}}})
+    trip.begin(tool="pay.refund", key="r", action="r", args=same, targets=order)
     client.force_login(ben)
     return list(Approval.objects.filter(subject_key__contains=" k").order_by("pk"))
 
@@ -48,12 +54,14 @@ def states(approvals):
     return [Approval.objects.get(pk=one.pk).state for one in approvals]
 
 
-def test_what_is_alike_stands_side_by_side_and_what_stands_out_apart(six, client, ben):
+def test_what_is_alike_stands_side_by_side_and_what_stands_out_apart(six, client, ada, ben):
     found = alike.of(six[0], ben)
     assert [one.approval for one in found.members] == six
     assert (found.same, found.differing) == ({"currency": "EUR"}, ["amount"])
     large = found.members[4].apart
     assert "amount is more than twice what is usual here (11)" in large
+    assert [bool(one.apart) for one in found.members] == [False] * 4 + [True, False]
+    assert alike.count(six[0], ada) == 0, "she decides none of them"
 
     page = client.get(here(six[0])).content.decode()
     assert "These stand out" in page

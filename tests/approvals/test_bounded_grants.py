@@ -216,6 +216,12 @@ def test_a_rule_without_it_offers_none_and_several_offer_the_least(trip, obey, b
     with pytest.raises(InvalidInput, match="allows none"):
         approve(ben)
 
+    obey(
+        {"approval": "MANUAL", "bounded": BOUNDED},
+        {"when": "args.amount > 1", "approval": "MANUAL"},
+    )
+    pay(trip, "k2")
+    assert "Its rule allows none" in bounded_grants.offer(Approval.objects.latest("pk"))["why_not"]
     small = BOUNDED | {"uses": 2, "sum": 90, "each": None, "for": "1h"}
     obey(
         {"approval": "MANUAL", "bounded": BOUNDED},
@@ -263,6 +269,20 @@ def test_a_no_in_the_run_and_a_pause_come_before_it(trip, obey, acme, ada, ben):
     assert answer(trip, "k3", run="run_2") == "proceed"
     pauses.pause(acme, "tool", "pay.*", reason="stop", by=ada)
     assert answer(trip, "k4", run="run_3") == "denied"
+
+
+def test_no_grant_stands_in_for_the_law_of_order(trip, obey, ben):
+    """After what cannot be taken back people say of each further call whether it may follow."""
+    bounded = {"approval": "MANUAL", "bounded": BOUNDED}
+    obey(bounded)
+    pay(trip, "k0")
+    approve(ben)
+    obey(bounded, order="ASK")
+    assert answer(trip, "k1") == "proceed"
+    trip.succeeded(trip.begin(attempt="p", key="p", action="p", saga="pivot"), attempt="p")
+
+    assert answer(trip, "k2") == "wait"
+    assert answer(trip, "k3", run="run_2") == "proceed"
 
 
 def test_it_takes_as_many_people_as_the_question(trip, obey, ben, cleo):

@@ -428,7 +428,7 @@ def test_a_stranger_learns_nothing_of_what_became_of_it(as_person, ask, ben, dev
     assert as_person(dev).get(f"{card_of(approval)}outcome/").status_code == 404
 
 
-def test_the_inbox_is_searched_by_words_and_keys_and_falls_into_groups(as_person, ask, ben):
+def test_the_inbox_is_searched_by_words_and_keys_and_falls_into_groups(as_person, ask, ben, cleo):
     first, second = ask(), ask()
     Approval.objects.filter(pk=second.pk).update(
         headline="Close the account of Eve", case_ref="77",
@@ -445,9 +445,16 @@ def test_the_inbox_is_searched_by_words_and_keys_and_falls_into_groups(as_person
     assert found("account") == found("case:77") == found("rule:accounts.*") == [second.pk]
     assert found('"account of Eve" risk:high') == [second.pk]
     assert found("tool:refund") == [first.pk, second.pk]
+    assert (found("risk:critical"), found("tool:transfer")) == ([], [])
+    Approval.objects.filter(pk=second.pk).update(asked_at=timezone.now() - timedelta(days=31))
+    assert found("asked:30d") == [first.pk]
     assert found("agent:nobody") == found("job:1") == found("job:99999999999999999999") == []
     assert found('an "open quote') == []
     [rules] = browser.get(LIST).context["find"]["groups"]
     assert (rules["name"], [one["name"] for one in rules["choices"]]) == ("Rule", ["accounts.*"])
     assert browser.get(rules["choices"][0]["url"]).context["approvals"][0]["id"] == second.pk
     assert "Search approvals" in browser.get(HISTORY).content.decode()
+    inbox.reject(first, by=ben, seen=first.digest, reason="no")
+    decided = browser.get(HISTORY, {"q": f"by:{cleo.pk}"}).content.decode()
+    assert first.headline not in decided
+    assert first.headline in browser.get(HISTORY, {"q": f"by:{ben.pk}"}).content.decode()

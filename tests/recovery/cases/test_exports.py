@@ -3,8 +3,10 @@
 import csv
 import io
 import json
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from ledger.models import Run
 from recovery.models import Case
@@ -56,9 +58,10 @@ def test_the_file_has_the_query_of_the_list_and_hides_what_the_list_hides(client
     Case.objects.filter(pk=case.pk).update(request="pay from DE89 3704 0044 0532 0130 00")
     vic = person("vic", team(acme, "watchers", "view"))
     client.force_login(vic)
-    [row] = rows_of(client.get("/w/acme/queue/?format=json"), "json")
-    assert "instead of normal" not in row["headline"]
-    assert "DE89" not in row["request"]
+    for kind in ("csv", "json"):
+        [row] = rows_of(client.get(f"/w/acme/queue/?format={kind}"), kind)
+        assert "instead of normal" not in row["headline"]
+        assert "DE89" not in row["request"]
     assert client.get("/w/acme/queue/?format=csv&q=risk:purple").status_code == 422
 
 
@@ -73,3 +76,20 @@ def test_a_file_that_is_cut_says_so(client, case, ada, acme, monkeypatch):
             assert (f"runs-first-{most}.{kind}" in answer["Content-Disposition"]) is is_cut
             assert ("Only the first 1 rows are in this file" in str(rows[-1])) is is_cut
             assert len([one for one in rows if one.get("state")]) == most
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_long_file_has_the_order_of_the_list_and_is_kept_by_nobody(
+    client, acme, ada, monkeypatch, kind
+):
+    """It is read in batches, in each of which the database gives rows as it likes."""
+    monkeypatch.setattr(exporting, "BATCH", 2)
+    for n in (3, 1, 6, 2, 5, 4):
+        at = timezone.now() - timedelta(hours=n)
+        Run.objects.create(workspace=acme, run=f"run-{n}", started_at=at)
+    client.force_login(ada)
+
+    answer = client.get(f"/w/acme/runs/?format={kind}")
+
+    assert answer["Cache-Control"] == "private, no-store"
+    assert [row["run"] for row in rows_of(answer, kind)] == [f"run-{n}" for n in range(1, 7)]
