@@ -216,10 +216,8 @@ def test_a_rule_without_it_offers_none_and_several_offer_the_least(trip, obey, b
     with pytest.raises(InvalidInput, match="allows none"):
         approve(ben)
 
-    obey(
-        {"approval": "MANUAL", "bounded": BOUNDED},
-        {"when": "args.amount > 1", "approval": "MANUAL"},
-    )
+    some = {"when": "args.amount > 1", "approval": "MANUAL"}
+    obey({"approval": "MANUAL", "bounded": BOUNDED}, some)
     pay(trip, "k2")
     assert "Its rule allows none" in bounded_grants.offer(Approval.objects.latest("pk"))["why_not"]
     small = BOUNDED | {"uses": 2, "sum": 90, "each": None, "for": "1h"}
@@ -267,22 +265,12 @@ def test_a_no_in_the_run_and_a_pause_come_before_it(trip, obey, acme, ada, ben):
     inbox.reject(refused, by=ben, seen=refused.digest, reason="no")
     assert answer(trip, "k2") == "wait"
     assert answer(trip, "k3", run="run_2") == "proceed"
+    obey(order="ASK")
+    pivot = {"run": "run_4", "key": "p", "action": "p", "attempt": "p", "saga": "pivot"}
+    trip.succeeded(trip.begin(**pivot), attempt="p")
+    assert answer(trip, "k5", run="run_4") == "wait", "the law of order comes before it, too"
     pauses.pause(acme, "tool", "pay.*", reason="stop", by=ada)
     assert answer(trip, "k4", run="run_3") == "denied"
-
-
-def test_no_grant_stands_in_for_the_law_of_order(trip, obey, ben):
-    """After what cannot be taken back people say of each further call whether it may follow."""
-    bounded = {"approval": "MANUAL", "bounded": BOUNDED}
-    obey(bounded)
-    pay(trip, "k0")
-    approve(ben)
-    obey(bounded, order="ASK")
-    assert answer(trip, "k1") == "proceed"
-    trip.succeeded(trip.begin(attempt="p", key="p", action="p", saga="pivot"), attempt="p")
-
-    assert answer(trip, "k2") == "wait"
-    assert answer(trip, "k3", run="run_2") == "proceed"
 
 
 def test_it_takes_as_many_people_as_the_question(trip, obey, ben, cleo):
