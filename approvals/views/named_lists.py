@@ -93,6 +93,7 @@ def index(request: Request, workspace: str) -> HttpResponse:
                 "url": reverse("approvals:named_list", args=[here.slug, name]),
                 "kind": one.kind if one else declared.kind if declared else "",
                 "count": formatting.count(one.count if one else 0),
+                "written_out": len(declared.entries) if declared else 0,
                 "version": one.version if one else 0,
                 "words": declared.words if declared else "",
                 "rules": len(_rules(policy, name)),
